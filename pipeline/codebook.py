@@ -1,0 +1,23 @@
+"""The codebook of one speaker: k-means centroids of their feature vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+
+from pipeline.config import CodebookConfig
+
+Array = NDArray[np.float64]
+
+
+def fit_codebook(vectors: Array, settings: CodebookConfig, *, seed: int) -> Array:
+    """Centroids (k, d) of ``vectors`` (T, d), k = ``settings.centroids`` or the number of distinct vectors if fewer.
+
+    One k-means++ start, seeded, on one thread: the same vectors and seed give the same centroids.
+    """
+    distinct = np.unique(vectors, axis=0)
+    if len(distinct) <= settings.centroids:
+        return distinct
+    means = KMeans(settings.centroids, n_init=1, max_iter=settings.max_iterations, random_state=seed)
+    return np.asarray(means.fit(vectors).cluster_centers_, dtype=np.float64)

@@ -1,0 +1,221 @@
+"""Settings: frozen, typed, read from TOML; an unknown key, a wrong type or an impossible value is a ConfigError.
+
+Every default is written here and nowhere else. ``configs/*.toml`` name only what they change.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from pipeline.errors import ConfigError
+
+MachineKind = Literal["one_vs_one", "one_class", "one_vs_rest"]
+System = Literal["boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival"]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class GateConfig(_Section):
+    """The causal speech gate: levels in dB, rates in dB a second (``pipeline.features.gate``)."""
+
+    range_db: Positive = 30.0
+    margin_db: NonNegative = 15.0
+    rise_db_per_second: NonNegative = 3.0
+    fall_db_per_second: NonNegative = 1.0
+    floor_start_db: Annotated[float, Field(ge=-100, le=0)] = -60.0
+
+
+class FeatureSettings(_Section):
+    """Audio to feature vectors. ``order`` is the LPC order and the number of static features of every kind."""
+
+    rate: Annotated[int, Field(ge=4000, le=96000)] = 16000
+    frame_ms: Annotated[float, Field(ge=5, le=200)] = 30.0
+    step_ms: Annotated[float, Field(ge=1, le=100)] = 10.0
+    window: Literal["hamming", "hann", "rectangular"] = "hamming"
+    pre_emphasis: Annotated[float, Field(ge=0, lt=1)] = 0.97
+    kind: Literal["lpc", "lpcc", "reflection", "lar", "lsf", "mfcc"] = "lpcc"
+    method: Literal["autocorrelation", "burg"] = "autocorrelation"
+    order: Annotated[int, Field(ge=1, le=39)] = 12
+    deltas: bool = True
+    delta_width: Annotated[int, Field(ge=1, le=20)] = 2
+    delta_scale: Positive = 2.0
+    standardize: bool = False
+    gate: GateConfig = GateConfig()
+
+    @model_validator(mode="after")
+    def _frame_fits(self) -> Self:
+        if self.step_ms > self.frame_ms:
+            raise ValueError(f"step_ms ({self.step_ms:g}) must not exceed frame_ms ({self.frame_ms:g})")
+        if self.frame_step < 1 or self.frame_length <= self.order + 1:
+            raise ValueError(f"a frame of {self.frame_length} samples is too short for order {self.order}")
+        return self
+
+    @property
+    def frame_length(self) -> int:
+        """Samples a frame."""
+        return round(self.rate * self.frame_ms / 1000)
+
+    @property
+    def frame_step(self) -> int:
+        """Samples from one frame's start to the next."""
+        return round(self.rate * self.step_ms / 1000)
+
+    @property
+    def dimension(self) -> int:
+        """Length of a feature vector."""
+        return self.order * (2 if self.deltas else 1)
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds that one frame stands for."""
+        return self.frame_step / self.rate
+
+
+class CodebookConfig(_Section):
+    """k-means centroids of one speaker; below ``min_seconds`` of speech enrollment is refused."""
+
+    centroids: Annotated[int, Field(ge=1, le=20000)] = 200
+    min_seconds: NonNegative = 3.0
+    max_iterations: Annotated[int, Field(ge=1)] = 50
+
+
+class MachineConfig(_Section):
+    """The machines. ``C`` is the soft-margin cost of the two-class kinds, ``nu`` the one-class kind's.
+
+    ``one_class_scale`` sets what the one-class coefficients sum to: "schoelkopf" 1, "libsvm" nu times the number of
+    centroids, or a number. ``gram_gib`` bounds the kernel matrix that training one-vs-rest machines holds: enrollment
+    that would need more is refused before it starts.
+    """
+
+    kinds: tuple[MachineKind, ...] = ("one_vs_one", "one_class", "one_vs_rest")
+    sigma: Positive = 0.5
+    C: Positive = 10.0
+    nu: Annotated[float, Field(gt=0, le=1)] = 0.1
+    one_class_scale: Literal["schoelkopf", "libsvm"] | Positive = "libsvm"
+    gram_gib: Positive = 10.0
+
+    @model_validator(mode="after")
+    def _kinds_make_sense(self) -> Self:
+        if len(set(self.kinds)) != len(self.kinds):
+            raise ValueError("kinds: the same kind is named twice")
+        if "one_class" not in self.kinds:
+            raise ValueError("kinds: one_class must be among them (a population of one has no other machine)")
+        return self
+
+
+class PosteriorConfig(_Section):
+    """Margins to binary posteriors: ``fixed`` is s(slope * margin)."""
+
+    kind: Literal["fixed"] = "fixed"
+    slope: Positive = 1.0
+
+
+class ScoringConfig(_Section):
+    """How a claim is scored: the default ``system``, and the least speech that may be scored."""
+
+    system: System = "refined_worst_rival"
+    dtype: Literal["float64", "float32"] = "float64"
+    min_seconds: NonNegative = 0.5
+
+
+class ThresholdConfig(_Section):
+    """The default threshold, from utterances held out at enrollment.
+
+    ``holdout`` is the share of each speaker's speech set aside while provisional machines are trained on the rest;
+    ``trial_seconds`` the speech joined into one held-out trial.
+    """
+
+    holdout: Annotated[float, Field(gt=0, le=0.5)] = 0.2
+    trial_seconds: Positive = 2.0
+
+
+class Config(_Section):
+    """All settings of a store; ``seed`` is the only source of randomness."""
+
+    seed: Seed = 0
+    features: FeatureSettings = FeatureSettings()
+    codebook: CodebookConfig = CodebookConfig()
+    machines: MachineConfig = MachineConfig()
+    posterior: PosteriorConfig = PosteriorConfig()
+    scoring: ScoringConfig = ScoringConfig()
+    threshold: ThresholdConfig = ThresholdConfig()
+
+    @property
+    def least_frames(self) -> int:
+        """Speech frames below which nothing is scored: at least one."""
+        # A whole number of frames must not be missed by the last bit of a quotient.
+        return max(1, math.ceil(self.scoring.min_seconds / self.features.step_seconds - 1e-9))
+
+
+def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
+    """Read settings from the TOML file ``path`` (defaults without one), then apply ``section.key=value`` overrides.
+
+    Raises ConfigError naming the file and the key.
+    """
+    table: dict[str, Any] = {} if path is None else _read_toml(path)
+    for override in overrides:
+        _apply(table, override)
+    return parse_config(table, source="settings" if path is None else str(path))
+
+
+def parse_config(table: Mapping[str, Any], *, source: str) -> Config:
+    """Check a nested mapping of settings, as TOML and JSON give it; ``source`` names it in errors."""
+    try:
+        return Config.model_validate(_tuples(table))
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(source, detail) for detail in error.errors())) from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"{path}: settings cannot be read: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+
+
+def _apply(table: dict[str, Any], override: str) -> None:
+    """Set one ``section.key=value``; the value is TOML, or else taken as a plain string."""
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise ConfigError(f"override {override!r}: must read section.key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"override {override!r}: {part} is a value, not a section")
+    table[parts[-1]] = value
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _tuples(item) for key, item in value.items()}
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _explain(source: str, detail: Any) -> str:
+    key = ".".join(str(part) for part in detail["loc"] if not str(part).startswith(("literal", "constrained")))
+    if detail["type"] == "extra_forbidden":
+        return f"{source}: {key}: there is no such setting"
+    if detail["type"] == "value_error":
+        return f"{source}: {key or 'settings'}: {detail['ctx']['error']}"
+    return f"{source}: {key or 'settings'}: {detail['msg']}, got {detail['input']!r}"

@@ -1,0 +1,110 @@
+"""Every exception that the package raises on purpose.
+
+    VoiceclaimError
+    ├── InputError                 what the caller gave cannot be used
+    │   ├── ConfigError            a settings file or key
+    │   ├── AudioError             a file, pipe or buffer that is not usable audio
+    │   ├── CorpusError            a folder that is not a speaker corpus
+    │   ├── TrialListError         a line of a trial list or score file
+    │   └── UnknownSpeakerError    a claim on somebody who is not enrolled
+    ├── NotEnoughSpeechError       sound audio, but too little speech in it to decide
+    ├── SystemUnavailableError     the store has no machines for the scoring system asked for
+    ├── MetricError                an error rate that the scores at hand do not define
+    ├── StoreError                 the speaker store on disk
+    │   ├── StoreMissingError      no store there
+    │   ├── StoreFormatError       files of the store are damaged or of another format
+    │   ├── StoreBusyError         another writer holds the store
+    │   └── SpeakerExistsError     enrolling a name a second time
+    └── StreamClosedError          audio pushed into a finished stream
+
+A message says what failed and where, the rule, the value found, and the likely cause.
+"""
+
+from __future__ import annotations
+
+
+class VoiceclaimError(Exception):
+    """Root of the tree: catching it catches everything raised on purpose."""
+
+
+class InputError(VoiceclaimError):
+    """What the caller gave cannot be used."""
+
+
+class ConfigError(InputError):
+    """A settings file or key breaks a rule."""
+
+
+class AudioError(InputError):
+    """A file, pipe or buffer is not usable audio."""
+
+
+class CorpusError(InputError):
+    """A folder is not a speaker corpus."""
+
+
+class TrialListError(InputError):
+    """A line of a trial list or of a score file breaks its format."""
+
+
+class UnknownSpeakerError(InputError):
+    """A claim names somebody who is not enrolled; ``nearest`` holds the closest enrolled names."""
+
+    def __init__(self, name: str, nearest: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self.nearest = nearest
+        hint = f"; nearest enrolled: {', '.join(map(repr, nearest))}" if nearest else "; nobody is enrolled"
+        super().__init__(f"claim {name!r}: no such speaker is enrolled{hint}")
+
+
+class NotEnoughSpeechError(VoiceclaimError):
+    """Sound audio with too little speech in it; never a score. ``found`` and ``needed`` are seconds."""
+
+    def __init__(self, where: str, *, found: float, needed: float) -> None:
+        self.where = where
+        self.found = found
+        self.needed = needed
+        super().__init__(
+            f"{where}: {found:.2f} s of speech found, {needed:.2f} s needed"
+            " (the rest is silence, noise or too quiet beside the loudest part)"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rebuild from the three fields, so that the error survives the way back from a worker process."""
+        return (_not_enough_speech, (self.where, self.found, self.needed))
+
+
+def _not_enough_speech(where: str, found: float, needed: float) -> NotEnoughSpeechError:
+    return NotEnoughSpeechError(where, found=found, needed=needed)
+
+
+class SystemUnavailableError(VoiceclaimError):
+    """The store has no machines for the scoring system asked for."""
+
+
+class MetricError(VoiceclaimError):
+    """The scores at hand do not define the error rate asked for."""
+
+
+class StoreError(VoiceclaimError):
+    """Something about the speaker store on disk."""
+
+
+class StoreMissingError(StoreError):
+    """There is no store at that path."""
+
+
+class StoreFormatError(StoreError):
+    """Files of the store are damaged, missing or of another format."""
+
+
+class StoreBusyError(StoreError):
+    """Another process is writing to the store."""
+
+
+class SpeakerExistsError(StoreError):
+    """A speaker of that name is enrolled already."""
+
+
+class StreamClosedError(VoiceclaimError):
+    """Audio was pushed into a stream that has been closed."""

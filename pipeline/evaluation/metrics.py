@@ -1,0 +1,174 @@
+"""Error rates and costs of a set of scored trials, as plain functions of two score arrays.
+
+Conventions
+-----------
+``target`` holds the scores of true claims and ``nontarget`` those of false claims: one-dimensional, finite,
+any unit, a higher score meaning more likely the claimed speaker. A trial is accepted when its score is equal
+to or above the threshold. FA, the false accept rate, is the share of nontarget trials accepted; FR, the
+false reject rate, is the share of target trials rejected. Rates are shares in [0, 1], not percent. Trials are
+pooled over speakers, each counting once.
+
+No threshold can part equal scores, so trials that tie move together: the curve has one step for each
+distinct score. The equal error rate is read off the polyline through those steps, by linear interpolation
+where FA and FR change places between two of them; it depends on the order of the scores alone. The hull
+variant is read off the lower convex hull of the same points instead, and never exceeds it. By hand:
+
+    targets {2, 3}, nontargets {0, 1}    0 by both
+    all four tied                        0.5 by both
+    targets {1, 3}, nontargets {0, 2}    0.5 interpolated, 0.25 by the hull
+
+A threshold that stands for a whole gap between two scores is the middle of the gap. What the scores do not
+define raises MetricError; a missing class is never taken for an error rate of zero.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import MetricError
+from pipeline.evaluation.curves import as_scores, crossing, error_curve, threshold_for
+
+# Points this close below a hull edge, as a rate, lie on it but for rounding.
+_COLLINEAR = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class EqualErrorRate:
+    """The rate at which FA equals FR, a share, and a finite threshold at which they do or change places."""
+
+    rate: float
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRates:
+    """Both error rates at one threshold, shares; None for a class without trials."""
+
+    false_accept: float | None
+    false_reject: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MinimumCost:
+    """The lowest normalised detection cost that any threshold reaches, and a finite threshold that does."""
+
+    cost: float
+    threshold: float
+
+
+def equal_error_rate(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> EqualErrorRate:
+    """Interpolated equal error rate, in [0, 1].
+
+    Where some threshold makes FA and FR equal, ``threshold`` is the middle of the gap between scores that
+    does: under perfect separation, halfway from the highest nontarget to the lowest target. Otherwise FA and
+    FR change places at one score, tied or not, and ``threshold`` is that score: accepting it makes FA the
+    larger, rejecting it FR. Raises MetricError as ``error_curve`` does.
+    """
+    curve = error_curve(target, nontarget)
+    k, rate = crossing(curve.false_accept, curve.false_reject)
+    if curve.false_accept[k] == curve.false_reject[k]:
+        return EqualErrorRate(rate, threshold_for(curve, k))
+    return EqualErrorRate(rate, float(curve.thresholds[k - 1]))
+
+
+def equal_error_rate_hull(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
+    """Equal error rate on the convex hull of the ROC curve, in [0, 0.5].
+
+    It is the error rate after the best monotone recalibration of the scores (Brummer and de Villiers,
+    The BOSARIS Toolkit, 2013). A point on an edge of the hull mixes two thresholds at random, so there is no
+    single one to return. Raises MetricError as ``error_curve`` does.
+    """
+    curve = error_curve(target, nontarget)
+    fa, fr = curve.false_accept, curve.false_reject
+    # Narrow a chord across the diagonal down to one edge of the hull: the point farthest below the chord is a
+    # corner of the hull, and replaces the end on its own side of the diagonal. Each pass is one array sweep.
+    above, below = 0, fa.size - 1
+    while below - above > 1:
+        run, rise = fa[above] - fa[below], fr[below] - fr[above]
+        inside = slice(above + 1, below)
+        depth = rise * (fa[inside] - fa[above]) + run * (fr[inside] - fr[above])
+        k = above + 1 + int(np.argmin(depth))
+        if depth[k - above - 1] >= -_COLLINEAR * (run + rise):
+            break
+        if fa[k] >= fr[k]:
+            above = k
+        else:
+            below = k
+    excess, lack = float(fa[above] - fr[above]), float(fr[below] - fa[below])
+    return float(fa[above]) - float(fa[above] - fa[below]) * excess / (excess + lack)
+
+
+def rates_at(target: npt.ArrayLike, nontarget: npt.ArrayLike, threshold: float) -> ErrorRates:
+    """FA and FR at one threshold, which may be infinite. Either class may be empty.
+
+    Raises MetricError for a NaN threshold or for scores that are not one-dimensional, numeric and finite.
+    """
+    if math.isnan(threshold):
+        raise MetricError("the threshold must be a number, got nan")
+    targets = as_scores(target, "target", allow_empty=True)
+    nontargets = as_scores(nontarget, "nontarget", allow_empty=True)
+    return ErrorRates(
+        false_accept=float(np.mean(nontargets >= threshold)) if nontargets.size else None,
+        false_reject=float(np.mean(targets < threshold)) if targets.size else None,
+    )
+
+
+def threshold_at_false_accept(nontarget: npt.ArrayLike, rate: float) -> float:
+    """Lowest threshold whose FA does not exceed ``rate``, a share in [0, 1].
+
+    That is the next float above the highest score which has to be rejected: finite, unless that score is the
+    largest float there is. When nothing has to be rejected, the lowest score. Raises MetricError for a rate
+    outside [0, 1] and for scores as ``error_curve`` does.
+    """
+    if not 0.0 <= rate <= 1.0:
+        raise MetricError(f"a false accept rate must lie in [0, 1], got {rate}; percent for a share?")
+    scores = np.sort(as_scores(nontarget, "nontarget"))
+    # Compared as the share that rates_at reports: flooring rate * n would lose a trial to rounding.
+    permitted = int(np.searchsorted(np.arange(1, scores.size + 1) / scores.size, rate, side="right"))
+    if permitted == scores.size:
+        return float(scores[0])
+    return float(np.nextafter(scores[-1 - permitted], np.inf))
+
+
+def detection_cost(
+    target: npt.ArrayLike,
+    nontarget: npt.ArrayLike,
+    *,
+    prior: float,
+    cost_miss: float = 1.0,
+    cost_false_accept: float = 1.0,
+) -> MinimumCost:
+    """Minimum normalised detection cost (minDCF of the NIST speaker recognition evaluations), in [0, 1].
+
+    The cost ``cost_miss * prior * FR + cost_false_accept * (1 - prior) * FA`` over that of the better of
+    accepting all and rejecting all. ``prior`` is the probability of a true claim, in (0, 1); costs are
+    positive. Among equally cheap thresholds the lowest is taken. Raises MetricError for parameters outside
+    those ranges and for scores as ``error_curve`` does.
+    """
+    if not 0.0 < prior < 1.0:
+        raise MetricError(f"the prior of a true claim must lie between 0 and 1, got {prior}")
+    if not (0.0 < cost_miss < math.inf and 0.0 < cost_false_accept < math.inf):
+        raise MetricError(f"costs must be positive and finite, got {cost_miss} and {cost_false_accept}")
+    curve = error_curve(target, nontarget)
+    miss, accept = cost_miss * prior, cost_false_accept * (1.0 - prior)
+    costs = (miss * curve.false_reject + accept * curve.false_accept) / min(miss, accept)
+    k = int(np.argmin(costs))
+    return MinimumCost(float(costs[k]), threshold_for(curve, k))
+
+
+def log_likelihood_ratio_cost(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
+    """Cllr in bits, 0 or more, of scores that are natural-log likelihood ratios.
+
+    A system that always answers 0 costs 1 bit; more than that is worse than not listening. Unlike the
+    other metrics here it judges calibration as well as order, so scores in any other unit give it no
+    meaning. Brummer and du Preez, Application-independent evaluation of speaker detection, 2006. Raises
+    MetricError as ``error_curve`` does.
+    """
+    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    miss = np.logaddexp(0.0, -targets).mean()
+    accept = np.logaddexp(0.0, nontargets).mean()
+    return float(miss + accept) / (2.0 * math.log(2.0))

@@ -1,0 +1,55 @@
+"""Samples to overlapping frames: pre-emphasis, then whole, left-aligned frames.
+
+A frame starts every ``step`` samples and is handed out once all its ``length`` samples have arrived, so the only
+delay is the frame itself. Samples left over at the end, too few for a frame, are dropped.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Samples = NDArray[np.float64]
+
+
+class PreEmphasis:
+    """First-order high-pass y[n] = x[n] - coefficient * x[n-1], its last input sample kept between chunks.
+
+    The sample before the first is taken to equal the first, so a constant signal stays constant from its start.
+    """
+
+    def __init__(self, coefficient: float) -> None:
+        self.coefficient = coefficient
+        self._previous: float | None = None
+
+    def push(self, samples: Samples) -> Samples:
+        """Filter ``samples`` (n,) and return as many."""
+        if samples.size == 0 or self.coefficient == 0.0:
+            return samples
+        first = samples[0] if self._previous is None else self._previous
+        self._previous = float(samples[-1])
+        return samples - self.coefficient * np.concatenate(([first], samples[:-1]))
+
+
+class FrameStream:
+    """Cut a stream of samples into frames (T, length), one every ``step`` samples."""
+
+    def __init__(self, length: int, step: int) -> None:
+        self.length = length
+        self.step = step
+        self._pending: Samples = np.empty(0)
+        self._skip = 0
+
+    def push(self, samples: Samples) -> Samples:
+        """Return the frames (T, length) completed by ``samples`` (n,); a read-only view where it can be."""
+        pending = np.concatenate((self._pending, samples)) if self._pending.size else samples
+        dropped = min(self._skip, pending.size)
+        self._skip -= dropped
+        pending = pending[dropped:]
+        count = max(0, (pending.size - self.length) // self.step + 1) if self._skip == 0 else 0
+        used = count * self.step
+        self._skip += max(0, used - pending.size)
+        self._pending = pending[used:].copy()
+        if count == 0:
+            return np.empty((0, self.length))
+        return np.lib.stride_tricks.sliding_window_view(pending, self.length)[:: self.step][:count]

@@ -1,0 +1,134 @@
+"""Linear prediction of many frames at once: the all-pole model of each, and other names for the same model.
+
+The polynomial is A(z) = 1 + a_1 z^-1 + ... + a_p z^-p, the sign convention of ``librosa.lpc``; arrays hold a_1..a_p.
+Frames without energy have the model A(z) = 1: every coefficient 0, never NaN. All arithmetic is elementwise along
+the frame axis, so the result for one frame does not depend on which frames stand beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+# White noise added to the frame at -90 dB keeps the recursion stable on pure tones and constants; the absolute
+# term, far below one step of 32-bit audio, gives digital silence the defined model A(z) = 1.
+RELATIVE_FLOOR = 1e-9
+ABSOLUTE_FLOOR = 1e-30
+
+
+@dataclass(frozen=True, slots=True)
+class LinearPrediction:
+    """All-pole models of T frames: ``coefficients`` and ``reflection`` (T, p), residual ``energy`` (T,)."""
+
+    coefficients: Array
+    reflection: Array
+    energy: Array
+
+
+def autocorrelate(frames: Array, order: int) -> Array:
+    """Autocorrelation r_0..r_order (T, order + 1) of windowed ``frames`` (T, L), unnormalised."""
+    length = frames.shape[1]
+    lags = [np.einsum("tl,tl->t", frames[:, : length - k], frames[:, k:]) for k in range(min(order + 1, length))]
+    lags += [np.zeros(len(frames))] * (order + 1 - len(lags))
+    return np.stack(lags, axis=1)
+
+
+def levinson_durbin(autocorrelation: Array) -> LinearPrediction:
+    """Solve the normal equations of every row of ``autocorrelation`` (T, p + 1) by the Levinson-Durbin recursion."""
+    r = np.ascontiguousarray(autocorrelation.T)
+    order = r.shape[0] - 1
+    energy = r[0] * (1.0 + RELATIVE_FLOOR) + ABSOLUTE_FLOOR
+    a = np.zeros((order, r.shape[1]))
+    reflection = np.zeros_like(a)
+    for m in range(order):
+        numerator = r[m + 1].copy()
+        for i in range(m):
+            numerator += a[i] * r[m - i]
+        k = -numerator / energy
+        a[:m] += k * a[:m][::-1].copy()
+        a[m] = k
+        reflection[m] = k
+        energy = energy * (1.0 - k * k)
+    return LinearPrediction(np.ascontiguousarray(a.T), np.ascontiguousarray(reflection.T), energy)
+
+
+def burg(frames: Array, order: int) -> Array:
+    """Coefficients (T, order) by Burg's method (``librosa.lpc``); frames without energy give zeros."""
+    import librosa
+
+    out = np.zeros((len(frames), order))
+    audible = np.flatnonzero(np.einsum("tl,tl->t", frames, frames) > ABSOLUTE_FLOOR)
+    if audible.size:
+        coefficients = librosa.lpc(frames[audible], order=order, axis=-1)[:, 1:]
+        out[audible] = np.where(np.isfinite(coefficients), coefficients, 0.0)
+    return out
+
+
+def reflection_from_coefficients(coefficients: Array) -> Array:
+    """Reflection coefficients (T, p) of models ``coefficients`` (T, p) by the step-down recursion."""
+    a = np.ascontiguousarray(coefficients.T)
+    order = len(a)
+    reflection = np.zeros_like(a)
+    for m in range(order - 1, -1, -1):
+        k = np.clip(a[m], -1.0 + RELATIVE_FLOOR, 1.0 - RELATIVE_FLOOR)
+        reflection[m] = k
+        a = (a[:m] - k * a[:m][::-1]) / (1.0 - k * k)
+    return np.ascontiguousarray(reflection.T)
+
+
+def cepstrum(coefficients: Array, count: int | None = None) -> Array:
+    """Cepstrum c_1..c_count (T, count) of the all-pole filters 1 / A(z), gain left out; ``count`` defaults to p."""
+    a = np.ascontiguousarray(coefficients.T)
+    order = len(a)
+    count = order if count is None else count
+    c = np.zeros((count, a.shape[1]))
+    for n in range(1, count + 1):
+        if n <= order:
+            c[n - 1] = -a[n - 1]
+        for k in range(max(1, n - order), n):
+            c[n - 1] -= (k / n) * c[k - 1] * a[n - k - 1]
+    return np.ascontiguousarray(c.T)
+
+
+def log_area_ratios(reflection: Array) -> Array:
+    """Log area ratios ln((1 + k) / (1 - k)) of ``reflection`` coefficients, both (T, p)."""
+    k = np.clip(reflection, -1.0 + RELATIVE_FLOOR, 1.0 - RELATIVE_FLOOR)
+    return np.log1p(k) - np.log1p(-k)
+
+
+def line_spectral_frequencies(coefficients: Array) -> Array:
+    """Line spectral frequencies (T, p) in radians, ascending in (0, pi), of models ``coefficients`` (T, p).
+
+    They are the angles of the roots of A(z) + z^-(p+1) A(1/z) and A(z) - z^-(p+1) A(1/z) (Itakura 1975), each
+    divided by its known root at z = -1 or z = 1.
+    """
+    frames, order = coefficients.shape
+    forward = np.concatenate((np.ones((frames, 1)), coefficients, np.zeros((frames, 1))), axis=1)
+    even, odd = forward + forward[:, ::-1], forward - forward[:, ::-1]
+    if order % 2 == 0:
+        even, odd = _divide(even, -1.0), _divide(odd, 1.0)
+    else:
+        odd = _divide(_divide(odd, 1.0), -1.0)
+    return np.sort(np.concatenate((_upper_angles(even), _upper_angles(odd)), axis=1), axis=1)
+
+
+def _divide(polynomials: Array, root: float) -> Array:
+    """Divide each polynomial (T, n) by (1 - root z^-1), known to be a factor."""
+    quotient = polynomials[:, :-1].copy()
+    for i in range(1, quotient.shape[1]):
+        quotient[:, i] += root * quotient[:, i - 1]
+    return quotient
+
+
+def _upper_angles(polynomials: Array) -> Array:
+    """Angles in [0, pi] of the roots of monic palindromic ``polynomials`` (T, 2n + 1): n a row."""
+    degree = polynomials.shape[1] - 1
+    companion = np.zeros((len(polynomials), degree, degree))
+    companion[:, 0, :] = -polynomials[:, 1:] / polynomials[:, :1]
+    companion[:, np.arange(1, degree), np.arange(degree - 1)] = 1.0
+    angles = np.sort(np.abs(np.angle(np.linalg.eigvals(companion))), axis=1)
+    return angles[:, ::2]  # conjugate pairs share an angle

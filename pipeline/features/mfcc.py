@@ -1,0 +1,36 @@
+"""Mel-frequency cepstral coefficients of frames, for comparison with linear prediction.
+
+The filters are ``librosa.filters.mel`` (Slaney's scale) and the transform an orthonormal DCT-II, so the values are
+those of ``librosa.feature.mfcc`` with ``center=False`` and ``top_db=None``, on the same windowed frames.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+MELS = 40
+POWER_FLOOR = 1e-10
+
+
+class MelCepstrum:
+    """c_1..c_count of frames at ``rate`` Hz; c_0, the level, is left out as it is for linear prediction."""
+
+    def __init__(self, rate: int, frame_length: int, count: int) -> None:
+        import librosa
+
+        self._size = 1 << (frame_length - 1).bit_length()
+        mel = librosa.filters.mel(sr=rate, n_fft=self._size, n_mels=MELS, dtype=np.float64)
+        k, n = np.arange(1, count + 1)[:, None], np.arange(MELS)[None, :]
+        self._mel = mel
+        self._dct = np.sqrt(2.0 / MELS) * np.cos(np.pi * k * (2 * n + 1) / (2 * MELS))
+
+    def __call__(self, frames: Array) -> Array:
+        """Coefficients (T, count) of windowed ``frames`` (T, L)."""
+        spectrum = np.fft.rfft(frames, self._size, axis=1)
+        power = spectrum.real**2 + spectrum.imag**2
+        # einsum, not a BLAS product: BLAS may round differently for different numbers of frames.
+        level = 10.0 * np.log10(np.maximum(np.einsum("tf,mf->tm", power, self._mel), POWER_FLOOR))
+        return np.asarray(np.einsum("tm,cm->tc", level, self._dct))

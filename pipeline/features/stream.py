@@ -1,0 +1,105 @@
+"""Samples to speech feature vectors, as a stream: the one path for files, pipes and microphones.
+
+    samples -> pre-emphasis -> frames -> window -> linear prediction (or MFCC) -> deltas -> speech gate
+
+Any cutting of the same samples into chunks gives the same vectors bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.config import FeatureSettings
+from pipeline.errors import StreamClosedError
+from pipeline.features import lpc
+from pipeline.features.deltas import DeltaStream
+from pipeline.features.framing import FrameStream, PreEmphasis
+from pipeline.features.gate import SpeechGate, frame_level
+from pipeline.features.mfcc import MelCepstrum
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureBlock:
+    """What one push gave: ``vectors`` (T, d) of the speech frames, and how many frames of any kind went by."""
+
+    vectors: Array
+    frames: int
+
+
+def static_features(settings: FeatureSettings) -> Callable[[Array], Array]:
+    """The function from windowed frames (T, L) to static features (T, order) that ``settings`` name."""
+    order = settings.order
+    if settings.kind == "mfcc":
+        return MelCepstrum(settings.rate, settings.frame_length, order)
+    solve = _coefficients(settings)
+    if settings.kind == "lpc":
+        return solve
+    if settings.kind == "lpcc":
+        return lambda frames: lpc.cepstrum(solve(frames))
+    if settings.kind == "lsf":
+        return lambda frames: lpc.line_spectral_frequencies(solve(frames))
+    if settings.kind == "reflection":
+        return lambda frames: lpc.reflection_from_coefficients(solve(frames))
+    return lambda frames: lpc.log_area_ratios(lpc.reflection_from_coefficients(solve(frames)))
+
+
+def _coefficients(settings: FeatureSettings) -> Callable[[Array], Array]:
+    order = settings.order
+    if settings.method == "burg":
+        return lambda frames: lpc.burg(frames, order)
+    return lambda frames: lpc.levinson_durbin(lpc.autocorrelate(frames, order)).coefficients
+
+
+class FeatureStream:
+    """Speech feature vectors (T, ``settings.dimension``) of mono samples at ``settings.rate`` Hz."""
+
+    def __init__(self, settings: FeatureSettings) -> None:
+        self.settings = settings
+        self._pre_emphasis = PreEmphasis(settings.pre_emphasis)
+        self._raw = FrameStream(settings.frame_length, settings.frame_step)
+        self._emphasised = FrameStream(settings.frame_length, settings.frame_step)
+        self._window = window(settings.window, settings.frame_length)
+        self._static = static_features(settings)
+        self._deltas = DeltaStream(settings.delta_width, scale=settings.delta_scale) if settings.deltas else None
+        self._gate = SpeechGate(settings.gate, frames_per_second=1000.0 / settings.step_ms)
+        self._waiting = np.empty(0, dtype=bool)
+        self._closed = False
+
+    @property
+    def delay_ms(self) -> float:
+        """From a sound to the vector that holds it: the frame's own length and the deltas' look-ahead."""
+        look_ahead = 0 if self._deltas is None else self._deltas.delay_frames
+        return self.settings.frame_ms + look_ahead * self.settings.step_ms
+
+    def push(self, samples: Array) -> FeatureBlock:
+        """Take in ``samples`` (n,), full scale 1, and give the vectors they complete."""
+        if self._closed:
+            raise StreamClosedError("features: the stream was flushed and takes no more samples; start a new one")
+        raw = self._raw.push(samples)
+        emphasised = self._emphasised.push(self._pre_emphasis.push(samples))
+        static = self._static(np.ascontiguousarray(emphasised * self._window))
+        self._waiting = np.concatenate((self._waiting, self._gate.push(frame_level(raw))))
+        return self._gated(static if self._deltas is None else self._deltas.push(static))
+
+    def flush(self) -> FeatureBlock:
+        """Give the vectors held back for look-ahead, and close."""
+        self._closed = True
+        if self._deltas is None or self._waiting.size == 0:
+            return FeatureBlock(np.empty((0, self.settings.dimension)), 0)
+        return self._gated(self._deltas.flush())
+
+    def _gated(self, vectors: Array) -> FeatureBlock:
+        speech, self._waiting = self._waiting[: len(vectors)], self._waiting[len(vectors) :]
+        return FeatureBlock(vectors[speech], len(vectors))
+
+
+def window(name: str, length: int) -> Array:
+    """Symmetric analysis window (length,): ``hamming``, ``hann`` or ``rectangular``."""
+    shapes: dict[str, Callable[[int], Array]] = {"hamming": np.hamming, "hann": np.hanning, "rectangular": np.ones}
+    return shapes[name](length)

@@ -1,0 +1,182 @@
+"""All machines of a population as coefficient blocks over the pool, and their margins on frames.
+
+Speaker by speaker, the kernel tile (T, k) between the frames and that speaker's centroids is made once and meets
+one coefficient block, so the work is a few small matrix products a speaker and nothing larger than a tile is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.machines.pool import Pool
+
+Array = NDArray[np.float64]
+AnyFloat = NDArray[Any]
+
+
+class PairSource(Protocol):
+    """The N (N - 1) / 2 pair machines, wherever they are kept.
+
+    With w[m, j] >= 0 the coefficient of centroid m in the machine of its owner against speaker j,
+    f_ij(x) = sum over i's centroids of w[m, j] K(x, m) - sum over j's of w[m, i] K(x, m) + b[i, j].
+    """
+
+    def rows(self, speaker: int) -> Array:
+        """W (k, N) of one speaker's centroids against each other speaker, 0 against themself."""
+
+    def columns(self, claims: NDArray[np.int64]) -> Array:
+        """W (M, C) of every centroid against each of the claims."""
+
+    def bias(self, claims: NDArray[np.int64]) -> Array:
+        """B (C, N), antisymmetric, of the claims against each speaker."""
+
+
+@dataclass(frozen=True)
+class PairBlock:
+    """Pair machines in memory: ``weights[i]`` (k_i, N) and ``biases`` (N, N)."""
+
+    weights: tuple[Array, ...]
+    biases: Array
+
+    def rows(self, speaker: int) -> Array:
+        """See PairSource."""
+        return self.weights[speaker]
+
+    def columns(self, claims: NDArray[np.int64]) -> Array:
+        """See PairSource."""
+        return np.concatenate([weights[:, claims] for weights in self.weights])
+
+    def bias(self, claims: NDArray[np.int64]) -> Array:
+        """See PairSource."""
+        return self.biases[claims]
+
+
+@dataclass(frozen=True)
+class Population:
+    """A pool of N speakers with the machines trained over it; kinds that were not trained are None.
+
+    ``one_class_coef`` (M,) and ``one_class_bias`` (N,): each speaker's own machine on its own rows.
+    ``one_vs_rest_coef`` (M, N) and ``one_vs_rest_bias`` (N,): column n is speaker n against everybody else.
+    """
+
+    pool: Pool
+    pairs: PairSource | None = None
+    one_class_coef: Array | None = None
+    one_class_bias: Array | None = None
+    one_vs_rest_coef: Array | None = None
+    one_vs_rest_bias: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.pool)
+
+
+@dataclass(frozen=True)
+class Margins:
+    """Margins of T frames for C claims among N speakers; kinds that were not asked for are None.
+
+    ``claims`` (C,) speaker numbers; ``pair`` (T, C, N) f_ij of claim i against j, 0 where j is i itself;
+    ``one_class`` (T, N); ``one_vs_rest`` (T, N).
+    """
+
+    claims: NDArray[np.int64]
+    pair: AnyFloat | None = None
+    one_class: AnyFloat | None = None
+    one_vs_rest: AnyFloat | None = None
+
+    def select(self, claims: NDArray[np.int64]) -> Margins:
+        """The same frames for a subset of the claims."""
+        if self.pair is None or np.array_equal(claims, self.claims):
+            return Margins(claims, self.pair, self.one_class, self.one_vs_rest)
+        slots = [int(np.flatnonzero(self.claims == claim)[0]) for claim in claims]
+        return Margins(claims, self.pair[:, slots], self.one_class, self.one_vs_rest)
+
+
+class MarginScorer:
+    """Margins of the machines that ``claims`` need, for blocks of frames.
+
+    ``claims`` are speaker numbers, ``kinds`` a subset of {"one_vs_one", "one_class", "one_vs_rest"}, ``dtype`` float64
+    or float32 (whose margins agree to 1e-3).
+    """
+
+    def __init__(
+        self, population: Population, claims: NDArray[np.int64], kinds: frozenset[str], *, dtype: str = "float64"
+    ) -> None:
+        self.claims = np.asarray(claims, dtype=np.int64)
+        self.dtype = np.dtype(dtype)
+        self._population = population
+        self._kinds = kinds
+        pool = population.pool
+        # |x - y|^2 loses digits far from the origin, which float32 cannot spare.
+        self._centre = pool.centroids.mean(axis=0)
+        self._slot = {int(claim): c for c, claim in enumerate(self.claims)}
+        paired = population.pairs if "one_vs_one" in kinds else None
+        self._pair_bias = None if paired is None else paired.bias(self.claims)
+        columns = None if paired is None else paired.columns(self.claims)
+        self._tiles = [self._tile(n, columns) for n in range(len(pool))]
+
+    def _tile(self, n: int, columns: Array | None) -> tuple[AnyFloat, AnyFloat, AnyFloat | None]:
+        """Speaker n's centroids for the kernel product, and its two coefficient blocks."""
+        population, rows = self._population, self._population.pool.rows(n)
+        y = (population.pool.centroids[rows] - self._centre) / population.pool.sigma
+        kernel_side = np.concatenate((y, np.full((len(y), 1), 1.0), -0.5 * (y * y).sum(1, keepdims=True)), axis=1)
+        blocks, own = [], None
+        if columns is not None and population.pairs is not None:
+            blocks.append(-columns[rows])
+            if n in self._slot:
+                own = np.ascontiguousarray(population.pairs.rows(n), dtype=self.dtype)
+        if "one_class" in self._kinds and population.one_class_coef is not None:
+            blocks.append(population.one_class_coef[rows, None])
+        if "one_vs_rest" in self._kinds and population.one_vs_rest_coef is not None:
+            blocks.append(population.one_vs_rest_coef[rows])
+        shared = np.concatenate(blocks, axis=1) if blocks else np.zeros((len(y), 0))
+        return (
+            np.ascontiguousarray(kernel_side.T, dtype=self.dtype),
+            np.ascontiguousarray(shared, dtype=self.dtype),
+            own,
+        )
+
+    def __call__(self, features: Array) -> Margins:
+        """Margins of ``features`` (T, d)."""
+        x = (features - self._centre) / self._population.pool.sigma
+        ones = np.ones((len(x), 1))
+        frames = np.concatenate((x, -0.5 * (x * x).sum(1, keepdims=True), ones), axis=1).astype(self.dtype)
+        margins = self._biases(len(x))
+        for n, (kernel_side, shared, own) in enumerate(self._tiles):
+            kernel = frames @ kernel_side
+            np.exp(kernel, out=kernel)
+            self._add(margins, n, kernel, shared, own)
+        return margins
+
+    def _biases(self, frames: int) -> Margins:
+        population, kinds = self._population, self._kinds
+
+        def start(bias: Array | None, kind: str) -> AnyFloat | None:
+            if bias is None or kind not in kinds:
+                return None
+            return np.repeat(bias[None].astype(self.dtype), frames, axis=0)
+
+        return Margins(
+            claims=self.claims,
+            pair=start(self._pair_bias, "one_vs_one"),
+            one_class=start(population.one_class_bias, "one_class"),
+            one_vs_rest=start(population.one_vs_rest_bias, "one_vs_rest"),
+        )
+
+    def _add(self, margins: Margins, n: int, kernel: AnyFloat, shared: AnyFloat, own: AnyFloat | None) -> None:
+        """Add what speaker n's centroids contribute to every margin."""
+        products = kernel @ shared
+        column = 0
+        if margins.pair is not None:
+            column = len(self.claims)
+            margins.pair[:, :, n] += products[:, :column]
+            if own is not None:
+                margins.pair[:, self._slot[n], :] += kernel @ own
+        if margins.one_class is not None:
+            margins.one_class[:, n] += products[:, column]
+            column += 1
+        if margins.one_vs_rest is not None:
+            margins.one_vs_rest[:] += products[:, column:]

@@ -1,0 +1,166 @@
+"""Binary margins of many machines to one number a frame and claim: the coupling rules, as functions in one table.
+
+Notation of Xin, Wu and Pan 2002: f_i one-vs-rest margin, f_ij pair margin, r_ij = s(f_ij), q_i = s(one-class margin),
+N speakers. Because r_ij + r_ji = 1, the denominators of eqs. 13 and 16 need no pair machine but the claim's own:
+eq. 13's is N (N - 1) / 2, and eq. 16's is (N - 1) * sum_k q_k.
+
+With one speaker in the population there are no rivals, and each rule falls back on the one-class machine alone,
+in its own unit (``Rule.alone``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.machines.population import Margins
+from pipeline.posteriors.sigmoid import log_probability, log_sum_probability, probability
+
+AnyFloat = NDArray[Any]
+
+
+class Posterior(Protocol):
+    """A map from margins to log-odds."""
+
+    def log_odds(self, margins: AnyFloat) -> AnyFloat:
+        """Log-odds of ``margins``, any shape."""
+
+
+def _keep(mean: AnyFloat, _claims: NDArray[np.int64]) -> AnyFloat:
+    return mean
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How frames become an utterance score: ``finish(mean over frames of frame(margins))``.
+
+    ``frame`` gives (T, C) or (T, C, N) for C claims; ``finish`` gives the scores (C,). ``needs`` are the margin kinds
+    that ``frame`` reads; ``every_claim`` says that it wants the pair margins of all N speakers, not of one claim, and
+    so costs O(N^2). ``unit`` is what a score counts, for axes and reports.
+    """
+
+    name: str
+    needs: frozenset[str]
+    frame: Callable[[Margins, Posterior], AnyFloat]
+    unit: str
+    source: str
+    alone: Literal["share", "mean", "log"]
+    finish: Callable[[AnyFloat, NDArray[np.int64]], AnyFloat] = _keep
+    every_claim: bool = False
+
+
+def _required(margins: AnyFloat | None) -> AnyFloat:
+    if margins is None:
+        raise AssertionError("a rule was given margins without a kind that it needs")
+    return margins
+
+
+def _pair_log_odds(margins: Margins, posterior: Posterior) -> AnyFloat:
+    """Log-odds of r_ij (T, C, N), -inf where j is i: no speaker is a rival of their own."""
+    log_odds = posterior.log_odds(_required(margins.pair)).copy()
+    log_odds[:, np.arange(len(margins.claims)), margins.claims] = -np.inf
+    return log_odds
+
+
+def boar(margins: Margins, _posterior: Posterior) -> AnyFloat:
+    """1 where the claim's one-vs-rest margin is positive, else 0."""
+    return np.asarray(_required(margins.one_vs_rest)[:, margins.claims] > 0, dtype=float)
+
+
+def poar(margins: Margins, posterior: Posterior) -> AnyFloat:
+    """Log of eq. 12: log p_i - log sum_j p_j."""
+    log_odds = posterior.log_odds(_required(margins.one_vs_rest))
+    return np.asarray(log_probability(log_odds[:, margins.claims]) - log_sum_probability(log_odds)[:, None])
+
+
+def boao(margins: Margins, posterior: Posterior) -> AnyFloat:
+    """1 for the winner of the pairwise votes, else 0: (T, N), wants every claim.
+
+    A margin of exactly 0 is half a vote to each. Speakers tied on votes are told apart by the larger sum of pairwise
+    posteriors (eq. 13): the papers do not say, and unlike "the first one" this does not depend on the order.
+    """
+    pair = _required(margins.pair)
+    votes = (pair > 0).sum(axis=-1) + 0.5 * ((pair == 0).sum(axis=-1) - 1)
+    best = votes == votes.max(axis=-1, keepdims=True)
+    tied = np.flatnonzero(best.sum(axis=-1) > 1)
+    if tied.size:
+        support = probability(posterior.log_odds(pair[tied])).sum(axis=-1)
+        support[~best[tied]] = -np.inf
+        best[tied] = support == support.max(axis=-1, keepdims=True)
+    return np.asarray(best, dtype=float)
+
+
+def poao(margins: Margins, posterior: Posterior) -> AnyFloat:
+    """Log of eq. 13: log sum_j r_ij - log(N (N - 1) / 2)."""
+    log_odds = _pair_log_odds(margins, posterior)
+    speakers = log_odds.shape[-1]
+    return np.asarray(log_sum_probability(log_odds) - np.log(speakers * (speakers - 1) / 2))
+
+
+def rpoao(margins: Margins, posterior: Posterior) -> AnyFloat:
+    """Log of eqs. 13-16: log sum_j r_ij (q_i + q_j) - log((N - 1) sum_k q_k)."""
+    log_odds = _pair_log_odds(margins, posterior)
+    one_class = posterior.log_odds(_required(margins.one_class))
+    numerator = log_sum_probability(log_odds, _log_either(one_class, margins.claims))
+    denominator = log_sum_probability(one_class)[:, None] + np.log(log_odds.shape[-1] - 1)
+    return np.asarray(numerator - denominator)
+
+
+def worst_rival(margins: Margins, posterior: Posterior) -> AnyFloat:
+    """r_ij (T, C, N), to be averaged over frames before the smallest over rivals is taken."""
+    return probability(_pair_log_odds(margins, posterior))
+
+
+def refined_worst_rival(margins: Margins, posterior: Posterior) -> AnyFloat:
+    """r'_ij = r_ij (q_i + q_j) (T, C, N), eq. 16 before the sum over rivals."""
+    q = probability(posterior.log_odds(_required(margins.one_class)))
+    return np.asarray(worst_rival(margins, posterior) * (q[:, margins.claims, None] + q[:, None, :]))
+
+
+def smallest_over_rivals(mean: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
+    """Smallest of ``mean`` (C, N) over the rivals of each claim: (C,)."""
+    rivals = mean.copy()
+    rivals[np.arange(len(claims)), claims] = np.inf
+    return np.asarray(rivals.min(axis=-1))
+
+
+def _log_either(one_class: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
+    """log(q_i + q_j) (T, C, N), eq. 15."""
+    log_q = log_probability(one_class)
+    return np.asarray(np.logaddexp(log_q[:, claims, None], log_q[:, None, :]))
+
+
+def alone(unit: Literal["share", "mean", "log"], margins: Margins, posterior: Posterior) -> AnyFloat:
+    """The one-class machines on their own (T, C): what is left of a rule when there are no rivals."""
+    one_class = _required(margins.one_class)[:, margins.claims]
+    if unit == "share":
+        return np.asarray(one_class > 0, dtype=float)
+    log_odds = posterior.log_odds(one_class)
+    return log_probability(log_odds) if unit == "log" else probability(log_odds)
+
+
+_PAIR = frozenset({"one_vs_one"})
+_REFINED = frozenset({"one_vs_one", "one_class"})
+_REST = frozenset({"one_vs_rest"})
+_SHARE = "share of frames won"
+_LOG = "mean log posterior (nats)"
+_XIN = "Xin, Wu and Pan 2002"
+
+RULES: dict[str, Rule] = {
+    rule.name: rule
+    for rule in (
+        Rule("boar", _REST, boar, "share of frames accepted", f"{_XIN}, eq. 18", "share"),
+        Rule("poar", _REST, poar, _LOG, f"{_XIN}, eqs. 12 and 17", "log"),
+        Rule("boao", _PAIR, boao, _SHARE, f"{_XIN}, eq. 18", "share", every_claim=True),
+        Rule("poao", _PAIR, poao, _LOG, f"{_XIN}, eqs. 13 and 17", "log"),
+        Rule("rpoao", _REFINED, rpoao, _LOG, f"{_XIN}, eqs. 14-17", "log"),
+        Rule("worst_rival", _PAIR, worst_rival, "mean posterior against the worst rival",
+             "this project: min over j of the mean of r_ij", "mean", smallest_over_rivals),
+        Rule("refined_worst_rival", _REFINED, refined_worst_rival, "refined mean posterior, worst rival",
+             "this project: min over j of the mean of r'_ij (eq. 16)", "mean", smallest_over_rivals),
+    )
+}  # fmt: skip

@@ -1,0 +1,65 @@
+"""Margins to log-odds, and the arithmetic of log-odds: nothing here can overflow or take the log of zero.
+
+A binary posterior is kept as its log-odds, log(p / (1 - p)); the probability is s(log-odds) = 1 / (1 + exp(-log-odds)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, log_expit, logsumexp
+
+from pipeline.config import PosteriorConfig
+
+AnyFloat = NDArray[Any]
+
+# Below this a sum of probabilities has lost digits to underflow, and the slow exact way takes over.
+UNDERFLOW = 1e-30
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSigmoid:
+    """p = s(slope * margin): Xin 2002, eq. 10, when ``slope`` is 1."""
+
+    slope: float = 1.0
+
+    def log_odds(self, margins: AnyFloat) -> AnyFloat:
+        """Log-odds of ``margins``, any shape."""
+        return margins if self.slope == 1.0 else self.slope * margins
+
+
+def probability(log_odds: AnyFloat) -> AnyFloat:
+    """Probability in [0, 1] of each of ``log_odds``."""
+    return np.asarray(expit(log_odds))
+
+
+def log_probability(log_odds: AnyFloat) -> AnyFloat:
+    """Log of the probability, exact for log-odds of any size."""
+    return np.asarray(log_expit(log_odds))
+
+
+def log_sum_probability(log_odds: AnyFloat, log_weight: AnyFloat | None = None) -> AnyFloat:
+    """log(sum over the last axis of weight * s(log_odds)); ``log_weight`` broadcasts and defaults to 0.
+
+    Sums of ordinary size are taken directly; the few that underflow are taken again by log-sum-exp.
+    """
+    terms = probability(log_odds)
+    if log_weight is not None:
+        terms = terms * np.exp(log_weight)
+    total = terms.sum(axis=-1)
+    tiny = total < UNDERFLOW
+    result = np.log(np.where(tiny, 1.0, total))
+    if tiny.any():
+        exact = log_probability(log_odds[tiny])
+        if log_weight is not None:
+            exact = exact + np.broadcast_to(log_weight, log_odds.shape)[tiny]
+        result[tiny] = logsumexp(exact, axis=-1)
+    return result
+
+
+def posterior_from(settings: PosteriorConfig) -> FixedSigmoid:
+    """The map from margins to log-odds that ``settings`` name."""
+    return FixedSigmoid(settings.slope)

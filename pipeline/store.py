@@ -1,0 +1,180 @@
+"""The speaker store on disk, as its readers see it.
+
+    store/
+      manifest.json                          settings, speakers in enrollment order, every file with its checksum
+      speakers/<id>-<revision>.safetensors   centroids (k, d); one_class (k,), one_class_bias (1,); its pair machines
+                                             with every EARLIER speaker: earlier (n,) ids, own (n, k), rival (sum of
+                                             the earlier k,), bias (n,)
+      one_vs_rest-<revision>.safetensors     coef (M, N), bias (N,)
+      calibration-<revision>.safetensors     the held-out trials
+
+Each pair machine is stored once, with the later of its two speakers: enrolling adds one file a speaker, and a claim
+reads its own file and two slices of each later one. Names of people are data in the manifest, never parts of a path.
+"""
+
+from __future__ import annotations
+
+import difflib
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.arrays import ArrayFile
+from pipeline.calibration import HeldOutTrials
+from pipeline.config import Config
+from pipeline.errors import MetricError, StoreFormatError, SystemUnavailableError, UnknownSpeakerError
+from pipeline.features.standardize import Standardizer
+from pipeline.machines.pool import Pool
+from pipeline.machines.population import Population
+from pipeline.manifest import Manifest, Speaker, read_manifest
+from pipeline.posteriors.coupling import RULES
+
+Array = NDArray[np.float64]
+SCORE_PREFIX = "score."
+
+
+class SpeakerStore:
+    """One revision of a store; open it again to see a later one."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    @classmethod
+    def open(cls, path: Path | str) -> SpeakerStore:
+        """Open the store at ``path``; raises StoreMissingError or StoreFormatError."""
+        path = Path(path)
+        return cls(path, read_manifest(path))
+
+    @cached_property
+    def config(self) -> Config:
+        """Settings that the store was enrolled with."""
+        return self.manifest.settings(self.path)
+
+    @cached_property
+    def scaling(self) -> Standardizer | None:
+        """Global standardisation, when the settings ask for it."""
+        scaling = self.manifest.scaling
+        return None if scaling is None else Standardizer(np.array(scaling.mean), np.array(scaling.scale))
+
+    @property
+    def speakers(self) -> tuple[Speaker, ...]:
+        """Every speaker, background ones too, in enrollment order."""
+        return self.manifest.speakers
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names that can be claimed."""
+        return tuple(speaker.name for speaker in self.speakers if speaker.role == "speaker")
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """Scoring systems that the store has machines for."""
+        return tuple(name for name, rule in RULES.items() if rule.needs <= set(self.config.machines.kinds))
+
+    def check_system(self, system: str | None) -> str:
+        """``system``, or the settings' own; raises SystemUnavailableError naming what can be had."""
+        system = self.config.scoring.system if system is None else system
+        if system not in self.systems:
+            what = "needs machines that this store has none of" if system in RULES else "is unknown"
+            raise SystemUnavailableError(
+                f"{self.path}: scoring system {system!r} {what}; it has {', '.join(self.systems)}"
+                f" (machines.kinds is {', '.join(self.config.machines.kinds)})"
+            )
+        return system
+
+    def position(self, name: str) -> int:
+        """Number of the speaker claimed as ``name``; raises UnknownSpeakerError with the nearest names."""
+        for number, speaker in enumerate(self.speakers):
+            if speaker.name == name and speaker.role == "speaker":
+                return number
+        raise UnknownSpeakerError(name, tuple(difflib.get_close_matches(name, self.names, n=3, cutoff=0.3)))
+
+    @cached_property
+    def trials(self) -> HeldOutTrials | None:
+        """Held-out trials; None in a store without any."""
+        if self.manifest.calibration is None:
+            return None
+        file = ArrayFile(self.path / self.manifest.calibration.name)
+        names = [name for name in file.names() if name.startswith(SCORE_PREFIX)]
+        return HeldOutTrials(
+            file.read("claims"),
+            file.read("speakers"),
+            file.read("population"),
+            {name.removeprefix(SCORE_PREFIX): file.read(name) for name in names},
+        )
+
+    def threshold(self, system: str, *, false_accept: float | None = None) -> float:
+        """Threshold from the held-out trials: see ``HeldOutTrials.threshold``. Raises MetricError."""
+        if self.trials is None:
+            raise MetricError(f"{self.path}: the store holds no held-out trials; give the threshold itself")
+        return self.trials.threshold(system, population=len(self.speakers), false_accept=false_accept)
+
+    def population(self, systems: tuple[str, ...] | None = None) -> Population:
+        """The machines that ``systems`` need (default: all there are); pair machines are read when asked for."""
+        needs = frozenset[str]().union(*(RULES[name].needs for name in systems or self.systems))
+        files = [ArrayFile(self.path / speaker.file.name) for speaker in self.speakers]
+        books = [file.read("centroids") for file in files]
+        for speaker, book in zip(self.speakers, books, strict=True):
+            if book.shape != (speaker.centroids, self.config.features.dimension):
+                raise StoreFormatError(
+                    f"{self.path / speaker.file.name}: centroids must be"
+                    f" {(speaker.centroids, self.config.features.dimension)}, got {book.shape}"
+                )
+        pool = Pool.of(books, self.config.machines.sigma)
+        rest = None if "one_vs_rest" not in needs or len(pool) < 2 else self._one_vs_rest()
+        return Population(
+            pool,
+            pairs=StoredPairs(self.speakers, files, pool) if "one_vs_one" in self.config.machines.kinds else None,
+            one_class_coef=np.concatenate([file.read("one_class") for file in files]),
+            one_class_bias=np.concatenate([file.read("one_class_bias") for file in files]),
+            one_vs_rest_coef=None if rest is None else rest.read("coef"),
+            one_vs_rest_bias=None if rest is None else rest.read("bias"),
+        )
+
+    def _one_vs_rest(self) -> ArrayFile:
+        if self.manifest.one_vs_rest is None:
+            raise StoreFormatError(f"{self.path}: the manifest names no one-vs-rest machines")
+        return ArrayFile(self.path / self.manifest.one_vs_rest.name)
+
+
+class StoredPairs:
+    """The pair machines of a store (``machines.population.PairSource``), slice by slice from its files."""
+
+    def __init__(self, speakers: tuple[Speaker, ...], files: list[ArrayFile], pool: Pool) -> None:
+        self._files = files
+        self._pool = pool
+        for number, (speaker, file) in enumerate(zip(speakers, files, strict=True)):
+            expected = np.array([earlier.id for earlier in speakers[:number]], dtype=np.uint64)
+            if not np.array_equal(file.read("earlier"), expected):
+                raise StoreFormatError(
+                    f"{file.path}: the pair machines of speaker {speaker.name!r} are not those of the"
+                    " earlier speakers in the manifest; files of two stores mixed?"
+                )
+
+    def rows(self, speaker: int) -> Array:
+        """See PairSource."""
+        weights = np.zeros((len(self._pool.codebook(speaker)), len(self._pool)))
+        weights[:, :speaker] = self._files[speaker].read("own").T
+        for later in range(speaker + 1, len(self._pool)):
+            weights[:, later] = self._files[later].read("rival", self._pool.rows(speaker))
+        return weights
+
+    def columns(self, claims: NDArray[np.int64]) -> Array:
+        """See PairSource."""
+        weights = np.zeros((len(self._pool.centroids), len(claims)))
+        for slot, claim in enumerate(claims.tolist()):
+            weights[: self._pool.offsets[claim], slot] = self._files[claim].read("rival")
+            for later in range(claim + 1, len(self._pool)):
+                weights[self._pool.rows(later), slot] = self._files[later].read("own", claim)
+        return weights
+
+    def bias(self, claims: NDArray[np.int64]) -> Array:
+        """See PairSource."""
+        own = [file.read("bias") for file in self._files]
+        table = np.zeros((len(self._pool), len(self._pool)))
+        for later, biases in enumerate(own):
+            table[later, :later], table[:later, later] = biases, -biases
+        return table[claims]

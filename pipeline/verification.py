@@ -1,0 +1,180 @@
+"""Verification: a claim and a stream of audio to a running score and a decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.audio import open_audio
+from pipeline.errors import StreamClosedError
+from pipeline.features.stream import FeatureBlock
+from pipeline.frontend import FrontEnd
+from pipeline.posteriors.sigmoid import posterior_from
+from pipeline.scoring import ClaimScorer, RunningScores
+from pipeline.store import SpeakerStore
+
+Array = NDArray[np.float64]
+
+
+class State(StrEnum):
+    """Where a stream stands."""
+
+    NOT_ENOUGH_SPEECH = "not_enough_speech"
+    SCORING = "scoring"
+    CLOSED = "closed"
+
+
+class Decision(StrEnum):
+    """What is decided on what has been heard; too little speech is an outcome of its own, never a score."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    NOT_ENOUGH_SPEECH = "not_enough_speech"
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A stream after a push: ``score`` is None until there is enough speech.
+
+    ``frames`` of speech make ``speech_seconds``, of ``audio_seconds`` heard. ``decision`` is the one that would stand
+    if the stream ended here.
+    """
+
+    state: State
+    decision: Decision
+    score: float | None
+    frames: int
+    speech_seconds: float
+    audio_seconds: float
+
+
+class Verifier:
+    """One claim on one store, ready to score any number of utterances: the machines are read once.
+
+    ``threshold`` decides; None takes the store's own for ``system`` (or for ``false_accept``, a rate). Raises
+    UnknownSpeakerError, SystemUnavailableError or MetricError (no such threshold).
+    """
+
+    def __init__(
+        self,
+        store: SpeakerStore,
+        claim: str,
+        *,
+        system: str | None = None,
+        threshold: float | None = None,
+        false_accept: float | None = None,
+    ) -> None:
+        self.store = store
+        self.claim = claim
+        self.system = store.check_system(system)
+        self.rivals = len(store.speakers) - 1
+        position = store.position(claim)
+        self.threshold = store.threshold(self.system, false_accept=false_accept) if threshold is None else threshold
+        self._scorer = ClaimScorer(
+            store.population((self.system,)),
+            [position],
+            [self.system],
+            posterior_from(store.config.posterior),
+            dtype=store.config.scoring.dtype,
+        )
+
+    def stream(self, rate: int | None = None) -> VerificationStream:
+        """A new stream for audio at ``rate`` Hz (None: the store's own rate)."""
+        return VerificationStream.of(self, rate)
+
+    def scores(self) -> RunningScores:
+        """A fresh running score for this claim."""
+        return self._scorer.start()
+
+    def verify_file(self, path: Path | str) -> Update:
+        """Decode a file and score it: a stream fed to its end. Raises AudioError."""
+        with open_audio(path) as audio:
+            stream = self.stream(audio.rate)
+            for block in audio.blocks():
+                stream.push(block)
+        return stream.close()
+
+
+class VerificationStream:
+    """A claim being checked while the audio comes in: ``push`` any number of times, then ``close``.
+
+    ``rate`` is the audio's in Hz (None: the store's own); the other options are ``Verifier``'s. Any cutting of the
+    same samples into pushes gives the same score within 1e-9.
+    """
+
+    def __init__(
+        self,
+        store: SpeakerStore | Path | str,
+        claim: str,
+        *,
+        rate: int | None = None,
+        system: str | None = None,
+        threshold: float | None = None,
+        false_accept: float | None = None,
+    ) -> None:
+        store = store if isinstance(store, SpeakerStore) else SpeakerStore.open(store)
+        verifier = Verifier(store, claim, system=system, threshold=threshold, false_accept=false_accept)
+        self._start(verifier, rate)
+
+    @classmethod
+    def of(cls, verifier: Verifier, rate: int | None = None) -> VerificationStream:
+        """A stream of a ``verifier`` whose machines have been read already."""
+        stream = cls.__new__(cls)
+        stream._start(verifier, rate)
+        return stream
+
+    def _start(self, verifier: Verifier, rate: int | None) -> None:
+        store = verifier.store
+        settings = store.config.features
+        self.verifier = verifier
+        self.front_end = FrontEnd(
+            settings, settings.rate if rate is None else rate, scaling=store.scaling, where=f"claim {verifier.claim!r}"
+        )
+        self._scores = verifier.scores()
+        self._closed = False
+
+    @property
+    def delay_ms(self) -> float:
+        """From a sound to a score that has heard it, at most."""
+        return self.front_end.delay_ms
+
+    def push(self, samples: Array) -> Update:
+        """Take in mono ``samples`` (n,), full scale 1, and tell where the claim stands.
+
+        Raises AudioError for samples that are not finite, StreamClosedError after ``close``.
+        """
+        if self._closed:
+            raise StreamClosedError(f"claim {self.verifier.claim!r}: the stream is closed and takes no more audio")
+        return self._score(self.front_end.push(np.asarray(samples, dtype=np.float64)))
+
+    def close(self) -> Update:
+        """End the audio: the last frames are scored and the final decision stands. A second call repeats it."""
+        if self._closed:
+            return self._update()
+        self._closed = True
+        return self._score(self.front_end.flush())
+
+    def _score(self, block: FeatureBlock) -> Update:
+        self._scores.push(block.vectors)
+        return self._update()
+
+    def _update(self) -> Update:
+        frames = self._scores.frames
+        step = self.verifier.store.config.features.step_seconds
+        score, decision = None, Decision.NOT_ENOUGH_SPEECH
+        if frames >= self.verifier.store.config.least_frames:
+            score = float(self._scores.scores()[self.verifier.system][0])
+            decision = Decision.ACCEPTED if score >= self.verifier.threshold else Decision.REJECTED
+        state = State.SCORING if score is not None else State.NOT_ENOUGH_SPEECH
+        return Update(
+            state=State.CLOSED if self._closed else state,
+            decision=decision,
+            score=score,
+            frames=frames,
+            speech_seconds=frames * step,
+            audio_seconds=self.front_end.samples / self.front_end.rate,
+        )
