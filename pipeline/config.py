@@ -51,7 +51,7 @@ class FeatureSettings(_Section):
     order: Annotated[int, Field(ge=1, le=39)] = 12
     deltas: bool = True
     delta_width: Annotated[int, Field(ge=1, le=20)] = 2
-    delta_scale: Positive = 2.0
+    delta_scale: Positive = 3.0
     standardize: bool = False
     gate: GateConfig = GateConfig()
 

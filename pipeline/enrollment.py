@@ -270,8 +270,7 @@ class _Rounds:
     def held_out_trials(self, voices: list[_Voice], ids: list[int], role: Role) -> HeldOutTrials:
         """Score utterances set aside against machines trained without them."""
         settings = self._settings
-        rng = np.random.default_rng(settings.seed)
-        splits = [split_utterances(voice.utterances, settings, rng) for voice in voices]
+        splits = [split_utterances(voice.utterances, settings) for voice in voices]
         population = self.train([kept for kept, _ in splits], "thresholds")
         everybody = [*self._known_ids, *ids]
         roles = [*self._roles, *([role] * len(ids))]
@@ -297,20 +296,19 @@ class _Rounds:
         )
 
 
-def split_utterances(utterances: list[Array], settings: Config, rng: np.random.Generator) -> tuple[Array, list[Array]]:
+def split_utterances(utterances: list[Array], settings: Config) -> tuple[Array, list[Array]]:
     """Vectors to train on, and the held-out trials: whole utterances, joined to about ``trial_seconds`` of speech.
 
-    A speaker with a single utterance has its end held out instead.
+    The last utterances are held out, not random ones: names sort by session or by text, and a threshold must hold for
+    sessions and texts that were not enrolled. A speaker with a single utterance has its end held out instead.
     """
     wanted = settings.threshold.holdout * sum(map(len, utterances))
     if len(utterances) == 1:
-        cut = len(utterances[0]) - max(1, round(wanted))
-        return utterances[0][: max(1, cut)], [utterances[0][cut:]]
-    order = rng.permutation(len(utterances))
-    sizes = np.cumsum([len(utterances[n]) for n in order])
-    count = min(int(np.searchsorted(sizes, wanted)) + 1, len(utterances) - 1)
-    held = [utterances[n] for n in order[:count]]
-    kept = [utterances[n] for n in sorted(order[count:])]
+        cut = max(1, len(utterances[0]) - max(1, round(wanted)))
+        return utterances[0][:cut], [utterances[0][cut:]]
+    sizes = np.cumsum([len(vectors) for vectors in reversed(utterances)])
+    cut = max(1, len(utterances) - 1 - int(np.searchsorted(sizes, wanted)))
+    kept, held = utterances[:cut], utterances[cut:]
     return np.concatenate(kept), _join(held, settings.threshold.trial_seconds / settings.features.step_seconds)
 
 
