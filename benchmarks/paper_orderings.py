@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Which of the paper's orderings hold, and which C and one-class scale make them hold.
+
+    python benchmarks/paper_orderings.py CORPUS/enroll CORPUS/trials.txt [--speakers 50] [--set KEY=VALUE] [--json OUT]
+
+Xin, Wu and Pan 2002 report, on YOHO, POAR < BOAR and RPOAO < POAO < BOAO (EER), and give neither C nor what the
+one-class coefficients sum to. Features and codebooks are those of configs/xin2002.toml and made once; the machines are
+trained for each C, and the one-class margins scaled to each sum. A row names the orderings that held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from pipeline.codebook import fit_codebook
+from pipeline.config import load_config
+from pipeline.corpus import Utterance, read_corpus
+from pipeline.evaluation import Trial, equal_error_rate, read_trials
+from pipeline.frontend import read_features
+from pipeline.machines.assembly import train_population
+from pipeline.machines.pool import Pool
+from pipeline.machines.population import Population
+from pipeline.posteriors.sigmoid import FixedSigmoid
+from pipeline.resources import find_config
+from pipeline.scoring import ClaimScorer
+
+SYSTEMS = ("boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival")
+COSTS = (0.1, 1.0, 10.0, 100.0)
+SCALES = ("schoelkopf", "libsvm", "100", "1000")
+
+
+def scaled(population: Population, total: float) -> Population:
+    """The same one-class machines with coefficients summing to ``total`` a speaker (they sum to 1 as trained)."""
+    assert population.one_class_coef is not None and population.one_class_bias is not None  # noqa: S101
+    return replace(
+        population,
+        one_class_coef=population.one_class_coef * total,
+        one_class_bias=population.one_class_bias * total,
+    )
+
+
+def error_rates(
+    population: Population, vectors: dict[str, np.ndarray], trials: list[Trial], names: list[str], jobs: int
+) -> dict[str, float]:
+    """EER in percent of each system."""
+    scorer = ClaimScorer(population, range(len(names)), SYSTEMS, FixedSigmoid())
+
+    def score(path: str) -> dict[str, np.ndarray]:
+        running = scorer.start()
+        running.push(vectors[path])
+        return running.scores()
+
+    scores = dict(
+        zip(vectors, Parallel(jobs, backend="threading")(delayed(score)(path) for path in vectors), strict=True)
+    )
+    rates = {}
+    for system in SYSTEMS:
+        values = np.array([scores[trial.path][system][names.index(trial.speaker)] for trial in trials])
+        target = np.array([trial.target for trial in trials])
+        rates[system] = 100 * equal_error_rate(values[target], values[~target]).rate
+    return rates
+
+
+def main() -> None:
+    """Sweep, print a row for each setting, and write JSON if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("enroll", type=Path)
+    parser.add_argument("trials", type=Path)
+    parser.add_argument("--speakers", type=int)
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    config = load_config(find_config("xin2002"), options.set)
+    speakers = dict(list(read_corpus(options.enroll).speakers.items())[: options.speakers])
+    names = list(speakers)
+
+    def quantise(utterances: tuple[Utterance, ...]) -> np.ndarray:
+        spoken = [read_features(utterance, config.features).vectors for utterance in utterances]
+        return fit_codebook(np.concatenate(spoken), config.codebook, seed=config.seed)
+
+    parallel = Parallel(options.jobs, backend="threading")
+    rows = []
+    with threadpool_limits(1):
+        books = parallel(delayed(quantise)(utterances) for utterances in speakers.values())
+        pool = Pool.of(books, config.machines.sigma)
+        target_files = {
+            trial.path for trial in read_trials(options.trials) if trial.speaker in speakers and trial.target
+        }
+        trials = [
+            trial for trial in read_trials(options.trials) if trial.path in target_files and trial.speaker in speakers
+        ]
+        paths = list(dict.fromkeys(trial.path for trial in trials))
+        read = parallel(
+            delayed(read_features)(Utterance("", options.trials.parent / path), config.features) for path in paths
+        )
+        vectors = {path: found.vectors for path, found in zip(paths, read, strict=True)}
+        for cost in tqdm(COSTS, disable=None):
+            settings = config.machines.model_copy(update={"C": cost, "one_class_scale": "schoelkopf"})
+            population = train_population(pool, settings, jobs=options.jobs)
+            for scale in SCALES:
+                total = {"schoelkopf": 1.0, "libsvm": settings.nu * config.codebook.centroids}.get(scale) or float(
+                    scale
+                )
+                rates = error_rates(scaled(population, total), vectors, trials, names, options.jobs)
+                rows.append({"C": cost, "one_class_scale": scale, **rates})
+                print(_row(rows[-1]), flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def _row(row: dict[str, float]) -> str:
+    held = [
+        name
+        for name, holds in (
+            ("POAR<BOAR", row["poar"] < row["boar"]),
+            ("RPOAO<POAO", row["rpoao"] < row["poao"]),
+            ("POAO<BOAO", row["poao"] < row["boao"]),
+        )
+        if holds
+    ]
+    rates = "  ".join(f"{system} {row[system]:5.2f}" for system in SYSTEMS)
+    return f"C {row['C']:5g}  scale {row['one_class_scale']:10}  {rates}  {' '.join(held)}"
+
+
+if __name__ == "__main__":
+    main()
