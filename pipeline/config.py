@@ -32,10 +32,21 @@ class GateConfig(_Section):
     """The causal speech gate: levels in dB, rates in dB a second (``pipeline.features.gate``)."""
 
     range_db: Positive = 30.0
-    margin_db: NonNegative = 15.0
+    least_margin_db: NonNegative = 8.0
+    most_margin_db: NonNegative = 15.0
+    margin_share: Share = 0.4
     rise_db_per_second: NonNegative = 3.0
     fall_db_per_second: NonNegative = 1.0
-    floor_start_db: Annotated[float, Field(ge=-100, le=0)] = -60.0
+    start_seconds: NonNegative = 0.4
+    start_floor_db: Annotated[float, Field(ge=-100, le=0)] = -60.0
+
+    @model_validator(mode="after")
+    def _margins_in_order(self) -> Self:
+        if self.least_margin_db > self.most_margin_db:
+            raise ValueError(
+                f"least_margin_db ({self.least_margin_db:g}) must not exceed most_margin_db ({self.most_margin_db:g})"
+            )
+        return self
 
 
 class FeatureSettings(_Section):
@@ -88,7 +99,7 @@ class CodebookConfig(_Section):
     """k-means centroids of one speaker; below ``min_seconds`` of speech enrollment is refused."""
 
     centroids: Annotated[int, Field(ge=1, le=20000)] = 200
-    min_seconds: NonNegative = 3.0
+    min_seconds: NonNegative = 1.5
     max_iterations: Annotated[int, Field(ge=1)] = 50
 
 

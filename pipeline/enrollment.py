@@ -23,6 +23,7 @@ from pipeline.corpus import Utterance
 from pipeline.errors import AudioError, ConfigError, NotEnoughSpeechError, SpeakerExistsError
 from pipeline.features.standardize import Standardizer
 from pipeline.frontend import read_features
+from pipeline.holdout import split_utterances
 from pipeline.machines.assembly import machine_count, train_population
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
@@ -69,6 +70,7 @@ class _Voice:
     """One new speaker's utterances as speech vectors."""
 
     name: str
+    id: int = field(default_factory=new_id)
     utterances: list[Array] = field(default_factory=list)
 
     @property
@@ -100,33 +102,32 @@ def enroll(
         _check_memory(writer, len(speakers), settings)
         voices, skipped = _read_voices(speakers, settings, writer.current, jobs, progress)
         voices, refused = _audible(voices, settings)
-        scaling = writer.current.scaling if writer.current else None
-        if settings.features.standardize and writer.current is None:
-            scaling = Standardizer.fit(np.concatenate([part for voice in voices for part in voice.utterances]))
-            for voice in voices:
-                voice.utterances = [scaling(part) for part in voice.utterances]
-        ids = [new_id() for _ in voices]
-        round_ = _Rounds(settings, writer.current, jobs, progress)
-        trials = round_.held_out_trials(voices, ids, role)
-        population = round_.train([np.concatenate(voice.utterances) for voice in voices], "training")
+        scaling = _standardize(voices, settings, writer.current)
+        rounds = _Rounds(settings, writer.current, jobs, progress)
+        trials = rounds.held_out_trials(voices, role)
+        population = rounds.train([np.concatenate(voice.utterances) for voice in voices], "training")
         step = settings.features.step_seconds
         newcomers = [
-            NewSpeaker(id_, voice.name, role, voice.frames * step, voice.frames, len(voice.utterances))
-            for id_, voice in zip(ids, voices, strict=True)
+            NewSpeaker(voice.id, voice.name, role, voice.frames * step, voice.frames, len(voice.utterances))
+            for voice in voices
         ]
         enrolled = writer.add(newcomers, population, trials, config=settings, scaling=scaling)
-    wanted = settings.codebook.centroids
-    new = enrolled.speakers[-len(newcomers) :]
     return EnrollmentReport(
         store=enrolled,
-        enrolled=tuple(
-            SpeakerSummary(s.name, s.utterances, s.seconds, s.frames, s.centroids, s.centroids < wanted) for s in new
-        ),
+        enrolled=_summaries(enrolled, len(newcomers)),
         refused=tuple(refused),
         skipped=tuple(skipped),
         held_out_trials=len(trials),
-        machines=machine_count(len(population), len(population) - len(new), settings.machines),
+        machines=machine_count(len(population), len(population) - len(newcomers), settings.machines),
         elapsed_seconds=time.perf_counter() - started,
+    )
+
+
+def _summaries(store: SpeakerStore, newcomers: int) -> tuple[SpeakerSummary, ...]:
+    wanted = store.config.codebook.centroids
+    return tuple(
+        SpeakerSummary(s.name, s.utterances, s.seconds, s.frames, s.centroids, s.centroids < wanted)
+        for s in store.speakers[-newcomers:]
     )
 
 
@@ -220,6 +221,18 @@ def _read_voices(
     return list(voices.values()), skipped
 
 
+def _standardize(voices: list[_Voice], settings: Config, current: SpeakerStore | None) -> Standardizer | None:
+    """The store's scaling; a new store learns it, if its settings say so, and the voices are scaled by it."""
+    if current is not None:
+        return current.scaling
+    if not settings.features.standardize:
+        return None
+    scaling = Standardizer.fit(np.concatenate([part for voice in voices for part in voice.utterances]))
+    for voice in voices:
+        voice.utterances = [scaling(part) for part in voice.utterances]
+    return scaling
+
+
 def _audible(voices: list[_Voice], settings: Config) -> tuple[list[_Voice], list[tuple[str, str]]]:
     """Part those with enough speech from those without; raises NotEnoughSpeechError if nobody has."""
     step, needed = settings.features.step_seconds, settings.codebook.min_seconds
@@ -267,15 +280,15 @@ class _Rounds:
             progress=lambda done: self._progress(f"{stage}: machines", done, total),
         )
 
-    def held_out_trials(self, voices: list[_Voice], ids: list[int], role: Role) -> HeldOutTrials:
+    def held_out_trials(self, voices: list[_Voice], role: Role) -> HeldOutTrials:
         """Score utterances set aside against machines trained without them."""
         settings = self._settings
         splits = [split_utterances(voice.utterances, settings) for voice in voices]
         population = self.train([kept for kept, _ in splits], "thresholds")
-        everybody = [*self._known_ids, *ids]
-        roles = [*self._roles, *([role] * len(ids))]
+        everybody = [*self._known_ids, *(voice.id for voice in voices)]
+        roles = [*self._roles, *([role] * len(voices))]
         claims = [n for n, claimed in enumerate(roles) if claimed == "speaker"]
-        spoken = [(id_, trial) for id_, (_, held) in zip(ids, splits, strict=True) for trial in held]
+        spoken = [(voice.id, trial) for voice, (_, held) in zip(voices, splits, strict=True) for trial in held]
         systems = [name for name, rule in RULES.items() if rule.needs <= set(settings.machines.kinds)]
 
         scorer = ClaimScorer(population, claims, systems, posterior_from(settings.posterior))
@@ -294,32 +307,3 @@ class _Rounds:
             population=np.full(count, len(population), dtype=np.int64),
             scores={name: np.concatenate([np.empty(0), *(scores[name] for scores in results)]) for name in systems},
         )
-
-
-def split_utterances(utterances: list[Array], settings: Config) -> tuple[Array, list[Array]]:
-    """Vectors to train on, and the held-out trials: whole utterances, joined to about ``trial_seconds`` of speech.
-
-    The last utterances are held out, not random ones: names sort by session or by text, and a threshold must hold for
-    sessions and texts that were not enrolled. A speaker with a single utterance has its end held out instead.
-    """
-    wanted = settings.threshold.holdout * sum(map(len, utterances))
-    if len(utterances) == 1:
-        cut = max(1, len(utterances[0]) - max(1, round(wanted)))
-        return utterances[0][:cut], [utterances[0][cut:]]
-    sizes = np.cumsum([len(vectors) for vectors in reversed(utterances)])
-    cut = max(1, len(utterances) - 1 - int(np.searchsorted(sizes, wanted)))
-    kept, held = utterances[:cut], utterances[cut:]
-    return np.concatenate(kept), _join(held, settings.threshold.trial_seconds / settings.features.step_seconds)
-
-
-def _join(parts: list[Array], frames: float) -> list[Array]:
-    """Join utterances in order into trials of at least ``frames`` vectors; a remainder goes with the last."""
-    trials: list[list[Array]] = [[]]
-    for part in parts:
-        if sum(map(len, trials[-1])) >= frames:
-            trials.append([])
-        trials[-1].append(part)
-    if len(trials) > 1 and sum(map(len, trials[-1])) < frames:
-        remainder = trials.pop()
-        trials[-1] += remainder
-    return [np.concatenate(trial) for trial in trials]

@@ -1,12 +1,15 @@
 """Which frames are speech: a causal gate on frame energy.
 
-A frame passes when it is both within ``range_db`` of the loudest so far and at least ``margin_db`` above the noise
-floor. The floor is the lowest level so far, rising ``rise_db_per_second`` while louder frames go by; the peak sinks
-``fall_db_per_second``. Nothing looks ahead, so what a frame is does not depend on what comes after it.
+A frame passes when it is both within ``range_db`` of the loudest so far and far enough above the noise floor. Far
+enough is ``margin_share`` of the distance from floor to peak, within ``least_margin_db`` and ``most_margin_db``: the
+gate is strict where speech stands far above the noise, and lenient where it does not. The floor is the lowest level
+so far, rising ``rise_db_per_second`` while louder frames go by; the peak sinks ``fall_db_per_second``. Nothing looks
+ahead, so what a frame is does not depend on what comes after it.
 
-Digital silence says nothing about the room and leaves both trackers alone. Before the first pause the floor is
-unknown: it starts at ``floor_start_db`` below full scale, so that a recording cut into in mid-word is heard from its
-first frame. That is the one place where absolute level matters.
+Digital silence says nothing about the room and leaves both trackers alone. At the start the floor is unknown: for
+``start_seconds`` it is taken to be no higher than ``start_floor_db`` below full scale, so that a recording cut into
+in mid-word is heard from its first frame. That is the one place where absolute level matters. Steady noise passes no
+longer than that, too short to be scored.
 """
 
 from __future__ import annotations
@@ -27,23 +30,32 @@ def frame_level(frames: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class SpeechGate:
-    """The gate's two trackers, carried from chunk to chunk."""
+    """The gate's trackers, carried from chunk to chunk."""
 
     def __init__(self, settings: GateConfig, *, frames_per_second: float) -> None:
-        self._range = settings.range_db
-        self._margin = settings.margin_db
+        self._settings = settings
         self._rise = settings.rise_db_per_second / frames_per_second
         self._fall = settings.fall_db_per_second / frames_per_second
-        self._floor = settings.floor_start_db
+        self._starting = round(settings.start_seconds * frames_per_second)
+        self._floor = np.inf
         self._peak = -np.inf
 
     def push(self, levels: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Speech or not (T,) for frames of ``levels`` (T,) in dB."""
         speech = np.zeros(len(levels), dtype=bool)
         for t, level in enumerate(levels.tolist()):
-            if level < SILENCE_DB:
-                continue
-            self._peak = max(level, self._peak - self._fall)
-            self._floor = min(level, self._floor + self._rise)
-            speech[t] = level > self._peak - self._range and level > self._floor + self._margin
+            if level >= SILENCE_DB:
+                speech[t] = self._hear(level)
         return speech
+
+    def _hear(self, level: float) -> bool:
+        settings = self._settings
+        self._peak = max(level, self._peak - self._fall)
+        self._floor = min(level, self._floor + self._rise)
+        floor = self._floor
+        if self._starting > 0:
+            self._starting -= 1
+            floor = min(floor, settings.start_floor_db)
+        share = settings.margin_share * (self._peak - floor)
+        margin = min(settings.most_margin_db, max(settings.least_margin_db, share))
+        return level > self._peak - settings.range_db and level > floor + margin
