@@ -127,6 +127,8 @@ def _divide(polynomials: Array, root: float) -> Array:
 def _upper_angles(polynomials: Array) -> Array:
     """Angles in [0, pi] of the roots of monic palindromic ``polynomials`` (T, 2n + 1): n a row."""
     degree = polynomials.shape[1] - 1
+    if degree == 0:
+        return np.empty((len(polynomials), 0))
     companion = np.zeros((len(polynomials), degree, degree))
     companion[:, 0, :] = -polynomials[:, 1:] / polynomials[:, :1]
     companion[:, np.arange(1, degree), np.arange(degree - 1)] = 1.0

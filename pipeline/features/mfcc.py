@@ -21,7 +21,8 @@ class MelCepstrum:
     def __init__(self, rate: int, frame_length: int, count: int) -> None:
         import librosa
 
-        self._size = 1 << (frame_length - 1).bit_length()
+        # Bins no wider than 16 Hz, so that even the narrowest filters of a short frame hold one.
+        self._size = 1 << (max(frame_length, rate // 16) - 1).bit_length()
         mel = librosa.filters.mel(sr=rate, n_fft=self._size, n_mels=MELS, dtype=np.float64)
         k, n = np.arange(1, count + 1)[:, None], np.arange(MELS)[None, :]
         self._mel = mel

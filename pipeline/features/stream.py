@@ -67,7 +67,7 @@ class FeatureStream:
         self._window = window(settings.window, settings.frame_length)
         self._static = static_features(settings)
         self._deltas = DeltaStream(settings.delta_width, scale=settings.delta_scale) if settings.deltas else None
-        self._gate = SpeechGate(settings.gate, frames_per_second=1000.0 / settings.step_ms)
+        self._gate = SpeechGate(settings.gate, frames_per_second=1.0 / settings.step_seconds)
         self._waiting = np.empty(0, dtype=bool)
         self._closed = False
 
@@ -75,7 +75,8 @@ class FeatureStream:
     def delay_ms(self) -> float:
         """From a sound to the vector that holds it: the frame's own length and the deltas' look-ahead."""
         look_ahead = 0 if self._deltas is None else self._deltas.delay_frames
-        return self.settings.frame_ms + look_ahead * self.settings.step_ms
+        samples = self.settings.frame_length + look_ahead * self.settings.frame_step
+        return 1000.0 * samples / self.settings.rate
 
     def push(self, samples: Array) -> FeatureBlock:
         """Take in ``samples`` (n,), full scale 1, and give the vectors they complete."""

@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 OneClassScale = Literal["schoelkopf", "libsvm"] | float
 Result = TypeVar("Result")
 
+CACHE_MIB = 500
+
 
 @dataclass(frozen=True, slots=True)
 class PairMachine:
@@ -77,8 +79,10 @@ def train_one_class(pool: Pool, speaker: int, *, nu: float, scale: OneClassScale
 
 
 def _fit_binary(gram: Array, positive: NDArray[np.bool_], C: float) -> Machine:
+    # LIBSVM's cache holds its rows in float32; one larger than the problem costs time, not only memory.
+    cache_mib = min(CACHE_MIB, 1 + 4 * gram.size / 2**20)
     with _trusted():
-        svm = SVC(kernel="precomputed", C=C, cache_size=500).fit(gram, np.where(positive, 1, -1))
+        svm = SVC(kernel="precomputed", C=C, cache_size=cache_mib).fit(gram, np.where(positive, 1, -1))
     coef = np.zeros(len(gram))
     coef[svm.support_] = svm.dual_coef_[0]
     return Machine(coef, float(svm.intercept_[0]))
