@@ -114,7 +114,7 @@ class MachineConfig(_Section):
     kinds: tuple[MachineKind, ...] = ("one_vs_one", "one_class", "one_vs_rest")
     sigma: Positive = 0.5
     C: Positive = 10.0
-    nu: Annotated[float, Field(gt=0, le=1)] = 0.1
+    nu: Annotated[float, Field(gt=0, lt=1)] = 0.1
     one_class_scale: Literal["schoelkopf", "libsvm"] | Positive = "libsvm"
     gram_gib: Positive = 10.0
 

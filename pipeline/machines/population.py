@@ -112,7 +112,7 @@ class MarginScorer:
         pool = population.pool
         # |x - y|^2 loses digits far from the origin, which float32 cannot spare.
         self._centre = pool.centroids.mean(axis=0)
-        self._slot = {int(claim): c for c, claim in enumerate(self.claims)}
+        self._slots = {int(claim): np.flatnonzero(self.claims == claim) for claim in self.claims}
         paired = population.pairs if "one_vs_one" in kinds else None
         self._pair_bias = None if paired is None else paired.bias(self.claims)
         columns = None if paired is None else paired.columns(self.claims)
@@ -126,7 +126,7 @@ class MarginScorer:
         blocks, own = [], None
         if columns is not None and population.pairs is not None:
             blocks.append(-columns[rows])
-            if n in self._slot:
+            if n in self._slots:
                 own = np.ascontiguousarray(population.pairs.rows(n), dtype=self.dtype)
         if "one_class" in self._kinds and population.one_class_coef is not None:
             blocks.append(population.one_class_coef[rows, None])
@@ -174,7 +174,7 @@ class MarginScorer:
             column = len(self.claims)
             margins.pair[:, :, n] += products[:, :column]
             if own is not None:
-                margins.pair[:, self._slot[n], :] += kernel @ own
+                margins.pair[:, self._slots[n], :] += (kernel @ own)[:, None, :]
         if margins.one_class is not None:
             margins.one_class[:, n] += products[:, column]
             column += 1
