@@ -19,17 +19,26 @@ AnyArray = NDArray[Any]
 
 
 class ArrayFile:
-    """An open file of arrays; only the parts asked for are read."""
+    """An open file of arrays, its bytes checked against the manifest; only the parts asked for become arrays."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, store: Path, record: FileRecord) -> None:
+        self.path = store / record.name
         try:
-            self._file: Any = safe_open(path, "numpy")
-        except (OSError, SafetensorError) as error:
+            with self.path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+            if found != record.sha256:
+                raise StoreFormatError(
+                    f"{self.path}: its checksum is not the manifest's (SHA-256 {found[:12]}... for"
+                    f" {record.sha256[:12]}...); the file was damaged, or changed by hand"
+                )
+            self._file: Any = safe_open(self.path, "numpy")
+        except FileNotFoundError:
             raise StoreFormatError(
-                f"{path}: a file of the store is missing or damaged ({error}); was the store changed by hand,"
-                " or copied while it was being written?"
+                f"{self.path}: a file of the store is gone; the store was changed since it was opened (open it"
+                " again), or by hand"
             ) from None
+        except (OSError, SafetensorError) as error:
+            raise StoreFormatError(f"{self.path}: a file of the store cannot be read ({error})") from None
 
     def names(self) -> list[str]:
         """Names of the arrays in the file."""

@@ -1,8 +1,11 @@
 """Held-out trials of a store and the thresholds they give.
 
 A held-out trial is an utterance that the machines scoring it had not been trained on, claimed for one speaker. Only
-scores are kept, no voice data. A score means something among the speakers it was made with, so trials scored in a
-much smaller population are left out as soon as there are better ones.
+scores are kept, no voice data. Populations grow and shrink after the trials were scored, so:
+
+- A mean log posterior is measured against that of chance, 1 / N, with the N of its time.
+- Trials scored among fewer than half of today's speakers are left out as soon as there are better ones.
+- Each trial is also scored by the one-class machine alone, for the day when nobody else is enrolled.
 """
 
 from __future__ import annotations
@@ -14,11 +17,17 @@ from numpy.typing import NDArray
 
 from pipeline.errors import MetricError
 from pipeline.evaluation import equal_error_rate, threshold_at_false_accept
+from pipeline.posteriors.coupling import RULES
 
 Array = NDArray[np.float64]
 
 # A population is much smaller when it had fewer than this share of today's speakers.
 COMPARABLE_SHARE = 0.5
+
+# Scores by the one-class machine alone are kept under this and the unit of the rules they stand in for.
+ALONE = "alone."
+
+SMALLEST_SHARE = float(np.nextafter(0.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,10 @@ class HeldOutTrials:
         return self._where((self.claims != speaker) & (self.speakers != speaker))
 
     def comparable(self, population: int) -> HeldOutTrials:
-        """The trials scored among at least half of ``population`` speakers, all of them if there are none."""
+        """The trials scored among at least half of ``population`` speakers, all of them if there are none.
+
+        Among rivals and without any are never comparable.
+        """
         recent = self.population >= COMPARABLE_SHARE * population
         if population > 1:
             recent &= self.population > 1
@@ -57,23 +69,21 @@ class HeldOutTrials:
         """Threshold of ``system`` for ``population`` speakers from these trials.
 
         At the equal error rate, or for a false-accept rate. Without nontarget trials (one speaker enrolled) the
-        lowest target score, which accepts every held-out utterance. Raises MetricError where the trials cannot say.
+        lowest target score, which accepts every held-out utterance. Where a score counts frames, none at all is never
+        enough. Raises MetricError where the trials cannot say.
         """
-        if system not in self.scores:
+        rule = RULES.get(system)
+        key = system if rule is None or population > 1 else f"{ALONE}{rule.alone}"
+        if rule is None or key not in self.scores:
             raise MetricError(f"threshold: the store holds no held-out scores of system {system!r}")
+        if population == 1:
+            return _threshold(self.scores[key], self.claims == self.speakers, false_accept)
         trials = self.comparable(population)
-        own = trials.claims == trials.speakers
-        target, nontarget = trials.scores[system][own], trials.scores[system][~own]
-        if false_accept is not None:
-            if nontarget.size == 0:
-                raise MetricError(
-                    "threshold: a false-accept rate needs held-out utterances of other speakers; enroll more"
-                    " speakers or background speakers, or give the threshold itself"
-                )
-            return threshold_at_false_accept(nontarget, false_accept)
-        if target.size == 0:
-            raise MetricError("threshold: the store holds no held-out utterances; give the threshold itself")
-        return float(target.min()) if nontarget.size == 0 else equal_error_rate(target, nontarget).threshold
+        scores = trials.scores[key]
+        if rule.alone == "log":
+            scores = scores + np.log(trials.population / population)
+        threshold = _threshold(scores, trials.claims == trials.speakers, false_accept)
+        return max(threshold, SMALLEST_SHARE) if rule.binary else threshold
 
     def _where(self, kept: NDArray[np.bool_]) -> HeldOutTrials:
         return HeldOutTrials(
@@ -82,3 +92,17 @@ class HeldOutTrials:
             self.population[kept],
             {name: scores[kept] for name, scores in self.scores.items()},
         )
+
+
+def _threshold(scores: Array, own: NDArray[np.bool_], false_accept: float | None) -> float:
+    target, nontarget = scores[own], scores[~own]
+    if false_accept is not None:
+        if nontarget.size == 0:
+            raise MetricError(
+                "threshold: a false-accept rate needs held-out utterances of other speakers; enroll more speakers or"
+                " background speakers, or give the threshold itself"
+            )
+        return threshold_at_false_accept(nontarget, false_accept)
+    if target.size == 0:
+        raise MetricError("threshold: the store holds no held-out utterances; give the threshold itself")
+    return float(target.min()) if nontarget.size == 0 else equal_error_rate(target, nontarget).threshold

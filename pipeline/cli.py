@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-import os
 import sys
 from enum import IntEnum
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from pipeline.errors import NotEnoughSpeechError, VoiceclaimError
-from pipeline.terminal import bars, cores, print_json, print_metrics, print_table
+from pipeline.errors import CorpusError, NotEnoughSpeechError, VoiceclaimError
+from pipeline.terminal import bars, cores, print_json, print_metrics, print_table, say
 
 if TYPE_CHECKING:
     from pipeline.verification import Update, Verifier
@@ -59,10 +58,6 @@ def main() -> None:
         _fail(error, Exit.NOT_ENOUGH_SPEECH)
     except VoiceclaimError as error:
         _fail(error, Exit.ERROR)
-    except BrokenPipeError:
-        # The reader of our output has gone: nothing is left to say, and Python must not try again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(Exit.ERROR) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
 
@@ -110,6 +105,8 @@ def enroll(
         for name, utterances in corpus.speakers.items()
         if only is None or any(fnmatch.fnmatchcase(name, glob) for glob in only)
     }
+    if not speakers:
+        raise CorpusError(f"{audio_dir}: no speaker among {len(corpus.speakers)} matches --only {' '.join(only or ())}")
     with bars(quiet=as_json) as progress:
         report = enroll_speakers(
             store,
@@ -143,7 +140,7 @@ def enroll(
             for s in report.enrolled
         ],
     )
-    typer.echo(
+    say(
         f"{len(report.enrolled)} enrolled, {len(report.refused)} refused, {len(report.skipped)} files skipped;"
         f" {report.machines} machines in {report.elapsed_seconds:.1f} s -> {store}"
     )
@@ -208,7 +205,7 @@ def _verify_file(verifier: Verifier, name: str, *, as_json: bool) -> Exit:
     else:
         score = "no score" if update.score is None else f"score {update.score:.4f}, threshold {verifier.threshold:.4f}"
         decision = update.decision.replace("_", " ")
-        typer.echo(f"{name}: {verifier.claim!r} {decision} ({score}, {update.speech_seconds:.2f} s of speech)")
+        say(f"{name}: {verifier.claim!r} {decision} ({score}, {update.speech_seconds:.2f} s of speech)")
     return _exit_of(update)
 
 
@@ -233,7 +230,7 @@ def _pcm_format(text: str) -> Any:
 
     rate, _, rest = text.partition(":")
     channels, _, encoding = rest.partition(":")
-    if not rate.isdigit() or not (channels or "1").isdigit():
+    if not rate.isdecimal() or not (channels or "1").isdecimal():
         raise typer.BadParameter(f"--raw must read RATE[:CHANNELS[:ENCODING]], got {text!r}")
     return PcmFormat(int(rate), int(channels or 1), encoding or "s16le")  # type: ignore[arg-type]  # checked there
 
@@ -286,7 +283,7 @@ def evaluate(
         print_json(table)
         return
     print_metrics(table)
-    typer.echo(f"written: {', '.join(str(path) for path in written)}")
+    say(f"written: {', '.join(str(path) for path in written)}")
 
 
 def _evaluate(
@@ -338,7 +335,7 @@ def plot(
     """
     from pipeline.report import plot_evaluations
 
-    typer.echo("written: " + ", ".join(str(path) for path in plot_evaluations(folders, out, _names(systems))))
+    say("written: " + ", ".join(str(path) for path in plot_evaluations(folders, out, _names(systems))))
 
 
 @app.command()
@@ -355,7 +352,6 @@ def speakers(
     Example: voiceclaim speakers speakers.store
     Example: voiceclaim speakers speakers.store remove anna
     """
-    from pipeline.enrollment import remove_speaker
     from pipeline.store import SpeakerStore
 
     if action not in {"list", "show", "remove"}:
@@ -363,8 +359,10 @@ def speakers(
     if (name is None) != (action == "list"):
         raise typer.BadParameter("list takes no name" if name else f"{action} needs a speaker's name")
     if action == "remove" and name is not None:
+        from pipeline.enrollment import remove_speaker
+
         left = len(remove_speaker(store, name, jobs=jobs or cores()).speakers)
-        print_json({"removed": name, "left": left}) if as_json else typer.echo(f"removed {name!r}; {left} left")
+        print_json({"removed": name, "left": left}) if as_json else say(f"removed {name!r}; {left} left")
         return
     opened = SpeakerStore.open(store)
     shown = [speaker for speaker in opened.speakers if name is None or speaker.name == name]
@@ -404,7 +402,7 @@ def demo(
 
     corpus, store = demo_folder(), out / "store"
     shutil.rmtree(store, ignore_errors=True)
-    typer.echo(f"Enrolling the synthetic voices of {corpus / 'enroll'} (8 kHz) ...")
+    say(f"Enrolling the synthetic voices of {corpus / 'enroll'} (8 kHz) ...")
     with bars(quiet=False) as progress:
         report = enroll_speakers(
             store,
@@ -413,7 +411,7 @@ def demo(
             jobs=jobs or cores(),
             progress=progress,
         )
-    typer.echo(f"{len(report.enrolled)} speakers, {report.machines} machines, {report.elapsed_seconds:.1f} s\n")
+    say(f"{len(report.enrolled)} speakers, {report.machines} machines, {report.elapsed_seconds:.1f} s\n")
     truth = next(trial for trial in read_trials(corpus / "trials.txt") if trial.target)
     impostor = next(s.name for s in report.enrolled if s.name != truth.speaker)
     for claim in (truth.speaker, impostor):
@@ -421,11 +419,16 @@ def demo(
     table, written = _evaluate(
         store, corpus / "trials.txt", None, out / "evaluation", None, jobs or cores(), quiet=False
     )
-    typer.echo("")
+    say("")
     print_metrics(table)
-    typer.echo("Synthetic voices: these rates say nothing about real ones.")
-    typer.echo("plots: " + ", ".join(str(path) for path in written if path.suffix == ".png"))
+    say("Synthetic voices: these rates say nothing about real ones.")
+    say("plots: " + ", ".join(str(path) for path in written if path.suffix == ".png"))
 
 
 def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise typer.BadParameter(f"--systems must name at least one system, got {text!r}")
+    return names

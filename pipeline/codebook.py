@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
 
 from pipeline.config import CodebookConfig
 
@@ -20,4 +21,6 @@ def fit_codebook(vectors: Array, settings: CodebookConfig, *, seed: int) -> Arra
     if len(distinct) <= settings.centroids:
         return distinct
     means = KMeans(settings.centroids, n_init=1, max_iter=settings.max_iterations, random_state=seed)
-    return np.asarray(means.fit(vectors).cluster_centers_, dtype=np.float64)
+    # OpenMP counts threads for each calling thread: a limit set outside does not reach a worker.
+    with threadpool_limits(1):
+        return np.asarray(means.fit(vectors).cluster_centers_, dtype=np.float64)

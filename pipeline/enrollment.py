@@ -8,36 +8,30 @@ that go into the store are trained on everything. Speakers already enrolled keep
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from pipeline.calibration import HeldOutTrials
-from pipeline.codebook import fit_codebook
 from pipeline.config import Config
 from pipeline.corpus import Utterance
-from pipeline.errors import AudioError, ConfigError, NotEnoughSpeechError, SpeakerExistsError
+from pipeline.errors import AudioError, ConfigError, CorpusError, NotEnoughSpeechError, SpeakerExistsError
 from pipeline.features.standardize import Standardizer
 from pipeline.frontend import read_features
-from pipeline.holdout import split_utterances
-from pipeline.machines.assembly import machine_count, train_population
+from pipeline.machines.assembly import machine_count
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
 from pipeline.machines.training import run_parallel, train_one_vs_rest
 from pipeline.manifest import Role
 from pipeline.posteriors.coupling import RULES
-from pipeline.posteriors.sigmoid import posterior_from
-from pipeline.scoring import ClaimScorer
+from pipeline.rounds import Progress, Rounds, Voice
 from pipeline.store import SpeakerStore
-from pipeline.store_writer import NewSpeaker, StoreWriter, new_id, store_writer
+from pipeline.store_writer import NewSpeaker, StoreWriter, store_writer
 
 Array = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
-"""Called as progress(stage, steps just done, steps in all)."""
 
 
 @dataclass(frozen=True)
@@ -65,19 +59,6 @@ class EnrollmentReport:
     elapsed_seconds: float
 
 
-@dataclass
-class _Voice:
-    """One new speaker's utterances as speech vectors."""
-
-    name: str
-    id: int = field(default_factory=new_id)
-    utterances: list[Array] = field(default_factory=list)
-
-    @property
-    def frames(self) -> int:
-        return sum(map(len, self.utterances))
-
-
 def enroll(
     store: Path | str,
     speakers: Mapping[str, Sequence[Utterance]],
@@ -103,7 +84,7 @@ def enroll(
         voices, skipped = _read_voices(speakers, settings, writer.current, jobs, progress)
         voices, refused = _audible(voices, settings)
         scaling = _standardize(voices, settings, writer.current)
-        rounds = _Rounds(settings, writer.current, jobs, progress)
+        rounds = Rounds(settings, writer.current, jobs, progress)
         trials = rounds.held_out_trials(voices, role)
         population = rounds.train([np.concatenate(voice.utterances) for voice in voices], "training")
         step = settings.features.step_seconds
@@ -136,6 +117,7 @@ def remove_speaker(store: Path | str, name: str, *, jobs: int = 1) -> SpeakerSto
 
     One-vs-rest machines have everybody in them and are trained again for those who remain.
     """
+    SpeakerStore.open(store)
     with store_writer(store) as writer, threadpool_limits(1):
         current = SpeakerStore.open(store)
         if name not in {speaker.name for speaker in current.speakers}:
@@ -156,7 +138,7 @@ def remove_speaker(store: Path | str, name: str, *, jobs: int = 1) -> SpeakerSto
 
 def _agreed_settings(writer: StoreWriter, config: Config | None) -> Config:
     if writer.current is None:
-        return Config() if config is None else config
+        return _with_machines(Config() if config is None else config)
     stored = writer.current.config
     if config is not None and config != stored:
         differing = [key for key in Config.model_fields if getattr(config, key) != getattr(stored, key)]
@@ -167,9 +149,20 @@ def _agreed_settings(writer: StoreWriter, config: Config | None) -> Config:
     return stored
 
 
+def _with_machines(config: Config) -> Config:
+    """``config`` if its default scoring system has its machines, else raise ConfigError."""
+    missing = RULES[config.scoring.system].needs - set(config.machines.kinds)
+    if missing:
+        raise ConfigError(
+            f"machines.kinds: the default system, scoring.system = {config.scoring.system!r}, needs"
+            f" {', '.join(sorted(missing))}, got {', '.join(config.machines.kinds)}"
+        )
+    return config
+
+
 def _check_names(writer: StoreWriter, speakers: Mapping[str, Sequence[Utterance]]) -> None:
     if not speakers:
-        raise NotEnoughSpeechError("enrollment: no speakers were given", found=0.0, needed=0.0)
+        raise CorpusError(f"{writer.path}: nobody to enroll: no speakers were given")
     taken = {speaker.name for speaker in writer.current.speakers} if writer.current else set()
     if doubles := sorted(taken & set(speakers)):
         raise SpeakerExistsError(
@@ -197,7 +190,7 @@ def _read_voices(
     current: SpeakerStore | None,
     jobs: int,
     progress: Progress,
-) -> tuple[list[_Voice], list[tuple[Path, str]]]:
+) -> tuple[list[Voice], list[tuple[Path, str]]]:
     utterances = [utterance for name in speakers for utterance in speakers[name]]
     scaling = None if current is None else current.scaling
 
@@ -210,7 +203,7 @@ def _read_voices(
             progress("reading", 1, len(utterances))
 
     skipped: list[tuple[Path, str]] = []
-    voices = {name: _Voice(name) for name in speakers}
+    voices = {name: Voice(name) for name in speakers}
     owners = [name for name in speakers for _ in speakers[name]]
     results = run_parallel(read, ((utterance,) for utterance in utterances), jobs=jobs)
     for owner, utterance, result in zip(owners, utterances, results, strict=True):
@@ -221,7 +214,7 @@ def _read_voices(
     return list(voices.values()), skipped
 
 
-def _standardize(voices: list[_Voice], settings: Config, current: SpeakerStore | None) -> Standardizer | None:
+def _standardize(voices: list[Voice], settings: Config, current: SpeakerStore | None) -> Standardizer | None:
     """The store's scaling; a new store learns it, if its settings say so, and the voices are scaled by it."""
     if current is not None:
         return current.scaling
@@ -233,7 +226,7 @@ def _standardize(voices: list[_Voice], settings: Config, current: SpeakerStore |
     return scaling
 
 
-def _audible(voices: list[_Voice], settings: Config) -> tuple[list[_Voice], list[tuple[str, str]]]:
+def _audible(voices: list[Voice], settings: Config) -> tuple[list[Voice], list[tuple[str, str]]]:
     """Part those with enough speech from those without; raises NotEnoughSpeechError if nobody has."""
     step, needed = settings.features.step_seconds, settings.codebook.min_seconds
     enough, refused, errors = [], [], []
@@ -246,64 +239,3 @@ def _audible(voices: list[_Voice], settings: Config) -> tuple[list[_Voice], list
     if not enough:
         raise errors[0]
     return enough, refused
-
-
-class _Rounds:
-    """Trains one population a round: the speakers of the store, then the new ones."""
-
-    def __init__(self, settings: Config, current: SpeakerStore | None, jobs: int, progress: Progress) -> None:
-        self._settings = settings
-        self._known = current.population() if current else None
-        self._roles = [speaker.role for speaker in current.speakers] if current else []
-        self._known_ids = [speaker.id for speaker in current.speakers] if current else []
-        self._jobs = jobs
-        self._progress = progress
-
-    def train(self, vectors: list[Array], stage: str) -> Population:
-        """Codebooks of the new speakers' ``vectors`` and all machines that involve them."""
-        settings = self._settings
-
-        def quantise(speaker_vectors: Array) -> Array:
-            book = fit_codebook(speaker_vectors, settings.codebook, seed=settings.seed)
-            self._progress(f"{stage}: codebooks", 1, len(vectors))
-            return book
-
-        books = run_parallel(quantise, ((part,) for part in vectors), jobs=self._jobs)
-        known = [] if self._known is None else [self._known.pool.codebook(n) for n in range(len(self._known))]
-        pool = Pool.of([*known, *books], settings.machines.sigma)
-        total = machine_count(len(pool), len(known), settings.machines)
-        return train_population(
-            pool,
-            settings.machines,
-            known=self._known,
-            jobs=self._jobs,
-            progress=lambda done: self._progress(f"{stage}: machines", done, total),
-        )
-
-    def held_out_trials(self, voices: list[_Voice], role: Role) -> HeldOutTrials:
-        """Score utterances set aside against machines trained without them."""
-        settings = self._settings
-        splits = [split_utterances(voice.utterances, settings) for voice in voices]
-        population = self.train([kept for kept, _ in splits], "thresholds")
-        everybody = [*self._known_ids, *(voice.id for voice in voices)]
-        roles = [*self._roles, *([role] * len(voices))]
-        claims = [n for n, claimed in enumerate(roles) if claimed == "speaker"]
-        spoken = [(voice.id, trial) for voice, (_, held) in zip(voices, splits, strict=True) for trial in held]
-        systems = [name for name, rule in RULES.items() if rule.needs <= set(settings.machines.kinds)]
-
-        scorer = ClaimScorer(population, claims, systems, posterior_from(settings.posterior))
-
-        def score(vectors: Array) -> dict[str, Array]:
-            running = scorer.start()
-            running.push(vectors)
-            self._progress("thresholds: scoring", 1, len(spoken))
-            return running.scores()
-
-        results = run_parallel(score, ((vectors,) for _, vectors in spoken), jobs=self._jobs) if claims else []
-        count = len(results) * len(claims)
-        return HeldOutTrials(
-            claims=np.tile(np.array([everybody[n] for n in claims], dtype=np.uint64), len(results)),
-            speakers=np.repeat(np.array([id_ for id_, _ in spoken], dtype=np.uint64), len(claims))[:count],
-            population=np.full(count, len(population), dtype=np.int64),
-            scores={name: np.concatenate([np.empty(0), *(scores[name] for scores in results)]) for name in systems},
-        )

@@ -19,7 +19,7 @@ def split_utterances(utterances: list[Array], settings: Config) -> tuple[Array, 
     wanted = settings.threshold.holdout * sum(map(len, utterances))
     if len(utterances) == 1:
         cut = max(1, len(utterances[0]) - max(1, round(wanted)))
-        return utterances[0][:cut], [utterances[0][cut:]]
+        return utterances[0][:cut], [utterances[0][cut:]] if cut < len(utterances[0]) else []
     sizes = np.cumsum([len(vectors) for vectors in reversed(utterances)])
     cut = max(1, len(utterances) - 1 - int(np.searchsorted(sizes, wanted)))
     kept, held = utterances[:cut], utterances[cut:]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.config import Config, parse_config
 from pipeline.errors import ConfigError, StoreFormatError, StoreMissingError
@@ -15,6 +16,7 @@ from pipeline.errors import ConfigError, StoreFormatError, StoreMissingError
 FORMAT = "voiceclaim-store"
 VERSION = 1
 NAME = "manifest.json"
+PARTIAL = "manifest.json.partial"
 
 Role = Literal["speaker", "background"]
 
@@ -36,7 +38,7 @@ class Speaker(_Record):
     ``seconds`` of speech in ``frames`` feature vectors of ``utterances`` recordings made ``centroids`` centroids.
     """
 
-    id: int
+    id: Annotated[int, Field(ge=0, lt=2**64)]
     name: str
     role: Role = "speaker"
     seconds: float
@@ -78,6 +80,11 @@ class Manifest(_Record):
         return frozenset(record.name for record in records if record is not None)
 
 
+def new_id() -> int:
+    """A random 64-bit id for a speaker: it says nothing of the name."""
+    return secrets.randbits(64)
+
+
 def read_manifest(store: Path) -> Manifest:
     """Read the manifest of ``store``; raises StoreMissingError or StoreFormatError."""
     path = store / NAME
@@ -89,7 +96,7 @@ def read_manifest(store: Path) -> Manifest:
         raise StoreFormatError(f"{path}: the manifest cannot be read: {error}") from None
     try:
         table = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreFormatError(f"{path}: the manifest is not JSON: {error}") from None
     if not isinstance(table, dict) or table.get("format") != FORMAT:
         raise StoreFormatError(f"{path}: not the manifest of a speaker store")
@@ -108,7 +115,7 @@ def read_manifest(store: Path) -> Manifest:
 
 def write_manifest(store: Path, manifest: Manifest) -> None:
     """Put ``manifest`` in place of the one there: written aside, flushed to disk, renamed."""
-    partial = store / f"{NAME}.partial"
+    partial = store / PARTIAL
     write_durably(partial, manifest.model_dump_json(indent=1).encode())
     partial.replace(store / NAME)
     sync_folder(store)

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.assessment import Assessment, SystemMetrics
-from pipeline.errors import TrialListError
+from pipeline.errors import InputError, TrialListError
 from pipeline.evaluation import SystemScores, read_scores, write_scores
 from pipeline.plots import plot_det, plot_error_rates, save_figure
 from pipeline.posteriors.coupling import RULES
 
 SCORES = "scores.txt"
 METRICS = "metrics.json"
+PICTURES = (".png", ".svg", ".pdf")
 
 # The paper's figure 1, its figure 2, and the rules beyond it.
 FAMILIES: dict[str, tuple[str, ...]] = {
@@ -56,9 +57,12 @@ def _system_entry(found: SystemMetrics, failed_trials: int) -> dict[str, Any]:
 
 def write_evaluation(out: Path, assessment: Assessment, table: Mapping[str, Any]) -> tuple[Path, ...]:
     """Write scores.txt, metrics.json and the figures into ``out``; returns what was written."""
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / METRICS).write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{out}: results cannot be written there: {error.strerror or error}") from None
     write_scores(out / SCORES, assessment.rows)
-    (out / METRICS).write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     drawable = {name: scores for name, scores in assessment.scores.items() if _two_classes(scores)}
     written = [out / SCORES, out / METRICS]
     units = {name: rule.unit for name, rule in RULES.items()}
@@ -76,6 +80,8 @@ def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] 
 
     Each folder gives its default system, or those of ``systems`` that it has.
     """
+    if out.suffix and out.suffix not in PICTURES:
+        raise InputError(f"{out}: pictures are {', '.join(PICTURES)}, got {out.suffix}")
     curves: dict[str, SystemScores] = {}
     labels = _labels(folders)
     for folder, label in zip(folders, labels, strict=True):

@@ -21,7 +21,8 @@ class ClaimScorer:
     """C claims under several systems, made ready once for any number of utterances.
 
     ``claims`` are speaker numbers. ``population`` must have the machines that the systems need
-    (``SpeakerStore.check_system``); with one speaker in it every rule falls back on the one-class machine.
+    (``SpeakerStore.check_system``). ``without_rivals`` scores by the one-class machines alone; with one speaker there
+    is no other way.
     """
 
     def __init__(
@@ -32,11 +33,12 @@ class ClaimScorer:
         posterior: Posterior,
         *,
         dtype: str = "float64",
+        without_rivals: bool = False,
     ) -> None:
         self.systems = tuple(systems)
         self.claims = np.fromiter(claims, dtype=np.int64)
         self._posterior = posterior
-        self._alone = len(population) == 1
+        self._alone = without_rivals or len(population) == 1
         rules = [RULES[name] for name in self.systems]
         needs = frozenset[str]().union(*(rule.needs for rule in rules))
         every = any(rule.every_claim for rule in rules) and not self._alone

@@ -90,14 +90,14 @@ class SpeakerStore:
         for number, speaker in enumerate(self.speakers):
             if speaker.name == name and speaker.role == "speaker":
                 return number
-        raise UnknownSpeakerError(name, tuple(difflib.get_close_matches(name, self.names, n=3, cutoff=0.3)))
+        raise UnknownSpeakerError(name, tuple(difflib.get_close_matches(name, self.names, n=3, cutoff=0.0)))
 
     @cached_property
     def trials(self) -> HeldOutTrials | None:
         """Held-out trials; None in a store without any."""
         if self.manifest.calibration is None:
             return None
-        file = ArrayFile(self.path / self.manifest.calibration.name)
+        file = ArrayFile(self.path, self.manifest.calibration)
         names = [name for name in file.names() if name.startswith(SCORE_PREFIX)]
         return HeldOutTrials(
             file.read("claims"),
@@ -115,7 +115,7 @@ class SpeakerStore:
     def population(self, systems: tuple[str, ...] | None = None) -> Population:
         """The machines that ``systems`` need (default: all there are); pair machines are read when asked for."""
         needs = frozenset[str]().union(*(RULES[name].needs for name in systems or self.systems))
-        files = [ArrayFile(self.path / speaker.file.name) for speaker in self.speakers]
+        files = [ArrayFile(self.path, speaker.file) for speaker in self.speakers]
         books = [file.read("centroids") for file in files]
         for speaker, book in zip(self.speakers, books, strict=True):
             if book.shape != (speaker.centroids, self.config.features.dimension):
@@ -137,7 +137,7 @@ class SpeakerStore:
     def _one_vs_rest(self) -> ArrayFile:
         if self.manifest.one_vs_rest is None:
             raise StoreFormatError(f"{self.path}: the manifest names no one-vs-rest machines")
-        return ArrayFile(self.path / self.manifest.one_vs_rest.name)
+        return ArrayFile(self.path, self.manifest.one_vs_rest)
 
 
 class StoredPairs:

@@ -6,7 +6,7 @@ one's place. Whatever no manifest names is garbage, swept by the next writer.
 
 from __future__ import annotations
 
-import secrets
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,12 +22,14 @@ from pipeline.config import Config
 from pipeline.errors import SpeakerExistsError, StoreBusyError, StoreError, StoreFormatError, StoreMissingError
 from pipeline.features.standardize import Standardizer
 from pipeline.machines.population import Population
-from pipeline.manifest import FileRecord, Manifest, Role, Scaling, Speaker, write_manifest
+from pipeline.manifest import NAME as MANIFEST
+from pipeline.manifest import PARTIAL, FileRecord, Manifest, Role, Scaling, Speaker, sync_folder, write_manifest
 from pipeline.store import SCORE_PREFIX, SpeakerStore
 
 Array = NDArray[np.float64]
 LOCK = ".lock"
 SPEAKERS = "speakers"
+_ARRAY_FILE = re.compile(r"(?:one_vs_rest|calibration|[0-9a-f]{16})-[0-9]+\.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,6 @@ class NewSpeaker:
     utterances: int
 
 
-def new_id() -> int:
-    """A random 64-bit id: it says nothing of the name."""
-    return secrets.randbits(64)
-
-
 @contextmanager
 def store_writer(path: Path | str) -> Iterator[StoreWriter]:
     """Hold the only writer of the store at ``path``, which need not exist yet.
@@ -54,26 +51,47 @@ def store_writer(path: Path | str) -> Iterator[StoreWriter]:
     Raises StoreBusyError while another process writes, StoreError where nothing can be written.
     """
     path = Path(path)
-    fresh = not path.exists()
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path / LOCK, timeout=0)
-        with lock:
+        _refuse_strangers(path)
+        with FileLock(path / LOCK, timeout=0):
             yield StoreWriter(path)
     except Timeout:
         raise StoreBusyError(f"{path}: another process is writing to this store; try again when it is done") from None
     except OSError as error:
         raise StoreError(f"{path}: the store cannot be written: {error.strerror or error}") from error
     finally:
-        if fresh:
-            _forget_if_empty(path)
+        _forget_if_empty(path, made)
 
 
-def _forget_if_empty(path: Path) -> None:
-    """Take back the folder made for a store that never came to be."""
-    if path.is_dir() and {entry.name for entry in path.iterdir()} <= {LOCK}:
-        (path / LOCK).unlink(missing_ok=True)
-        path.rmdir()
+def _forget_if_empty(path: Path, made: list[Path]) -> None:
+    """Take back the folders ``made`` for a store that never came to be."""
+    if not made or not path.is_dir() or {entry.name for entry in path.iterdir()} - {LOCK}:
+        return
+    (path / LOCK).unlink(missing_ok=True)
+    for folder in made:
+        folder.rmdir()
+
+
+def _refuse_strangers(path: Path) -> None:
+    """Raise StoreError for a folder without a manifest that holds anything a store does not leave behind."""
+    if (path / MANIFEST).exists():
+        return
+    inside = [entry for entry in path.iterdir() if entry.name not in {LOCK, SPEAKERS, PARTIAL}]
+    if (path / SPEAKERS).is_dir():
+        inside += (path / SPEAKERS).iterdir()
+    strangers = sorted(entry.name for entry in inside if not _is_ours(entry))
+    if strangers:
+        raise StoreError(
+            f"{path}: the folder holds other things ({', '.join(strangers[:3])}) and no store; name a new or"
+            " empty folder"
+        )
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether ``path`` is named as only a store names its files."""
+    return path.is_file() and _ARRAY_FILE.fullmatch(path.name) is not None
 
 
 class StoreWriter:
@@ -81,17 +99,7 @@ class StoreWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.current: SpeakerStore | None = None
-        try:
-            self.current = SpeakerStore.open(path)
-        except StoreMissingError:
-            strangers = [entry.name for entry in path.iterdir() if entry.name not in {LOCK, SPEAKERS}]
-            leftovers = ("manifest.json.partial", "one_vs_rest-", "calibration-")
-            if any(not name.startswith(leftovers) for name in strangers):
-                raise StoreError(
-                    f"{path}: the folder holds other things ({', '.join(sorted(strangers)[:3])}) and no store;"
-                    " name a new or empty folder"
-                ) from None
+        self.current = SpeakerStore.open(path) if (path / MANIFEST).exists() else None
 
     def add(
         self,
@@ -163,7 +171,7 @@ class StoreWriter:
         return self._commit(old.model_copy(update=changes))
 
     def _without(self, later: Speaker, number: int, speakers: tuple[Speaker, ...]) -> dict[str, AnyArray]:
-        file = ArrayFile(self.path / later.file.name)
+        file = ArrayFile(self.path, later.file)
         arrays: dict[str, AnyArray] = {name: file.read(name) for name in file.names()}
         for name in {"own", "bias", "earlier"} & set(arrays):
             arrays[name] = np.delete(arrays[name], number, axis=0)
@@ -186,16 +194,18 @@ class StoreWriter:
         return write_arrays(self.path, f"calibration-{revision}.safetensors", arrays)
 
     def _commit(self, manifest: Manifest) -> SpeakerStore:
+        if (self.path / SPEAKERS).is_dir():
+            sync_folder(self.path / SPEAKERS)
         write_manifest(self.path, manifest)
         self._sweep(manifest)
         self.current = SpeakerStore(self.path, manifest)
         return self.current
 
     def _sweep(self, manifest: Manifest) -> None:
-        """Delete array files that the manifest does not name."""
+        """Delete array files of ours that the manifest does not name."""
         kept = manifest.files()
-        for path in [*self.path.glob("*.safetensors"), *(self.path / SPEAKERS).glob("*.safetensors")]:
-            if path.relative_to(self.path).as_posix() not in kept:
+        for path in [*self.path.iterdir(), *(self.path / SPEAKERS).glob("*")]:
+            if _is_ours(path) and path.relative_to(self.path).as_posix() not in kept:
                 path.unlink(missing_ok=True)
 
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 if TYPE_CHECKING:
     from tqdm import tqdm
 
@@ -39,10 +37,20 @@ def bars(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
             bar.close()
 
 
+def say(text: str) -> None:
+    """Print a line at once. When its reader has gone, end quietly with the exit code of an error."""
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes again at exit, and must find somewhere to flush to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(2) from None
+
+
 def print_json(value: Any) -> None:
     """One JSON value on a line of its own, at once."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
-    sys.stdout.flush()
+    say(json.dumps(value, ensure_ascii=False))
 
 
 def print_metrics(table: dict[str, Any]) -> None:
@@ -81,4 +89,4 @@ def print_table(header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
             cell.ljust(width) if column == 0 else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        typer.echo("  ".join((first, *rest)).rstrip())
+        say("  ".join((first, *rest)).rstrip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import open_audio
-from pipeline.errors import StreamClosedError
+from pipeline.errors import InputError, StreamClosedError
 from pipeline.features.stream import FeatureBlock
 from pipeline.frontend import FrontEnd
 from pipeline.posteriors.sigmoid import posterior_from
@@ -72,6 +73,8 @@ class Verifier:
         self.claim = claim
         self.system = store.check_system(system)
         self.rivals = len(store.speakers) - 1
+        if threshold is not None and math.isnan(threshold):
+            raise InputError("threshold: must be a number, got nan")
         position = store.position(claim)
         self.threshold = store.threshold(self.system, false_accept=false_accept) if threshold is None else threshold
         self._scorer = ClaimScorer(

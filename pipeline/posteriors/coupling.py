@@ -4,8 +4,8 @@ Notation of Xin, Wu and Pan 2002: f_i one-vs-rest margin, f_ij pair margin, r_ij
 N speakers. Because r_ij + r_ji = 1, the denominators of eqs. 13 and 16 need no pair machine but the claim's own:
 eq. 13's is N (N - 1) / 2, and eq. 16's is (N - 1) * sum_k q_k.
 
-With one speaker in the population there are no rivals, and each rule falls back on the one-class machine alone,
-in its own unit (``Rule.alone``).
+With one speaker in the population there are no rivals, and each rule falls back on the one-class machine alone: the
+mean over frames of q_i or of its log (``Rule.alone``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Rule:
 
     ``frame`` gives (T, C) or (T, C, N) for C claims; ``finish`` gives the scores (C,). ``needs`` are the margin kinds
     that ``frame`` reads; ``every_claim`` says that it wants the pair margins of all N speakers, not of one claim, and
-    so costs O(N^2). ``unit`` is what a score counts, for axes and reports.
+    so costs O(N^2). ``binary`` rules count frames. ``unit`` is what a score means, for axes and reports.
     """
 
     name: str
@@ -48,9 +48,10 @@ class Rule:
     frame: Callable[[Margins, Posterior], AnyFloat]
     unit: str
     source: str
-    alone: Literal["share", "mean", "log"]
+    alone: Literal["mean", "log"]
     finish: Callable[[AnyFloat, NDArray[np.int64]], AnyFloat] = _keep
     every_claim: bool = False
+    binary: bool = False
 
 
 def _required(margins: AnyFloat | None) -> AnyFloat:
@@ -134,12 +135,9 @@ def _log_either(one_class: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
     return np.asarray(np.logaddexp(log_q[:, claims, None], log_q[:, None, :]))
 
 
-def alone(unit: Literal["share", "mean", "log"], margins: Margins, posterior: Posterior) -> AnyFloat:
+def alone(unit: Literal["mean", "log"], margins: Margins, posterior: Posterior) -> AnyFloat:
     """The one-class machines on their own (T, C): what is left of a rule when there are no rivals."""
-    one_class = _required(margins.one_class)[:, margins.claims]
-    if unit == "share":
-        return np.asarray(one_class > 0, dtype=float)
-    log_odds = posterior.log_odds(one_class)
+    log_odds = posterior.log_odds(_required(margins.one_class)[:, margins.claims])
     return log_probability(log_odds) if unit == "log" else probability(log_odds)
 
 
@@ -153,9 +151,9 @@ _XIN = "Xin, Wu and Pan 2002"
 RULES: dict[str, Rule] = {
     rule.name: rule
     for rule in (
-        Rule("boar", _REST, boar, "share of frames accepted", f"{_XIN}, eq. 18", "share"),
+        Rule("boar", _REST, boar, "share of frames accepted", f"{_XIN}, eq. 18", "mean", binary=True),
         Rule("poar", _REST, poar, _LOG, f"{_XIN}, eqs. 12 and 17", "log"),
-        Rule("boao", _PAIR, boao, _SHARE, f"{_XIN}, eq. 18", "share", every_claim=True),
+        Rule("boao", _PAIR, boao, _SHARE, f"{_XIN}, eq. 18", "mean", every_claim=True, binary=True),
         Rule("poao", _PAIR, poao, _LOG, f"{_XIN}, eqs. 13 and 17", "log"),
         Rule("rpoao", _REFINED, rpoao, _LOG, f"{_XIN}, eqs. 14-17", "log"),
         Rule("worst_rival", _PAIR, worst_rival, "mean posterior against the worst rival",
