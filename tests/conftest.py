@@ -1,0 +1,151 @@
+"""What the tests share: the demo corpus, one small enrolled store, and a way to run the real command."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from pipeline.config import Config, load_config
+from pipeline.corpus import Utterance, read_corpus
+from pipeline.enrollment import enroll
+
+ROOT = Path(__file__).resolve().parents[1]
+VOICES = ("anna", "dexter", "ivan", "lars")
+# What the tests count on is said here, whatever the defaults are.
+TINY = (
+    "features.rate=8000",
+    "codebook.centroids=40",
+    "codebook.min_seconds=3",
+    "scoring.system=refined_worst_rival",
+    "scoring.min_seconds=0.5",
+    "threshold.holdout=0.2",
+    "threshold.trial_seconds=2",
+)
+COMMAND = (sys.executable, "-c", "from pipeline.cli import main; main()")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished command left: its exit code and its two outputs."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def demo() -> Path:
+    """The demo corpus of synthetic voices, 8 kHz."""
+    return ROOT / "data" / "demo"
+
+
+@pytest.fixture(scope="session")
+def voices() -> tuple[str, ...]:
+    """The four demo voices that the session's store holds, in enrollment order."""
+    return VOICES
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Config:
+    """Settings that enroll in a fraction of a second."""
+    return load_config(None, TINY)
+
+
+@pytest.fixture(scope="session")
+def tiny_with() -> Callable[..., Config]:
+    """tiny_with("key=value", ...): ``tiny`` with some settings changed."""
+    return lambda *overrides: load_config(None, [*TINY, *overrides])
+
+
+@pytest.fixture(scope="session")
+def recordings(demo) -> dict[str, tuple[Utterance, ...]]:
+    """Enrollment utterances of every demo voice."""
+    return read_corpus(demo / "enroll").speakers
+
+
+@pytest.fixture(scope="session")
+def heard(demo) -> Callable[[str, int], Path]:
+    """heard(voice, n): the n-th verification file of a demo voice, never enrolled."""
+    return lambda voice, n=0: sorted((demo / "verify" / voice).glob("*.flac"))[n]
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory, recordings, tiny) -> Path:
+    """A store of the four voices. Many tests read it: change a ``copied`` one instead."""
+    path = tmp_path_factory.mktemp("shared") / "voices.store"
+    enroll(path, {name: recordings[name] for name in VOICES}, tiny)
+    return path
+
+
+@pytest.fixture
+def copied(store, tmp_path) -> Path:
+    """A copy of the session's store, free to be changed."""
+    return Path(shutil.copytree(store, tmp_path / "copy.store"))
+
+
+@pytest.fixture
+def corpus_of(tmp_path, demo) -> Callable[..., Path]:
+    """corpus_of(anna=3, ...): a folder with the first so many enrollment files of each voice."""
+
+    def build(name: str = "corpus", /, **counts: int) -> Path:
+        for voice, count in counts.items():
+            folder = tmp_path / name / voice
+            folder.mkdir(parents=True)
+            for file in sorted((demo / "enroll" / voice).glob("*.flac"))[:count]:
+                shutil.copy(file, folder)
+        return tmp_path / name
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def silence(tmp_path_factory) -> Path:
+    """Two seconds of digital silence."""
+    path = tmp_path_factory.mktemp("audio") / "silence.wav"
+    soundfile.write(path, np.zeros(16_000), 8_000)
+    return path
+
+
+@pytest.fixture(scope="session")
+def garbage(tmp_path_factory) -> Path:
+    """A file that is named like audio and is not."""
+    path = tmp_path_factory.mktemp("audio") / "garbage.wav"
+    path.write_bytes(b"RIFF" + bytes(range(256)) * 20)
+    return path
+
+
+@pytest.fixture(scope="session")
+def command() -> tuple[str, ...]:
+    """The words that start the real command in a process of its own."""
+    return COMMAND
+
+
+@pytest.fixture(scope="session")
+def run_in() -> Callable[..., Result]:
+    """run_in(folder, *words, data=bytes): the real command, to its end; no traceback or warning may show."""
+
+    def start(folder: Path, *words: object, data: bytes = b"") -> Result:
+        arguments = [*COMMAND, *map(str, words)]
+        done = subprocess.run(arguments, input=data, capture_output=True, cwd=folder, timeout=120, check=False)
+        result = Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+        last = (result.err.splitlines() or [""])[-1]
+        assert "Traceback" not in result.err, f"{' '.join(arguments[3:])}: {last}"
+        assert "Warning" not in result.err, result.err
+        return result
+
+    return start
+
+
+@pytest.fixture
+def run(run_in, tmp_path) -> Callable[..., Result]:
+    """run(*words, data=bytes): ``run_in`` an empty folder."""
+    return functools.partial(run_in, tmp_path)

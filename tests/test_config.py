@@ -1,0 +1,309 @@
+"""Settings: the files that come along, what is refused and how, overrides."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from pipeline.config import Config, FeatureSettings, ScoringConfig, load_config, parse_config
+from pipeline.errors import ConfigError
+from pipeline.resources import find_config
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
+
+def keys_of(model: type[BaseModel]) -> set[str]:
+    """Dotted names of every setting of a section and its subsections."""
+    found = set()
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            found |= {f"{name}.{key}" for key in keys_of(kind)}
+        else:
+            found.add(name)
+    return found
+
+
+def keys_in(table: dict) -> set[str]:
+    """Dotted names of every value of a TOML table."""
+    found = set()
+    for name, value in table.items():
+        found |= {f"{name}.{key}" for key in keys_in(value)} if isinstance(value, dict) else {name}
+    return found
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "my.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# The files that come along
+
+
+def test_the_default_file_equals_the_defaults_in_the_code():
+    assert load_config(CONFIGS / "default.toml") == Config()
+
+
+def test_the_default_file_names_every_setting():
+    assert keys_in(tomllib.loads((CONFIGS / "default.toml").read_text(encoding="utf-8"))) == keys_of(Config)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_settings_file_loads_and_says_what_it_holds(path):
+    config = load_config(path)
+    for key in keys_in(table := tomllib.loads(path.read_text(encoding="utf-8"))):
+        value, expected = config, table
+        for part in key.split("."):
+            value, expected = getattr(value, part), expected[part]
+        assert (list(value) if isinstance(value, tuple) else value) == expected, key
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_settings_file_is_found_by_its_name(path):
+    assert load_config(find_config(path.stem)) == load_config(path)
+
+
+def test_an_unknown_name_of_settings_lists_the_known_ones():
+    with pytest.raises(ConfigError, match=r"'xin1999'.*default.*xin2002"):
+        find_config("xin1999")
+
+
+def test_settings_that_are_not_given_keep_their_defaults(tmp_path):
+    config = load_config(written(tmp_path, "[features]\norder = 20\n"))
+    assert config.features.order == 20
+    assert config.features.rate == Config().features.rate
+    assert config.codebook == Config().codebook
+
+
+def test_settings_cannot_be_changed_once_read():
+    with pytest.raises(ValidationError, match="frozen"):
+        Config().features.rate = 8000
+
+
+# What is refused
+
+REFUSED = [
+    ("sede = 1", "sede"),
+    ("[features]\nraet = 8000", "features.raet"),
+    ("[features.gate]\nrange = 30.0", "features.gate.range"),
+    ("[featurs]\nrate = 8000", "featurs"),
+    ("seed = 1.5", "seed"),
+    ("seed = -1", "seed"),
+    ("seed = 4294967296", "seed"),
+    ("seed = true", "seed"),
+    ('seed = "0"', "seed"),
+    ("features = 3", "features"),
+    ('[features]\nrate = "8000"', "features.rate"),
+    ("[features]\nrate = 8000.0", "features.rate"),
+    ("[features]\nrate = 3999", "features.rate"),
+    ("[features]\nrate = 96001", "features.rate"),
+    ("[features]\nframe_ms = nan", "features.frame_ms"),
+    ("[features]\nframe_ms = inf", "features.frame_ms"),
+    ("[features]\norder = 0", "features.order"),
+    ("[features]\norder = 40", "features.order"),
+    ("[features]\ndeltas = 1", "features.deltas"),
+    ("[features]\npre_emphasis = 1.0", "features.pre_emphasis"),
+    ('[features]\nwindow = "Hamming"', "features.window"),
+    ('[features]\nkind = "plp"', "features.kind"),
+    ("[features]\nframe_ms = 10.0\nstep_ms = 11.0", "features"),
+    ("[features]\nrate = 4000\nframe_ms = 5.0\nstep_ms = 5.0\norder = 39", "features"),
+    ("[features.gate]\nrange_db = 0.0", "features.gate.range_db"),
+    ("[features.gate]\nrise_db_per_second = -1.0", "features.gate.rise_db_per_second"),
+    ("[features.gate]\nstart_floor_db = 1.0", "features.gate.start_floor_db"),
+    ("[features.gate]\nleast_margin_db = 9.0\nmost_margin_db = 8.0", "features.gate"),
+    ("[codebook]\ncentroids = 0", "codebook.centroids"),
+    ("[codebook]\nmin_seconds = -0.1", "codebook.min_seconds"),
+    ("[machines]\nsigma = 0.0", "machines.sigma"),
+    ("[machines]\nsigma = inf", "machines.sigma"),
+    ("[machines]\nC = nan", "machines.C"),
+    ("[machines]\nC = -1", "machines.C"),
+    ("[machines]\nnu = 0.0", "machines.nu"),
+    ("[machines]\nnu = 1.0", "machines.nu"),
+    ('[machines]\nkinds = "one_class"', "machines.kinds"),
+    ('[machines]\nkinds = ["one_class", "one_vs_all"]', "machines.kinds.1"),
+    ('[machines]\nkinds = ["one_class", "one_class"]', "machines"),
+    ('[machines]\nkinds = ["one_vs_one"]', "machines"),
+    ("[machines]\nkinds = []", "machines"),
+    ('[machines]\none_class_scale = "platt"', "machines.one_class_scale"),
+    ("[machines]\none_class_scale = -2.0", "machines.one_class_scale"),
+    ("[machines]\ngram_gib = 0", "machines.gram_gib"),
+    ("[posterior]\nslope = 0.0", "posterior.slope"),
+    ('[posterior]\nkind = "platt1999"', "posterior.kind"),
+    ('[scoring]\nsystem = "POAR"', "scoring.system"),
+    ('[scoring]\ndtype = "float16"', "scoring.dtype"),
+    ("[scoring]\nmin_seconds = -1.0", "scoring.min_seconds"),
+    ("[threshold]\nholdout = 0.0", "threshold.holdout"),
+    ("[threshold]\nholdout = 0.51", "threshold.holdout"),
+    ("[threshold]\ntrial_seconds = 0.0", "threshold.trial_seconds"),
+]
+
+
+@pytest.mark.parametrize(("text", "key"), REFUSED, ids=[text.replace("\n", " ") for text, _ in REFUSED])
+def test_an_unknown_key_a_wrong_type_or_an_impossible_value_is_named_with_its_file(tmp_path, text, key):
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    lines = str(caught.value).splitlines()
+    assert lines, "an error without words"
+    assert all(line.startswith(f"{path}: {key}: ") for line in lines), lines
+
+
+def test_every_mistake_of_a_file_is_told_at_once(tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        load_config(written(tmp_path, "sede = 1\n[machines]\nsigma = -1.0\n[scoring]\ndtype = 'half'\n"))
+    message = str(caught.value)
+    assert "sede" in message
+    assert "machines.sigma" in message
+    assert "scoring.dtype" in message
+
+
+def test_a_refused_value_is_quoted(tmp_path):
+    with pytest.raises(ConfigError, match=r"codebook\.centroids.*-7"):
+        load_config(written(tmp_path, "[codebook]\ncentroids = -7\n"))
+
+
+@pytest.mark.parametrize(
+    "content", [b"seed = ", b"[features\n", b"seed = 1\nseed = 2\n", b"\xff\xfe\x00", b"\x89PNG\r\n"]
+)
+def test_a_file_that_is_not_toml_is_refused_by_name(tmp_path, content):
+    path = tmp_path / "my.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value).startswith(f"{path}: not TOML")
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: settings cannot be read"):
+        load_config(tmp_path / "nowhere.toml")
+
+
+def test_a_folder_is_not_a_settings_file(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path)
+
+
+# Overrides
+
+
+@pytest.mark.parametrize(
+    ("override", "section", "key", "value"),
+    [
+        ("features.rate=8000", "features", "rate", 8000),
+        (" codebook.centroids = 100", "codebook", "centroids", 100),
+        ("machines.C=1", "machines", "C", 1.0),
+        ("machines.sigma=2.5e-1", "machines", "sigma", 0.25),
+        ("features.deltas=false", "features", "deltas", False),
+        ("scoring.system=rpoao", "scoring", "system", "rpoao"),
+        ('scoring.system="rpoao"', "scoring", "system", "rpoao"),
+        ('machines.kinds=["one_class", "one_vs_one"]', "machines", "kinds", ("one_class", "one_vs_one")),
+        ("machines.one_class_scale=schoelkopf", "machines", "one_class_scale", "schoelkopf"),
+        ("machines.one_class_scale=20.0", "machines", "one_class_scale", 20.0),
+    ],
+)
+def test_an_override_changes_its_setting_and_nothing_else(override, section, key, value):
+    changed = load_config(None, [override])
+    assert getattr(getattr(changed, section), key) == value
+    expected = getattr(Config(), section).model_copy(update={key: value})
+    assert changed == Config().model_copy(update={section: expected})
+
+
+def test_an_override_three_levels_deep_reaches_the_gate():
+    assert load_config(None, ["features.gate.range_db=25"]).features.gate.range_db == 25.0
+
+
+def test_overrides_win_over_the_file_and_later_ones_over_earlier_ones(tmp_path):
+    path = written(tmp_path, "seed = 1\n[codebook]\ncentroids = 50\nmax_iterations = 7\n")
+    config = load_config(path, ["codebook.centroids=60", "codebook.centroids=70"])
+    assert (config.seed, config.codebook.centroids, config.codebook.max_iterations) == (1, 70, 7)
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("codebook.centroid=3", "codebook.centroid"),
+        ("codebook.centroids=many", "codebook.centroids"),
+        ("codebook.centroids=", "codebook.centroids"),
+        ("codebook.centroids", "codebook.centroids"),
+        ("=3", "=3"),
+        ("codebook..centroids=3", "codebook..centroids"),
+        ("seed.x=3", "seed"),
+        ("features=lpc", "features"),
+        ("machines.sigma=nan", "machines.sigma"),
+    ],
+)
+def test_a_bad_override_is_refused_by_name(override, named):
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, [override])
+    assert named in str(caught.value)
+
+
+def test_an_override_into_a_value_is_refused():
+    with pytest.raises(ConfigError, match="seed"):
+        load_config(None, ["seed=1", "seed.more=2"])
+
+
+# Whole ranges
+
+
+@settings(deadline=None)
+@given(st.integers(-(2**40), 2**40))
+def test_a_seed_is_taken_exactly_when_it_fits_32_bits(seed):
+    if 0 <= seed < 2**32:
+        assert parse_config({"seed": seed}, source="here").seed == seed
+    else:
+        with pytest.raises(ConfigError, match="here: seed"):
+            parse_config({"seed": seed}, source="here")
+
+
+@settings(deadline=None)
+@given(st.floats(allow_nan=True, allow_infinity=True))
+def test_nu_is_taken_exactly_when_it_lies_between_0_and_1(nu):
+    if 0 < nu < 1:
+        assert parse_config({"machines": {"nu": nu}}, source="here").machines.nu == nu
+    else:
+        with pytest.raises(ConfigError, match=r"here: machines\.nu"):
+            parse_config({"machines": {"nu": nu}}, source="here")
+
+
+@settings(deadline=None)
+@given(st.floats(allow_nan=True, allow_infinity=True))
+def test_sigma_is_taken_exactly_when_it_is_positive_and_finite(sigma):
+    if 0 < sigma < math.inf:
+        assert parse_config({"machines": {"sigma": sigma}}, source="here").machines.sigma == sigma
+    else:
+        with pytest.raises(ConfigError, match=r"here: machines\.sigma"):
+            parse_config({"machines": {"sigma": sigma}}, source="here")
+
+
+@settings(deadline=None)
+@given(st.integers(4000, 96000), st.floats(5, 200), st.floats(1, 100), st.integers(1, 39))
+def test_a_frame_is_taken_exactly_when_it_holds_its_step_and_its_order(rate, frame_ms, step_ms, order):
+    table = {"features": {"rate": rate, "frame_ms": frame_ms, "step_ms": step_ms, "order": order}}
+    if step_ms <= frame_ms and round(rate * frame_ms / 1000) > order + 1:
+        found = parse_config(table, source="here").features
+        assert 1 <= found.frame_step <= found.frame_length
+        assert found.dimension == 2 * order
+    else:
+        with pytest.raises(ConfigError, match="here: features"):
+            parse_config(table, source="here")
+
+
+@settings(deadline=None)
+@given(st.sampled_from([8000, 11025, 16000, 22050, 44100]), st.integers(1, 30), st.integers(0, 500))
+def test_the_least_frames_are_the_fewest_that_last_min_seconds(rate, step_ms, hundredths):
+    config = Config(
+        features=FeatureSettings(rate=rate, step_ms=float(step_ms)),
+        scoring=ScoringConfig(min_seconds=hundredths / 100),
+    )
+    step, frames = config.features.step_seconds, config.least_frames
+    assert frames >= 1
+    assert frames * step >= hundredths / 100 - 1e-6
+    assert frames == 1 or (frames - 1) * step < hundredths / 100

@@ -1,0 +1,312 @@
+"""The architecture, read from the source: who may import whom, what an import costs, what is never used."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import pipeline
+
+PACKAGE = Path(pipeline.__file__).resolve().parent
+
+# From the ground up. A module may import modules of lower layers only, so that no two can need each other.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    # vocabulary
+    ("_version", "errors"),
+    ("config", "corpus", "pcm", "resources"),
+    # pure numbers, and files of one kind
+    (
+        "audio",
+        "codebook",
+        "evaluation.curves",
+        "evaluation.trials",
+        "features.deltas",
+        "features.framing",
+        "features.gate",
+        "features.lpc",
+        "features.mfcc",
+        "features.standardize",
+        "holdout",
+        "machines.pool",
+        "manifest",
+        "posteriors.sigmoid",
+    ),
+    (
+        "arrays",
+        "evaluation.bootstrap",
+        "evaluation.metrics",
+        "features.stream",
+        "machines.population",
+        "machines.training",
+    ),
+    ("evaluation", "frontend", "machines.assembly", "posteriors.coupling"),
+    ("calibration", "plots", "scoring"),
+    # the store
+    ("store",),
+    ("store_writer",),
+    ("rounds",),
+    # use cases
+    ("assessment", "enrollment", "verification"),
+    ("report",),
+    # doors
+    ("terminal",),
+    ("cli",),
+    # the package itself: a list of public names
+    ("",),
+)
+LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer}
+
+VOCABULARY = {"errors", "config"}
+PURE_ROOMS = ("features", "machines", "posteriors", "evaluation")
+PURE = {module for module in LEVEL if module.split(".")[0] in PURE_ROOMS} | {
+    "calibration",
+    "codebook",
+    "holdout",
+    "scoring",
+}
+DOORS = {"cli", "terminal"}
+SLOW = {"numba", "matplotlib", "librosa", "sklearn", "scipy"}
+
+
+def name_of(path: Path) -> str:
+    """Dotted name of a source file inside the package; the package itself is the empty name."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(SOURCES[module].read_text(encoding="utf-8"))
+
+
+def imported(tree: ast.AST, module: str = "", *, is_package: bool = False) -> set[str]:
+    """Absolute dotted names that ``module`` imports: anywhere in it, for types only or when a function is called."""
+    found = set()
+    home = ["pipeline", *(module.split(".") if module else [])]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            up = node.level - (1 if is_package else 0)
+            start = home[: len(home) - up] if node.level else []
+            base = ".".join([*start, *([node.module] if node.module else [])])
+            # What is imported from a package may itself be a module.
+            found |= {f"{base}.{alias.name}" for alias in node.names}
+    return found
+
+
+@cache
+def uses(module: str) -> frozenset[str]:
+    """Modules of this package that ``module`` imports."""
+    own = set()
+    for name in imported(tree_of(module), module, is_package=SOURCES[module].name == "__init__.py"):
+        first, _, rest = name.partition(".")
+        if first != "pipeline":
+            continue
+        while rest and rest not in SOURCES:
+            rest = rest.rpartition(".")[0]
+        own.add(rest)
+    return frozenset(own - {module})
+
+
+def calls_of(tree: ast.AST) -> list[ast.Call]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+# The reader of imports is itself tried out first.
+
+
+def test_imports_of_every_form_are_seen():
+    source = """
+import pipeline.store
+from pipeline import audio
+from pipeline.errors import ConfigError
+def f():
+    from pipeline.machines import pool
+if TYPE_CHECKING:
+    from pipeline.cli import main
+from .sibling import x
+from .. import pcm
+"""
+    assert imported(ast.parse(source), "features.stream") == {
+        "pipeline.store",
+        "pipeline.audio",
+        "pipeline.errors.ConfigError",
+        "pipeline.machines.pool",
+        "pipeline.cli.main",
+        "pipeline.features.sibling.x",
+        "pipeline.pcm",
+    }
+    assert imported(ast.parse("from .curves import x"), "evaluation", is_package=True) == {
+        "pipeline.evaluation.curves.x"
+    }
+
+
+def test_the_modules_that_the_store_uses_are_seen():
+    assert {"arrays", "manifest", "calibration", "machines.pool", "posteriors.coupling"} <= uses("store")
+    assert "verification" in uses("cli")
+
+
+# Layers
+
+
+def test_every_module_has_its_layer_and_every_layer_its_modules():
+    assert sorted(LEVEL) == sorted(SOURCES)
+    assert len(LEVEL) == sum(map(len, LAYERS)), "a module is listed twice"
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_a_module_imports_only_from_layers_below_its_own(module):
+    upwards = {other for other in uses(module) if LEVEL[other] >= LEVEL[module]}
+    assert not upwards, f"{module or 'pipeline'} imports {sorted(upwards)}"
+
+
+@pytest.mark.parametrize("module", sorted(PURE))
+def test_pure_modules_meet_neither_files_nor_the_store_nor_a_door(module):
+    assert uses(module) <= PURE | VOCABULARY
+
+
+@pytest.mark.parametrize("module", [name for name in SOURCES if name.split(".")[0] == "evaluation"])
+def test_the_evaluation_knows_nothing_of_the_package_but_its_errors(module):
+    assert {other for other in uses(module) if other.split(".")[0] != "evaluation"} <= {"errors"}
+
+
+@pytest.mark.parametrize("module", [name for name in SOURCES if name.split(".")[0] == "features"])
+def test_features_know_nothing_of_machines_and_machines_nothing_of_features(module):
+    assert {other.split(".")[0] for other in uses(module)} <= {"features", *VOCABULARY}
+    for other in SOURCES:
+        if other.split(".")[0] in {"machines", "posteriors"}:
+            assert module not in uses(other)
+
+
+def test_only_doors_draw_and_report():
+    assert {module for module in SOURCES if "report" in uses(module)} <= DOORS
+    assert {module for module in SOURCES if "plots" in uses(module)} <= DOORS | {"report"}
+
+
+def test_nobody_imports_a_door_but_another_door():
+    for module in SOURCES:
+        assert not (uses(module) & DOORS) or module in DOORS
+
+
+def test_use_cases_do_not_import_each_other():
+    cases = {"assessment", "enrollment", "verification"}
+    assert all(not (uses(case) & cases) for case in cases)
+
+
+def test_only_the_use_case_that_enrolls_can_write_a_store():
+    assert {module for module in SOURCES if "store_writer" in uses(module)} == {"enrollment"}
+
+
+def test_no_chain_of_imports_comes_back_to_its_start():
+    done: set[str] = set()
+
+    def visit(module: str, chain: tuple[str, ...]) -> None:
+        assert module not in chain, " -> ".join((*chain, module))
+        if module not in done:
+            for other in uses(module):
+                visit(other, (*chain, module))
+            done.add(module)
+
+    for module in SOURCES:
+        visit(module, ())
+    assert done == set(SOURCES)
+
+
+# What an import costs
+
+
+def measured(statement: str) -> tuple[float, set[str]]:
+    """Seconds that ``statement`` takes in a fresh process, and the top-level modules loaded after it."""
+    code = (
+        "import sys, time; started = time.perf_counter(); "
+        f"{statement}; print(time.perf_counter() - started, *sys.modules, sep='\\n')"
+    )
+    seconds, *modules = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    return float(seconds), {name.partition(".")[0] for name in modules}
+
+
+def test_importing_the_package_is_quick_and_loads_no_slow_library():
+    runs = [measured("import pipeline") for _ in range(3)]
+    assert min(seconds for seconds, _ in runs) < 0.3
+    _, loaded = runs[0]
+    assert "pipeline" in loaded
+    assert not loaded & (SLOW | {"numpy", "pydantic"})
+
+
+def test_the_command_line_says_its_help_without_loading_a_slow_library():
+    _, loaded = measured("import pipeline.cli")
+    assert not loaded & (SLOW | {"numpy"})
+
+
+def test_verification_loads_nothing_that_trains_or_draws():
+    _, loaded = measured("import pipeline.verification")
+    assert "numpy" in loaded
+    assert not loaded & {"numba", "matplotlib", "librosa", "sklearn"}
+
+
+def test_every_public_name_is_there_and_documented():
+    assert len(pipeline.__all__) == len(set(pipeline.__all__)) > 10
+    for name in pipeline.__all__:
+        value = getattr(pipeline, name)
+        if name != "__version__":
+            assert value.__name__ == name
+            assert value.__doc__
+    assert set(pipeline.__all__) <= set(dir(pipeline))
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'enrol'"):
+        _ = pipeline.enrol
+
+
+def test_the_public_names_for_type_checkers_are_those_that_are_loaded():
+    promised = {}
+    for node in ast.walk(tree_of("")):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("pipeline."):
+            promised |= {alias.name: node.module for alias in node.names}
+    assert promised.keys() == set(pipeline.__all__)
+    for name, home in promised.items():
+        assert getattr(pipeline, name) is getattr(importlib.import_module(home), name)
+
+
+# What is never used
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_no_module_runs_text_as_code_or_unpickles(module):
+    tree = tree_of(module)
+    roots = {name.partition(".")[0] for name in imported(tree)}
+    assert not roots & {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "subprocess", "socket"}
+    for call in calls_of(tree):
+        called = call.func
+        if isinstance(called, ast.Name):
+            assert called.id not in {"eval", "exec", "compile", "__import__"}, f"line {call.lineno}"
+        if isinstance(called, ast.Attribute):
+            assert (
+                called.attr not in {"system", "popen"}
+                or not isinstance(called.value, ast.Name)
+                or (called.value.id != "os")
+            ), f"line {call.lineno}"
+        for keyword in call.keywords:
+            assert not (keyword.arg in {"shell", "allow_pickle"} and getattr(keyword.value, "value", True)), call.lineno
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_every_module_begins_with_a_sentence_about_itself(module):
+    text = ast.get_docstring(tree_of(module))
+    if module == "_version":
+        return
+    assert text
+    assert text.splitlines()[0].rstrip().endswith((".", ":")) or "." in text
