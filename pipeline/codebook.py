@@ -11,15 +11,18 @@ from pipeline.config import CodebookConfig
 
 Array = NDArray[np.float64]
 
+# Vectors that differ less are one sound to k-means (a pure tone, a repeated recording): it would split hairs, and warn.
+DECIMALS = 6
+
 
 def fit_codebook(vectors: Array, settings: CodebookConfig, *, seed: int) -> Array:
     """Centroids (k, d) of ``vectors`` (T, d), k = ``settings.centroids`` or the number of distinct vectors if fewer.
 
     One k-means++ start, seeded, on one thread: the same vectors and seed give the same centroids.
     """
-    distinct = np.unique(vectors, axis=0)
+    _, distinct = np.unique(vectors.round(DECIMALS), axis=0, return_index=True)
     if len(distinct) <= settings.centroids:
-        return distinct
+        return vectors[distinct]
     means = KMeans(settings.centroids, n_init=1, max_iter=settings.max_iterations, random_state=seed)
     # OpenMP counts threads for each calling thread: a limit set outside does not reach a worker.
     with threadpool_limits(1):

@@ -544,3 +544,18 @@ def test_vectors_that_repeat_often_make_no_duplicate_or_empty_centroids(seed):
     found = fit_codebook(grid, CodebookConfig(centroids=20), seed=0)
     assert np.isfinite(found).all()
     assert len(np.unique(found, axis=0)) == len(found) == 20
+
+
+def test_nearly_equal_vectors_count_once_and_nobody_is_warned():
+    rng = np.random.default_rng(0)
+    sounds = rng.standard_normal((5, 4))
+    vectors = np.repeat(sounds, 50, axis=0) + 1e-9 * rng.standard_normal((250, 4))
+    book = fit_codebook(vectors, CodebookConfig(centroids=20), seed=0)
+    np.testing.assert_allclose(book[np.argsort(book[:, 0])], sounds[np.argsort(sounds[:, 0])], atol=1e-6)
+
+
+def test_pair_machines_that_a_known_population_has_none_of_are_not_made_up():
+    pool = population().pool
+    alone = train_population(Pool.of([pool.codebook(0)], SIGMA), MachineConfig(kinds=("one_class",)))
+    with pytest.raises(ValueError, match="from scratch"):
+        train_population(Pool.of([pool.codebook(0), pool.codebook(1)], SIGMA), MachineConfig(), known=alone)

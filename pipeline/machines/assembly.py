@@ -29,7 +29,10 @@ def train_population(
     """Machines over ``pool``, whose first speakers are those of ``known``: their pair and one-class machines are kept.
 
     One-vs-rest machines have everybody's centroids in them, so any new speaker means training all of them again.
+    Raises ValueError where ``known`` has no pair machines and the settings ask for them.
     """
+    if known is not None and "one_vs_one" in settings.kinds and known.pairs is None:
+        raise ValueError("the known population has no pair machines to keep; train the population from scratch")
     tell = progress or (lambda _count: None)
     first = 0 if known is None else len(known)
     one_class_coef, one_class_bias = _one_class(pool, settings, known, first, jobs)
