@@ -210,13 +210,23 @@ def noise_at(level_db: float, seconds: float, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(int(seconds * RATE)) * 10 ** (level_db / 20)
 
 
-def test_frame_level_is_decibels_of_the_mean_square():
+def test_frame_level_is_decibels_of_the_variance():
     square = np.tile([0.1, -0.1], 240)
     sine = np.sin(2 * np.pi * np.arange(480) / 48)
-    found = frame_level(np.stack((square, np.ones(480), sine, np.zeros(480))))
-    np.testing.assert_allclose(found[:3], [-20.0, 0.0, 10 * np.log10(0.5)], atol=1e-9)
-    assert np.isfinite(found[3])
-    assert found[3] < SILENCE_DB
+    found = frame_level(np.stack((square, square + 0.7, sine, np.ones(480), np.zeros(480))))
+    np.testing.assert_allclose(found[:3], [-20.0, -20.0, 10 * np.log10(0.5)], atol=1e-9)
+    assert np.isfinite(found[3:]).all()
+    assert (found[3:] < SILENCE_DB).all()
+
+
+@pytest.mark.parametrize("offset", [-0.5, 0.25])
+@pytest.mark.parametrize("kind", KINDS[:5])
+def test_constant_offset_changes_nothing(kind, offset):
+    samples = np.concatenate((noise_at(-70.0, 0.3), sound(8_000, 4)))
+    plain, _ = features_of(samples, FeatureSettings(kind=kind))
+    shifted, _ = features_of(samples + offset, FeatureSettings(kind=kind))
+    assert len(plain) > 10
+    np.testing.assert_allclose(shifted, plain, rtol=1e-6, atol=1e-6)
 
 
 LEVELS = st.lists(st.floats(-150, 0) | st.sampled_from((-150.0, -60.0, -45.0, -30.0)), max_size=60)
@@ -413,7 +423,8 @@ def test_vectors_are_the_named_stages_one_after_the_other(pre_emphasis):
     samples = noise_at(-20.0, 0.3)
     emphasised, _ = lfilter([1.0, -pre_emphasis], [1.0], samples, zi=[-pre_emphasis * samples[0]])
     starts = range(0, len(samples) - LENGTH + 1, STEP)
-    models = np.stack([librosa.lpc(emphasised[s : s + LENGTH] * np.hamming(LENGTH), order=12) for s in starts])
+    frames = [emphasised[s : s + LENGTH] - emphasised[s : s + LENGTH].mean() for s in starts]
+    models = np.stack([librosa.lpc(frame * np.hamming(LENGTH), order=12) for frame in frames])
     log_spectrum = -np.log(np.abs(np.fft.rfft(models, 4096, axis=1)))
     cepstrum = 2.0 * np.fft.irfft(log_spectrum, axis=1)[:, 1:13]
     deltas = 1.5 * librosa.feature.delta(cepstrum, width=5, axis=0, mode="nearest")

@@ -31,6 +31,11 @@ class PreEmphasis:
         return samples - self.coefficient * np.concatenate(([first], samples[:-1]))
 
 
+def without_offset(frames: Samples) -> Samples:
+    """``frames`` (T, L), each less its own mean."""
+    return np.asarray(frames - frames.mean(axis=1, keepdims=True))
+
+
 class FrameStream:
     """Cut a stream of samples into frames (T, length), one every ``step`` samples."""
 

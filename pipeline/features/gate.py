@@ -18,14 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import GateConfig
+from pipeline.features.framing import without_offset
 
 # Quieter than the last bit of 16-bit audio: digital silence.
 SILENCE_DB = -100.0
 
 
 def frame_level(frames: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Level (T,) of ``frames`` (T, L) in dB below full scale: 10 log10 of the mean square, never -inf."""
-    power = np.einsum("tl,tl->t", frames, frames) / frames.shape[1]
+    """Level (T,) of ``frames`` (T, L) in dB below full scale: 10 log10 of the variance, never -inf.
+
+    The variance, not the mean square: a constant offset, as cheap sound cards add, is no sound.
+    """
+    centred = without_offset(frames)
+    power = np.einsum("tl,tl->t", centred, centred) / frames.shape[1]
     return np.asarray(10.0 * np.log10(power + 1e-15))
 
 

@@ -1,6 +1,6 @@
 """Samples to speech feature vectors, as a stream: the one path for files, pipes and microphones.
 
-    samples -> pre-emphasis -> frames -> window -> linear prediction (or MFCC) -> deltas -> speech gate
+    samples -> pre-emphasis -> frames less their mean -> window -> linear prediction (or MFCC) -> deltas -> speech gate
 
 Any cutting of the same samples into chunks gives the same vectors bit for bit.
 """
@@ -17,7 +17,7 @@ from pipeline.config import FeatureSettings
 from pipeline.errors import StreamClosedError
 from pipeline.features import lpc
 from pipeline.features.deltas import DeltaStream
-from pipeline.features.framing import FrameStream, PreEmphasis
+from pipeline.features.framing import FrameStream, PreEmphasis, without_offset
 from pipeline.features.gate import SpeechGate, frame_level
 from pipeline.features.mfcc import MelCepstrum
 
@@ -84,7 +84,7 @@ class FeatureStream:
             raise StreamClosedError("features: the stream was flushed and takes no more samples; start a new one")
         raw = self._raw.push(samples)
         emphasised = self._emphasised.push(self._pre_emphasis.push(samples))
-        static = self._static(np.ascontiguousarray(emphasised * self._window))
+        static = self._static(without_offset(emphasised) * self._window)
         self._waiting = np.concatenate((self._waiting, self._gate.push(frame_level(raw))))
         return self._gated(static if self._deltas is None else self._deltas.push(static))
 
