@@ -18,7 +18,7 @@ PACKAGE = Path(pipeline.__file__).resolve().parent
 # From the ground up. A module may import modules of lower layers only, so that no two can need each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
     # vocabulary
-    ("_version", "errors"),
+    ("_version", "errors", "features", "machines", "posteriors"),
     ("config", "corpus", "pcm", "resources"),
     # pure numbers, and files of one kind
     (

@@ -1,0 +1,1 @@
+"""Samples to speech feature vectors: pure functions of arrays, and streams of them."""
