@@ -26,7 +26,7 @@ from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
 from pipeline.machines.training import run_parallel, train_one_vs_rest
 from pipeline.manifest import Role
-from pipeline.posteriors.coupling import RULES
+from pipeline.posteriors.coupling import RULES, systems_of
 from pipeline.rounds import Progress, Rounds, Voice
 from pipeline.store import SpeakerStore
 from pipeline.store_writer import NewSpeaker, StoreWriter, store_writer
@@ -151,8 +151,8 @@ def _agreed_settings(writer: StoreWriter, config: Config | None) -> Config:
 
 def _with_machines(config: Config) -> Config:
     """``config`` if its default scoring system has its machines, else raise ConfigError."""
-    missing = RULES[config.scoring.system].needs - set(config.machines.kinds)
-    if missing:
+    if config.scoring.system not in systems_of(config.machines.kinds):
+        missing = RULES[config.scoring.system].needs - set(config.machines.kinds)
         raise ConfigError(
             f"machines.kinds: the default system, scoring.system = {config.scoring.system!r}, needs"
             f" {', '.join(sorted(missing))}, got {', '.join(config.machines.kinds)}"

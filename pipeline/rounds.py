@@ -17,7 +17,7 @@ from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
 from pipeline.machines.training import run_parallel
 from pipeline.manifest import Role, new_id
-from pipeline.posteriors.coupling import RULES
+from pipeline.posteriors.coupling import RULES, systems_of
 from pipeline.posteriors.sigmoid import posterior_from
 from pipeline.scoring import ClaimScorer
 from pipeline.store import SpeakerStore
@@ -82,8 +82,7 @@ class Rounds:
         roles = [*self._roles, *([role] * len(voices))]
         claims = [n for n, claimed in enumerate(roles) if claimed == "speaker"]
         spoken = [(voice.id, trial) for voice, (_, held) in zip(voices, splits, strict=True) for trial in held]
-        systems = [name for name, rule in RULES.items() if rule.needs <= set(settings.machines.kinds)]
-
+        systems = systems_of(settings.machines.kinds)
         posterior = posterior_from(settings.posterior)
         scorer = ClaimScorer(population, claims, systems, posterior)
         one_class = ClaimScorer(population, claims, systems, posterior, without_rivals=True)

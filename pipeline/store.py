@@ -29,7 +29,7 @@ from pipeline.features.standardize import Standardizer
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
 from pipeline.manifest import Manifest, Speaker, read_manifest
-from pipeline.posteriors.coupling import RULES
+from pipeline.posteriors.coupling import RULES, systems_of
 
 Array = NDArray[np.float64]
 SCORE_PREFIX = "score."
@@ -72,7 +72,7 @@ class SpeakerStore:
     @property
     def systems(self) -> tuple[str, ...]:
         """Scoring systems that the store has machines for."""
-        return tuple(name for name, rule in RULES.items() if rule.needs <= set(self.config.machines.kinds))
+        return systems_of(self.config.machines.kinds)
 
     def check_system(self, system: str | None) -> str:
         """``system``, or the settings' own; raises SystemUnavailableError naming what can be had."""

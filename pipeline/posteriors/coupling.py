@@ -10,7 +10,7 @@ mean over frames of q_i or of its log (``Rule.alone``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -162,3 +162,9 @@ RULES: dict[str, Rule] = {
              "this project: min over j of the mean of r'_ij (eq. 16)", "mean", smallest_over_rivals),
     )
 }  # fmt: skip
+
+
+def systems_of(kinds: Iterable[str]) -> tuple[str, ...]:
+    """Scoring systems that machines of ``kinds`` are enough for, in the table's order."""
+    trained = frozenset(kinds)
+    return tuple(name for name, rule in RULES.items() if rule.needs <= trained)
