@@ -31,12 +31,13 @@ from tqdm import tqdm
 from pipeline.codebook import fit_codebook
 from pipeline.config import Config, load_config
 from pipeline.corpus import read_corpus
+from pipeline.features.stream import FeatureBlock
 from pipeline.frontend import read_features
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import MarginScorer, PairBlock, Population
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.resources import demo_folder
-from pipeline.scoring import ClaimScorer
+from pipeline.scoring import ClaimScorer, ScoringSettings
 
 SYSTEM = "refined_worst_rival"
 FRAMES = 238  # 30 ms frames every 10 ms in 2.4 s
@@ -123,11 +124,12 @@ def main() -> None:
             return [machine.decision_function(frames) for machine in [*pairs.values(), *alone]]
 
         def ours(claims: np.ndarray, dtype: str) -> Callable[[], Any]:
-            scorer = ClaimScorer(population, claims, [SYSTEM], FixedSigmoid(), dtype=dtype)
+            speech = FeatureBlock(frames, len(frames), np.zeros(len(frames)))
+            scorer = ClaimScorer(population, claims, [SYSTEM], ScoringSettings(FixedSigmoid(), dtype))
 
             def score() -> Any:
                 running = scorer.start()
-                running.push(frames)
+                running.push(speech)
                 return running.scores()
 
             return score

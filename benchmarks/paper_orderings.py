@@ -24,13 +24,14 @@ from pipeline.codebook import fit_codebook
 from pipeline.config import load_config
 from pipeline.corpus import Utterance, read_corpus
 from pipeline.evaluation import Trial, equal_error_rate, read_trials
+from pipeline.features.stream import FeatureBlock
 from pipeline.frontend import read_features
 from pipeline.machines.assembly import train_population
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.resources import find_config
-from pipeline.scoring import ClaimScorer
+from pipeline.scoring import ClaimScorer, ScoringSettings
 
 SYSTEMS = ("boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival")
 COSTS = (0.1, 1.0, 10.0, 100.0)
@@ -48,18 +49,18 @@ def scaled(population: Population, total: float) -> Population:
 
 
 def error_rates(
-    population: Population, vectors: dict[str, np.ndarray], trials: list[Trial], names: list[str], jobs: int
+    population: Population, speech: dict[str, FeatureBlock], trials: list[Trial], names: list[str], jobs: int
 ) -> dict[str, float]:
     """EER in percent of each system."""
-    scorer = ClaimScorer(population, range(len(names)), SYSTEMS, FixedSigmoid())
+    scorer = ClaimScorer(population, range(len(names)), SYSTEMS, ScoringSettings(FixedSigmoid()))
 
     def score(path: str) -> dict[str, np.ndarray]:
         running = scorer.start()
-        running.push(vectors[path])
+        running.push(speech[path])
         return running.scores()
 
     scores = dict(
-        zip(vectors, Parallel(jobs, backend="threading")(delayed(score)(path) for path in vectors), strict=True)
+        zip(speech, Parallel(jobs, backend="threading")(delayed(score)(path) for path in speech), strict=True)
     )
     rates = {}
     for system in SYSTEMS:
@@ -102,7 +103,7 @@ def main() -> None:
         read = parallel(
             delayed(read_features)(Utterance("", options.trials.parent / path), config.features) for path in paths
         )
-        vectors = {path: found.vectors for path, found in zip(paths, read, strict=True)}
+        speech = {path: found.speech for path, found in zip(paths, read, strict=True)}
         for cost in tqdm(COSTS, disable=None):
             settings = config.machines.model_copy(update={"C": cost, "one_class_scale": "schoelkopf"})
             population = train_population(pool, settings, jobs=options.jobs)
@@ -110,7 +111,7 @@ def main() -> None:
                 total = {"schoelkopf": 1.0, "libsvm": settings.nu * config.codebook.centroids}.get(scale) or float(
                     scale
                 )
-                rates = error_rates(scaled(population, total), vectors, trials, names, options.jobs)
+                rates = error_rates(scaled(population, total), speech, trials, names, options.jobs)
                 rows.append({"C": cost, "one_class_scale": scale, **rates})
                 print(_row(rows[-1]), flush=True)
     if options.json:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pipeline.corpus import Corpus, Utterance, read_corpus
     from pipeline.enrollment import EnrollmentReport, enroll, remove_speaker
     from pipeline.errors import NotEnoughSpeechError, VoiceclaimError
-    from pipeline.evaluation import equal_error_rate, error_curve, read_trials
+    from pipeline.evaluation import OperatingPoint, equal_error_rate, error_curve, read_trials
     from pipeline.store import SpeakerStore
-    from pipeline.verification import Decision, State, Update, VerificationStream, Verifier
+    from pipeline.verification import Decision, State, ThresholdSource, Update, VerificationStream, Verifier
 
 _HOMES = {
     "pipeline.assessment": ("Assessment", "assess", "measure"),
@@ -26,9 +26,9 @@ _HOMES = {
     "pipeline.corpus": ("Corpus", "Utterance", "read_corpus"),
     "pipeline.enrollment": ("EnrollmentReport", "enroll", "remove_speaker"),
     "pipeline.errors": ("NotEnoughSpeechError", "VoiceclaimError"),
-    "pipeline.evaluation": ("equal_error_rate", "error_curve", "read_trials"),
+    "pipeline.evaluation": ("OperatingPoint", "equal_error_rate", "error_curve", "read_trials"),
     "pipeline.store": ("SpeakerStore",),
-    "pipeline.verification": ("Decision", "State", "Update", "VerificationStream", "Verifier"),
+    "pipeline.verification": ("Decision", "State", "ThresholdSource", "Update", "VerificationStream", "Verifier"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -39,8 +39,10 @@ __all__ = [
     "Decision",
     "EnrollmentReport",
     "NotEnoughSpeechError",
+    "OperatingPoint",
     "SpeakerStore",
     "State",
+    "ThresholdSource",
     "Update",
     "Utterance",
     "VerificationStream",

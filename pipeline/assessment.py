@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from pipeline.corpus import Utterance
 from pipeline.errors import AudioError, NotEnoughSpeechError
 from pipeline.evaluation import (
+    OPERATING_POINTS,
     EqualErrorRate,
     ErrorRates,
     Interval,
+    OperatingPoint,
     ScoreRow,
+    SpeakerSpread,
     SystemScores,
     Trial,
+    actual_cost,
     bootstrap_interval,
-    detection_cost,
     equal_error_rate,
+    equal_error_rate_hull,
+    identification_error,
+    log_likelihood_ratio_cost,
+    minimum_cllr,
+    minimum_costs,
     rates_at,
+    speaker_error_rates,
+    speaker_spread,
 )
 from pipeline.frontend import read_features
 from pipeline.machines.training import run_parallel
-from pipeline.posteriors.sigmoid import posterior_from
 from pipeline.scoring import ClaimScorer
 from pipeline.store import SpeakerStore
 
 Progress = Callable[[int, int], None]
 """Called as progress(files just done, files in all)."""
 
-# The application that minimum detection costs are quoted for: NIST SRE's prior of a target, equal costs.
-COST_PRIOR = 0.01
+FileScores = dict[tuple[str, str], tuple[float, float | None]]
+"""Score, and log-likelihood ratio where there is a calibration, of one file by (system, speaker)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +70,43 @@ class Assessment:
         return sum(file.trials for file in self.failed)
 
 
+@dataclass(frozen=True, slots=True)
+class PointCosts:
+    """Normalised detection costs at one operating point; None for what the list or the scores do not define."""
+
+    point: OperatingPoint
+    minimum: float | None
+    actual: float | None
+
+
 @dataclass(frozen=True)
 class SystemMetrics:
     """One system on one list. What a list of a single class does not define is None.
 
-    ``at_store_threshold`` are the error rates at the store's own threshold, ``store_threshold``.
+    Error rates are those of the scores. ``costs`` (by operating point) and ``min_cllr``, in bits, are those of the
+    log-likelihood ratios where the system is calibrated, so that actual costs stand beside their own minimum, and
+    else of the scores; actual costs and ``cllr`` are None without a calibration. ``identification_error`` is a share.
+    ``at_store_threshold`` are the error rates at the store's own threshold, ``store_threshold``; a store has none for a
+    comparison rule.
     """
 
     n_target: int
     n_nontarget: int
     eer: EqualErrorRate | None
+    eer_hull: float | None
     eer_interval: Interval | None
-    min_cost: float | None
-    store_threshold: float
+    costs: Mapping[str, PointCosts]
+    cllr: float | None
+    min_cllr: float | None
+    identification_error: float | None
+    speaker_spread: SpeakerSpread | None
+    store_threshold: float | None
     at_store_threshold: ErrorRates
+
+    @property
+    def min_cost(self) -> float | None:
+        """Minimum normalised detection cost at the prior 0.01, equal costs."""
+        return self.costs["p01"].minimum
 
 
 def assess(
@@ -99,12 +132,12 @@ def assess(
     for path, its_trials in by_path.items():
         by_claims[tuple(dict.fromkeys(trial.speaker for trial in its_trials))].append(path)
     population = store.population(names)
-    posterior = posterior_from(store.config.posterior)
-    results: dict[str, dict[tuple[str, str], float] | FailedFile] = {}
+    settings = store.scoring_settings(names)
+    results: dict[str, FileScores | FailedFile] = {}
     with threadpool_limits(1):
         for claims, paths in by_claims.items():
             numbers = [positions[claim] for claim in claims]
-            scorer = ClaimScorer(population, numbers, names, posterior, dtype=store.config.scoring.dtype)
+            scorer = ClaimScorer(population, numbers, names, settings)
 
             def score(path: str, scorer: ClaimScorer = scorer, claims: tuple[str, ...] = claims) -> None:
                 results[path] = _score_file(store, root, path, scorer, claims, len(by_path[path]))
@@ -122,28 +155,28 @@ def _positions(store: SpeakerStore, trials: Sequence[Trial]) -> dict[str, int]:
 
 def _score_file(
     store: SpeakerStore, root: Path, path: str, scorer: ClaimScorer, claims: tuple[str, ...], trials: int
-) -> dict[tuple[str, str], float] | FailedFile:
-    """Scores by (system, speaker) of one file."""
+) -> FileScores | FailedFile:
     try:
-        vectors = read_features(Utterance("", root / path), store.config.features, store.scaling).vectors
-        if len(vectors) < store.config.least_frames:
+        speech = read_features(Utterance("", root / path), store.config.features, store.scaling).speech
+        if len(speech.vectors) < store.config.least_frames:
             step = store.config.features.step_seconds
-            raise NotEnoughSpeechError(path, found=len(vectors) * step, needed=store.config.least_frames * step)
+            raise NotEnoughSpeechError(path, found=len(speech.vectors) * step, needed=store.config.least_frames * step)
     except (AudioError, NotEnoughSpeechError) as error:
         return FailedFile(path, str(error), trials)
     running = scorer.start()
-    running.push(vectors)
-    return {
-        (system, claim): float(score)
-        for system, scores in running.scores().items()
-        for claim, score in zip(claims, scores, strict=True)
-    }
+    running.push(speech)
+    found: FileScores = {}
+    for system, scores in running.scores().items():
+        llrs = store.llrs(system, scores, running.frames)
+        for number, claim in enumerate(claims):
+            found[system, claim] = float(scores[number]), None if llrs is None else float(llrs[number])
+    return found
 
 
 def _collect(
     systems: tuple[str, ...],
     trials: Sequence[Trial],
-    results: dict[str, dict[tuple[str, str], float] | FailedFile],
+    results: dict[str, FileScores | FailedFile],
 ) -> Assessment:
     rows: list[ScoreRow] = []
     scores: dict[str, SystemScores] = {}
@@ -152,40 +185,64 @@ def _collect(
         for trial in trials:
             result = results[trial.path]
             if not isinstance(result, FailedFile):
-                score = result[system, trial.speaker]
-                its_rows.append(ScoreRow(system, trial.speaker, trial.path, score, trial.target))
+                score, llr = result[system, trial.speaker]
+                its_rows.append(ScoreRow(system, trial.speaker, trial.path, score, trial.target, llr))
         rows += its_rows
-        scores[system] = SystemScores(
-            speakers=np.array([row.speaker for row in its_rows], dtype=object),
-            paths=np.array([row.path for row in its_rows], dtype=object),
-            scores=np.array([row.score for row in its_rows], dtype=np.float64),
-            is_target=np.array([row.target for row in its_rows], dtype=bool),
-        )
+        scores[system] = SystemScores.from_rows(its_rows)
     failed = tuple(result for result in results.values() if isinstance(result, FailedFile))
     return Assessment(tuple(rows), scores, failed)
 
 
-def measure(scores: SystemScores, *, threshold: float, seed: int) -> SystemMetrics:
-    """Error rates of one system's ``scores``; ``threshold`` is the store's, ``seed`` draws the EER's interval."""
+def measure(scores: SystemScores, *, threshold: float | None, seed: int) -> SystemMetrics:
+    """Error rates and costs of one system's ``scores``; ``threshold`` is the store's, ``seed`` draws the interval."""
     target, nontarget = scores.target, scores.nontarget
-    eer, interval, cost = None, None, None
-    if target.size and nontarget.size:
-        eer = equal_error_rate(target, nontarget)
-        cost = detection_cost(target, nontarget, prior=COST_PRIOR).cost
-        if len(set(scores.target_speakers)) > 1 and len(set(scores.nontarget_speakers)) > 1:
-            interval = bootstrap_interval(
-                target,
-                nontarget,
-                seed=seed,
-                target_speakers=scores.target_speakers,
-                nontarget_speakers=scores.nontarget_speakers,
-            )
+    both = target.size > 0 and nontarget.size > 0
+    by_speaker = speaker_error_rates(scores)
+    calibrated = scores.llrs is not None
+    judged = _judged(scores)
     return SystemMetrics(
         n_target=target.size,
         n_nontarget=nontarget.size,
-        eer=eer,
-        eer_interval=interval,
-        min_cost=cost,
+        eer=equal_error_rate(target, nontarget) if both else None,
+        eer_hull=equal_error_rate_hull(target, nontarget) if both else None,
+        eer_interval=_eer_interval(scores, seed) if both else None,
+        costs=_point_costs(*judged, defined=both, calibrated=calibrated),
+        cllr=log_likelihood_ratio_cost(*judged) if both and calibrated else None,
+        min_cllr=minimum_cllr(*judged) if both else None,
+        identification_error=identification_error(scores),
+        speaker_spread=speaker_spread(by_speaker) if by_speaker else None,
         store_threshold=threshold,
-        at_store_threshold=rates_at(target, nontarget, threshold),
+        at_store_threshold=ErrorRates(None, None) if threshold is None else rates_at(target, nontarget, threshold),
+    )
+
+
+def _judged(scores: SystemScores) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """What costs are computed from, targets and nontargets: log-likelihood ratios if there are any."""
+    values = scores.scores if scores.llrs is None else scores.llrs
+    return values[scores.is_target], values[~scores.is_target]
+
+
+def _point_costs(
+    target: npt.NDArray[np.float64], nontarget: npt.NDArray[np.float64], *, defined: bool, calibrated: bool
+) -> dict[str, PointCosts]:
+    minimum = minimum_costs(target, nontarget) if defined else {}
+    costs = {}
+    for name, point in OPERATING_POINTS.items():
+        actual = None
+        if defined and calibrated:
+            actual = actual_cost(target, nontarget, point.prior, point.cost_miss, point.cost_false_accept)
+        costs[name] = PointCosts(point, minimum.get(name), actual)
+    return costs
+
+
+def _eer_interval(scores: SystemScores, seed: int) -> Interval | None:
+    """Interval over speakers, unless a class has but one of them, whose spread would read as zero."""
+    if len(set(scores.target_speakers)) < 2 or len(set(scores.nontarget_speakers)) < 2:
+        return None
+    return bootstrap_interval(
+        scores.target,
+        scores.nontarget,
+        seed=seed,
+        target_speakers=scores.target_speakers,
+        nontarget_speakers=scores.nontarget_speakers,
     )

@@ -6,10 +6,13 @@ scores are kept, no voice data. Populations grow and shrink after the trials wer
 - A mean log posterior is measured against that of chance, 1 / N, with the N of its time.
 - Trials scored among fewer than half of today's speakers are left out as soon as there are better ones.
 - Each trial is also scored by the one-class machine alone, for the day when nobody else is enrolled.
+- A false claim is scored twice: with its speaker among the rivals, and as by an outsider, left out of the
+  segment machines and of the rivals. Rules that share a posterior among all (BOAR to RPOAO) score both alike.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import MetricError
 from pipeline.evaluation import equal_error_rate, threshold_at_false_accept
+from pipeline.posteriors.calibrated import LogisticCalibration, fit_calibration
 from pipeline.posteriors.coupling import RULES
 
 Array = NDArray[np.float64]
@@ -32,23 +36,31 @@ SMALLEST_SHARE = float(np.nextafter(0.0, 1.0))
 
 @dataclass(frozen=True)
 class HeldOutTrials:
-    """n trials: ``claims`` and ``speakers`` (n,) ids, ``population`` (n,) its size then, ``scores`` (n,) a system."""
+    """n trials: ``claims`` and ``speakers`` (n,) ids, ``population`` (n,) its size then, ``scores`` (n,) a system.
+
+    ``frames`` (n,) of speech were scored; ``outsider`` (n,) marks false claims whose speaker was left out.
+    """
 
     claims: NDArray[np.uint64]
     speakers: NDArray[np.uint64]
     population: NDArray[np.int64]
     scores: dict[str, Array]
+    frames: NDArray[np.int64]
+    outsider: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.claims)
 
-    def followed_by(self, later: HeldOutTrials) -> HeldOutTrials:
-        """These trials and then ``later`` ones, which must hold the same systems."""
-        return HeldOutTrials(
-            np.concatenate((self.claims, later.claims)),
-            np.concatenate((self.speakers, later.speakers)),
-            np.concatenate((self.population, later.population)),
-            {name: np.concatenate((scores, later.scores[name])) for name, scores in self.scores.items()},
+    @classmethod
+    def joined(cls, parts: Sequence[HeldOutTrials]) -> HeldOutTrials:
+        """The trials of all ``parts``, at least one, which must hold the same systems."""
+        return cls(
+            np.concatenate([part.claims for part in parts]),
+            np.concatenate([part.speakers for part in parts]),
+            np.concatenate([part.population for part in parts]),
+            {name: np.concatenate([part.scores[name] for part in parts]) for name in parts[0].scores},
+            np.concatenate([part.frames for part in parts]),
+            np.concatenate([part.outsider for part in parts]),
         )
 
     def without(self, speaker: int) -> HeldOutTrials:
@@ -65,20 +77,64 @@ class HeldOutTrials:
             recent &= self.population > 1
         return self._where(recent) if recent.any() else self
 
-    def threshold(self, system: str, *, population: int, false_accept: float | None = None) -> float:
+    def calibration(self, system: str, *, prior: float, outsiders: float = 0.5) -> LogisticCalibration:
+        """Scores of ``system``, or of the systems it sums, to log-likelihood ratios; raises MetricError.
+
+        Fitted to these trials. ``outsiders`` is the share of false claims taken to be made by people whom nobody
+        enrolled; the held-out trials of one kind alone count where there are none of the other.
+        """
+        parts = RULES[system].parts or (system,)
+        if missing := [name for name in parts if name not in self.scores]:
+            raise MetricError(f"calibration: the store holds no held-out scores of {', '.join(missing)}")
+        return fit_calibration(
+            parts,
+            self.scores,
+            self.frames.astype(np.float64),
+            self.claims == self.speakers,
+            prior=prior,
+            emphasis=self._emphasis(outsiders),
+        )
+
+    def _emphasis(self, outsiders: float) -> Array:
+        """How much each trial counts (n,), so that outsiders make up the share ``outsiders`` of false claims."""
+        rival = (self.claims != self.speakers) & ~self.outsider
+        if not rival.any() or not self.outsider.any():
+            return np.ones(len(self))
+        return np.where(
+            rival, (1.0 - outsiders) / rival.sum(), np.where(self.outsider, outsiders / self.outsider.sum(), 1.0)
+        )
+
+    def threshold(
+        self,
+        system: str,
+        *,
+        population: int,
+        false_accept: float | None = None,
+        prior: float = 0.05,
+        outsiders: float = 0.5,
+    ) -> float:
         """Threshold of ``system`` for ``population`` speakers from these trials.
 
-        At the equal error rate, or for a false-accept rate. Without nontarget trials (one speaker enrolled) the
-        lowest target score, which accepts every held-out utterance. Where a score counts frames, none at all is never
-        enough. Raises MetricError where the trials cannot say.
+        At the equal error rate, or for a false-accept rate. Without nontarget trials (one speaker enrolled) the lowest
+        target score, which accepts every held-out utterance. Where a score counts frames, none at all is never enough.
+        ``prior`` and ``outsiders`` are those of the calibration of a system that sums others. Raises MetricError where
+        the trials cannot say.
         """
         rule = RULES.get(system)
         key = system if rule is None or population > 1 else f"{ALONE}{rule.alone}"
-        if rule is None or key not in self.scores:
-            raise MetricError(f"threshold: the store holds no held-out scores of system {system!r}")
+        needed = {key} if rule is None or population == 1 or not rule.parts else set(rule.parts)
+        if rule is None or not needed <= self.scores.keys():
+            raise MetricError(
+                f"threshold: the store holds no held-out scores of system {system!r}; give the threshold itself"
+            )
         if population == 1:
             return _threshold(self.scores[key], self.claims == self.speakers, false_accept)
         trials = self.comparable(population)
+        if rule.parts:
+            llrs = trials.calibration(system, prior=prior, outsiders=outsiders).llr(
+                trials.scores, trials.frames.astype(np.float64)
+            )
+            return _threshold(llrs, trials.claims == trials.speakers, false_accept)
         scores = trials.scores[key]
         if rule.alone == "log":
             scores = scores + np.log(trials.population / population)
@@ -91,6 +147,8 @@ class HeldOutTrials:
             self.speakers[kept],
             self.population[kept],
             {name: scores[kept] for name, scores in self.scores.items()},
+            self.frames[kept],
+            self.outsider[kept],
         )
 
 

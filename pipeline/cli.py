@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import shlex
 import sys
 from enum import IntEnum
 from pathlib import Path
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from pipeline.errors import CorpusError, NotEnoughSpeechError, VoiceclaimError
-from pipeline.terminal import bars, cores, print_json, print_metrics, print_table, say
+from pipeline.terminal import bars, cores, print_comparison, print_json, print_metrics, print_table, say
 
 if TYPE_CHECKING:
+    from pipeline.evaluation import OperatingPoint
+    from pipeline.store import SpeakerStore
     from pipeline.verification import Update, Verifier
 
 
@@ -156,6 +159,20 @@ def verify(
     far: Annotated[
         float | None, typer.Option("--far", metavar="P", help="Accept at this false-accept rate, a share (0.01).")
     ] = None,
+    prior: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P", help="Decide at the least cost, true claims being this likely.", show_default="settings"
+        ),
+    ] = None,
+    cost_miss: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Decide at the least cost, a false reject costing X.", show_default="settings"),
+    ] = None,
+    cost_false_accept: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Decide at the least cost, a false accept costing X.", show_default="settings"),
+    ] = None,
     raw: Annotated[
         str | None,
         typer.Option(metavar="RATE[:CHANNELS[:ENCODING]]", help="The pipe is raw audio: 16000, 8000:1:mulaw, ..."),
@@ -165,19 +182,30 @@ def verify(
 ) -> None:
     """Check whether the voice in each file, or in a pipe, is NAME's.
 
+    A score decides, by a threshold that enrollment found or by --threshold or --far. With --prior or a cost its
+    log-likelihood ratio (LLR, nats) does, at the least expected cost; what is not given stands as in the settings. P is
+    the probability of a true claim after hearing the file.
+
     A pipe (-) prints running updates as JSON lines. Exit codes: 0 accepted, 1 rejected, 3 not enough speech, 2 an
     error; of several files the first of 2, 1, 3, 0 that happened.
 
     \b
     Example: voiceclaim verify speakers.store --claim anna call.wav
+    Example: voiceclaim verify speakers.store --claim anna --prior 0.5 --cost-false-accept 10 call.wav
     Example: sox -d -t wav - | voiceclaim verify speakers.store --claim anna -
     """
     from pipeline.store import SpeakerStore
     from pipeline.verification import Verifier
 
-    if threshold is not None and far is not None:
-        raise typer.BadParameter("give --threshold or --far, not both")
-    verifier = Verifier(SpeakerStore.open(store), claim, system=system, threshold=threshold, false_accept=far)
+    opened = SpeakerStore.open(store)
+    verifier = Verifier(
+        opened,
+        claim,
+        system=system,
+        threshold=threshold,
+        false_accept=far,
+        point=_point(opened, prior, cost_miss, cost_false_accept),
+    )
     if verifier.rivals == 0:
         sys.stderr.write("voiceclaim: nobody else is enrolled: only the one-class machine speaks\n")
     codes = []
@@ -188,6 +216,22 @@ def verify(
             codes.append(_verify_file(verifier, name, as_json=as_json))
     order = (Exit.ERROR, Exit.REJECTED, Exit.NOT_ENOUGH_SPEECH, Exit.DONE)
     raise typer.Exit(int(min(codes, key=order.index)))
+
+
+def _point(
+    store: SpeakerStore, prior: float | None, cost_miss: float | None, cost_false_accept: float | None
+) -> OperatingPoint | None:
+    """What decisions cost, completed from the store's settings; None where no option asks for decisions by cost."""
+    from pipeline.evaluation import OperatingPoint
+
+    if prior is None and cost_miss is None and cost_false_accept is None:
+        return None
+    settings = store.config.threshold
+    return OperatingPoint(
+        settings.prior if prior is None else prior,
+        settings.cost_miss if cost_miss is None else cost_miss,
+        settings.cost_false_accept if cost_false_accept is None else cost_false_accept,
+    )
 
 
 def _verify_file(verifier: Verifier, name: str, *, as_json: bool) -> Exit:
@@ -203,9 +247,7 @@ def _verify_file(verifier: Verifier, name: str, *, as_json: bool) -> Exit:
     if as_json:
         print_json(_outcome(verifier, name, update))
     else:
-        score = "no score" if update.score is None else f"score {update.score:.4f}, threshold {verifier.threshold:.4f}"
-        decision = update.decision.replace("_", " ")
-        say(f"{name}: {verifier.claim!r} {decision} ({score}, {update.speech_seconds:.2f} s of speech)")
+        say(f"{name}: {_in_words(verifier, update)}")
     return _exit_of(update)
 
 
@@ -235,6 +277,23 @@ def _pcm_format(text: str) -> Any:
     return PcmFormat(int(rate), int(channels or 1), encoding or "s16le")  # type: ignore[arg-type]  # checked there
 
 
+def _in_words(verifier: Verifier, update: Update) -> str:
+    """The decision and what it rests on; the threshold stands with the number that it decides."""
+    told = [f"{verifier.claim!r} {update.decision.replace('_', ' ')}"]
+    if update.score is None:
+        told.append("no score")
+    else:
+        told.append(_with_threshold("score", update.score, verifier.threshold, ".4f"))
+    if update.llr is not None and update.probability is not None:
+        told.append(_with_threshold("LLR", update.llr, verifier.llr_threshold, ".2f"))
+        told.append(f"P {update.probability:.3f} at prior {verifier.prior:g}")
+    return ", ".join([*told, f"{update.speech_seconds:.2f} s of speech"])
+
+
+def _with_threshold(what: str, value: float, threshold: float | None, form: str) -> str:
+    return f"{what} {value:{form}}" + ("" if threshold is None else f" (threshold {threshold:{form}})")
+
+
 def _outcome(verifier: Verifier, name: str, update: Update) -> dict[str, Any]:
     return {
         "claim": verifier.claim,
@@ -242,7 +301,12 @@ def _outcome(verifier: Verifier, name: str, update: Update) -> dict[str, Any]:
         "state": update.state,
         "decision": update.decision,
         "score": update.score,
+        "llr": update.llr,
+        "probability": update.probability,
+        "prior": verifier.prior,
         "threshold": verifier.threshold,
+        "llr_threshold": verifier.llr_threshold,
+        "threshold_source": verifier.threshold_source,
         "system": verifier.system,
         "speech_seconds": update.speech_seconds,
         "audio_seconds": update.audio_seconds,
@@ -270,15 +334,16 @@ def evaluate(
         Path | None, typer.Option(metavar="DIR", help="Folder that paths are relative to.", show_default="the list's")
     ] = None,
     systems: Systems = None,
+    date: Annotated[str | None, typer.Option(metavar="TEXT", help="A date to print in the report.")] = None,
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
-    """Score a trial list: EERs, FA/FR curves and a DET plot.
+    """Score a trial list: error rates and costs, figures, and all of it as one page to send, report.html.
 
     \b
     Example: voiceclaim evaluate speakers.store trials.txt --out results/
     """
-    table, written = _evaluate(store, trials, root, out, _names(systems), jobs or cores(), quiet=as_json)
+    table, written = _evaluate(store, trials, root, out, _names(systems), jobs or cores(), quiet=as_json, date=date)
     if as_json:
         print_json(table)
         return
@@ -287,18 +352,27 @@ def evaluate(
 
 
 def _evaluate(
-    store: Path, trials: Path, root: Path | None, out: Path, systems: list[str] | None, jobs: int, *, quiet: bool
+    store: Path,
+    trials: Path,
+    root: Path | None,
+    out: Path,
+    systems: list[str] | None,
+    jobs: int,
+    *,
+    quiet: bool,
+    date: str | None = None,
 ) -> tuple[dict[str, Any], tuple[Path, ...]]:
     from pipeline.assessment import assess, measure
     from pipeline.evaluation import read_trials
-    from pipeline.report import metrics_table, write_evaluation
+    from pipeline.html_report import Printing
+    from pipeline.report import about_evaluation, metrics_table, write_evaluation
     from pipeline.store import SpeakerStore
 
-    opened = SpeakerStore.open(store)
+    opened, claims = SpeakerStore.open(store), read_trials(trials)
     with bars(quiet=quiet) as advance:
         found = assess(
             opened,
-            read_trials(trials),
+            claims,
             trials.parent if root is None else root,
             systems=systems,
             jobs=jobs,
@@ -307,7 +381,7 @@ def _evaluate(
     for failed in found.failed:
         sys.stderr.write(f"not scored ({failed.trials} trials): {failed.reason}\n")
     metrics = {
-        name: measure(scores, threshold=opened.threshold(name), seed=opened.config.seed)
+        name: measure(scores, threshold=_threshold(opened, name), seed=opened.config.seed)
         for name, scores in found.scores.items()
     }
     default = opened.config.scoring.system
@@ -315,9 +389,23 @@ def _evaluate(
         metrics,
         default_system=default if default in metrics else next(iter(metrics)),
         failed_trials=found.failed_trials,
-        about={"trials": str(trials), "speakers": len(opened.names)},
+        about=about_evaluation(opened, trials, claims),
     )
-    return table, write_evaluation(out, found, table)
+    command = shlex.join(["voiceclaim", *sys.argv[1:]])
+    return table, write_evaluation(out, found, table, Printing(command, date))
+
+
+def _threshold(store: SpeakerStore, system: str) -> float | None:
+    """The store's threshold; None of a comparison rule that enrollment tried no held-out utterances with."""
+    from pipeline.errors import MetricError
+    from pipeline.posteriors.coupling import RULES
+
+    try:
+        return store.threshold(system)
+    except MetricError:
+        if not RULES[system].comparison:
+            raise
+        return None
 
 
 @app.command()
@@ -336,6 +424,38 @@ def plot(
     from pipeline.report import plot_evaluations
 
     say("written: " + ", ".join(str(path) for path in plot_evaluations(folders, out, _names(systems))))
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders that `evaluate --out` wrote.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the page, the numbers and the picture.")
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option(metavar="NAME", help="System to compare.", show_default="each folder's default")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Set evaluations side by side, and say what is better than the first beyond chance.
+
+    Differences are of the same trials, their intervals of the same resampled speakers.
+
+    \b
+    Example: voiceclaim compare results-a/ results-b/ --out comparison/
+    """
+    from pipeline.comparison_report import compare as compare_contenders
+    from pipeline.comparison_report import read_contenders, write_comparison
+
+    contenders = read_contenders(folders, system)
+    table = compare_contenders(contenders)
+    written = write_comparison(out, contenders, table) if out is not None else ()
+    if as_json:
+        print_json(table)
+        return
+    print_comparison(table)
+    if written:
+        say(f"written: {', '.join(str(path) for path in written)}")
 
 
 @app.command()

@@ -15,8 +15,23 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from pipeline.errors import ConfigError
 
-MachineKind = Literal["one_vs_one", "one_class", "one_vs_rest"]
-System = Literal["boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival"]
+MachineKind = Literal["one_vs_one", "one_class", "one_vs_rest", "segment"]
+Copy = Literal["telephone", "babble", "noise"]
+System = Literal[
+    "boar",
+    "poar",
+    "boao",
+    "poao",
+    "rpoao",
+    "worst_rival",
+    "refined_worst_rival",
+    "segment",
+    "segment_rival",
+    "fused",
+    "hastie_tibshirani",
+    "pkpd",
+    "wu_lin_weng",
+]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -50,16 +65,21 @@ class GateConfig(_Section):
 
 
 class FeatureSettings(_Section):
-    """Audio to feature vectors. ``order`` is the LPC order and the number of static features of every kind."""
+    """Audio to feature vectors. ``order`` is the LPC order and the number of static features of every kind.
+
+    ``bands`` and ``compression`` are those of perceptual linear prediction (kind "plp").
+    """
 
     rate: Annotated[int, Field(ge=4000, le=96000)] = 16000
     frame_ms: Annotated[float, Field(ge=5, le=200)] = 30.0
     step_ms: Annotated[float, Field(ge=1, le=100)] = 10.0
     window: Literal["hamming", "hann", "rectangular"] = "hamming"
     pre_emphasis: Annotated[float, Field(ge=0, lt=1)] = 0.97
-    kind: Literal["lpc", "lpcc", "reflection", "lar", "lsf", "mfcc"] = "lpcc"
+    kind: Literal["lpc", "lpcc", "plp", "reflection", "lar", "lsf", "mfcc"] = "plp"
     method: Literal["autocorrelation", "burg"] = "autocorrelation"
-    order: Annotated[int, Field(ge=1, le=39)] = 12
+    order: Annotated[int, Field(ge=1, le=39)] = 20
+    bands: Annotated[int, Field(ge=8, le=128)] = 32
+    compression: Annotated[float, Field(gt=0, le=1)] = 0.33
     deltas: bool = True
     delta_width: Annotated[int, Field(ge=1, le=20)] = 2
     delta_scale: Positive = 3.0
@@ -72,6 +92,8 @@ class FeatureSettings(_Section):
             raise ValueError(f"step_ms ({self.step_ms:g}) must not exceed frame_ms ({self.frame_ms:g})")
         if self.frame_step < 1 or self.frame_length <= self.order + 1:
             raise ValueError(f"a frame of {self.frame_length} samples is too short for order {self.order}")
+        if self.kind == "plp" and self.order >= self.bands:
+            raise ValueError(f"order ({self.order}) must be below the number of bands ({self.bands})")
         return self
 
     @property
@@ -107,12 +129,12 @@ class MachineConfig(_Section):
     """The machines. ``C`` is the soft-margin cost of the two-class kinds, ``nu`` the one-class kind's.
 
     ``one_class_scale`` sets what the one-class coefficients sum to: "schoelkopf" 1, "libsvm" nu times the number of
-    centroids, or a number. ``gram_gib`` bounds the kernel matrix that training one-vs-rest machines holds: enrollment
-    that would need more is refused before it starts.
+    centroids, or a number. ``gram_gib`` bounds the matrices that training one-vs-rest and segment machines holds:
+    enrollment that would need more is refused.
     """
 
-    kinds: tuple[MachineKind, ...] = ("one_vs_one", "one_class", "one_vs_rest")
-    sigma: Positive = 0.5
+    kinds: tuple[MachineKind, ...] = ("one_vs_one", "one_class", "one_vs_rest", "segment")
+    sigma: Positive = 0.3
     C: Positive = 10.0
     nu: Annotated[float, Field(gt=0, lt=1)] = 0.1
     one_class_scale: Literal["schoelkopf", "libsvm"] | Positive = "libsvm"
@@ -127,6 +149,43 @@ class MachineConfig(_Section):
         return self
 
 
+class SegmentConfig(_Section):
+    """The segment machines (``pipeline.machines.segments``).
+
+    ``components`` of the mixture, ``relevance`` in frames, ``ridge`` of the least squares. Enrollment speech is cut to
+    stretches of ``seconds`` of speech, at most ``most`` a speaker. A frame counts half when it is ``half_db`` below the
+    loudest so far.
+    """
+
+    components: Annotated[int, Field(ge=1, le=4096)] = 256
+    relevance: Positive = 2.0
+    ridge: Positive = 3.0
+    seconds: Positive = 0.5
+    most: Annotated[int, Field(ge=2, le=10000)] = 160
+    half_db: Positive = 30.0
+
+
+class CopyConfig(_Section):
+    """Degraded copies of the enrollment audio that machines are trained on beside it.
+
+    ``kinds``: through a telephone line, under ``voices`` other voices, under white noise. Signal-to-noise ratios are
+    drawn between ``least_snr_db`` and ``most_snr_db``.
+    """
+
+    kinds: tuple[Copy, ...] = ()
+    voices: Annotated[int, Field(ge=1, le=100)] = 6
+    least_snr_db: Annotated[float, Field(ge=-20, le=60)] = 5.0
+    most_snr_db: Annotated[float, Field(ge=-20, le=60)] = 15.0
+
+    @model_validator(mode="after")
+    def _copies_make_sense(self) -> Self:
+        if len(set(self.kinds)) != len(self.kinds):
+            raise ValueError("kinds: the same kind is named twice")
+        if self.least_snr_db > self.most_snr_db:
+            raise ValueError(f"least_snr_db ({self.least_snr_db:g}) must not exceed most_snr_db ({self.most_snr_db:g})")
+        return self
+
+
 class PosteriorConfig(_Section):
     """Margins to binary posteriors: ``fixed`` is s(slope * margin)."""
 
@@ -137,7 +196,7 @@ class PosteriorConfig(_Section):
 class ScoringConfig(_Section):
     """How a claim is scored: the default ``system``, and the least speech that may be scored."""
 
-    system: System = "refined_worst_rival"
+    system: System = "fused"
     dtype: Literal["float64", "float32"] = "float64"
     min_seconds: NonNegative = 0.5
 
@@ -146,11 +205,17 @@ class ThresholdConfig(_Section):
     """The default threshold, from utterances held out at enrollment.
 
     ``holdout`` is the share of each speaker's speech set aside while provisional machines are trained on the rest;
-    ``trial_seconds`` the speech joined into one held-out trial.
+    ``trial_seconds`` the speech joined into one held-out trial. ``prior`` of a true claim and the costs of the two
+    errors are for decisions by log-likelihood ratio and for ``verify``'s probability; ``outsiders`` is the share of
+    false claims taken to be made by people whom nobody enrolled, on which log-likelihood ratios depend.
     """
 
     holdout: Annotated[float, Field(gt=0, le=0.5)] = 0.2
     trial_seconds: Positive = 2.0
+    prior: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    cost_miss: Positive = 1.0
+    cost_false_accept: Positive = 1.0
+    outsiders: Share = 0.5
 
 
 class Config(_Section):
@@ -160,6 +225,8 @@ class Config(_Section):
     features: FeatureSettings = FeatureSettings()
     codebook: CodebookConfig = CodebookConfig()
     machines: MachineConfig = MachineConfig()
+    segments: SegmentConfig = SegmentConfig()
+    copies: CopyConfig = CopyConfig()
     posterior: PosteriorConfig = PosteriorConfig()
     scoring: ScoringConfig = ScoringConfig()
     threshold: ThresholdConfig = ThresholdConfig()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +17,17 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pipeline.config import Config
+from pipeline.copies import CopyMaker
 from pipeline.corpus import Utterance
 from pipeline.errors import AudioError, ConfigError, CorpusError, NotEnoughSpeechError, SpeakerExistsError
 from pipeline.features.standardize import Standardizer
-from pipeline.frontend import read_features
+from pipeline.features.stream import FeatureBlock
+from pipeline.frontend import features_of, read_features, read_samples
 from pipeline.machines.assembly import machine_count
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
+from pipeline.machines.segment_training import SegmentTraining
+from pipeline.machines.segments import SegmentMachines
 from pipeline.machines.training import run_parallel, train_one_vs_rest
 from pipeline.manifest import Role
 from pipeline.posteriors.coupling import RULES, systems_of
@@ -86,13 +90,16 @@ def enroll(
         scaling = _standardize(voices, settings, writer.current)
         rounds = Rounds(settings, writer.current, jobs, progress)
         trials = rounds.held_out_trials(voices, role)
-        population = rounds.train([np.concatenate(voice.utterances) for voice in voices], "training")
+        trained = rounds.train([voice.versions for voice in voices], "training")
+        population = trained.population
         step = settings.features.step_seconds
         newcomers = [
             NewSpeaker(voice.id, voice.name, role, voice.frames * step, voice.frames, len(voice.utterances))
             for voice in voices
         ]
-        enrolled = writer.add(newcomers, population, trials, config=settings, scaling=scaling)
+        enrolled = writer.add(
+            newcomers, population, trials, stretches=trained.stretches, config=settings, scaling=scaling
+        )
     return EnrollmentReport(
         store=enrolled,
         enrolled=_summaries(enrolled, len(newcomers)),
@@ -115,7 +122,8 @@ def _summaries(store: SpeakerStore, newcomers: int) -> tuple[SpeakerSummary, ...
 def remove_speaker(store: Path | str, name: str, *, jobs: int = 1) -> SpeakerStore:
     """Erase a speaker and every coefficient their voice went into; raises UnknownSpeakerError.
 
-    One-vs-rest machines have everybody in them and are trained again for those who remain.
+    One-vs-rest and segment machines have everybody in them and are trained again for those who remain. What stays is
+    the mixture that segment machines sort frames by: sounds of all who were first enrolled together.
     """
     SpeakerStore.open(store)
     with store_writer(store) as writer, threadpool_limits(1):
@@ -133,7 +141,20 @@ def remove_speaker(store: Path | str, name: str, *, jobs: int = 1) -> SpeakerSto
                 one_vs_rest_coef=np.stack([machine.coef for machine in machines], axis=1),
                 one_vs_rest_bias=np.array([machine.bias for machine in machines]),
             )
-        return writer.remove(name, rest)
+        return writer.remove(name, rest, _segments_without(current, name))
+
+
+def _segments_without(current: SpeakerStore, name: str) -> SegmentMachines | None:
+    """The segment machines of everybody but ``name``, trained again: their solution has everybody's speech in it."""
+    segments = current.population(("segment",)).segments if "segment" in current.systems else None
+    vectors = [
+        part
+        for speaker, part in zip(current.speakers, current.stretches() if segments else [], strict=False)
+        if speaker.name != name
+    ]
+    if segments is None or not vectors:
+        return None
+    return SegmentTraining(vectors, ridge=current.config.segments.ridge).machines(segments.space)
 
 
 def _agreed_settings(writer: StoreWriter, config: Config | None) -> Config:
@@ -151,7 +172,7 @@ def _agreed_settings(writer: StoreWriter, config: Config | None) -> Config:
 
 def _with_machines(config: Config) -> Config:
     """``config`` if its default scoring system has its machines, else raise ConfigError."""
-    if config.scoring.system not in systems_of(config.machines.kinds):
+    if config.scoring.system not in systems_of(config.machines.kinds, asked=(config.scoring.system,)):
         missing = RULES[config.scoring.system].needs - set(config.machines.kinds)
         raise ConfigError(
             f"machines.kinds: the default system, scoring.system = {config.scoring.system!r}, needs"
@@ -191,26 +212,36 @@ def _read_voices(
     jobs: int,
     progress: Progress,
 ) -> tuple[list[Voice], list[tuple[Path, str]]]:
-    utterances = [utterance for name in speakers for utterance in speakers[name]]
+    tasks = [(name, number, utterance) for name in speakers for number, utterance in enumerate(speakers[name])]
     scaling = None if current is None else current.scaling
+    copied = "segment" in settings.machines.kinds and bool(settings.copies.kinds)
+    maker = CopyMaker(settings, speakers) if copied else None
 
-    def read(utterance: Utterance) -> Array | AudioError:
+    def read(name: str, number: int, utterance: Utterance) -> list[FeatureBlock] | AudioError:
+        """The utterance's speech, and that of its copies."""
         try:
-            return read_features(utterance, settings.features, scaling).vectors
+            if maker is None:
+                return [read_features(utterance, settings.features, scaling).speech]
+            samples, rate = read_samples(utterance)
+            where, features = str(utterance.path), settings.features
+            found = [features_of(samples, rate, features, scaling, where=where)]
+            copies = maker.copies(samples, rate, speaker=name, number=number) if len(found[0].vectors) else []
+            found += [features_of(copy, features.rate, features, scaling, where=where) for copy in copies]
+            return [version.speech for version in found]
         except AudioError as error:
             return error
         finally:
-            progress("reading", 1, len(utterances))
+            progress("reading", 1, len(tasks))
 
     skipped: list[tuple[Path, str]] = []
-    voices = {name: Voice(name) for name in speakers}
-    owners = [name for name in speakers for _ in speakers[name]]
-    results = run_parallel(read, ((utterance,) for utterance in utterances), jobs=jobs)
-    for owner, utterance, result in zip(owners, utterances, results, strict=True):
+    versions = 1 + (len(settings.copies.kinds) if copied else 0)
+    voices = {name: Voice(name, versions=[[] for _ in range(versions)]) for name in speakers}
+    for (owner, _, utterance), result in zip(tasks, run_parallel(read, tasks, jobs=jobs), strict=True):
         if isinstance(result, AudioError):
             skipped.append((utterance.path, str(result)))
-        elif len(result):
-            voices[owner].utterances.append(result)
+        elif len(result[0].vectors):
+            for version, block in zip(voices[owner].versions, result, strict=True):
+                version.append(block)
     return list(voices.values()), skipped
 
 
@@ -220,9 +251,9 @@ def _standardize(voices: list[Voice], settings: Config, current: SpeakerStore | 
         return current.scaling
     if not settings.features.standardize:
         return None
-    scaling = Standardizer.fit(np.concatenate([part for voice in voices for part in voice.utterances]))
+    scaling = Standardizer.fit(np.concatenate([block.vectors for voice in voices for block in voice.utterances]))
     for voice in voices:
-        voice.utterances = [scaling(part) for part in voice.utterances]
+        voice.versions = [[replace(block, vectors=scaling(block.vectors)) for block in part] for part in voice.versions]
     return scaling
 
 

@@ -11,7 +11,7 @@ from pipeline.audio import BLOCK_FRAMES, Resampler, open_audio
 from pipeline.config import FeatureSettings
 from pipeline.corpus import Utterance
 from pipeline.features.standardize import Standardizer
-from pipeline.features.stream import FeatureBlock, FeatureStream
+from pipeline.features.stream import FeatureBlock, FeatureStream, joined
 from pipeline.pcm import check_samples
 
 Array = NDArray[np.float64]
@@ -49,20 +49,26 @@ class FrontEnd:
         """Vectors that were waiting for audio after them; the stream is closed."""
         tail = self._features.push(self._resampler.flush())
         rest = self._features.flush()
-        return self._scaled(FeatureBlock(np.concatenate((tail.vectors, rest.vectors)), tail.frames + rest.frames))
+        return self._scaled(joined([tail, rest]))
 
     def _scaled(self, block: FeatureBlock) -> FeatureBlock:
         if self._scaling is None or len(block.vectors) == 0:
             return block
-        return FeatureBlock(self._scaling(block.vectors), block.frames)
+        return FeatureBlock(self._scaling(block.vectors), block.frames, block.below_peak)
 
 
 @dataclass(frozen=True, slots=True)
 class UtteranceFeatures:
-    """One decoded utterance: speech ``vectors`` (T, d) and the ``seconds`` of audio they came from."""
+    """One decoded utterance: speech ``vectors`` (T, d), their level ``below_peak`` (T,), ``seconds`` of audio."""
 
     vectors: Array
     seconds: float
+    below_peak: Array
+
+    @property
+    def speech(self) -> FeatureBlock:
+        """The speech frames as one block."""
+        return FeatureBlock(self.vectors, len(self.vectors), self.below_peak)
 
 
 def read_features(
@@ -73,6 +79,24 @@ def read_features(
     with open_audio(path, start=utterance.start, end=utterance.end) as audio:
         front_end = FrontEnd(settings, audio.rate, scaling=scaling, where=str(path))
         blocks = [front_end.push(samples) for samples in audio.blocks(BLOCK_FRAMES)]
-    blocks.append(front_end.flush())
-    vectors = np.concatenate([block.vectors for block in blocks])
-    return UtteranceFeatures(vectors, front_end.samples / front_end.rate)
+    return _finished(front_end, blocks)
+
+
+def features_of(
+    samples: Array, rate: int, settings: FeatureSettings, scaling: Standardizer | None = None, *, where: str = "samples"
+) -> UtteranceFeatures:
+    """Push the mono ``samples`` (n,) at ``rate`` Hz through a front end of their own; raises AudioError."""
+    front_end = FrontEnd(settings, rate, scaling=scaling, where=where)
+    return _finished(front_end, [front_end.push(samples)])
+
+
+def read_samples(utterance: Utterance) -> tuple[Array, int]:
+    """Decode one utterance whole: mono samples (n,) and their rate in Hz; raises AudioError."""
+    with open_audio(utterance.path, start=utterance.start, end=utterance.end) as audio:
+        blocks = list(audio.blocks(BLOCK_FRAMES))
+    return np.concatenate([np.empty(0), *blocks]), audio.rate
+
+
+def _finished(front_end: FrontEnd, blocks: list[FeatureBlock]) -> UtteranceFeatures:
+    whole = joined([*blocks, front_end.flush()])
+    return UtteranceFeatures(whole.vectors, front_end.samples / front_end.rate, whole.below_peak)

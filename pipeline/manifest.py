@@ -65,6 +65,7 @@ class Manifest(_Record):
     scaling: Scaling | None = None
     speakers: tuple[Speaker, ...] = ()
     one_vs_rest: FileRecord | None = None
+    segments: FileRecord | None = None
     calibration: FileRecord | None = None
 
     def settings(self, store: Path) -> Config:
@@ -76,7 +77,7 @@ class Manifest(_Record):
 
     def files(self) -> frozenset[str]:
         """Names of every file that the manifest vouches for."""
-        records = [speaker.file for speaker in self.speakers] + [self.one_vs_rest, self.calibration]
+        records = [speaker.file for speaker in self.speakers] + [self.one_vs_rest, self.segments, self.calibration]
         return frozenset(record.name for record in records if record is not None)
 
 

@@ -1,4 +1,4 @@
-"""An assessment on disk: scores, metrics and the figures, and evaluations laid over each other."""
+"""An assessment on disk: scores, metrics, the figures and the report, and evaluations laid over each other."""
 
 from __future__ import annotations
 
@@ -7,22 +7,56 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.assessment import Assessment, SystemMetrics
+from pipeline._version import __version__
+from pipeline.assessment import Assessment, PointCosts, SystemMetrics
 from pipeline.errors import InputError, TrialListError
-from pipeline.evaluation import SystemScores, read_scores, write_scores
-from pipeline.plots import plot_det, plot_error_rates, save_figure
+from pipeline.evaluation import (
+    MAIN_POINT,
+    DetBand,
+    SpeakerSpread,
+    SystemScores,
+    Trial,
+    det_band,
+    read_scores,
+    write_scores,
+)
+from pipeline.html_report import Printing, evaluation_page
+from pipeline.plots import (
+    det_grid,
+    plot_bayes_error,
+    plot_det,
+    plot_error_rates,
+    plot_histogram,
+    plot_reliability,
+    save_figure,
+)
 from pipeline.posteriors.coupling import RULES
+from pipeline.results import METRICS, REPORT, SCORES, labels_of, read_metrics, write_text
+from pipeline.store import SpeakerStore
 
-SCORES = "scores.txt"
-METRICS = "metrics.json"
+BAND_SEED = 0  # the same scores give the same picture
 PICTURES = (".png", ".svg", ".pdf")
 
-# The paper's figure 1, its figure 2, and the rules beyond it.
+# The paper's figure 1, its figure 2, the rules beyond it, and those there to be compared with.
 FAMILIES: dict[str, tuple[str, ...]] = {
     "fa_fr_one_vs_rest": ("boar", "poar"),
     "fa_fr_one_vs_one": ("boao", "poao", "rpoao"),
     "fa_fr_worst_rival": ("worst_rival", "refined_worst_rival"),
+    "fa_fr_comparison": tuple(name for name, rule in RULES.items() if rule.comparison),
 }
+
+
+def about_evaluation(store: SpeakerStore, trials: Path, claims: Sequence[Trial]) -> dict[str, Any]:
+    """What metrics.json says of the list and the store besides the metrics; ``claims`` are those of ``trials``."""
+    return {
+        "trials": str(trials),
+        "store": str(store.path),
+        "speakers": len(store.names),
+        "speakers_claimed": len({claim.speaker for claim in claims}),
+        "files": len({claim.path for claim in claims}),
+        "version": __version__,
+        "settings": store.config.model_dump(mode="json"),
+    }
 
 
 def metrics_table(
@@ -40,12 +74,22 @@ def _system_entry(found: SystemMetrics, failed_trials: int) -> dict[str, Any]:
     def percent(share: float | None) -> float | None:
         return None if share is None else 100.0 * share
 
-    interval = found.eer_interval
+    interval, main = found.eer_interval, found.costs[MAIN_POINT]
+    low_high = None if interval is None else [percent(interval.low), percent(interval.high)]
     return {
         "eer_percent": None if found.eer is None else percent(found.eer.rate),
-        "eer_interval_percent": None if interval is None else [percent(interval.low), percent(interval.high)],
+        "eer_interval_percent": low_high,
+        "eer_percent_ci95": low_high,
+        "eer_hull_percent": percent(found.eer_hull),
         "threshold": None if found.eer is None else found.eer.threshold,
+        "min_dcf": main.minimum,
+        "act_dcf": main.actual,
         "min_dcf_p01": found.min_cost,
+        "cllr": found.cllr,
+        "min_cllr": found.min_cllr,
+        "identification_error_percent": percent(found.identification_error),
+        "speaker_eer_percent": None if found.speaker_spread is None else _spread_entry(found.speaker_spread),
+        "operating_points": {name: _point_entry(costs) for name, costs in found.costs.items()},
         "store_threshold": found.store_threshold,
         "false_accept_percent": percent(found.at_store_threshold.false_accept),
         "false_reject_percent": percent(found.at_store_threshold.false_reject),
@@ -55,24 +99,81 @@ def _system_entry(found: SystemMetrics, failed_trials: int) -> dict[str, Any]:
     }
 
 
-def write_evaluation(out: Path, assessment: Assessment, table: Mapping[str, Any]) -> tuple[Path, ...]:
-    """Write scores.txt, metrics.json and the figures into ``out``; returns what was written."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / METRICS).write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{out}: results cannot be written there: {error.strerror or error}") from None
+def _spread_entry(spread: SpeakerSpread) -> dict[str, Any]:
+    return {
+        "median": 100.0 * spread.median,
+        "quartiles": [100.0 * spread.lower_quartile, 100.0 * spread.upper_quartile],
+        "worst": 100.0 * spread.worst,
+        "worst_speaker": spread.worst_speaker,
+    }
+
+
+def _point_entry(costs: PointCosts) -> dict[str, Any]:
+    return {
+        "prior": costs.point.prior,
+        "cost_miss": costs.point.cost_miss,
+        "cost_false_accept": costs.point.cost_false_accept,
+        "min_dcf": costs.minimum,
+        "act_dcf": costs.actual,
+    }
+
+
+def write_evaluation(
+    out: Path, assessment: Assessment, table: Mapping[str, Any], printing: Printing | None = None
+) -> tuple[Path, ...]:
+    """Write scores.txt, metrics.json, the figures and report.html into ``out``; returns what was written."""
+    write_text(out / METRICS, json.dumps(table, indent=1) + "\n")
     write_scores(out / SCORES, assessment.rows)
-    drawable = {name: scores for name, scores in assessment.scores.items() if _two_classes(scores)}
-    written = [out / SCORES, out / METRICS]
+    figures = _draw(out, assessment.scores, table)
+    pictures = {path.stem: path.read_bytes() for path in figures if path.suffix == ".svg"}
+    report = evaluation_page(table, failed=assessment.failed, pictures=pictures, printing=printing or Printing())
+    return (out / SCORES, out / METRICS, *figures, write_text(out / REPORT, report))
+
+
+def _draw(out: Path, scores: Mapping[str, SystemScores], table: Mapping[str, Any]) -> list[Path]:
+    """The figures that the scores allow."""
+    drawable = {name: found for name, found in scores.items() if _two_classes(found)}
     units = {name: rule.unit for name, rule in RULES.items()}
+    written: list[Path] = []
     for file, family in FAMILIES.items():
         curves = {name: drawable[name] for name in family if name in drawable}
         if curves:
             written += save_figure(plot_error_rates(curves, units=units), out / file)
     if drawable:
         written += save_figure(plot_det(drawable), out / "det")
-    return tuple(written)
+    default = str(table["default_system"])
+    if default in drawable:
+        threshold = table["systems"][default]["store_threshold"]
+        written += _draw_default(out, default, drawable[default], units.get(default, "score"), threshold)
+    return written
+
+
+def _draw_default(out: Path, name: str, scores: SystemScores, unit: str, threshold: float | None) -> list[Path]:
+    """The figures that show one system closely: its DET interval, its scores, and its calibration if it has one."""
+    bands = {name: band} if (band := _band(scores)) is not None else {}
+    written = [*save_figure(plot_det({name: scores}, bands=bands), out / "det_interval")]
+    histogram = plot_histogram(scores, threshold=threshold, title=name, unit=unit)
+    written += save_figure(histogram, out / "score_histogram")
+    targets, nontargets = scores.target_llrs, scores.nontarget_llrs
+    if targets is not None and nontargets is not None:
+        written += save_figure(plot_reliability(targets, nontargets, title=name), out / "reliability")
+        written += save_figure(plot_bayes_error(targets, nontargets, title=name), out / "bayes_error")
+    return written
+
+
+def _band(scores: SystemScores) -> DetBand | None:
+    """Interval of the false rejects over speakers; None where there are too few of them for one."""
+    speakers = scores.target_speakers, scores.nontarget_speakers
+    if min(len(set(names)) for names in speakers) < 2:
+        return None
+    return det_band(
+        scores.target,
+        scores.nontarget,
+        det_grid(scores.nontarget.size),
+        seed=BAND_SEED,
+        target_speakers=speakers[0],
+        nontarget_speakers=speakers[1],
+    )
 
 
 def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] | None = None) -> tuple[Path, ...]:
@@ -83,10 +184,10 @@ def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] 
     if out.suffix and out.suffix not in PICTURES:
         raise InputError(f"{out}: pictures are {', '.join(PICTURES)}, got {out.suffix}")
     curves: dict[str, SystemScores] = {}
-    labels = _labels(folders)
+    labels = labels_of(folders)
     for folder, label in zip(folders, labels, strict=True):
         scores = read_scores(folder / SCORES)
-        wanted = (_default_system(folder),) if systems is None else systems
+        wanted = (read_metrics(folder)["default_system"],) if systems is None else systems
         for system in wanted:
             if system in scores and _two_classes(scores[system]):
                 curves[f"{label}: {system}"] = scores[system]
@@ -100,20 +201,3 @@ def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] 
 
 def _two_classes(scores: SystemScores) -> bool:
     return scores.target.size > 0 and scores.nontarget.size > 0
-
-
-def _labels(folders: Sequence[Path]) -> list[str]:
-    """Folder names, or whole paths where two names are the same."""
-    names = [folder.resolve().name for folder in folders]
-    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
-
-
-def _default_system(folder: Path) -> str:
-    path = folder / METRICS
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-        return str(table["default_system"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TrialListError(
-            f"{path}: not the metrics of an evaluation ({error!r}); name a folder that `voiceclaim evaluate` wrote"
-        ) from None

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.features.stream import FeatureBlock
 from pipeline.machines.population import Margins, MarginScorer, Population
+from pipeline.machines.segments import loudness
+from pipeline.posteriors.calibrated import LogisticCalibration
 from pipeline.posteriors.coupling import RULES, Posterior, Rule, alone
 
 Array = NDArray[np.float64]
 
 # Largest array of pair margins held at a time, in numbers (32 MiB of float64).
 BLOCK_NUMBERS = 4 * 2**20
+
+# Statistics of the stretch so far are summed under this name, beside the sums of the frame rules.
+STRETCH = "stretch"
+
+
+@dataclass(frozen=True)
+class ScoringSettings:
+    """What scoring takes from a store beside its machines.
+
+    ``half_db`` is ``SegmentConfig``'s; ``fusions`` are the calibrations of systems that sum others.
+    """
+
+    posterior: Posterior
+    dtype: str = "float64"
+    half_db: float = 30.0
+    fusions: Mapping[str, LogisticCalibration] | None = None
 
 
 class ClaimScorer:
@@ -30,68 +50,112 @@ class ClaimScorer:
         population: Population,
         claims: Iterable[int],
         systems: Iterable[str],
-        posterior: Posterior,
+        settings: ScoringSettings,
         *,
-        dtype: str = "float64",
         without_rivals: bool = False,
     ) -> None:
         self.systems = tuple(systems)
         self.claims = np.fromiter(claims, dtype=np.int64)
-        self._posterior = posterior
+        self.settings = settings
+        self._population = population
         self._alone = without_rivals or len(population) == 1
-        rules = [RULES[name] for name in self.systems]
-        needs = frozenset[str]().union(*(rule.needs for rule in rules))
-        every = any(rule.every_claim for rule in rules) and not self._alone
+        self._scored = self.systems if self._alone else with_parts(self.systems)
+        rules = [RULES[name] for name in self._scored]
+        self._frame_rules = [rule for rule in rules if self._alone or not (rule.whole or rule.parts)]
+        self._whole_rules = [] if self._alone else [rule for rule in rules if rule.whole]
+        needs = frozenset[str]().union(*(rule.needs for rule in self._frame_rules))
+        every = any(rule.every_claim for rule in self._frame_rules) and not self._alone
         asked = np.arange(len(population)) if every else self.claims
         kinds = frozenset({"one_class"}) if self._alone else needs
-        self._margins = MarginScorer(population, asked, kinds, dtype=dtype)
+        self._margins = MarginScorer(population, asked, kinds, dtype=settings.dtype) if self._frame_rules else None
         self.block = max(1, min(256, BLOCK_NUMBERS // max(1, len(asked) * len(population))))
 
     def start(self) -> RunningScores:
         """A new utterance."""
         return RunningScores(self)
 
-    def sums(self, features: Array) -> dict[str, Array]:
-        """Per-frame values of each system summed over the frames ``features`` (T, d): (C,) or (C, N)."""
-        margins = self._margins(features)
-        return {name: self._values(RULES[name], margins).sum(axis=0, dtype=float) for name in self.systems}
+    def sums(self, frames: FeatureBlock) -> dict[str, Array]:
+        """Sums over ``frames``: per-frame values of each system, (C,) or (C, N), and the stretch's statistics."""
+        found: dict[str, Array] = {}
+        if self._margins is not None:
+            margins = self._margins(frames.vectors)
+            found = {rule.name: self._values(rule, margins).sum(axis=0, dtype=float) for rule in self._frame_rules}
+        if self._whole_rules and self._population.segments is not None:
+            weights = loudness(frames.below_peak, self.settings.half_db)
+            found[STRETCH] = self._population.segments.space.statistics(frames.vectors, weights)
+        return found
 
-    def finish(self, means: dict[str, Array]) -> dict[str, Array]:
-        """Utterance scores (C,) from per-frame values averaged over the utterance."""
+    def finish(
+        self, sums: Mapping[str, Array], frames: int, *, segment_margins: Array | None = None, absent: int | None = None
+    ) -> dict[str, Array]:
+        """Utterance scores (C,) a system from sums over ``frames`` frames.
+
+        For held-out trials, ``segment_margins`` (N,) stand in for those of the population's own machines, and the
+        speaker ``absent`` is no rival of anybody's under rules that look for the best or worst rival.
+        """
+        means = {rule.name: sums[rule.name] / frames for rule in self._frame_rules}
         if self._alone:
             return means
-        return {name: RULES[name].finish(mean, self.claims) for name, mean in means.items()}
+        scores = {name: RULES[name].finish(_without(mean, absent, np.inf), self.claims) for name, mean in means.items()}
+        if self._whole_rules:
+            if segment_margins is None and self._population.segments is not None:
+                segment_margins = self._population.segments.margins(sums[STRETCH])
+            if segment_margins is None:
+                raise AssertionError("a rule over whole stretches was asked of a population without segment machines")
+            margins = _without(segment_margins, absent, -np.inf)
+            scores |= {rule.name: rule.finish(margins, self.claims) for rule in self._whole_rules}
+        for name in self.systems:
+            if RULES[name].parts and self.settings.fusions is not None and name in self.settings.fusions:
+                scores[name] = self.settings.fusions[name].llr(scores, frames)
+        return scores
 
     def _values(self, rule: Rule, margins: Margins) -> NDArray[Any]:
         claimed = margins.select(self.claims)
         if self._alone:
-            return alone(rule.alone, claimed, self._posterior)
+            return alone(rule.alone, claimed, self.settings.posterior)
         if rule.every_claim:
-            return rule.frame(margins, self._posterior)[:, self.claims]
-        return rule.frame(claimed, self._posterior)
+            return rule.frame(margins, self.settings.posterior)[:, self.claims]
+        return rule.frame(claimed, self.settings.posterior)
+
+
+def with_parts(systems: Iterable[str]) -> tuple[str, ...]:
+    """``systems`` and, before them, those that they are sums of; each once."""
+    named = list(systems)
+    return tuple(dict.fromkeys([part for name in named for part in RULES[name].parts] + named))
+
+
+def _without(values: Array, absent: int | None, stand_in: float) -> Array:
+    """``values`` (..., N) with the column of the speaker ``absent`` taken out of any comparison; (C,) as it is."""
+    if absent is None or (values.ndim == 1 and stand_in > 0):
+        return values
+    changed = values.copy()
+    changed[..., absent] = stand_in
+    return changed
 
 
 class RunningScores:
-    """The scores of one utterance, exact after every push: means over all its frames so far.
+    """The scores of one utterance, exact after every push: from sums over all its frames so far.
 
     Only sums are kept, so neither the cost of a push nor the memory grows with the utterance.
     """
 
     def __init__(self, scorer: ClaimScorer) -> None:
         self.frames = 0
+        self.sums: dict[str, Array] = {}
         self._scorer = scorer
-        self._sums: dict[str, Array] = {}
 
-    def push(self, features: Array) -> None:
-        """Take in the frames ``features`` (T, d)."""
-        for start in range(0, len(features), self._scorer.block):
-            block = features[start : start + self._scorer.block]
+    def push(self, speech: FeatureBlock) -> None:
+        """Take in the frames of ``speech``."""
+        for start in range(0, len(speech.vectors), self._scorer.block):
+            rows = slice(start, start + self._scorer.block)
+            block = FeatureBlock(speech.vectors[rows], speech.frames, speech.below_peak[rows])
             for name, values in self._scorer.sums(block).items():
-                self._sums[name] = self._sums[name] + values if self.frames else values
-            self.frames += len(block)
+                self.sums[name] = self.sums[name] + values if self.frames else values
+            self.frames += len(block.vectors)
 
     def scores(self) -> dict[str, Array]:
         """Scores (C,) a system; there must have been a frame."""
         if self.frames == 0:
             raise ValueError("no frame has been scored")
-        return self._scorer.finish({name: total / self.frames for name, total in self._sums.items()})
+        found = self._scorer.finish(self.sums, self.frames)
+        return {name: found[name] for name in self._scorer.systems if name in found}

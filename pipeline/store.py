@@ -5,7 +5,10 @@
       speakers/<id>-<revision>.safetensors   centroids (k, d); one_class (k,), one_class_bias (1,); its pair machines
                                              with every EARLIER speaker: earlier (n,) ids, own (n, k), rival (sum of
                                              the earlier k,), bias (n,)
+                                             with segment machines, stretches (S, D), what they are trained on
       one_vs_rest-<revision>.safetensors     coef (M, N), bias (N,)
+      segments-<revision>.safetensors        centre, scale (d,), means, variances (K, d), weights (K,), mean (D,),
+                                             coef (D, N)
       calibration-<revision>.safetensors     the held-out trials
 
 Each pair machine is stored once, with the later of its two speakers: enrolling adds one file a speaker, and a claim
@@ -15,6 +18,7 @@ reads its own file and two slices of each later one. Names of people are data in
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -28,8 +32,12 @@ from pipeline.errors import MetricError, StoreFormatError, SystemUnavailableErro
 from pipeline.features.standardize import Standardizer
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
+from pipeline.machines.segments import SegmentMachines, SegmentSpace, Vectors
 from pipeline.manifest import Manifest, Speaker, read_manifest
+from pipeline.posteriors.calibrated import LogisticCalibration
 from pipeline.posteriors.coupling import RULES, systems_of
+from pipeline.posteriors.sigmoid import posterior_from
+from pipeline.scoring import ScoringSettings, with_parts
 
 Array = NDArray[np.float64]
 SCORE_PREFIX = "score."
@@ -41,6 +49,7 @@ class SpeakerStore:
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
+        self._calibrations: dict[str, LogisticCalibration | None] = {}
 
     @classmethod
     def open(cls, path: Path | str) -> SpeakerStore:
@@ -72,12 +81,12 @@ class SpeakerStore:
     @property
     def systems(self) -> tuple[str, ...]:
         """Scoring systems that the store has machines for."""
-        return systems_of(self.config.machines.kinds)
+        return systems_of(self.config.machines.kinds, asked=(self.config.scoring.system,))
 
     def check_system(self, system: str | None) -> str:
         """``system``, or the settings' own; raises SystemUnavailableError naming what can be had."""
         system = self.config.scoring.system if system is None else system
-        if system not in self.systems:
+        if system not in systems_of(self.config.machines.kinds, asked=(system,)):
             what = "needs machines that this store has none of" if system in RULES else "is unknown"
             raise SystemUnavailableError(
                 f"{self.path}: scoring system {system!r} {what}; it has {', '.join(self.systems)}"
@@ -104,17 +113,74 @@ class SpeakerStore:
             file.read("speakers"),
             file.read("population"),
             {name.removeprefix(SCORE_PREFIX): file.read(name) for name in names},
+            file.read("frames"),
+            file.read("outsider"),
         )
 
     def threshold(self, system: str, *, false_accept: float | None = None) -> float:
         """Threshold from the held-out trials: see ``HeldOutTrials.threshold``. Raises MetricError."""
         if self.trials is None:
             raise MetricError(f"{self.path}: the store holds no held-out trials; give the threshold itself")
-        return self.trials.threshold(system, population=len(self.speakers), false_accept=false_accept)
+        return self.trials.threshold(
+            system,
+            population=len(self.speakers),
+            false_accept=false_accept,
+            prior=self.config.threshold.prior,
+            outsiders=self.config.threshold.outsiders,
+        )
+
+    def calibration(self, system: str) -> LogisticCalibration | None:
+        """Scores of ``system`` to log-likelihood ratios; None where held-out trials cannot say how."""
+        if system not in self._calibrations:
+            self._calibrations[system] = self._fit_calibration(system)
+        return self._calibrations[system]
+
+    def _fit_calibration(self, system: str) -> LogisticCalibration | None:
+        if self.trials is None or len(self.speakers) < 2:
+            return None
+        try:
+            settings = self.config.threshold
+            comparable = self.trials.comparable(len(self.speakers))
+            return comparable.calibration(system, prior=settings.prior, outsiders=settings.outsiders)
+        except MetricError:
+            return None
+
+    def llrs(self, system: str, scores: Array, frames: int) -> Array | None:
+        """Log-likelihood ratios (nats) of ``scores`` over ``frames`` of speech; None without a calibration."""
+        if RULES[system].parts and len(self.speakers) > 1:
+            return scores
+        calibration = self.calibration(system)
+        return None if calibration is None else calibration.llr({system: scores}, frames)
+
+    def scoring_settings(self, systems: Iterable[str]) -> ScoringSettings:
+        """What a ``ClaimScorer`` of ``systems`` takes from this store; raises MetricError for a sum without weights."""
+        fusions = {}
+        for name in systems:
+            if RULES[name].parts and len(self.speakers) > 1:
+                fusion = self.calibration(name)
+                if fusion is None:
+                    raise MetricError(
+                        f"{self.path}: system {name!r} weighs others by held-out trials, and the store has too few;"
+                        f" enroll more speech, or name one of {', '.join(RULES[name].parts)}"
+                    )
+                fusions[name] = fusion
+        return ScoringSettings(
+            posterior_from(self.config.posterior),
+            dtype=self.config.scoring.dtype,
+            half_db=self.config.segments.half_db,
+            fusions=fusions,
+        )
+
+    def stretches(self) -> list[Vectors]:
+        """What the segment machines are trained on: (S, D) of each speaker."""
+        return [
+            np.asarray(ArrayFile(self.path, speaker.file).read("stretches"), dtype=np.float32)
+            for speaker in self.speakers
+        ]
 
     def population(self, systems: tuple[str, ...] | None = None) -> Population:
         """The machines that ``systems`` need (default: all there are); pair machines are read when asked for."""
-        needs = frozenset[str]().union(*(RULES[name].needs for name in systems or self.systems))
+        needs = frozenset[str]().union(*(RULES[name].needs for name in with_parts(systems or self.systems)))
         files = [ArrayFile(self.path, speaker.file) for speaker in self.speakers]
         books = [file.read("centroids") for file in files]
         for speaker, book in zip(self.speakers, books, strict=True):
@@ -132,7 +198,22 @@ class SpeakerStore:
             one_class_bias=np.concatenate([file.read("one_class_bias") for file in files]),
             one_vs_rest_coef=None if rest is None else rest.read("coef"),
             one_vs_rest_bias=None if rest is None else rest.read("bias"),
+            segments=self._segments() if "segment" in needs else None,
         )
+
+    def _segments(self) -> SegmentMachines:
+        if self.manifest.segments is None:
+            raise StoreFormatError(f"{self.path}: the manifest names no segment machines")
+        file = ArrayFile(self.path, self.manifest.segments)
+        space = SegmentSpace(
+            file.read("centre"),
+            file.read("scale"),
+            file.read("means"),
+            file.read("variances"),
+            file.read("weights"),
+            self.config.segments.relevance,
+        )
+        return SegmentMachines(space, file.read("mean"), np.asarray(file.read("coef"), dtype=np.float64))
 
     def _one_vs_rest(self) -> ArrayFile:
         if self.manifest.one_vs_rest is None:

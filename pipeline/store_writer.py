@@ -7,7 +7,7 @@ one's place. Whatever no manifest names is garbage, swept by the next writer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from pipeline.config import Config
 from pipeline.errors import SpeakerExistsError, StoreBusyError, StoreError, StoreFormatError, StoreMissingError
 from pipeline.features.standardize import Standardizer
 from pipeline.machines.population import Population
+from pipeline.machines.segments import SegmentMachines, Vectors
 from pipeline.manifest import NAME as MANIFEST
 from pipeline.manifest import PARTIAL, FileRecord, Manifest, Role, Scaling, Speaker, sync_folder, write_manifest
 from pipeline.store import SCORE_PREFIX, SpeakerStore
@@ -29,7 +30,7 @@ from pipeline.store import SCORE_PREFIX, SpeakerStore
 Array = NDArray[np.float64]
 LOCK = ".lock"
 SPEAKERS = "speakers"
-_ARRAY_FILE = re.compile(r"(?:one_vs_rest|calibration|[0-9a-f]{16})-[0-9]+\.safetensors")
+_ARRAY_FILE = re.compile(r"(?:one_vs_rest|segments|calibration|[0-9a-f]{16})-[0-9]+\.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,13 @@ class StoreWriter:
         population: Population,
         trials: HeldOutTrials,
         *,
+        stretches: Sequence[Vectors] = (),
         config: Config,
         scaling: Standardizer | None,
     ) -> SpeakerStore:
         """Enroll ``speakers``, the last ones of ``population``, and commit.
+
+        ``stretches``, one array a speaker, are what their segment machines were trained on.
 
         Raises SpeakerExistsError for a name that is taken.
         """
@@ -125,6 +129,8 @@ class StoreWriter:
         for speaker in speakers:
             number = len(records)
             arrays = _speaker_arrays(population, number, [earlier.id for earlier in records])
+            if stretches:
+                arrays["stretches"] = stretches[number - len(old.speakers)].astype(np.float16)
             file = write_arrays(self.path, f"{SPEAKERS}/{speaker.id:016x}-{revision}.safetensors", arrays)
             records.append(
                 Speaker(
@@ -134,22 +140,23 @@ class StoreWriter:
                 )
             )  # fmt: skip
         if self.current is not None and self.current.trials is not None:
-            trials = self.current.trials.followed_by(trials)
+            trials = HeldOutTrials.joined([self.current.trials, trials])
         return self._commit(
             old.model_copy(
                 update={
                     "revision": revision,
                     "speakers": tuple(records),
                     "one_vs_rest": self._write_one_vs_rest(population, revision),
+                    "segments": self._write_segments(population.segments, revision),
                     "calibration": self._write_trials(trials, revision),
                 }
             )
         )
 
-    def remove(self, name: str, one_vs_rest: Population | None) -> SpeakerStore:
+    def remove(self, name: str, one_vs_rest: Population | None, segments: SegmentMachines | None) -> SpeakerStore:
         """Erase a speaker: their file, and their rows in every later speaker's file.
 
-        ``one_vs_rest`` holds the machines of the remaining speakers, trained again where there are any.
+        ``one_vs_rest`` and ``segments`` are the machines of the remaining speakers, trained again where there are any.
         """
         if self.current is None:
             raise StoreMissingError(f"{self.path}: no speaker store here")
@@ -166,6 +173,7 @@ class StoreWriter:
             "revision": revision,
             "speakers": tuple(records),
             "one_vs_rest": None if one_vs_rest is None else self._write_one_vs_rest(one_vs_rest, revision),
+            "segments": self._write_segments(segments, revision),
             "calibration": None if trials is None else self._write_trials(trials.without(gone.id), revision),
         }
         return self._commit(old.model_copy(update=changes))
@@ -186,9 +194,20 @@ class StoreWriter:
         arrays = {"coef": population.one_vs_rest_coef, "bias": population.one_vs_rest_bias}
         return write_arrays(self.path, f"one_vs_rest-{revision}.safetensors", arrays)
 
+    def _write_segments(self, segments: SegmentMachines | None, revision: int) -> FileRecord | None:
+        if segments is None:
+            return None
+        space = segments.space
+        arrays: dict[str, AnyArray] = {
+            "centre": space.centre, "scale": space.scale, "means": space.means, "variances": space.variances,
+            "weights": space.weights, "mean": segments.mean, "coef": segments.coef.astype(np.float32),
+        }  # fmt: skip
+        return write_arrays(self.path, f"segments-{revision}.safetensors", arrays)
+
     def _write_trials(self, trials: HeldOutTrials, revision: int) -> FileRecord:
         arrays: dict[str, AnyArray] = {
             "claims": trials.claims, "speakers": trials.speakers, "population": trials.population,
+            "frames": trials.frames, "outsider": trials.outsider,
         }  # fmt: skip
         arrays |= {f"{SCORE_PREFIX}{name}": scores for name, scores in trials.scores.items()}
         return write_arrays(self.path, f"calibration-{revision}.safetensors", arrays)
@@ -216,7 +235,7 @@ def _empty(config: Config, scaling: Standardizer | None) -> Manifest:
     return Manifest(config=config.model_dump(mode="json"), scaling=numbers)
 
 
-def _speaker_arrays(population: Population, number: int, earlier: list[int]) -> Mapping[str, AnyArray]:
+def _speaker_arrays(population: Population, number: int, earlier: list[int]) -> dict[str, AnyArray]:
     pool = population.pool
     if population.one_class_coef is None or population.one_class_bias is None:
         raise StoreFormatError("a population without one-class machines cannot be stored")

@@ -54,30 +54,67 @@ def print_json(value: Any) -> None:
 
 
 def print_metrics(table: dict[str, Any]) -> None:
-    """The content of metrics.json as a table, the default system marked."""
-
-    def percent(value: float | None) -> str:
-        return "-" if value is None else f"{value:.2f}"
-
-    def interval(low_high: list[float] | None) -> str:
-        return "-" if low_high is None else f"{low_high[0]:.2f}-{low_high[1]:.2f}"
-
+    """The content of metrics.json as a table, the default system marked, in no more than 120 columns."""
+    default = table["systems"][table["default_system"]]
     print_table(
-        ("system", "EER %", "95 % interval", "FA % at threshold", "FR %", "targets", "nontargets", "failed"),
+        ("system", "EER % [95 %]", "minDCF p05", "actDCF p05", "Cllr/minCllr", "ident. err %", "FA % at thr.", "FR %"),
         [
             (
                 f"{name}{' *' if name == table['default_system'] else ''}",
-                percent(found["eer_percent"]),
-                interval(found["eer_interval_percent"]),
-                percent(found["false_accept_percent"]),
-                percent(found["false_reject_percent"]),
-                found["n_target"],
-                found["n_nontarget"],
-                found["n_failed"],
+                _with_interval(found["eer_percent"], found["eer_percent_ci95"], ".2f"),
+                _number(found["min_dcf"], ".3f"),
+                _number(found["act_dcf"], ".3f"),
+                f"{_number(found['cllr'], '.3f')}/{_number(found['min_cllr'], '.3f')}",
+                _number(found["identification_error_percent"], ".2f"),
+                _number(found["false_accept_percent"], ".2f"),
+                _number(found["false_reject_percent"], ".2f"),
             )
             for name, found in table["systems"].items()
         ],
     )
+    claims = f"{default['n_target']} true and {default['n_nontarget']} false claims, {default['n_failed']} not scored"
+    say(f"* the default; {claims}; thr. is the store's threshold")
+
+
+def print_comparison(table: dict[str, Any]) -> None:
+    """The content of compare.json as two tables: what each evaluation has, and its differences from the first."""
+    titles, digits = ("EER %", "minDCF p05", "Cllr"), {"eer_percent": ".2f", "min_dcf": ".3f", "cllr": ".3f"}
+    print_table(
+        ("evaluation", *(f"{title} [95 %]" for title in titles), "minCllr"),
+        [
+            (
+                f"{found['label']}: {found['system']}",
+                *(_with_interval(found[key], found[f"{key}_ci95"], form) for key, form in digits.items()),
+                _number(found["min_cllr"], ".3f"),
+            )
+            for found in table["evaluations"]
+        ],
+    )
+    say("")
+    print_table(
+        (f"difference from {table['reference']}", *(f"{title} [95 %]" for title in titles), "claims"),
+        [
+            (
+                found["label"],
+                *(_difference(found[key], form) for key, form in digits.items()),
+                found["n_target"] + found["n_nontarget"],
+            )
+            for found in table["differences"]
+        ],
+    )
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _with_interval(value: float | None, low_high: list[float] | None, form: str) -> str:
+    ends = "" if low_high is None else f" [{low_high[0]:{form}}, {low_high[1]:{form}}]"
+    return f"{_number(value, form)}{ends}"
+
+
+def _difference(found: dict[str, Any] | None, form: str) -> str:
+    return "-" if found is None else _with_interval(found["difference"], found["ci95"], f"+{form}")
 
 
 def print_table(header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:

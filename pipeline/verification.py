@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 
 from pipeline.audio import open_audio
-from pipeline.errors import InputError, StreamClosedError
+from pipeline.errors import InputError, MetricError, StreamClosedError
+from pipeline.evaluation import OperatingPoint
 from pipeline.features.stream import FeatureBlock
 from pipeline.frontend import FrontEnd
-from pipeline.posteriors.sigmoid import posterior_from
 from pipeline.scoring import ClaimScorer, RunningScores
 from pipeline.store import SpeakerStore
 
@@ -41,23 +42,38 @@ class Decision(StrEnum):
 class Update:
     """A stream after a push: ``score`` is None until there is enough speech.
 
-    ``frames`` of speech make ``speech_seconds``, of ``audio_seconds`` heard. ``decision`` is the one that would stand
-    if the stream ended here.
+    ``llr`` is its log-likelihood ratio in nats, and ``probability`` that of a true claim at ``Verifier.prior``; None
+    where the store has no calibration. ``frames`` of speech make ``speech_seconds``, of ``audio_seconds`` heard.
+    ``decision`` is the one that would stand if the stream ended here.
     """
 
     state: State
     decision: Decision
     score: float | None
+    llr: float | None
+    probability: float | None
     frames: int
     speech_seconds: float
     audio_seconds: float
 
 
+class ThresholdSource(StrEnum):
+    """What an utterance is decided by."""
+
+    EER = "eer"
+    FAR = "far"
+    GIVEN = "given"
+    COST = "cost"
+
+
 class Verifier:
     """One claim on one store, ready to score any number of utterances: the machines are read once.
 
-    ``threshold`` decides; None takes the store's own for ``system`` (or for ``false_accept``, a rate). Raises
-    UnknownSpeakerError, SystemUnavailableError or MetricError (no such threshold).
+    Scores are decided by the store's own threshold for ``system``, at the equal error rate; or by the one for a rate
+    ``false_accept``; or by a ``threshold`` given. A ``point`` decides by the log-likelihood ratio instead, at the least
+    expected cost: ``llr_threshold`` then stands in for ``threshold``, and the other of the two is always None.
+    ``threshold_source`` tells which it was. Raises UnknownSpeakerError, SystemUnavailableError, MetricError (no such
+    threshold, or no calibration for a ``point``) or InputError (two ways to decide at once).
     """
 
     def __init__(
@@ -68,22 +84,47 @@ class Verifier:
         system: str | None = None,
         threshold: float | None = None,
         false_accept: float | None = None,
+        point: OperatingPoint | None = None,
     ) -> None:
         self.store = store
         self.claim = claim
         self.system = store.check_system(system)
         self.rivals = len(store.speakers) - 1
-        if threshold is not None and math.isnan(threshold):
-            raise InputError("threshold: must be a number, got nan")
+        self.point = point
+        self.threshold_source = _source(threshold, false_accept, point)
         position = store.position(claim)
-        self.threshold = store.threshold(self.system, false_accept=false_accept) if threshold is None else threshold
+        if point is not None and store.calibration(self.system) is None:
+            why = "nobody else is enrolled" if self.rivals == 0 else "the store's held-out trials are too few"
+            raise MetricError(
+                f"{store.path}: a prior and costs decide by log-likelihood ratios, and {why}"
+                f" to calibrate {self.system!r}; give a threshold instead"
+            )
+        self.llr_threshold = None if point is None else point.threshold
+        self.threshold = threshold
+        if self.threshold_source in (ThresholdSource.EER, ThresholdSource.FAR):
+            self.threshold = store.threshold(self.system, false_accept=false_accept)
         self._scorer = ClaimScorer(
             store.population((self.system,)),
             [position],
             [self.system],
-            posterior_from(store.config.posterior),
-            dtype=store.config.scoring.dtype,
+            store.scoring_settings((self.system,)),
         )
+
+    @property
+    def prior(self) -> float:
+        """Probability of a true claim before anything is heard: that of ``point``, else of the settings."""
+        return self.store.config.threshold.prior if self.point is None else self.point.prior
+
+    def accepts(self, score: float, llr: float | None) -> bool:
+        """The decision on an utterance."""
+        value, least = (score, self.threshold) if self.llr_threshold is None else (llr, self.llr_threshold)
+        if value is None or least is None:
+            raise AssertionError("a claim is decided by a score or by a log-likelihood ratio, and there is neither")
+        return value >= least
+
+    def probability(self, llr: float) -> float:
+        """Probability of a true claim at ``prior``, once an utterance with this ``llr`` has been heard."""
+        return float(expit(llr + logit(self.prior)))
 
     def stream(self, rate: int | None = None) -> VerificationStream:
         """A new stream for audio at ``rate`` Hz (None: the store's own rate)."""
@@ -102,6 +143,20 @@ class Verifier:
         return stream.close()
 
 
+def _source(threshold: float | None, false_accept: float | None, point: OperatingPoint | None) -> ThresholdSource:
+    """The one way to decide that was asked for; raises InputError."""
+    given = {ThresholdSource.GIVEN: threshold, ThresholdSource.FAR: false_accept, ThresholdSource.COST: point}
+    asked = [source for source, value in given.items() if value is not None]
+    if len(asked) > 1:
+        raise InputError(
+            "decisions follow one rule: a threshold, or a false-accept rate, or a prior and costs;"
+            f" got {len(asked)} of them"
+        )
+    if threshold is not None and math.isnan(threshold):
+        raise InputError("threshold: must be a number, got nan")
+    return asked[0] if asked else ThresholdSource.EER
+
+
 class VerificationStream:
     """A claim being checked while the audio comes in: ``push`` any number of times, then ``close``.
 
@@ -118,9 +173,10 @@ class VerificationStream:
         system: str | None = None,
         threshold: float | None = None,
         false_accept: float | None = None,
+        point: OperatingPoint | None = None,
     ) -> None:
         store = store if isinstance(store, SpeakerStore) else SpeakerStore.open(store)
-        verifier = Verifier(store, claim, system=system, threshold=threshold, false_accept=false_accept)
+        verifier = Verifier(store, claim, system=system, threshold=threshold, false_accept=false_accept, point=point)
         self._start(verifier, rate)
 
     @classmethod
@@ -162,21 +218,25 @@ class VerificationStream:
         return self._score(self.front_end.flush())
 
     def _score(self, block: FeatureBlock) -> Update:
-        self._scores.push(block.vectors)
+        self._scores.push(block)
         return self._update()
 
     def _update(self) -> Update:
         frames = self._scores.frames
         step = self.verifier.store.config.features.step_seconds
-        score, decision = None, Decision.NOT_ENOUGH_SPEECH
+        score, llr, decision = None, None, Decision.NOT_ENOUGH_SPEECH
         if frames >= self.verifier.store.config.least_frames:
-            score = float(self._scores.scores()[self.verifier.system][0])
-            decision = Decision.ACCEPTED if score >= self.verifier.threshold else Decision.REJECTED
+            scores = self._scores.scores()[self.verifier.system]
+            llrs = self.verifier.store.llrs(self.verifier.system, scores, frames)
+            score, llr = float(scores[0]), None if llrs is None else float(llrs[0])
+            decision = Decision.ACCEPTED if self.verifier.accepts(score, llr) else Decision.REJECTED
         state = State.SCORING if score is not None else State.NOT_ENOUGH_SPEECH
         return Update(
             state=State.CLOSED if self._closed else state,
             decision=decision,
             score=score,
+            llr=llr,
+            probability=None if llr is None else self.verifier.probability(llr),
             frames=frames,
             speech_seconds=frames * step,
             audio_seconds=self.front_end.samples / self.front_end.rate,

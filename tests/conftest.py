@@ -25,6 +25,7 @@ TINY = (
     "features.rate=8000",
     "codebook.centroids=40",
     "codebook.min_seconds=3",
+    "segments.components=32",
     "scoring.system=refined_worst_rival",
     "scoring.min_seconds=0.5",
     "threshold.holdout=0.2",

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline.config import Config, FeatureSettings, ScoringConfig, load_config, parse_config
 from pipeline.errors import ConfigError
+from pipeline.posteriors.coupling import RULES
 from pipeline.resources import find_config
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -71,13 +72,34 @@ def test_every_settings_file_is_found_by_its_name(path):
 
 
 def test_an_unknown_name_of_settings_lists_the_known_ones():
-    with pytest.raises(ConfigError, match=r"'xin1999'.*default.*xin2002"):
+    with pytest.raises(ConfigError, match=r"'xin1999'.*default.*order12.*robust.*xin2002"):
         find_config("xin1999")
 
 
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_settings_file_trains_the_machines_of_its_own_system(path):
+    config = load_config(path)
+    assert RULES[config.scoring.system].needs <= set(config.machines.kinds)
+
+
+def test_the_settings_for_other_channels_differ_from_the_default_in_what_their_words_promise():
+    robust, plain = load_config(CONFIGS / "robust.toml"), load_config(CONFIGS / "default.toml")
+    assert (plain.copies.kinds, robust.copies.kinds) == ((), ("telephone", "babble"))
+    # Copies are for segment machines alone, and the features must be those of the clean recordings.
+    assert "segment" in robust.machines.kinds
+    assert robust.features == plain.features
+
+
+def test_the_paper_is_followed_without_machines_that_it_does_not_have():
+    xin = load_config(CONFIGS / "xin2002.toml")
+    assert (xin.features.kind, xin.features.order, xin.features.rate) == ("lpc", 12, 8000)
+    assert set(xin.machines.kinds) == {"one_vs_one", "one_class", "one_vs_rest"}
+    assert xin.copies.kinds == ()
+
+
 def test_settings_that_are_not_given_keep_their_defaults(tmp_path):
-    config = load_config(written(tmp_path, "[features]\norder = 20\n"))
-    assert config.features.order == 20
+    config = load_config(written(tmp_path, "[features]\norder = 17\n"))
+    assert config.features.order == 17
     assert config.features.rate == Config().features.rate
     assert config.codebook == Config().codebook
 
@@ -111,7 +133,13 @@ REFUSED = [
     ("[features]\ndeltas = 1", "features.deltas"),
     ("[features]\npre_emphasis = 1.0", "features.pre_emphasis"),
     ('[features]\nwindow = "Hamming"', "features.window"),
-    ('[features]\nkind = "plp"', "features.kind"),
+    ('[features]\nkind = "rasta"', "features.kind"),
+    ("[features]\nbands = 7", "features.bands"),
+    ("[features]\nbands = 129", "features.bands"),
+    ("[features]\ncompression = 0.0", "features.compression"),
+    ("[features]\ncompression = 1.5", "features.compression"),
+    ("[features]\norder = 32", "features"),
+    ("[features]\norder = 12\nbands = 12", "features"),
     ("[features]\nframe_ms = 10.0\nstep_ms = 11.0", "features"),
     ("[features]\nrate = 4000\nframe_ms = 5.0\nstep_ms = 5.0\norder = 39", "features"),
     ("[features.gate]\nrange_db = 0.0", "features.gate.range_db"),
@@ -134,6 +162,18 @@ REFUSED = [
     ('[machines]\none_class_scale = "platt"', "machines.one_class_scale"),
     ("[machines]\none_class_scale = -2.0", "machines.one_class_scale"),
     ("[machines]\ngram_gib = 0", "machines.gram_gib"),
+    ("[segments]\ncomponents = 0", "segments.components"),
+    ("[segments]\nrelevance = 0.0", "segments.relevance"),
+    ("[segments]\nridge = -1.0", "segments.ridge"),
+    ("[segments]\nseconds = 0.0", "segments.seconds"),
+    ("[segments]\nmost = 1", "segments.most"),
+    ("[segments]\nhalf_db = inf", "segments.half_db"),
+    ('[copies]\nkinds = ["telephone", "echo"]', "copies.kinds.1"),
+    ('[copies]\nkinds = ["noise", "babble", "noise"]', "copies"),
+    ("[copies]\nvoices = 0", "copies.voices"),
+    ("[copies]\nleast_snr_db = nan", "copies.least_snr_db"),
+    ("[copies]\nmost_snr_db = 61.0", "copies.most_snr_db"),
+    ("[copies]\nleast_snr_db = 10.0\nmost_snr_db = 9.0", "copies"),
     ("[posterior]\nslope = 0.0", "posterior.slope"),
     ('[posterior]\nkind = "platt1999"', "posterior.kind"),
     ('[scoring]\nsystem = "POAR"', "scoring.system"),
@@ -142,6 +182,10 @@ REFUSED = [
     ("[threshold]\nholdout = 0.0", "threshold.holdout"),
     ("[threshold]\nholdout = 0.51", "threshold.holdout"),
     ("[threshold]\ntrial_seconds = 0.0", "threshold.trial_seconds"),
+    ("[threshold]\nprior = 0.0", "threshold.prior"),
+    ("[threshold]\nprior = 1.0", "threshold.prior"),
+    ("[threshold]\ncost_miss = 0.0", "threshold.cost_miss"),
+    ("[threshold]\ncost_false_accept = inf", "threshold.cost_false_accept"),
 ]
 
 
@@ -206,6 +250,9 @@ def test_a_folder_is_not_a_settings_file(tmp_path):
         ('machines.kinds=["one_class", "one_vs_one"]', "machines", "kinds", ("one_class", "one_vs_one")),
         ("machines.one_class_scale=schoelkopf", "machines", "one_class_scale", "schoelkopf"),
         ("machines.one_class_scale=20.0", "machines", "one_class_scale", 20.0),
+        ("segments.components=32", "segments", "components", 32),
+        ('copies.kinds=["telephone", "babble"]', "copies", "kinds", ("telephone", "babble")),
+        ("threshold.prior=0.01", "threshold", "prior", 0.01),
     ],
 )
 def test_an_override_changes_its_setting_and_nothing_else(override, section, key, value):
@@ -284,10 +331,10 @@ def test_sigma_is_taken_exactly_when_it_is_positive_and_finite(sigma):
 
 
 @settings(deadline=None)
-@given(st.integers(4000, 96000), st.floats(5, 200), st.floats(1, 100), st.integers(1, 39))
-def test_a_frame_is_taken_exactly_when_it_holds_its_step_and_its_order(rate, frame_ms, step_ms, order):
-    table = {"features": {"rate": rate, "frame_ms": frame_ms, "step_ms": step_ms, "order": order}}
-    if step_ms <= frame_ms and round(rate * frame_ms / 1000) > order + 1:
+@given(st.integers(4000, 96000), st.floats(5, 200), st.floats(1, 100), st.integers(1, 39), st.integers(8, 128))
+def test_a_frame_is_taken_exactly_when_it_holds_its_step_and_its_order(rate, frame_ms, step_ms, order, bands):
+    table = {"features": {"rate": rate, "frame_ms": frame_ms, "step_ms": step_ms, "order": order, "bands": bands}}
+    if step_ms <= frame_ms and round(rate * frame_ms / 1000) > order + 1 and order < bands:
         found = parse_config(table, source="here").features
         assert 1 <= found.frame_step <= found.frame_length
         assert found.dimension == 2 * order

@@ -26,7 +26,7 @@ from pipeline.pcm import MAX_MAGNITUDE
 
 RATE = 16_000
 LENGTH, STEP = 480, 160
-KINDS = ("lpc", "lpcc", "reflection", "lar", "lsf", "mfcc")
+KINDS = ("lpc", "lpcc", "reflection", "lar", "lsf", "mfcc", "plp")
 CHUNKS = st.lists(st.sampled_from((0, 1, 2, 79, 80, 81, 159, 160, 161, 480, 4096)) | st.integers(0, 700), max_size=40)
 
 
@@ -361,7 +361,7 @@ def test_any_chunking_gives_the_same_features_bit_for_bit(kind, deltas, length, 
     whole, frames = features_of(samples, configuration)
     vectors, count = features_of(samples, configuration, sizes)
     assert count == frames == max(0, (length - LENGTH) // STEP + 1)
-    assert whole.shape == (len(whole), configuration.dimension) == (len(whole), 24 if deltas else 12)
+    assert whole.shape == (len(whole), configuration.dimension) == (len(whole), 40 if deltas else 20)
     assert vectors.tobytes() == whole.tobytes()
 
 
@@ -369,7 +369,7 @@ def test_any_chunking_gives_the_same_features_bit_for_bit(kind, deltas, length, 
 @settings(max_examples=5, deadline=None)
 @given(length=st.integers(0, 8_000), seed=st.integers(0, 99), sizes=CHUNKS)
 def test_any_chunking_gives_the_same_burg_features_bit_for_bit(deltas, length, seed, sizes):
-    configuration = FeatureSettings(method="burg", deltas=deltas)
+    configuration = FeatureSettings(kind="lpcc", method="burg", deltas=deltas)
     whole, frames = features_of(sound(length, seed), configuration)
     vectors, count = features_of(sound(length, seed), configuration, sizes)
     assert count == frames
@@ -381,7 +381,7 @@ def test_any_chunking_gives_the_same_burg_features_bit_for_bit(deltas, length, s
     "configuration",
     [
         FeatureSettings(rate=8000, frame_ms=32.0, step_ms=8.0, order=13, kind="lsf"),
-        FeatureSettings(rate=11025, order=20, pre_emphasis=0.0, window="hann"),
+        FeatureSettings(rate=11025, order=20, pre_emphasis=0.0, window="hann", kind="lpcc"),
         FeatureSettings(frame_ms=10.0, step_ms=10.0, delta_width=9, window="rectangular", kind="mfcc"),
         FeatureSettings(rate=4000, frame_ms=5.0, step_ms=1.0, order=4, kind="reflection"),
     ],
@@ -419,7 +419,9 @@ def test_times_of_the_gate_are_seconds_whatever_the_step(step_ms):
 @pytest.mark.parametrize("pre_emphasis", [0.0, 0.97])
 def test_vectors_are_the_named_stages_one_after_the_other(pre_emphasis):
     """Written out with scipy and librosa alone: filter, slice, window, Burg's method, cepstrum by FFT, deltas."""
-    configuration = always_open(method="burg", pre_emphasis=pre_emphasis, delta_width=2, delta_scale=1.5)
+    configuration = always_open(
+        kind="lpcc", method="burg", order=12, pre_emphasis=pre_emphasis, delta_width=2, delta_scale=1.5
+    )
     samples = noise_at(-20.0, 0.3)
     emphasised, _ = lfilter([1.0, -pre_emphasis], [1.0], samples, zi=[-pre_emphasis * samples[0]])
     starts = range(0, len(samples) - LENGTH + 1, STEP)
@@ -489,7 +491,7 @@ def test_hard_recordings_give_finite_burg_vectors_without_a_warning():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("order", [1, 2, 39])
 def test_smallest_and_largest_orders_give_as_many_features(kind, order):
-    configuration = FeatureSettings(kind=kind, order=order)
+    configuration = FeatureSettings(kind=kind, order=order, bands=40)
     vectors, _ = features_of(sound(4_000, 2), configuration)
     assert vectors.shape == (len(vectors), 2 * order)
     assert len(vectors) > 0
@@ -531,7 +533,7 @@ def test_second_flush_gives_nothing_twice():
     stream.push(sound(8_000))
     assert stream.flush().frames > 0
     again = stream.flush()
-    assert (again.frames, again.vectors.shape) == (0, (0, 24))
+    assert (again.frames, again.vectors.shape) == (0, (0, 40))
 
 
 # The front end.
@@ -551,7 +553,7 @@ def through_front_end(make: Callable[[], FrontEnd], samples: np.ndarray, sizes: 
 @example(length=30_000, sizes=[1, 0, 79, 80, 81, 4096])
 @example(length=2_000, sizes=[1] * 2_000)
 def test_resampled_features_are_the_same_bit_for_bit_however_the_audio_comes(rate, length, sizes):
-    scaling = Standardizer(np.linspace(-1, 1, 24), np.linspace(0.5, 2, 24))
+    scaling = Standardizer(np.linspace(-1, 1, 40), np.linspace(0.5, 2, 40))
 
     def make() -> FrontEnd:
         return FrontEnd(FeatureSettings(), rate, scaling=scaling)

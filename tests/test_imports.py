@@ -19,41 +19,55 @@ PACKAGE = Path(pipeline.__file__).resolve().parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     # vocabulary
     ("_version", "errors", "features", "machines", "posteriors"),
-    ("config", "corpus", "pcm", "resources"),
+    ("config", "corpus", "html_page", "pcm", "report_words", "resources", "results"),
     # pure numbers, and files of one kind
     (
         "audio",
         "codebook",
+        "degradation",
         "evaluation.curves",
-        "evaluation.trials",
+        "evaluation.lines",
         "features.deltas",
         "features.framing",
         "features.lpc",
         "features.mfcc",
         "features.standardize",
-        "holdout",
         "machines.pool",
+        "machines.segments",
         "manifest",
         "posteriors.sigmoid",
     ),
     (
         "arrays",
-        "evaluation.bootstrap",
         "evaluation.metrics",
+        "evaluation.pav",
+        "evaluation.scores",
+        "evaluation.trials",
         "features.gate",
+        "features.perceptual",
         "machines.population",
+        "machines.segment_training",
         "machines.training",
+        "posteriors.classics",
     ),
+    ("evaluation.costs", "evaluation.speakers"),
+    ("evaluation.diagrams", "evaluation.replicates"),
+    ("evaluation.bootstrap",),
+    ("evaluation.comparison",),
     ("evaluation", "features.stream", "machines.assembly", "posteriors.coupling"),
-    ("frontend",),
-    ("calibration", "plots", "scoring"),
+    ("frontend", "holdout", "plots.style", "posteriors.calibrated"),
+    ("calibration", "copies", "plots.calibration", "plots.det", "plots.scores", "scoring"),
+    ("heldout_scoring", "plots"),
     # the store
     ("store",),
     ("store_writer",),
     ("rounds",),
     # use cases
     ("assessment", "enrollment", "verification"),
-    ("report",),
+    # what is made of their outcomes
+    ("html_report",),
+    ("html_comparison", "report"),
+    ("comparison_report",),
     # doors
     ("terminal",),
     ("cli",),
@@ -67,6 +81,8 @@ PURE_ROOMS = ("features", "machines", "posteriors", "evaluation")
 PURE = {module for module in LEVEL if module.split(".")[0] in PURE_ROOMS} | {
     "calibration",
     "codebook",
+    "degradation",
+    "heldout_scoring",
     "holdout",
     "scoring",
 }
@@ -189,8 +205,9 @@ def test_features_know_nothing_of_machines_and_machines_nothing_of_features(modu
 
 
 def test_only_doors_draw_and_report():
-    assert {module for module in SOURCES if "report" in uses(module)} <= DOORS
-    assert {module for module in SOURCES if "plots" in uses(module)} <= DOORS | {"report"}
+    reports = {"report", "comparison_report"}
+    assert {module for module in SOURCES if reports & uses(module)} <= DOORS
+    assert {module for module in SOURCES if "plots" in uses(module)} <= DOORS | reports
 
 
 def test_nobody_imports_a_door_but_another_door():

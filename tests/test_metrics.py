@@ -15,16 +15,25 @@ from sklearn.metrics import auc, roc_auc_score, roc_curve
 from pipeline.errors import MetricError
 from pipeline.evaluation import (
     ErrorRates,
+    OperatingPoint,
+    actual_cost,
+    bayes_error_rates,
     bootstrap_interval,
+    calibration_loss,
+    det_band,
     detection_cost,
     equal_error_rate,
     equal_error_rate_hull,
     error_curve,
     log_likelihood_ratio_cost,
+    minimum_cllr,
+    minimum_costs,
+    pav_llrs,
     rates_at,
+    reliability,
+    score_histogram,
     threshold_at_false_accept,
 )
-from pipeline.evaluation.bootstrap import _eer_replicate
 
 # Few distinct values, so that ties are common.
 TIED = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12)
@@ -215,57 +224,6 @@ def test_threshold_at_false_accept_keeps_every_permitted_trial():
     assert rates_at([], scores, threshold_at_false_accept(scores, 0.29)).false_accept == 0.29
 
 
-@given(SCORES, SCORES, st.floats(0.001, 0.999), st.floats(0.1, 10), st.floats(0.1, 10))
-def test_detection_cost_equals_trying_every_threshold(target, nontarget, prior, miss, accept):
-    found = detection_cost(target, nontarget, prior=prior, cost_miss=miss, cost_false_accept=accept)
-
-    def cost(threshold: float) -> float:
-        rates = rates_at(target, nontarget, threshold)
-        paid = miss * prior * rates.false_reject + accept * (1 - prior) * rates.false_accept
-        return paid / min(miss * prior, accept * (1 - prior))
-
-    assert found.cost == pytest.approx(min(map(cost, [*target, *nontarget, math.inf])))
-    assert math.isfinite(found.threshold)
-    assert cost(found.threshold) == pytest.approx(found.cost)
-    assert 0 <= found.cost <= 1 + 1e-12
-
-
-def test_detection_cost_by_hand():
-    # At threshold 2: FR 1/2, FA 0. The costs are 0.1 * 0.5 over min(0.1, 0.9).
-    assert detection_cost([0, 2], [0, 1], prior=0.1).cost == pytest.approx(0.5)
-    assert detection_cost([0, 2], [0, 1], prior=0.1).threshold == 1.5
-    assert detection_cost([2, 3], [0, 1], prior=0.01).cost == 0.0
-    assert detection_cost([0.0], [1.0], prior=0.01).threshold == np.nextafter(1, np.inf)
-
-
-# Cllr.
-
-
-def test_cllr_of_silence_is_one_bit():
-    assert log_likelihood_ratio_cost(np.zeros(3), np.zeros(7)) == pytest.approx(1.0, abs=1e-15)
-
-
-@given(st.lists(st.floats(-30, 30), min_size=1, max_size=9), st.lists(st.floats(-30, 30), min_size=1, max_size=9))
-def test_cllr_equals_its_formula(target, nontarget):
-    miss = sum(math.log2(1 + math.exp(-s)) for s in target) / len(target)
-    accept = sum(math.log2(1 + math.exp(s)) for s in nontarget) / len(nontarget)
-    assert log_likelihood_ratio_cost(target, nontarget) == pytest.approx((miss + accept) / 2, abs=1e-12)
-
-
-def test_cllr_neither_overflows_nor_loses_small_costs():
-    assert log_likelihood_ratio_cost([-1e6], [1e6]) == pytest.approx(1e6 / math.log(2))
-    assert log_likelihood_ratio_cost([1e6], [-1e6]) == 0.0
-    assert log_likelihood_ratio_cost([50.0], [-50.0]) == pytest.approx(math.exp(-50) / math.log(2), rel=1e-9)
-
-
-def test_cllr_is_lowest_for_the_true_likelihood_ratios():
-    target, nontarget = gaussians(2.0, 20_000, 20_000)
-    llr_target, llr_nontarget = 2 * target - 2, 2 * nontarget - 2  # log N(x; 2, 1) / N(x; 0, 1)
-    best = log_likelihood_ratio_cost(llr_target, llr_nontarget)
-    for scale, shift in ((0.5, 0), (2, 0), (1, 1), (1, -1)):
-        assert log_likelihood_ratio_cost(scale * llr_target + shift, scale * llr_nontarget + shift) > best
-
-
 # What the scores do not define.
 
 FUNCTIONS = [
@@ -273,8 +231,17 @@ FUNCTIONS = [
     equal_error_rate,
     equal_error_rate_hull,
     log_likelihood_ratio_cost,
+    minimum_cllr,
+    minimum_costs,
+    calibration_loss,
+    pav_llrs,
+    bayes_error_rates,
+    reliability,
+    score_histogram,
     lambda t, n: detection_cost(t, n, prior=0.5),
+    lambda t, n: actual_cost(t, n, 0.5),
     lambda t, n: bootstrap_interval(t, n, seed=0),
+    lambda t, n: det_band(t, n, [0.1], seed=0),
 ]
 
 
@@ -311,6 +278,22 @@ def test_unusable_scores_are_refused_by_class(function, target, nontarget, words
         lambda: detection_cost([1.0], [0.0], prior=1.0),
         lambda: detection_cost([1.0], [0.0], prior=0.5, cost_miss=0),
         lambda: detection_cost([1.0], [0.0], prior=0.5, cost_false_accept=math.inf),
+        lambda: actual_cost([1.0], [0.0], 1.0),
+        lambda: actual_cost([1.0], [0.0], 0.5, cost_miss=-1.0),
+        lambda: OperatingPoint(math.nan),
+        lambda: bayes_error_rates([1.0], [0.0], [math.nan]),
+        lambda: bayes_error_rates([1.0], [0.0], [101.0]),
+        lambda: bayes_error_rates([1.0], [0.0], 0.0),
+        lambda: reliability([1.0], [0.0], bins=0),
+        lambda: reliability([1.0], [0.0], level=95),
+        lambda: score_histogram([1.0], [0.0], bins=0),
+        lambda: score_histogram([1.0], [0.0], limits=(1.0, 1.0)),
+        lambda: score_histogram([1.0], [0.0], limits=(0.0, math.inf)),
+        lambda: det_band([1.0], [0.0], [1.1], seed=0),
+        lambda: det_band([1.0], [0.0], [math.nan], seed=0),
+        lambda: det_band([1.0], [0.0], 0.5, seed=0),
+        lambda: det_band([1.0], [0.0], [0.5], seed=0, level=95),
+        lambda: det_band([1.0], [0.0], [0.5], seed=0, target_speakers=["a"]),
         lambda: bootstrap_interval([1.0], [0.0], seed=0, level=95),
         lambda: bootstrap_interval([1.0], [0.0], seed=0, samples=1),
         lambda: bootstrap_interval([1.0], [0.0], seed=0, statistic="auc"),
@@ -323,100 +306,3 @@ def test_unusable_scores_are_refused_by_class(function, target, nontarget, words
 def test_parameters_out_of_range_are_refused(call):
     with pytest.raises(MetricError):
         call()
-
-
-# Bootstrap.
-
-
-@given(st.data())
-def test_counted_replicate_equals_the_resample_spelt_out(data):
-    target, nontarget = np.array(data.draw(SCORES)), np.array(data.draw(SCORES))
-
-    def draw_weights(n: int):
-        return np.array(data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n).filter(any)))
-
-    weights = draw_weights(target.size), draw_weights(nontarget.size)
-    spelt_out = np.repeat(target, weights[0]), np.repeat(nontarget, weights[1])
-    assert _eer_replicate(target, nontarget)(*weights) == pytest.approx(equal_error_rate(*spelt_out).rate, abs=1e-12)
-
-
-def naive_interval(target, nontarget, samples, seed, statistic=lambda t, n: equal_error_rate(t, n).rate):
-    generator = np.random.default_rng(seed)
-    values = []
-    for _ in range(samples):
-        drawn = generator.choice(target, len(target)), generator.choice(nontarget, len(nontarget))
-        values.append(statistic(*drawn))
-    return np.quantile(values, [0.025, 0.975])
-
-
-@pytest.mark.parametrize("rounding", [0, 6])
-def test_bootstrap_agrees_with_resampling_and_sorting_again(rounding):
-    target, nontarget = (np.round(s, rounding) for s in gaussians(1.5, 60, 200))
-    found = bootstrap_interval(target, nontarget, seed=1, samples=4000)
-    expected = naive_interval(target, nontarget, 4000, 2)
-    assert (found.low, found.high) == pytest.approx(expected, abs=0.012)
-    found = bootstrap_interval(target, nontarget, seed=1, samples=4000, statistic="cllr")
-    expected = naive_interval(target, nontarget, 4000, 2, log_likelihood_ratio_cost)
-    assert (found.low, found.high) == pytest.approx(expected, abs=0.03)
-
-
-def test_speaker_bootstrap_agrees_with_gathering_their_trials():
-    generator = np.random.default_rng(5)
-    names = np.array([f"s{k}" for k in range(12)])
-    offsets = generator.normal(0, 1, 12)
-    of_target, of_nontarget = np.repeat(np.arange(12), 5), np.repeat(np.arange(12), 20)
-    target = generator.normal(2, 0.5, 60) + offsets[of_target]
-    nontarget = generator.normal(0, 0.5, 240) + offsets[of_nontarget]
-    found = bootstrap_interval(
-        target,
-        nontarget,
-        seed=1,
-        samples=3000,
-        target_speakers=names[of_target],
-        nontarget_speakers=names[of_nontarget],
-    )
-    values = []
-    for _ in range(3000):
-        drawn = generator.integers(12, size=12)
-        values.append(
-            equal_error_rate(
-                np.concatenate([target[of_target == k] for k in drawn]),
-                np.concatenate([nontarget[of_nontarget == k] for k in drawn]),
-            ).rate
-        )
-    assert (found.low, found.high) == pytest.approx(np.quantile(values, [0.025, 0.975]), abs=0.012)
-    # Speakers differ more than trials do here, so ignoring them claims too much.
-    by_trial = bootstrap_interval(target, nontarget, seed=1, samples=3000)
-    assert found.high - found.low > 1.25 * (by_trial.high - by_trial.low)
-
-
-def test_bootstrap_covers_the_analytic_rate_about_as_often_as_it_says():
-    truth = norm.cdf(-1.0)
-    intervals = [
-        bootstrap_interval(*gaussians(2.0, 80, 400, seed=k), seed=k, level=0.9, samples=100) for k in range(200)
-    ]
-    covered = np.mean([interval.low <= truth <= interval.high for interval in intervals])
-    assert 0.82 <= covered <= 0.96
-
-
-def test_bootstrap_is_reproducible_and_widens_with_the_level():
-    target, nontarget = gaussians(1.5, 40, 100)
-    found = bootstrap_interval(target, nontarget, seed=3)
-    assert found == bootstrap_interval(target, nontarget, seed=3)
-    assert found != bootstrap_interval(target, nontarget, seed=4)
-    wider = bootstrap_interval(target, nontarget, seed=3, level=0.99)
-    assert wider.low <= found.low < equal_error_rate(target, nontarget).rate < found.high <= wider.high
-    assert wider.level == 0.99
-
-
-def test_draws_without_one_class_are_drawn_again():
-    # Half of all draws hold a single speaker, and with it a single class.
-    found = bootstrap_interval(
-        [1.0, 2.0], [0.0, 1.5], seed=0, target_speakers=["a", "a"], nontarget_speakers=["b", "b"]
-    )
-    assert found.low == found.high == equal_error_rate([1.0, 2.0], [0.0, 1.5]).rate
-
-
-def test_perfect_separation_has_an_interval_of_zero():
-    found = bootstrap_interval([3.0, 4.0], [0.0, 1.0], seed=0)
-    assert (found.low, found.high) == (0.0, 0.0)

@@ -16,8 +16,8 @@ from scipy.stats import norm
 
 import pipeline.plots
 from pipeline.errors import InputError, MetricError
-from pipeline.evaluation import ScoreRow, equal_error_rate, rates_at, read_scores, write_scores
-from pipeline.plots import plot_det, plot_error_rates, save_figure
+from pipeline.evaluation import ScoreRow, det_band, equal_error_rate, rates_at, read_scores, write_scores
+from pipeline.plots import det_grid, plot_det, plot_error_rates, save_figure
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -223,3 +223,36 @@ def test_pyplot_stays_out():
     root = Path(pipeline.plots.__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_det_band_is_drawn_around_its_curve(tmp_path):
+    target, nontarget = gaussians(1.5)
+    band = det_band(target, nontarget, det_grid(nontarget.size), seed=0)
+    figure = plot_det({"A": (target, nontarget), "B": gaussians(2.0)}, bands={"A": band, "absent": band})
+    (filled,) = figure.axes[0].collections
+    outline = filled.get_paths()[0].vertices
+    half = 0.5 / target.size
+    for k in range(0, band.false_accept.size, 10):
+        at = np.isclose(outline[:, 0], norm.ppf(band.false_accept[k]))
+        ends = np.clip([band.low[k], band.high[k]], half, 1 - half)
+        assert (outline[at, 1].min(), outline[at, 1].max()) == pytest.approx(norm.ppf(ends))
+    assert np.array_equal(filled.get_facecolor()[0, :3], mpl.colors.to_rgb(figure.axes[0].lines[1].get_color()))
+    png, svg = save_figure(figure, tmp_path / "det")
+    names = [words for words in texts(svg) if "EER" in words or "interval" in words]
+    assert [words[:8] for words in names] == ["A (EER 2", "95 % int", "B (EER 1"]
+    assert not touches_the_border(png)
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_a_band_of_degenerate_scores_is_drawn_in_silence(tmp_path, name):
+    target, nontarget = DEGENERATE[name]
+    band = det_band(target, nontarget, det_grid(len(nontarget)), seed=0, samples=20)
+    assert save_figure(plot_det({name: (target, nontarget)}, bands={name: band}), tmp_path / "det")[0].is_file()
+
+
+@pytest.mark.parametrize("nontargets", [1, 10, 1000, 10**7])
+def test_the_grid_of_a_band_covers_the_axis(nontargets):
+    grid = det_grid(nontargets)
+    assert (np.diff(grid) > 0).all()
+    assert max(0.5 / nontargets, 5e-6) == pytest.approx(grid[0])
+    assert 0.99 < grid[-1] < 1

@@ -32,6 +32,8 @@ from pipeline.posteriors.sigmoid import (
 PRECISE = decimal.Context(prec=50, Emin=-999_999_999, Emax=999_999_999)
 SPEAKERS = (2, 3, 5, 8)
 LOG_RULES = ("poar", "poao", "rpoao")
+# The others judge stretches, which have no margins a frame.
+FRAME_RULES = tuple(name for name, rule in RULES.items() if not (rule.whole or rule.parts))
 SEEDS = st.integers(0, 2**32 - 1)
 SCALES = st.sampled_from((1e-3, 0.3, 1.0, 5.0, 40.0, 300.0))
 
@@ -282,7 +284,7 @@ def test_worst_rival_of_some_claims_is_theirs_among_all(name, seed, claims):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", FRAME_RULES)
 @settings(max_examples=20, deadline=None)
 @given(seed=SEEDS, speakers=st.sampled_from(SPEAKERS), scale=st.sampled_from((0.0, 1e-300, 1e3, 1e6, 1e30)))
 def test_every_rule_is_finite_on_margins_of_any_size(name, dtype, seed, speakers, scale):
@@ -369,7 +371,7 @@ def test_with_two_speakers_all_rules_put_single_frames_in_the_order_of_the_pair_
     margins = of_two(seed, frames=20)
     same_q = Margins(margins.claims, margins.pair, np.zeros((20, 2)), margins.one_vs_rest)
     order = np.argsort(margins.pair[:, 0, 1])
-    for name in RULES:
+    for name in FRAME_RULES:
         single = [
             score(name, Margins(same_q.claims, same_q.pair[[t]], same_q.one_class[[t]], same_q.one_vs_rest[[t]]))[0]
             for t in order
@@ -399,10 +401,43 @@ def test_units_alone_match_those_of_the_rules():
         "rpoao": "log",
         "worst_rival": "mean",
         "refined_worst_rival": "mean",
+        "segment": "mean",
+        "segment_rival": "mean",
+        "fused": "mean",
+        "hastie_tibshirani": "log",
+        "pkpd": "log",
+        "wu_lin_weng": "log",
     }
 
 
-@pytest.mark.parametrize("name", RULES)
+@settings(max_examples=40, deadline=None)
+@given(
+    margins=arrays(np.float64, 5, elements=st.floats(-3, 3)),
+    claims=st.lists(st.integers(0, 4), min_size=1, max_size=7),
+    order=st.permutations(range(5)),
+)
+def test_segment_rules_are_the_claims_margin_and_its_lead_over_the_best_other(margins, claims, order):
+    claims = np.array(claims)
+    own, lead = (RULES[name].finish(margins, claims) for name in ("segment", "segment_rival"))
+    for slot, claim in enumerate(claims):
+        assert own[slot] == margins[claim]
+        assert lead[slot] == min(margins[claim] - margins[j] for j in range(5) if j != claim)
+    # Speaker i of the shuffled ones is order[i] of these.
+    shuffled, moved = margins[list(order)], np.array([order.index(claim) for claim in claims])
+    np.testing.assert_array_equal(RULES["segment"].finish(shuffled, moved), own)
+    np.testing.assert_array_equal(RULES["segment_rival"].finish(shuffled, moved), lead)
+
+
+def test_segment_rules_know_nothing_of_frames_and_a_sum_only_of_rules_that_are_there():
+    assert {name for name, rule in RULES.items() if rule.whole} == {"segment", "segment_rival"}
+    for rule in RULES.values():
+        assert {part for part in rule.parts if not RULES[part].parts and RULES[part].needs <= rule.needs} == {
+            *rule.parts
+        }
+        assert not (rule.whole and rule.parts)
+
+
+@pytest.mark.parametrize("name", FRAME_RULES)
 @settings(max_examples=15, deadline=None)
 @given(seed=SEEDS)
 def test_rule_reads_only_the_machines_that_it_says_it_needs(name, seed):
@@ -412,7 +447,7 @@ def test_rule_reads_only_the_machines_that_it_says_it_needs(name, seed):
     np.testing.assert_array_equal(score(name, Margins(margins.claims, **needed)), score(name, margins))
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", FRAME_RULES)
 @settings(max_examples=15, deadline=None)
 @given(seed=SEEDS, order=st.permutations(range(5)))
 def test_permuting_the_speakers_permutes_the_scores(name, seed, order):

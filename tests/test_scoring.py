@@ -10,41 +10,74 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
+from scipy.stats import multivariate_normal
 
 from pipeline.calibration import HeldOutTrials
 from pipeline.config import MachineConfig
 from pipeline.errors import MetricError
+from pipeline.features.stream import FeatureBlock
 from pipeline.machines.assembly import train_population
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
+from pipeline.machines.segment_training import SegmentTraining, fit_space
+from pipeline.posteriors.calibrated import LogisticCalibration
 from pipeline.posteriors.coupling import RULES
 from pipeline.posteriors.sigmoid import FixedSigmoid
-from pipeline.scoring import ClaimScorer
+from pipeline.scoring import ClaimScorer, ScoringSettings
 
 SYSTEMS = tuple(RULES)
 SPEAKERS = 4
 DIMENSION = 5
 SEEDS = st.integers(0, 2**32 - 1)
+HALF_DB = 20.0
+# Not those that a fit would give: what matters here is that they are followed.
+FUSION = LogisticCalibration(
+    ("segment_rival", "segment", "worst_rival"),
+    np.array([2.0, 0.7, 0.4]),
+    offset=-1.3,
+    duration=0.6,
+    usual_frames=150.0,
+)
 
 
 @cache
 def population(speakers: int = SPEAKERS) -> Population:
     generator = np.random.default_rng(0)
     books = [generator.normal(0.3 * n, 0.4, (9 + 3 * n, DIMENSION)) for n in range(speakers)]
-    return train_population(Pool.of(books, 0.5), MachineConfig(sigma=0.5, nu=0.2))
+    people = train_population(Pool.of(books, 0.5), MachineConfig(sigma=0.5, nu=0.2))
+    spoken = [[near(book, seed).vectors for seed in range(4)] for book in books]
+    space = fit_space(np.concatenate([x for parts in spoken for x in parts]), components=8, relevance=2.0, seed=0)
+    vectors = [
+        np.stack([space.vector(space.statistics(x, np.ones(len(x)))) for x in parts]).astype(np.float32)
+        for parts in spoken
+    ]
+    return people.with_segments(SegmentTraining(vectors, ridge=1.0).machines(space))
 
 
-def speech(frames: int, seed: int = 1) -> np.ndarray:
-    return np.random.default_rng(seed).normal(0.4, 0.5, (frames, DIMENSION))
+def block_of(vectors: np.ndarray, below_peak: np.ndarray | None = None) -> FeatureBlock:
+    return FeatureBlock(vectors, len(vectors), np.zeros(len(vectors)) if below_peak is None else below_peak)
+
+
+def speech(frames: int, seed: int = 1) -> FeatureBlock:
+    """Speech of nobody in particular, some of it loud."""
+    generator = np.random.default_rng(seed)
+    return block_of(generator.normal(0.4, 0.5, (frames, DIMENSION)), generator.uniform(0.0, 40.0, frames))
+
+
+def near(book: np.ndarray, seed: int) -> FeatureBlock:
+    """Loud speech close to the centroids of ``book``."""
+    frames = np.repeat(book, 4, axis=0)
+    return block_of(frames + 0.1 * np.random.default_rng(seed).standard_normal(frames.shape))
 
 
 def scorer(
     claims: list[int], systems: tuple[str, ...] = SYSTEMS, *, speakers: int = SPEAKERS, dtype: str = "float64"
 ) -> ClaimScorer:
-    return ClaimScorer(population(speakers), claims, systems, FixedSigmoid(), dtype=dtype)
+    scoring = ScoringSettings(FixedSigmoid(), dtype=dtype, half_db=HALF_DB, fusions={"fused": FUSION})
+    return ClaimScorer(population(speakers), claims, systems, scoring)
 
 
-def scores(made: ClaimScorer, *blocks: np.ndarray) -> dict[str, np.ndarray]:
+def scores(made: ClaimScorer, *blocks: FeatureBlock) -> dict[str, np.ndarray]:
     running = made.start()
     for block in blocks:
         running.push(block)
@@ -60,10 +93,30 @@ def assert_equal_scores(found: dict[str, np.ndarray], expected: dict[str, np.nda
 # The scores themselves, written out claim by claim and frame by frame.
 
 
-def literal_scores(people: Population, x: np.ndarray, claim: int) -> dict[str, float]:
+def literal_segment_margins(people: Population, speech: FeatureBlock) -> list[float]:
+    """Segment margin of every speaker, from Gaussian densities and sums of one frame after the other."""
+    machines, space = people.segments, people.segments.space
+    components = range(len(space.weights))
+    heard = [0.0 for _ in components]
+    offset = [np.zeros(DIMENSION) for _ in components]
+    for vector, below in zip(speech.vectors, speech.below_peak, strict=True):
+        x = (vector - space.centre) / space.scale
+        density = [
+            space.weights[k] * multivariate_normal(space.means[k], np.diag(space.variances[k])).pdf(x)
+            for k in components
+        ]
+        for k in components:
+            share = density[k] / sum(density) / (1 + math.exp((below - HALF_DB) / 3))
+            heard[k] += share
+            offset[k] += share * (x - space.means[k]) / np.sqrt(space.variances[k])
+    vector = np.concatenate([offset[k] / (heard[k] + space.relevance) for k in components]) - machines.mean
+    return [float(vector @ column) / math.sqrt(vector @ vector) for column in machines.coef.T]
+
+
+def literal_scores(people: Population, speech: FeatureBlock, claim: int) -> dict[str, float]:
     """Every system for one claim, from the coefficients of each machine, one frame at a time."""
     pool, everybody = people.pool, range(len(people))
-    kernel = np.exp(-cdist(x, pool.centroids, "sqeuclidean") / (2 * pool.sigma**2))
+    kernel = np.exp(-cdist(speech.vectors, pool.centroids, "sqeuclidean") / (2 * pool.sigma**2))
 
     def s(z: float) -> float:
         return 1 / (1 + math.exp(-z))
@@ -94,6 +147,17 @@ def literal_scores(people: Population, x: np.ndarray, claim: int) -> dict[str, f
     found = {name: math.fsum(values) / len(values) for name, values in frames.items()}
     for name in ("worst_rival", "refined_worst_rival"):
         found[name] = min(math.fsum(v) / len(v) for (system, _), v in rivals.items() if system == name)
+    margins = literal_segment_margins(people, speech)
+    found["segment"] = margins[claim]
+    found["segment_rival"] = margins[claim] - max(margins[j] for j in everybody if j != claim)
+    won = found["worst_rival"]
+    found["fused"] = (
+        -1.3
+        + 0.6 * math.log(len(speech.vectors) / 150)
+        + 2.0 * found["segment_rival"]
+        + 0.7 * found["segment"]
+        + 0.4 * math.log(won / (1 - won))
+    )
     return found
 
 
@@ -103,17 +167,16 @@ def test_scores_are_the_systems_written_out_frame_by_frame(speakers):
     found = scores(scorer(list(range(speakers)), speakers=speakers), x)
     assert set(found) == set(SYSTEMS)
     for claim in range(speakers):
-        for name, value in literal_scores(population(speakers), x, claim).items():
+        expected = literal_scores(population(speakers), x, claim)
+        assert set(expected) == {name for name in SYSTEMS if not RULES[name].comparison}
+        for name, value in expected.items():
             assert found[name][claim] == pytest.approx(value, abs=1e-9), name
 
 
 def test_claims_on_the_true_speaker_score_highest_under_every_system():
     for speaker in range(SPEAKERS):
-        book = population().pool.codebook(speaker)
-        near = np.repeat(book, 4, axis=0) + 0.1 * np.random.default_rng(speaker).standard_normal(
-            (4 * len(book), DIMENSION)
-        )
-        for name, values in scores(scorer(list(range(SPEAKERS))), near).items():
+        spoken = near(population().pool.codebook(speaker), 10 + speaker)
+        for name, values in scores(scorer(list(range(SPEAKERS))), spoken).items():
             assert values.argmax() == speaker, name
 
 
@@ -124,8 +187,8 @@ def test_claims_on_the_true_speaker_score_highest_under_every_system():
 @given(sizes=st.lists(st.integers(0, 300), max_size=8), seed=SEEDS)
 def test_any_chunking_of_the_frames_gives_the_same_scores(sizes, seed):
     x = speech(700, seed)
-    ends = np.minimum(np.cumsum([0, *sizes]), len(x))
-    chunks = [x[a:b] for a, b in zip(ends, [*ends[1:], len(x)], strict=True)]
+    ends = np.minimum(np.cumsum([0, *sizes]), 700)
+    chunks = [x.part(slice(a, b)) for a, b in zip(ends, [*ends[1:], 700], strict=True)]
     made = scorer([2, 0])
     assert_equal_scores(scores(made, *chunks), scores(made, x), 1e-9)
 
@@ -136,24 +199,24 @@ def test_scores_after_every_push_are_those_of_the_frames_so_far(seed):
     x, made = speech(60, seed), scorer([1])
     running = made.start()
     for start in range(0, 60, 7):
-        running.push(x[start : start + 7])
+        running.push(x.part(slice(start, start + 7)))
         assert running.frames == min(60, start + 7)
-        assert_equal_scores(running.scores(), scores(made, x[: start + 7]), 1e-9)
+        assert_equal_scores(running.scores(), scores(made, x.part(slice(start + 7))), 1e-9)
 
 
 def test_utterances_of_one_scorer_do_not_mix():
     made, first, second = scorer([0, 3]), speech(50, 1), speech(80, 2)
     one, other = made.start(), made.start()
     for start in range(0, 80, 20):
-        one.push(first[start : start + 20])
-        other.push(second[start : start + 20])
+        one.push(first.part(slice(start, start + 20)))
+        other.push(second.part(slice(start, start + 20)))
     assert_equal_scores(one.scores(), scores(made, first), 1e-9)
     assert_equal_scores(other.scores(), scores(made, second), 1e-9)
 
 
 def test_order_of_the_frames_does_not_matter():
     x, made = speech(90), scorer([0, 1, 2, 3])
-    assert_equal_scores(scores(made, x[::-1].copy()), scores(made, x), 1e-9)
+    assert_equal_scores(scores(made, x.part(slice(None, None, -1))), scores(made, x), 1e-9)
 
 
 @settings(max_examples=20, deadline=None)
@@ -205,12 +268,38 @@ def test_size_of_the_blocks_that_frames_are_scored_in_changes_nothing():
     assert_equal_scores(scores(made, x), whole, 1e-9)
 
 
+# Systems that sum others.
+
+
+@pytest.mark.parametrize("asked", [("fused",), ("poao", "fused"), ("worst_rival", "fused", "segment")])
+def test_sum_of_systems_is_the_calibration_of_their_scores_whether_they_are_asked_for_or_not(asked):
+    x, everybody = speech(120), list(range(SPEAKERS))
+    found = scores(scorer(everybody, asked), x)
+    assert tuple(found) == asked
+    parts = scores(scorer(everybody, FUSION.systems), x)
+    np.testing.assert_allclose(found["fused"], FUSION.llr(parts, 120), atol=1e-12)
+
+
+def test_sum_of_systems_without_a_calibration_has_no_score():
+    made = ClaimScorer(population(), [0, 1], ("fused", "segment"), ScoringSettings(FixedSigmoid()))
+    assert set(scores(made, speech(50))) == {"segment"}
+
+
+def test_quiet_frames_hardly_matter_to_segments_and_fully_to_the_frame_rules():
+    loud, noise = speech(60, 1), speech(60, 2)
+    quiet = block_of(noise.vectors, np.full(60, HALF_DB + 60.0))
+    made = scorer([0, 1])
+    before, after = scores(made, block_of(loud.vectors)), scores(made, block_of(loud.vectors), quiet)
+    np.testing.assert_allclose(after["segment"], before["segment"], atol=1e-6)
+    assert np.abs(after["worst_rival"] - before["worst_rival"]).max() > 1e-3
+
+
 # Small populations.
 
 
 def test_alone_every_system_reads_the_one_class_machine():
     people, x = population(1), speech(60)
-    kernel = np.exp(-cdist(x, people.pool.centroids, "sqeuclidean") / (2 * 0.5**2))
+    kernel = np.exp(-cdist(x.vectors, people.pool.centroids, "sqeuclidean") / (2 * 0.5**2))
     f = kernel @ people.one_class_coef + people.one_class_bias[0]
     q = 1 / (1 + np.exp(-f))
     assert 0 < np.mean(f > 0) < 1
@@ -228,7 +317,8 @@ def test_small_populations_give_one_finite_score_a_claim_in_any_chunks(speakers,
     for values in found.values():
         assert values.shape == (speakers,)
         assert np.isfinite(values).all()
-    assert_equal_scores(scores(made, x[:1], x[1:1], x[1:31], x[31:]), found, 1e-9 if dtype == "float64" else 1e-6)
+    chunks = [x.part(slice(a, b)) for a, b in ((0, 1), (1, 1), (1, 31), (31, 60))]
+    assert_equal_scores(scores(made, *chunks), found, 1e-9 if dtype == "float64" else 1e-6)
 
 
 def test_scores_of_two_speakers_mirror_each_other():
@@ -239,7 +329,7 @@ def test_scores_of_two_speakers_mirror_each_other():
 
 def test_nothing_is_scored_before_the_first_frame():
     running = scorer([0]).start()
-    running.push(np.empty((0, DIMENSION)))
+    running.push(block_of(np.empty((0, DIMENSION))))
     assert running.frames == 0
     with pytest.raises(ValueError, match="no frame"):
         running.scores()
@@ -260,6 +350,8 @@ def trials(
         speakers=speakers,
         population=np.full(len(speakers), population),
         scores={system: np.array([*target, *nontarget], dtype=float)},
+        frames=np.arange(100, 100 + len(speakers)),
+        outsider=np.zeros(len(speakers), dtype=bool),
     )
 
 
@@ -326,12 +418,14 @@ def test_false_accept_rate_outside_zero_and_one_is_an_error(rate):
 
 
 def test_later_trials_follow_the_earlier_ones():
-    both = trials([1.0, 2.0], [0.0]).followed_by(trials([3.0], [-1.0, -2.0], population=20, first=50))
+    both = HeldOutTrials.joined([trials([1.0, 2.0], [0.0]), trials([3.0], [-1.0, -2.0], population=20, first=50)])
     assert len(both) == 6
     np.testing.assert_array_equal(both.scores["poao"], [1, 2, 0, 3, -1, -2])
     np.testing.assert_array_equal(both.speakers, [0, 1, 2, 50, 51, 52])
     np.testing.assert_array_equal(both.claims, [0, 1, 3, 50, 52, 53])
     np.testing.assert_array_equal(both.population, [10, 10, 10, 20, 20, 20])
+    np.testing.assert_array_equal(both.frames, [100, 101, 102, 100, 101, 102])
+    assert len(both.outsider) == 6
 
 
 @settings(deadline=None)
@@ -344,12 +438,16 @@ def test_trials_without_a_speaker_hold_neither_their_claims_nor_their_voice(pair
         speakers=np.array([voice + shift for _, voice in pairs], dtype=np.uint64),
         population=np.full(len(pairs), 5),
         scores={"poao": np.arange(len(pairs), dtype=float)},
+        frames=200 + np.arange(len(pairs)),
+        outsider=np.arange(len(pairs)) % 2 == 1,
     )
     found = made.without(speaker + shift)
     kept = [n for n, pair in enumerate(pairs) if speaker not in pair]
     np.testing.assert_array_equal(found.scores["poao"], kept)
     assert [int(claim) - shift for claim in found.claims] == [pairs[n][0] for n in kept]
     assert [int(voice) - shift for voice in found.speakers] == [pairs[n][1] for n in kept]
+    np.testing.assert_array_equal(found.frames, [200 + n for n in kept])
+    np.testing.assert_array_equal(found.outsider, [n % 2 == 1 for n in kept])
     assert len(found) == len(found.population) == len(kept)
 
 
@@ -372,6 +470,8 @@ def test_comparable_trials_are_those_of_at_least_half_the_population(sizes, popu
         speakers=np.arange(len(sizes), dtype=np.uint64),
         population=np.array(sizes),
         scores={"poao": np.zeros(len(sizes))},
+        frames=np.full(len(sizes), 200),
+        outsider=np.zeros(len(sizes), dtype=bool),
     )
     np.testing.assert_array_equal(made.comparable(population).population, kept)
 
@@ -379,7 +479,7 @@ def test_comparable_trials_are_those_of_at_least_half_the_population(sizes, popu
 def test_threshold_leaves_out_trials_of_a_much_smaller_population():
     old = trials([-50.0, -60.0], [-70.0, -80.0], population=2)
     new = trials([2.0, 3.0], [0.0, 1.0], population=12, first=10)
-    assert old.followed_by(new).threshold("poao", population=12) == 1.5
+    assert HeldOutTrials.joined([old, new]).threshold("poao", population=12) == 1.5
     assert old.threshold("poao", population=2) == -65.0
 
 

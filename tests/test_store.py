@@ -33,6 +33,8 @@ from pipeline.errors import (
 from pipeline.machines.assembly import train_population
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import MarginScorer, Population
+from pipeline.machines.segment_training import SegmentTraining
+from pipeline.machines.segments import SegmentSpace
 from pipeline.manifest import new_id
 from pipeline.posteriors.coupling import RULES
 from pipeline.store import SpeakerStore
@@ -41,8 +43,20 @@ from pipeline.verification import Decision, Verifier
 
 KINDS = frozenset({"one_vs_one", "one_class", "one_vs_rest"})
 SIZES = (7, 12, 5, 9, 8)
+SPACE_ARRAYS = ("centre", "scale", "means", "variances", "weights")
 NAMES = ("ada", "bea", "cyd", "dov", "eli")
 SMALL = load_config(None, ["features.order=3", "features.deltas=false", "codebook.centroids=12"])
+
+
+# A mixture of four sounds, the same for everybody, as a store keeps the one of its first enrollment.
+SPACE = SegmentSpace(
+    centre=np.array([0.1, -0.2, 0.3]),
+    scale=np.array([0.5, 1.0, 2.0]),
+    means=np.random.default_rng(5).standard_normal((4, 3)),
+    variances=np.random.default_rng(6).uniform(0.2, 1.0, (4, 3)),
+    weights=np.array([0.1, 0.2, 0.3, 0.4]),
+    relevance=SMALL.segments.relevance,
+)
 
 
 def codebooks(count: int, seed: int = 0) -> list[np.ndarray]:
@@ -55,16 +69,36 @@ def pool_of(books: list[np.ndarray]) -> Pool:
     return Pool.of(books, SMALL.machines.sigma)
 
 
+def stretches(count: int, seed: int = 2) -> list[np.ndarray]:
+    """What segment machines learn from: a cloud of vectors around a place of each speaker's own."""
+    rng = np.random.default_rng(seed)
+    clouds = [rng.normal(rng.standard_normal(12), 0.7, (SIZES[-1 - n % len(SIZES)], 12)) for n in range(count)]
+    return [cloud.astype(np.float16).astype(np.float32) for cloud in clouds]  # the precision of the store
+
+
+def trained(books: list[np.ndarray], parts: list[np.ndarray], known: Population | None = None) -> Population:
+    """Every kind of machine of speakers with these centroids and stretches."""
+    population = train_population(pool_of(books), SMALL.machines, known=known)
+    return population.with_segments(SegmentTraining(parts, ridge=SMALL.segments.ridge).machines(SPACE))
+
+
+def first(count: int, known: Population | None = None) -> Population:
+    """The machines of the first so many speakers."""
+    return trained(codebooks(count), stretches(count), known)
+
+
 def no_trials() -> HeldOutTrials:
-    ids = np.empty(0, dtype=np.uint64)
-    return HeldOutTrials(ids, ids, np.empty(0, dtype=np.int64), {name: np.empty(0) for name in RULES})
+    ids, counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
+    scores = {name: np.empty(0) for name in RULES}
+    return HeldOutTrials(ids, ids, counts, scores, frames=counts, outsider=np.empty(0, dtype=bool))
 
 
 def add(path: Path, population: Population, names: tuple[str, ...], config: Config = SMALL) -> SpeakerStore:
     """Write the last ``names`` of a population."""
     new = [NewSpeaker(new_id(), name, "speaker", 10.0, 1000, 4) for name in names]
+    parts = [] if population.segments is None else stretches(len(population))[-len(names) :]
     with store_writer(path) as writer:
-        return writer.add(new, population, no_trials(), config=config, scaling=None)
+        return writer.add(new, population, no_trials(), stretches=parts, config=config, scaling=None)
 
 
 def arrays_of(population: Population) -> dict[str, np.ndarray]:
@@ -77,6 +111,9 @@ def arrays_of(population: Population) -> dict[str, np.ndarray]:
     for name in ("one_class_coef", "one_class_bias", "one_vs_rest_coef", "one_vs_rest_bias"):
         if (array := getattr(population, name)) is not None:
             found[name] = array
+    if (segments := population.segments) is not None:
+        found |= {"segment mean": segments.mean, "segment coef": segments.coef}
+        found |= {f"space {name}": getattr(segments.space, name) for name in SPACE_ARRAYS}
     return found
 
 
@@ -96,6 +133,8 @@ def read_everything(path: Path) -> SpeakerStore:
     assert found.trials is None or len(found.trials) >= 0
     if found.speakers:
         arrays_of(found.population())
+        if found.manifest.segments is not None:
+            assert len(found.stretches()) == len(found.speakers)
     for name in found.names:
         found.position(name)
     return found
@@ -121,7 +160,7 @@ def rewrite_manifest(path: Path, **changes: object) -> None:
 @pytest.fixture(scope="module")
 def five() -> Population:
     """Five speakers with every kind of machine, in memory."""
-    return train_population(pool_of(codebooks(5)), SMALL.machines)
+    return first(5)
 
 
 # Round trip
@@ -129,7 +168,7 @@ def five() -> Population:
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_machines_read_from_disk_have_the_margins_of_those_trained(tmp_path, count):
-    population = train_population(pool_of(codebooks(count)), SMALL.machines)
+    population = first(count)
     add(tmp_path / "s", population, NAMES[:count])
     stored = SpeakerStore.open(tmp_path / "s").population()
     frames = np.random.default_rng(1).standard_normal((50, 3))
@@ -143,6 +182,10 @@ def test_machines_read_from_disk_have_the_margins_of_those_trained(tmp_path, cou
         if count > 1:
             np.testing.assert_allclose(found.one_vs_rest, expected.one_vs_rest, rtol=0, atol=1e-12)
             assert np.abs(expected.pair).max() > 0.1, "margins of nothing"
+    heard = SPACE.statistics(frames, np.linspace(0.1, 1.0, len(frames)))
+    found, expected = stored.segments.margins(heard), population.segments.margins(heard)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    assert count == 1 or np.abs(expected).max() > 0.01, "margins of nothing"
 
 
 def test_machines_read_from_disk_are_those_trained_bit_for_bit(tmp_path, five):
@@ -165,25 +208,51 @@ def test_only_the_machines_that_a_system_needs_are_read(tmp_path, five):
     assert store.population(("refined_worst_rival",)).one_vs_rest_coef is None
     with pytest.raises(StoreFormatError, match=one_vs_rest.name):
         store.population(("poar",))
+    (segments,) = (tmp_path / "s").glob("segments-*")
+    segments.unlink()
+    store = SpeakerStore.open(tmp_path / "s")
+    assert store.population(("refined_worst_rival",)).segments is None
+    for system in ("segment", "segment_rival", "fused"):
+        with pytest.raises(StoreFormatError, match=segments.name):
+            store.population((system,))
 
 
-@pytest.mark.parametrize("first", [1, 2, 4])
-def test_enrolling_in_two_steps_gives_the_machines_of_one_step(tmp_path, five, first):
-    books = codebooks(5)
+def test_a_store_without_segment_machines_has_no_file_of_them_and_no_stretches(tmp_path):
+    kinds = ("one_vs_one", "one_class", "one_vs_rest")
+    config = SMALL.model_copy(update={"machines": SMALL.machines.model_copy(update={"kinds": kinds})})
+    population = train_population(pool_of(codebooks(3)), config.machines)
+    store = add(tmp_path / "s", population, NAMES[:3], config)
+    assert store.manifest.segments is None
+    assert not list((tmp_path / "s").glob("segments*"))
+    assert {"segment", "segment_rival", "fused"}.isdisjoint(store.systems)
+    assert store.population().segments is None
+    assert not any(b'"stretches"' in file.read_bytes() for file in (tmp_path / "s" / "speakers").iterdir())
+    left = remove_speaker(tmp_path / "s", "bea")
+    assert left.manifest.segments is None
+    assert_same(left.population(), train_population(pool_of(codebooks(3)[::2]), config.machines))
+
+
+def test_stretches_come_back_as_they_went_in(tmp_path, five):
+    store = add(tmp_path / "s", five, NAMES)
+    for found, expected in zip(store.stretches(), stretches(5), strict=True):
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_enrolling_in_two_steps_gives_the_machines_of_one_step(tmp_path, five, count):
     path = tmp_path / "s"
-    add(path, train_population(pool_of(books[:first]), SMALL.machines), NAMES[:first])
-    known = SpeakerStore.open(path).population()
-    add(path, train_population(pool_of(books), SMALL.machines, known=known), NAMES[first:])
+    add(path, first(count), NAMES[:count])
+    add(path, first(5, SpeakerStore.open(path).population()), NAMES[count:])
     assert SpeakerStore.open(path).names == NAMES
     assert_same(SpeakerStore.open(path).population(), five)
 
 
 def test_enrolling_more_leaves_the_files_of_earlier_speakers_alone(tmp_path):
-    books, path = codebooks(3), tmp_path / "s"
-    add(path, train_population(pool_of(books[:2]), SMALL.machines), NAMES[:2])
+    path = tmp_path / "s"
+    add(path, first(2), NAMES[:2])
     before = {name: digest for name, digest in content(path).items() if name.startswith("speakers/")}
-    known = SpeakerStore.open(path).population()
-    add(path, train_population(pool_of(books), SMALL.machines, known=known), NAMES[2:3])
+    add(path, first(3, SpeakerStore.open(path).population()), NAMES[2:3])
     after = content(path)
     assert before.items() <= after.items()
     assert sum(name.startswith("speakers/") for name in after) == 3
@@ -192,7 +261,7 @@ def test_enrolling_more_leaves_the_files_of_earlier_speakers_alone(tmp_path):
 def test_every_file_has_the_checksum_that_the_manifest_gives_it(store):
     manifest = manifest_of(store)
     records = [speaker["file"] for speaker in manifest["speakers"]]
-    records += [manifest["one_vs_rest"], manifest["calibration"]]
+    records += [manifest["one_vs_rest"], manifest["segments"], manifest["calibration"]]
     assert {record["name"]: record["sha256"] for record in records} == {
         name: digest for name, digest in content(store).items() if name != "manifest.json"
     }
@@ -210,7 +279,7 @@ def test_every_array_file_is_named_numbers_behind_a_json_header_and_nothing_is_p
         header = json.loads(data[8 : 8 + size])
         header.pop("__metadata__", None)
         assert header
-        assert {entry["dtype"] for entry in header.values()} <= {"F64", "I64", "U64"}
+        assert {entry["dtype"] for entry in header.values()} <= {"F64", "F32", "F16", "I64", "U64", "BOOL"}
         assert max(entry["data_offsets"][1] for entry in header.values()) == len(data) - 8 - size
 
 
@@ -228,12 +297,13 @@ def test_a_store_can_be_copied_elsewhere(store, copied, heard):
 def test_removing_a_speaker_leaves_the_machines_of_a_store_that_never_had_them(tmp_path, five, gone):
     add(tmp_path / "s", five, NAMES)
     left = remove_speaker(tmp_path / "s", NAMES[gone])
-    books = codebooks(5)
-    del books[gone]
+    books, parts = codebooks(5), stretches(5)
+    del books[gone], parts[gone]
     names = NAMES[:gone] + NAMES[gone + 1 :]
     assert left.names == SpeakerStore.open(tmp_path / "s").names == names
-    expected = train_population(pool_of(books), SMALL.machines)
-    assert_same(SpeakerStore.open(tmp_path / "s").population(), expected)
+    assert_same(SpeakerStore.open(tmp_path / "s").population(), trained(books, parts))
+    for found, expected in zip(left.stretches(), parts, strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("gone", [0, 2, 4])
@@ -253,12 +323,17 @@ def test_nothing_of_a_removed_speaker_is_left_in_any_file(tmp_path, five, gone):
         five.one_vs_rest_coef[rows],
         five.one_vs_rest_coef[:, gone],
         five.one_vs_rest_bias[gone],
+        five.segments.mean,
     ]
     secrets = {abs(value) for array in numbers for value in np.ravel(array).tolist()}
     # What all machines share gives nobody away: zeros, and coefficients at the bound.
     secrets -= {0.0, SMALL.machines.C, *np.abs(five.one_class_coef[five.pool.owner != gone]).tolist()}
     assert len(secrets) > 20
     patterns = {np.float64(sign * value).tobytes() for value in secrets for sign in (1, -1)}
+    # Numbers of two and four bytes turn up by chance: whole rows of them do not.
+    rows = {row.tobytes() for row in stretches(5)[gone].astype(np.float16)}
+    rows |= {row.tobytes() for row in five.segments.coef.astype(np.float32)}
+    patterns |= rows
 
     def traces() -> set[bytes]:
         data = b"".join(file.read_bytes() for file in path.rglob("*") if file.is_file())
@@ -270,6 +345,7 @@ def test_nothing_of_a_removed_speaker_is_left_in_any_file(tmp_path, five, gone):
     before = traces()
     assert names[gone].encode() in before
     assert len(before & patterns) > 20
+    assert rows <= before
     remove_speaker(path, names[gone])
     assert traces() == set()
 
@@ -453,7 +529,9 @@ def test_a_writer_killed_at_any_moment_leaves_the_old_store_or_the_new_one(store
 
 
 @needs_fork
-@pytest.mark.parametrize("sight", ["speakers/*-2.safetensors", "one_vs_rest-2.*", "calibration-2.*", "*.partial"])
+@pytest.mark.parametrize(
+    "sight", ["speakers/*-2.safetensors", "one_vs_rest-2.*", "segments-2.*", "calibration-2.*", "*.partial"]
+)
 def test_a_writer_killed_among_its_files_leaves_the_old_store_or_the_new_one(
     store, starter, tmp_path, recordings, sight
 ):
@@ -487,8 +565,8 @@ def test_a_first_enrollment_that_was_killed_can_be_made_again(starter, tmp_path,
 
 
 def test_leftovers_are_swept_by_the_next_writer(copied):
-    for name in ("speakers/00000000feedbeef-7.safetensors", "one_vs_rest-7.safetensors", "calibration-7.safetensors"):
-        (copied / name).write_bytes(b"half a file")
+    for name in ("speakers/00000000feedbeef", "one_vs_rest", "segments", "calibration"):
+        (copied / f"{name}-7.safetensors").write_bytes(b"half a file")
     (copied / "manifest.json.partial").write_bytes(b'{"format": "voicecl')
     read_everything(copied)
     left = remove_speaker(copied, "anna")
@@ -545,7 +623,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["speakers/*", "one_vs_rest-*", "calibration-*"])
+@pytest.mark.parametrize("kind", ["speakers/*", "one_vs_rest-*", "segments-*", "calibration-*"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_array_file_is_a_format_error_that_names_it(copied, kind, damage):
     file = sorted(copied.glob(kind))[-1]
@@ -554,7 +632,7 @@ def test_a_damaged_array_file_is_a_format_error_that_names_it(copied, kind, dama
         read_everything(copied)
 
 
-@pytest.mark.parametrize("kind", ["speakers/*", "one_vs_rest-*", "calibration-*"])
+@pytest.mark.parametrize("kind", ["speakers/*", "one_vs_rest-*", "segments-*", "calibration-*"])
 @pytest.mark.parametrize("instead", ["nothing", "a folder"])
 def test_a_missing_array_file_is_a_format_error_that_names_it(copied, kind, instead):
     file = sorted(copied.glob(kind))[0]
@@ -625,9 +703,10 @@ def test_settings_in_a_manifest_that_break_a_rule_are_a_format_error_that_names_
         read_everything(copied)
 
 
-def test_a_manifest_without_the_machines_that_its_settings_promise_is_a_format_error(copied):
-    rewrite_manifest(copied, one_vs_rest=None)
-    with pytest.raises(StoreFormatError, match="one-vs-rest"):
+@pytest.mark.parametrize(("key", "words"), [("one_vs_rest", "one-vs-rest"), ("segments", "segment machines")])
+def test_a_manifest_without_the_machines_that_its_settings_promise_is_a_format_error(copied, key, words):
+    rewrite_manifest(copied, **{key: None})
+    with pytest.raises(StoreFormatError, match=words):
         read_everything(copied)
 
 
@@ -754,7 +833,8 @@ def test_any_name_can_be_enrolled_and_no_path_is_made_of_it(tmp_path, recordings
     assert sorted(tmp_path.rglob("*"))[:2] == [folder, folder / "s"]
     assert [entry.name for entry in folder.iterdir()] == ["s"]
     assert {entry.name for entry in (folder / "s").iterdir()} == {
-        ".lock", "manifest.json", "speakers", "one_vs_rest-1.safetensors", "calibration-1.safetensors",
+        ".lock", "manifest.json", "speakers", "one_vs_rest-1.safetensors", "segments-1.safetensors",
+        "calibration-1.safetensors",
     }  # fmt: skip
     assert all(re.fullmatch(r"[0-9a-f]{16}-1\.safetensors", file.name) for file in (folder / "s/speakers").iterdir())
 
@@ -770,10 +850,9 @@ def test_a_strange_name_can_be_claimed_and_removed(tmp_path, recordings, tiny, h
 def test_the_writer_refuses_a_name_that_is_taken(tmp_path, five):
     add(tmp_path / "s", five, NAMES)
     before = content(tmp_path / "s")
-    six = train_population(pool_of(codebooks(6)), SMALL.machines)
     with pytest.raises(SpeakerExistsError, match="'ada'"):
-        add(tmp_path / "s", six, ("ada",))
+        add(tmp_path / "s", first(6), ("ada",))
     with pytest.raises(SpeakerExistsError, match="'fay'"):
-        add(tmp_path / "s", train_population(pool_of(codebooks(7)), SMALL.machines), ("fay", "fay"))
+        add(tmp_path / "s", first(7), ("fay", "fay"))
     assert SpeakerStore.open(tmp_path / "s").names == NAMES
     assert before["manifest.json"] == content(tmp_path / "s")["manifest.json"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import InputError, TrialListError
-from pipeline.evaluation import ScoreRow, Trial, read_scores, read_trials, write_scores
+from pipeline.evaluation import ScoreRow, SystemScores, Trial, read_scores, read_trials, write_scores
 
 
 @pytest.fixture
@@ -141,10 +141,36 @@ def test_score_file_text(tmp_path):
     path = tmp_path / "scores.tsv"
     write_scores(path, ROWS[:2])
     assert path.read_bytes() == (
-        b"system\tspeaker\tpath\tscore\tlabel\n"
-        b"POAO\tanna\tmy files/a.wav\t0.30000000000000004\ttarget\n"
-        b"BOAO\tanna\tmy files/a.wav\t1.0\ttarget\n"
+        b"system\tspeaker\tpath\tscore\tlabel\tllr\n"
+        b"POAO\tanna\tmy files/a.wav\t0.30000000000000004\ttarget\t-\n"
+        b"BOAO\tanna\tmy files/a.wav\t1.0\ttarget\t-\n"
     )
+
+
+def test_score_file_text_of_a_calibrated_system(tmp_path):
+    path = tmp_path / "scores.tsv"
+    write_scores(path, [ScoreRow("A", "b", "c", 0.5, True, -1.25), ScoreRow("B", "b", "c", 2.0, False)])
+    assert path.read_text().splitlines()[1:] == ["A\tb\tc\t0.5\ttarget\t-1.25", "B\tb\tc\t2.0\tnontarget\t-"]
+    found = read_scores(path)
+    assert found["A"].llrs.tolist() == found["A"].target_llrs.tolist() == [-1.25]
+    assert found["A"].nontarget_llrs.tolist() == []
+    assert found["B"].llrs is found["B"].target_llrs is found["B"].nontarget_llrs is None
+
+
+def test_a_score_file_of_an_earlier_version_has_no_ratios(listed):
+    found = read_scores(listed(OLD_HEADER + "A\tb\tc\t1\ttarget\nA\tb\td\t0\tnontarget\n"))["A"]
+    assert (found.target.tolist(), found.nontarget.tolist(), found.llrs) == ([1.0], [0.0], None)
+
+
+def test_rows_of_one_system_become_the_arrays_that_are_read_back(tmp_path):
+    path = tmp_path / "scores.tsv"
+    rows = [ScoreRow("A", f"s{k}", f"p{k}", k / 3, k % 2 == 0, -k / 7) for k in range(5)]
+    write_scores(path, rows)
+    made, read = SystemScores.from_rows(rows), read_scores(path)["A"]
+    for name in ("speakers", "paths", "scores", "is_target", "llrs", "target_llrs", "nontarget_llrs"):
+        assert getattr(made, name).tolist() == getattr(read, name).tolist()
+        assert getattr(made, name).dtype == getattr(read, name).dtype
+    assert SystemScores.from_rows([]).llrs is None
 
 
 def test_scores_are_grouped_by_system_in_file_order(tmp_path):
@@ -160,12 +186,13 @@ def test_scores_are_grouped_by_system_in_file_order(tmp_path):
     assert (poao.target_speakers.tolist(), poao.nontarget_speakers.tolist()) == (["anna"], ["bob"])
 
 
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
 NAMES = st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"]), min_size=1, max_size=8)
 
 
 @given(
     st.lists(
-        st.tuples(NAMES, NAMES, NAMES, st.floats(allow_nan=False, allow_infinity=False), st.booleans()),
+        st.tuples(NAMES, NAMES, NAMES, FINITE, st.booleans(), FINITE),
         min_size=1,
         max_size=6,
     )
@@ -174,7 +201,7 @@ def test_scores_survive_the_round_trip(tmp_path_factory, rows):
     path = tmp_path_factory.getbasetemp() / "round.tsv"
     write_scores(path, [ScoreRow(*row) for row in rows])
     read = {
-        system: list(zip(s.speakers, s.paths, s.scores.tolist(), s.is_target.tolist(), strict=True))
+        system: list(zip(s.speakers, s.paths, s.scores.tolist(), s.is_target.tolist(), s.llrs.tolist(), strict=True))
         for system, s in read_scores(path).items()
     }
     expected: dict[str, list[tuple[object, ...]]] = {}
@@ -185,8 +212,8 @@ def test_scores_survive_the_round_trip(tmp_path_factory, rows):
 
 def test_numpy_scores_are_written_as_plain_numbers(tmp_path):
     path = tmp_path / "scores.tsv"
-    write_scores(path, [ScoreRow("A", "b", "c", np.float64(0.25), np.True_)])
-    assert path.read_text().splitlines()[1] == "A\tb\tc\t0.25\ttarget"
+    write_scores(path, [ScoreRow("A", "b", "c", np.float64(0.25), np.True_, np.float32(0.5))])
+    assert path.read_text().splitlines()[1] == "A\tb\tc\t0.25\ttarget\t0.5"
 
 
 @pytest.mark.parametrize(
@@ -194,6 +221,8 @@ def test_numpy_scores_are_written_as_plain_numbers(tmp_path):
     [
         (ScoreRow("A", "b", "c", math.nan, True), "finite, got nan"),
         (ScoreRow("A", "b", "c", -math.inf, True), "finite, got -inf"),
+        (ScoreRow("A", "b", "c", 1.0, True, math.inf), "an llr must be finite, got inf"),
+        (ScoreRow("POAO", "b", "c", 1.0, True, 0.5), "all of its rows or in none"),
         (ScoreRow("A\tB", "b", "c", 1.0, True), "a system must be"),
         (ScoreRow("A", "b\n", "c", 1.0, True), "a speaker must be"),
         (ScoreRow("A", "b", "c\r", 1.0, True), "a path must be"),
@@ -223,7 +252,8 @@ def test_nothing_to_write_and_nowhere_to_write(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-HEADER = "system\tspeaker\tpath\tscore\tlabel\n"
+OLD_HEADER = "system\tspeaker\tpath\tscore\tlabel\n"
+HEADER = "system\tspeaker\tpath\tscore\tlabel\tllr\n"
 
 
 @pytest.mark.parametrize(
@@ -231,14 +261,22 @@ HEADER = "system\tspeaker\tpath\tscore\tlabel\n"
     [
         ("", 1, "header"),
         ("A\tb\tc\t1\ttarget\n", 1, "header"),
+        ("system\tspeaker\tpath\tscore\n", 1, "header"),
         (HEADER.replace("\t", " "), 1, "header"),
-        (HEADER + "A\tb\tc\t1\n", 2, "5 tab-separated fields"),
-        (HEADER + "A\tb\tc\t1\ttarget\tx\n", 2, "5 tab-separated fields"),
-        (HEADER + "A\t\tc\t1\ttarget\n", 2, "none empty"),
-        (HEADER + "A\tb\tc\t1\ttarget\n\nA\tb\tc\tnan\ttarget\n", 4, "finite number, got 'nan'"),
-        (HEADER + "A\tb\tc\tinf\ttarget\n", 2, "finite number, got 'inf'"),
-        (HEADER + "A\tb\tc\tone\ttarget\n", 2, "finite number, got 'one'"),
-        (HEADER + "A\tb\tc\t1\t1\n", 2, "'target' or 'nontarget', got '1'"),
+        (OLD_HEADER + "A\tb\tc\t1\n", 2, "5 tab-separated fields"),
+        (OLD_HEADER + "A\tb\tc\t1\ttarget\t-\n", 2, "5 tab-separated fields"),
+        (HEADER + "A\tb\tc\t1\ttarget\n", 2, "6 tab-separated fields"),
+        (HEADER + "A\tb\tc\t1\ttarget\t-\tx\n", 2, "6 tab-separated fields"),
+        (HEADER + "A\t\tc\t1\ttarget\t-\n", 2, "none empty"),
+        (HEADER + "A\tb\tc\t1\ttarget\t\n", 2, "none empty"),
+        (HEADER + "A\tb\tc\t1\ttarget\t-\n\nA\tb\tc\tnan\ttarget\t-\n", 4, "score must be a finite number, got 'nan'"),
+        (HEADER + "A\tb\tc\tinf\ttarget\t-\n", 2, "finite number, got 'inf'"),
+        (HEADER + "A\tb\tc\tone\ttarget\t-\n", 2, "finite number, got 'one'"),
+        (HEADER + "A\tb\tc\t1\t1\t-\n", 2, "'target' or 'nontarget', got '1'"),
+        (HEADER + "A\tb\tc\t1\ttarget\tinf\n", 2, "llr must be a finite number, got 'inf'"),
+        (HEADER + "A\tb\tc\t1\ttarget\tnone\n", 2, "llr must be a finite number, got 'none'"),
+        (HEADER + "A\tb\tc\t1\ttarget\t-\nA\tb\td\t1\ttarget\t2\n", 3, "all of its rows or in none"),
+        (HEADER + "A\tb\tc\t1\ttarget\t2\nA\tb\td\t1\ttarget\t-\n", 3, "all of its rows or in none"),
     ],
 )
 def test_malformed_score_file_is_named(listed, content, line, words):
@@ -253,9 +291,9 @@ def test_score_file_needs_rows_and_utf8(listed):
     with pytest.raises(TrialListError, match="at least one row"):
         read_scores(listed(HEADER))
     with pytest.raises(TrialListError, match="line 2: text must be UTF-8"):
-        read_scores(listed(HEADER.encode() + b"A\tb\xff\tc\t1\ttarget\n"))
+        read_scores(listed(HEADER.encode() + b"A\tb\xff\tc\t1\ttarget\t-\n"))
 
 
 def test_score_file_with_bom_and_crlf(listed):
-    content = b"\xef\xbb\xbf" + (HEADER + "A\tb\tc\t1\ttarget\n").replace("\n", "\r\n").encode()
+    content = b"\xef\xbb\xbf" + (HEADER + "A\tb\tc\t1\ttarget\t-\n").replace("\n", "\r\n").encode()
     assert read_scores(listed(content))["A"].target.tolist() == [1.0]

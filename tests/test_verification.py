@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,21 +14,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.assessment import assess, measure
+from pipeline.config import load_config
 from pipeline.corpus import Utterance
 from pipeline.enrollment import enroll
 from pipeline.errors import (
     AudioError,
+    InputError,
     MetricError,
     StoreMissingError,
     StreamClosedError,
     SystemUnavailableError,
     UnknownSpeakerError,
 )
-from pipeline.evaluation import Trial, equal_error_rate
+from pipeline.evaluation import OperatingPoint, Trial, equal_error_rate
 from pipeline.frontend import read_features
 from pipeline.posteriors.coupling import RULES
 from pipeline.store import SpeakerStore
-from pipeline.verification import Decision, State, Update, VerificationStream, Verifier
+from pipeline.verification import Decision, State, ThresholdSource, Update, VerificationStream, Verifier
+
+# Enrollment tries these on held-out utterances; a comparison rule has no threshold but one that is given.
+HELD_OUT = tuple(name for name, rule in RULES.items() if not rule.comparison)
+POINT = OperatingPoint(0.2, cost_miss=3.0, cost_false_accept=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +45,10 @@ def opened(store) -> SpeakerStore:
 @pytest.fixture(scope="module")
 def verifiers(opened) -> dict[str, Verifier]:
     """Anna's claim under every system."""
-    return {system: Verifier(opened, "anna", system=system) for system in opened.systems}
+    return {
+        system: Verifier(opened, "anna", system=system, threshold=None if system in HELD_OUT else -2.0)
+        for system in RULES
+    }
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +74,12 @@ def pushed(verifier: Verifier, samples: np.ndarray, rate: int, sizes) -> tuple[U
 
 
 def assert_same(found: Update, expected: Update) -> None:
-    """Equal but for the last bits of the score."""
+    """Equal but for the last bits of the score, and of the log-odds that they turn into."""
     assert found.score == pytest.approx(expected.score, abs=1e-9, rel=0)
-    assert replace(found, score=None) == replace(expected, score=None)
+    assert found.llr == pytest.approx(expected.llr, abs=1e-6)
+    assert found.probability == pytest.approx(expected.probability, abs=1e-6)
+    blank = {"score": None, "llr": None, "probability": None}
+    assert replace(found, **blank) == replace(expected, **blank)
 
 
 # A file is a stream
@@ -111,14 +124,14 @@ def test_a_running_score_is_the_score_of_the_frames_heard_so_far(verifiers, inpu
     """Scored again from scratch, from features read by enrollment's own path."""
     path, samples = inputs[8000]
     verifier = verifiers["refined_worst_rival"]
-    vectors = read_features(Utterance("", path), tiny.features).vectors
+    speech = read_features(Utterance("", path), tiny.features).speech
     _, updates = pushed(verifier, samples, 8000, [1600])
     told = [update for update in updates if update.score is not None]
     assert len(told) > 5
     assert len({update.score for update in told}) > 5
     for update in told:
         again = verifier.scores()
-        again.push(vectors[: update.frames])
+        again.push(speech.part(slice(update.frames)))
         assert update.score == pytest.approx(again.scores()["refined_worst_rival"][0], abs=1e-9)
 
 
@@ -202,13 +215,13 @@ def test_a_closed_stream_takes_no_more_audio(opened, inputs):
 
 def test_a_stream_closed_at_once_has_no_score(opened):
     update = VerificationStream(opened, "anna", rate=44_100).close()
-    assert update == Update(State.CLOSED, Decision.NOT_ENOUGH_SPEECH, None, 0, 0.0, 0.0)
+    assert update == Update(State.CLOSED, Decision.NOT_ENOUGH_SPEECH, None, None, None, 0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("system", RULES)
 def test_silence_is_too_little_speech_and_never_a_score(verifiers, silence, system):
     update = verifiers[system].verify_file(silence)
-    assert update == Update(State.CLOSED, Decision.NOT_ENOUGH_SPEECH, None, 0, 0.0, 2.0)
+    assert update == Update(State.CLOSED, Decision.NOT_ENOUGH_SPEECH, None, None, None, 0, 0.0, 2.0)
 
 
 def test_speech_shorter_than_the_settings_ask_for_has_no_score(opened, inputs, tmp_path):
@@ -285,7 +298,7 @@ def test_an_unknown_system_is_refused_with_those_there_are(opened):
     with pytest.raises(SystemUnavailableError) as caught:
         Verifier(opened, "anna", system="oracle")
     assert "'oracle' is unknown" in str(caught.value)
-    assert all(name in str(caught.value) for name in RULES)
+    assert all(name in str(caught.value) for name in HELD_OUT)
 
 
 def test_a_system_without_machines_is_refused_with_the_kinds_there_are(tmp_path, recordings, tiny_with):
@@ -309,7 +322,7 @@ def test_a_stream_opens_a_store_by_its_path(store, inputs, opened):
     assert_same(stream.close(), expected)
 
 
-@pytest.mark.parametrize("system", RULES)
+@pytest.mark.parametrize("system", HELD_OUT)
 def test_true_claims_are_accepted_and_false_ones_rejected(opened, voices, heard, system):
     """The demo's synthetic voices are easy to tell apart: at most one decision in twenty may be wrong."""
     wrong = 0
@@ -354,6 +367,162 @@ def test_a_false_accept_rate_that_is_no_share_is_refused(opened, rate):
         Verifier(opened, "anna", false_accept=rate)
 
 
+def test_a_comparison_rule_decides_only_by_a_threshold_that_is_given(opened, heard):
+    with pytest.raises(MetricError, match="'pkpd'"):
+        Verifier(opened, "anna", system="pkpd")
+    with pytest.raises(MetricError, match="calibrate 'pkpd'"):
+        Verifier(opened, "anna", system="pkpd", point=POINT)
+    update = Verifier(opened, "anna", system="pkpd", threshold=-1e9).verify_file(heard("anna"))
+    assert (update.decision, update.llr, update.probability) == (Decision.ACCEPTED, None, None)
+
+
+# Log-likelihood ratios, and decisions by what errors cost
+
+
+def log_odds(share: float) -> float:
+    return math.log(share / (1.0 - share))
+
+
+def calibrated(opened, system: str, scores: dict[str, float], frames: int) -> float:
+    """The calibration of ``system``, added up by hand."""
+    found = opened.calibration(system)
+    total = found.offset + found.duration * math.log(frames / found.usual_frames)
+    for name, weight in zip(found.systems, found.weights, strict=True):
+        top = RULES[name].top
+        total += weight * (scores[name] if top is None else log_odds(min(max(scores[name] / top, 1e-4), 1 - 1e-4)))
+    return total
+
+
+@pytest.mark.parametrize("system", [name for name in HELD_OUT if not RULES[name].parts])
+def test_the_llr_of_a_stream_is_the_stores_calibration_of_its_score(verifiers, opened, inputs, system):
+    _, updates = pushed(verifiers[system], inputs[8000][1], 8000, [1600])
+    told = [update for update in updates if update.score is not None]
+    assert len({update.frames for update in told}) > 5
+    for update in told:
+        assert update.llr == pytest.approx(calibrated(opened, system, {system: update.score}, update.frames))
+    assert all((update.llr, update.probability) == (None, None) for update in updates if update.score is None)
+
+
+def test_the_score_of_the_fused_system_is_its_llr_and_the_calibrated_sum_of_its_parts(verifiers, opened, inputs):
+    running = {
+        system: pushed(verifiers[system], inputs[8000][1], 8000, [1600])[1]
+        for system in ("fused", *RULES["fused"].parts)
+    }
+    scored = [n for n, update in enumerate(running["fused"]) if update.score is not None]
+    assert len(scored) > 5
+    for n in scored:
+        fused = running["fused"][n]
+        assert fused.llr == fused.score
+        parts = {name: running[name][n].score for name in RULES["fused"].parts}
+        assert fused.score == pytest.approx(calibrated(opened, "fused", parts, fused.frames))
+
+
+def test_a_store_without_a_system_in_its_settings_verifies_by_llrs(tmp_path, recordings, heard):
+    config = load_config(None, ["features.rate=8000", "codebook.centroids=40"])
+    store = enroll(tmp_path / "s", {name: recordings[name] for name in ("anna", "ivan")}, config).store
+    true, false = (Verifier(store, "anna").verify_file(heard(name)) for name in ("anna", "ivan"))
+    assert (true.score, false.score) == (true.llr, false.llr)
+    assert false.llr < 0 < true.llr
+    assert (true.decision, false.decision) == (Decision.ACCEPTED, Decision.REJECTED)
+
+
+@pytest.mark.parametrize("point", [None, POINT])
+def test_the_probability_is_the_priors_odds_times_the_likelihood_ratio(opened, heard, point):
+    verifier = Verifier(opened, "anna", point=point)
+    prior = opened.config.threshold.prior if point is None else 0.2
+    assert verifier.prior == prior
+    for voice in ("anna", "ivan"):
+        update = verifier.verify_file(heard(voice))
+        odds = math.exp(update.llr) * prior / (1 - prior)
+        assert update.probability == pytest.approx(odds / (1 + odds))
+
+
+@pytest.mark.parametrize("system", ["poar", "refined_worst_rival", "fused"])
+@pytest.mark.parametrize("voice", ["anna", "ivan"])
+def test_a_decision_by_cost_flips_at_the_llr_threshold(opened, heard, system, voice):
+    llr = Verifier(opened, "anna", system=system).verify_file(heard(voice)).llr
+    for nudge, decision in [(-1e-9, Decision.ACCEPTED), (1e-9, Decision.REJECTED)]:
+        # With a prior of one half, the ratio of the costs is the likelihood ratio to be reached.
+        point = OperatingPoint(0.5, cost_false_accept=math.exp(llr + nudge))
+        verifier = Verifier(opened, "anna", system=system, point=point)
+        assert verifier.llr_threshold == pytest.approx(llr + nudge, abs=1e-12)
+        update = verifier.verify_file(heard(voice))
+        assert (update.llr, update.decision) == (llr, decision)
+
+
+def test_an_llr_equal_to_the_threshold_is_accepted_whatever_the_score(opened):
+    verifier = Verifier(opened, "anna", point=POINT)
+    least = math.log(2.0 * 0.8) - math.log(3.0 * 0.2)
+    assert verifier.llr_threshold == pytest.approx(least, abs=1e-15)
+    for score in (-1e9, 1e9):
+        assert verifier.accepts(score, verifier.llr_threshold)
+        assert not verifier.accepts(score, np.nextafter(verifier.llr_threshold, -np.inf))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    prior=st.floats(1e-4, 1 - 1e-4),
+    cost_miss=st.floats(1e-3, 1e3),
+    cost_false_accept=st.floats(1e-3, 1e3),
+    voice=st.sampled_from(["anna", "ivan"]),
+)
+def test_the_decision_by_cost_is_the_one_expected_to_cost_less(
+    opened, heard, prior, cost_miss, cost_false_accept, voice
+):
+    verifier = Verifier(opened, "anna", point=OperatingPoint(prior, cost_miss, cost_false_accept))
+    update = verifier.verify_file(heard(voice))
+    accepting, rejecting = cost_false_accept * (1 - update.probability), cost_miss * update.probability
+    if accepting != pytest.approx(rejecting, rel=1e-9):
+        assert update.decision is (Decision.ACCEPTED if accepting < rejecting else Decision.REJECTED)
+
+
+def test_a_stream_decides_by_cost_as_its_verifier_does(opened, inputs):
+    dear = OperatingPoint(0.5, cost_false_accept=1e12)
+    for point, decision in [(POINT, Decision.ACCEPTED), (dear, Decision.REJECTED)]:
+        stream = VerificationStream(opened, "anna", point=point)
+        stream.push(inputs[8000][1])
+        update = stream.close()
+        assert update.decision is decision
+        assert_same(update, Verifier(opened, "anna", point=point).verify_file(inputs[8000][0]))
+
+
+def test_a_verifier_tells_what_decides(opened):
+    for options, source in [
+        ({}, ThresholdSource.EER),
+        ({"false_accept": 0.1}, ThresholdSource.FAR),
+        ({"threshold": 0.0}, ThresholdSource.GIVEN),
+        ({"point": POINT}, ThresholdSource.COST),
+    ]:
+        verifier = Verifier(opened, "anna", **options)
+        assert verifier.threshold_source is source
+        assert (verifier.threshold is None) == (verifier.llr_threshold is not None) == (source is ThresholdSource.COST)
+    assert Verifier(opened, "anna").threshold == opened.threshold("refined_worst_rival")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"threshold": 0.0, "false_accept": 0.1},
+        {"threshold": 0.0, "point": POINT},
+        {"false_accept": 0.1, "point": POINT},
+        {"threshold": 0.0, "false_accept": 0.0, "point": POINT},
+    ],
+)
+def test_two_ways_to_decide_are_refused(opened, options):
+    with pytest.raises(InputError, match=f"got {len(options)} of them"):
+        Verifier(opened, "anna", **options)
+
+
+@pytest.mark.parametrize("system", ["refined_worst_rival", "fused"])
+def test_a_speaker_alone_has_a_score_and_no_llr(tmp_path, recordings, heard, tiny_with, system):
+    store = enroll(tmp_path / "s", {"anna": recordings["anna"]}, tiny_with(f"scoring.system={system}")).store
+    update = Verifier(store, "anna").verify_file(heard("anna"))
+    assert 0 < update.score <= 1  # a mean of one-class posteriors
+    assert (update.decision, update.llr, update.probability) == (Decision.ACCEPTED, None, None)
+    with pytest.raises(MetricError, match="nobody else is enrolled"):
+        Verifier(store, "anna", point=POINT)
+
+
 @pytest.mark.parametrize("name", ["missing.wav", "."])
 def test_a_file_that_is_not_there_is_an_audio_error(opened, tmp_path, name):
     with pytest.raises(AudioError):
@@ -380,20 +549,31 @@ def trial_list(voices, heard, demo) -> list[Trial]:
 
 
 def test_every_score_of_a_list_is_that_of_the_file_verified_alone(opened, trial_list, demo):
-    found = assess(opened, trial_list, demo)
+    found = assess(opened, trial_list, demo, systems=RULES)
     assert found.failed == ()
     assert found.failed_trials == 0
     assert len(found.rows) == len(trial_list) * len(RULES)
-    verifiers = {(system, claim): Verifier(opened, claim, system=system) for system in RULES for claim in opened.names}
+    verifiers = {
+        (system, claim): Verifier(opened, claim, system=system, threshold=0.0)
+        for system in RULES
+        for claim in opened.names
+    }
     for row in found.rows:
         alone = verifiers[row.system, row.speaker].verify_file(demo / row.path)
         assert row.score == pytest.approx(alone.score, abs=1e-9), row
+        assert row.llr == pytest.approx(alone.llr, abs=1e-6), row
+        assert (row.llr is None) == (row.system not in HELD_OUT)
     for system in RULES:
         scores = found.scores[system]
         assert [*zip(scores.speakers, scores.paths, scores.is_target, strict=True)] == [
             (trial.speaker, trial.path, trial.target) for trial in trial_list
         ]
         assert scores.scores.tolist() == [row.score for row in found.rows if row.system == system]
+
+
+def test_a_list_is_scored_by_every_system_that_has_a_threshold_unless_some_are_named(opened, trial_list, demo):
+    assert tuple(assess(opened, trial_list[:1], demo).scores) == HELD_OUT
+    assert tuple(assess(opened, trial_list[:1], demo, systems=["pkpd", "poar"]).scores) == ("pkpd", "poar")
 
 
 def test_scores_do_not_depend_on_threads_or_on_the_other_trials(opened, trial_list, demo):

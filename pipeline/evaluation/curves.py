@@ -10,6 +10,7 @@ import numpy.typing as npt
 from pipeline.errors import MetricError
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +40,17 @@ def error_curve(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> ErrorCurve:
     accepted = nontargets.size - np.searchsorted(nontargets, thresholds, side="left")
     rejected = np.searchsorted(targets, thresholds, side="left")
     return ErrorCurve(thresholds, accepted / nontargets.size, rejected / targets.size)
+
+
+def tied_counts(targets: FloatArray, nontargets: FloatArray) -> tuple[FloatArray, IntArray, IntArray]:
+    """The distinct scores, ascending, and how many targets and nontargets have each; three of shape (scores,).
+
+    Both classes are as ``as_scores`` returns them. Takes O(n log n).
+    """
+    scores, ranks = np.unique(np.concatenate([targets, nontargets]), return_inverse=True)
+    of_target = np.bincount(ranks[: targets.size], minlength=scores.size)
+    of_nontarget = np.bincount(ranks[targets.size :], minlength=scores.size)
+    return scores, of_target, of_nontarget
 
 
 def as_scores(values: npt.ArrayLike, side: str, *, allow_empty: bool = False) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Error rates and costs of a set of scored trials, as plain functions of two score arrays.
+"""Error rates of a set of scored trials, as plain functions of two score arrays.
 
 Conventions
 -----------
@@ -50,14 +50,6 @@ class ErrorRates:
 
     false_accept: float | None
     false_reject: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class MinimumCost:
-    """The lowest normalised detection cost that any threshold reaches, and a finite threshold that does."""
-
-    cost: float
-    threshold: float
 
 
 def equal_error_rate(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> EqualErrorRate:
@@ -132,43 +124,3 @@ def threshold_at_false_accept(nontarget: npt.ArrayLike, rate: float) -> float:
     if permitted == scores.size:
         return float(scores[0])
     return float(np.nextafter(scores[-1 - permitted], np.inf))
-
-
-def detection_cost(
-    target: npt.ArrayLike,
-    nontarget: npt.ArrayLike,
-    *,
-    prior: float,
-    cost_miss: float = 1.0,
-    cost_false_accept: float = 1.0,
-) -> MinimumCost:
-    """Minimum normalised detection cost (minDCF of the NIST speaker recognition evaluations), in [0, 1].
-
-    The cost ``cost_miss * prior * FR + cost_false_accept * (1 - prior) * FA`` over that of the better of
-    accepting all and rejecting all. ``prior`` is the probability of a true claim, in (0, 1); costs are
-    positive. Among equally cheap thresholds the lowest is taken. Raises MetricError for parameters outside
-    those ranges and for scores as ``error_curve`` does.
-    """
-    if not 0.0 < prior < 1.0:
-        raise MetricError(f"the prior of a true claim must lie between 0 and 1, got {prior}")
-    if not (0.0 < cost_miss < math.inf and 0.0 < cost_false_accept < math.inf):
-        raise MetricError(f"costs must be positive and finite, got {cost_miss} and {cost_false_accept}")
-    curve = error_curve(target, nontarget)
-    miss, accept = cost_miss * prior, cost_false_accept * (1.0 - prior)
-    costs = (miss * curve.false_reject + accept * curve.false_accept) / min(miss, accept)
-    k = int(np.argmin(costs))
-    return MinimumCost(float(costs[k]), threshold_for(curve, k))
-
-
-def log_likelihood_ratio_cost(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
-    """Cllr in bits, 0 or more, of scores that are natural-log likelihood ratios.
-
-    A system that always answers 0 costs 1 bit; more than that is worse than not listening. Unlike the
-    other metrics here it judges calibration as well as order, so scores in any other unit give it no
-    meaning. Brummer and du Preez, Application-independent evaluation of speaker detection, 2006. Raises
-    MetricError as ``error_curve`` does.
-    """
-    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
-    miss = np.logaddexp(0.0, -targets).mean()
-    accept = np.logaddexp(0.0, nontargets).mean()
-    return float(miss + accept) / (2.0 * math.log(2.0))

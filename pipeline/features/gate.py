@@ -47,11 +47,17 @@ class SpeechGate:
 
     def push(self, levels: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Speech or not (T,) for frames of ``levels`` (T,) in dB."""
+        return self.hear(levels)[0]
+
+    def hear(self, levels: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Speech or not, and how far below the loudest so far in dB, both (T,), for frames of ``levels`` (T,) in dB."""
         speech = np.zeros(len(levels), dtype=bool)
+        below = np.zeros(len(levels))
         for t, level in enumerate(levels.tolist()):
             if level >= SILENCE_DB:
                 speech[t] = self._hear(level)
-        return speech
+            below[t] = max(0.0, self._peak - level)
+        return speech, below
 
     def _hear(self, level: float) -> bool:
         settings = self._settings

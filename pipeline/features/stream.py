@@ -7,7 +7,7 @@ Any cutting of the same samples into chunks gives the same vectors bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,16 +20,35 @@ from pipeline.features.deltas import DeltaStream
 from pipeline.features.framing import FrameStream, PreEmphasis, without_offset
 from pipeline.features.gate import SpeechGate, frame_level
 from pipeline.features.mfcc import MelCepstrum
+from pipeline.features.perceptual import PerceptualPrediction
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureBlock:
-    """What one push gave: ``vectors`` (T, d) of the speech frames, and how many frames of any kind went by."""
+    """What one push gave: ``vectors`` (T, d) of the speech frames, and how many frames of any kind went by.
+
+    ``below_peak`` (T,): how far below the loudest frame so far each of them was, in dB, 0 or more.
+    """
 
     vectors: Array
     frames: int
+    below_peak: Array
+
+    def part(self, rows: slice) -> FeatureBlock:
+        """Some of the speech frames."""
+        vectors = self.vectors[rows]
+        return FeatureBlock(vectors, len(vectors), self.below_peak[rows])
+
+
+def joined(blocks: Sequence[FeatureBlock]) -> FeatureBlock:
+    """Consecutive blocks, at least one, as one."""
+    return FeatureBlock(
+        np.concatenate([block.vectors for block in blocks]),
+        sum(block.frames for block in blocks),
+        np.concatenate([block.below_peak for block in blocks]),
+    )
 
 
 def static_features(settings: FeatureSettings) -> Callable[[Array], Array]:
@@ -40,7 +59,7 @@ def static_features(settings: FeatureSettings) -> Callable[[Array], Array]:
     solve = _coefficients(settings)
     if settings.kind == "lpc":
         return solve
-    if settings.kind == "lpcc":
+    if settings.kind in ("lpcc", "plp"):
         return lambda frames: lpc.cepstrum(solve(frames))
     if settings.kind == "lsf":
         return lambda frames: lpc.line_spectral_frequencies(solve(frames))
@@ -51,6 +70,10 @@ def static_features(settings: FeatureSettings) -> Callable[[Array], Array]:
 
 def _coefficients(settings: FeatureSettings) -> Callable[[Array], Array]:
     order = settings.order
+    if settings.kind == "plp":
+        return PerceptualPrediction(
+            settings.rate, settings.frame_length, order, bands=settings.bands, compression=settings.compression
+        )
     if settings.method == "burg":
         return lambda frames: lpc.burg(frames, order)
     return lambda frames: lpc.levinson_durbin(lpc.autocorrelate(frames, order)).coefficients
@@ -69,6 +92,7 @@ class FeatureStream:
         self._deltas = DeltaStream(settings.delta_width, scale=settings.delta_scale) if settings.deltas else None
         self._gate = SpeechGate(settings.gate, frames_per_second=1.0 / settings.step_seconds)
         self._waiting = np.empty(0, dtype=bool)
+        self._below_peak = np.empty(0)
         self._closed = False
 
     @property
@@ -85,19 +109,22 @@ class FeatureStream:
         raw = self._raw.push(samples)
         emphasised = self._emphasised.push(self._pre_emphasis.push(samples))
         static = self._static(without_offset(emphasised) * self._window)
-        self._waiting = np.concatenate((self._waiting, self._gate.push(frame_level(raw))))
+        speech, below_peak = self._gate.hear(frame_level(raw))
+        self._waiting = np.concatenate((self._waiting, speech))
+        self._below_peak = np.concatenate((self._below_peak, below_peak))
         return self._gated(static if self._deltas is None else self._deltas.push(static))
 
     def flush(self) -> FeatureBlock:
         """Give the vectors held back for look-ahead, and close."""
         self._closed = True
         if self._deltas is None or self._waiting.size == 0:
-            return FeatureBlock(np.empty((0, self.settings.dimension)), 0)
+            return FeatureBlock(np.empty((0, self.settings.dimension)), 0, np.empty(0))
         return self._gated(self._deltas.flush())
 
     def _gated(self, vectors: Array) -> FeatureBlock:
         speech, self._waiting = self._waiting[: len(vectors)], self._waiting[len(vectors) :]
-        return FeatureBlock(vectors[speech], len(vectors))
+        below_peak, self._below_peak = self._below_peak[: len(vectors)], self._below_peak[len(vectors) :]
+        return FeatureBlock(vectors[speech], len(vectors), below_peak[speech])
 
 
 def window(name: str, length: int) -> Array:

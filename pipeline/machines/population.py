@@ -6,13 +6,14 @@ one coefficient block, so the work is a few small matrix products a speaker and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.machines.pool import Pool
+from pipeline.machines.segments import SegmentMachines
 
 Array = NDArray[np.float64]
 AnyFloat = NDArray[Any]
@@ -60,6 +61,7 @@ class Population:
     """A pool of N speakers with the machines trained over it; kinds that were not trained are None.
 
     ``one_class_coef`` (M,) and ``one_class_bias`` (N,): each speaker's own machine on its own rows.
+    ``segments`` judge whole stretches of speech, not frames, and have no part in the pool.
     ``one_vs_rest_coef`` (M, N) and ``one_vs_rest_bias`` (N,): column n is speaker n against everybody else.
     """
 
@@ -69,9 +71,14 @@ class Population:
     one_class_bias: Array | None = None
     one_vs_rest_coef: Array | None = None
     one_vs_rest_bias: Array | None = None
+    segments: SegmentMachines | None = None
 
     def __len__(self) -> int:
         return len(self.pool)
+
+    def with_segments(self, segments: SegmentMachines) -> Population:
+        """The same machines and ``segments``."""
+        return replace(self, segments=segments)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.machines.population import Margins
+from pipeline.posteriors.classics import hastie_tibshirani, log_posterior, pkpd, wu_lin_weng
 from pipeline.posteriors.sigmoid import log_probability, log_sum_probability, probability
 
 AnyFloat = NDArray[Any]
@@ -41,6 +42,10 @@ class Rule:
     ``frame`` gives (T, C) or (T, C, N) for C claims; ``finish`` gives the scores (C,). ``needs`` are the margin kinds
     that ``frame`` reads; ``every_claim`` says that it wants the pair margins of all N speakers, not of one claim, and
     so costs O(N^2). ``binary`` rules count frames. ``unit`` is what a score means, for axes and reports.
+    ``top`` is the highest score of rules whose scores lie between 0 and that, None for scores without such bounds.
+    Rules with ``whole`` judge a stretch of speech at once: ``finish`` takes the segment margins (N,) of all speakers.
+    A rule with ``parts`` is the calibrated sum of other rules' scores.
+    ``comparison`` rules are slow and there to be compared with: they run only where they are asked for by name.
     """
 
     name: str
@@ -52,6 +57,10 @@ class Rule:
     finish: Callable[[AnyFloat, NDArray[np.int64]], AnyFloat] = _keep
     every_claim: bool = False
     binary: bool = False
+    comparison: bool = False
+    top: float | None = None
+    whole: bool = False
+    parts: tuple[str, ...] = ()
 
 
 def _required(margins: AnyFloat | None) -> AnyFloat:
@@ -129,6 +138,33 @@ def smallest_over_rivals(mean: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
     return np.asarray(rivals.min(axis=-1))
 
 
+def own_margin(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
+    """Segment margins f_i (C,) of the claims, from those of all speakers (N,)."""
+    return np.asarray(margins[claims])
+
+
+def own_less_best_rival(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
+    """f_i less the largest f_j of another speaker: (C,), from the segment margins of all speakers (N,)."""
+    rivals = np.repeat(margins[None], len(claims), axis=0)
+    rivals[np.arange(len(claims)), claims] = -np.inf
+    return np.asarray(margins[claims] - rivals.max(axis=1))
+
+
+def _no_frames(_margins: Margins, _posterior: Posterior) -> AnyFloat:
+    raise AssertionError("a rule over whole stretches was asked about frames")
+
+
+def _classic(couple: Callable[[AnyFloat], AnyFloat]) -> Callable[[Margins, Posterior], AnyFloat]:
+    """The frame function of a classic coupling of r (T, N, N): log p (T, N), at least ``log_posterior``'s floor."""
+
+    def frame(margins: Margins, posterior: Posterior) -> AnyFloat:
+        # In single precision r_ij and r_ji would not sum to 1 closely enough.
+        pair = np.asarray(_required(margins.pair), dtype=np.float64)
+        return log_posterior(couple(probability(posterior.log_odds(pair))))
+
+    return frame
+
+
 def _log_either(one_class: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
     """log(q_i + q_j) (T, C, N), eq. 15."""
     log_q = log_probability(one_class)
@@ -144,27 +180,47 @@ def alone(unit: Literal["mean", "log"], margins: Margins, posterior: Posterior) 
 _PAIR = frozenset({"one_vs_one"})
 _REFINED = frozenset({"one_vs_one", "one_class"})
 _REST = frozenset({"one_vs_rest"})
+_SEGMENT = frozenset({"segment"})
 _SHARE = "share of frames won"
 _LOG = "mean log posterior (nats)"
 _XIN = "Xin, Wu and Pan 2002"
+_HASTIE = "Hastie and Tibshirani 1998, minimum of the KL divergence"
+_PKPD = "Price, Knerr, Personnaz and Dreyfus 1995, normalised"
+_WU = "Wu, Lin and Weng 2004, second approach"
 
 RULES: dict[str, Rule] = {
     rule.name: rule
     for rule in (
-        Rule("boar", _REST, boar, "share of frames accepted", f"{_XIN}, eq. 18", "mean", binary=True),
+        Rule("boar", _REST, boar, "share of frames accepted", f"{_XIN}, eq. 18", "mean", binary=True, top=1.0),
         Rule("poar", _REST, poar, _LOG, f"{_XIN}, eqs. 12 and 17", "log"),
-        Rule("boao", _PAIR, boao, _SHARE, f"{_XIN}, eq. 18", "mean", every_claim=True, binary=True),
+        Rule("boao", _PAIR, boao, _SHARE, f"{_XIN}, eq. 18", "mean", every_claim=True, binary=True, top=1.0),
         Rule("poao", _PAIR, poao, _LOG, f"{_XIN}, eqs. 13 and 17", "log"),
         Rule("rpoao", _REFINED, rpoao, _LOG, f"{_XIN}, eqs. 14-17", "log"),
         Rule("worst_rival", _PAIR, worst_rival, "mean posterior against the worst rival",
-             "this project: min over j of the mean of r_ij", "mean", smallest_over_rivals),
+             "this project: min over j of the mean of r_ij", "mean", smallest_over_rivals, top=1.0),
         Rule("refined_worst_rival", _REFINED, refined_worst_rival, "refined mean posterior, worst rival",
-             "this project: min over j of the mean of r'_ij (eq. 16)", "mean", smallest_over_rivals),
+             "this project: min over j of the mean of r'_ij (eq. 16)", "mean", smallest_over_rivals, top=2.0),
+        Rule("segment", _SEGMENT, _no_frames, "margin of the speaker's segment machine",
+             "this project, after Campbell, Sturim and Reynolds 2006", "mean", own_margin, whole=True),
+        Rule("segment_rival", _SEGMENT, _no_frames, "segment margin less the best rival's",
+             "this project: f_i - max over j of f_j", "mean", own_less_best_rival, whole=True),
+        Rule("fused", _SEGMENT | _PAIR, _no_frames, "log-likelihood ratio (nats)",
+             "this project: logistic fusion (Brummer and du Preez 2006)", "mean",
+             parts=("segment_rival", "segment", "worst_rival")),
+        Rule("hastie_tibshirani", _PAIR, _classic(hastie_tibshirani), _LOG, _HASTIE, "log",
+             every_claim=True, comparison=True),
+        Rule("pkpd", _PAIR, _classic(pkpd), _LOG, _PKPD, "log", every_claim=True, comparison=True),
+        Rule("wu_lin_weng", _PAIR, _classic(wu_lin_weng), _LOG, _WU, "log", every_claim=True, comparison=True),
     )
 }  # fmt: skip
 
 
-def systems_of(kinds: Iterable[str]) -> tuple[str, ...]:
-    """Scoring systems that machines of ``kinds`` are enough for, in the table's order."""
-    trained = frozenset(kinds)
-    return tuple(name for name, rule in RULES.items() if rule.needs <= trained)
+def systems_of(kinds: Iterable[str], asked: Iterable[str] = ()) -> tuple[str, ...]:
+    """Scoring systems that machines of ``kinds`` are enough for, in the table's order.
+
+    Comparison rules are among them only if they are among the names ``asked``.
+    """
+    trained, named = frozenset(kinds), frozenset(asked)
+    return tuple(
+        name for name, rule in RULES.items() if rule.needs <= trained and (name in named or not rule.comparison)
+    )

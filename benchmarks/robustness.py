@@ -1,0 +1,369 @@
+#!/usr/bin/env python3
+"""Error rates when speech is not as it was enrolled: noise, other voices, telephones, codecs, rooms, short speech.
+
+    pip install '.[bench]'
+    python benchmarks/robustness.py CORPORA [--config NAME] [--set KEY=VALUE] [--list NAME] [--only GLOB] [--quick]
+                                            [--jobs N] [--json OUT]
+
+CORPORA holds commands30 (see the README for what it is). Its speakers are enrolled from clean speech once, and once for
+each row that enrolls otherwise; each row verifies the files of one list (trials_dev), made worse as the row says and
+written as FLAC with the same names. --only picks speakers, as claims and as voices; --quick takes a handful of rows.
+
+- Ratios are of mean squares over a whole file. Babble is six voices: enrollment clips of speakers other than the one
+  who speaks, the one who is claimed perhaps among them.
+- Codecs run at libsndfile's own quality. Rooms are shoeboxes by the image method, their RT60 by Sabine's formula
+  (measured on the responses: 0.27 to 0.32 and 0.61 to 0.85 s). The microphone is far: echoes carry most of the energy.
+- "n s of audio" is the middle of a file, or of the files of that speaker from this one on, joined. What is too short
+  for ``scoring.min_seconds`` is scored all the same in these rows: only files without any speech are not.
+- Enrollment of n seconds takes clips by lot until they last so long, pauses included.
+
+A row gives the equal error rate of the settings' own scoring system over the trials that could be scored, how many
+could not, and false accepts and rejects at the threshold that enrollment found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache, cached_property, partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+
+import pipeline
+from pipeline.audio import open_audio
+from pipeline.config import Config
+from pipeline.corpus import Utterance
+from pipeline.degradation import (
+    Samples,
+    babble,
+    mix_at_snr,
+    mu_law,
+    reverberant,
+    telephone,
+    white_noise,
+)
+from pipeline.evaluation import Trial, rates_at
+from pipeline.resources import find_config
+
+RATIOS_DB = (20, 10, 5, 0)
+CODECS = (("MP3", "MP3", "MPEG_LAYER_III"), ("Opus", "OGG", "OPUS"))
+RT60_SECONDS = (0.3, 0.6)
+TRIAL_SECONDS = (0.5, 1, 2, 3, 5)
+ENROLL_SECONDS = (5, 10, 30, 100)
+QUICK = ("clean", "babble, 10 dB", "telephone", "1 s of audio", "clean, enrolled by telephone")
+BABBLE_CLIPS = 40  # of a speaker: enough voices to choose from, and 30 speakers' fit into memory
+ROOMS = 8  # for each RT60; a file is heard in one of them
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where a recording is made worse: its ``rate`` in Hz, its own randomness, what other people say."""
+
+    rate: int
+    rng: np.random.Generator
+    others: Sequence[Samples]
+
+
+Change = Callable[[Samples, Scene], Samples]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One row: what happens to the files that are verified and to those enrolled; None leaves them alone."""
+
+    name: str
+    verify: Change | None = None
+    seconds: float | None = None
+    enroll: Change | None = None
+    enroll_seconds: float | None = None
+
+
+def add_white_noise(samples: Samples, scene: Scene, *, snr_db: float) -> Samples:
+    """White noise at a ratio."""
+    return mix_at_snr(samples, white_noise(len(samples), scene.rng), snr_db)
+
+
+def add_babble(samples: Samples, scene: Scene, *, snr_db: float) -> Samples:
+    """Six other people at a ratio."""
+    return mix_at_snr(samples, babble(scene.others, len(samples), scene.rng), snr_db)
+
+
+def by_telephone(samples: Samples, scene: Scene) -> Samples:
+    """A telephone line."""
+    return telephone(samples, scene.rate)
+
+
+def by_mu_law(samples: Samples, _scene: Scene) -> Samples:
+    """The coder of a telephone line without its band."""
+    return mu_law(samples)
+
+
+def coded(samples: Samples, scene: Scene, *, file_format: str, subtype: str) -> Samples:
+    """Written and read again by a lossy codec."""
+    file = io.BytesIO()
+    soundfile.write(file, samples, scene.rate, format=file_format, subtype=subtype)
+    file.seek(0)
+    decoded: Samples = soundfile.read(file, dtype="float64")[0]
+    return decoded[: len(samples)]
+
+
+def in_a_room(samples: Samples, scene: Scene, *, rt60: float) -> Samples:
+    """One of the rooms with this reverberation time, chosen by the file."""
+    responses = room_responses(rt60, scene.rate)
+    return reverberant(samples, responses[scene.rng.integers(len(responses))])
+
+
+@cache
+def room_responses(rt60: float, rate: int) -> list[Samples]:
+    """Impulse responses of shoebox rooms, talker and microphone anywhere at least half a metre from the walls."""
+    import pyroomacoustics
+
+    rng = np.random.default_rng(round(1000 * rt60))
+    responses = []
+    for _ in range(ROOMS):
+        size = rng.uniform((3.0, 3.0, 2.4), (7.0, 5.0, 3.2))
+        absorption, order = pyroomacoustics.inverse_sabine(rt60, size)
+        room = pyroomacoustics.ShoeBox(size, fs=rate, materials=pyroomacoustics.Material(absorption), max_order=order)
+        room.add_source(rng.uniform(0.5, size - 0.5))
+        room.add_microphone(rng.uniform(0.5, size - 0.5))
+        room.compute_rir()
+        responses.append(np.asarray(room.rir[0][0], dtype=np.float64))
+    return responses
+
+
+def conditions() -> list[Condition]:
+    """Every row that this machine's libraries allow, in the order of the table."""
+    rows = [Condition("clean")]
+    rows += [Condition(f"white noise, {db} dB", partial(add_white_noise, snr_db=db)) for db in RATIOS_DB]
+    rows += [Condition(f"babble, {db} dB", partial(add_babble, snr_db=db)) for db in RATIOS_DB]
+    rows += [Condition("telephone", by_telephone), Condition("mu-law alone", by_mu_law)]
+    for name, file_format, subtype in CODECS:
+        if soundfile.check_format(file_format, subtype):
+            rows.append(Condition(name, partial(coded, file_format=file_format, subtype=subtype)))
+        else:
+            print(f"no rows for {name}: libsndfile {soundfile.__libsndfile_version__} does not write it")
+    if find_spec("pyroomacoustics"):
+        rows += [Condition(f"room, RT60 {rt60} s", partial(in_a_room, rt60=rt60)) for rt60 in RT60_SECONDS]
+    else:
+        print("no rows for rooms: pyroomacoustics is not installed")
+    rows += [Condition(f"{seconds} s of audio", seconds=seconds) for seconds in TRIAL_SECONDS]
+    rows += [Condition(f"clean, {seconds} s enrolled", enroll_seconds=seconds) for seconds in ENROLL_SECONDS]
+    rows.append(Condition("clean, enrolled by telephone", enroll=by_telephone))
+    rows.append(Condition("clean, enrolled under babble, 10 dB", enroll=partial(add_babble, snr_db=10)))
+    return rows
+
+
+def read(path: Path) -> tuple[Samples, int]:
+    """Samples (n,) and rate of a whole file."""
+    with open_audio(path) as audio:
+        return np.concatenate([np.empty(0), *audio.blocks()]), audio.rate
+
+
+def write(path: Path, samples: Samples, rate: int) -> None:
+    """As 24-bit FLAC whatever the name says; turned down if it would be clipped, which no feature hears."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, samples / max(1.0, np.abs(samples).max(initial=0.0)), rate, format="FLAC", subtype="PCM_24")
+
+
+def middle(samples: Samples, count: int) -> Samples:
+    """The middle ``count`` samples, or all if there are fewer."""
+    start = max(0, (len(samples) - count) // 2)
+    return samples[start : start + count]
+
+
+def voice_of(path: str) -> str:
+    """Who speaks in a file of a list: the name of its folder."""
+    return Path(path).parent.name
+
+
+class Bench:
+    """One corpus, list and settings: conditions to rows. Stores and changed audio go to ``work``."""
+
+    def __init__(
+        self, root: Path, trials: Iterable[Trial], config: Config, *, only: str, work: Path, jobs: int
+    ) -> None:
+        self.root = root
+        self.config = config
+        self.work = work
+        self.jobs = jobs
+        self.trials = [t for t in trials if fnmatchcase(t.speaker, only) and fnmatchcase(voice_of(t.path), only)]
+        self.paths = list(dict.fromkeys(trial.path for trial in self.trials))
+        claimed = {trial.speaker for trial in self.trials}
+        speakers = pipeline.read_corpus(root / "enroll").speakers
+        self.speakers = {name: clips for name, clips in speakers.items() if name in claimed}
+        self._stores: dict[tuple[Any, ...], pipeline.SpeakerStore] = {}
+        if len(self.speakers) < 2:
+            sys.exit(f"{root}: at least two speakers like {only!r} must be claimed and enrolled")
+        if any(Path(path).is_absolute() or ".." in Path(path).parts for path in self.paths):
+            sys.exit(f"{root}: the paths of a list must lie in the corpus, or changed files would not lie in theirs")
+
+    def row(self, condition: Condition) -> dict[str, Any]:
+        """Enroll if this row needs it, verify, measure."""
+        store = self._store(condition)
+        system = store.config.scoring.system
+        trials = [trial for trial in self.trials if trial.speaker in store.names]
+        with tempfile.TemporaryDirectory(dir=self.work) as folder:
+            found = pipeline.assess(
+                store, trials, self._recordings(condition, Path(folder)), systems=(system,), jobs=self.jobs
+            )
+        scores = found.scores[system]
+        rates = rates_at(scores.target, scores.nontarget, store.threshold(system))
+        return {
+            "condition": condition.name,
+            "eer_percent": percent(equal_error_rate(scores.target, scores.nontarget)),
+            "false_accept_percent": percent(rates.false_accept),
+            "false_reject_percent": percent(rates.false_reject),
+            "trials": len(self.trials),
+            "not_scored": len(self.trials) - len(trials) + found.failed_trials,
+            "speakers_refused": len(self.speakers) - len(store.names),
+        }
+
+    def _store(self, condition: Condition) -> pipeline.SpeakerStore:
+        """The store that this row verifies against; rows that enroll alike share one."""
+        however_short = condition.seconds is not None
+        key = (condition.enroll, condition.enroll_seconds, however_short)
+        if key not in self._stores:
+            clips = {name: self._clips(name, condition.enroll_seconds) for name in self.speakers}
+            if condition.enroll is not None:
+                folder = self.work / f"enroll-{len(self._stores)}"
+                clips = {name: self._changed(its, condition.enroll, folder) for name, its in clips.items()}
+            config = scoring_however_short(self.config) if however_short else self.config
+            path = self.work / f"store-{len(self._stores)}"
+            self._stores[key] = pipeline.enroll(path, clips, config, jobs=self.jobs).store
+        return self._stores[key]
+
+    def _clips(self, speaker: str, seconds: float | None) -> list[Utterance]:
+        """Enrollment clips, all of them or by lot until they last ``seconds``; the last one is cut to fit."""
+        clips = list(self.speakers[speaker])
+        if seconds is None:
+            return clips
+        chosen, left = [], seconds
+        for number in self._rng(speaker).permutation(len(clips)).tolist():
+            if left <= 0:
+                break
+            lasts = soundfile.info(clips[number].path).duration
+            chosen.append(Utterance(speaker, clips[number].path, end=min(lasts, left)))
+            left -= lasts
+        return sorted(chosen, key=lambda clip: clip.path)
+
+    def _changed(self, clips: Sequence[Utterance], change: Change, folder: Path) -> list[Utterance]:
+        """The same clips made worse, in ``folder``."""
+        changed = []
+        for clip in clips:
+            path = clip.path.relative_to(self.root)
+            samples, rate = read(clip.path)
+            write(folder / path, change(samples, self._scene(str(path), clip.speaker, rate)), rate)
+            changed.append(Utterance(clip.speaker, folder / path))
+        return changed
+
+    def _recordings(self, condition: Condition, folder: Path) -> Path:
+        """The root of the files to verify: the corpus itself, or ``folder`` with what becomes of them."""
+        if condition.verify is None and condition.seconds is None:
+            return self.root
+        for path in self.paths:
+            samples, rate = self._lasting(path, condition.seconds)
+            if condition.verify is not None:
+                samples = condition.verify(samples, self._scene(path, voice_of(path), rate))
+            write(folder / path, samples, rate)
+        return folder
+
+    def _lasting(self, path: str, seconds: float | None) -> tuple[Samples, int]:
+        """A file, or the middle ``seconds`` of it; if it is shorter, of it and those that follow, joined."""
+        samples, rate = read(self.root / path)
+        if seconds is None:
+            return samples, rate
+        own = [other for other in self.paths if Path(other).parent == Path(path).parent]
+        first = own.index(path)
+        for other in own[first + 1 :] + own[:first]:
+            if len(samples) >= seconds * rate:
+                break
+            samples = np.concatenate((samples, read(self.root / other)[0]))
+        return middle(samples, round(seconds * rate)), rate
+
+    def _scene(self, path: str, speaker: str, rate: int) -> Scene:
+        """A file's randomness is its own: every ratio adds the same noise, and no other file changes it."""
+        return Scene(rate, self._rng(path), [said for name, said in self._said.items() if name != speaker])
+
+    @cached_property
+    def _said(self) -> dict[str, Samples]:
+        """What every speaker says in some of their enrollment clips, from first to last, in one piece."""
+        chosen = {name: clips[:: max(1, len(clips) // BABBLE_CLIPS)] for name, clips in self.speakers.items()}
+        return {name: np.concatenate([read(clip.path)[0] for clip in clips]) for name, clips in chosen.items()}
+
+    def _rng(self, name: str) -> np.random.Generator:
+        return np.random.default_rng([self.config.seed, zlib.crc32(name.encode())])
+
+
+def scoring_however_short(config: Config) -> Config:
+    """The same settings without a least length of speech."""
+    return config.model_copy(update={"scoring": config.scoring.model_copy(update={"min_seconds": 0.0})})
+
+
+def equal_error_rate(target: Samples, nontarget: Samples) -> float | None:
+    """A share; None where nothing could be scored."""
+    return pipeline.equal_error_rate(target, nontarget).rate if target.size and nontarget.size else None
+
+
+def percent(share: float | None) -> float | None:
+    """100 times a share that is known."""
+    return None if share is None else 100 * share
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """A row a condition."""
+    lines = ["| condition | EER | FA | FR | trials not scored |", "|---|---:|---:|---:|---:|"]
+    for row in rows:
+        rates = [row[key] for key in ("eer_percent", "false_accept_percent", "false_reject_percent")]
+        cells = ["-" if rate is None else f"{rate:.2f}" for rate in rates]
+        cells.append(f"{row['not_scored']} of {row['trials']}" if row["not_scored"] else "0")
+        lines.append(f"| {row['condition']} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def options_of_command() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpora", type=Path)
+    parser.add_argument("--config")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--list", default="trials_dev", metavar="NAME")
+    parser.add_argument("--only", default="*", metavar="GLOB")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run, print the table."""
+    options = options_of_command()
+    root = options.corpora / "commands30"
+    config = pipeline.load_config(find_config(options.config) if options.config else None, options.set)
+    trials = pipeline.read_trials(root / f"{options.list}.txt")
+    rows = []
+    with tempfile.TemporaryDirectory() as work:
+        bench = Bench(root, trials, config, only=options.only, work=Path(work), jobs=options.jobs)
+        for condition in conditions():
+            if not options.quick or condition.name in QUICK:
+                rows.append(bench.row(condition))
+                print(rows[-1], flush=True)
+    print(markdown(rows))
+    if options.json:
+        head = {"config": options.config or "default", "set": options.set, "list": options.list, "only": options.only}
+        head |= {"system": config.scoring.system, "libsndfile": soundfile.__libsndfile_version__}
+        options.json.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Scores of held-out utterances against everybody, with their speaker among the rivals and as if never enrolled."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.calibration import ALONE, HeldOutTrials
+from pipeline.config import Config
+from pipeline.features.stream import FeatureBlock
+from pipeline.machines.population import Population
+from pipeline.machines.segment_training import SegmentTraining
+from pipeline.posteriors.coupling import RULES, systems_of
+from pipeline.posteriors.sigmoid import posterior_from
+from pipeline.scoring import STRETCH, ClaimScorer, ScoringSettings
+
+Array = NDArray[np.float64]
+
+# With fewer speakers, leaving one out leaves nobody to compare a claim with.
+LEAST_FOR_OUTSIDERS = 3
+
+
+class HeldOutScoring:
+    """Scores held-out utterances of speakers of ``population`` under every system.
+
+    ``training`` is the solver of its segment machines, which can leave a speaker out. ``claims`` are the numbers of the
+    speakers who can be claimed, ``ids`` the ids of all.
+    """
+
+    def __init__(
+        self,
+        settings: Config,
+        population: Population,
+        training: SegmentTraining | None,
+        claims: list[int],
+        ids: list[int],
+    ) -> None:
+        self.systems = tuple(
+            name for name in systems_of(settings.machines.kinds, (settings.scoring.system,)) if not RULES[name].parts
+        )
+        self._units = sorted(
+            {RULES[name].alone for name in systems_of(settings.machines.kinds, (settings.scoring.system,))}
+        )
+        self._claims = claims
+        self._ids = np.array(ids, dtype=np.uint64)
+        self._population = population
+        self._training = training
+        scorer = partial(
+            ClaimScorer,
+            population,
+            claims,
+            settings=ScoringSettings(posterior_from(settings.posterior), half_db=settings.segments.half_db),
+        )
+        self._among = scorer(self.systems)
+        self._alone = scorer(self.systems, without_rivals=True)
+
+    def none(self) -> HeldOutTrials:
+        """No trials, of the systems that ``score`` gives."""
+        names = [*self.systems, *(f"{ALONE}{unit}" for unit in self._units)]
+        return HeldOutTrials(
+            claims=np.empty(0, dtype=np.uint64),
+            speakers=np.empty(0, dtype=np.uint64),
+            population=np.empty(0, dtype=np.int64),
+            scores={name: np.empty(0) for name in names},
+            frames=np.empty(0, dtype=np.int64),
+            outsider=np.empty(0, dtype=bool),
+        )
+
+    def score(self, speaker: int, trial: FeatureBlock) -> HeldOutTrials:
+        """Trials of one utterance of ``speaker``: every claim, then every false claim by somebody never enrolled."""
+        among, alone = self._among.start(), self._alone.start()
+        among.push(trial)
+        alone.push(trial)
+        lonely = {f"{ALONE}{RULES[name].alone}": values for name, values in alone.scores().items()}
+        parts = [
+            self._trials(speaker, among.frames, self._finish(among.sums, among.frames, None, speaker) | lonely, None)
+        ]
+        if len(self._population) >= LEAST_FOR_OUTSIDERS:
+            absent = self._finish(among.sums, among.frames, speaker, speaker) | lonely
+            parts.append(self._trials(speaker, among.frames, absent, speaker))
+        return HeldOutTrials.joined(parts)
+
+    def _finish(self, sums: dict[str, Array], frames: int, absent: int | None, speaker: int) -> dict[str, Array]:
+        margins = None
+        if self._training is not None and self._population.segments is not None and len(self._population) > 1:
+            vector = self._population.segments.space.vector(sums[STRETCH])[None]
+            found = (
+                self._training.margins(vector) if absent is None else self._training.margins_without(speaker, vector)
+            )
+            margins = found[0]
+        return self._among.finish(sums, frames, segment_margins=margins, absent=absent)
+
+    def _trials(self, speaker: int, frames: int, scores: dict[str, Array], absent: int | None) -> HeldOutTrials:
+        kept = np.array([claim != absent for claim in self._claims], dtype=bool)
+        count = int(kept.sum())
+        return HeldOutTrials(
+            claims=self._ids[np.array(self._claims)[kept]],
+            speakers=np.full(count, self._ids[speaker]),
+            population=np.full(count, len(self._population), dtype=np.int64),
+            scores={name: values[kept] for name, values in scores.items()},
+            frames=np.full(count, frames, dtype=np.int64),
+            outsider=np.full(count, absent is not None),
+        )

@@ -1,0 +1,96 @@
+"""Segment machines: one linear machine a speaker over whole stretches of speech, all of them solved at once.
+
+A stretch is described by how its frames lie within the population's own sounds. A mixture of K Gaussians, fitted to
+everybody's frames, says which sound a frame is; the stretch's vector holds, for each sound, how far its frames lie from
+the mean on average, drawn to zero where few frames were heard (the supervector of Campbell, Sturim and Reynolds,
+Support vector machines using GMM supervectors for speaker verification, 2006; the relevance factor is that of Reynolds,
+Quatieri and Dunn 2000). Less the population's mean and of unit length, it meets linear machines, one speaker against
+the rest, trained by regularised least squares (Suykens and Vandewalle, Least squares support vector machine
+classifiers, 1999): one factorisation of the Gram matrix of all stretches serves every speaker, and leaving a speaker
+out of the training is one small solve more.
+
+A stretch enters by its statistics alone, and those are sums over frames: a stream keeps (K, d + 1) numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Vectors = NDArray[np.float32]
+
+# How many dB below the half point a weight takes to fall by a factor of e.
+LOUDNESS_DB = 3.0
+
+
+@dataclass(frozen=True)
+class SegmentSpace:
+    """The sounds of a population: K diagonal Gaussians over standardised features.
+
+    ``centre`` and ``scale`` (d,) standardise; ``means`` and ``variances`` (K, d), ``weights`` (K,); ``relevance`` is
+    the number of frames at which a sound's offset is believed by half.
+    """
+
+    centre: Array
+    scale: Array
+    means: Array
+    variances: Array
+    weights: Array
+    relevance: float
+
+    @property
+    def dimension(self) -> int:
+        """Length K * d of a stretch's vector."""
+        return int(self.means.size)
+
+    def statistics(self, frames: Array, loudness: Array) -> Array:
+        """Sums over ``frames`` (T, d) weighted by ``loudness`` (T,): occupancies and offsets, (K, 1 + d)."""
+        standard = (frames - self.centre) / self.scale
+        share = self.responsibilities(standard) * loudness[:, None]
+        occupancy = share.sum(axis=0)[:, None]
+        offsets = (share.T @ standard - occupancy * self.means) / np.sqrt(self.variances)
+        return np.concatenate((occupancy, offsets), axis=1)
+
+    def vector(self, statistics: Array) -> Array:
+        """Vector (K * d,) of a stretch: each sound's mean offset, drawn to zero where it was hardly heard."""
+        return np.asarray((statistics[:, 1:] / (statistics[:, :1] + self.relevance)).ravel())
+
+    def responsibilities(self, standard: Array) -> Array:
+        """Posterior (T, K) of each component for standardised frames (T, d)."""
+        precision = 1.0 / self.variances
+        log = standard @ (self.means * precision).T
+        log -= 0.5 * ((standard * standard) @ precision.T)
+        log += np.log(self.weights) - 0.5 * (self.means**2 * precision + np.log(self.variances)).sum(axis=1)
+        log -= log.max(axis=1, keepdims=True)
+        np.exp(log, out=log)
+        log /= log.sum(axis=1, keepdims=True)
+        return np.asarray(log)
+
+
+@dataclass(frozen=True)
+class SegmentMachines:
+    """Trained machines of N speakers: ``mean`` (D,) of the training vectors, ``coef`` (D, N)."""
+
+    space: SegmentSpace
+    mean: Array
+    coef: Array
+
+    def margins(self, statistics: Array) -> Array:
+        """Margins (N,) of a stretch by its ``statistics``; near 1 for its speaker, -1 / (N - 1) for the others."""
+        return np.asarray(unit(self.space.vector(statistics) - self.mean) @ self.coef)
+
+
+def unit(vectors: Array) -> Array:
+    """``vectors`` (..., D) scaled to length 1; zero stays zero."""
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12))
+
+
+def loudness(below_peak: Array, half_db: float) -> Array:
+    """Weight (T,) in (0, 1) of frames ``below_peak`` dB (T,) under the loudest so far: a half at ``half_db``.
+
+    Under noise the loud frames are the ones that the speaker still owns.
+    """
+    return np.asarray(1.0 / (1.0 + np.exp((below_peak - half_db) / LOUDNESS_DB)))

@@ -1,0 +1,131 @@
+"""What all figures share: the house style, scores to draw, keys and titles, and files.
+
+Colours are those of Okabe and Ito, which stay apart for colour-blind readers, and lines that share axes differ by
+style as well. Nothing here goes through pyplot: no window, no global list of figures, no lasting change of
+matplotlib's settings.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy.typing as npt
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
+
+from pipeline.errors import InputError, MetricError
+from pipeline.evaluation import SystemScores
+from pipeline.evaluation.curves import FloatArray, as_scores
+
+Scores = SystemScores | tuple[npt.ArrayLike, npt.ArrayLike]
+"""The scores of a system, or a pair of target and nontarget score arrays."""
+
+COLUMN_INCHES = 3.4
+PAGE_INCHES = 7.0
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (5, 1.5)),
+    (0, (1.2, 1.2)),
+    (0, (6, 1.5, 1.2, 1.5)),
+    (0, (3, 1, 1, 1, 1, 1)),
+)
+GREY = "#666666"
+STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.size": 7.5,
+    "axes.titlesize": 7.5,
+    "axes.labelsize": 7.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "figure.titlesize": 8.5,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.2,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "voiceclaim",
+}
+# Dates, and nothing else, would make two renderings of one figure differ.
+_METADATA: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
+
+def save_figure(figure: Figure, path: Path, formats: Sequence[str] = ("png", "svg")) -> tuple[Path, ...]:
+    """Write the figure at 300 dots an inch and return the paths written.
+
+    A path that ends in a known suffix (png, svg, pdf) is written as it stands, in that format alone; any
+    other gets one file for each of ``formats``, the suffix appended. Raises InputError for an unknown format
+    or a place that cannot be written to.
+    """
+    unknown = sorted(set(formats) - set(_METADATA))
+    if unknown:
+        raise InputError(f"{path}: figure formats are {', '.join(_METADATA)}, got {', '.join(unknown)}")
+    if path.suffix[1:] in _METADATA:
+        files = {path.suffix[1:]: path}
+    else:
+        files = {kind: path.with_name(f"{path.name}.{kind}") for kind in formats}
+    with mpl.rc_context(STYLE):
+        for kind, file in files.items():
+            try:
+                figure.savefig(file, format=kind, dpi=300, metadata=_METADATA[kind])
+            except OSError as error:
+                raise InputError(f"{file}: cannot write the figure: {error.strerror or error}") from error
+    return tuple(files.values())
+
+
+def score_pairs(curves: Mapping[str, Scores]) -> dict[str, tuple[FloatArray, FloatArray]]:
+    """Target and nontarget scores of each system; raises MetricError for none, or as ``as_scores`` does."""
+    if not curves:
+        raise MetricError("a figure needs the scores of at least one system, got none")
+    return {name: score_pair(scores) for name, scores in curves.items()}
+
+
+def score_pair(scores: Scores) -> tuple[FloatArray, FloatArray]:
+    """Target and nontarget scores of one system; raises MetricError as ``as_scores`` does."""
+    target, nontarget = (scores.target, scores.nontarget) if isinstance(scores, SystemScores) else scores
+    return as_scores(target, "target"), as_scores(nontarget, "nontarget")
+
+
+def percent(rate: float) -> str:
+    """A share as text in percent, with two decimals where it is below one percent."""
+    return f"{100 * rate:.1f} %" if rate >= 0.01 or rate == 0.0 else f"{100 * rate:.2f} %"
+
+
+def colour(k: int) -> str:
+    """Colour of the k-th line; they come round again."""
+    return COLOURS[k % len(COLOURS)]
+
+
+def legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], *, columns: int) -> None:
+    """Keys below the axes, where no curve can run through them."""
+    legend = figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        handlelength=2.6,
+        columnspacing=1.5,
+        labelspacing=0.3,
+        borderaxespad=0.2,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def suptitle(figure: Figure, title: str) -> None:
+    """Title above all panels, in as many lines as it needs; none for an empty text."""
+    if title:
+        figure.suptitle(wrapped(title, figure.get_figwidth()), parse_math=False)
+
+
+def wrapped(text: str, inches: float) -> str:
+    """Text in lines that fit a panel of that width: about 14 characters an inch at this size."""
+    return textwrap.fill(text, int(14 * inches))

@@ -1,0 +1,110 @@
+"""Utterance scores to log-likelihood ratios: regularised logistic calibration, of one score or of several together.
+
+The log-likelihood ratio is an increasing linear function of the scores and of the log of the amount of speech. Its
+weights minimise the prior-weighted logistic loss (Brummer and du Preez, Application-independent evaluation of speaker
+detection, 2006, section 6) over held-out trials, plus a penalty that keeps them finite where the trials are separated
+without an error: n targets cannot vouch for more than odds of the order of n to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from pipeline.errors import MetricError
+from pipeline.posteriors.coupling import RULES
+
+Array = NDArray[np.float64]
+
+# A mean of posteriors this close to 0 or 1 is taken for no closer: its log-odds would swamp the other scores.
+SHARE_FLOOR = 1e-4
+
+
+@dataclass(frozen=True)
+class LogisticCalibration:
+    """LLR = offset + sum of weights * linked scores of ``systems`` + duration * log(frames / ``usual_frames``).
+
+    ``weights`` (S,), none negative, apply to the scores after ``linked``. Natural logs throughout.
+    """
+
+    systems: tuple[str, ...]
+    weights: Array
+    offset: float
+    duration: float
+    usual_frames: float
+
+    def llr(self, scores: Mapping[str, Array], frames: Array | float) -> Array:
+        """Log-likelihood ratios, in nats, of ``scores``, arrays of one shape by system, over ``frames`` of speech."""
+        total = self.offset + self.duration * np.log(np.asarray(frames, dtype=float) / self.usual_frames)
+        for system, weight in zip(self.systems, self.weights, strict=True):
+            total = total + weight * linked(system, scores[system])
+        return np.asarray(total)
+
+
+def linked(system: str, scores: Array) -> Array:
+    """``scores`` of ``system`` on a scale that runs without bounds: log-odds of shares and means, else as they are."""
+    top = RULES[system].top
+    if top is None:
+        return np.asarray(scores)
+    share = np.clip(np.asarray(scores) / top, SHARE_FLOOR, 1.0 - SHARE_FLOOR)
+    return np.asarray(np.log(share) - np.log1p(-share))
+
+
+def fit_calibration(
+    systems: Sequence[str],
+    scores: Mapping[str, Array],
+    frames: Array,
+    target: NDArray[np.bool_],
+    *,
+    prior: float,
+    penalty: float = 0.1,
+    emphasis: Array | None = None,
+) -> LogisticCalibration:
+    """Fit to n held-out trials: ``scores`` (n,) by system, ``frames`` (n,) of speech, ``target`` (n,).
+
+    ``prior`` of a target, in (0, 1), says where on the scale the fit matters most. ``penalty`` on the squared weights
+    of scores in units of their spread, divided by the number of targets. ``emphasis`` (n,) says how much each trial
+    counts within its class; all alike without it. Raises MetricError without trials of both
+    classes.
+    """
+    hits = int(target.sum())
+    if hits == 0 or hits == len(target):
+        raise MetricError(
+            "calibration: log-likelihood ratios need held-out trials of both classes, got"
+            f" {hits} target and {len(target) - hits} nontarget ones; enroll more speakers"
+        )
+    usual = float(np.exp(np.log(frames).mean()))
+    columns = [linked(system, scores[system]) for system in systems]
+    spread = np.array([max(float(np.std(column)), 1e-9) for column in columns])
+    centre = np.array([float(np.mean(column)) for column in columns])
+    design = np.stack(
+        [(c - m) / s for c, m, s in zip(columns, centre, spread, strict=True)]
+        + [np.log(frames / usual), np.ones(len(frames))],
+        axis=1,
+    )
+    weight = np.ones(len(target)) if emphasis is None else emphasis.astype(float)
+    weight = np.where(target, prior * weight / weight[target].sum(), (1.0 - prior) * weight / weight[~target].sum())
+    found = _minimise(design, target, weight, np.log(prior / (1.0 - prior)), penalty / hits)
+    weights = found[:-2] / spread
+    return LogisticCalibration(tuple(systems), weights, float(found[-1] - weights @ centre), float(found[-2]), usual)
+
+
+def _minimise(design: Array, target: NDArray[np.bool_], weight: Array, prior_log_odds: float, penalty: float) -> Array:
+    """Weights (S + 2,) of the penalised, prior-weighted logistic loss; those of scores are not negative."""
+    sign = np.where(target, 1.0, -1.0)
+    penalised = np.r_[np.full(design.shape[1] - 1, penalty), 0.0]
+
+    def loss(w: Array) -> tuple[float, Array]:
+        margin = sign * (design @ w + prior_log_odds)
+        value = float(weight @ np.logaddexp(0.0, -margin) + 0.5 * penalised @ (w * w))
+        return value, np.asarray(-(design.T @ (weight * sign * expit(-margin))) + penalised * w)
+
+    start = np.r_[np.ones(design.shape[1] - 2), 0.0, 0.0]
+    bounds = [(0.0, None)] * (design.shape[1] - 2) + [(None, None)] * 2
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500, "ftol": 1e-12})
+    return np.asarray(found.x)

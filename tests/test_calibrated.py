@@ -1,0 +1,265 @@
+"""Logistic calibration against scikit-learn's regression, and against score distributions whose ratios are known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit, logit
+from scipy.stats import norm
+from sklearn.linear_model import LogisticRegression
+
+from pipeline.calibration import HeldOutTrials
+from pipeline.errors import MetricError
+from pipeline.evaluation import equal_error_rate, log_likelihood_ratio_cost, minimum_cllr
+from pipeline.posteriors.calibrated import SHARE_FLOOR, LogisticCalibration, fit_calibration, linked
+from pipeline.posteriors.coupling import RULES
+
+PARTS = ("segment_rival", "segment", "worst_rival")
+SEEDS = st.integers(0, 2**32 - 1)
+
+Trials = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
+
+
+def trials_of(seed: int, hits: int = 60, misses: int = 300) -> Trials:
+    """Overlapping scores of three systems, frames and classes; every system tells something of its own."""
+    random = np.random.default_rng(seed)
+    target = np.arange(hits + misses) < hits
+    scores = {
+        "segment_rival": random.normal(np.where(target, 0.5, -0.3), 0.6),
+        "segment": random.normal(np.where(target, 0.4, 0.0), 0.5),
+        "worst_rival": expit(random.normal(np.where(target, 1.0, -0.5), 1.5)),
+    }
+    return scores, random.uniform(50, 600, len(target)), target
+
+
+def slow_fit(
+    systems: tuple[str, ...], trials: Trials, *, prior: float, penalty: float
+) -> tuple[np.ndarray, float, float]:
+    """scikit-learn's weights, offset and duration weight, over the scores as they are."""
+    scores, frames, target = trials
+    x = np.stack([linked(name, scores[name]) for name in systems], axis=1)
+    design = np.concatenate(
+        ((x - x.mean(axis=0)) / x.std(axis=0), np.log(frames / np.exp(np.log(frames).mean()))[:, None]), axis=1
+    )
+    weight = np.where(target, prior / target.sum(), (1 - prior) / (~target).sum())
+    model = LogisticRegression(C=target.sum() / penalty, tol=1e-10, max_iter=10_000)
+    model.fit(design, target, sample_weight=weight)
+    weights = model.coef_[0, :-1] / x.std(axis=0)
+    # The regression gives log posterior odds; the ratio is less by the prior's.
+    offset = model.intercept_[0] - logit(prior) - weights @ x.mean(axis=0)
+    return weights, float(offset), float(model.coef_[0, -1])
+
+
+# The fit.
+
+
+@pytest.mark.parametrize("systems", [("segment",), ("worst_rival",), PARTS])
+@pytest.mark.parametrize(("prior", "penalty"), [(0.05, 0.1), (0.5, 0.1), (0.5, 3.0), (0.01, 1.0)])
+def test_fit_is_scikit_learns_where_no_weight_is_held_at_zero(systems, prior, penalty):
+    trials = trials_of(1)
+    weights, offset, duration = slow_fit(systems, trials, prior=prior, penalty=penalty)
+    assert (weights > 0).all()
+    found = fit_calibration(systems, *trials, prior=prior, penalty=penalty)
+    assert found.systems == systems
+    np.testing.assert_allclose(found.weights, weights, rtol=2e-3, atol=1e-4)
+    assert found.offset == pytest.approx(offset, abs=2e-3)
+    assert found.duration == pytest.approx(duration, abs=2e-3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, prior=st.sampled_from((0.01, 0.05, 0.5)))
+def test_weights_of_scores_are_never_negative(seed, prior):
+    random = np.random.default_rng(seed)
+    target = random.random(80) < 0.3
+    target[:2] = True, False
+    scores = {name: random.uniform(0.01, 0.99, 80) for name in PARTS}
+    found = fit_calibration(PARTS, scores, random.uniform(50, 600, 80), target, prior=prior)
+    assert (found.weights >= 0).all()
+
+
+def test_score_that_misleads_is_left_out_and_the_rest_fitted_as_if_without_it():
+    scores, frames, target = trials_of(2)
+    scores["segment"] = -scores["segment"]
+    found = fit_calibration(("segment_rival", "segment"), scores, frames, target, prior=0.1)
+    without = fit_calibration(("segment_rival",), scores, frames, target, prior=0.1)
+    assert found.weights[1] == 0
+    assert found.weights[0] == pytest.approx(without.weights[0], rel=1e-3)
+    assert found.offset == pytest.approx(without.offset, abs=2e-3)
+
+
+@pytest.mark.parametrize("hits", [1, 3, 30, 300])
+def test_separable_trials_give_finite_ratios_of_the_order_of_the_number_of_targets(hits):
+    target = np.arange(4 * hits) < hits
+    scores = {"segment": np.where(target, 1.0, -1.0)}
+    found = fit_calibration(("segment",), scores, np.full(len(target), 200.0), target, prior=0.5)
+    llr = found.llr({"segment": np.array([1.0, -1.0])}, 200.0)
+    assert np.isfinite(llr).all()
+    assert llr[0] > 0 > llr[1]
+    # A penalty of a tenth a target lets the odds grow about ten times as fast as the targets, no faster.
+    assert math.exp(llr[0]) < 30 * (hits + 1)
+
+
+def test_scores_that_are_all_the_same_say_nothing():
+    target = np.arange(40) < 10
+    found = fit_calibration(("segment",), {"segment": np.full(40, 0.3)}, np.full(40, 200.0), target, prior=0.05)
+    np.testing.assert_allclose(found.llr({"segment": np.array([0.3])}, 200.0), 0.0, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", [np.zeros(5, dtype=bool), np.ones(5, dtype=bool), np.empty(0, dtype=bool)])
+def test_trials_of_one_class_are_an_error(target):
+    scores = {"segment": np.zeros(len(target))}
+    with pytest.raises(MetricError, match="both classes"):
+        fit_calibration(("segment",), scores, np.full(len(target), 100.0), target, prior=0.5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=SEEDS, scale=st.floats(0.01, 100), shift=st.floats(-10, 10))
+def test_ratios_do_not_depend_on_the_scale_of_a_score(seed, scale, shift):
+    scores, frames, target = trials_of(seed)
+    other = {"segment": scale * scores["segment"] + shift}
+    one = fit_calibration(("segment",), scores, frames, target, prior=0.1).llr(scores, frames)
+    np.testing.assert_allclose(
+        fit_calibration(("segment",), other, frames, target, prior=0.1).llr(other, frames), one, atol=5e-3
+    )
+
+
+# What comes out, where the truth is known.
+
+
+def gaussians(seed: int, count: int, *, mean: float, deviation: float) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of targets and of nontargets."""
+    random = np.random.default_rng(seed)
+    return random.normal(mean, deviation, count), random.normal(-mean / 2, deviation, count)
+
+
+@pytest.mark.parametrize("prior", [0.2, 0.5])
+@pytest.mark.parametrize(("mean", "deviation"), [(0.4, 0.5), (2.0, 1.5)])
+def test_ratios_of_gaussian_scores_are_those_of_their_densities(mean, deviation, prior):
+    target, nontarget = gaussians(3, 20_000, mean=mean, deviation=deviation)
+    scores = {"segment": np.concatenate((target, nontarget))}
+    own = np.arange(40_000) < 20_000
+    found = fit_calibration(("segment",), scores, np.full(40_000, 200.0), own, prior=prior)
+    # log N(s; m, d) - log N(s; -m / 2, d) is linear in s.
+    assert found.weights[0] == pytest.approx(1.5 * mean / deviation**2, rel=0.05)
+    assert found.offset == pytest.approx(-0.375 * mean**2 / deviation**2, abs=0.05)
+    s = np.linspace(-1.0, 2.0, 7) * mean
+    expected = norm.logpdf(s, mean, deviation) - norm.logpdf(s, -mean / 2, deviation)
+    np.testing.assert_allclose(found.llr({"segment": s}, 200.0), expected, atol=0.15)
+
+
+def test_cost_of_calibrated_gaussian_scores_is_close_to_the_least_there_is():
+    fitted, new = (gaussians(seed, 5000, mean=0.4, deviation=0.3) for seed in (5, 6))
+    own = np.arange(10_000) < 5000
+    found = fit_calibration(("segment",), {"segment": np.concatenate(fitted)}, np.full(10_000, 200.0), own, prior=0.5)
+    target, nontarget = (found.llr({"segment": side}, 200.0) for side in new)
+    least = minimum_cllr(*new)
+    assert least <= log_likelihood_ratio_cost(target, nontarget) < least + 0.01
+    # Of the scores as they are, it is far higher.
+    assert log_likelihood_ratio_cost(*new) > least + 0.1
+
+
+@pytest.mark.parametrize("slope", [-0.5, 0.0, 0.8])
+def test_weight_of_duration_is_found_where_ratios_grow_with_its_log(slope):
+    random = np.random.default_rng(7)
+    frames = np.exp(random.uniform(math.log(50), math.log(1000), 40_000))
+    scores = {"segment": random.normal(0.0, 1.0, 40_000)}
+    log_odds = 1.7 * scores["segment"] + slope * np.log(frames / 300.0) - 1.0
+    target = random.random(40_000) < expit(log_odds)
+    found = fit_calibration(("segment",), scores, frames, target, prior=0.5)
+    assert found.duration == pytest.approx(slope, abs=0.06)
+    assert found.weights[0] == pytest.approx(1.7, abs=0.06)
+    assert found.usual_frames == pytest.approx(np.exp(np.log(frames).mean()))
+    # Posterior odds are those of the sample's own share of targets times the ratio.
+    s = {"segment": np.array([-1.0, 0.0, 2.0])}
+    expected = 1.7 * s["segment"] + slope * np.log(600 / 300) - 1.0 - logit(target.mean())
+    np.testing.assert_allclose(found.llr(s, 600.0), expected, atol=0.12)
+
+
+# The ratio itself.
+
+
+def test_ratio_is_its_formula():
+    made = LogisticCalibration(("segment", "worst_rival"), np.array([2.0, 0.5]), -1.0, 0.3, 200.0)
+    scores = {"segment": np.array([[0.1, 0.2]]), "worst_rival": np.array([[0.25, 0.9]])}
+    expected = [
+        [-1.0 + 0.3 * math.log(0.5) + 2 * f + 0.5 * math.log(r / (1 - r)) for f, r in ((0.1, 0.25), (0.2, 0.9))]
+    ]
+    np.testing.assert_allclose(made.llr(scores, 100), expected, rtol=1e-12)
+    at = made.llr({name: values[0] for name, values in scores.items()}, np.array([100.0, 400.0]))
+    np.testing.assert_allclose(at, [expected[0][0], expected[0][1] + 0.3 * math.log(4)], rtol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, system=st.sampled_from(PARTS), step=st.floats(0.0, 0.5))
+def test_ratio_never_falls_as_a_score_rises(seed, system, step):
+    scores, frames, target = trials_of(seed % 20)
+    made = fit_calibration(PARTS, scores, frames, target, prior=0.05)
+    higher = {**scores, system: scores[system] + step}
+    assert (made.llr(higher, frames) >= made.llr(scores, frames) - 1e-12).all()
+
+
+@pytest.mark.parametrize("system", [name for name, rule in RULES.items() if not rule.parts])
+def test_link_is_the_log_odds_of_what_has_bounds_and_leaves_the_rest(system):
+    top = RULES[system].top
+    if top is None:
+        values = np.array([-1e3, -2.0, 0.0, 3.0])
+        np.testing.assert_array_equal(linked(system, values), values)
+        return
+    share = np.array([0.0, 1e-9, 0.2, 0.5, 0.9, 1.0])
+    found = linked(system, top * share)
+    np.testing.assert_allclose(found[2:5], logit(share[2:5]), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found[[0, 1, 5]], logit([SHARE_FLOOR, SHARE_FLOOR, 1 - SHARE_FLOOR]), rtol=1e-9)
+
+
+# From held-out trials.
+
+
+def held_out(seed: int) -> HeldOutTrials:
+    scores, frames, target = trials_of(seed)
+    count = np.arange(len(target), dtype=np.uint64)
+    return HeldOutTrials(
+        claims=count,
+        speakers=np.where(target, count, count + 1),
+        population=np.full(len(target), 10),
+        scores=scores,
+        frames=frames.astype(np.int64),
+        outsider=~target & (count % 2 == 0),
+    )
+
+
+def test_trials_calibrate_a_sum_of_systems_by_its_parts():
+    made = held_out(4)
+    frames, own = made.frames.astype(float), made.claims == made.speakers
+    found, expected = (
+        made.calibration("fused", prior=0.05),
+        fit_calibration(PARTS, made.scores, frames, own, prior=0.05),
+    )
+    assert set(found.systems) == set(RULES["fused"].parts)
+    np.testing.assert_allclose(found.llr(made.scores, frames), expected.llr(made.scores, frames), atol=1e-9)
+    assert made.calibration("segment", prior=0.05).systems == ("segment",)
+
+
+@pytest.mark.parametrize("missing", PARTS)
+def test_sum_of_systems_without_a_part_is_an_error_that_names_it(missing):
+    made = held_out(4)
+    del made.scores[missing]
+    with pytest.raises(MetricError, match=missing):
+        made.calibration("fused", prior=0.05)
+    with pytest.raises(MetricError, match="'fused'"):
+        made.threshold("fused", population=10)
+
+
+def test_threshold_of_a_sum_of_systems_is_a_ratio_at_the_equal_error_rate():
+    made = held_out(5)
+    own = made.claims == made.speakers
+    llrs = made.calibration("fused", prior=0.2).llr(made.scores, made.frames.astype(float))
+    found = made.threshold("fused", population=10, prior=0.2)
+    assert found == equal_error_rate(llrs[own], llrs[~own]).threshold
+    miss, accept = np.mean(llrs[own] < found), np.mean(llrs[~own] >= found)
+    assert abs(miss - accept) <= 1 / own.sum()
+    rate = made.threshold("fused", population=10, prior=0.2, false_accept=0.05)
+    assert np.mean(llrs[~own] >= rate) <= 0.05
