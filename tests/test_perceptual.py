@@ -15,7 +15,7 @@ from scipy.signal import lfilter
 from pipeline.config import FeatureSettings
 from pipeline.features.framing import FrameStream, PreEmphasis, without_offset
 from pipeline.features.gate import SILENCE_DB, SpeechGate, frame_level
-from pipeline.features.perceptual import POWER_FLOOR, PerceptualPrediction
+from pipeline.features.perceptual import POWER_FLOOR, PerceptualPrediction, mel_filters
 from pipeline.features.standardize import Standardizer
 from pipeline.features.stream import FeatureBlock, FeatureStream, joined, static_features, window
 from pipeline.frontend import FrontEnd
@@ -234,3 +234,11 @@ def test_scaling_changes_the_vectors_and_not_the_levels():
     scaled = joined([front_end.push(samples), front_end.flush()])
     np.testing.assert_array_equal(scaled.below_peak, plain.below_peak)
     np.testing.assert_array_equal(scaled.vectors, scaling(plain.vectors))
+
+
+@pytest.mark.parametrize(("rate", "size", "bands"), [(16000, 512, 32), (8000, 256, 24), (22050, 1024, 40)])
+def test_mel_filters_are_those_of_librosa(rate, size, bands):
+    limits = {"fmin": 100.0, "fmax": 0.4875 * rate}
+    expected = librosa.filters.mel(sr=rate, n_fft=size, n_mels=bands, norm=None, dtype=np.float64, **limits)
+    found = mel_filters(np.fft.rfftfreq(size, 1 / rate), bands, *limits.values())
+    np.testing.assert_allclose(found, expected, atol=1e-9)

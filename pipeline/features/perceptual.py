@@ -24,19 +24,14 @@ POWER_FLOOR = 1e-8
 class PerceptualPrediction:
     """Predictor coefficients a_1..a_order of frames of ``frame_length`` samples at ``rate`` Hz.
 
-    ``bands`` mel filters (``librosa.filters.mel``, Slaney's scale, unit peaks) from 100 Hz to 0.4875 of the rate;
+    ``bands`` triangular mel filters (``mel_filters``) from 100 Hz to 0.4875 of the rate;
     their powers are raised to ``compression``.
     """
 
     def __init__(self, rate: int, frame_length: int, order: int, *, bands: int, compression: float) -> None:
-        import librosa
-
         # Bins of 32 Hz at most, so that the narrowest filter holds a few.
         self._size = 1 << (max(frame_length, rate // 32) - 1).bit_length()
-        mel = librosa.filters.mel(
-            sr=rate, n_fft=self._size, n_mels=bands, fmin=LOWEST_HZ, fmax=HIGHEST_SHARE * rate, norm=None
-        )
-        self._mel = np.asarray(mel, dtype=np.float64)
+        self._mel = mel_filters(np.fft.rfftfreq(self._size, 1.0 / rate), bands, LOWEST_HZ, HIGHEST_SHARE * rate)
         self._compression = compression
         # The autocorrelation is the inverse transform of the power spectrum, sampled at the middle of each band.
         lags, middles = np.arange(order + 1)[:, None], (np.arange(bands) + 0.5)[None, :] / bands
@@ -49,3 +44,28 @@ class PerceptualPrediction:
         # einsum, not a BLAS product: BLAS may round differently for different numbers of frames.
         loudness = (np.einsum("tf,bf->tb", power, self._mel) + POWER_FLOOR) ** self._compression
         return levinson_durbin(np.einsum("tb,kb->tk", loudness, self._cosines)).coefficients
+
+
+def mel_filters(frequencies: Array, bands: int, lowest: float, highest: float) -> Array:
+    """Triangles of height 1, (bands, F), over ``frequencies`` (F,) in Hz, evenly spaced in mel between two limits.
+
+    What ``librosa.filters.mel`` gives with ``norm=None``; written out because importing librosa takes longer than
+    verifying an utterance.
+    """
+    edges = _hertz(np.linspace(_mel(lowest), _mel(highest), bands + 2))
+    rising = (frequencies - edges[:-2, None]) / (edges[1:-1] - edges[:-2])[:, None]
+    falling = (edges[2:, None] - frequencies) / (edges[2:] - edges[1:-1])[:, None]
+    return np.asarray(np.maximum(0.0, np.minimum(rising, falling)))
+
+
+# Slaney's scale (Auditory Toolbox, 1998): linear up to 1 kHz, 15 mel, then 27 mel for each factor of 6.4.
+_KNEE_HZ, _KNEE_MEL, _STEP = 1000.0, 15.0, np.log(6.4) / 27.0
+
+
+def _mel(hertz: float) -> float:
+    return float(hertz * _KNEE_MEL / _KNEE_HZ if hertz < _KNEE_HZ else _KNEE_MEL + np.log(hertz / _KNEE_HZ) / _STEP)
+
+
+def _hertz(mel: Array) -> Array:
+    beyond = _KNEE_HZ * np.exp(_STEP * (np.maximum(mel, _KNEE_MEL) - _KNEE_MEL))
+    return np.asarray(np.where(mel < _KNEE_MEL, mel * _KNEE_HZ / _KNEE_MEL, beyond))
