@@ -31,9 +31,8 @@ class PerceptualPrediction:
     def __init__(self, rate: int, frame_length: int, order: int, *, bands: int, compression: float) -> None:
         # Bins of 32 Hz at most, so that the narrowest filter holds a few.
         self._size = 1 << (max(frame_length, rate // 32) - 1).bit_length()
-        self._mel = mel_filters(
-            np.arange(self._size // 2 + 1) * (rate / self._size), bands, LOWEST_HZ, HIGHEST_SHARE * rate
-        )
+        bins = np.arange(self._size // 2 + 1, dtype=np.float64) * (rate / self._size)
+        self._mel = mel_filters(bins, bands, LOWEST_HZ, HIGHEST_SHARE * rate)
         self._compression = compression
         # The autocorrelation is the inverse transform of the power spectrum, sampled at the middle of each band.
         lags, middles = np.arange(order + 1)[:, None], (np.arange(bands) + 0.5)[None, :] / bands
