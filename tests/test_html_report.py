@@ -195,9 +195,9 @@ def test_the_page_says_what_was_measured_how_and_how_far_it_reaches(evaluation):
 def test_a_default_that_is_not_the_stores_own_is_said_to_be(tmp_path):
     page_, _ = written(tmp_path / "out", rows_of("pkpd"), threshold=None)
     told = dict(Outline(page_).table("The list")[1:])["Default system"]
-    assert told == "pkpd; that of the store's settings, refined_worst_rival, was not asked for"
-    page_, _ = written(tmp_path / "out", rows_of("refined_worst_rival"))
-    assert dict(Outline(page_).table("The list")[1:])["Default system"] == "refined_worst_rival"
+    assert told == "pkpd; that of the store's settings, fused, was not asked for"
+    page_, _ = written(tmp_path / "out", rows_of("fused"))
+    assert dict(Outline(page_).table("The list")[1:])["Default system"] == "fused"
 
 
 def test_failed_files_are_listed_or_said_to_be_none(evaluation, tmp_path):

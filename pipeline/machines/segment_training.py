@@ -19,7 +19,7 @@ MIXTURE_ROUNDS = 6
 # No component narrower than this share of a feature's variance, nor given fewer frames than this on average: a
 # mixture that fits its first speakers too closely fails them once there are others.
 VARIANCE_FLOOR = 0.02
-FRAMES_A_COMPONENT = 250
+FRAMES_A_COMPONENT = 150
 
 
 def fit_space(frames: Array, *, components: int, relevance: float, seed: int) -> SegmentSpace:
