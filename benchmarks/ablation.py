@@ -7,6 +7,8 @@ CORPORA holds commands30 (see the README). Only its development list is looked a
 under six other voices at 10 dB (made here from the phrases and the enrollment audio). Columns are EER in percent of
 systems on those lists, and of the default system on utterances held out at enrollment claimed by outsiders, whom no
 machine ever heard. --only runs one group; a JSON file that exists is added to, row by row, so that a run can go on.
+Group "posteriors" compares the maps from margins to posteriors, under the systems that read them, on the list as it
+is; all its rows but implied, whose machines are others, share machines that are trained once.
 """
 
 from __future__ import annotations
@@ -21,18 +23,24 @@ from typing import Any
 
 import numpy as np
 import soundfile
+from threadpoolctl import threadpool_limits
 
 from pipeline.assessment import assess
-from pipeline.config import load_config
+from pipeline.config import Config, load_config
 from pipeline.corpus import read_corpus
 from pipeline.degradation import babble, mix_at_snr, telephone
 from pipeline.enrollment import enroll
 from pipeline.evaluation import equal_error_rate, read_trials
+from pipeline.frontend import read_features
+from pipeline.rounds import Rounds, Voice
 from pipeline.store import SpeakerStore
+from pipeline.store_writer import NewSpeaker, store_writer
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 SHOWN = ("boao", "poao", "worst_rival", "refined_worst_rival", "segment", "segment_rival", "fused")
 LISTS = ("clean", "telephone", "babble10")
+READING_POSTERIORS = ("poar", "poao", "rpoao", "worst_rival", "refined_worst_rival", "segment_rival", "fused")
+POSTERIORS = "posteriors"
 BOTH = 'machines.kinds=["one_vs_one","one_class","segment"]'
 SEGMENT = 'machines.kinds=["one_class","segment"]'
 ALONE = (SEGMENT, "scoring.system=segment_rival")
@@ -64,7 +72,26 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("copies", "all frames count alike (30 dB)", "robust", ("segments.half_db=30.0",)),
     ("copies", "512 components", "robust", ("segments.components=512",)),
     ("copies", "12th-order LPC cepstrum", "robust", ("features.kind=lpcc", "features.order=12")),
+    (POSTERIORS, "fixed", "default", ()),
+    (POSTERIORS, "fixed, slope 4", "default", ("posterior.slope=4.0",)),
+    (POSTERIORS, "platt", "default", ("posterior.kind=platt",)),
+    (POSTERIORS, "newton", "default", ("posterior.kind=newton",)),
+    (POSTERIORS, "newton, no pooling", "default", ("posterior.kind=newton", "posterior.pooling=0")),
+    (POSTERIORS, "newton, next to nothing but the pool", "default", ("posterior.kind=newton", "posterior.pooling=1e5")),
+    (POSTERIORS, "tied_gaussian", "default", ("posterior.kind=tied_gaussian",)),
+    (POSTERIORS, "two_gaussian", "default", ("posterior.kind=two_gaussian",)),
+    (POSTERIORS, "cosine", "default", ("posterior.kind=cosine",)),
+    (POSTERIORS, "isotonic", "default", ("posterior.kind=isotonic",)),
+    (POSTERIORS, "histogram", "default", ("posterior.kind=histogram",)),
+    (POSTERIORS, "implied", "default", ("posterior.kind=implied",)),
 )
+
+
+def shown(group: str) -> list[tuple[str, str]]:
+    """Columns of a group's table: (list, system)."""
+    if group == POSTERIORS:
+        return [("clean", system) for system in READING_POSTERIORS]
+    return [("clean", s) for s in SHOWN] + [(name, s) for name in LISTS[1:] for s in ("segment_rival", "fused")]
 
 
 def degraded_lists(root: Path, work: Path) -> dict[str, Path]:
@@ -83,19 +110,64 @@ def degraded_lists(root: Path, work: Path) -> dict[str, Path]:
     return {"clean": root, "telephone": work / "telephone", "babble10": work / "babble10"}
 
 
+class SharedMachines:
+    """Both rounds of machines of the default settings, for stores that differ in their posteriors only."""
+
+    def __init__(self, root: Path) -> None:
+        settings = load_config(CONFIGS / "default.toml")
+        voices = read_corpus(root / "enroll").speakers.items()
+        self.voices = []
+        for name, utterances in voices:
+            speech = [read_features(utterance, settings.features).speech for utterance in utterances]
+            self.voices.append(Voice(name, versions=[[block for block in speech if len(block.vectors)]]))
+        with threadpool_limits(1):
+            rounds = Rounds(settings, None, 2, lambda *_: None)
+            self.provisional = rounds.provisional(self.voices)
+            self.trained = rounds.train([voice.versions for voice in self.voices], "training")
+
+    def enroll(self, path: Path, settings: Config) -> SpeakerStore:
+        """The store that enrolling with ``settings`` gives."""
+        step = settings.features.step_seconds
+        newcomers = [
+            NewSpeaker(voice.id, voice.name, "speaker", voice.frames * step, voice.frames, len(voice.utterances))
+            for voice in self.voices
+        ]
+        with threadpool_limits(1), store_writer(path) as writer:
+            found = Rounds(settings, None, 2, lambda *_: None).held_out(self.voices, "speaker", self.provisional)
+            return writer.add(
+                newcomers,
+                self.trained.population,
+                found.trials,
+                stretches=self.trained.stretches,
+                maps=found.maps,
+                config=settings,
+                scaling=None,
+            )
+
+
 def measure(
-    root: Path, folders: dict[str, Path], config: str, overrides: tuple[str, ...], work: Path
+    root: Path,
+    folders: dict[str, Path],
+    config: str,
+    overrides: tuple[str, ...],
+    work: Path,
+    systems: tuple[str, ...],
+    shared: SharedMachines | None = None,
 ) -> dict[str, Any]:
-    """Enroll and score one row."""
+    """Enroll and score one row under ``systems``, those of them that it has machines for."""
     settings = load_config(CONFIGS / f"{config}.toml", overrides)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=work) as folder:
-        store = enroll(Path(folder) / "store", read_corpus(root / "enroll").speakers, settings, jobs=2).store
-        seconds = time.perf_counter() - started
+        path, seconds = Path(folder) / "store", None
+        if shared is None:
+            store = enroll(path, read_corpus(root / "enroll").speakers, settings, jobs=2).store
+            seconds = time.perf_counter() - started
+        else:
+            store = shared.enroll(path, settings)
         trials = read_trials(root / "trials_dev.txt")
         rates = {}
         for name, audio in folders.items():
-            found = assess(store, trials, audio, systems=[s for s in SHOWN if s in store.systems], jobs=2).scores
+            found = assess(store, trials, audio, systems=[s for s in systems if s in store.systems], jobs=2).scores
             rates[name] = {s: 100 * equal_error_rate(x.target, x.nontarget).rate for s, x in found.items()}
         return {"enroll_seconds": seconds, "eer_percent": rates, "outsiders_percent": outsiders(store)}
 
@@ -111,8 +183,15 @@ def outsiders(store: SpeakerStore) -> float:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
+    """A table a set of columns, one line a row."""
+    by_columns: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        by_columns.setdefault(tuple(shown(row["group"])), []).append(row)
+    return "\n\n".join(table(its_rows, columns) for columns, its_rows in by_columns.items())
+
+
+def table(rows: list[dict[str, Any]], columns: tuple[tuple[str, str], ...]) -> str:
     """One line a row."""
-    columns = [("clean", s) for s in SHOWN] + [(name, s) for name in LISTS[1:] for s in ("segment_rival", "fused")]
     titles = [s if name == "clean" else f"{s}, {name}" for name, s in columns]
     lines = [
         "| group | idea | " + " | ".join(titles) + " | outsiders, held out | enroll s |",
@@ -120,11 +199,9 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     ]
     for row in rows:
         rates = [row["eer_percent"][name].get(s) for name, s in columns]
-        cells = ["-" if rate is None else f"{rate:.2f}" for rate in rates]
-        lines.append(
-            f"| {row['group']} | {row['idea']} | {' | '.join(cells)} | {row['outsiders_percent']:.2f} |"
-            f" {row['enroll_seconds']:.0f} |"
-        )
+        cells = ["-" if rate is None else f"{rate:.2f}" for rate in (*rates, row["outsiders_percent"])]
+        seconds = "-" if row["enroll_seconds"] is None else f"{row['enroll_seconds']:.0f}"
+        lines.append(f"| {row['group']} | {row['idea']} | {' | '.join(cells)} | {seconds} |")
     return "\n".join(lines)
 
 
@@ -139,11 +216,16 @@ def main() -> None:
     rows = json.loads(options.json.read_text()) if options.json and options.json.exists() else []
     done = {(row["group"], row["idea"]) for row in rows}
     with tempfile.TemporaryDirectory() as work:
-        folders = degraded_lists(root, Path(work))
-        for group, idea, config, overrides in ROWS:
-            if (group, idea) in done or not fnmatch(group, options.only):
-                continue
-            found = measure(root, folders, config, overrides, Path(work))
+        rest = [row for row in ROWS if fnmatch(row[0], options.only) and row[:2] not in done]
+        clean_only = all(group == POSTERIORS for group, *_ in rest)
+        folders = {"clean": root} if clean_only else degraded_lists(root, Path(work))
+        sharing = [row for row in rest if row[0] == POSTERIORS and row[1] != "implied"]
+        machines = SharedMachines(root) if sharing else None
+        for group, idea, config, overrides in rest:
+            shared = machines if (group, idea, config, overrides) in sharing else None
+            systems = READING_POSTERIORS if group == POSTERIORS else SHOWN
+            lists = {name: folders[name] for name, _ in shown(group)}
+            found = measure(root, lists, config, overrides, Path(work), systems, shared)
             rows.append({"group": group, "idea": idea, "config": config, "overrides": overrides, **found})
             print(markdown(rows[-1:]).splitlines()[-1], flush=True)
             if options.json:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
+from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,18 +15,37 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from pipeline.errors import StoreFormatError
+from pipeline.files import open_regular
 from pipeline.manifest import FileRecord, write_durably
+from pipeline.store_layout import Layout, Lengths, expected_of, fits
 
 AnyArray = NDArray[Any]
 
+_KINDS = {
+    **dict.fromkeys(("F16", "F32", "F64"), "f"),
+    **dict.fromkeys(("I8", "I16", "I32", "I64"), "i"),
+    **dict.fromkeys(("U8", "U16", "U32", "U64"), "u"),
+    "BOOL": "b",
+}
+_LARGEST = 1e15  # squares and products of such numbers are still numbers
+_SMALLEST = 1e-15
+_MAY_LACK_NUMBERS = ("_map", "_sample")  # of fitted posteriors: NaN stands where there was too little to fit
+_MOST_HEADER = 2**20  # a store's own have some hundred bytes an array
+_MOST_BYTES = 2**36
+
 
 class ArrayFile:
-    """An open file of arrays, its bytes checked against the manifest; only the parts asked for become arrays."""
+    """An open file of arrays, its bytes checked against the manifest; only the parts asked for become arrays.
+
+    Nothing in the file is believed: not its header, not what the arrays are made of. Raises StoreFormatError.
+    """
 
     def __init__(self, store: Path, record: FileRecord) -> None:
+        _check_place(store, record.name)
         self.path = store / record.name
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
+                _check_size(self.path, file)
                 found = hashlib.file_digest(file, "sha256").hexdigest()
             if found != record.sha256:
                 raise StoreFormatError(
@@ -32,26 +53,105 @@ class ArrayFile:
                     f" {record.sha256[:12]}...); the file was damaged, or changed by hand"
                 )
             self._file: Any = safe_open(self.path, "numpy")
+            self._layout: Layout = {}
         except FileNotFoundError:
             raise StoreFormatError(
                 f"{self.path}: a file of the store is gone; the store was changed since it was opened (open it"
                 " again), or by hand"
             ) from None
         except (OSError, SafetensorError) as error:
-            raise StoreFormatError(f"{self.path}: a file of the store cannot be read ({error})") from None
+            reason = getattr(error, "strerror", None) or error
+            raise StoreFormatError(f"{self.path}: a file of the store cannot be read ({reason})") from None
 
     def names(self) -> list[str]:
         """Names of the arrays in the file."""
         return list(self._file.keys())
 
+    def expect(self, layout: Layout, **lengths: int) -> Self:
+        """The file itself, if its arrays are those of ``layout`` with these ``lengths``; read values are held to it.
+
+        Only the header is read for this. Raises StoreFormatError.
+        """
+        bound: Lengths = dict(lengths)
+        names = self.names()
+        missing = [name for name, array in layout.items() if array.needed and name not in names and "*" not in name]
+        if missing:
+            raise StoreFormatError(f"{self.path}: array {missing[0]!r} is missing; a file of another kind?")
+        order = list(layout)
+        for name in sorted(names, key=lambda name: order.index(name) if name in layout else len(order)):
+            if (array := expected_of(layout, name)) is not None:
+                kind, shape = self._described(name)
+                if kind != array.kind or not fits(shape, array.shape, bound):
+                    raise StoreFormatError(
+                        f"{self.path}: array {name!r} must have the shape {_shown(array.shape, bound)} of kind"
+                        f" {array.kind!r}, got {shape} of kind {kind!r}; files of two stores mixed?"
+                    )
+        self._layout = layout
+        return self
+
     def read(self, name: str, part: int | slice | None = None) -> AnyArray:
-        """The array ``name``, or ``part`` of it along its first axis."""
+        """The array ``name``, or ``part`` of it along its first axis.
+
+        Raises StoreFormatError for an array that is missing or not made of plain numbers, and for values that no store
+        holds: NaN, infinite or absurdly large ones, zeros where ``expect`` was told that there are none.
+        """
         try:
-            if part is None:
-                return np.asarray(self._file.get_tensor(name))
-            return np.asarray(self._file.get_slice(name)[part])
-        except (SafetensorError, IndexError) as error:
+            self._described(name)
+            array = np.asarray(self._file.get_tensor(name) if part is None else self._file.get_slice(name)[part])
+        except (SafetensorError, IndexError, ValueError, TypeError, OverflowError, MemoryError) as error:
             raise StoreFormatError(f"{self.path}: array {name!r} is missing or damaged ({error})") from None
+        self._check_values(name, array)
+        return array
+
+    def _described(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """Kind of the numbers, as numpy's letter, and the shape."""
+        view = self._file.get_slice(name)
+        dtype = view.get_dtype()
+        if dtype not in _KINDS:
+            raise StoreFormatError(f"{self.path}: array {name!r} must hold plain numbers, got {dtype}")
+        return _KINDS[dtype], tuple(view.get_shape())
+
+    def _check_values(self, name: str, array: AnyArray) -> None:
+        if array.size == 0 or name.endswith(_MAY_LACK_NUMBERS):
+            return
+        array_is = expected_of(self._layout, name)
+        least = _SMALLEST if array_is is not None and array_is.positive else -_LARGEST
+        if array.dtype.kind == "f" and not (float(array.min()) >= least and float(array.max()) <= _LARGEST):  # or NaN
+            raise StoreFormatError(
+                f"{self.path}: array {name!r} must hold numbers from {least:g} to {_LARGEST:g}, got {array.min()} to"
+                f" {array.max()}"
+            )
+        if array.dtype.kind == "i" and least > 0 and array.min() < 1:
+            raise StoreFormatError(f"{self.path}: array {name!r} must hold numbers from 1 on, got {array.min()}")
+
+
+def _shown(shape: tuple[str | int, ...], lengths: Lengths) -> str:
+    return (
+        "("
+        + ", ".join(
+            f"{want} = {lengths[want]}" if isinstance(want, str) and want in lengths else str(want) for want in shape
+        )
+        + ")"
+    )
+
+
+def _check_place(store: Path, name: str) -> None:
+    """Raise StoreFormatError for a file that is not inside the store."""
+    parts = name.replace("\\", "/").split("/")
+    if "\0" in name or ":" in name or any(part in ("", ".", "..") for part in parts):
+        raise StoreFormatError(f"{store}: the manifest names {name!r}, which is no file of a store; changed by hand?")
+
+
+def _check_size(path: Path, file: BufferedReader) -> None:
+    """Raise StoreFormatError for sizes that no store has, before anything that takes long is done with them."""
+    size = os.fstat(file.fileno()).st_size
+    header = int.from_bytes(file.read(8), "little")
+    file.seek(0)
+    if not 8 + header <= size <= _MOST_BYTES or header > _MOST_HEADER:
+        raise StoreFormatError(
+            f"{path}: a file of the store cannot be read: {size:,} bytes with a header of {header:,}; at most"
+            f" {_MOST_BYTES:,} with {_MOST_HEADER:,} are; damaged, or no file of arrays"
+        )
 
 
 def write_arrays(store: Path, name: str, arrays: Mapping[str, AnyArray]) -> FileRecord:

@@ -1,8 +1,9 @@
 """Audio files to mono float64 samples in bounded blocks, and streaming resampling.
 
 Conventions. Samples are float64, full scale is [-1, 1], several channels become one by their mean.
-Nothing is clipped: a float file may go beyond 1. The suffix of a file is never believed, only its content.
-Every failure is an ``AudioError`` that names the file, the rule, the value found and the likely cause.
+Nothing is clipped: a float file may go beyond 1. The suffix of a file is never believed, only its content, and its
+header only as far as the file goes. What is decoded of one file is bounded, whatever its header and its packing
+promise. Every failure is an ``AudioError`` that names the file, the rule, the value found and the likely cause.
 """
 
 from __future__ import annotations
@@ -14,20 +15,24 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 import numpy as np
-import soundfile
 import soxr
 
 from pipeline.errors import AudioError, StreamClosedError
 from pipeline.pcm import Samples, check_channels, check_rate, check_samples, downmix
+from pipeline.sound_files import DECODER_ERRORS, Source, open_file, open_sound, reason
 
 BLOCK_FRAMES = 16_384
+MAX_SECONDS = 12 * 3600  # of audio decoded from one file
+_MOST_DECODED = 2**32  # samples of one file over all its channels: twelve hours of stereo at 48 kHz
+# A file may be packed this tightly beyond its first samples. Speech is a hundred times looser, and silence of an Opus
+# stream that sends next to nothing just fits; a FLAC of nothing at all may hold ten times as much.
+_FRAMES_A_BYTE = 512
+_FRAMES_FOR_NOTHING = 2**22
 _MOST_VALUES = 2**20  # of one block over all its channels (8 MiB), whatever a header or a caller asks for
 
 # Codings in which a jump to a frame gives the very samples that decoding up to it would have given.
 _EXACT_SEEK = {"PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"}
 _UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 for "until the end"
-
-_DECODER_ERRORS = (soundfile.SoundFileError, OSError, RuntimeError, TypeError, ValueError)
 
 
 def open_audio(source: Path | str | BinaryIO, *, start: float | None = None, end: float | None = None) -> AudioReader:
@@ -40,7 +45,7 @@ def open_audio(source: Path | str | BinaryIO, *, start: float | None = None, end
     decode, for a rate or a number of channels out of range, and for a segment without extent.
     """
     if isinstance(source, str | Path):
-        file = _open_file(Path(source))
+        file = open_file(Path(source))
         return AudioReader(file, str(source), start=start, end=end, owned=True)
     name = getattr(source, "name", None)
     return AudioReader(source, name if isinstance(name, str) else "audio", start=start, end=end, owned=False)
@@ -55,21 +60,23 @@ class AudioReader:
     def __init__(self, file: BinaryIO, name: str, *, start: float | None, end: float | None, owned: bool) -> None:
         self.name = name
         self._file = file if owned else None
-        self._source = _Source(file)
+        self._source = Source(file)
         self._sound: Any = None
         try:
-            self._sound = self._open()
+            self._size = self._source.size()
+            self._sound = open_sound(self._source, name)
             self.rate = int(self._sound.samplerate)
             self.channels = int(self._sound.channels)
             check_rate(self.rate, name)
             check_channels(self.channels, name)
             self._start, self._stop = self._segment(start, end)
+            total = int(self._sound.frames)
+            self._total = total if total < _UNKNOWN_FRAMES else None
+            self._most = self._most_frames()
         except BaseException:
             self.close()
             raise
-        total = int(self._sound.frames)
-        self._total = total if total < _UNKNOWN_FRAMES else None
-        self._position = 0
+        self._position = self._decoded = 0
 
     @property
     def frames(self) -> int | None:
@@ -94,6 +101,8 @@ class AudioReader:
             wanted = most if self._stop is None else min(most, self._stop - self._position)
             frames = self._read(wanted) if wanted > 0 else np.empty((0, 1))
             if len(frames) == 0:
+                if wanted > 0:
+                    self._refuse_if_cut_short()
                 return
             check_samples(frames, self.name, rate=self.rate, first=self._position - len(frames))
             yield downmix(frames)
@@ -113,27 +122,26 @@ class AudioReader:
     ) -> None:
         self.close()
 
-    def _open(self) -> Any:
-        head = self._source.peek(1024)
-        self._source.reraise(self.name)
-        if not head:
-            raise AudioError(f"{self.name}: an audio file cannot be empty, got 0 bytes; a failed recording?")
-        try:
-            sound = _Sequential(self._source)
-        except _DECODER_ERRORS as error:
-            self._source.reraise(self.name)
-            raise AudioError(
-                f"{self.name}: cannot be decoded as audio ({_reason(error)}); {_likely_cause(head)}"
-            ) from error
-        self._source.reraise(self.name)
-        return sound
-
     def _segment(self, start: float | None, end: float | None) -> tuple[int, int | None]:
         first = 0.0 if start is None else start
         last = np.inf if end is None else end
-        if not 0.0 <= first < last or first == np.inf:
+        if not 0.0 <= first < last or first * self.rate == np.inf:
             raise AudioError(f"{self.name}: a segment must have 0 <= start < end in seconds, got {start} to {end}")
-        return round(first * self.rate), None if last == np.inf else round(last * self.rate)
+        return round(first * self.rate), None if last * self.rate == np.inf else round(last * self.rate)
+
+    def _most_frames(self) -> int:
+        """Frames that may be decoded; raises AudioError for a file that holds more, as far as its size can tell."""
+        most = min(MAX_SECONDS * self.rate, _MOST_DECODED // self.channels)
+        if self.frames is not None and most < self.frames <= self._size:
+            raise self._too_long(most)
+        return min(most, _FRAMES_FOR_NOTHING + _FRAMES_A_BYTE * self._size)
+
+    def _too_long(self, most: int) -> AudioError:
+        return AudioError(
+            f"{self.name}: at most {most / self.rate:.0f} s are decoded from {self._size:,} bytes of"
+            f" {self.rate} Hz and {self.channels} channels, and there is more;"
+            " a recording that must be cut into parts, or a decompression bomb?"
+        )
 
     def _read(self, count: int) -> Samples:
         """Decode up to ``count`` frames: (n, channels), n = 0 at the end."""
@@ -141,25 +149,36 @@ class AudioReader:
             raise AudioError(f"{self.name}: the file has been closed; read it inside the with statement")
         try:
             frames: Samples = self._sound.read(count, dtype="float64", always_2d=True)
-        except _DECODER_ERRORS as error:
+        except DECODER_ERRORS as error:
             raise self._damaged(self._position, error) from error
         self._source.reraise(self.name)
         self._position += len(frames)
+        self._decoded += len(frames)
+        if self._decoded > self._most:
+            raise self._too_long(self._most)
         return frames
 
     def _damaged(self, position: int, error: Exception) -> AudioError:
         self._source.reraise(self.name)
         return AudioError(
-            f"{self.name}: decoding fails at {position / self.rate:.3f} s ({_reason(error)});"
+            f"{self.name}: decoding fails at {position / self.rate:.3f} s ({reason(error)});"
             " the file is damaged or cut short"
         )
+
+    def _refuse_if_cut_short(self) -> None:
+        """Raise AudioError at the end of a FLAC file that counts more samples: cut between two frames, it just ends."""
+        if self._sound.format == "FLAC" and self._total is not None and self._position < self._total:
+            raise AudioError(
+                f"{self.name}: it ends at {self._position / self.rate:.3f} s, and its header says"
+                f" {self._total / self.rate:.3f} s; the file is damaged or cut short"
+            )
 
     def _skip(self) -> None:
         """Move to the start of the segment, by decoding where a jump would not land on the same samples."""
         if self._total is not None and self._start < self._total and self._sound.subtype in _EXACT_SEEK:
             try:
                 self._position = self._sound.seek(self._start)
-            except _DECODER_ERRORS as error:
+            except DECODER_ERRORS as error:
                 raise self._damaged(self._start, error) from error
             self._source.reraise(self.name)
         while self._position < self._start:
@@ -169,109 +188,6 @@ class AudioReader:
                     f" {self._start / self.rate:.3f} s of {self._position / self.rate:.3f} s;"
                     " times of another recording, or a file cut short?"
                 )
-
-
-class _Sequential(soundfile.SoundFile):  # type: ignore[misc]  # soundfile ships no types
-    """A sound file that is read from front to back without a seek.
-
-    ``SoundFile.read`` seeks to the new position after every block of a seekable file. For MP3 that
-    restarts the decoder, and the samples then depend on the size of the blocks. Read as a stream, every
-    format gives the same samples for any blocks.
-    """
-
-    def seekable(self) -> bool:
-        return False
-
-
-class _Source:
-    """A binary file as libsndfile's callbacks need it.
-
-    An exception inside is kept for ``reraise``: one that left a callback, an interrupt included, would
-    be printed, dropped and taken for the end of the file.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._error: BaseException | None = None
-
-    def reraise(self, name: str) -> None:
-        """Raise what a callback caught: as ``AudioError``, but an interrupt as itself."""
-        error, self._error = self._error, None
-        if isinstance(error, Exception):
-            raise AudioError(
-                f"{name}: cannot be read ({error}); audio files must be seekable, a pipe is read as a stream"
-            ) from error
-        if error is not None:
-            raise error
-
-    def peek(self, count: int) -> bytes:
-        """The first ``count`` bytes, or fewer in a shorter file."""
-        buffer = bytearray(count)
-        self.seek(0)
-        head = bytes(buffer[: self.readinto(buffer)])
-        self.seek(0)
-        return head
-
-    def readinto(self, buffer: Any) -> int:
-        done = 0
-        try:
-            while done < len(buffer) and (data := self._file.read(len(buffer) - done)):
-                buffer[done : done + len(data)] = data
-                done += len(data)
-        except BaseException as error:
-            self._error = error
-        return done
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        try:
-            return self._file.seek(offset, whence)
-        except BaseException as error:
-            self._error = error
-            return 0
-
-    def tell(self) -> int:
-        try:
-            return self._file.tell()
-        except BaseException as error:
-            self._error = error
-            return 0
-
-
-def _open_file(path: Path) -> BinaryIO:
-    try:
-        if path.is_dir():
-            raise AudioError(f"{path}: an audio file was expected, got a folder; name one file in it")
-        if not path.exists():
-            raise AudioError(f"{path}: no such file; a mistyped or moved path?")
-        if not path.is_file():
-            raise AudioError(f"{path}: a regular file was expected; a pipe or device is read as a stream")
-        return path.open("rb")
-    except (OSError, ValueError) as error:
-        raise AudioError(f"{path}: cannot be opened ({error})") from error
-
-
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "error_string", error)).rstrip(".")
-
-
-def _likely_cause(head: bytes) -> str:
-    """Guess from the first bytes of a file why libsndfile refused it."""
-    if head.startswith(b"NIST_1A"):
-        if b"shorten" in head:
-            return (
-                "its SPHERE header says sample_coding 'shorten', a compression that libsndfile does not know:"
-                " expand the file once, for instance with sph2pipe"
-            )
-        return "a SPHERE file with a damaged header or an unusual sample_coding"
-    if head[4:8] == b"ftyp" or head[:2] in (b"\xff\xf1", b"\xff\xf9") or head[:4] == b"\x1aE\xdf\xa3":
-        return "it looks like AAC, M4A or WebM, which libsndfile does not read: convert it to WAV or FLAC"
-    if head[:4] in (b"RIFF", b"RIFX", b"RF64", b"riff", b"FORM", b"fLaC", b"OggS", b"caff", b".snd") or (
-        head[:3] == b"ID3"
-    ):
-        return "it begins like audio, so it is damaged, cut short or in a rare coding"
-    if b"\0" not in head and all(c.isprintable() or c.isspace() for c in head.decode("utf-8", "ignore")):
-        return "it holds text, not audio"
-    return "it is not in an audio format that libsndfile knows, or damaged from its first bytes on"
 
 
 class Resampler:

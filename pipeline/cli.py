@@ -15,10 +15,24 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from pipeline.errors import CorpusError, NotEnoughSpeechError, VoiceclaimError
-from pipeline.terminal import bars, cores, print_comparison, print_json, print_metrics, print_table, say
+from pipeline.audit_command import audit
+from pipeline.errors import AudioError, CorpusError, NotEnoughSpeechError, VoiceclaimError
+from pipeline.reproduce.command import reproduce
+from pipeline.terminal import (
+    bars,
+    complain,
+    cores,
+    own_output,
+    plain,
+    print_comparison,
+    print_json,
+    print_metrics,
+    print_table,
+    say,
+)
 
 if TYPE_CHECKING:
+    from pipeline.audit_events import Recorder
     from pipeline.evaluation import OperatingPoint
     from pipeline.store import SpeakerStore
     from pipeline.verification import Update, Verifier
@@ -47,6 +61,12 @@ app = typer.Typer(
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the speaker store.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Threads to work on.", show_default="all cores")]
+LogKey = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Key of the audit log.", show_default="the variable VOICECLAIM_AUDIT_KEY, or none"
+    ),
+]
 Systems = Annotated[
     str | None,
     typer.Option("--systems", metavar="NAME,NAME", help="Scoring systems to report.", show_default="all there are"),
@@ -55,6 +75,7 @@ Systems = Annotated[
 
 def main() -> None:
     """Run the command line, errors told in one line and a typed exit code."""
+    own_output()
     try:
         app()
     except NotEnoughSpeechError as error:
@@ -66,7 +87,7 @@ def main() -> None:
 
 
 def _fail(error: VoiceclaimError, code: Exit) -> NoReturn:
-    sys.stderr.write(f"voiceclaim: {error}\n")
+    complain(error)
     raise SystemExit(int(code))
 
 
@@ -133,9 +154,9 @@ def enroll(
         )
         return
     for path, reason in report.skipped:
-        sys.stderr.write(f"skipped {path}: {reason}\n")
+        sys.stderr.write(f"skipped {plain(str(path))}: {plain(reason)}\n")
     for _, reason in report.refused:
-        sys.stderr.write(f"refused {reason}\n")
+        sys.stderr.write(f"refused {plain(reason)}\n")
     print_table(
         ("speaker", "files", "speech s", "frames", "centroids"),
         [
@@ -178,6 +199,11 @@ def verify(
         typer.Option(metavar="RATE[:CHANNELS[:ENCODING]]", help="The pipe is raw audio: 16000, 8000:1:mulaw, ..."),
     ] = None,
     interval: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Audio between a pipe's updates.")] = 0.25,
+    log: Annotated[
+        Path | None, typer.Option("--log", metavar="FILE", help="Append every outcome to this audit log.")
+    ] = None,
+    log_key: LogKey = None,
+    log_paths: Annotated[bool, typer.Option("--log-paths", help="The log names the audio files, too.")] = False,
     as_json: Json = False,
 ) -> None:
     """Check whether the voice in each file, or in a pipe, is NAME's.
@@ -194,26 +220,32 @@ def verify(
     Example: voiceclaim verify speakers.store --claim anna --prior 0.5 --cost-false-accept 10 call.wav
     Example: sox -d -t wav - | voiceclaim verify speakers.store --claim anna -
     """
+    from pipeline.audit_events import verification_recorder
     from pipeline.store import SpeakerStore
     from pipeline.verification import Verifier
 
     opened = SpeakerStore.open(store)
-    verifier = Verifier(
-        opened,
-        claim,
-        system=system,
-        threshold=threshold,
-        false_accept=far,
-        point=_point(opened, prior, cost_miss, cost_false_accept),
-    )
+    record = verification_recorder(log, opened, claim, key_file=log_key, paths=log_paths)
+    try:
+        verifier = Verifier(
+            opened,
+            claim,
+            system=system,
+            threshold=threshold,
+            false_accept=far,
+            point=_point(opened, prior, cost_miss, cost_false_accept),
+        )
+    except VoiceclaimError as error:
+        record(None, None, error)
+        raise
     if verifier.rivals == 0:
         sys.stderr.write("voiceclaim: nobody else is enrolled: only the one-class machine speaks\n")
     codes = []
     for name in audio:
         if name == "-":
-            codes.append(_verify_pipe(verifier, raw, interval))
+            codes.append(_verify_pipe(verifier, raw, interval, record))
         else:
-            codes.append(_verify_file(verifier, name, as_json=as_json))
+            codes.append(_verify_file(verifier, name, record, as_json=as_json))
     order = (Exit.ERROR, Exit.REJECTED, Exit.NOT_ENOUGH_SPEECH, Exit.DONE)
     raise typer.Exit(int(min(codes, key=order.index)))
 
@@ -234,26 +266,46 @@ def _point(
     )
 
 
-def _verify_file(verifier: Verifier, name: str, *, as_json: bool) -> Exit:
-    from pipeline.errors import AudioError
+def _unrecorded(_verifier: Verifier | None, _file: str | None, _outcome: Update | VoiceclaimError) -> None:
+    """Stands in for an audit log."""
 
+
+def _verify_file(verifier: Verifier, name: str, record: Recorder = _unrecorded, *, as_json: bool) -> Exit:
     try:
         update = verifier.verify_file(name)
-    except AudioError as error:
+    except VoiceclaimError as error:
+        record(verifier, name, error)
+        if not isinstance(error, AudioError):
+            raise
         if as_json:
             print_json({"claim": verifier.claim, "file": name, "decision": None, "error": str(error)})
-        sys.stderr.write(f"voiceclaim: {error}\n")
+        complain(error)
         return Exit.ERROR
+    record(verifier, name, update)
     if as_json:
         print_json(_outcome(verifier, name, update))
     else:
-        say(f"{name}: {_in_words(verifier, update)}")
+        say(f"{plain(name)}: {_in_words(verifier, update)}")
     return _exit_of(update)
 
 
-def _verify_pipe(verifier: Verifier, raw: str | None, interval: float) -> Exit:
+def _verify_pipe(verifier: Verifier, raw: str | None, interval: float, record: Recorder) -> Exit:
+    try:
+        update = _listen(verifier, raw, interval)
+    except VoiceclaimError as error:
+        record(verifier, None, error)
+        raise
+    record(verifier, None, update)
+    print_json(_outcome(verifier, "-", update))
+    return _exit_of(update)
+
+
+def _listen(verifier: Verifier, raw: str | None, interval: float) -> Update:
+    """Print a pipe's running updates; the last one is returned."""
     from pipeline.pcm import stream_pipe
 
+    if sys.stdin is None:
+        raise AudioError("-: the standard input is closed; pipe audio into the command")
     rate, blocks = stream_pipe(sys.stdin.buffer, None if raw is None else _pcm_format(raw))
     stream = verifier.stream(rate)
     told = 0.0
@@ -262,9 +314,7 @@ def _verify_pipe(verifier: Verifier, raw: str | None, interval: float) -> Exit:
         if update.audio_seconds >= told + interval:
             told = update.audio_seconds
             print_json(_outcome(verifier, "-", update))
-    update = stream.close()
-    print_json(_outcome(verifier, "-", update))
-    return _exit_of(update)
+    return stream.close()
 
 
 def _pcm_format(text: str) -> Any:
@@ -379,7 +429,7 @@ def _evaluate(
             progress=lambda done, total: advance("scoring", done, total),
         )
     for failed in found.failed:
-        sys.stderr.write(f"not scored ({failed.trials} trials): {failed.reason}\n")
+        sys.stderr.write(f"not scored ({failed.trials} trials): {plain(failed.reason)}\n")
     metrics = {
         name: measure(scores, threshold=_threshold(opened, name), seed=opened.config.seed)
         for name, scores in found.scores.items()
@@ -543,6 +593,10 @@ def demo(
     print_metrics(table)
     say("Synthetic voices: these rates say nothing about real ones.")
     say("plots: " + ", ".join(str(path) for path in written if path.suffix == ".png"))
+
+
+app.command()(reproduce)
+app.command()(audit)
 
 
 def _names(text: str | None) -> list[str] | None:

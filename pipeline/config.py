@@ -11,12 +11,27 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from pipeline.errors import ConfigError
+from pipeline.files import read_bounded
+
+_MOST_BYTES = 2**18  # of a settings file
+_MOST_COLUMNS = 1000
 
 MachineKind = Literal["one_vs_one", "one_class", "one_vs_rest", "segment"]
 Copy = Literal["telephone", "babble", "noise"]
+PosteriorKind = Literal[
+    "fixed",
+    "platt",
+    "newton",
+    "tied_gaussian",
+    "two_gaussian",
+    "cosine",
+    "isotonic",
+    "histogram",
+    "implied",
+]
 System = Literal[
     "boar",
     "poar",
@@ -154,7 +169,8 @@ class SegmentConfig(_Section):
 
     ``components`` of the mixture, ``relevance`` in frames, ``ridge`` of the least squares. Enrollment speech is cut to
     stretches of ``seconds`` of speech, at most ``most`` a speaker. A frame counts half when it is ``half_db`` below the
-    loudest so far.
+    loudest so far. While fewer than ``crowd`` speakers are enrolled, their speech at other ``speeds`` stands for voices
+    of strangers.
     """
 
     components: Annotated[int, Field(ge=1, le=4096)] = 256
@@ -163,6 +179,19 @@ class SegmentConfig(_Section):
     seconds: Positive = 0.5
     most: Annotated[int, Field(ge=2, le=10000)] = 160
     half_db: Positive = 30.0
+    speeds: tuple[Annotated[float, Field(ge=0.5, le=2.0)], ...] = (0.9, 1.1)
+    crowd: Annotated[int, Field(ge=0)] = 100
+
+    def has_strangers(self, speakers: int) -> bool:
+        """Whether the machines of so many speakers are trained on strangers too."""
+        return bool(self.speeds) and speakers < self.crowd
+
+    @field_validator("speeds")
+    @classmethod
+    def _speeds_are_other_voices(cls, speeds: tuple[float, ...]) -> tuple[float, ...]:
+        if 1.0 in speeds or len(set(speeds)) != len(speeds):
+            raise ValueError("a speed is named twice, or is that of the recording itself")
+        return speeds
 
 
 class CopyConfig(_Section):
@@ -187,10 +216,29 @@ class CopyConfig(_Section):
 
 
 class PosteriorConfig(_Section):
-    """Margins to binary posteriors: ``fixed`` is s(slope * margin)."""
+    """Margins to binary posteriors, one map a machine (``pipeline.posteriors``).
 
-    kind: Literal["fixed"] = "fixed"
+    ``fixed`` is s(slope * margin), and ``slope`` also stands where nothing can be fitted. The others but ``implied``
+    are fitted to held-out frames, which count as one trial every ``dependence`` seconds; a sample of all machines'
+    margins counts as ``pooling`` trials of each class beside a machine's own. ``implied`` trains every machine of two
+    classes ``machines`` times, reweighted.
+    """
+
+    kind: PosteriorKind = "fixed"
     slope: Positive = 1.0
+    pooling: NonNegative = 100.0
+    dependence: Positive = 0.1
+    machines: Annotated[int, Field(ge=1, le=999)] = 19
+
+    @property
+    def fitted(self) -> bool:
+        """Whether maps are fitted to held-out frames."""
+        return self.kind not in ("fixed", "implied")
+
+    @property
+    def family(self) -> int | None:
+        """Reweighted machines in the place of each machine of two classes, None for the machine itself."""
+        return self.machines if self.kind == "implied" else None
 
 
 class ScoringConfig(_Section):
@@ -198,7 +246,7 @@ class ScoringConfig(_Section):
 
     system: System = "fused"
     dtype: Literal["float64", "float32"] = "float64"
-    min_seconds: NonNegative = 0.5
+    min_seconds: Annotated[float, Field(ge=0, le=86400)] = 0.5
 
 
 class ThresholdConfig(_Section):
@@ -259,23 +307,33 @@ def parse_config(table: Mapping[str, Any], *, source: str) -> Config:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        text = read_bounded(path, _MOST_BYTES).decode("utf-8")
+        return _parse_toml(text)
     except OSError as error:
         raise ConfigError(f"{path}: settings cannot be read: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
+
+
+def _parse_toml(text: str) -> dict[str, Any]:
+    """``text`` as a table; raises ValueError, soon whatever it holds."""
+    if max(map(len, text.splitlines()), default=0) > _MOST_COLUMNS:  # keys of many parts take the square of their time
+        raise ValueError(f"a line has more than {_MOST_COLUMNS} characters")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _apply(table: dict[str, Any], override: str) -> None:
     """Set one ``section.key=value``; the value is TOML, or else taken as a plain string."""
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
-    if not equals or not all(parts):
+    if not equals or not all(parts) or len(key) > _MOST_COLUMNS:
         raise ConfigError(f"override {override!r}: must read section.key=value")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = _parse_toml(f"value = {text}")["value"]
+    except ValueError:
         value = text.strip()
     for part in parts[:-1]:
         table = table.setdefault(part, {})

@@ -1,7 +1,8 @@
-"""Degraded copies of enrollment audio: what a speaker would sound like on the telephone, in a crowd, in noise.
+"""Copies of enrollment audio: what a speaker would sound like on the telephone, in a crowd, in noise; and strangers.
 
 Machines that learn from them beside the recordings themselves recognise the speaker there too. Other voices come from
-the people who are enrolled together; no other audio is needed, and none is kept.
+the people who are enrolled together; no other audio is needed, and none is kept. The same speech at another speed is
+a voice that nobody here has: a few speakers learn from it how they differ from people who are not enrolled.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import Config, CopyConfig
 from pipeline.corpus import Utterance
-from pipeline.degradation import babble, mix_at_snr, telephone, white_noise
+from pipeline.degradation import babble, mix_at_snr, speed, telephone, white_noise
 from pipeline.errors import AudioError
 from pipeline.frontend import read_samples
 
@@ -28,10 +29,14 @@ LEAST_VOICES = 2
 
 
 class CopyMaker:
-    """Copies of utterances at ``config.features.rate`` Hz; the same seed and utterance give the same copies."""
+    """Copies of utterances at ``config.features.rate`` Hz; the same seed and utterance give the same copies.
 
-    def __init__(self, config: Config, speakers: Mapping[str, Sequence[Utterance]]) -> None:
+    ``strangers`` are made where they are asked for.
+    """
+
+    def __init__(self, config: Config, speakers: Mapping[str, Sequence[Utterance]], *, strangers: bool = False) -> None:
         self.settings: CopyConfig = config.copies
+        self.speeds = config.segments.speeds if strangers else ()
         self._rate = config.features.rate
         self._seed = config.seed
         self._sources: dict[str, Array] = {}
@@ -41,9 +46,18 @@ class CopyMaker:
 
     def copies(self, samples: Array, rate: int, *, speaker: str, number: int) -> list[Array]:
         """One copy a kind, in the settings' order, of the ``number``-th utterance of ``speaker``: samples (n,)."""
-        if rate != self._rate:
-            samples = np.asarray(soxr.resample(samples, rate, self._rate), dtype=np.float64)
+        samples = self._resampled(samples, rate)
         return [self._copy(kind, samples, speaker, number, which) for which, kind in enumerate(self.settings.kinds)]
+
+    def strangers(self, samples: Array, rate: int) -> list[Array]:
+        """One stranger's voice a speed, in the settings' order: samples (n / speed,)."""
+        samples = self._resampled(samples, rate)
+        return [speed(samples, self._rate, factor) for factor in self.speeds]
+
+    def _resampled(self, samples: Array, rate: int) -> Array:
+        if rate == self._rate:
+            return samples
+        return np.asarray(soxr.resample(samples, rate, self._rate), dtype=np.float64)
 
     def _copy(self, kind: str, samples: Array, speaker: str, number: int, which: int) -> Array:
         if kind == "telephone":

@@ -16,6 +16,7 @@ from typing import Literal, NoReturn
 import soundfile
 
 from pipeline.errors import CorpusError
+from pipeline.files import read_bounded
 
 Kind = Literal["folders", "kaldi", "yoho"]
 Skipped = tuple[Path, str]
@@ -68,8 +69,9 @@ def read_corpus(root: Path | str) -> Corpus:
         raise CorpusError(f"{root}: the corpus cannot be read ({error})") from error
 
 
-# Not recordings: parameters missing (RAW), or matrices and features that would be taken for sound.
-_NOT_RECORDINGS = {"RAW", "MAT4", "MAT5", "HTK"}
+# Not recordings: parameters missing (RAW), or matrices and features that would be taken for sound; and MIDI sample
+# dumps, which ``pipeline.sound_files`` refuses.
+_NOT_RECORDINGS = {"RAW", "MAT4", "MAT5", "HTK", "SDS"}
 _ALIASES = {
     "AIFF": "aif aifc",
     "AU": "snd",
@@ -230,6 +232,7 @@ def _refuse(root: Path, name: str, line: int, problem: str) -> NoReturn:
     raise CorpusError(f"{root / name}, line {line}: {problem}")
 
 
+_MOST_BYTES = 2**28  # of one of Kaldi's lists
 _BLANKS = " \t\r"  # Kaldi's separators; other white space may be part of a name
 
 
@@ -238,7 +241,11 @@ def _lines(root: Path, name: str) -> Iterator[tuple[str, int, str]]:
     if not (root / name).is_file():
         raise CorpusError(f"{root}: a Kaldi data directory must hold wav.scp and utt2spk, got no {name}")
     seen: dict[str, int] = {}
-    for line, raw in enumerate((root / name).read_bytes().split(b"\n"), start=1):
+    try:
+        content = read_bounded(root / name, _MOST_BYTES)
+    except OSError as error:
+        raise CorpusError(f"{root / name}: cannot be read: {error.strerror or error}") from error
+    for line, raw in enumerate(content.split(b"\n"), start=1):
         try:
             text = raw.decode().strip(_BLANKS)
         except UnicodeDecodeError as error:
@@ -257,9 +264,12 @@ def _lines(root: Path, name: str) -> Iterator[tuple[str, int, str]]:
 def _recording_path(root: Path, line: int, text: str) -> Path:
     if text.endswith("|") or text.startswith("|"):
         _refuse(root, "wav.scp", line, f"a file path was expected; commands are not executed, got {text!r}")
-    for path in (Path(text), root / text):
-        if path.is_file():
-            return path
+    try:
+        for path in (Path(text), root / text):
+            if path.is_file():
+                return path
+    except (OSError, ValueError):  # longer than any path, for instance
+        pass
     return _refuse(root, "wav.scp", line, f"no such file: {text!r}, looked for from the current folder and from {root}")
 
 

@@ -1,39 +1,39 @@
 """Enrollment: recordings of speakers to a store of machines, with a threshold from utterances held out.
 
 Two rounds. In the first, part of every new speaker's utterances is set aside, provisional machines are trained on the
-rest and the set-aside utterances are scored against them; only those scores are kept. In the second round the machines
-that go into the store are trained on everything. Speakers already enrolled keep their machines.
+rest and the set-aside utterances are scored against them; only those scores are kept, and the maps from margins to
+posteriors that are fitted to them where the settings ask for that. In the second round the machines that go into the
+store are trained on everything. Speakers already enrolled keep their machines.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from pipeline.arrays import AnyArray
 from pipeline.config import Config
-from pipeline.copies import CopyMaker
 from pipeline.corpus import Utterance
-from pipeline.errors import AudioError, ConfigError, CorpusError, NotEnoughSpeechError, SpeakerExistsError
-from pipeline.features.standardize import Standardizer
-from pipeline.features.stream import FeatureBlock
-from pipeline.frontend import features_of, read_features, read_samples
-from pipeline.machines.assembly import machine_count
+from pipeline.errors import ConfigError, CorpusError, SpeakerExistsError
+from pipeline.heldout_posteriors import pooled_maps
+from pipeline.machines.assembly import machine_count, one_vs_rest
+from pipeline.machines.implied import family_gib
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
 from pipeline.machines.segment_training import SegmentTraining
 from pipeline.machines.segments import SegmentMachines
-from pipeline.machines.training import run_parallel, train_one_vs_rest
 from pipeline.manifest import Role
 from pipeline.posteriors.coupling import RULES, systems_of
-from pipeline.rounds import Progress, Rounds, Voice
+from pipeline.rounds import Rounds
 from pipeline.store import SpeakerStore
 from pipeline.store_writer import NewSpeaker, StoreWriter, store_writer
+from pipeline.voices import Progress, audible, read_voices, standardized
 
 Array = NDArray[np.float64]
 
@@ -85,12 +85,14 @@ def enroll(
         settings = _agreed_settings(writer, config)
         _check_names(writer, speakers)
         _check_memory(writer, len(speakers), settings)
-        voices, skipped = _read_voices(speakers, settings, writer.current, jobs, progress)
-        voices, refused = _audible(voices, settings)
-        scaling = _standardize(voices, settings, writer.current)
+        known = 0 if writer.current is None else len(writer.current.speakers)
+        scaling = None if writer.current is None else writer.current.scaling
+        voices, skipped = read_voices(speakers, settings, scaling, enrolled=known, jobs=jobs, progress=progress)
+        voices, refused = audible(voices, settings)
+        scaling = standardized(voices, settings, scaling, first=writer.current is None)
         rounds = Rounds(settings, writer.current, jobs, progress)
-        trials = rounds.held_out_trials(voices, role)
-        trained = rounds.train([voice.versions for voice in voices], "training")
+        held_out = rounds.held_out(voices, role, rounds.provisional(voices))
+        trained = rounds.train([voice.speech for voice in voices], "training")
         population = trained.population
         step = settings.features.step_seconds
         newcomers = [
@@ -98,14 +100,21 @@ def enroll(
             for voice in voices
         ]
         enrolled = writer.add(
-            newcomers, population, trials, stretches=trained.stretches, config=settings, scaling=scaling
+            newcomers,
+            population,
+            held_out.trials,
+            stretches=trained.stretches,
+            strangers=trained.strangers,
+            maps=held_out.maps,
+            config=settings,
+            scaling=scaling,
         )
     return EnrollmentReport(
         store=enrolled,
         enrolled=_summaries(enrolled, len(newcomers)),
         refused=tuple(refused),
         skipped=tuple(skipped),
-        held_out_trials=len(trials),
+        held_out_trials=len(held_out.trials),
         machines=machine_count(len(population), len(population) - len(newcomers), settings.machines),
         elapsed_seconds=time.perf_counter() - started,
     )
@@ -123,7 +132,8 @@ def remove_speaker(store: Path | str, name: str, *, jobs: int = 1) -> SpeakerSto
     """Erase a speaker and every coefficient their voice went into; raises UnknownSpeakerError.
 
     One-vs-rest and segment machines have everybody in them and are trained again for those who remain. What stays is
-    the mixture that segment machines sort frames by: sounds of all who were first enrolled together.
+    the mixture that segment machines sort frames by, sounds of all who were first enrolled together; and, of fitted
+    posteriors, the few numbers of the others' maps, which the speaker's held-out frames helped to fit.
     """
     SpeakerStore.open(store)
     with store_writer(store) as writer, threadpool_limits(1):
@@ -135,26 +145,30 @@ def remove_speaker(store: Path | str, name: str, *, jobs: int = 1) -> SpeakerSto
             pool = current.population(()).pool
             books = [pool.codebook(n) for n, speaker in enumerate(current.speakers) if speaker.name != name]
             remaining = Pool.of(books, pool.sigma)
-            machines = train_one_vs_rest(remaining, C=current.config.machines.C, jobs=jobs)
-            rest = Population(
-                remaining,
-                one_vs_rest_coef=np.stack([machine.coef for machine in machines], axis=1),
-                one_vs_rest_bias=np.array([machine.bias for machine in machines]),
-            )
-        return writer.remove(name, rest, _segments_without(current, name))
+            settings = current.config
+            coef, bias = one_vs_rest(remaining, settings.machines, family=settings.posterior.family, jobs=jobs)
+            rest = Population(remaining, one_vs_rest_coef=coef, one_vs_rest_bias=bias)
+        return writer.remove(name, rest, _segments_without(current, name), _pooled_without(current, name))
 
 
 def _segments_without(current: SpeakerStore, name: str) -> SegmentMachines | None:
     """The segment machines of everybody but ``name``, trained again: their solution has everybody's speech in it."""
     segments = current.population(("segment",)).segments if "segment" in current.systems else None
-    vectors = [
-        part
-        for speaker, part in zip(current.speakers, current.stretches() if segments else [], strict=False)
-        if speaker.name != name
-    ]
-    if segments is None or not vectors:
+    if segments is None or len(current.speakers) < 2:
         return None
-    return SegmentTraining(vectors, ridge=current.config.segments.ridge).machines(segments.space)
+    settings, gone = current.config.segments, [speaker.name for speaker in current.speakers].index(name)
+    vectors = current.stretches()
+    strangers = current.strangers() if settings.has_strangers(len(vectors) - 1) else []
+    del vectors[gone], strangers[gone : gone + 1]
+    return SegmentTraining(vectors, ridge=settings.ridge, strangers=strangers).machines(segments.space)
+
+
+def _pooled_without(current: SpeakerStore, name: str) -> dict[str, AnyArray] | None:
+    """The pooled maps of everybody but ``name``, fitted again: their sample has everybody's margins in it."""
+    if not current.config.posterior.fitted:
+        return None
+    files = zip(current.speakers, current.map_sources(), strict=True)
+    return pooled_maps(current.config, [file for speaker, file in files if speaker.name != name])
 
 
 def _agreed_settings(writer: StoreWriter, config: Config | None) -> Config:
@@ -193,10 +207,11 @@ def _check_names(writer: StoreWriter, speakers: Mapping[str, Sequence[Utterance]
 
 
 def _check_memory(writer: StoreWriter, newcomers: int, settings: Config) -> None:
-    """Refuse one-vs-rest machines whose kernel matrix would be larger than the settings allow."""
+    """Refuse one-vs-rest machines whose kernel matrix, or families whose coefficients, would be larger than allowed."""
+    speakers = newcomers + (len(writer.current.speakers) if writer.current else 0)
+    _check_families(speakers, settings)
     if "one_vs_rest" not in settings.machines.kinds:
         return
-    speakers = newcomers + (len(writer.current.speakers) if writer.current else 0)
     gib = 8 * (speakers * settings.codebook.centroids) ** 2 / 2**30
     if gib > settings.machines.gram_gib:
         raise ConfigError(
@@ -205,68 +220,13 @@ def _check_memory(writer: StoreWriter, newcomers: int, settings: Config) -> None
         )
 
 
-def _read_voices(
-    speakers: Mapping[str, Sequence[Utterance]],
-    settings: Config,
-    current: SpeakerStore | None,
-    jobs: int,
-    progress: Progress,
-) -> tuple[list[Voice], list[tuple[Path, str]]]:
-    tasks = [(name, number, utterance) for name in speakers for number, utterance in enumerate(speakers[name])]
-    scaling = None if current is None else current.scaling
-    copied = "segment" in settings.machines.kinds and bool(settings.copies.kinds)
-    maker = CopyMaker(settings, speakers) if copied else None
-
-    def read(name: str, number: int, utterance: Utterance) -> list[FeatureBlock] | AudioError:
-        """The utterance's speech, and that of its copies."""
-        try:
-            if maker is None:
-                return [read_features(utterance, settings.features, scaling).speech]
-            samples, rate = read_samples(utterance)
-            where, features = str(utterance.path), settings.features
-            found = [features_of(samples, rate, features, scaling, where=where)]
-            copies = maker.copies(samples, rate, speaker=name, number=number) if len(found[0].vectors) else []
-            found += [features_of(copy, features.rate, features, scaling, where=where) for copy in copies]
-            return [version.speech for version in found]
-        except AudioError as error:
-            return error
-        finally:
-            progress("reading", 1, len(tasks))
-
-    skipped: list[tuple[Path, str]] = []
-    versions = 1 + (len(settings.copies.kinds) if copied else 0)
-    voices = {name: Voice(name, versions=[[] for _ in range(versions)]) for name in speakers}
-    for (owner, _, utterance), result in zip(tasks, run_parallel(read, tasks, jobs=jobs), strict=True):
-        if isinstance(result, AudioError):
-            skipped.append((utterance.path, str(result)))
-        elif len(result[0].vectors):
-            for version, block in zip(voices[owner].versions, result, strict=True):
-                version.append(block)
-    return list(voices.values()), skipped
-
-
-def _standardize(voices: list[Voice], settings: Config, current: SpeakerStore | None) -> Standardizer | None:
-    """The store's scaling; a new store learns it, if its settings say so, and the voices are scaled by it."""
-    if current is not None:
-        return current.scaling
-    if not settings.features.standardize:
-        return None
-    scaling = Standardizer.fit(np.concatenate([block.vectors for voice in voices for block in voice.utterances]))
-    for voice in voices:
-        voice.versions = [[replace(block, vectors=scaling(block.vectors)) for block in part] for part in voice.versions]
-    return scaling
-
-
-def _audible(voices: list[Voice], settings: Config) -> tuple[list[Voice], list[tuple[str, str]]]:
-    """Part those with enough speech from those without; raises NotEnoughSpeechError if nobody has."""
-    step, needed = settings.features.step_seconds, settings.codebook.min_seconds
-    enough, refused, errors = [], [], []
-    for voice in voices:
-        if voice.frames and voice.frames * step >= needed:
-            enough.append(voice)
-            continue
-        errors.append(NotEnoughSpeechError(f"speaker {voice.name!r}", found=voice.frames * step, needed=needed))
-        refused.append((voice.name, str(errors[-1])))
-    if not enough:
-        raise errors[0]
-    return enough, refused
+def _check_families(speakers: int, settings: Config) -> None:
+    if settings.posterior.family is None:
+        return
+    gib = family_gib(speakers, settings.codebook.centroids, settings.posterior.family, settings.machines.kinds)
+    if gib > settings.machines.gram_gib:
+        raise ConfigError(
+            f"posterior.kind: implied posteriors of {speakers} speakers need coefficients of {gib:.1f} GiB, and"
+            f" machines.gram_gib is {settings.machines.gram_gib:g}: raise it, ask for fewer posterior.machines, or"
+            " leave one_vs_rest out of machines.kinds"
+        )

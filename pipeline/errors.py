@@ -6,6 +6,8 @@
     │   ├── AudioError             a file, pipe or buffer that is not usable audio
     │   ├── CorpusError            a folder that is not a speaker corpus
     │   ├── TrialListError         a line of a trial list or score file
+    │   ├── FitError               data that a posterior or machine cannot be fitted to
+    │   ├── TableError             a data file of the papers' experiments is missing or not what it should be
     │   └── UnknownSpeakerError    a claim on somebody who is not enrolled
     ├── NotEnoughSpeechError       sound audio, but too little speech in it to decide
     ├── SystemUnavailableError     the store has no machines for the scoring system asked for
@@ -15,6 +17,7 @@
     │   ├── StoreFormatError       files of the store are damaged or of another format
     │   ├── StoreBusyError         another writer holds the store
     │   └── SpeakerExistsError     enrolling a name a second time
+    ├── AuditError                 an audit log that is broken, or that cannot be read or written
     └── StreamClosedError          audio pushed into a finished stream
 
 A message says what failed and where, the rule, the value found, and the likely cause.
@@ -45,6 +48,14 @@ class CorpusError(InputError):
 
 class TrialListError(InputError):
     """A line of a trial list or of a score file breaks its format."""
+
+
+class FitError(InputError, ValueError):
+    """Data that a posterior or a machine cannot be fitted to; a ValueError too, for scikit-learn's sake."""
+
+
+class TableError(InputError):
+    """A data file of the papers' experiments is missing or not what it should be."""
 
 
 class UnknownSpeakerError(InputError):
@@ -104,6 +115,10 @@ class StoreBusyError(StoreError):
 
 class SpeakerExistsError(StoreError):
     """A speaker of that name is enrolled already."""
+
+
+class AuditError(VoiceclaimError):
+    """An audit log whose chain is broken, or that cannot be read or written."""
 
 
 class StreamClosedError(VoiceclaimError):

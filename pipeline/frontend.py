@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from pipeline.audio import BLOCK_FRAMES, Resampler, open_audio
 from pipeline.config import FeatureSettings
 from pipeline.corpus import Utterance
+from pipeline.errors import AudioError
 from pipeline.features.standardize import Standardizer
 from pipeline.features.stream import FeatureBlock, FeatureStream, joined
 from pipeline.pcm import check_samples
 
 Array = NDArray[np.float64]
+_MOST_WHOLE = 2**27  # samples, 1 GiB: two hours at 16 kHz
 
 
 class FrontEnd:
@@ -92,9 +94,17 @@ def features_of(
 
 def read_samples(utterance: Utterance) -> tuple[Array, int]:
     """Decode one utterance whole: mono samples (n,) and their rate in Hz; raises AudioError."""
+    blocks, count = [np.empty(0)], 0
     with open_audio(utterance.path, start=utterance.start, end=utterance.end) as audio:
-        blocks = list(audio.blocks(BLOCK_FRAMES))
-    return np.concatenate([np.empty(0), *blocks]), audio.rate
+        for samples in audio.blocks(BLOCK_FRAMES):
+            blocks.append(samples)
+            count += len(samples)
+            if count > _MOST_WHOLE:
+                raise AudioError(
+                    f"{utterance.path}: an utterance that is copied is held in memory whole, and has at most"
+                    f" {_MOST_WHOLE / audio.rate / 60:.0f} minutes at {audio.rate} Hz; cut it into parts"
+                )
+    return np.concatenate(blocks), audio.rate
 
 
 def _finished(front_end: FrontEnd, blocks: list[FeatureBlock]) -> UtteranceFeatures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ from pipeline.config import Config
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.population import Population
 from pipeline.machines.segment_training import SegmentTraining
-from pipeline.posteriors.coupling import RULES, systems_of
+from pipeline.posteriors.coupling import RULES, Posterior, systems_of
 from pipeline.posteriors.sigmoid import posterior_from
 from pipeline.scoring import STRETCH, ClaimScorer, ScoringSettings
 
@@ -26,7 +27,8 @@ class HeldOutScoring:
     """Scores held-out utterances of speakers of ``population`` under every system.
 
     ``training`` is the solver of its segment machines, which can leave a speaker out. ``claims`` are the numbers of the
-    speakers who can be claimed, ``ids`` the ids of all.
+    speakers who can be claimed, ``ids`` the ids of all. Posteriors are the fixed ones of ``settings``, unless others
+    are given to ``with_posterior``.
     """
 
     def __init__(
@@ -55,6 +57,13 @@ class HeldOutScoring:
         )
         self._among = scorer(self.systems)
         self._alone = scorer(self.systems, without_rivals=True)
+
+    def with_posterior(self, posterior: Posterior) -> HeldOutScoring:
+        """The same machines under another ``posterior``."""
+        changed = copy.copy(self)
+        changed._among = self._among.with_posterior(posterior)
+        changed._alone = self._alone.with_posterior(posterior)
+        return changed
 
     def none(self) -> HeldOutTrials:
         """No trials, of the systems that ``score`` gives."""

@@ -12,11 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.config import Config, parse_config
 from pipeline.errors import ConfigError, StoreFormatError, StoreMissingError
+from pipeline.files import read_bounded
 
 FORMAT = "voiceclaim-store"
 VERSION = 1
 NAME = "manifest.json"
 PARTIAL = "manifest.json.partial"
+MOST_BYTES = 2**28  # of a manifest: half a million speakers
 
 Role = Literal["speaker", "background"]
 
@@ -67,6 +69,7 @@ class Manifest(_Record):
     one_vs_rest: FileRecord | None = None
     segments: FileRecord | None = None
     calibration: FileRecord | None = None
+    posteriors: FileRecord | None = None
 
     def settings(self, store: Path) -> Config:
         """The settings that the store was enrolled with."""
@@ -77,7 +80,8 @@ class Manifest(_Record):
 
     def files(self) -> frozenset[str]:
         """Names of every file that the manifest vouches for."""
-        records = [speaker.file for speaker in self.speakers] + [self.one_vs_rest, self.segments, self.calibration]
+        shared = [self.one_vs_rest, self.segments, self.calibration, self.posteriors]
+        records = [*(speaker.file for speaker in self.speakers), *shared]
         return frozenset(record.name for record in records if record is not None)
 
 
@@ -90,7 +94,7 @@ def read_manifest(store: Path) -> Manifest:
     """Read the manifest of ``store``; raises StoreMissingError or StoreFormatError."""
     path = store / NAME
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bounded(path, MOST_BYTES).decode("utf-8")
     except FileNotFoundError:
         raise StoreMissingError(f"{store}: no speaker store here ({NAME} is missing); enroll somebody first") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -251,6 +251,9 @@ _WAV_ENCODINGS: dict[tuple[int, int], Encoding] = {
 }
 _EXTENSIBLE = 0xFFFE
 _EXTENSIBLE_TAIL = bytes.fromhex("000000001000800000aa00389b71")  # of a sub-format GUID that holds a plain tag
+# Before the samples: room for pictures and broadcast notes, and an end to a pipe of zeros.
+_MOST_HEADER = 2**26  # bytes
+_MOST_PARTS = 1000
 _PLACEHOLDER = 0x7FFF0000  # sizes from here on are what programs write when they cannot seek back
 
 
@@ -263,16 +266,23 @@ def _read_wav_header(pipe: _Pipe) -> tuple[PcmFormat, int | None]:
             " samples give their format with --raw, for anything else convert to WAV on the way"
         )
     pcm: PcmFormat | None = None
-    while True:
+    passed = 12
+    for _ in range(_MOST_PARTS):
         chunk = pipe.exactly(8)
         kind, size = chunk[:4], int.from_bytes(chunk[4:], "little")
-        if kind == b"data":
+        passed += 8 + size
+        if kind == b"data" or passed > _MOST_HEADER:
             break
         used = 0
         if kind == b"fmt ":
             used = min(size, 40)
             pcm = _wav_format(pipe.exactly(used), pipe.name)
         pipe.skip(size + size % 2 - used)  # chunks are padded to even lengths
+    if kind != b"data":
+        raise AudioError(
+            f"{pipe.name}: a WAV file's samples must begin within {_MOST_HEADER >> 20} MiB and {_MOST_PARTS} parts, and"
+            " there are more before them; damaged?"
+        )
     if pcm is None:
         raise AudioError(f"{pipe.name}: a WAV file must have a 'fmt ' chunk before its data, got none; damaged?")
     return pcm, size if 0 < size < _PLACEHOLDER else None

@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError, TrialListError
+from pipeline.files import read_bounded
 
 SCORES = "scores.txt"
 METRICS = "metrics.json"
 REPORT = "report.html"
+_MOST_BYTES = 2**24  # of metrics.json
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
     """The content of an evaluation's metrics.json; raises TrialListError for a folder that is no evaluation."""
     path = folder / METRICS
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))
+        table = json.loads(read_bounded(path, _MOST_BYTES))
         return {**table, "default_system": str(table["default_system"])}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise TrialListError(
             f"{path}: not the metrics of an evaluation ({error!r}); name a folder that `voiceclaim evaluate` wrote"
         ) from None

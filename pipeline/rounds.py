@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from pipeline.codebook import fit_codebook
 from pipeline.config import Config
 from pipeline.errors import ConfigError
 from pipeline.features.stream import FeatureBlock, joined
+from pipeline.heldout_posteriors import FittedMaps, HeldOutMaps, half_of
 from pipeline.heldout_scoring import HeldOutScoring
 from pipeline.holdout import cut_of, join_trials
 from pipeline.machines.assembly import machine_count, train_population
@@ -21,44 +22,43 @@ from pipeline.machines.population import Population
 from pipeline.machines.segment_training import SegmentTraining, fit_space, stretches
 from pipeline.machines.segments import SegmentSpace, Vectors, loudness
 from pipeline.machines.training import run_parallel
-from pipeline.manifest import Role, new_id
+from pipeline.manifest import Role
 from pipeline.store import SpeakerStore
+from pipeline.voices import Progress, Speech, Utterances, Voice
 
 Array = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
-"""Called as progress(stage, steps just done, steps in all)."""
 
-
-@dataclass
-class Voice:
-    """One new speaker's utterances.
-
-    ``versions[0]`` are the utterances as they were recorded; each further version holds a degraded copy of every one,
-    in the same order, and any of them may be without speech.
-    """
-
-    name: str
-    id: int = field(default_factory=new_id)
-    versions: list[list[FeatureBlock]] = field(default_factory=lambda: [[]])
-
-    @property
-    def utterances(self) -> list[FeatureBlock]:
-        """The utterances as they were recorded."""
-        return self.versions[0]
-
-    @property
-    def frames(self) -> int:
-        """Speech vectors in all, copies not counted."""
-        return sum(len(utterance.vectors) for utterance in self.utterances)
+# Of a speaker's most stretches, a stranger made of the speaker's voice has one in this many.
+STRANGERS_SHARE = 2
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a round gives: the machines, the solver of the segment machines, and the new speakers' stretches."""
+    """What a round gives: the machines, the solver of the segment machines, and the stretches of the new speakers.
+
+    ``strangers`` are those of the voices made of each new speaker's.
+    """
 
     population: Population
     training: SegmentTraining | None
     stretches: list[Vectors]
+    strangers: list[list[Vectors]]
+
+
+@dataclass(frozen=True)
+class Provisional:
+    """Machines that are not kept, and the held-out trials of each new speaker, which they were trained without."""
+
+    trained: Trained
+    trials: list[list[FeatureBlock]]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What the first round gives: trials, and the posteriors' maps where they are fitted."""
+
+    trials: HeldOutTrials
+    maps: FittedMaps | None
 
 
 class Rounds:
@@ -73,16 +73,16 @@ class Rounds:
         self._jobs = jobs
         self._progress = progress
 
-    def train(self, voices: Sequence[list[list[FeatureBlock]]], stage: str) -> Trained:
-        """Codebooks of the new speakers and all machines that involve them; ``voices`` are their versions."""
+    def train(self, voices: Sequence[Speech], stage: str) -> Trained:
+        """Codebooks of the new speakers and all machines that involve them; ``voices`` is what they said."""
         settings = self._settings
 
-        def quantise(versions: list[list[FeatureBlock]]) -> Array:
-            book = fit_codebook(joined(versions[0]).vectors, settings.codebook, seed=settings.seed)
+        def quantise(speech: Speech) -> Array:
+            book = fit_codebook(joined(speech.versions[0]).vectors, settings.codebook, seed=settings.seed)
             self._progress(f"{stage}: codebooks", 1, len(voices))
             return book
 
-        books = run_parallel(quantise, ((versions,) for versions in voices), jobs=self._jobs)
+        books = run_parallel(quantise, ((speech,) for speech in voices), jobs=self._jobs)
         known = [] if self._known is None else [self._known.pool.codebook(n) for n in range(len(self._known))]
         pool = Pool.of([*known, *books], settings.machines.sigma)
         total = machine_count(len(pool), len(known), settings.machines)
@@ -90,29 +90,33 @@ class Rounds:
             pool,
             settings.machines,
             known=self._known,
+            family=settings.posterior.family,
             jobs=self._jobs,
             progress=lambda done: self._progress(f"{stage}: machines", done, total),
         )
         if "segment" not in settings.machines.kinds:
-            return Trained(population, None, [])
+            return Trained(population, None, [], [])
         return self._with_segments(population, voices, stage)
 
-    def _with_segments(self, population: Population, voices: Sequence[list[list[FeatureBlock]]], stage: str) -> Trained:
-        settings = self._settings.segments
-        known = [] if self._current is None else self._current.stretches()
+    def _with_segments(self, population: Population, voices: Sequence[Speech], stage: str) -> Trained:
+        settings, current = self._settings.segments, self._current
+        known = [] if current is None else current.stretches()
+        strangers_known = [] if current is None else current.strangers()
         space = None if self._known is None or self._known.segments is None else self._known.segments.space
         if space is None:
-            frames = np.concatenate([joined(version).vectors for versions in voices for version in versions])
+            frames = np.concatenate([joined(version).vectors for speech in voices for version in speech.versions])
             space = fit_space(
                 frames, components=settings.components, relevance=settings.relevance, seed=self._settings.seed
             )
         made = run_parallel(
-            self._stretches, ((space, versions, stage, len(voices)) for versions in voices), jobs=self._jobs
+            self._stretches, ((space, speech, stage, len(voices)) for speech in voices), jobs=self._jobs
         )
-        self._check_memory(sum(map(len, (*known, *made))))
+        own, strangers = [vectors for vectors, _ in made], [vectors for _, vectors in made]
+        heard = [*strangers_known, *strangers] if settings.has_strangers(len(population)) else []
+        self._check_memory(sum(map(len, (*known, *own, *(part for parts in heard for part in parts)))))
         # Solved from what the store will hold, so that enrolling together or one by one differs in nothing else.
-        training = SegmentTraining([*known, *made], ridge=settings.ridge)
-        return Trained(population.with_segments(training.machines(space)), training, made)
+        training = SegmentTraining([*known, *own], ridge=settings.ridge, strangers=heard)
+        return Trained(population.with_segments(training.machines(space)), training, own, strangers)
 
     def _check_memory(self, count: int) -> None:
         """Refuse a Gram matrix of ``count`` stretches that would be larger than the settings allow."""
@@ -123,47 +127,65 @@ class Rounds:
                 f" is {most:g}: allow fewer stretches a speaker, raise it, or leave segment out of machines.kinds"
             )
 
-    def _stretches(self, space: SegmentSpace, versions: list[list[FeatureBlock]], stage: str, count: int) -> Vectors:
-        """Vectors (S, D) of one speaker's stretches of every version, at the precision that they are stored in."""
+    def _stretches(self, space: SegmentSpace, speech: Speech, stage: str, count: int) -> tuple[Vectors, list[Vectors]]:
+        """Vectors (S, D) of one speaker's stretches of every version, and of the strangers made of each speed."""
+        most = self._settings.segments.most
+        own = [self._vectors(space, version, max(1, most // len(speech.versions))) for version in speech.versions]
+        strangers = [self._vectors(space, voice, max(1, most // STRANGERS_SHARE)) for voice in speech.strangers]
+        self._progress(f"{stage}: stretches", 1, count)
+        return np.concatenate(own), [voice for voice in strangers if len(voice)]
+
+    def _vectors(self, space: SegmentSpace, utterances: Utterances, most: int) -> Vectors:
+        """Vectors (S, D) of the stretches of ``utterances``, at the precision that they are stored in."""
         settings = self._settings.segments
         frames = max(1, round(settings.seconds / self._settings.features.step_seconds))
-        parts = [
-            space.vector(space.statistics(vectors, weights))
-            for version in versions
-            for vectors, weights in stretches(
-                [
-                    (block.vectors, loudness(block.below_peak, settings.half_db))
-                    for block in version
-                    if len(block.vectors)
-                ],
-                frames,
-                max(1, settings.most // len(versions)),
-            )
+        heard = [
+            (block.vectors, loudness(block.below_peak, settings.half_db)) for block in utterances if len(block.vectors)
         ]
-        self._progress(f"{stage}: stretches", 1, count)
-        return np.stack(parts).astype(np.float16).astype(np.float32)
+        found = [space.vector(space.statistics(*stretch)) for stretch in stretches(heard, frames, most)]
+        vectors = np.stack(found) if found else np.empty((0, space.dimension))
+        return vectors.astype(np.float16).astype(np.float32)
 
-    def held_out_trials(self, voices: list[Voice], role: Role) -> HeldOutTrials:
-        """Score utterances set aside against machines trained without them."""
+    def provisional(self, voices: list[Voice]) -> Provisional:
+        """Machines trained without the utterances that are set aside, and these."""
         settings = self._settings
         cuts = [cut_of(voice.utterances, settings) for voice in voices]
-        kept = [[cut.kept(version) for version in voice.versions] for voice, cut in zip(voices, cuts, strict=True)]
-        trained = self.train(kept, "thresholds")
+        kept = [voice.speech.kept(cut) for voice, cut in zip(voices, cuts, strict=True)]
+        frames = settings.threshold.trial_seconds / settings.features.step_seconds
+        trials = [join_trials(cut.held(voice.utterances), frames) for voice, cut in zip(voices, cuts, strict=True)]
+        return Provisional(self.train(kept, "thresholds"), trials)
+
+    def held_out(self, voices: list[Voice], role: Role, provisional: Provisional) -> HeldOut:
+        """Score the utterances set aside by machines that have not heard them, and fit the posteriors to them."""
+        settings, trained, trials = self._settings, provisional.trained, provisional.trials
+        maps = None
+        if settings.posterior.fitted:
+            known = [] if self._current is None else self._current.map_sources()
+            maps = HeldOutMaps(settings, trained.population, trials, known)
         everybody = [*self._known_ids, *(voice.id for voice in voices)]
         roles = [*self._roles, *([role] * len(voices))]
         claims = [n for n, claimed in enumerate(roles) if claimed == "speaker"]
-        frames = settings.threshold.trial_seconds / settings.features.step_seconds
-        spoken = [
-            (number, trial)
-            for number, (voice, cut) in enumerate(zip(voices, cuts, strict=True), start=len(self._known_ids))
-            for trial in join_trials(cut.held(voice.utterances), frames)
-        ]
         scoring = HeldOutScoring(settings, trained.population, trained.training, claims, everybody)
+        found = self._scored(scoring, trials, maps) if claims else [scoring.none()]
+        return HeldOut(HeldOutTrials.joined(found), None if maps is None else maps.fitted())
 
-        def score(number: int, trial: FeatureBlock) -> HeldOutTrials:
-            found = scoring.score(number, trial)
-            self._progress("thresholds: scoring", 1, len(spoken))
+    def _scored(
+        self, scoring: HeldOutScoring, trials: list[list[FeatureBlock]], maps: HeldOutMaps | None
+    ) -> list[HeldOutTrials]:
+        """Scores of every trial, each by maps that were fitted to the other half of the trials."""
+        scorings = [scoring, scoring]
+        if maps is not None:
+            scorings = [scoring.with_posterior(maps.posterior(1 - half)) for half in (0, 1)]
+        first, total = len(self._known_ids), sum(map(len, trials))
+
+        def score(speaker: int, number: int, trial: FeatureBlock) -> HeldOutTrials:
+            found = scorings[half_of(speaker, number)].score(speaker, trial)
+            self._progress("thresholds: scoring", 1, total)
             return found
 
-        trials = run_parallel(score, spoken, jobs=self._jobs) if claims else []
-        return HeldOutTrials.joined([scoring.none(), *trials])
+        tasks = [
+            (speaker, number, trial)
+            for speaker, its_trials in enumerate(trials, start=first)
+            for number, trial in enumerate(its_trials)
+        ]
+        return [scoring.none(), *run_parallel(score, tasks, jobs=self._jobs)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,14 @@ class ClaimScorer:
         asked = np.arange(len(population)) if every else self.claims
         kinds = frozenset({"one_class"}) if self._alone else needs
         self._margins = MarginScorer(population, asked, kinds, dtype=settings.dtype) if self._frame_rules else None
-        self.block = max(1, min(256, BLOCK_NUMBERS // max(1, len(asked) * len(population))))
+        machines = 1 if self._margins is None else self._margins.machines
+        self.block = max(1, min(256, BLOCK_NUMBERS // max(1, len(asked) * len(population) * machines)))
+
+    def with_posterior(self, posterior: Posterior) -> ClaimScorer:
+        """The same claims and machines under another ``posterior``."""
+        changed = copy.copy(self)
+        changed.settings = replace(self.settings, posterior=posterior)
+        return changed
 
     def start(self) -> RunningScores:
         """A new utterance."""

@@ -5,10 +5,16 @@
       speakers/<id>-<revision>.safetensors   centroids (k, d); one_class (k,), one_class_bias (1,); its pair machines
                                              with every EARLIER speaker: earlier (n,) ids, own (n, k), rival (sum of
                                              the earlier k,), bias (n,)
-                                             with segment machines, stretches (S, D), what they are trained on
+                                             families of L reweighted machines have a last axis (L,) more
+                                             with segment machines, stretches (S, D), what they are trained on,
+                                             and stranger.<n> (S, D), the same at another speed
+                                             with fitted posteriors, pair_map (n, P), one_class_map and
+                                             one_vs_rest_map (1, P), NaN where the pooled map serves; and samples of
+                                             held-out margins, <kind>_own_sample and <kind>_others_sample (64,)
       one_vs_rest-<revision>.safetensors     coef (M, N), bias (N,)
       segments-<revision>.safetensors        centre, scale (d,), means, variances (K, d), weights (K,), mean (D,),
                                              coef (D, N)
+      posteriors-<revision>.safetensors      with fitted posteriors, the pooled maps, <kind>_map (P,)
       calibration-<revision>.safetensors     the held-out trials
 
 Each pair machine is stored once, with the later of its two speakers: enrolling adds one file a speaker, and a claim
@@ -35,12 +41,15 @@ from pipeline.machines.population import Population
 from pipeline.machines.segments import SegmentMachines, SegmentSpace, Vectors
 from pipeline.manifest import Manifest, Speaker, read_manifest
 from pipeline.posteriors.calibrated import LogisticCalibration
-from pipeline.posteriors.coupling import RULES, systems_of
+from pipeline.posteriors.coupling import RULES, Posterior, systems_of
+from pipeline.posteriors.machine_posteriors import KINDS, MachinePosterior, map_name
 from pipeline.posteriors.sigmoid import posterior_from
 from pipeline.scoring import ScoringSettings, with_parts
+from pipeline.store_layout import CALIBRATION, ONE_VS_REST, SEGMENTS, SPEAKER
 
 Array = NDArray[np.float64]
 SCORE_PREFIX = "score."
+STRANGER_PREFIX = "stranger."
 
 
 class SpeakerStore:
@@ -106,7 +115,7 @@ class SpeakerStore:
         """Held-out trials; None in a store without any."""
         if self.manifest.calibration is None:
             return None
-        file = ArrayFile(self.path, self.manifest.calibration)
+        file = ArrayFile(self.path, self.manifest.calibration).expect(CALIBRATION)
         names = [name for name in file.names() if name.startswith(SCORE_PREFIX)]
         return HeldOutTrials(
             file.read("claims"),
@@ -152,6 +161,20 @@ class SpeakerStore:
         calibration = self.calibration(system)
         return None if calibration is None else calibration.llr({system: scores}, frames)
 
+    def map_sources(self) -> list[ArrayFile]:
+        """Files that hold the speakers' maps and samples; none where posteriors are not fitted."""
+        return self._speaker_files() if self.config.posterior.fitted else []
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """Margins to posteriors, as the settings have it and as it was fitted."""
+        if not self.config.posterior.fitted:
+            return posterior_from(self.config.posterior)
+        if self.manifest.posteriors is None:
+            raise StoreFormatError(f"{self.path}: the manifest names no posteriors")
+        pooled = ArrayFile(self.path, self.manifest.posteriors)
+        return MachinePosterior(self.map_sources(), {kind: pooled.read(map_name(kind)) for kind in KINDS})
+
     def scoring_settings(self, systems: Iterable[str]) -> ScoringSettings:
         """What a ``ClaimScorer`` of ``systems`` takes from this store; raises MetricError for a sum without weights."""
         fusions = {}
@@ -165,7 +188,7 @@ class SpeakerStore:
                     )
                 fusions[name] = fusion
         return ScoringSettings(
-            posterior_from(self.config.posterior),
+            self.posterior,
             dtype=self.config.scoring.dtype,
             half_db=self.config.segments.half_db,
             fusions=fusions,
@@ -173,22 +196,30 @@ class SpeakerStore:
 
     def stretches(self) -> list[Vectors]:
         """What the segment machines are trained on: (S, D) of each speaker."""
-        return [
-            np.asarray(ArrayFile(self.path, speaker.file).read("stretches"), dtype=np.float32)
-            for speaker in self.speakers
-        ]
+        return [np.asarray(file.read("stretches"), dtype=np.float32) for file in self._speaker_files()]
+
+    def _speaker_files(self) -> list[ArrayFile]:
+        """The speakers' files, each held to the lengths that the manifest gives it."""
+        files, centroids = [], 0
+        for number, speaker in enumerate(self.speakers):
+            lengths = {"k": speaker.centroids, "d": self.config.features.dimension, "n": number, "r": centroids}
+            files.append(ArrayFile(self.path, speaker.file).expect(SPEAKER, **lengths))
+            centroids += speaker.centroids
+        return files
+
+    def strangers(self) -> list[list[Vectors]]:
+        """Stretches (S, D) of the strangers made of each speaker's voice; none of those enrolled into a crowd."""
+        found = []
+        for file in self._speaker_files():
+            names = sorted(name for name in file.names() if name.startswith(STRANGER_PREFIX))
+            found.append([np.asarray(file.read(name), dtype=np.float32) for name in names])
+        return found
 
     def population(self, systems: tuple[str, ...] | None = None) -> Population:
         """The machines that ``systems`` need (default: all there are); pair machines are read when asked for."""
         needs = frozenset[str]().union(*(RULES[name].needs for name in with_parts(systems or self.systems)))
-        files = [ArrayFile(self.path, speaker.file) for speaker in self.speakers]
+        files = self._speaker_files()
         books = [file.read("centroids") for file in files]
-        for speaker, book in zip(self.speakers, books, strict=True):
-            if book.shape != (speaker.centroids, self.config.features.dimension):
-                raise StoreFormatError(
-                    f"{self.path / speaker.file.name}: centroids must be"
-                    f" {(speaker.centroids, self.config.features.dimension)}, got {book.shape}"
-                )
         pool = Pool.of(books, self.config.machines.sigma)
         rest = None if "one_vs_rest" not in needs or len(pool) < 2 else self._one_vs_rest()
         return Population(
@@ -204,7 +235,8 @@ class SpeakerStore:
     def _segments(self) -> SegmentMachines:
         if self.manifest.segments is None:
             raise StoreFormatError(f"{self.path}: the manifest names no segment machines")
-        file = ArrayFile(self.path, self.manifest.segments)
+        lengths = {"d": self.config.features.dimension, "N": len(self.speakers)}
+        file = ArrayFile(self.path, self.manifest.segments).expect(SEGMENTS, **lengths)
         space = SegmentSpace(
             file.read("centre"),
             file.read("scale"),
@@ -218,7 +250,8 @@ class SpeakerStore:
     def _one_vs_rest(self) -> ArrayFile:
         if self.manifest.one_vs_rest is None:
             raise StoreFormatError(f"{self.path}: the manifest names no one-vs-rest machines")
-        return ArrayFile(self.path, self.manifest.one_vs_rest)
+        lengths = {"M": sum(speaker.centroids for speaker in self.speakers), "N": len(self.speakers)}
+        return ArrayFile(self.path, self.manifest.one_vs_rest).expect(ONE_VS_REST, **lengths)
 
 
 class StoredPairs:
@@ -227,6 +260,7 @@ class StoredPairs:
     def __init__(self, speakers: tuple[Speaker, ...], files: list[ArrayFile], pool: Pool) -> None:
         self._files = files
         self._pool = pool
+        self._family = files[0].read("bias").shape[1:]
         for number, (speaker, file) in enumerate(zip(speakers, files, strict=True)):
             expected = np.array([earlier.id for earlier in speakers[:number]], dtype=np.uint64)
             if not np.array_equal(file.read("earlier"), expected):
@@ -237,15 +271,15 @@ class StoredPairs:
 
     def rows(self, speaker: int) -> Array:
         """See PairSource."""
-        weights = np.zeros((len(self._pool.codebook(speaker)), len(self._pool)))
-        weights[:, :speaker] = self._files[speaker].read("own").T
+        weights = np.zeros((len(self._pool.codebook(speaker)), len(self._pool), *self._family))
+        weights[:, :speaker] = np.swapaxes(self._files[speaker].read("own"), 0, 1)
         for later in range(speaker + 1, len(self._pool)):
             weights[:, later] = self._files[later].read("rival", self._pool.rows(speaker))
         return weights
 
     def columns(self, claims: NDArray[np.int64]) -> Array:
         """See PairSource."""
-        weights = np.zeros((len(self._pool.centroids), len(claims)))
+        weights = np.zeros((len(self._pool.centroids), len(claims), *self._family))
         for slot, claim in enumerate(claims.tolist()):
             weights[: self._pool.offsets[claim], slot] = self._files[claim].read("rival")
             for later in range(claim + 1, len(self._pool)):
@@ -255,7 +289,7 @@ class StoredPairs:
     def bias(self, claims: NDArray[np.int64]) -> Array:
         """See PairSource."""
         own = [file.read("bias") for file in self._files]
-        table = np.zeros((len(self._pool), len(self._pool)))
+        table = np.zeros((len(self._pool), len(self._pool), *self._family))
         for later, biases in enumerate(own):
             table[later, :later], table[:later, later] = biases, -biases
         return table[claims]

@@ -7,7 +7,7 @@ one's place. Whatever no manifest names is garbage, swept by the next writer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +21,18 @@ from pipeline.calibration import HeldOutTrials
 from pipeline.config import Config
 from pipeline.errors import SpeakerExistsError, StoreBusyError, StoreError, StoreFormatError, StoreMissingError
 from pipeline.features.standardize import Standardizer
+from pipeline.heldout_posteriors import FittedMaps
 from pipeline.machines.population import Population
 from pipeline.machines.segments import SegmentMachines, Vectors
 from pipeline.manifest import NAME as MANIFEST
 from pipeline.manifest import PARTIAL, FileRecord, Manifest, Role, Scaling, Speaker, sync_folder, write_manifest
-from pipeline.store import SCORE_PREFIX, SpeakerStore
+from pipeline.posteriors.machine_posteriors import PAIR, map_name
+from pipeline.store import SCORE_PREFIX, STRANGER_PREFIX, SpeakerStore
 
 Array = NDArray[np.float64]
 LOCK = ".lock"
 SPEAKERS = "speakers"
-_ARRAY_FILE = re.compile(r"(?:one_vs_rest|segments|calibration|[0-9a-f]{16})-[0-9]+\.safetensors")
+_ARRAY_FILE = re.compile(r"(?:one_vs_rest|segments|calibration|posteriors|[0-9a-f]{16})-[0-9]+\.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +111,15 @@ class StoreWriter:
         trials: HeldOutTrials,
         *,
         stretches: Sequence[Vectors] = (),
+        strangers: Sequence[Sequence[Vectors]] = (),
+        maps: FittedMaps | None = None,
         config: Config,
         scaling: Standardizer | None,
     ) -> SpeakerStore:
         """Enroll ``speakers``, the last ones of ``population``, and commit.
 
-        ``stretches``, one array a speaker, are what their segment machines were trained on.
+        ``stretches``, one array a speaker, and ``strangers``, arrays of each, are what their segment machines were
+        trained on; ``maps`` what their machines' posteriors are read from, where they are fitted.
 
         Raises SpeakerExistsError for a name that is taken.
         """
@@ -131,6 +136,10 @@ class StoreWriter:
             arrays = _speaker_arrays(population, number, [earlier.id for earlier in records])
             if stretches:
                 arrays["stretches"] = stretches[number - len(old.speakers)].astype(np.float16)
+            for which, voice in enumerate(strangers[number - len(old.speakers)] if strangers else ()):
+                arrays[f"{STRANGER_PREFIX}{which}"] = voice.astype(np.float16)
+            if maps is not None:
+                arrays |= maps.speakers[number - len(old.speakers)].arrays
             file = write_arrays(self.path, f"{SPEAKERS}/{speaker.id:016x}-{revision}.safetensors", arrays)
             records.append(
                 Speaker(
@@ -149,14 +158,22 @@ class StoreWriter:
                     "one_vs_rest": self._write_one_vs_rest(population, revision),
                     "segments": self._write_segments(population.segments, revision),
                     "calibration": self._write_trials(trials, revision),
+                    "posteriors": self._write_pooled(None if maps is None else maps.pooled, revision),
                 }
             )
         )
 
-    def remove(self, name: str, one_vs_rest: Population | None, segments: SegmentMachines | None) -> SpeakerStore:
+    def remove(
+        self,
+        name: str,
+        one_vs_rest: Population | None,
+        segments: SegmentMachines | None,
+        pooled: Mapping[str, AnyArray] | None = None,
+    ) -> SpeakerStore:
         """Erase a speaker: their file, and their rows in every later speaker's file.
 
-        ``one_vs_rest`` and ``segments`` are the machines of the remaining speakers, trained again where there are any.
+        ``one_vs_rest`` and ``segments`` are the machines of the remaining speakers, trained again where there are any;
+        ``pooled`` the pooled maps of their posteriors, fitted again where there are any.
         """
         if self.current is None:
             raise StoreMissingError(f"{self.path}: no speaker store here")
@@ -175,17 +192,19 @@ class StoreWriter:
             "one_vs_rest": None if one_vs_rest is None else self._write_one_vs_rest(one_vs_rest, revision),
             "segments": self._write_segments(segments, revision),
             "calibration": None if trials is None else self._write_trials(trials.without(gone.id), revision),
+            "posteriors": self._write_pooled(pooled, revision),
         }
         return self._commit(old.model_copy(update=changes))
 
     def _without(self, later: Speaker, number: int, speakers: tuple[Speaker, ...]) -> dict[str, AnyArray]:
         file = ArrayFile(self.path, later.file)
         arrays: dict[str, AnyArray] = {name: file.read(name) for name in file.names()}
-        for name in {"own", "bias", "earlier"} & set(arrays):
+        for name in {"own", "bias", "earlier", map_name(PAIR)} & set(arrays):
             arrays[name] = np.delete(arrays[name], number, axis=0)
         if "rival" in arrays:
             start = sum(speaker.centroids for speaker in speakers[:number])
-            arrays["rival"] = np.delete(arrays["rival"], np.s_[start : start + speakers[number].centroids])
+            gone = np.s_[start : start + speakers[number].centroids]
+            arrays["rival"] = np.delete(arrays["rival"], gone, axis=0)
         return arrays
 
     def _write_one_vs_rest(self, population: Population, revision: int) -> FileRecord | None:
@@ -211,6 +230,12 @@ class StoreWriter:
         }  # fmt: skip
         arrays |= {f"{SCORE_PREFIX}{name}": scores for name, scores in trials.scores.items()}
         return write_arrays(self.path, f"calibration-{revision}.safetensors", arrays)
+
+    def _write_pooled(self, pooled: Mapping[str, AnyArray] | None, revision: int) -> FileRecord | None:
+        if pooled is None:
+            return None
+        arrays = {map_name(kind): maps for kind, maps in pooled.items()}
+        return write_arrays(self.path, f"posteriors-{revision}.safetensors", arrays)
 
     def _commit(self, manifest: Manifest) -> SpeakerStore:
         if (self.path / SPEAKERS).is_dir():
@@ -248,7 +273,7 @@ def _speaker_arrays(population: Population, number: int, earlier: list[int]) -> 
         claim = np.array([number])
         arrays |= {
             "earlier": np.array(earlier, dtype=np.uint64),
-            "own": population.pairs.rows(number)[:, :number].T,
+            "own": np.swapaxes(population.pairs.rows(number)[:, :number], 0, 1),
             "rival": population.pairs.columns(claim)[: pool.offsets[number], 0],
             "bias": population.pairs.bias(claim)[0, :number],
         }

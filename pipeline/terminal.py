@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tqdm import tqdm
+
+_TURNING = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # directions of writing
 
 
 def cores() -> int:
@@ -37,20 +40,68 @@ def bars(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
             bar.close()
 
 
-def say(text: str) -> None:
-    """Print a line at once. When its reader has gone, end quietly with the exit code of an error."""
+def own_output() -> None:
+    """Move the command's output to a descriptor of its own, and let what libraries print go to the error output.
+
+    A decoder may print what it thinks of a damaged file, in the middle of what is written for machines.
+    """
+    old = sys.stdout
     try:
-        sys.stdout.write(f"{text}\n")
+        shown, errors = old.fileno(), sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):  # closed by whoever started the command, or no files at all
+        return
+    sys.stdout = os.fdopen(
+        os.dup(shown), "w", 1 if old.isatty() else -1, encoding=old.encoding, errors=old.errors, newline=None
+    )
+    os.dup2(errors, shown)
+
+
+def plain(text: str) -> str:
+    """``text`` with what would move the cursor, end the line or turn it around spelt out: names come from anywhere."""
+    return "".join(_spelt(character) if _moves(character) else character for character in text)
+
+
+def _moves(character: str) -> bool:
+    return unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} or character in _TURNING
+
+
+def _spelt(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def say(text: str) -> None:
+    """Print a line at once. When nobody can read it any more, end quietly with the exit code of an error."""
+    if sys.stdout is None:  # closed by whoever started the command
+        return
+    try:
+        try:
+            sys.stdout.write(f"{text}\n")
+        except UnicodeEncodeError:
+            encoding = sys.stdout.encoding
+            sys.stdout.write(f"{text}\n".encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            complain(f"the output cannot be written: {error.strerror or error}")
         # Python flushes again at exit, and must find somewhere to flush to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(2) from None
 
 
+def complain(problem: object) -> None:
+    """Say what is wrong on the error output."""
+    if sys.stderr is not None:
+        sys.stderr.write("\n".join(map(plain, f"voiceclaim: {problem}".split("\n"))) + "\n")
+
+
 def print_json(value: Any) -> None:
-    """One JSON value on a line of its own, at once."""
-    say(json.dumps(value, ensure_ascii=False))
+    """One JSON value on a line of its own, at once; in ASCII where the output can hold no more."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding if sys.stdout is not None else "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(value)
+    say(text)
 
 
 def print_metrics(table: dict[str, Any]) -> None:
@@ -119,7 +170,7 @@ def _difference(found: dict[str, Any] | None, form: str) -> str:
 
 def print_table(header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
     """Columns as wide as they need to be: the first to the left, the rest to the right."""
-    cells = [header, *(tuple(str(cell) for cell in row) for row in rows)]
+    cells = [header, *(tuple(plain(str(cell)) for cell in row) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     for row in cells:
         first, *rest = (

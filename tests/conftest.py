@@ -26,6 +26,7 @@ TINY = (
     "codebook.centroids=40",
     "codebook.min_seconds=3",
     "segments.components=32",
+    "segments.crowd=0",
     "scoring.system=refined_worst_rival",
     "scoring.min_seconds=0.5",
     "threshold.holdout=0.2",

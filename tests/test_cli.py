@@ -26,7 +26,7 @@ from pipeline.store import SpeakerStore
 from pipeline.verification import Verifier
 
 SETTINGS = tuple(f"--set={setting}" for setting in ("features.rate=8000", "codebook.min_seconds=3"))
-COMMANDS = ("enroll", "verify", "evaluate", "plot", "compare", "speakers", "demo")
+COMMANDS = ("enroll", "verify", "evaluate", "plot", "compare", "speakers", "demo", "reproduce", "audit")
 VERDICT = {
     "claim", "file", "state", "decision", "score", "threshold", "system", "speech_seconds", "audio_seconds", "frames",
     "rivals", "llr", "probability", "prior", "llr_threshold", "threshold_source",

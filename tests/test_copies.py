@@ -15,6 +15,7 @@ from pipeline.config import Config, load_config
 from pipeline.copies import LEAST_VOICES, SOURCE_SECONDS, CopyMaker
 from pipeline.corpus import Utterance
 from pipeline.degradation import telephone
+from pipeline.errors import ConfigError
 
 RATE = 8_000
 KINDS = ("telephone", "babble", "noise")
@@ -238,3 +239,21 @@ def test_without_babble_no_recording_is_read_for_it(tmp_path, speech):
     )
     np.testing.assert_array_equal(line, telephone(speech, RATE))
     assert flatness(added(hiss, speech)) > 0.8
+
+
+# Strangers
+
+
+def test_strangers_hum_other_notes(hummers, speech):
+    maker = CopyMaker(settings_of("segments.speeds=[0.8, 1.5]"), hummers, strangers=True)
+    slow, fast = maker.strangers(speech, RATE)
+    assert abs(len(slow) - len(speech) / 0.8) <= 1
+    assert power_at(slow, 0.8 * NOTES["ada"]) > 0.9
+    assert power_at(fast, 1.5 * NOTES["ada"]) > 0.9
+    assert CopyMaker(settings_of(), hummers).strangers(speech, RATE) == []
+
+
+@pytest.mark.parametrize("speeds", ["[1.0]", "[0.9, 0.9]", "[0.4]", "[2.5]"])
+def test_speeds_that_are_no_other_voice_are_refused(speeds):
+    with pytest.raises(ConfigError, match="speeds"):
+        load_config(None, [f"segments.speeds={speeds}"])

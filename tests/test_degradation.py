@@ -10,7 +10,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.degradation import babble, mix_at_snr, mu_law, reverberant, telephone, white_noise
+from pipeline.degradation import babble, mix_at_snr, mu_law, reverberant, speed, telephone, white_noise
 from pipeline.errors import AudioError
 from pipeline.pcm import PcmDecoder, PcmFormat
 
@@ -335,6 +335,27 @@ def test_silence_in_a_room_is_silence():
 
 
 # What cannot be used
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.9, 1.1, 2.0])
+@pytest.mark.parametrize("rate", [8_000, 44_100])
+def test_speed_scales_pitch_and_length(factor, rate):
+    tone = 0.5 * np.sin(2 * np.pi * 500.0 * np.arange(rate) / rate)
+    found = speed(tone, rate, factor)
+    assert abs(len(found) - rate / factor) <= 1
+    inside = slice(len(found) // 10, -len(found) // 10)
+    expected = 0.5 * np.sin(2 * np.pi * 500.0 * factor * np.arange(len(found)) / rate)
+    np.testing.assert_allclose(found[inside], expected[inside], atol=2e-3)
+
+
+def test_speed_refuses_what_is_no_speed_of_a_voice():
+    for factor in (0.0, 0.4, 2.1, -1.0, float("nan")):
+        with pytest.raises(AudioError, match="factor"):
+            speed(np.zeros(100), 8_000, factor)
+    with pytest.raises(AudioError, match="rate"):
+        speed(np.zeros(100), 0, 1.1)
+    with pytest.raises(AudioError, match="finite"):
+        speed(np.array([0.0, np.nan]), 8_000, 1.1)
 
 
 @pytest.mark.parametrize("bad", [np.array([0.0, np.nan]), np.array([np.inf]), np.zeros((3, 2))])

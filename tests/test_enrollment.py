@@ -31,7 +31,7 @@ from pipeline.holdout import cut_of, split_utterances
 from pipeline.machines.assembly import train_population
 from pipeline.machines.pool import Pool
 from pipeline.machines.segment_training import SegmentTraining, fit_space, stretches
-from pipeline.machines.segments import loudness
+from pipeline.machines.segments import loudness, unit
 from pipeline.posteriors.coupling import RULES
 from pipeline.posteriors.sigmoid import posterior_from
 from pipeline.scoring import ClaimScorer, ScoringSettings
@@ -236,7 +236,11 @@ def assert_trained_on_the_stored_stretches(store: SpeakerStore) -> None:
     """The machines of the store are those of everybody's stretches in it, to the last bit of single precision."""
     found = store.population(("segment",)).segments
     with threadpool_limits(1):
-        expected = SegmentTraining(store.stretches(), ridge=store.config.segments.ridge).machines(found.space)
+        expected = SegmentTraining(
+            store.stretches(),
+            ridge=store.config.segments.ridge,
+            strangers=store.strangers() if store.config.segments.has_strangers(len(store.speakers)) else [],
+        ).machines(found.space)
     assert found.coef.shape == (found.space.dimension, len(store.speakers))
     np.testing.assert_array_equal(found.mean, expected.mean)
     np.testing.assert_array_equal(found.coef, expected.coef)
@@ -303,6 +307,56 @@ def test_removal_takes_the_stretches_along_and_trains_the_segment_machines_of_th
         np.testing.assert_array_equal(new, old)
     assert_same_space(after, space)
     assert_trained_on_the_stored_stretches(after)
+
+
+# Strangers made out of the speakers' voices
+
+
+@pytest.fixture(scope="module")
+def estranged(tmp_path_factory, recordings, voices, tiny_with) -> SpeakerStore:
+    """The session's four voices, enrolled beside strangers."""
+    path = tmp_path_factory.mktemp("estranged") / "s"
+    settings = tiny_with("segments.crowd=5", "segments.most=40")
+    return enroll(path, {name: recordings[name] for name in voices}, settings).store
+
+
+def test_strangers_change_the_segment_machines_and_no_others(store, estranged):
+    ours, theirs = arrays_of(estranged), arrays_of(SpeakerStore.open(store))
+    for name in ("centroids", "one_class_coef", "one_vs_rest_coef", "pairs", "pair_bias", "scores of rpoao", "frames"):
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+    for own, strangers in zip(estranged.stretches(), estranged.strangers(), strict=True):
+        assert len(own) <= 40
+        assert [0 < len(voice) <= 20 for voice in strangers] == [True, True]
+    assert_trained_on_the_stored_stretches(estranged)
+    assert SpeakerStore.open(store).strangers() == [[], [], [], []]
+
+
+def test_a_stranger_made_of_a_voice_is_not_taken_for_it(estranged, voices):
+    machines = estranged.population(("segment",)).segments
+    for number, (own, strangers) in enumerate(zip(estranged.stretches(), estranged.strangers(), strict=True)):
+        scores = [(unit(part - machines.mean) @ machines.coef)[:, number].mean() for part in (own, *strangers)]
+        assert scores[0] > 0.2
+        assert max(scores[1:]) < 0
+
+
+def test_speakers_beside_strangers_are_told_apart(estranged, voices, heard):
+    for claim in voices:
+        verifier = Verifier(estranged, claim, system="segment_rival")
+        for name in voices:
+            expected = Decision.ACCEPTED if name == claim else Decision.REJECTED
+            assert verifier.verify_file(heard(name)).decision is expected, (claim, name)
+
+
+def test_a_crowd_needs_no_strangers_and_has_them_again_when_it_has_gone(estranged, recordings, voices, tmp_path):
+    shutil.copytree(estranged.path, tmp_path / "s")
+    newcomer = next(name for name in recordings if name not in voices)
+    crowded = enroll(tmp_path / "s", {newcomer: recordings[newcomer]}).store
+    assert [len(strangers) for strangers in crowded.strangers()] == [2, 2, 2, 2, 0]
+    assert_trained_on_the_stored_stretches(crowded)
+    few = remove_speaker(tmp_path / "s", newcomer)
+    assert_trained_on_the_stored_stretches(few)
+    ours, before = (opened.population(("segment",)).segments for opened in (few, estranged))
+    np.testing.assert_array_equal(ours.coef, before.coef)
 
 
 # Degraded copies

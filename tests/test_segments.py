@@ -482,3 +482,35 @@ def test_stretches_worked_by_hand(sizes, frames, expected):
 def test_much_speech_makes_longer_stretches_instead_of_more():
     found = stretches(numbered([50] * 40), 50, 10)
     assert [len(vectors) for vectors, _ in found] == [200] * 10
+
+
+# Strangers
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS, counts=COUNTS.filter(lambda counts: len(counts) > 2), data=st.data())
+def test_strangers_are_speakers_without_a_machine(seed, counts, data):
+    vectors = training_data(seed, counts)
+    made = [[part[:4] + 1.0, part[:2] - 1.0] for part in vectors]
+    flat = [part for parts in made for part in parts]
+    new = np.random.default_rng(seed).normal(0.0, 2.0, (5, 12))
+    among = SegmentTraining([*vectors, *flat], ridge=2.0)
+    found = SegmentTraining(vectors, ridge=2.0, strangers=made)
+    np.testing.assert_allclose(found.margins(new), among.margins(new)[:, : len(counts)], atol=2e-5)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS, counts=COUNTS.filter(lambda counts: len(counts) > 2), data=st.data())
+def test_margins_without_a_speaker_are_without_the_strangers_made_of_them(seed, counts, data):
+    """Weighted ridge regression on what is left; centring and targets are those of everybody."""
+    vectors = training_data(seed, counts)
+    made = [[part[:4] + 1.0] for part in vectors]
+    absent = data.draw(st.integers(0, len(counts) - 1))
+    new = np.random.default_rng(seed).normal(0.0, 2.0, (5, 12))
+    mean, rows, voices = normalised([*vectors, *(part for parts in made for part in parts)])
+    kept = (voices % len(counts)) != absent
+    targets = centred_targets(voices, 2 * len(counts))[kept][:, : len(counts)]
+    theirs = Ridge(alpha=2.0, fit_intercept=False).fit(rows[kept], targets, sample_weight=weights_of(voices)[kept])
+    found = SegmentTraining(vectors, ridge=2.0, strangers=made).margins_without(absent, new)
+    others = np.arange(len(counts)) != absent
+    np.testing.assert_allclose(found[:, others], theirs.predict(unit(new - mean))[:, others], atol=2e-5)

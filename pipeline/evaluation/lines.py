@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.errors import TrialListError
+from pipeline.files import read_bounded
 
 LABELS = {b"target": True, b"nontarget": False}
+MOST_BYTES = 2**28  # of a list: some five million lines
 SHOWN = 60  # characters of a bad line that a message quotes
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -38,10 +40,11 @@ class Decoder(dict[bytes, str]):
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Lines with their numbers from 1; as bytes, which splitting parts only at ASCII blanks.
 
-    A byte-order mark and carriage returns are left out. Raises TrialListError for a file that cannot be read.
+    A byte-order mark and carriage returns are left out. Raises TrialListError for a file that cannot be read, for
+    one over ``MOST_BYTES``, and for a pipe or device, which is not waited for.
     """
     try:
-        content = path.read_bytes()
+        content = read_bounded(path, MOST_BYTES)
     except OSError as error:
         raise TrialListError(f"{path}: cannot read it: {error.strerror or error}; is the path right?") from error
     for number, line in enumerate(content.removeprefix(_BYTE_ORDER_MARK).split(b"\n"), start=1):

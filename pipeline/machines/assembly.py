@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import MachineConfig
+from pipeline.machines.implied import Family, PairFamily, train_pair_family, train_rest_families
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import PairBlock, PairSource, Population
-from pipeline.machines.training import Machine, run_parallel, train_one_class, train_one_vs_rest, train_pair
+from pipeline.machines.training import (
+    Machine,
+    PairMachine,
+    run_parallel,
+    train_one_class,
+    train_one_vs_rest,
+    train_pair,
+)
 
 Array = NDArray[np.float64]
 Progress = Callable[[int], None]
@@ -23,12 +31,14 @@ def train_population(
     settings: MachineConfig,
     *,
     known: Population | None = None,
+    family: int | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Population:
     """Machines over ``pool``, whose first speakers are those of ``known``: their pair and one-class machines are kept.
 
     One-vs-rest machines have everybody's centroids in them, so any new speaker means training all of them again.
+    Machines of two classes become families of ``family`` reweighted ones (``machines.implied``), if that is a number.
     Raises ValueError where ``known`` has no pair machines and the settings ask for them.
     """
     if known is not None and "one_vs_one" in settings.kinds and known.pairs is None:
@@ -39,17 +49,30 @@ def train_population(
     tell(len(pool) - first)
     pairs = None
     if "one_vs_one" in settings.kinds:
-        pairs = _pairs(pool, settings, None if known is None else known.pairs, first, jobs, tell)
-    rest = train_one_vs_rest(pool, C=settings.C, jobs=jobs) if "one_vs_rest" in settings.kinds else []
-    tell(len(rest))
+        pairs = _pairs(pool, settings, None if known is None else known.pairs, first, jobs, tell, family)
+    rest_coef, rest_bias = None, None
+    if "one_vs_rest" in settings.kinds and len(pool) > 1:
+        rest_coef, rest_bias = one_vs_rest(pool, settings, family=family, jobs=jobs)
+        tell(len(pool))
     return Population(
         pool,
         pairs=pairs,
         one_class_coef=one_class_coef,
         one_class_bias=one_class_bias,
-        one_vs_rest_coef=np.stack([machine.coef for machine in rest], axis=1) if rest else None,
-        one_vs_rest_bias=np.array([machine.bias for machine in rest]) if rest else None,
+        one_vs_rest_coef=rest_coef,
+        one_vs_rest_bias=rest_bias,
     )
+
+
+def one_vs_rest(
+    pool: Pool, settings: MachineConfig, *, family: int | None = None, jobs: int = 1
+) -> tuple[Array, Array]:
+    """Coefficients (M, N) and biases (N,) of the one-vs-rest machines of at least two speakers; see ``Population``."""
+    if family is None:
+        machines: Sequence[Machine | Family] = train_one_vs_rest(pool, C=settings.C, jobs=jobs)
+    else:
+        machines = train_rest_families(pool, C=settings.C, machines=family, jobs=jobs)
+    return np.stack([machine.coef for machine in machines], axis=1), np.array([machine.bias for machine in machines])
 
 
 def machine_count(speakers: int, first_new: int, settings: MachineConfig) -> int:
@@ -71,19 +94,29 @@ def _one_class(
 
 
 def _pairs(
-    pool: Pool, settings: MachineConfig, known: PairSource | None, first: int, jobs: int, tell: Progress
+    pool: Pool,
+    settings: MachineConfig,
+    known: PairSource | None,
+    first: int,
+    jobs: int,
+    tell: Progress,
+    family: int | None,
 ) -> PairBlock:
-    speakers = len(pool)
-    weights = tuple(np.zeros((len(pool.codebook(n)), speakers)) for n in range(speakers))
-    biases = np.zeros((speakers, speakers))
+    speakers, axes = len(pool), () if family is None else (family,)
+    weights = tuple(np.zeros((len(pool.codebook(n)), speakers, *axes)) for n in range(speakers))
+    biases = np.zeros((speakers, speakers, *axes))
     if known is not None:
         for n in range(first):
             weights[n][:, :first] = known.rows(n)
         biases[:first, :first] = known.bias(np.arange(first))
 
+    fit: Callable[..., PairMachine | PairFamily] = train_pair
+    if family is not None:
+        fit = partial(train_pair_family, machines=family)
+
     def fit_against_earlier(own: int) -> None:
         for rival in range(own):
-            machine = train_pair(pool, own, rival, C=settings.C)
+            machine = fit(pool, own, rival, C=settings.C)
             weights[own][:, rival], weights[rival][:, own] = machine.own, machine.rival
             biases[own, rival], biases[rival, own] = machine.bias, -machine.bias
         tell(own)

@@ -24,6 +24,8 @@ class PairSource(Protocol):
 
     With w[m, j] >= 0 the coefficient of centroid m in the machine of its owner against speaker j,
     f_ij(x) = sum over i's centroids of w[m, j] K(x, m) - sum over j's of w[m, i] K(x, m) + b[i, j].
+
+    Families of L reweighted machines (``machines.implied``) have an axis of length L after those named here.
     """
 
     def rows(self, speaker: int) -> Array:
@@ -38,7 +40,7 @@ class PairSource(Protocol):
 
 @dataclass(frozen=True)
 class PairBlock:
-    """Pair machines in memory: ``weights[i]`` (k_i, N) and ``biases`` (N, N)."""
+    """Pair machines in memory: ``weights[i]`` (k_i, N) and ``biases`` (N, N); families have one more axis (L,)."""
 
     weights: tuple[Array, ...]
     biases: Array
@@ -62,7 +64,8 @@ class Population:
 
     ``one_class_coef`` (M,) and ``one_class_bias`` (N,): each speaker's own machine on its own rows.
     ``segments`` judge whole stretches of speech, not frames, and have no part in the pool.
-    ``one_vs_rest_coef`` (M, N) and ``one_vs_rest_bias`` (N,): column n is speaker n against everybody else.
+    ``one_vs_rest_coef`` (M, N) and ``one_vs_rest_bias`` (N,): column n is speaker n against everybody else. Families
+    of reweighted machines have one more axis (L,).
     """
 
     pool: Pool
@@ -86,7 +89,8 @@ class Margins:
     """Margins of T frames for C claims among N speakers; kinds that were not asked for are None.
 
     ``claims`` (C,) speaker numbers; ``pair`` (T, C, N) f_ij of claim i against j, 0 where j is i itself;
-    ``one_class`` (T, N); ``one_vs_rest`` (T, N).
+    ``one_class`` (T, N); ``one_vs_rest`` (T, N). The margin of a family of reweighted machines is the log-odds of the
+    share of them that say positive (``share_log_odds``).
     """
 
     claims: NDArray[np.int64]
@@ -106,7 +110,7 @@ class MarginScorer:
     """Margins of the machines that ``claims`` need, for blocks of frames.
 
     ``claims`` are speaker numbers, ``kinds`` a subset of {"one_vs_one", "one_class", "one_vs_rest"}, ``dtype`` float64
-    or float32 (whose margins agree to 1e-3).
+    or float32 (whose margins agree to 1e-3). ``machines`` is the length L of families, else 1.
     """
 
     def __init__(
@@ -122,6 +126,8 @@ class MarginScorer:
         self._slots = {int(claim): np.flatnonzero(self.claims == claim) for claim in self.claims}
         paired = population.pairs if "one_vs_one" in kinds else None
         self._pair_bias = None if paired is None else paired.bias(self.claims)
+        biases = [(self._pair_bias, 2), (population.one_vs_rest_bias if "one_vs_rest" in kinds else None, 1)]
+        self.machines = max([1, *(b.shape[-1] for b, axes in biases if b is not None and b.ndim > axes)])
         columns = None if paired is None else paired.columns(self.claims)
         self._tiles = [self._tile(n, columns) for n in range(len(pool))]
 
@@ -132,13 +138,13 @@ class MarginScorer:
         kernel_side = np.concatenate((y, np.full((len(y), 1), 1.0), -0.5 * (y * y).sum(1, keepdims=True)), axis=1)
         blocks, own = [], None
         if columns is not None and population.pairs is not None:
-            blocks.append(-columns[rows])
+            blocks.append(-columns[rows].reshape(len(y), -1))
             if n in self._slots:
-                own = np.ascontiguousarray(population.pairs.rows(n), dtype=self.dtype)
+                own = np.ascontiguousarray(population.pairs.rows(n).reshape(len(y), -1), dtype=self.dtype)
         if "one_class" in self._kinds and population.one_class_coef is not None:
             blocks.append(population.one_class_coef[rows, None])
         if "one_vs_rest" in self._kinds and population.one_vs_rest_coef is not None:
-            blocks.append(population.one_vs_rest_coef[rows])
+            blocks.append(population.one_vs_rest_coef[rows].reshape(len(y), -1))
         shared = np.concatenate(blocks, axis=1) if blocks else np.zeros((len(y), 0))
         return (
             np.ascontiguousarray(kernel_side.T, dtype=self.dtype),
@@ -156,7 +162,7 @@ class MarginScorer:
             kernel = frames @ kernel_side
             np.exp(kernel, out=kernel)
             self._add(margins, n, kernel, shared, own)
-        return margins
+        return _of_families(margins)
 
     def _biases(self, frames: int) -> Margins:
         population, kinds = self._population, self._kinds
@@ -178,12 +184,33 @@ class MarginScorer:
         products = kernel @ shared
         column = 0
         if margins.pair is not None:
-            column = len(self.claims)
-            margins.pair[:, :, n] += products[:, :column]
+            family = margins.pair.shape[3:]
+            column = int(np.prod((len(self.claims), *family)))
+            margins.pair[:, :, n] += products[:, :column].reshape(-1, len(self.claims), *family)
             if own is not None:
-                margins.pair[:, self._slots[n], :] += (kernel @ own)[:, None, :]
+                margins.pair[:, self._slots[n], :] += (kernel @ own).reshape(len(kernel), 1, len(self._tiles), *family)
         if margins.one_class is not None:
             margins.one_class[:, n] += products[:, column]
             column += 1
         if margins.one_vs_rest is not None:
-            margins.one_vs_rest[:] += products[:, column:]
+            margins.one_vs_rest[:] += products[:, column:].reshape(margins.one_vs_rest.shape)
+
+
+def _of_families(margins: Margins) -> Margins:
+    """``margins`` with the axis of every family reduced to one number."""
+    pair, rest = margins.pair, margins.one_vs_rest
+    return replace(
+        margins,
+        pair=share_log_odds(pair) if pair is not None and pair.ndim > 3 else pair,
+        one_vs_rest=share_log_odds(rest) if rest is not None and rest.ndim > 2 else rest,
+    )
+
+
+def share_log_odds(margins: AnyFloat) -> AnyFloat:
+    """Log-odds (...) of (1 + number of ``margins`` (..., L) above 0) / (L + 2); a margin of 0 counts half.
+
+    Nalbantov and Ivanov 2020, eq. 13: the machines and two fictitious ones, one of which always says positive.
+    """
+    positive = (margins > 0).sum(axis=-1) + 0.5 * (margins == 0).sum(axis=-1)
+    log_odds = np.log1p(positive) - np.log1p(margins.shape[-1] - positive)
+    return np.asarray(log_odds, dtype=margins.dtype)

@@ -49,23 +49,30 @@ def _updated(space: SegmentSpace, drawn: Array) -> SegmentSpace:
 class SegmentTraining:
     """Regularised least squares over the stretches of N speakers: ``vectors[n]`` (S_n, D) of speaker n.
 
-    Minimises sum over speakers of the mean squared error on their stretches plus ``ridge`` times |w|^2, so that a
-    speaker with much enrollment speech counts no more than one with little. Targets are 1 and -1 / (N - 1).
+    ``strangers[n]`` are voices made out of speaker n's, arrays (S, D): more voices to tell the speakers from, with no
+    machine of their own. Minimises sum over voices of the mean squared error on their stretches plus ``ridge`` times
+    |w|^2, so that a voice with much speech counts no more than one with little. Targets are 1 for a speaker's own
+    stretches and -1 / (V - 1) for those of the V - 1 others, strangers among them.
     """
 
-    def __init__(self, vectors: Sequence[Vectors], *, ridge: float) -> None:
-        speakers = len(vectors)
-        counts = np.array([len(part) for part in vectors])
-        self._owner = np.repeat(np.arange(speakers), counts)
-        stacked = np.concatenate(vectors).astype(np.float32)
+    def __init__(
+        self, vectors: Sequence[Vectors], *, ridge: float, strangers: Sequence[Sequence[Vectors]] = ()
+    ) -> None:
+        made = [(n, part) for n, parts in enumerate(strangers) for part in parts]
+        voices = [*vectors, *(part for _, part in made)]
+        counts = np.array([len(part) for part in voices])
+        voice = np.repeat(np.arange(len(voices)), counts)
+        self._owner = np.array([*range(len(vectors)), *(n for n, _ in made)])[voice]
+        stacked = np.concatenate(voices).astype(np.float32)
         self.mean = stacked.mean(axis=0, dtype=np.float64)
         stacked -= self.mean.astype(np.float32)
         stacked /= np.maximum(np.linalg.norm(stacked, axis=1, keepdims=True), 1e-12)
         self._unit = stacked
-        targets = np.full((len(stacked), speakers), -1.0 / max(1, speakers - 1))
-        targets[np.arange(len(stacked)), self._owner] = 1.0
+        targets = np.full((len(stacked), len(vectors)), -1.0 / max(1, len(voices) - 1))
+        own = voice < len(vectors)
+        targets[own, voice[own]] = 1.0
         gram = (stacked @ stacked.T).astype(np.float64)
-        gram[np.diag_indices_from(gram)] += ridge * counts[self._owner] / counts.mean()
+        gram[np.diag_indices_from(gram)] += ridge * counts[voice] / counts.mean()
         self._factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
         self._dual: Array = cho_solve(self._factor, targets - targets.mean(axis=0), check_finite=False)
 
@@ -79,6 +86,8 @@ class SegmentTraining:
 
     def margins_without(self, speaker: int, vectors: Array) -> Array:
         """Margins (n, N) of ``vectors`` by machines that never heard ``speaker``; that column means nothing.
+
+        Strangers made out of the speaker's voice are left out with them.
 
         Exact, by elimination: the dual solution without a block of rows is the old one less the block's columns of
         the inverse times what undoes the block's own coefficients.

@@ -1,7 +1,8 @@
 """Binary margins of many machines to one number a frame and claim: the coupling rules, as functions in one table.
 
-Notation of Xin, Wu and Pan 2002: f_i one-vs-rest margin, f_ij pair margin, r_ij = s(f_ij), q_i = s(one-class margin),
-N speakers. Because r_ij + r_ji = 1, the denominators of eqs. 13 and 16 need no pair machine but the claim's own:
+Notation of Xin, Wu and Pan 2002: f_i one-vs-rest margin, f_ij pair margin, N speakers; p_i, r_ij and q_i are the binary
+posteriors of the one-vs-rest, pair and one-class margins, s(margin) in the paper and here whatever a ``Posterior``
+makes of it. Because r_ij + r_ji = 1, the denominators of eqs. 13 and 16 need no pair machine but the claim's own:
 eq. 13's is N (N - 1) / 2, and eq. 16's is (N - 1) * sum_k q_k.
 
 With one speaker in the population there are no rivals, and each rule falls back on the one-class machine alone: the
@@ -25,10 +26,24 @@ AnyFloat = NDArray[Any]
 
 
 class Posterior(Protocol):
-    """A map from margins to log-odds."""
+    """Maps from the margins of machines, known by their kind and their speakers, to log-odds.
 
-    def log_odds(self, margins: AnyFloat) -> AnyFloat:
-        """Log-odds of ``margins``, any shape."""
+    Maps of all N speakers are meant wherever an axis is N long. What comes back may be what was given: callers must
+    not change it in place.
+    """
+
+    def pair(self, margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
+        """Log-odds of r_ij (T, C, N) at pair margins of ``claims`` (C,) against everybody.
+
+        The map of j against i is the mirror image of that of i against j, -g(-f), so that r_ij + r_ji = 1: eqs. 13 and
+        16 are cheap for no other. Where j is i the value means nothing.
+        """
+
+    def one_class(self, margins: AnyFloat) -> AnyFloat:
+        """Log-odds of q (T, N) at the one-class margins of all speakers."""
+
+    def one_vs_rest(self, margins: AnyFloat) -> AnyFloat:
+        """Log-odds of p (T, N) at the one-vs-rest margins of all speakers."""
 
 
 def _keep(mean: AnyFloat, _claims: NDArray[np.int64]) -> AnyFloat:
@@ -71,34 +86,35 @@ def _required(margins: AnyFloat | None) -> AnyFloat:
 
 def _pair_log_odds(margins: Margins, posterior: Posterior) -> AnyFloat:
     """Log-odds of r_ij (T, C, N), -inf where j is i: no speaker is a rival of their own."""
-    log_odds = posterior.log_odds(_required(margins.pair)).copy()
+    log_odds = posterior.pair(_required(margins.pair), margins.claims).copy()
     log_odds[:, np.arange(len(margins.claims)), margins.claims] = -np.inf
     return log_odds
 
 
 def boar(margins: Margins, _posterior: Posterior) -> AnyFloat:
-    """1 where the claim's one-vs-rest margin is positive, else 0."""
+    """1 where the claim's one-vs-rest margin is positive, else 0: the margin itself, whatever the posteriors are."""
     return np.asarray(_required(margins.one_vs_rest)[:, margins.claims] > 0, dtype=float)
 
 
 def poar(margins: Margins, posterior: Posterior) -> AnyFloat:
     """Log of eq. 12: log p_i - log sum_j p_j."""
-    log_odds = posterior.log_odds(_required(margins.one_vs_rest))
+    log_odds = posterior.one_vs_rest(_required(margins.one_vs_rest))
     return np.asarray(log_probability(log_odds[:, margins.claims]) - log_sum_probability(log_odds)[:, None])
 
 
 def boao(margins: Margins, posterior: Posterior) -> AnyFloat:
     """1 for the winner of the pairwise votes, else 0: (T, N), wants every claim.
 
-    A margin of exactly 0 is half a vote to each. Speakers tied on votes are told apart by the larger sum of pairwise
-    posteriors (eq. 13): the papers do not say, and unlike "the first one" this does not depend on the order.
+    Votes are the signs of the margins themselves, whatever the posteriors are: what is binary in the paper is the
+    machine. A margin of exactly 0 is half a vote to each. Speakers tied on votes are told apart by the larger sum of
+    pairwise posteriors (eq. 13): the papers do not say, and unlike "the first one" this does not depend on the order.
     """
     pair = _required(margins.pair)
     votes = (pair > 0).sum(axis=-1) + 0.5 * ((pair == 0).sum(axis=-1) - 1)
     best = votes == votes.max(axis=-1, keepdims=True)
     tied = np.flatnonzero(best.sum(axis=-1) > 1)
     if tied.size:
-        support = probability(posterior.log_odds(pair[tied])).sum(axis=-1)
+        support = probability(posterior.pair(pair[tied], margins.claims)).sum(axis=-1)
         support[~best[tied]] = -np.inf
         best[tied] = support == support.max(axis=-1, keepdims=True)
     return np.asarray(best, dtype=float)
@@ -114,7 +130,7 @@ def poao(margins: Margins, posterior: Posterior) -> AnyFloat:
 def rpoao(margins: Margins, posterior: Posterior) -> AnyFloat:
     """Log of eqs. 13-16: log sum_j r_ij (q_i + q_j) - log((N - 1) sum_k q_k)."""
     log_odds = _pair_log_odds(margins, posterior)
-    one_class = posterior.log_odds(_required(margins.one_class))
+    one_class = posterior.one_class(_required(margins.one_class))
     numerator = log_sum_probability(log_odds, _log_either(one_class, margins.claims))
     denominator = log_sum_probability(one_class)[:, None] + np.log(log_odds.shape[-1] - 1)
     return np.asarray(numerator - denominator)
@@ -127,7 +143,7 @@ def worst_rival(margins: Margins, posterior: Posterior) -> AnyFloat:
 
 def refined_worst_rival(margins: Margins, posterior: Posterior) -> AnyFloat:
     """r'_ij = r_ij (q_i + q_j) (T, C, N), eq. 16 before the sum over rivals."""
-    q = probability(posterior.log_odds(_required(margins.one_class)))
+    q = probability(posterior.one_class(_required(margins.one_class)))
     return np.asarray(worst_rival(margins, posterior) * (q[:, margins.claims, None] + q[:, None, :]))
 
 
@@ -160,7 +176,7 @@ def _classic(couple: Callable[[AnyFloat], AnyFloat]) -> Callable[[Margins, Poste
     def frame(margins: Margins, posterior: Posterior) -> AnyFloat:
         # In single precision r_ij and r_ji would not sum to 1 closely enough.
         pair = np.asarray(_required(margins.pair), dtype=np.float64)
-        return log_posterior(couple(probability(posterior.log_odds(pair))))
+        return log_posterior(couple(probability(posterior.pair(pair, margins.claims))))
 
     return frame
 
@@ -173,7 +189,7 @@ def _log_either(one_class: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
 
 def alone(unit: Literal["mean", "log"], margins: Margins, posterior: Posterior) -> AnyFloat:
     """The one-class machines on their own (T, C): what is left of a rule when there are no rivals."""
-    log_odds = posterior.log_odds(_required(margins.one_class)[:, margins.claims])
+    log_odds = posterior.one_class(_required(margins.one_class))[:, margins.claims]
     return log_probability(log_odds) if unit == "log" else probability(log_odds)
 
 

@@ -22,13 +22,53 @@ UNDERFLOW = 1e-30
 
 @dataclass(frozen=True, slots=True)
 class FixedSigmoid:
-    """p = s(slope * margin): Xin 2002, eq. 10, when ``slope`` is 1."""
+    """p = s(slope * margin): Xin 2002, eq. 10, when ``slope`` is 1; of every machine of every kind alike."""
 
     slope: float = 1.0
 
     def log_odds(self, margins: AnyFloat) -> AnyFloat:
         """Log-odds of ``margins``, any shape."""
         return margins if self.slope == 1.0 else self.slope * margins
+
+    def pair(self, margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:  # noqa: ARG002
+        """Log-odds (T, C, N) of pair margins: see ``coupling.Posterior``."""
+        return self.log_odds(margins)
+
+    def one_class(self, margins: AnyFloat) -> AnyFloat:
+        """Log-odds (T, N) of one-class margins."""
+        return self.log_odds(margins)
+
+    def one_vs_rest(self, margins: AnyFloat) -> AnyFloat:
+        """Log-odds (T, N) of one-vs-rest margins."""
+        return self.log_odds(margins)
+
+
+@dataclass(frozen=True, slots=True)
+class ImpliedShare:
+    """Posteriors of implied machines, whose margins are log-odds already; one-class margins take s(slope * margin).
+
+    Reweighted machines see their two classes at even odds on average, so one-vs-rest log-odds are brought to the prior
+    1 / N (``at_prior``). A one-class machine has no second class to reweight.
+    """
+
+    slope: float = 1.0
+
+    def pair(self, margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:  # noqa: ARG002
+        """Log-odds (T, C, N): the margins. See ``coupling.Posterior``."""
+        return margins
+
+    def one_class(self, margins: AnyFloat) -> AnyFloat:
+        """Log-odds (T, N) of one-class margins."""
+        return np.asarray(self.slope * margins)
+
+    def one_vs_rest(self, margins: AnyFloat) -> AnyFloat:
+        """Log-odds (T, N) of one-vs-rest margins, at the prior 1 / N."""
+        return at_prior(margins)
+
+
+def at_prior(log_odds: AnyFloat) -> AnyFloat:
+    """Log-odds (..., N) at even odds, brought to the odds of one speaker of N taken at random: 1 to N - 1."""
+    return np.asarray(log_odds - log_odds.dtype.type(np.log(max(1, log_odds.shape[-1] - 1))))
 
 
 def probability(log_odds: AnyFloat) -> AnyFloat:
@@ -60,6 +100,6 @@ def log_sum_probability(log_odds: AnyFloat, log_weight: AnyFloat | None = None) 
     return result
 
 
-def posterior_from(settings: PosteriorConfig) -> FixedSigmoid:
-    """The map from margins to log-odds that ``settings`` name."""
-    return FixedSigmoid(settings.slope)
+def posterior_from(settings: PosteriorConfig) -> FixedSigmoid | ImpliedShare:
+    """The posteriors of ``settings`` that take no fitting: s(slope * margin) but for implied machines."""
+    return ImpliedShare(settings.slope) if settings.kind == "implied" else FixedSigmoid(settings.slope)

@@ -1,0 +1,63 @@
+"""Files whose names came from outside: opened without waiting, read no further than a bound.
+
+Every failure is an ``OSError`` with a reason in words (``strerror``); the caller says which file it was and what it
+was wanted for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_BLOCK = 2**20
+# Opening a pipe that nobody writes to would wait for ever. Regular files do not know the difference.
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open the regular file at ``path`` for reading, at once; links are followed.
+
+    Raises OSError for whatever else is there (a folder, pipe, socket or device), for nothing at all, a loop of links
+    and a path that no file can have.
+    """
+    try:
+        _refuse_others(path.stat().st_mode)  # to open a device may already do something
+        descriptor = os.open(path, _FLAGS)
+    except ValueError as error:  # a NUL, or text that the file system cannot spell
+        raise OSError(errno.EINVAL, f"no file can have such a path ({error})") from None
+    try:
+        _refuse_others(os.fstat(descriptor).st_mode)  # it may have become something else in between
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """The content of the regular file at ``path``; raises OSError as ``open_regular``, and for over ``most`` bytes."""
+    content = bytearray()
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        # What the system says may be too little: it calls files of its own empty.
+        while size <= most and (data := file.read(min(_BLOCK, most + 1 - len(content)))):
+            content += data
+    if max(size, len(content)) > most:
+        raise OSError(errno.EFBIG, f"too large: at most {most:,} bytes are read")
+    return bytes(content)
+
+
+def _refuse_others(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        found = _KINDS.get(stat.S_IFMT(mode), "something else")
+        code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(code, f"a regular file was expected, got {found}")

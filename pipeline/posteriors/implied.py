@@ -1,0 +1,190 @@
+"""Implied posteriors: the share of a family of machines, trained at every balance of the classes, that says positive.
+
+A machine trained with its positive class at weight w and its negative class at weight 1 - w draws its surface where
+the posterior, at the classes' own priors, is 1 - w (Nalbantov and Ivanov, Tutorial on implied posterior probability
+for SVMs, 2020, eqs. 9-12). One machine at each weight of a uniform grid brackets the posterior of any point, and where
+their surfaces cross, so that a point lies on several of them, the expectation of their answers settles it (eq. 13).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+from joblib import Parallel
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.isotonic import IsotonicRegression
+from sklearn.svm import SVC
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pipeline.errors import FitError
+from pipeline.posteriors.base import checked
+from pipeline.posteriors.reweighted import (
+    Family,
+    KernelFamily,
+    Trials,
+    kernel_can_be_shared,
+    refuse_balanced,
+    train_apart,
+    train_on_one_gram,
+)
+
+Array = NDArray[np.float64]
+Weighting = Literal["equal_c", "fixed_total", "equal_n"]
+
+
+def isotonic_on(posterior: ArrayLike, positive: ArrayLike) -> Array:
+    """Isotonic regression (n,) of the classes on ``posterior`` (n,), at the same trials, in [0, 1].
+
+    ``posterior`` may be any score in [0, 1]; ``positive`` (n,) is 1 or True for positives, 0, -1 or False for the rest.
+    Trials of one posterior are one step. Raises FitError for anything else.
+    """
+    p, flags, _ = checked(posterior, positive, both=False)
+    if not p.size or p.min() < 0 or p.max() > 1:
+        raise FitError("isotonic regression: at least one posterior, all in [0, 1], expected")
+    return np.asarray(IsotonicRegression().fit(p, flags.astype(np.float64)).predict(p))
+
+
+def calibration_score(posterior: ArrayLike, positive: ArrayLike) -> float:
+    """Mean |posterior - isotonic regression of the classes on it| over trials, in [0, 1] (section 5 of the paper).
+
+    Arguments and errors as for ``isotonic_on``. The regression follows the very trials that it judges, so that true
+    posteriors of few trials do not score 0; and one constant, the share of positives, does: it says nothing of order.
+    """
+    p = np.asarray(posterior, dtype=np.float64)
+    return float(np.abs(p - isotonic_on(p, positive)).mean())
+
+
+def class_weights(posteriors: Array, counts: Array, weighting: Weighting) -> Array:
+    """Weights (L, 2) of a negative and of a positive trial for surfaces at ``posteriors`` (L,), each in (0, 1).
+
+    ``counts`` (2,) are the trials of both classes. See ``ImpliedPosterior`` for ``weighting``.
+    """
+    share = np.stack([posteriors, 1.0 - posteriors], axis=1)
+    if weighting == "equal_c":
+        return np.asarray(2.0 * share)
+    if weighting == "equal_n":
+        return np.asarray(counts.sum() * share / counts)
+    return np.asarray(counts.sum() * share / (share @ counts)[:, None])
+
+
+class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Binary classifier whose posterior is the share of ``machines`` reweighted copies of ``estimator`` that say so.
+
+    The k-th of L machines gives a positive trial the weight 2 (1 - p) and a negative one 2 p with p = k / (L + 1); its
+    surface is where the posterior is p (eqs. 8-12 with equal C). Two more machines that need no training, at p = 0
+    and 1, say positive and negative everywhere. A point on a surface counts half. The posterior (eq. 13) is therefore
+    (1 + number of positive answers) / (L + 2), from 1 / (L + 2) to (L + 1) / (L + 2): 3 of 9 give 4 / 11.
+
+    ``estimator``: anything whose ``fit`` takes ``sample_weight``, or that has a ``priors`` or ``class_weight`` setting;
+    an RBF ``SVC`` if None. Its own class weights stay a factor. Put preprocessing in front of this classifier, not into
+    ``estimator``. ``weighting`` decides what keeps the effective number of trials for unequal classes:
+
+    - "equal_c" (the paper's): as if the classes were equal, so that the middle machine is ``estimator`` itself. The
+      total changes with p, and with it the strength of the penalty.
+    - "fixed_total": both weights of a machine scaled so that the total is exact; the same surfaces without a penalty.
+    - "equal_n": the middle machine has equal effective numbers, and posteriors are those at equal priors.
+
+    Machines are trained side by side in ``n_jobs`` threads (joblib's ``parallel_config`` chooses otherwise). With
+    ``share_kernel`` an SVC's Gram matrix is computed once for all of them, up to 5000 trials, and so are the kernel
+    values of the points to predict. With ``warm_start`` a ``LogisticRegression`` starts from its neighbour.
+
+    Learned: ``classes_`` (2,); ``posteriors_`` (L,) of the surfaces, rising; ``class_weights_`` (L, 2), negative first.
+
+    Assumes that the estimator's class of functions can follow the posterior; the answer is what that class implies,
+    and need not be calibrated. ``CalibratedClassifierCV(ImpliedPosterior(...), method="isotonic", ensemble=False)``
+    adds isotonic regression on held-out folds. Not for use where L trainings are too many, or where the order of points
+    beyond all surfaces matters: they tie. For estimators without a penalty it repeats their own posterior.
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        machines: int = 99,
+        weighting: Weighting = "equal_c",
+        share_kernel: bool = True,
+        warm_start: bool = True,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.machines = machines
+        self.weighting = weighting
+        self.share_kernel = share_kernel
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Train the machines on ``X`` (n, d) of the two classes ``y`` (n,); the later one in order is the positive.
+
+        ``sample_weight`` (n,) >= 0: a weight of 2 is the trial given twice. Raises FitError, a ValueError, for settings
+        out of range, for anything but two classes, and for an estimator that cannot be reweighted.
+        """
+        self._check_settings()
+        trials = self._trials(X, y, sample_weight)
+        self.posteriors_ = np.arange(1, self.machines + 1) / (self.machines + 1)
+        self.class_weights_ = class_weights(self.posteriors_, trials.counts, self.weighting)
+        estimator = SVC() if self.estimator is None else self.estimator
+        refuse_balanced(estimator)
+        parallel = Parallel(n_jobs=self.n_jobs, prefer="threads")
+        self.family_: KernelFamily | Family
+        if self.share_kernel and kernel_can_be_shared(estimator, trials):
+            self.family_ = train_on_one_gram(estimator, trials, self.class_weights_, parallel)
+        else:
+            self.family_ = train_apart(estimator, trials, self.class_weights_, parallel, self.warm_start)
+        return self
+
+    def machine_margins(self, X: ArrayLike) -> Array:
+        """Margins (n, L) of every machine at ``X`` (n, d), in the order of ``posteriors_``."""
+        check_is_fitted(self)
+        return self.family_.margins(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
+
+    def machine_answers(self, X: ArrayLike) -> Array:
+        """What every machine says of ``X`` (n, d): 1 positive, 0 negative, 0.5 on its surface; (n, L)."""
+        return np.asarray((1.0 + np.sign(self.machine_margins(X))) / 2.0)
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Posteriors (n, 2) of ``classes_`` at ``X`` (n, d), eq. 13; rows sum to 1."""
+        answers = self.machine_answers(X)
+        share = (1.0 + answers.sum(axis=1)) / (answers.shape[1] + 2)
+        return np.stack([1.0 - share, share], axis=1)
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Log-odds (n,) of the posterior of the positive class, natural logs; 0 where half of the machines say so."""
+        answers = self.machine_answers(X)
+        yes = answers.sum(axis=1)
+        return np.asarray(np.log1p(yes) - np.log1p(answers.shape[1] - yes))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Classes (n,): the majority of the machines; the negative class where they are split evenly."""
+        positive = self.decision_function(X) > 0
+        return np.asarray(self.classes_[positive.astype(int)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def _check_settings(self) -> None:
+        if self.machines < 1:
+            raise FitError(f"machines: at least 1 expected, got {self.machines}")
+        if self.weighting not in get_args(Weighting):
+            raise FitError(f"weighting: one of {', '.join(get_args(Weighting))} expected, got {self.weighting!r}")
+
+    def _trials(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Trials:
+        """The trials of a weight above 0; sets ``classes_``."""
+        rows, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
+        kind = type_of_target(labels)
+        if kind != "binary":
+            raise FitError(f"Only binary classification is supported. The type of the target is {kind}.")
+        self.classes_, positive = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise FitError("classes: trials of both classes needed, got 1 class")
+        _, _, weight = checked(np.zeros(len(rows)), positive, sample_weight, both=False)
+        if len(np.unique(positive[weight > 0])) < 2:
+            raise FitError("sample_weight: trials of both classes at a weight above zero needed")
+        counted = weight > 0
+        return Trials(rows[counted], positive[counted], weight[counted], self.classes_)

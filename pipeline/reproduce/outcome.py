@@ -1,0 +1,156 @@
+"""What a reproduction comes to: rows of the paper's number and ours, notes, figures; and the files of all that."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline._version import __version__
+from pipeline.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Value = float | str | None
+FigureBuilder = Callable[[], "Figure"]
+
+TABLE = "table.json"
+MARKDOWN = "table.md"
+FORMATS = ("png", "pdf")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of the paper, and the same here; None where there is none. ``note`` says what differs."""
+
+    name: str
+    paper: Value
+    here: Value
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A paper's table again. ``name`` is the command's word for it; ``notes`` are sentences for the reader.
+
+    ``figures`` maps a file name, without suffix, to what draws it; nothing is drawn before it is written.
+    ``extra`` is anything else for table.json, as JSON values.
+    """
+
+    name: str
+    title: str
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    figures: Mapping[str, FigureBuilder] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write(
+    outcome: Outcome, out: Path, *, command: str = "", seconds: float | None = None, date: str | None = None
+) -> tuple[Path, ...]:
+    """Write table.json, table.md and the figures (PNG and PDF) into ``out``, made if new; returns their paths.
+
+    Nothing is put there before everything is drawn; files of the same names are then replaced, others left alone.
+    ``command``, ``seconds`` and ``date`` go into the files as they are. Raises InputError for a place that cannot be
+    written to.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out, prefix=".making-") as making:
+            made = _make(outcome, Path(making), command, seconds, date)
+            return tuple(path.replace(out / path.name) for path in made)
+    except OSError as error:
+        raise InputError(f"{out}: results cannot be written there: {error.strerror or error}") from None
+
+
+def _make(outcome: Outcome, folder: Path, command: str, seconds: float | None, date: str | None) -> tuple[Path, ...]:
+    from pipeline.plots.style import save_figure
+
+    drawn = [path for name, draw in outcome.figures.items() for path in save_figure(draw(), folder / name, FORMATS)]
+    about = {
+        "command": command,
+        "version": __version__,
+        "date": date,
+        "seconds": None if seconds is None else round(seconds, 1),
+    }
+    (folder / TABLE).write_text(as_json(outcome, about), encoding="utf-8", newline="\n")
+    (folder / MARKDOWN).write_text(as_markdown(outcome, about), encoding="utf-8", newline="\n")
+    return (folder / TABLE, folder / MARKDOWN, *drawn)
+
+
+def as_json(outcome: Outcome, about: Mapping[str, Any]) -> str:
+    """The content of table.json: one object; numbers that JSON has no word for are text ("inf") or null (NaN)."""
+    table = {
+        "name": outcome.name,
+        "title": outcome.title,
+        "rows": [
+            {"name": row.name, "paper": _plain(row.paper), "here": _plain(row.here), "note": row.note}
+            for row in outcome.rows
+        ],
+        "notes": list(outcome.notes),
+        "figures": list(outcome.figures),
+        **outcome.extra,
+        **about,
+    }
+    return json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def as_markdown(outcome: Outcome, about: Mapping[str, Any]) -> str:
+    """The content of table.md: a heading, the table, the notes, and what made it."""
+    rows = [(row.name, *cells(row)) for row in outcome.rows]
+    lines = [f"# {outcome.title}", "", "| | paper | here | note |", "|---|---:|---:|---|"]
+    lines += [f"| {' | '.join(_escaped(cell) for cell in row)} |" for row in rows]
+    if outcome.notes:
+        lines += ["", *(f"- {note}" for note in outcome.notes)]
+    made = [f"`{about['command']}`" if about["command"] else "", f"voiceclaim {about['version']}", about["date"]]
+    if about["seconds"] is not None:
+        made.append(f"{about['seconds']:.1f} s")
+    return "\n".join([*lines, "", f"Made by {', '.join(part for part in made if part)}.", ""])
+
+
+def cells(row: Row) -> tuple[str, str, str]:
+    """Paper's value, ours to at least as many decimals, and the note, as text for a table."""
+    paper = _text(row.paper)
+    return paper, _text(row.here, len(paper.partition(".")[2]) if isinstance(row.paper, float) else 0), row.note
+
+
+def _plain(value: Value) -> Value:
+    if isinstance(value, str) or value is None:
+        return value
+    number = value.item() if hasattr(value, "item") else value
+    if math.isnan(number):
+        return None
+    return number if math.isfinite(number) else str(number)
+
+
+def _text(value: Value, decimals: int = 0) -> str:
+    """Four digits without trailing zeros, from a thousand on one decimal, but whole numbers in full."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    if not math.isfinite(value):
+        return str(float(value))
+    if float(value).is_integer():
+        return f"{value:.{decimals}f}"
+    text = f"{value:.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return text if len(text.partition(".")[2]) >= decimals or "e" in text else f"{value:.{decimals}f}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def table_of(rows: Sequence[Row]) -> list[tuple[str, str, str, str]]:
+    """Rows of text for a terminal: name, paper, here, note."""
+    return [(row.name, *cells(row)) for row in rows]
+
+
+def read_back(out: Path) -> dict[str, Any]:
+    """The content of ``out``'s table.json, as ``write`` has just put it there."""
+    return dict(json.loads((out / TABLE).read_text(encoding="utf-8")))

@@ -1,0 +1,792 @@
+"""What comes in may be made to harm: files that promise terabytes, that never end, that are no files, that lie.
+
+Each gives an error of this project that names the file and the cause, soon and in little memory, and never a score.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import hostile
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load, save
+
+from pipeline.arrays import ArrayFile
+from pipeline.audio import open_audio
+from pipeline.audit import check_log, read_key
+from pipeline.corpus import Utterance, read_corpus
+from pipeline.enrollment import enroll
+from pipeline.errors import (
+    AudioError,
+    AuditError,
+    CorpusError,
+    NotEnoughSpeechError,
+    StoreFormatError,
+    TrialListError,
+)
+from pipeline.evaluation import read_scores, read_trials
+from pipeline.frontend import read_samples
+from pipeline.manifest import FileRecord
+from pipeline.pcm import stream_pipe
+from pipeline.results import read_metrics
+from pipeline.store import SpeakerStore
+from pipeline.store_layout import CALIBRATION, ONE_VS_REST, SEGMENTS, SPEAKER
+from pipeline.terminal import complain, print_json, print_table, say
+from pipeline.verification import Decision, Verifier
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="pipes, sockets and limits of POSIX")
+
+SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOON = 2.0  # seconds of work
+
+
+@contextmanager
+def soon(seconds: float = 10.0):
+    """Fail what would hang: an alarm interrupts any call that waits."""
+
+    def wake(*_):
+        raise TimeoutError(f"still not done after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, wake)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def decode(source, **options) -> np.ndarray:
+    with open_audio(source, **options) as audio:
+        return np.concatenate([np.empty(0), *audio.blocks()])
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# Paths that are no files
+
+
+def array_file_at(path: Path) -> ArrayFile:
+    return ArrayFile(path.parent, FileRecord(name=path.name, sha256="0" * 64))
+
+
+def metrics_at(path: Path) -> object:
+    folder = path.parent.parent / "results"
+    folder.mkdir(exist_ok=True)
+    (folder / "metrics.json").unlink(missing_ok=True)
+    (folder / "metrics.json").symlink_to(path)
+    return read_metrics(folder)
+
+
+def kaldi_at(path: Path) -> object:
+    folder = path.parent.parent / "kaldi"
+    folder.mkdir(exist_ok=True)
+    for name in ("wav.scp", "utt2spk"):
+        (folder / name).unlink(missing_ok=True)
+    (folder / "wav.scp").symlink_to(path)
+    (folder / "utt2spk").write_text("u anna\n")
+    return read_corpus(folder)
+
+
+DOORS = {
+    "audio": (open_audio, AudioError),
+    "audio whole": (lambda path: read_samples(Utterance("anna", path)), AudioError),
+    "trials": (read_trials, TrialListError),
+    "scores": (read_scores, TrialListError),
+    "audit log": (check_log, AuditError),
+    "key": (read_key, AuditError),
+    "array file": (array_file_at, StoreFormatError),
+    "metrics": (metrics_at, TrialListError),
+    "Kaldi list": (kaldi_at, CorpusError),
+    "corpus": (read_corpus, CorpusError),
+}
+BY_NAME = {"array file", "metrics", "Kaldi list"}  # these cannot be given a path that no file can have
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_what_is_no_file_is_refused_at_once_by_every_door(tmp_path, door):
+    call, error = DOORS[door]
+    (tmp_path / "in").mkdir()
+    for kind, path in hostile.things(tmp_path / "in").items():
+        if door in BY_NAME and kind in {"endless name", "NUL", "no text", "device"}:
+            continue
+        if (door, kind) in {("corpus", "folder"), ("audit log", "folder")}:
+            continue  # what they are for
+        with soon(), pytest.raises(error) as caught:
+            call(path)
+        named = tmp_path if door in BY_NAME else path
+        assert str(named) in str(caught.value), kind
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path, monkeypatch):
+    """Between the look at a path and its opening, somebody may put something else there."""
+    path = tmp_path / "a.wav"
+    path.write_bytes(hostile.wav())
+    looked = Path.stat
+
+    def exchanged(self, **options):
+        status = looked(self, **options)
+        if self == path:
+            path.unlink()
+            os.mkfifo(path)
+        return status
+
+    monkeypatch.setattr(Path, "stat", exchanged)
+    with soon(), pytest.raises(AudioError, match=r"a\.wav: a regular file was expected, got a named pipe"):
+        open_audio(path)
+
+
+# Sizes that headers promise, measured in a process with limits
+
+WORKER = """
+import json, resource, sys, time
+from pathlib import Path
+from pipeline.arrays import ArrayFile
+from pipeline.audio import open_audio
+from pipeline.audit import check_log
+from pipeline.corpus import read_corpus
+from pipeline.errors import VoiceclaimError
+from pipeline.evaluation import read_scores, read_trials
+from pipeline.manifest import FileRecord
+
+def decode(path):
+    with open_audio(path) as audio:
+        return sum(len(block) for block in audio.blocks())
+
+def arrays(path):
+    return ArrayFile(path.parent, FileRecord(name=path.name, sha256="0" * 64)).names()
+
+doors = {"audio": decode, "arrays": arrays, "log": check_log, "trials": read_trials, "scores": read_scores,
+         "kaldi": read_corpus}
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**29, used + 2**29))
+def memory(field):
+    return int(Path("/proc/self/status").read_text().split(field)[1].split()[0])
+
+before = memory("VmRSS:")
+for path in sorted(Path(sys.argv[1]).glob("*/*")):
+    started = time.process_time()
+    try:
+        outcome = [str(doors[path.parent.name](path)), ""]
+    except VoiceclaimError as error:
+        outcome = [type(error).__name__, str(error)]
+    print(json.dumps([str(path), *outcome, time.process_time() - started]))
+print(json.dumps((memory("VmHWM:") - before) / 1024))
+"""
+
+
+def promises(folder: Path) -> None:
+    """Files that claim, or look like, far more than a machine holds."""
+    for kind in ("audio", "arrays", "log", "trials", "scores", "kaldi/list"):
+        (folder / kind).mkdir(parents=True)
+    for name, data in hostile.lying_headers().items():
+        (folder / "audio" / name).write_bytes(data)
+    (folder / "audio" / "bomb.flac").write_bytes(hostile.flac_bomb(1000))
+    (folder / "audio" / "channels.wav").write_bytes(_channels(64))
+    head = hostile.rf64(2**39)
+    hostile.sparse(folder / "audio" / "terabyte.wav", head, 2**40)
+    for kind in ("log", "trials", "scores"):
+        hostile.sparse(folder / kind / "terabyte.txt", b"anna a.wav target\n", 2**40)
+    hostile.sparse(folder / "kaldi" / "list" / "wav.scp", b"u a.wav\n", 2**40)
+    (folder / "arrays" / "length.safetensors").write_bytes(hostile.arrays_file({}, length=2**63))
+    many = {str(n): {"dtype": "F64", "shape": [0], "data_offsets": [0, 0]} for n in range(40_000)}
+    (folder / "arrays" / "names.safetensors").write_bytes(hostile.arrays_file(many))
+    one = hostile.arrays_file({"a": {"dtype": "F64", "shape": [2**37], "data_offsets": [0, 2**40]}})
+    hostile.sparse(folder / "arrays" / "terabyte.safetensors", one, len(one) + 2**40)
+
+
+def _channels(count: int) -> bytes:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.zeros((hostile.SHORT, count)), hostile.RATE, format="WAV", subtype="DOUBLE")
+    return buffer.getvalue()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_headers_promise_costs_neither_time_nor_memory(tmp_path):
+    promises(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    *outcomes, grown = [json.loads(line) for line in done.stdout.splitlines()]
+    assert grown < 100  # MiB
+    assert {Path(path).name for path, *_ in outcomes} >= {"bomb.flac", "terabyte.wav", "terabyte.safetensors", "list"}
+    for path, outcome, message, seconds in outcomes:
+        assert seconds < SOON, path
+        # A header that says too much of a healthy file is believed as far as the file goes.
+        if outcome != str(hostile.SHORT):
+            assert outcome in {"AudioError", "StoreFormatError", "AuditError", "TrialListError", "CorpusError"}, path
+            assert path in message
+    told = {Path(path).name: message for path, _, message, _ in outcomes}
+    assert "decompression bomb" in told["bomb.flac"]
+    assert "43200 s" in told["terabyte.wav"]
+
+
+def test_a_bomb_is_cut_off_in_proportion_to_its_size():
+    """Whatever comes out of a file is bounded by what went in; a long recording of nothing much still passes."""
+    bomb = hostile.flac_bomb(400)
+    heard = 0
+    with open_audio(io.BytesIO(bomb)) as audio, pytest.raises(AudioError, match="decompression bomb"):
+        for block in audio.blocks():
+            heard += len(block)
+    assert heard <= 2**22 + 512 * len(bomb)
+    assert len(decode(io.BytesIO(hostile.flac_bomb(60)))) == 60 * 65_535  # four minutes of silence
+    buffer = io.BytesIO()
+    silence = np.zeros(6 * 60 * hostile.RATE, dtype=np.int16)
+    speech = (hostile.tone(10.0) * 2**14).astype(np.int16)
+    soundfile.write(buffer, np.concatenate([silence, speech]), hostile.RATE, format="FLAC")
+    assert len(decode(buffer)) == len(silence) + len(speech)
+
+
+def test_a_segment_of_a_recording_that_is_too_long_can_be_read(tmp_path):
+    path = hostile.sparse(tmp_path / "day.wav", hostile.rf64(2**33), 2**34)
+    with pytest.raises(AudioError, match="at most 43200 s"):
+        open_audio(path)
+    assert len(decode(path, start=3600.0 * 100, end=3600.0 * 100 + 0.5)) == 8000
+
+
+@pytest.mark.parametrize(("start", "end"), [(0.0, 1e308), (1e308, None), (0.5, 1e300)])
+def test_times_beyond_any_recording(tmp_path, start, end):
+    path = tmp_path / "a.wav"
+    path.write_bytes(hostile.encoded("WAV", "PCM_16", 1.0))
+    if end is None:
+        with pytest.raises(AudioError, match=r"a\.wav: a segment must"):
+            decode(path, start=start, end=end)
+    else:
+        assert len(decode(path, start=start, end=end)) == round((1.0 - start) * hostile.RATE)
+
+
+class Endless(io.RawIOBase):
+    """A pipe that begins like a WAV file and goes on in zeros for ever."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        head = (b"RIFF\xff\xff\xff\xffWAVE" if self.sent == 0 else b"")[: len(buffer)]
+        buffer[:] = head + bytes(len(buffer) - len(head))
+        self.sent += len(buffer)
+        return len(buffer)
+
+
+def test_a_header_that_never_ends_is_given_up():
+    endless = Endless()
+    with soon(60), pytest.raises(AudioError, match="must begin within 64 MiB"):
+        stream_pipe(io.BufferedReader(endless, 2**20))
+    assert endless.sent <= 2**26 + 2**20
+    huge = io.BytesIO(b"RIFF\xff\xff\xff\xffWAVELIST\xff\xff\xff\xff" + bytes(100))
+    with pytest.raises(AudioError, match="must begin within"):
+        stream_pipe(huge)
+
+
+# Damage
+
+
+@cache
+def spoken(kind: str, path: Path) -> bytes:
+    """A recording of the demo corpus in another format."""
+    samples, rate = soundfile.read(path)
+    buffer = io.BytesIO()
+    soundfile.write(buffer, samples, rate, format=kind, subtype="OPUS" if kind == "OGG" else None)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["FLAC", "OGG", "MP3"])
+def test_a_recording_cut_short_is_never_scored(store, heard, tmp_path, kind):
+    if kind not in soundfile.available_formats():
+        pytest.skip(f"this libsndfile was built without {kind}")
+    whole = spoken(kind, heard("anna"))
+    verifier = Verifier(SpeakerStore.open(store), "anna")
+    (tmp_path / "a.bin").write_bytes(whole)
+    assert verifier.verify_file(tmp_path / "a.bin").decision is Decision.ACCEPTED
+    for share in (0.02, 0.4, 0.7, 0.85):
+        (tmp_path / "a.bin").write_bytes(whole[: round(len(whole) * share)])
+        with pytest.raises(AudioError, match=r"a\.bin: .*(cut short|damaged)"):
+            verifier.verify_file(tmp_path / "a.bin")
+
+
+def test_a_flac_cut_between_two_frames_is_cut_short():
+    whole = hostile.flac_bomb(8)
+    frame = (len(whole) - 42) // 8
+    assert len(decode(io.BytesIO(whole))) == 8 * 65_535
+    with pytest.raises(AudioError, match=r"ends at 12\.288 s, and its header says 32\.767 s"):
+        decode(io.BytesIO(whole[: 42 + 3 * frame]))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, -1])
+def test_one_sample_that_is_no_number_means_no_score(store, heard, tmp_path, value, place):
+    samples, rate = soundfile.read(heard("anna"))
+    samples[place] = value
+    soundfile.write(tmp_path / "a.wav", samples, rate, subtype="FLOAT")
+    with pytest.raises(AudioError, match=r"a\.wav: samples must be finite"):
+        Verifier(SpeakerStore.open(store), "anna").verify_file(tmp_path / "a.wav")
+
+
+@pytest.mark.parametrize("rate", [8000, 400_000])
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_next_to_no_samples_are_not_enough_speech(store, tmp_path, count, rate):
+    soundfile.write(tmp_path / "a.wav", np.full(count, 0.5), rate)
+    update = Verifier(SpeakerStore.open(store), "anna").verify_file(tmp_path / "a.wav")
+    assert update.decision is Decision.NOT_ENOUGH_SPEECH
+    assert update.score is update.llr is update.probability is None
+
+
+def test_odd_rates_and_many_channels_carry_the_same_voice(store, heard, tmp_path):
+    """50 times the rate, and 64 channels of which only the sum is the recording."""
+    samples, rate = soundfile.read(heard("anna"))
+    verifier = Verifier(SpeakerStore.open(store), "anna")
+    expected = verifier.verify_file(heard("anna"))
+    held = np.fft.irfft(np.pad(np.fft.rfft(samples) * 50, (0, 49 * len(samples) // 2)), 50 * len(samples))
+    soundfile.write(tmp_path / "fast.wav", held, 50 * rate, subtype="FLOAT")
+    noise = np.random.default_rng(0).standard_normal((len(samples), 63)) / 100
+    many = np.column_stack([noise, 64 * samples - noise.sum(axis=1)])
+    soundfile.write(tmp_path / "many.wav", many, rate, subtype="DOUBLE")
+    for name, tolerance in (("fast.wav", 0.05), ("many.wav", 1e-6)):
+        found = verifier.verify_file(tmp_path / name)
+        assert found.decision is expected.decision is Decision.ACCEPTED
+        assert found.score == pytest.approx(expected.score, abs=tolerance)
+    soundfile.write(tmp_path / "slow.wav", samples, 1)
+    with pytest.raises(AudioError, match=r"slow\.wav: .*2000 and 768000 Hz, got 1"):
+        verifier.verify_file(tmp_path / "slow.wav")
+
+
+def test_tables_of_numbers_and_sample_dumps_are_no_recordings(tmp_path, capfd):
+    for kind, subtype in (("MAT5", "DOUBLE"), ("MAT4", "DOUBLE"), ("HTK", "PCM_16"), ("SDS", "PCM_16")):
+        path = tmp_path / f"{kind}.wav"
+        soundfile.write(path, hostile.tone(0.2), hostile.RATE, format=kind, subtype=subtype)
+        data = bytearray(path.read_bytes())
+        if kind == "SDS":
+            data[200] ^= 1  # its decoder would print what is wrong
+        for tag in (b"", b"ID3\x03\0\0\0\0\0\x0a" + bytes(10)):
+            path.write_bytes(tag + data)
+            with pytest.raises(AudioError, match=rf"{kind}\.wav: "):
+                decode(path)
+    assert capfd.readouterr().out == ""
+
+
+def test_a_resource_fork_that_lies_about_makes_no_audio_of_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    soundfile.write("a.sd2", hostile.tone(0.2), hostile.RATE, format="SD2", subtype="PCM_16")
+    fork = next(path for path in tmp_path.rglob("*") if path.is_file() and path.name.startswith("._"))
+    fork.rename(tmp_path / "._")
+    (tmp_path / "claim.wav").write_text("hello, this is no audio at all\n" * 100)
+    with pytest.raises(AudioError, match=r"claim\.wav: "):
+        decode(tmp_path / "claim.wav")
+
+
+# Mutations: audio
+
+
+def mutated(data, sound: bytes) -> bytes:
+    """``sound`` with some bytes changed, sizes made absurd, parts cut out, doubled or put in."""
+    damaged = bytearray(sound)
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, min(len(damaged), 200)) | st.integers(0, len(damaged)))
+        change = data.draw(st.sampled_from(["byte", "number", "cut", "double", "put in", "end"]))
+        if change == "byte":
+            damaged[place : place + 1] = data.draw(st.binary(min_size=1, max_size=1))
+        elif change == "number":
+            width, order = data.draw(st.sampled_from([2, 4, 8])), data.draw(st.sampled_from(["little", "big"]))
+            value = data.draw(st.sampled_from([0, 1, 2**15, 2**16 - 1, 2**31, 2**32 - 1, 2**40, 2**63, 2**64 - 1]))
+            damaged[place : place + width] = (value % 2 ** (8 * width)).to_bytes(width, order)
+        elif change == "cut":
+            del damaged[place : place + data.draw(st.integers(1, 300))]
+        elif change == "double":
+            damaged[place:place] = damaged[place : place + data.draw(st.integers(1, 300))]
+        elif change == "put in":
+            damaged[place:place] = data.draw(st.binary(max_size=40))
+        else:
+            del damaged[place:]
+    return bytes(damaged)
+
+
+@settings(SETTINGS, max_examples=150)
+@given(st.sampled_from(hostile.codings()), st.data())
+def test_a_mutated_file_of_any_format_is_audio_or_an_audio_error(tmp_path, coding, data):
+    path = tmp_path / "mutated"
+    path.write_bytes(mutated(data, hostile.encoded(*coding)))
+    started = time.process_time()
+    try:
+        samples = decode(path)
+    except AudioError as error:
+        assert str(path) in str(error)
+    else:
+        assert np.isfinite(samples).all()
+    assert time.process_time() - started < SOON
+
+
+@settings(SETTINGS, max_examples=20)
+@given(st.sampled_from(["WAV", "FLAC", "OGG", "MP3"]), st.data())
+def test_a_mutated_recording_is_scored_on_numbers_or_not_at_all(store, heard, tmp_path, kind, data):
+    path = tmp_path / "mutated"
+    path.write_bytes(mutated(data, spoken(kind, heard("anna"))))
+    try:
+        update = Verifier(SpeakerStore.open(store), "anna").verify_file(path)
+    except AudioError as error:
+        assert str(path) in str(error)
+    else:
+        assert (update.score is None) == (update.decision is Decision.NOT_ENOUGH_SPEECH)
+        assert update.score is None or np.isfinite([update.score, update.llr, update.probability]).all()
+
+
+# Mutations: lists
+
+TRIALS = b"anna a.wav target\nanna b c.wav nontarget\n# so\n\xc3\x84nne a.wav target\n"
+SCORES = (
+    b"system speaker path score label llr\npoao anna a.wav -1.5 target 2.25\npoao bo b.wav 0 nontarget -1\n".replace(
+        b" ", b"\t"
+    )
+)
+
+
+@settings(SETTINGS, max_examples=60)
+@given(st.sampled_from([(read_trials, TRIALS), (read_scores, SCORES)]), st.data())
+def test_a_mutated_list_is_read_or_refused_by_name(tmp_path, reader, data):
+    read, sound = reader
+    path = tmp_path / "list"
+    path.write_bytes(mutated(data, sound))
+    try:
+        found = read(path)
+    except TrialListError as error:
+        assert str(path) in str(error)
+    else:
+        assert found
+        for scores in found.values() if isinstance(found, dict) else ():
+            assert np.isfinite(scores.scores).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("1" * 10**6, 2),  # a number of a million digits
+        ("1e999999999", 2),
+        ("0x10", 2),
+        ("١", 2),  # a digit elsewhere
+        ("--1", 2),
+    ],
+)
+def test_a_score_that_is_no_finite_number_is_refused(tmp_path, text, line):
+    path = tmp_path / "scores.txt"
+    path.write_text(f"system\tspeaker\tpath\tscore\tlabel\nx\tanna\ta.wav\t{text}\ttarget\n", encoding="utf-8")
+    with soon(), pytest.raises(TrialListError, match=rf"line {line}: ") as caught:
+        read_scores(path)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_metrics_file_nested_without_end(tmp_path):
+    (tmp_path / "metrics.json").write_bytes(b'{"a":' * 100_000)
+    with pytest.raises(TrialListError, match=r"metrics\.json"):
+        read_metrics(tmp_path)
+
+
+# Corpora
+
+NAMES = ("x..", "a\nb", "a\x1b[2Jb", "é", "e\u0301", "🧑‍🚀", "n" * 250, "Anna", "anna", "con", "\u202egnp", " ", "-rf")
+
+
+def test_folders_of_any_name_are_speakers_of_that_name(tmp_path):
+    for name in NAMES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.wav").write_bytes(hostile.wav())
+    assert set(read_corpus(tmp_path).speakers) == set(NAMES)
+
+
+def test_names_in_kaldi_lists_are_data(tmp_path):
+    """What no folder can be called."""
+    (tmp_path / "a.wav").write_bytes(hostile.wav())
+    names = ["../x", "/etc/passwd", "a\0b", "n" * 300, "a\x0bb", "..", "Anna", "anna", "🧑‍🚀"]
+    (tmp_path / "wav.scp").write_text("".join(f"u{n} a.wav\n" for n in range(len(names))))
+    (tmp_path / "utt2spk").write_bytes("".join(f"u{n} {name}\n" for n, name in enumerate(names)).encode())
+    before = content(tmp_path)
+    corpus = read_corpus(tmp_path)
+    assert set(corpus.speakers) == set(names)
+    assert {utterance.path for found in corpus.speakers.values() for utterance in found} == {tmp_path / "a.wav"}
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "pipe", "n" * 5000, "a\0b", "missing.wav", "cat /etc/passwd |", "."])
+def test_a_kaldi_list_that_names_no_file_is_refused_with_its_line(tmp_path, target):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "wav.scp").write_text(f"u {target}\n")
+    (tmp_path / "utt2spk").write_text("u anna\n")
+    with soon(), pytest.raises(CorpusError, match=r"wav\.scp, line 1: "):
+        read_corpus(tmp_path)
+
+
+def hostile_folder(folder: Path) -> list[Path]:
+    """A speaker's folder in which nothing can be used."""
+    folder.mkdir(parents=True)
+    files = {
+        "bomb.flac": hostile.flac_bomb(120, 400_000),
+        "text.wav": b"hello, this is no audio at all\n" * 50,
+        "nan.wav": hostile.wav(bits=32, tag=3, data=struct.pack("<100f", *[np.nan] * 100)),
+        "empty.wav": b"",
+        "cut.flac": hostile.encoded("FLAC", "PCM_16", 1.0)[:3000],
+        "one.wav": hostile.wav(data=b"\1\2"),
+        "header.wav": hostile.wav(data=b""),
+        "rate.wav": hostile.encoded("WAV", "PCM_16").replace(struct.pack("<I", hostile.RATE), b"\1\0\0\0", 1),
+    }
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    os.mkfifo(folder / "pipe.wav")
+    (folder / "loop.wav").symlink_to(folder / "loop.wav")
+    (folder / "round").symlink_to(folder.parent)
+    (folder / "folder.wav").mkdir()
+    return [folder / name for name in files]
+
+
+def test_enrolling_what_cannot_be_used_leaves_the_store_as_it_was(copied, tmp_path):
+    files = hostile_folder(tmp_path / "corpus" / "mallory")
+    before = content(copied)
+    with soon(60), pytest.raises(NotEnoughSpeechError, match="mallory"):
+        enroll(copied, read_corpus(tmp_path / "corpus").speakers)
+    assert content(copied) == before
+    verifier = Verifier(SpeakerStore.open(copied), "anna")
+    for path in files:
+        try:
+            assert verifier.verify_file(path).score is None, path
+        except AudioError as error:
+            assert str(path) in str(error)
+
+
+def test_the_good_files_of_a_bad_folder_are_enrolled_and_the_others_reported(copied, recordings, tmp_path):
+    files = hostile_folder(tmp_path / "corpus" / "hugo")
+    for utterance in recordings["hugo"]:
+        shutil.copy(utterance.path, tmp_path / "corpus" / "hugo")
+    corpus = read_corpus(tmp_path / "corpus")
+    report = enroll(copied, corpus.speakers)
+    assert report.store.names[-1] == "hugo"
+    skipped = {path.name for path, _ in report.skipped} | {path.name for path, _ in corpus.skipped}
+    quiet = {"one.wav", "header.wav"}  # sound, but nothing in it
+    assert skipped == {path.name for path in files} - quiet | {"pipe.wav", "loop.wav", "round"}
+    assert report.enrolled[0].utterances == len(recordings["hugo"])
+
+
+# Files of arrays
+
+
+def vouched(folder: Path, data: bytes) -> ArrayFile:
+    """The file opened as one that the manifest vouches for."""
+    (folder / "x-1.safetensors").write_bytes(data)
+    return ArrayFile(folder, FileRecord(name="x-1.safetensors", sha256=sha256(data).hexdigest()))
+
+
+def one(dtype: str = "F64", shape: list | None = None, ends: list | None = None) -> dict:
+    return {"dtype": dtype, "shape": [2] if shape is None else shape, "data_offsets": [0, 16] if ends is None else ends}
+
+
+CRAFTED = {
+    "a header beyond the file": hostile.arrays_file({}, length=2**62),
+    "a header of the most": hostile.arrays_file({}, length=2**64 - 1),
+    "a header over a MiB": hostile.arrays_file(b" " * 2**21),
+    "nested without end": hostile.arrays_file(b'{"a":' * 100_000),
+    "no object": hostile.arrays_file([1, 2]),
+    "no JSON": hostile.arrays_file(b"\xff" * 40),
+    "overlapping": hostile.arrays_file({"a": one(), "b": one(ends=[8, 24])}, bytes(24)),
+    "backwards": hostile.arrays_file({"a": one(ends=[16, 0])}, bytes(16)),
+    "a gap": hostile.arrays_file({"a": one(ends=[8, 24])}, bytes(24)),
+    "far away": hostile.arrays_file({"a": one(ends=[0, 2**63])}, bytes(16)),
+    "a negative length": hostile.arrays_file({"a": one(shape=[-2])}, bytes(16)),
+    "more than there is": hostile.arrays_file({"a": one(shape=[2**61, 8])}, bytes(16)),
+    "more than an array can be": hostile.arrays_file({"a": one(shape=[2**62, 0], ends=[0, 0])}),
+    "half floats of another kind": hostile.arrays_file({"a": one("BF16", ends=[0, 4])}, bytes(4)),
+    "tiny floats": hostile.arrays_file({"a": one("F8_E4M3", ends=[0, 2])}, bytes(2)),
+    "complex": hostile.arrays_file({"a": one("C64")}, bytes(16)),
+    "an unknown kind": hostile.arrays_file({"a": one("F12")}, bytes(16)),
+    "not a number": hostile.arrays_file({"a": one()}, struct.pack("<2d", 1.0, np.nan)),
+    "infinity": hostile.arrays_file({"a": one()}, struct.pack("<2d", 1.0, -np.inf)),
+    "absurd": hostile.arrays_file({"a": one()}, struct.pack("<2d", 1.0, 1e300)),
+}
+
+
+@pytest.mark.parametrize("crafted", CRAFTED)
+def test_a_crafted_file_of_arrays_is_a_format_error_that_names_it(tmp_path, crafted):
+    with soon(), pytest.raises(StoreFormatError, match=r"x-1\.safetensors: ") as caught:
+        vouched(tmp_path, CRAFTED[crafted]).read("a")
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "", ".", "a//b", "a\0b", "C:x", "..\\x", "a/"])
+def test_a_manifest_cannot_name_files_outside_the_store(tmp_path, name):
+    with pytest.raises(StoreFormatError, match="no file of a store"):
+        ArrayFile(tmp_path, FileRecord(name=name, sha256="0" * 64))
+
+
+def layouts(store: Path) -> list[tuple[Path, dict, dict]]:
+    """Every file of arrays of the store, its layout, and the lengths that the manifest gives it."""
+    opened = SpeakerStore.open(store)
+    count, width, start, found = len(opened.speakers), opened.config.features.dimension, 0, []
+    for number, speaker in enumerate(opened.speakers):
+        found.append(
+            (store / speaker.file.name, SPEAKER, {"k": speaker.centroids, "d": width, "n": number, "r": start})
+        )
+        start += speaker.centroids
+    shared = opened.manifest
+    found.append((store / shared.one_vs_rest.name, ONE_VS_REST, {"M": start, "N": count}))
+    found.append((store / shared.segments.name, SEGMENTS, {"d": width, "N": count}))
+    found.append((store / shared.calibration.name, CALIBRATION, {}))
+    return found
+
+
+def test_the_files_of_a_store_are_laid_out_as_the_tables_say(store, tmp_path):
+    for path, layout, lengths in layouts(store):
+        file = vouched(tmp_path, path.read_bytes()).expect(layout, **lengths)
+        for name in file.names():
+            file.read(name)
+        with pytest.raises(StoreFormatError, match=r"x-1\.safetensors: array"):
+            vouched(tmp_path, path.read_bytes()).expect(layout, **dict.fromkeys(lengths, 7), T=7)
+
+
+def bent(arrays: dict[str, np.ndarray], name: str, how: str) -> dict[str, np.ndarray]:
+    """``arrays`` with one that no store would hold."""
+    array = arrays[name]
+    if how == "left out":
+        return {other: values for other, values in arrays.items() if other != name}
+    changed = {
+        "longer": lambda: np.concatenate([array, array[:1]]),
+        "shorter": lambda: array[:-1],
+        "narrower": lambda: array[:, :-1] if array.ndim > 1 else array[:, None],
+        "another kind": lambda: array.astype(np.int64 if array.dtype.kind == "f" else np.float64),
+        "NaN": lambda: np.where(np.arange(array.size).reshape(array.shape) == 0, np.nan, array.astype(np.float64)),
+        "huge": lambda: np.full(array.shape, 1e300),
+    }[how]()
+    return {**arrays, name: changed}
+
+
+@settings(SETTINGS, max_examples=80)
+@given(st.data())
+def test_a_file_whose_arrays_are_not_those_of_a_store_is_refused_though_its_checksum_holds(store, tmp_path, data):
+    path, layout, lengths = data.draw(st.sampled_from(layouts(store)))
+    arrays = load(path.read_bytes())
+    needed = [name for name in sorted(arrays) if arrays[name].size and name in layout and layout[name].needed]
+    name = data.draw(st.sampled_from(needed))
+    how = data.draw(st.sampled_from(["left out", "longer", "shorter", "narrower", "another kind", "NaN", "huge"]))
+    with pytest.raises(StoreFormatError, match=r"x-1\.safetensors: array"):
+        file = vouched(tmp_path, save({k: np.ascontiguousarray(v) for k, v in bent(arrays, name, how).items()}))
+        file.expect(layout, **lengths)
+        file.read(name)
+
+
+@settings(SETTINGS, max_examples=30)
+@given(st.data())
+def test_a_store_with_a_mutated_file_of_arrays_is_never_scored_from(store, heard, tmp_path, data):
+    folder = tmp_path / "victim.store"
+    if not folder.exists():
+        shutil.copytree(store, folder)
+    path = data.draw(st.sampled_from(sorted(folder.rglob("*.safetensors"))))
+    sound = path.read_bytes()
+    path.write_bytes(mutated(data, sound))
+    try:
+        if path.read_bytes() == sound:
+            return
+        with pytest.raises(StoreFormatError, match=re.escape(path.name)):
+            opened = SpeakerStore.open(folder)
+            for system in opened.systems:
+                Verifier(opened, "anna", system=system)
+            opened.stretches()
+    finally:
+        path.write_bytes(sound)
+
+
+# The command
+
+
+def test_the_command_refuses_every_hostile_file_by_name_and_scores_none(run, copied, tmp_path):
+    files = hostile_folder(tmp_path / "mallory")
+    before = content(copied)
+    paths = [*files, tmp_path / "mallory" / "pipe.wav", tmp_path / "mallory" / "loop.wav", "/dev/zero", tmp_path]
+    result = run("verify", copied, "--claim", "anna", "--json", *paths)
+    assert result.code == 2
+    lines = [json.loads(line) for line in result.out.splitlines()]
+    assert [line["file"] for line in lines] == [str(path) for path in paths]
+    assert all(line.get("score") is None and line["decision"] in (None, "not_enough_speech") for line in lines)
+    for line in lines:
+        assert line["decision"] or line["file"] in line["error"]
+        assert line["decision"] or f"voiceclaim: {line['error']}" in result.err.splitlines()
+    assert content(copied) == before
+
+
+def test_what_a_decoder_prints_does_not_get_into_the_commands_output(run, store, tmp_path):
+    whole = bytearray(hostile.encoded("CAF", "ALAC_16", 0.5))
+    at = whole.index(b"pakt")
+    last = at + 12 + struct.unpack(">Q", whole[at + 4 : at + 12])[0] - 1
+    whole[last] = 0xFF  # the size of the last packet goes on behind the table
+    (tmp_path / "a.caf").write_bytes(whole)
+    result = run("verify", store, "--claim", "anna", "--json", tmp_path / "a.caf")
+    assert "alac" in result.err, "this libsndfile is silent about it: find another file that makes it talk"
+    assert len(result.out.splitlines()) == 1
+    assert json.loads(result.out)["decision"] in (None, "not_enough_speech")
+
+
+def test_names_cannot_move_the_cursor_or_add_lines(capsys):
+    names = [
+        "anna\nbert  9",
+        "\x1b[2J\x1b[H",
+        "\u202eanna",
+        "a\x9bb",
+        "a\u2028b",
+        "\udcff",
+        "🧑‍🚀",
+        "Zoë",
+        "山田\u3000太郎",
+    ]
+    print_table(("speaker", "seconds"), [(name, 1.5) for name in names])
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) == 1 + len(names)
+    assert not set(shown) & set("\x1b\u202e\x9b\u2028\udcff")
+    for name in names[-3:]:
+        assert name in shown
+    complain(f"{names[1]}: no such file\nand more")
+    assert capsys.readouterr().err == "voiceclaim: \\x1b[2J\\x1b[H: no such file\nand more\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+def test_output_is_json_whatever_it_can_hold(monkeypatch, encoding):
+    buffer = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, encoding=encoding))
+    value = {"name": "🧑‍🚀 Zoë", "file": os.fsdecode(b"M\xfcller.wav")}
+    print_json(value)
+    say(value["file"])
+    line, words = buffer.getvalue().decode(encoding).splitlines()
+    assert json.loads(line) == value
+    assert words == "M\\udcfcller.wav"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+def test_output_that_cannot_be_written_is_said_so_once(monkeypatch, capsys):
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit) as ended:
+            say("accepted")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "voiceclaim: the output cannot be written: No space left on device\n"
+
+
+def test_a_closed_input_is_no_traceback(command, store):
+    words = " ".join(f"'{word}'" for word in (*command, "verify", str(store), "--claim", "anna", "-"))
+    done = subprocess.run(["sh", "-c", f"{words} <&-"], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "voiceclaim: -: the standard input is closed; pipe audio into the command\n"

@@ -1,0 +1,629 @@
+"""Posteriors of speaker machines: maps that were fitted to held-out frames, one a machine, and implied machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit, logit
+from sklearn.svm import SVC
+
+from pipeline.arrays import ArrayFile
+from pipeline.codebook import fit_codebook
+from pipeline.config import Config, FeatureSettings, MachineConfig, PosteriorConfig
+from pipeline.enrollment import enroll, remove_speaker
+from pipeline.errors import ConfigError, StoreFormatError
+from pipeline.features.stream import FeatureBlock, joined
+from pipeline.frontend import read_features
+from pipeline.heldout_posteriors import HeldOutMaps, half_of, pooled_maps, pooled_sample
+from pipeline.holdout import cut_of, join_trials
+from pipeline.machines.assembly import train_population
+from pipeline.machines.implied import balances, train_pair_family
+from pipeline.machines.pool import Pool
+from pipeline.machines.population import Margins, MarginScorer, Population, share_log_odds
+from pipeline.posteriors.coupling import RULES
+from pipeline.posteriors.gaussian import TwoGaussian
+from pipeline.posteriors.isotonic import IsotonicPosterior
+from pipeline.posteriors.kinds import POSTERIORS
+from pipeline.posteriors.machine_posteriors import (
+    KINDS,
+    KNOTS,
+    QUADRATIC,
+    MachinePosterior,
+    MapArrays,
+    evaluate,
+    identity_map,
+    map_name,
+)
+from pipeline.posteriors.map_fitting import MapFitter, Sides, quantiles
+from pipeline.posteriors.newton import NewtonSigmoid
+from pipeline.posteriors.sigmoid import FixedSigmoid, ImpliedShare
+from pipeline.scoring import ClaimScorer, ScoringSettings
+from pipeline.store import SpeakerStore
+from pipeline.verification import Verifier
+
+ALL_KINDS = frozenset({"one_vs_one", "one_class", "one_vs_rest"})
+SEEDS = st.integers(0, 2**32 - 1)
+DIMENSION = 5
+MACHINES = MachineConfig(kinds=("one_vs_one", "one_class", "one_vs_rest"), sigma=0.5, nu=0.2)
+
+
+def config(kind: str = "newton", **posterior: float) -> Config:
+    """Frames of 5 features; nothing here reads audio."""
+    features = FeatureSettings(order=DIMENSION, deltas=False)
+    return Config(features=features, machines=MACHINES, posterior=PosteriorConfig(kind=kind, **posterior))
+
+
+# Posteriors made up.
+
+
+def random_map(random: np.random.Generator, form: str) -> np.ndarray:
+    if form == "quadratic":
+        return random.normal(size=QUADRATIC)
+    low = random.normal()
+    return np.concatenate(((low, low + random.uniform(0.5, 3.0)), random.normal(size=KNOTS)))
+
+
+def random_posterior(seed: int, speakers: int, form: str, gaps: float = 0.3) -> MachinePosterior:
+    """Any maps at all, some of them missing."""
+    random = np.random.default_rng(seed)
+
+    def rows(count: int) -> np.ndarray:
+        length = QUADRATIC if form == "quadratic" else KNOTS + 2
+        made = np.array([random_map(random, form) for _ in range(count)]).reshape(count, length)
+        made[random.random(count) < gaps] = np.nan
+        return made
+
+    counts = [{"pair": n, "one_class": 1, "one_vs_rest": 1} for n in range(speakers)]
+    sources = [MapArrays({map_name(kind): rows(many) for kind, many in each.items()}) for each in counts]
+    return MachinePosterior(sources, {kind: random_map(random, form) for kind in KINDS})
+
+
+def random_margins(seed: int, speakers: int, frames: int = 4) -> Margins:
+    random = np.random.default_rng([seed, 1])
+    upper = np.triu(random.normal(size=(frames, speakers, speakers)), 1)
+    one_class, rest = random.normal(size=(2, frames, speakers))
+    return Margins(np.arange(speakers), upper - upper.transpose(0, 2, 1), one_class, rest)
+
+
+forms = pytest.mark.parametrize("form", ["quadratic", "table"])
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS)
+def test_table_is_read_as_straight_lines_between_its_knots_and_flat_beyond(seed):
+    random = np.random.default_rng(seed)
+    tables = np.array([[random_map(random, "table") for _ in range(3)] for _ in range(2)])
+    margins = random.normal(0, 3, (50, 2, 3))
+    found = evaluate(tables, margins)
+    for c, n in np.ndindex(2, 3):
+        low, high, values = tables[c, n, 0], tables[c, n, 1], tables[c, n, 2:]
+        expected = np.interp(margins[:, c, n], np.linspace(low, high, KNOTS), values)
+        np.testing.assert_allclose(found[:, c, n], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_table_takes_its_end_values_at_its_ends_and_far_beyond():
+    table = np.concatenate(((-1.0, 2.0), np.arange(float(KNOTS))))
+    found = evaluate(table[None], np.array([[-1e300], [-1.0], [2.0], [1e300]]))[:, 0]
+    np.testing.assert_allclose(found, [0.0, 0.0, KNOTS - 1, KNOTS - 1], rtol=1e-12)
+
+
+@forms
+@settings(max_examples=15, deadline=None)
+@given(seed=SEEDS)
+def test_the_two_posteriors_of_a_pair_sum_to_one_exactly(form, seed):
+    posterior, margins = random_posterior(seed, 5, form), random_margins(seed, 5)
+    found = posterior.pair(margins.pair, margins.claims)
+    off = ~np.eye(5, dtype=bool)
+    np.testing.assert_array_equal(found[:, off], -found.transpose(0, 2, 1)[:, off])
+
+
+@forms
+@pytest.mark.parametrize("rule", ["poao", "rpoao"])
+@settings(max_examples=10, deadline=None)
+@given(seed=SEEDS)
+def test_the_short_denominators_are_the_papers_full_sums_under_any_maps(form, rule, seed):
+    posterior, margins = random_posterior(seed, 4, form), random_margins(seed, 4)
+    r = expit(posterior.pair(margins.pair, margins.claims)) * (1 - np.eye(4))
+    if rule == "rpoao":
+        q = expit(posterior.one_class(margins.one_class))
+        r = r * (q[:, :, None] + q[:, None, :])
+    expected = np.log(r.sum(axis=2) / r.sum(axis=(1, 2))[:, None])
+    np.testing.assert_allclose(RULES[rule].frame(margins, posterior), expected, rtol=1e-9, atol=1e-9)
+
+
+@forms
+def test_a_claim_alone_is_scored_as_among_all(form):
+    posterior, margins = random_posterior(3, 5, form), random_margins(3, 5)
+    for name in ("poar", "poao", "rpoao", "worst_rival", "refined_worst_rival"):
+        everybody = RULES[name].frame(margins, posterior)
+        for claim in range(5):
+            alone = RULES[name].frame(margins.select(np.array([claim])), posterior)
+            np.testing.assert_allclose(alone[:, 0], everybody[:, claim], rtol=1e-12)
+
+
+@forms
+def test_maps_read_for_many_sets_of_claims_stay_right(form):
+    posterior, margins = random_posterior(4, 6, form), random_margins(4, 6)
+    full = posterior.pair(margins.pair, margins.claims)
+    for _ in range(2):
+        for first in range(6):
+            for second in range(6):
+                claims = np.array([first, second])
+                np.testing.assert_array_equal(posterior.pair(margins.pair[:, claims], claims), full[:, claims])
+
+
+@forms
+def test_single_precision_agrees(form):
+    posterior, margins = random_posterior(5, 4, form), random_margins(5, 4)
+    single = posterior.pair(margins.pair.astype("float32"), margins.claims)
+    assert single.dtype == np.float32
+    # A random table changes by about 1 from knot to knot.
+    np.testing.assert_allclose(single, posterior.pair(margins.pair, margins.claims), atol=1e-3)
+
+
+@forms
+def test_poar_is_bayes_rule_with_one_speaker_in_n_a_priori(form):
+    posterior, margins = random_posterior(6, 4, form), random_margins(6, 4)
+    own = MachinePosterior([MapArrays({"one_class_map": m, "one_vs_rest_map": m}) for m in rest_maps(posterior)], {
+        kind: np.zeros(1) for kind in KINDS
+    })  # fmt: skip
+    even = expit(own.one_class(margins.one_vs_rest))
+    odds = even / (1 - even) / 3
+    p = odds / (1 + odds)
+    expected = np.log(p / p.sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(RULES["poar"].frame(margins, posterior), expected, rtol=1e-9)
+
+
+def rest_maps(posterior: MachinePosterior) -> list[np.ndarray]:
+    """One-vs-rest maps (1, P) of every speaker, completed."""
+    return [row[None] for row in posterior._single["one_vs_rest"]]
+
+
+@pytest.mark.parametrize("numbers", [QUADRATIC, KNOTS + 2])
+def test_where_nothing_was_fitted_the_fixed_sigmoid_stands(numbers):
+    margins = np.linspace(-10, 10, 41)[:, None]
+    np.testing.assert_allclose(evaluate(identity_map(2.5, numbers)[None], margins), 2.5 * margins, atol=1e-12)
+
+
+# Fitting one map.
+
+
+def sides(seed: int, count: int = 200, shift: float = 1.0) -> Sides:
+    random = np.random.default_rng(seed)
+    return Sides(random.normal(shift, 1.0, count), random.normal(-shift, 0.8, 3 * count))
+
+
+def as_trials(*parts: tuple[Sides, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Margins, classes and weights of parts whose classes count so much each."""
+    f, y, w = [], [], []
+    for part, count in parts:
+        for positive, margins in ((True, part.positive), (False, part.negative)):
+            f.append(margins)
+            y.append(np.full(len(margins), positive))
+            w.append(np.full(len(margins), count / len(margins)))
+    return np.concatenate(f), np.concatenate(y), np.concatenate(w)
+
+
+def fitter(kind: str = "newton", **settings_: float) -> MapFitter:
+    return MapFitter(PosteriorConfig(kind=kind, **settings_))
+
+
+def test_own_trials_and_the_pooled_sample_are_one_weighted_fit():
+    own, pool = sides(0, 40, 0.3), sides(1)
+    found = fitter(pooling=70.0).own(own, 25.0, pool)
+    by_hand = NewtonSigmoid().fit(*as_trials((own, 25.0), (pool, 70.0)))
+    np.testing.assert_allclose(found, [0.0, -by_hand.A_, -by_hand.B_], rtol=1e-9)
+
+
+def test_pooling_leads_from_the_own_map_to_the_pooled_one():
+    own, pool = sides(0, 40, 0.3), sides(1)
+    alone = NewtonSigmoid().fit(*as_trials((own, 25.0)))
+    np.testing.assert_allclose(fitter(pooling=0.0).own(own, 25.0, pool)[1:], [-alone.A_, -alone.B_], rtol=1e-9)
+    slopes = [fitter(pooling=pooling).own(own, 25.0, pool)[1] for pooling in (0.0, 10.0, 100.0, 1e6)]
+    assert slopes == sorted(slopes)
+    everybody = NewtonSigmoid().fit(*as_trials((pool, 1e6)))
+    assert slopes[-1] == pytest.approx(-everybody.A_, rel=1e-3)
+
+
+def test_quadratic_maps_are_what_the_estimator_says():
+    own = sides(2)
+    found = fitter("two_gaussian", pooling=0.0).own(own, 50.0, own)
+    by_hand = TwoGaussian().fit(*as_trials((own, 50.0)))
+    margins = np.linspace(-4, 4, 33)
+    np.testing.assert_allclose(evaluate(found[None], margins[:, None])[:, 0], by_hand.log_odds(margins), rtol=1e-9)
+
+
+def test_tables_are_what_the_estimator_says_at_the_knots():
+    own = sides(3)
+    found = fitter("isotonic", pooling=0.0).own(own, 50.0, own)
+    by_hand = IsotonicPosterior().fit(*as_trials((own, 50.0)))
+    knots = np.linspace(found[0], found[1], KNOTS)
+    assert found[0] == pytest.approx(min(own.positive.min(), own.negative.min()), rel=1e-6)
+    np.testing.assert_allclose(found[2:], by_hand.log_odds(knots), atol=0.02)
+
+
+def test_a_tied_gaussian_may_cross_one_half_anywhere():
+    own = Sides(np.array([-1.0, -2.0, -3.0]), np.array([-5.0, -6.0, -7.0]))
+    a, b, c = fitter("tied_gaussian", pooling=0.0).own(own, 3.0, own)
+    assert a == 0.0
+    assert -c / b == pytest.approx(-4.0)
+
+
+@pytest.mark.parametrize("kind", POSTERIORS)
+def test_a_machine_that_was_heard_from_one_side_only_has_no_map(kind):
+    none = np.empty(0)
+    made = fitter(kind)
+    for missing in (Sides(none, none), Sides(np.ones(3), none), Sides(none, np.ones(3))):
+        assert np.isnan(made.own(missing, 1.0, sides(0))).all()
+        np.testing.assert_allclose(made.pooled(missing), identity_map(1.0, made.numbers), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", POSTERIORS)
+def test_equal_margins_and_single_trials_make_finite_maps(kind):
+    made = fitter(kind, pooling=0.0)
+    for own in (Sides(np.ones(5), np.ones(4)), Sides(np.ones(1), np.zeros(1)), Sides(np.zeros(1), np.zeros(1))):
+        found = made.own(own, 2.0, own)
+        values = evaluate(found[None], np.array([[-5.0], [0.0], [0.5], [1.0], [5.0]]))
+        assert np.isfinite(values).all()
+
+
+@pytest.mark.parametrize("kind", POSTERIORS)
+def test_every_kind_tells_the_odds_of_normal_margins(kind):
+    # log N(1, 1) - log N(-1, 1) = 2 f.
+    random = np.random.default_rng(8)
+    own = Sides(random.normal(1, 1, 4000), random.normal(-1, 1, 4000))
+    found = fitter(kind, pooling=0.0).own(own, 4000.0, own)
+    margins = np.linspace(-1.5, 1.5, 13)
+    error = expit(evaluate(found[None], margins[:, None])[:, 0]) - expit(2 * margins)
+    assert np.abs(error).max() < 0.08
+    assert np.abs(error).mean() < 0.03
+
+
+@given(st.lists(st.floats(-10, 10), max_size=300), st.integers(1, 100))
+@settings(max_examples=30, deadline=None)
+def test_quantiles_are_few_ordered_and_within_the_margins(margins, most):
+    found = quantiles(np.array(margins), most)
+    assert len(found) == min(most, len(margins))
+    assert (np.diff(found) >= 0).all()
+    if margins:
+        assert min(margins) <= found[0] <= found[-1] <= max(margins)
+
+
+# A population and what was held out.
+
+
+@cache
+def books(speakers: int) -> tuple[np.ndarray, ...]:
+    random = np.random.default_rng(0)
+    return tuple(random.normal(0.3 * n, 0.4, (9 + 3 * n, DIMENSION)) for n in range(speakers))
+
+
+@cache
+def people(speakers: int) -> Population:
+    return train_population(Pool.of(books(5)[:speakers], 0.5), MACHINES)
+
+
+def spoken(speaker: int, seed: int, frames: int = 60) -> FeatureBlock:
+    random, book = np.random.default_rng([speaker, seed]), books(5)[speaker]
+    vectors = book[random.integers(0, len(book), frames)] + 0.3 * random.standard_normal((frames, DIMENSION))
+    return FeatureBlock(vectors, frames, np.zeros(frames))
+
+
+def held_out(speakers: int, trials: int = 3, frames: int = 60) -> list[list[FeatureBlock]]:
+    return [[spoken(n, seed, frames) for seed in range(trials)] for n in range(speakers)]
+
+
+def margins_of(population: Population, trials: list[FeatureBlock]) -> Margins:
+    everybody = np.arange(len(population))
+    return MarginScorer(population, everybody, ALL_KINDS)(np.concatenate([trial.vectors for trial in trials]))
+
+
+def test_maps_are_fitted_to_the_margins_of_held_out_frames_of_both_sides():
+    trials = held_out(4)
+    maps = HeldOutMaps(config(pooling=0.0), people(4), trials).fitted()
+    heard = [margins_of(people(4), its_trials) for its_trials in trials]
+    count = 180 * 0.1  # three trials of 60 frames of 10 ms, one in 0.1 s counting
+    for later, earlier in ((1, 0), (3, 1), (3, 2)):
+        own = Sides(heard[later].pair[:, later, earlier], heard[earlier].pair[:, later, earlier])
+        expected = fitter(pooling=0.0).own(own, count, own)
+        np.testing.assert_allclose(maps.speakers[later].arrays["pair_map"][earlier], expected, rtol=1e-4)
+    for kind in ("one_class", "one_vs_rest"):
+        values = [getattr(margins, kind)[:, 2] for margins in heard]
+        own = Sides(values[2], np.concatenate([values[0], values[1], values[3]]))
+        expected = fitter(pooling=0.0).own(own, count, own)
+        np.testing.assert_allclose(maps.speakers[2].arrays[f"{kind}_map"][0], expected, rtol=1e-4)
+
+
+def test_long_held_out_speech_is_thinned_and_counts_the_same():
+    trials = held_out(3, frames=600)
+    maps = HeldOutMaps(config(pooling=0.0), people(3), trials)
+    # Every fourth of 1800 frames, so that no more than 500 are left.
+    assert [len(heard.half) for heard in maps._heard] == [450] * 3
+    assert [heard.count for heard in maps._heard] == pytest.approx([180.0] * 3)
+    heard = [margins_of(people(3), its_trials).one_class[:, 1] for its_trials in trials]
+    own = Sides(heard[1], np.concatenate((heard[0], heard[2])))
+    found = maps.fitted().speakers[1].arrays["one_class_map"][0]
+    np.testing.assert_allclose(found[1:], fitter(pooling=0.0).own(own, 180.0, own)[1:], rtol=0.2)
+
+
+def test_maps_for_one_half_of_the_trials_know_nothing_of_them():
+    trials = held_out(4, trials=4)
+    changed = [
+        [spoken(0, 99) if half_of(speaker, number) == 0 else trial for number, trial in enumerate(its_trials)]
+        for speaker, its_trials in enumerate(trials)
+    ]
+    for kind in ("newton", "isotonic"):
+        before, after = (HeldOutMaps(config(kind), people(4), each) for each in (trials, changed))
+        for one, other in zip(before.fitted(1).speakers, after.fitted(1).speakers, strict=True):
+            for name, values in one.arrays.items():
+                np.testing.assert_array_equal(other.arrays[name], values)
+        assert not np.array_equal(
+            before.fitted(0).speakers[2].arrays["one_class_map"], after.fitted(0).speakers[2].arrays["one_class_map"]
+        )
+
+
+@pytest.mark.parametrize("kind", POSTERIORS)
+def test_fitted_posteriors_are_better_than_fixed_ones_on_new_frames(kind):
+    posterior = HeldOutMaps(config(kind), people(4), held_out(4, frames=200)).posterior()
+    loss = {"fixed": 0.0, "fitted": 0.0}
+    for speaker in range(4):
+        margins = margins_of(people(4), [spoken(speaker, 50, 300)])
+        for name, maps in (("fixed", FixedSigmoid()), ("fitted", posterior)):
+            own = maps.pair(margins.pair, margins.claims)[:, speaker]
+            loss[name] += float(np.delete(np.logaddexp(0, -own), speaker, axis=1).mean())
+    assert loss["fitted"] < loss["fixed"]
+
+
+@pytest.mark.parametrize("kind", ["newton", "histogram"])
+def test_pairs_with_those_enrolled_before_take_the_pooled_map(kind):
+    trials = held_out(4)
+    first = HeldOutMaps(config(kind), people(2), trials[:2]).fitted()
+    later = HeldOutMaps(config(kind), people(4), trials[2:], first.speakers).fitted()
+    assert len(later.speakers) == 2
+    assert np.isnan(later.speakers[0].arrays["pair_map"]).all()
+    assert np.isnan(later.speakers[1].arrays["pair_map"][:2]).all()
+    assert np.isfinite(later.speakers[1].arrays["pair_map"][2]).all()
+    posterior = MachinePosterior([*first.speakers, *later.speakers], later.pooled)
+    margins = margins_of(people(4), trials[3])
+    found = posterior.pair(margins.pair, margins.claims)[:, 3, 0]
+    np.testing.assert_allclose(found, evaluate(later.pooled["pair"][None], margins.pair[:, 3, :1])[:, 0], rtol=1e-6)
+
+
+def test_the_pooled_sample_has_every_speaker_in_it_and_pairs_from_both_sides():
+    trials = held_out(3)
+    maps = HeldOutMaps(config(), people(3), trials).fitted()
+    found = pooled_sample(maps.speakers, "pair")
+    np.testing.assert_allclose(np.sort(found.positive), np.sort(-found.negative), rtol=1e-6)
+    assert maps.pooled["pair"][2] == pytest.approx(0.0, abs=1e-6)
+    without = pooled_maps(config(), maps.speakers[:2])
+    assert not np.array_equal(without["one_class"], maps.pooled["one_class"])
+
+
+@pytest.mark.parametrize("kind", POSTERIORS)
+def test_one_speaker_and_two_have_posteriors_too(kind):
+    alone = HeldOutMaps(config(kind), people(1), held_out(1)).posterior()
+    x = np.linspace(-2, 2, 9)[:, None]
+    np.testing.assert_allclose(alone.one_class(x), x, rtol=1e-5, atol=1e-6)
+    two = HeldOutMaps(config(kind), people(2), held_out(2, trials=1))
+    for half in (0, 1, None):
+        posterior, margins = two.posterior(half), margins_of(people(2), [spoken(1, 9)])
+        for name in ("poar", "poao", "rpoao", "worst_rival"):
+            assert np.isfinite(np.delete(RULES[name].frame(margins, posterior), 1, axis=-1)).all()
+        # With two speakers eq. 13 is one pair machine.
+        found = RULES["poao"].frame(margins, posterior)
+        np.testing.assert_allclose(np.exp(found).sum(axis=1), 1.0, rtol=1e-9)
+
+
+def test_a_speaker_without_held_out_speech_takes_the_pooled_maps():
+    trials = held_out(3)
+    maps = HeldOutMaps(config(), people(3), [trials[0], [], trials[2]]).fitted()
+    assert np.isnan(maps.speakers[1].arrays["one_class_map"]).all()
+    assert np.isnan(maps.speakers[2].arrays["pair_map"][1]).all()
+    assert np.isfinite(maps.speakers[2].arrays["pair_map"][0]).all()
+
+
+# Implied machines.
+
+
+def test_every_balance_weighs_the_same_in_all():
+    weights = balances(9, 30, 70)
+    np.testing.assert_allclose(weights @ [30, 70], 100)
+    np.testing.assert_allclose(weights[4] * [30, 70], [50, 50])
+    np.testing.assert_allclose(weights[:, 0] * 30 / 100, 1 - np.arange(1, 10) / 10)
+
+
+def test_share_counts_two_fictitious_machines_and_halves_of_those_undecided():
+    margins = np.array([[-1.0, -2.0, 3.0], [1.0, 1.0, 1.0], [0.0, -1.0, 1.0], [-1.0, -1.0, -1.0]])
+    np.testing.assert_allclose(share_log_odds(margins), logit(np.array([2, 4, 2.5, 1]) / 5), atol=1e-12)
+
+
+@cache
+def implied_people() -> Population:
+    return train_population(Pool.of(books(5)[:3], 0.5), MACHINES, family=5)
+
+
+def test_family_is_machines_trained_with_class_weights():
+    pool = implied_people().pool
+    family = train_pair_family(pool, 2, 0, C=10.0, machines=5)
+    x = spoken(2, 1, 20).vectors
+    rows = np.concatenate((pool.codebook(2), pool.codebook(0)))
+    labels = np.r_[np.ones(len(pool.codebook(2))), -np.ones(len(pool.codebook(0)))]
+    for number, (up, down) in enumerate(balances(5, int((labels > 0).sum()), int((labels < 0).sum()))):
+        svm = SVC(C=10.0, gamma=1 / (2 * 0.5**2), class_weight={1: up, -1: down}, tol=1e-6).fit(rows, labels)
+        kernel = np.exp(-((x[:, None] - rows[None]) ** 2).sum(-1) / (2 * 0.5**2))
+        own = len(pool.codebook(2))
+        found = kernel[:, :own] @ family.own[:, number] - kernel[:, own:] @ family.rival[:, number]
+        np.testing.assert_allclose(found + family.bias[number], svm.decision_function(x), atol=0.02)
+
+
+def test_margins_of_families_are_log_odds_of_their_shares():
+    population, x = implied_people(), spoken(1, 3, 30).vectors
+    found = MarginScorer(population, np.arange(3), ALL_KINDS)(x)
+    kernel = np.exp(-((x[:, None] - population.pool.centroids[None]) ** 2).sum(-1) / (2 * 0.5**2))
+    rest = np.einsum("tm,mnl->tnl", kernel, population.one_vs_rest_coef) + population.one_vs_rest_bias
+    np.testing.assert_allclose(found.one_vs_rest, share_log_odds(rest))
+    for i, j in ((1, 0), (2, 0), (2, 1)):
+        weights = [population.pairs.rows(n) for n in (i, j)]
+        margins = np.einsum("tm,ml->tl", kernel[:, population.pool.rows(i)], weights[0][:, j])
+        margins -= np.einsum("tm,ml->tl", kernel[:, population.pool.rows(j)], weights[1][:, i])
+        margins += population.pairs.bias(np.array([i]))[0, j]
+        np.testing.assert_allclose(found.pair[:, i, j], share_log_odds(margins))
+    np.testing.assert_array_equal(found.pair, -found.pair.transpose(0, 2, 1))
+    assert found.one_class.shape == (30, 3)
+
+
+def test_implied_posteriors_rank_frames_as_their_shares_do():
+    population = implied_people()
+    margins = MarginScorer(population, np.arange(3), ALL_KINDS)(spoken(1, 3, 30).vectors)
+    posterior = ImpliedShare()
+    r = expit(margins.pair) * (1 - np.eye(3))
+    np.testing.assert_allclose(np.exp(RULES["poao"].frame(margins, posterior)), r.sum(axis=2) / 3, rtol=1e-9)
+    assert set(np.unique(np.round(r[:, 0, 1] * 7, 9))) <= set(range(1, 7))
+
+
+# Stores.
+
+
+@pytest.fixture(scope="module", params=["newton", "isotonic", "implied"])
+def made(request, tmp_path_factory, recordings, voices, tiny_with) -> tuple[Path, Config]:
+    """Three voices enrolled together, then one more."""
+    path = tmp_path_factory.mktemp("posteriors") / "voices.store"
+    settings_ = tiny_with(f"posterior.kind={request.param}", "posterior.machines=5")
+    enroll(path, {name: recordings[name] for name in voices[:3]}, settings_)
+    before = {file.name: file.read_bytes() for file in (path / "speakers").iterdir()}
+    enroll(path, {voices[3]: recordings[voices[3]]})
+    after = {file.name: file.read_bytes() for file in (path / "speakers").iterdir()}
+    assert before.items() < after.items(), "adding a speaker touched another's file"
+    return path, settings_
+
+
+def arrays_of(store: SpeakerStore) -> list[dict[str, np.ndarray]]:
+    files = [ArrayFile(store.path, speaker.file) for speaker in store.speakers]
+    return [{name: file.read(name) for name in file.names()} for file in files]
+
+
+def test_store_comes_back_with_its_posteriors(made, heard, voices):
+    path, settings_ = made
+    store = SpeakerStore.open(path)
+    assert store.config == settings_
+    files = arrays_of(store)
+    if settings_.posterior.kind == "implied":
+        assert files[2]["own"].shape == (2, 40, 5)
+        assert store.manifest.posteriors is None
+        return
+    assert [len(arrays["pair_map"]) for arrays in files] == [0, 1, 2, 3]
+    assert np.isfinite(files[2]["pair_map"]).all()
+    assert np.isnan(files[3]["pair_map"]).all(), "nobody was heard together with the fourth"
+    pooled = ArrayFile(path, store.manifest.posteriors).read("pair_map")
+    again = pooled_maps(settings_, [MapArrays(arrays) for arrays in files])
+    np.testing.assert_array_equal(pooled, again["pair"])
+    found = Verifier(store, voices[1], system="rpoao").verify_file(heard(voices[1]))
+    memory = MachinePosterior([MapArrays(arrays) for arrays in files], again)
+    scorer = ClaimScorer(store.population(), [1], ["rpoao"], ScoringSettings(memory))
+    running = scorer.start()
+    running.push(read_features_of(heard(voices[1]), settings_))
+    assert found.score == pytest.approx(float(running.scores()["rpoao"][0]), rel=1e-9)
+
+
+def read_features_of(path: Path, settings_: Config) -> FeatureBlock:
+    from pipeline.corpus import Utterance
+
+    return read_features(Utterance("", path), settings_.features).speech
+
+
+def test_voices_are_told_apart(made, heard, voices):
+    store = SpeakerStore.open(made[0])
+    for system in ("poar", "rpoao", "refined_worst_rival"):
+        for claim in voices[:2]:
+            scores = {voice: Verifier(store, claim, system=system).verify_file(heard(voice)).score for voice in voices}
+            assert max(scores, key=lambda voice: scores[voice]) == claim
+
+
+def test_nothing_of_a_removed_speaker_is_left_in_the_maps(made, tmp_path, voices, heard):
+    import shutil
+
+    path = Path(shutil.copytree(made[0], tmp_path / "copy.store"))
+    gone = next(speaker for speaker in SpeakerStore.open(path).speakers if speaker.name == voices[1])
+    before = arrays_of(SpeakerStore.open(path))
+    after = remove_speaker(path, voices[1])
+    files = arrays_of(after)
+    assert f"{gone.id:016x}" not in str(sorted(file.name for file in path.rglob("*")))
+    if made[1].posterior.fitted:
+        np.testing.assert_array_equal(files[1]["pair_map"], before[2]["pair_map"][:1])
+        rest = [MapArrays(arrays) for number, arrays in enumerate(before) if number != 1]
+        expected = pooled_maps(made[1], rest)
+        pooled = ArrayFile(path, after.manifest.posteriors)
+        for kind in KINDS:
+            np.testing.assert_array_equal(pooled.read(map_name(kind)), expected[kind])
+    else:
+        assert files[1]["own"].shape == (1, 40, 5)
+        np.testing.assert_array_equal(files[1]["rival"], before[2]["rival"][:40])
+    assert Verifier(after, voices[2], system="rpoao").verify_file(heard(voices[2])).score is not None
+
+
+@pytest.mark.parametrize("kind", ["histogram"])
+def test_held_out_trials_are_scored_by_maps_that_they_had_no_part_in(tmp_path, recordings, voices, tiny_with, kind):
+    settings_ = tiny_with(f"posterior.kind={kind}")
+    store = enroll(tmp_path / "s", {name: recordings[name] for name in voices[:3]}, settings_).store
+    read = [[read_features(u, settings_.features).speech for u in recordings[name]] for name in voices[:3]]
+    cuts = [cut_of(blocks, settings_) for blocks in read]
+    kept = [joined(cut.kept(blocks)).vectors for cut, blocks in zip(cuts, read, strict=True)]
+    population = train_population(
+        Pool.of([fit_codebook(x, settings_.codebook, seed=0) for x in kept], settings_.machines.sigma),
+        settings_.machines,
+    )
+    trials = [join_trials(cut.held(blocks), 200) for cut, blocks in zip(cuts, read, strict=True)]
+    maps = HeldOutMaps(settings_, population, trials)
+    expected = []
+    for speaker, its_trials in enumerate(trials):
+        for number, trial in enumerate(its_trials):
+            posterior = maps.posterior(1 - half_of(speaker, number))
+            running = ClaimScorer(population, range(3), ["rpoao"], ScoringSettings(posterior)).start()
+            running.push(trial)
+            expected.append(running.scores()["rpoao"])
+    found = store.trials.scores["rpoao"][~store.trials.outsider].reshape(-1, 3)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    for arrays, fitted in zip(arrays_of(store), maps.fitted().speakers, strict=True):
+        np.testing.assert_allclose(arrays["one_class_map"], fitted.arrays["one_class_map"], rtol=1e-6)
+
+
+def test_a_store_from_before_there_were_fitted_posteriors_opens(copied, voices, heard):
+    file = copied / "manifest.json"
+    table = json.loads(file.read_text())
+    expected = Verifier(SpeakerStore.open(copied), voices[0]).verify_file(heard(voices[0])).score
+    del table["posteriors"]
+    table["config"]["posterior"] = {"kind": "fixed", "slope": 1.0}
+    file.write_text(json.dumps(table))
+    store = SpeakerStore.open(copied)
+    assert store.posterior == FixedSigmoid()
+    assert not any("map" in name for arrays in arrays_of(store) for name in arrays)
+    assert Verifier(store, voices[0]).verify_file(heard(voices[0])).score == expected
+
+
+def test_manifest_that_names_no_posteriors_is_damaged(copied):
+    file = copied / "manifest.json"
+    table = json.loads(file.read_text())
+    table["config"]["posterior"]["kind"] = "newton"
+    file.write_text(json.dumps(table))
+    with pytest.raises(StoreFormatError, match="names no posteriors"):
+        _ = SpeakerStore.open(copied).posterior
+
+
+def test_implied_machines_that_would_fill_the_memory_are_refused(tmp_path, recordings, voices, tiny_with):
+    settings_ = tiny_with("posterior.kind=implied", "posterior.machines=999", "machines.gram_gib=0.001")
+    with pytest.raises(ConfigError, match=r"fewer posterior\.machines"):
+        enroll(tmp_path / "s", {name: recordings[name] for name in voices[:3]}, settings_)
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("setting", ["pooling=-1", "dependence=0", "machines=0", "kind=sigmoid"])
+def test_impossible_settings_are_refused(tiny_with: Callable[..., Config], setting: str):
+    with pytest.raises(ConfigError, match=f"posterior.{setting.partition('=')[0]}"):
+        tiny_with(f"posterior.{setting}")
