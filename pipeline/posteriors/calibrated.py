@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import expit
 
 from pipeline.errors import MetricError
@@ -96,6 +95,8 @@ def fit_calibration(
 
 def _minimise(design: Array, target: NDArray[np.bool_], weight: Array, prior_log_odds: float, penalty: float) -> Array:
     """Weights (S + 2,) of the penalised, prior-weighted logistic loss; those of scores are not negative."""
+    from scipy.optimize import minimize  # a third of a second that commands which fit nothing need not wait
+
     sign = np.where(target, 1.0, -1.0)
     penalised = np.r_[np.full(design.shape[1] - 1, penalty), 0.0]
 
