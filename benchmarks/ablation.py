@@ -31,10 +31,10 @@ from pipeline.corpus import read_corpus
 from pipeline.degradation import babble, mix_at_snr, telephone
 from pipeline.enrollment import enroll
 from pipeline.evaluation import equal_error_rate, read_trials
-from pipeline.frontend import read_features
-from pipeline.rounds import Rounds, Voice
+from pipeline.rounds import Rounds
 from pipeline.store import SpeakerStore
 from pipeline.store_writer import NewSpeaker, store_writer
+from pipeline.voices import read_voices
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 SHOWN = ("boao", "poao", "worst_rival", "refined_worst_rival", "segment", "segment_rival", "fused")
@@ -114,16 +114,12 @@ class SharedMachines:
     """Both rounds of machines of the default settings, for stores that differ in their posteriors only."""
 
     def __init__(self, root: Path) -> None:
-        settings = load_config(CONFIGS / "default.toml")
-        voices = read_corpus(root / "enroll").speakers.items()
-        self.voices = []
-        for name, utterances in voices:
-            speech = [read_features(utterance, settings.features).speech for utterance in utterances]
-            self.voices.append(Voice(name, versions=[[block for block in speech if len(block.vectors)]]))
+        settings, speakers = load_config(CONFIGS / "default.toml"), read_corpus(root / "enroll").speakers
         with threadpool_limits(1):
+            self.voices, _ = read_voices(speakers, settings, None, enrolled=0, jobs=2, progress=lambda *_: None)
             rounds = Rounds(settings, None, 2, lambda *_: None)
             self.provisional = rounds.provisional(self.voices)
-            self.trained = rounds.train([voice.versions for voice in self.voices], "training")
+            self.trained = rounds.train([voice.speech for voice in self.voices], "training")
 
     def enroll(self, path: Path, settings: Config) -> SpeakerStore:
         """The store that enrolling with ``settings`` gives."""
@@ -139,6 +135,7 @@ class SharedMachines:
                 self.trained.population,
                 found.trials,
                 stretches=self.trained.stretches,
+                strangers=self.trained.strangers,
                 maps=found.maps,
                 config=settings,
                 scaling=None,

@@ -538,7 +538,7 @@ def test_a_writer_killed_among_its_files_leaves_the_old_store_or_the_new_one(
     old, before = SpeakerStore.open(store), content(store)
     path = Path(shutil.copytree(store, tmp_path / "s"))
     child, wait = starter(path)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not any(path.glob(sight)) and not any(path.glob("calibration-2.*")) and time.monotonic() < deadline:
         pass
     with contextlib.suppress(ProcessLookupError):
