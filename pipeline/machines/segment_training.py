@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from sklearn.cluster import MiniBatchKMeans
 
 from pipeline.machines.segments import SegmentMachines, SegmentSpace, Vectors, unit
@@ -20,6 +20,8 @@ MIXTURE_ROUNDS = 6
 # mixture that fits its first speakers too closely fails them once there are others.
 VARIANCE_FLOOR = 0.02
 FRAMES_A_COMPONENT = 150
+# Speakers whose machines without them are kept: their trials come one after another, on several threads.
+MOST_LEFT_OUT = 8
 
 
 def fit_space(frames: Array, *, components: int, relevance: float, seed: int) -> SegmentSpace:
@@ -74,6 +76,7 @@ class SegmentTraining:
         gram = (stacked @ stacked.T).astype(np.float64)
         gram[np.diag_indices_from(gram)] += ridge * counts[voice] / counts.mean()
         self._factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+        self._left_out: dict[int, Array] = {}
         self._dual: Array = cho_solve(self._factor, targets - targets.mean(axis=0), check_finite=False)
 
     def machines(self, space: SegmentSpace) -> SegmentMachines:
@@ -92,12 +95,24 @@ class SegmentTraining:
         Exact, by elimination: the dual solution without a block of rows is the old one less the block's columns of
         the inverse times what undoes the block's own coefficients.
         """
+        dual = self._left_out.get(speaker)
+        if dual is None:
+            dual = self._dual_without(speaker)
+            # A new dictionary, not a changed one: other threads may be reading.
+            kept = {} if len(self._left_out) >= MOST_LEFT_OUT else self._left_out
+            self._left_out = kept | {speaker: dual}
+        return np.asarray(self._products(vectors) @ dual)
+
+    def _dual_without(self, speaker: int) -> Array:
+        """The dual solution without the rows of ``speaker``, where it is 0."""
         block = np.flatnonzero(self._owner == speaker)
         pick = np.zeros((len(self._owner), len(block)))
         pick[block, np.arange(len(block))] = 1.0
-        inverse = cho_solve(self._factor, pick, check_finite=False)
-        correction = inverse @ np.linalg.solve(inverse[block], self._dual[block])
-        return np.asarray(self._products(vectors) @ (self._dual - correction))
+        # With the Gram matrix L L^T, the block of its inverse is half^T half.
+        half = solve_triangular(self._factor[0], pick, lower=True, check_finite=False, overwrite_b=True)
+        undone = np.zeros_like(self._dual)
+        undone[block] = np.linalg.solve(half.T @ half, self._dual[block])
+        return np.asarray(self._dual - cho_solve(self._factor, undone, check_finite=False))
 
     def _products(self, vectors: Array) -> Array:
         return np.asarray(unit(vectors - self.mean).astype(np.float32) @ self._unit.T, dtype=np.float64)
