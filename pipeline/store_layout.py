@@ -33,8 +33,8 @@ Layout = Mapping[str, Expected]
 # k centroids of d features; n earlier speakers, with r centroids in all; S stretches of D numbers, and strangers' own.
 SPEAKER: Layout = {
     "centroids": Expected("f", ("k", "d")),
-    "one_class": Expected("f", ("k", REST)),
-    "one_class_bias": Expected("f", (1, REST)),
+    "one_class": Expected("f", ("k",)),
+    "one_class_bias": Expected("f", (1,)),
     "earlier": Expected("u", ("n",), needed=False),
     "own": Expected("f", ("n", "k", REST), needed=False),
     "rival": Expected("f", ("r", REST), needed=False),
