@@ -358,8 +358,9 @@ def test_a_line_that_does_not_fit_is_taken_back(tmp_path):
     full = appender(path, "full", 1, limit=len(whole) + 100)
     _, told = full.communicate(timeout=60)
     assert full.returncode == 1
-    assert "AuditError" in told.splitlines()[-1]
-    assert "the audit log cannot be written: File too large" in told.splitlines()[-1]
+    # Not the last line of all: a coverage tracer in the process meets the same limit on its way out, and says so after.
+    (refusal,) = [line for line in told.splitlines() if "AuditError: " in line]
+    assert "the audit log cannot be written: File too large" in refusal
     assert path.read_bytes() == whole
 
 

@@ -18,7 +18,8 @@ from pipeline.machines.pool import Pool, rbf_kernel
 from pipeline.machines.rest_solver import RestSolution, RestSolver
 from pipeline.machines.solver import TOLERANCE, OneClassSolution, PairSolution, PoolSolver
 
-ROUNDING = 2e-8  # of a float32 kernel value, in a margin, for each unit of the coefficients' sum
+# The last place of a float32 kernel value below one, in each of two margins, for each unit of the coefficients' sum.
+ROUNDING = 1.2e-7
 
 
 @dataclass(frozen=True)
