@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from pipeline import audit
 from pipeline.audit import AuditLog, check_log, read_key
 from pipeline.audit_chain import Chain
-from pipeline.audit_command import audit as command
 from pipeline.audit_events import record_enrollment, record_removal, verification_recorder
+from pipeline.commands.audit import audit as command
 from pipeline.enrollment import enroll, remove_speaker
 from pipeline.errors import AuditError
 from pipeline.store import SpeakerStore

@@ -1,0 +1,224 @@
+"""The command `voiceclaim verify`: files and pipes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline.commands.shared import Exit, Json, LogKey, StoreArgument
+from pipeline.errors import AudioError, VoiceclaimError
+from pipeline.terminal import complain, plain, print_json, say
+
+if TYPE_CHECKING:
+    from pipeline.audit_events import Recorder
+    from pipeline.evaluation import OperatingPoint
+    from pipeline.store import SpeakerStore
+    from pipeline.verification import Update, Verifier
+
+
+def verify(
+    store: StoreArgument,
+    audio: Annotated[list[str], typer.Argument(metavar="AUDIO...", help="Audio files, or - for a pipe.")],
+    claim: Annotated[str, typer.Option(metavar="NAME", help="Who the voice says it is.")],
+    system: Annotated[str | None, typer.Option(metavar="NAME", help="Scoring system.", show_default="settings")] = None,
+    threshold: Annotated[float | None, typer.Option(metavar="X", help="Accept at this score and above.")] = None,
+    far: Annotated[
+        float | None, typer.Option("--far", metavar="P", help="Accept at this false-accept rate, a share (0.01).")
+    ] = None,
+    prior: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P", help="Decide at the least cost, true claims being this likely.", show_default="settings"
+        ),
+    ] = None,
+    cost_miss: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Decide at the least cost, a false reject costing X.", show_default="settings"),
+    ] = None,
+    cost_false_accept: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Decide at the least cost, a false accept costing X.", show_default="settings"),
+    ] = None,
+    raw: Annotated[
+        str | None,
+        typer.Option(metavar="RATE[:CHANNELS[:ENCODING]]", help="The pipe is raw audio: 16000, 8000:1:mulaw, ..."),
+    ] = None,
+    interval: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Audio between a pipe's updates.")] = 0.25,
+    log: Annotated[
+        Path | None, typer.Option("--log", metavar="FILE", help="Append every outcome to this audit log.")
+    ] = None,
+    log_key: LogKey = None,
+    log_paths: Annotated[bool, typer.Option("--log-paths", help="The log names the audio files, too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Check whether the voice in each file, or in a pipe, is NAME's.
+
+    A score decides, by a threshold that enrollment found or by --threshold or --far. With --prior or a cost its
+    log-likelihood ratio (LLR, nats) does, at the least expected cost; what is not given stands as in the settings. P is
+    the probability of a true claim after hearing the file.
+
+    A pipe (-) prints running updates as JSON lines. Exit codes: 0 accepted, 1 rejected, 3 not enough speech, 2 an
+    error; of several files the first of 2, 1, 3, 0 that happened.
+
+    \b
+    Example: voiceclaim verify speakers.store --claim anna call.wav
+    Example: voiceclaim verify speakers.store --claim anna --prior 0.5 --cost-false-accept 10 call.wav
+    Example: sox -d -t wav - | voiceclaim verify speakers.store --claim anna -
+    """
+    from pipeline.audit_events import verification_recorder
+    from pipeline.store import SpeakerStore
+    from pipeline.verification import Verifier
+
+    opened = SpeakerStore.open(store)
+    record = verification_recorder(log, opened, claim, key_file=log_key, paths=log_paths)
+    try:
+        verifier = Verifier(
+            opened,
+            claim,
+            system=system,
+            threshold=threshold,
+            false_accept=far,
+            point=_point(opened, prior, cost_miss, cost_false_accept),
+        )
+    except VoiceclaimError as error:
+        record(None, None, error)
+        raise
+    if verifier.rivals == 0:
+        sys.stderr.write("voiceclaim: nobody else is enrolled: only the one-class machine speaks\n")
+    codes = []
+    for name in audio:
+        if name == "-":
+            codes.append(_verify_pipe(verifier, raw, interval, record))
+        else:
+            codes.append(verify_file(verifier, name, record, as_json=as_json))
+    order = (Exit.ERROR, Exit.REJECTED, Exit.NOT_ENOUGH_SPEECH, Exit.DONE)
+    raise typer.Exit(int(min(codes, key=order.index)))
+
+
+def _point(
+    store: SpeakerStore, prior: float | None, cost_miss: float | None, cost_false_accept: float | None
+) -> OperatingPoint | None:
+    """What decisions cost, completed from the store's settings; None where no option asks for decisions by cost."""
+    from pipeline.evaluation import OperatingPoint
+
+    if prior is None and cost_miss is None and cost_false_accept is None:
+        return None
+    settings = store.config.threshold
+    return OperatingPoint(
+        settings.prior if prior is None else prior,
+        settings.cost_miss if cost_miss is None else cost_miss,
+        settings.cost_false_accept if cost_false_accept is None else cost_false_accept,
+    )
+
+
+def _unrecorded(_verifier: Verifier | None, _file: str | None, _outcome: Update | VoiceclaimError) -> None:
+    """Stands in for an audit log."""
+
+
+def verify_file(verifier: Verifier, name: str, record: Recorder = _unrecorded, *, as_json: bool) -> Exit:
+    """Score one file, ``record`` what came of it and print it."""
+    try:
+        update = verifier.verify_file(name)
+    except VoiceclaimError as error:
+        record(verifier, name, error)
+        if not isinstance(error, AudioError):
+            raise
+        if as_json:
+            print_json({"claim": verifier.claim, "file": name, "decision": None, "error": str(error)})
+        complain(error)
+        return Exit.ERROR
+    record(verifier, name, update)
+    if as_json:
+        print_json(_outcome(verifier, name, update))
+    else:
+        say(f"{plain(name)}: {_in_words(verifier, update)}")
+    return _exit_of(update)
+
+
+def _verify_pipe(verifier: Verifier, raw: str | None, interval: float, record: Recorder) -> Exit:
+    try:
+        update = _listen(verifier, raw, interval)
+    except VoiceclaimError as error:
+        record(verifier, None, error)
+        raise
+    record(verifier, None, update)
+    print_json(_outcome(verifier, "-", update))
+    return _exit_of(update)
+
+
+def _listen(verifier: Verifier, raw: str | None, interval: float) -> Update:
+    """Print a pipe's running updates; the last one is returned."""
+    from pipeline.pcm import stream_pipe
+
+    if sys.stdin is None:
+        raise AudioError("-: the standard input is closed; pipe audio into the command")
+    rate, blocks = stream_pipe(sys.stdin.buffer, None if raw is None else _pcm_format(raw))
+    stream = verifier.stream(rate)
+    told = 0.0
+    for block in blocks:
+        update = stream.push(block)
+        if update.audio_seconds >= told + interval:
+            told = update.audio_seconds
+            print_json(_outcome(verifier, "-", update))
+    return stream.close()
+
+
+def _pcm_format(text: str) -> Any:
+    from pipeline.pcm import PcmFormat
+
+    rate, _, rest = text.partition(":")
+    channels, _, encoding = rest.partition(":")
+    if not rate.isdecimal() or not (channels or "1").isdecimal():
+        raise typer.BadParameter(f"--raw must read RATE[:CHANNELS[:ENCODING]], got {text!r}")
+    return PcmFormat(int(rate), int(channels or 1), encoding or "s16le")  # type: ignore[arg-type]  # checked there
+
+
+def _in_words(verifier: Verifier, update: Update) -> str:
+    """The decision and what it rests on; the threshold stands with the number that it decides."""
+    told = [f"{verifier.claim!r} {update.decision.replace('_', ' ')}"]
+    if update.score is None:
+        told.append("no score")
+    else:
+        told.append(_with_threshold("score", update.score, verifier.threshold, ".4f"))
+    if update.llr is not None and update.probability is not None:
+        told.append(_with_threshold("LLR", update.llr, verifier.llr_threshold, ".2f"))
+        told.append(f"P {update.probability:.3f} at prior {verifier.prior:g}")
+    return ", ".join([*told, f"{update.speech_seconds:.2f} s of speech"])
+
+
+def _with_threshold(what: str, value: float, threshold: float | None, form: str) -> str:
+    return f"{what} {value:{form}}" + ("" if threshold is None else f" (threshold {threshold:{form}})")
+
+
+def _outcome(verifier: Verifier, name: str, update: Update) -> dict[str, Any]:
+    return {
+        "claim": verifier.claim,
+        "file": name,
+        "state": update.state,
+        "decision": update.decision,
+        "score": update.score,
+        "llr": update.llr,
+        "probability": update.probability,
+        "prior": verifier.prior,
+        "threshold": verifier.threshold,
+        "llr_threshold": verifier.llr_threshold,
+        "threshold_source": verifier.threshold_source,
+        "system": verifier.system,
+        "speech_seconds": update.speech_seconds,
+        "audio_seconds": update.audio_seconds,
+        "frames": update.frames,
+        "rivals": verifier.rivals,
+    }
+
+
+def _exit_of(update: Update) -> Exit:
+    from pipeline.verification import Decision
+
+    return {
+        Decision.ACCEPTED: Exit.DONE,
+        Decision.REJECTED: Exit.REJECTED,
+        Decision.NOT_ENOUGH_SPEECH: Exit.NOT_ENOUGH_SPEECH,
+    }[update.decision]
