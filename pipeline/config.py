@@ -144,8 +144,10 @@ class MachineConfig(_Section):
     """The machines. ``C`` is the soft-margin cost of the two-class kinds, ``nu`` the one-class kind's.
 
     ``one_class_scale`` sets what the one-class coefficients sum to: "schoelkopf" 1, "libsvm" nu times the number of
-    centroids, or a number. ``gram_gib`` bounds the matrices that training one-vs-rest and segment machines holds:
-    enrollment that would need more is refused.
+    centroids, or a number. ``gram_gib`` bounds each matrix of kernel values or products that training holds whole: the
+    segment machines' over all stretches of speech, and of implied posteriors the coefficients and the one-vs-rest
+    machines' matrix over all centroids; enrollment that would need more is refused. Where a one-vs-rest machine's own
+    matrix, a quarter of a GiB at most, would be larger, the machine is trained slowly without.
     """
 
     kinds: tuple[MachineKind, ...] = ("one_vs_one", "one_class", "one_vs_rest", "segment")

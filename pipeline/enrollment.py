@@ -207,23 +207,25 @@ def _check_names(writer: StoreWriter, speakers: Mapping[str, Sequence[Utterance]
 
 
 def _check_memory(writer: StoreWriter, newcomers: int, settings: Config) -> None:
-    """Refuse one-vs-rest machines whose kernel matrix, or families whose coefficients, would be larger than allowed."""
+    """Refuse families of machines whose coefficients, or whose kernel matrix, would be larger than allowed.
+
+    Other machines hold no matrix that grows with the population but their own coefficients; how many stretches segment
+    machines are trained on is known later (``rounds``).
+    """
     speakers = newcomers + (len(writer.current.speakers) if writer.current else 0)
-    _check_families(speakers, settings)
-    if "one_vs_rest" not in settings.machines.kinds:
+    if settings.posterior.family is None:
         return
+    _check_families(speakers, settings, settings.posterior.family)
     gib = 8 * (speakers * settings.codebook.centroids) ** 2 / 2**30
-    if gib > settings.machines.gram_gib:
+    if "one_vs_rest" in settings.machines.kinds and gib > settings.machines.gram_gib:
         raise ConfigError(
-            f"machines.kinds: one_vs_rest machines of {speakers} speakers need a kernel matrix of {gib:.1f} GiB, and"
-            f" machines.gram_gib is {settings.machines.gram_gib:g}: raise it, or leave one_vs_rest out of the kinds"
+            f"posterior.kind: implied one_vs_rest machines of {speakers} speakers need a kernel matrix of {gib:.1f} GiB,"
+            f" and machines.gram_gib is {settings.machines.gram_gib:g}: raise it, or leave one_vs_rest out of the kinds"
         )
 
 
-def _check_families(speakers: int, settings: Config) -> None:
-    if settings.posterior.family is None:
-        return
-    gib = family_gib(speakers, settings.codebook.centroids, settings.posterior.family, settings.machines.kinds)
+def _check_families(speakers: int, settings: Config, machines: int) -> None:
+    gib = family_gib(speakers, settings.codebook.centroids, machines, settings.machines.kinds)
     if gib > settings.machines.gram_gib:
         raise ConfigError(
             f"posterior.kind: implied posteriors of {speakers} speakers need coefficients of {gib:.1f} GiB, and"

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
+from joblib import effective_n_jobs
 from numpy.typing import NDArray
 
 from pipeline.config import MachineConfig
-from pipeline.machines.implied import Family, PairFamily, train_pair_family, train_rest_families
+from pipeline.machines.implied import train_pair_family, train_rest_families
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import PairBlock, PairSource, Population
-from pipeline.machines.training import (
-    Machine,
-    PairMachine,
-    run_parallel,
-    train_one_class,
-    train_one_vs_rest,
-    train_pair,
-)
+from pipeline.machines.rest_solver import GRAM_BYTES, RestSolver
+from pipeline.machines.solver import PoolSolver, in_order
 
 Array = NDArray[np.float64]
 Progress = Callable[[int], None]
@@ -39,21 +34,22 @@ def train_population(
 
     One-vs-rest machines have everybody's centroids in them, so any new speaker means training all of them again.
     Machines of two classes become families of ``family`` reweighted ones (``machines.implied``), if that is a number.
-    Raises ValueError where ``known`` has no pair machines and the settings ask for them.
+    Pair and one-class machines that are added are bit for bit those of training from scratch; so are all whatever
+    ``jobs`` is. Raises ValueError where ``known`` has no pair machines and the settings ask for them, FitError for
+    centroids that are not finite.
     """
     if known is not None and "one_vs_one" in settings.kinds and known.pairs is None:
         raise ValueError("the known population has no pair machines to keep; train the population from scratch")
     tell = progress or (lambda _count: None)
     first = 0 if known is None else len(known)
-    one_class_coef, one_class_bias = _one_class(pool, settings, known, first, jobs)
+    one_class_coef, one_class_bias = _one_class(pool, settings, known, jobs)
     tell(len(pool) - first)
     pairs = None
     if "one_vs_one" in settings.kinds:
         pairs = _pairs(pool, settings, None if known is None else known.pairs, first, jobs, tell, family)
     rest_coef, rest_bias = None, None
     if "one_vs_rest" in settings.kinds and len(pool) > 1:
-        rest_coef, rest_bias = one_vs_rest(pool, settings, family=family, jobs=jobs)
-        tell(len(pool))
+        rest_coef, rest_bias = one_vs_rest(pool, settings, family=family, jobs=jobs, progress=tell)
     return Population(
         pool,
         pairs=pairs,
@@ -65,14 +61,27 @@ def train_population(
 
 
 def one_vs_rest(
-    pool: Pool, settings: MachineConfig, *, family: int | None = None, jobs: int = 1
+    pool: Pool,
+    settings: MachineConfig,
+    *,
+    family: int | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
 ) -> tuple[Array, Array]:
     """Coefficients (M, N) and biases (N,) of the one-vs-rest machines of at least two speakers; see ``Population``."""
-    if family is None:
-        machines: Sequence[Machine | Family] = train_one_vs_rest(pool, C=settings.C, jobs=jobs)
-    else:
+    tell = progress or (lambda _count: None)
+    if family is not None:
         machines = train_rest_families(pool, C=settings.C, machines=family, jobs=jobs)
-    return np.stack([machine.coef for machine in machines], axis=1), np.array([machine.bias for machine in machines])
+        tell(len(pool))
+        return np.stack([made.coef for made in machines], axis=1), np.array([made.bias for made in machines])
+    # For each thread, whatever their number: what a machine is must not depend on it.
+    memory = min(GRAM_BYTES, int(settings.gram_gib * 2**30))
+    solver = RestSolver(pool, jobs=jobs, memory=memory)
+    coef, bias = np.empty((len(pool.centroids), len(pool))), np.empty(len(pool))
+    for made in solver.machines(range(len(pool)), C=settings.C):
+        coef[:, made.speaker], bias[made.speaker] = made.coef, made.bias
+        tell(1)
+    return coef, bias
 
 
 def machine_count(speakers: int, first_new: int, settings: MachineConfig) -> int:
@@ -82,15 +91,26 @@ def machine_count(speakers: int, first_new: int, settings: MachineConfig) -> int
     return speakers - first_new + pairs * ("one_vs_one" in settings.kinds) + rest * ("one_vs_rest" in settings.kinds)
 
 
-def _one_class(
-    pool: Pool, settings: MachineConfig, known: Population | None, first: int, jobs: int
-) -> tuple[Array, Array]:
-    fit = partial(train_one_class, pool, nu=settings.nu, scale=settings.one_class_scale)
-    machines: list[Machine] = run_parallel(fit, ((n,) for n in range(first, len(pool))), jobs=jobs)
-    coef, bias = [machine.coef for machine in machines], [machine.bias for machine in machines]
+def _one_class(pool: Pool, settings: MachineConfig, known: Population | None, jobs: int) -> tuple[Array, Array]:
+    """Coefficients (M,) and biases (N,), those of the known speakers kept, at the scale of the settings."""
+    coef, bias = np.empty(len(pool.centroids)), np.empty(len(pool))
+    first = 0
     if known is not None and known.one_class_coef is not None and known.one_class_bias is not None:
-        coef, bias = [known.one_class_coef, *coef], [*known.one_class_bias, *bias]
-    return np.concatenate(coef), np.array(bias)
+        first = len(known)
+        coef[: pool.offsets[first]], bias[:first] = known.one_class_coef, known.one_class_bias
+    # Each speaker's kernel values are wanted once, so that there is nothing to hold.
+    solver = PoolSolver(pool, jobs=jobs, memory=0)
+    for made in solver.one_class(range(first, len(pool)), nu=settings.nu):
+        factor = _one_class_sum(settings, len(made.coef)) / made.coef.sum()
+        coef[pool.rows(made.speaker)], bias[made.speaker] = made.coef * factor, made.bias * factor
+    return coef, bias
+
+
+def _one_class_sum(settings: MachineConfig, centroids: int) -> float:
+    """What the coefficients of a one-class machine of so many centroids are to sum to."""
+    if settings.one_class_scale == "libsvm":
+        return settings.nu * centroids
+    return 1.0 if settings.one_class_scale == "schoelkopf" else settings.one_class_scale
 
 
 def _pairs(
@@ -109,18 +129,24 @@ def _pairs(
         for n in range(first):
             weights[n][:, :first] = known.rows(n)
         biases[:first, :first] = known.bias(np.arange(first))
-
-    fit: Callable[..., PairMachine | PairFamily] = train_pair
-    if family is not None:
-        fit = partial(train_pair_family, machines=family)
-
-    def fit_against_earlier(own: int) -> None:
-        for rival in range(own):
-            machine = fit(pool, own, rival, C=settings.C)
-            weights[own][:, rival], weights[rival][:, own] = machine.own, machine.rival
-            biases[own, rival], biases[rival, own] = machine.bias, -machine.bias
-        tell(own)
-
-    # The latest speakers have the most pairs: starting with them keeps all threads busy to the end.
-    run_parallel(fit_against_earlier, ((own,) for own in reversed(range(first, speakers))), jobs=jobs)
+    pairs = [(own, rival) for own in range(first, speakers) for rival in range(own)]
+    machines = _pair_machines(pool, settings, pairs, family, jobs)
+    for (own, rival), (own_coef, rival_coef, bias) in zip(pairs, machines, strict=True):
+        weights[own][:, rival], weights[rival][:, own] = own_coef, rival_coef
+        biases[own, rival], biases[rival, own] = bias, -bias
+        tell(1)
     return PairBlock(weights, biases)
+
+
+def _pair_machines(
+    pool: Pool, settings: MachineConfig, pairs: Sequence[tuple[int, int]], family: int | None, jobs: int
+) -> Iterator[tuple[Array, Array, Array | float]]:
+    """Own and rival coefficients and bias of each pair's machine, or of its family, in order."""
+    if family is None:
+        for made in PoolSolver(pool, jobs=jobs).pairs(pairs, C=settings.C):
+            yield made.own_coef, made.rival_coef, made.bias
+        return
+    # By LIBSVM: the solver knows no class weights.
+    fit = partial(train_pair_family, pool, C=settings.C, machines=family)
+    for members in in_order(lambda pair: fit(*pair), pairs, effective_n_jobs(jobs)):
+        yield members.own, members.rival, members.bias
