@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Training pair and one-class machines: this package's solver against a loop over scikit-learn, in one run.
 
-    python benchmarks/training.py CORPORA [--speakers 50] [--repeats 3] [--only GLOB] [--rest 8] [--random 1000]
-                                  [--json OUT]
+    python benchmarks/training.py CORPORA [--speakers 50] [--repeats 3] [--only GLOB] [--rest 8] [--adding 50 158]
+                                  [--random 1000] [--json OUT]
 
 CORPORA holds commands30 and libri158 (see the README for what they are). Codebooks are made from the first speakers'
 enrollment audio with the settings of each row. scikit-learn fits SVC(kernel="rbf") to each pair and
@@ -12,8 +12,9 @@ the least and the greatest, in elapsed time. The ratio in processor time on one 
 programs have nothing to do with it.
 
 Every machine's margins are then compared on speech frames of the utterances to be verified. Beside these rows:
-a few one-vs-rest machines over all speakers of libri158 (--rest), on one thread; the dual objectives and the duality
-gaps on problems made up at random (--random); and what the first training of an installation costs, that is
+a few one-vs-rest machines over all speakers of libri158 (--rest), on one thread; adding one speaker to populations of
+it (--adding, sizes with the new speaker), which must give the same bits as training all; the dual objectives and the
+duality gaps on problems made up at random (--random); and what the first training of an installation costs, that is
 compiling, and later reading what was compiled from numba's cache.
 """
 
@@ -42,6 +43,7 @@ from pipeline.codebook import fit_codebook
 from pipeline.config import Config, MachineConfig, load_config
 from pipeline.corpus import read_corpus
 from pipeline.frontend import read_features
+from pipeline.machines.assembly import one_vs_rest, train_population
 from pipeline.machines.pool import Pool, rbf_kernel
 from pipeline.machines.rest_solver import RestSolution, RestSolver
 from pipeline.machines.solver import TOLERANCE, OneClassSolution, PairSolution, PoolSolver
@@ -209,6 +211,31 @@ def rest_row(corpora: Path, corpus: str, name: str, machines: int) -> dict[str, 
     }
 
 
+def adding_row(corpora: Path, corpus: str, name: str, speakers: int) -> dict[str, Any]:
+    """Processor seconds, on one thread, of adding the last of ``speakers`` to a population of the others.
+
+    Pair and one-class machines are the new speaker's alone; one-vs-rest machines are everybody's, trained again.
+    """
+    config = load_config(CONFIGS / f"{name}.toml")
+    settings = config.machines.model_copy(update={"kinds": ("one_vs_one", "one_class")})
+    books, _ = codebooks(corpora / corpus, speakers, config)
+    pool, before = Pool.of(books, settings.sigma), Pool.of(books[:-1], settings.sigma)
+    known = train_population(before, settings)
+    added = timed(lambda: train_population(pool, settings, known=known))
+    whole = timed(lambda: train_population(pool, settings))
+    rest = timed(lambda: one_vs_rest(pool, settings))
+    alike = all(map(np.array_equal, added.made.pairs.weights, whole.made.pairs.weights))
+    return {
+        "corpus": corpus,
+        "settings": name,
+        "speakers": len(pool),
+        "own_machines_seconds": added.processor,
+        "one_vs_rest_seconds": rest.processor,
+        "from_scratch_seconds": whole.processor + rest.processor,
+        "same_bits": alike and np.array_equal(added.made.one_class_coef, whole.made.one_class_coef),
+    }
+
+
 def rest_here(pool: Pool, speakers: list[int], settings: MachineConfig) -> list[RestSolution]:
     """One-vs-rest machines of the solver."""
     return list(RestSolver(pool, tolerance=TOLERANCE).machines(speakers, C=settings.C))
@@ -307,11 +334,13 @@ def main() -> None:
     parser.add_argument("--only", default="*", help="rows, as CORPUS-SETTINGS")
     parser.add_argument("--random", type=int, default=1000, help="problems made up")
     parser.add_argument("--rest", type=int, default=8, help="one-vs-rest machines over all of libri158")
+    parser.add_argument("--adding", type=int, nargs="*", default=[50], help="populations that libri158's last joins")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     result: dict[str, Any] = {"first_training": first_training(), "rows": []}
     with threadpool_limits(1):
         result["one_vs_rest"] = rest_row(options.corpora, "libri158", "default", options.rest) if options.rest else None
+        result["adding"] = [adding_row(options.corpora, "libri158", "default", count) for count in options.adding]
         result["random"] = random_problems(options.random) if options.random else None
         for corpus, name in ROWS:
             if fnmatchcase(f"{corpus}-{name}", options.only):
@@ -320,7 +349,7 @@ def main() -> None:
     print(" ratio of processor time, 1 | margins within | decisions alike, % |")
     print("|---" * 10 + "|")
     print("\n".join(map(shown, result["rows"])))
-    print(json.dumps({key: result[key] for key in ("first_training", "one_vs_rest", "random")}, indent=1))
+    print(json.dumps({key: result[key] for key in ("first_training", "one_vs_rest", "adding", "random")}, indent=1))
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 

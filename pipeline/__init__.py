@@ -14,20 +14,26 @@ if TYPE_CHECKING:
     from pipeline.assessment import Assessment, assess, measure
     from pipeline.config import Config, load_config
     from pipeline.corpus import Corpus, Utterance, read_corpus
+    from pipeline.early import EarlyRule
     from pipeline.enrollment import EnrollmentReport, enroll, remove_speaker
     from pipeline.errors import NotEnoughSpeechError, VoiceclaimError
     from pipeline.evaluation import OperatingPoint, equal_error_rate, error_curve, read_trials
+    from pipeline.sealing import check_store, seal_store
     from pipeline.store import SpeakerStore
+    from pipeline.transfer import ImportReport, export_speakers, import_speakers
     from pipeline.verification import Decision, State, ThresholdSource, Update, VerificationStream, Verifier
 
 _HOMES = {
     "pipeline.assessment": ("Assessment", "assess", "measure"),
     "pipeline.config": ("Config", "load_config"),
     "pipeline.corpus": ("Corpus", "Utterance", "read_corpus"),
+    "pipeline.early": ("EarlyRule",),
     "pipeline.enrollment": ("EnrollmentReport", "enroll", "remove_speaker"),
     "pipeline.errors": ("NotEnoughSpeechError", "VoiceclaimError"),
     "pipeline.evaluation": ("OperatingPoint", "equal_error_rate", "error_curve", "read_trials"),
+    "pipeline.sealing": ("check_store", "seal_store"),
     "pipeline.store": ("SpeakerStore",),
+    "pipeline.transfer": ("ImportReport", "export_speakers", "import_speakers"),
     "pipeline.verification": ("Decision", "State", "ThresholdSource", "Update", "VerificationStream", "Verifier"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -37,7 +43,9 @@ __all__ = [
     "Config",
     "Corpus",
     "Decision",
+    "EarlyRule",
     "EnrollmentReport",
+    "ImportReport",
     "NotEnoughSpeechError",
     "OperatingPoint",
     "SpeakerStore",
@@ -50,14 +58,18 @@ __all__ = [
     "VoiceclaimError",
     "__version__",
     "assess",
+    "check_store",
     "enroll",
     "equal_error_rate",
     "error_curve",
+    "export_speakers",
+    "import_speakers",
     "load_config",
     "measure",
     "read_corpus",
     "read_trials",
     "remove_speaker",
+    "seal_store",
 ]
 
 

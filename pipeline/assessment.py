@@ -25,12 +25,15 @@ from pipeline.evaluation import (
     Trial,
     actual_cost,
     bootstrap_interval,
-    equal_error_rate,
-    equal_error_rate_hull,
+    distinct,
+    equal_error_rate_hull_of,
+    equal_error_rate_of,
+    error_curve,
+    group_labels,
     identification_error,
     log_likelihood_ratio_cost,
     minimum_cllr,
-    minimum_costs,
+    minimum_costs_of,
     rates_at,
     speaker_error_rates,
     speaker_spread,
@@ -39,6 +42,10 @@ from pipeline.frontend import read_features
 from pipeline.machines.training import run_parallel
 from pipeline.scoring import ClaimScorer
 from pipeline.store import SpeakerStore
+
+# Above these a bounded assessment leaves out what grows faster than sorting, or is slow for each speaker.
+MOST_RESAMPLED = 1_000_000  # trials
+MOST_SPEAKERS = 20_000
 
 Progress = Callable[[int, int], None]
 """Called as progress(files just done, files in all)."""
@@ -193,20 +200,26 @@ def _collect(
     return Assessment(tuple(rows), scores, failed)
 
 
-def measure(scores: SystemScores, *, threshold: float | None, seed: int) -> SystemMetrics:
-    """Error rates and costs of one system's ``scores``; ``threshold`` is the store's, ``seed`` draws the interval."""
+def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded: bool = False) -> SystemMetrics:
+    """Error rates and costs of one system's ``scores``; ``threshold`` is the store's, ``seed`` draws the interval.
+
+    Takes O(n log n), and with ``bounded`` never much more than the sorting: without what ``left_out`` names.
+    """
     target, nontarget = scores.target, scores.nontarget
     both = target.size > 0 and nontarget.size > 0
-    by_speaker = speaker_error_rates(scores)
+    resampled = both and not (bounded and scores.scores.size > MOST_RESAMPLED)
+    by_speaker = {} if bounded and distinct(scores.speakers) > MOST_SPEAKERS else speaker_error_rates(scores)
     calibrated = scores.llrs is not None
     judged = _judged(scores)
+    curve = error_curve(target, nontarget) if both else None
+    minimum = {} if curve is None else minimum_costs_of(curve if not calibrated else error_curve(*judged))
     return SystemMetrics(
         n_target=target.size,
         n_nontarget=nontarget.size,
-        eer=equal_error_rate(target, nontarget) if both else None,
-        eer_hull=equal_error_rate_hull(target, nontarget) if both else None,
-        eer_interval=_eer_interval(scores, seed) if both else None,
-        costs=_point_costs(*judged, defined=both, calibrated=calibrated),
+        eer=None if curve is None else equal_error_rate_of(curve),
+        eer_hull=None if curve is None else equal_error_rate_hull_of(curve),
+        eer_interval=_eer_interval(scores, seed) if resampled else None,
+        costs=_point_costs(*judged, minimum, calibrated=both and calibrated),
         cllr=log_likelihood_ratio_cost(*judged) if both and calibrated else None,
         min_cllr=minimum_cllr(*judged) if both else None,
         identification_error=identification_error(scores),
@@ -216,6 +229,16 @@ def measure(scores: SystemScores, *, threshold: float | None, seed: int) -> Syst
     )
 
 
+def left_out(scores: SystemScores) -> tuple[str, ...]:
+    """What ``measure`` leaves out of a long list when it is bounded, in words."""
+    found = []
+    if scores.scores.size > MOST_RESAMPLED:
+        found.append(f"95 % intervals: lists of more than {MOST_RESAMPLED:,} trials are not resampled")
+    if distinct(scores.speakers) > MOST_SPEAKERS:
+        found.append(f"error rates from speaker to speaker: the list has more than {MOST_SPEAKERS:,} of them")
+    return tuple(found)
+
+
 def _judged(scores: SystemScores) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """What costs are computed from, targets and nontargets: log-likelihood ratios if there are any."""
     values = scores.scores if scores.llrs is None else scores.llrs
@@ -223,13 +246,16 @@ def _judged(scores: SystemScores) -> tuple[npt.NDArray[np.float64], npt.NDArray[
 
 
 def _point_costs(
-    target: npt.NDArray[np.float64], nontarget: npt.NDArray[np.float64], *, defined: bool, calibrated: bool
+    target: npt.NDArray[np.float64],
+    nontarget: npt.NDArray[np.float64],
+    minimum: Mapping[str, float],
+    *,
+    calibrated: bool,
 ) -> dict[str, PointCosts]:
-    minimum = minimum_costs(target, nontarget) if defined else {}
     costs = {}
     for name, point in OPERATING_POINTS.items():
         actual = None
-        if defined and calibrated:
+        if calibrated:
             actual = actual_cost(target, nontarget, point.prior, point.cost_miss, point.cost_false_accept)
         costs[name] = PointCosts(point, minimum.get(name), actual)
     return costs
@@ -237,12 +263,12 @@ def _point_costs(
 
 def _eer_interval(scores: SystemScores, seed: int) -> Interval | None:
     """Interval over speakers, unless a class has but one of them, whose spread would read as zero."""
-    if len(set(scores.target_speakers)) < 2 or len(set(scores.nontarget_speakers)) < 2:
+    if distinct(scores.target_speakers) < 2 or distinct(scores.nontarget_speakers) < 2:
         return None
     return bootstrap_interval(
         scores.target,
         scores.nontarget,
         seed=seed,
-        target_speakers=scores.target_speakers,
-        nontarget_speakers=scores.nontarget_speakers,
+        target_speakers=group_labels(scores.target_speakers),
+        nontarget_speakers=group_labels(scores.nontarget_speakers),
     )

@@ -26,12 +26,12 @@ from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
+from pipeline import keys
 from pipeline.audit_chain import BEGINNING, KEY_VARIABLE, MOST_LINE, OPEN, REPAIR, BrokenChainError, Chain, Value
 from pipeline.errors import AuditError
-from pipeline.files import open_regular, read_bounded
+from pipeline.files import open_regular
 
 NAME = "audit.jsonl"
-_LEAST_KEY = 16  # bytes
 _WAIT_SECONDS = 30.0
 
 
@@ -59,17 +59,7 @@ def read_key(path: Path | None = None) -> bytes | None:
 
     Line ends around it do not count. Raises AuditError for a file that cannot be read, or a key under 16 bytes.
     """
-    if path is None and KEY_VARIABLE not in os.environ:
-        return None
-    where = KEY_VARIABLE if path is None else str(path)
-    try:
-        key = os.fsencode(os.environ[KEY_VARIABLE]) if path is None else read_bounded(path, 2**16)
-    except OSError as error:
-        raise AuditError(f"{where}: the key cannot be read: {error.strerror or error}") from None
-    key = key.strip(b"\r\n")
-    if len(key) < _LEAST_KEY:
-        raise AuditError(f"{where}: a key must have at least {_LEAST_KEY} bytes, got {len(key)}; is it cut off?")
-    return key
+    return keys.read_key(path, variable=KEY_VARIABLE, error=AuditError)
 
 
 class AuditLog:

@@ -8,19 +8,25 @@ scores are kept, no voice data. Populations grow and shrink after the trials wer
 - Each trial is also scored by the one-class machine alone, for the day when nobody else is enrolled.
 - A false claim is scored twice: with its speaker among the rivals, and as by an outsider, left out of the
   segment machines and of the rivals. Rules that share a posterior among all (BOAR to RPOAO) score both alike.
+- The default system also scores the beginnings of each trial, for decisions that cannot wait for all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import MetricError
 from pipeline.evaluation import equal_error_rate, threshold_at_false_accept
-from pipeline.posteriors.calibrated import LogisticCalibration, fit_calibration
+from pipeline.posteriors.calibrated import (
+    Calibration,
+    LogisticCalibration,
+    MixtureCalibration,
+    fit_calibration,
+)
 from pipeline.posteriors.coupling import RULES
 
 Array = NDArray[np.float64]
@@ -31,6 +37,9 @@ COMPARABLE_SHARE = 0.5
 # Scores by the one-class machine alone are kept under this and the unit of the rules they stand in for.
 ALONE = "alone."
 
+# Of a calibration's squared weights, for trials that are all of different utterances.
+PENALTY = 0.1
+
 SMALLEST_SHARE = float(np.nextafter(0.0, 1.0))
 
 
@@ -39,6 +48,8 @@ class HeldOutTrials:
     """n trials: ``claims`` and ``speakers`` (n,) ids, ``population`` (n,) its size then, ``scores`` (n,) a system.
 
     ``frames`` (n,) of speech were scored; ``outsider`` (n,) marks false claims whose speaker was left out.
+    ``beginnings`` hold, by a number of frames, scores (n,) a system of that many frames of each trial, or of all it has
+    where it has fewer; of the default system, or of those it sums, and none in stores from before they were kept.
     """
 
     claims: NDArray[np.uint64]
@@ -47,13 +58,23 @@ class HeldOutTrials:
     scores: dict[str, Array]
     frames: NDArray[np.int64]
     outsider: NDArray[np.bool_]
+    beginnings: Mapping[int, Mapping[str, Array]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.claims)
 
     @classmethod
     def joined(cls, parts: Sequence[HeldOutTrials]) -> HeldOutTrials:
-        """The trials of all ``parts``, at least one, which must hold the same systems."""
+        """The trials of all ``parts``, at least one, which must hold the same systems.
+
+        Beginnings stay where all the parts have them.
+        """
+        kept = {
+            (frames, name)
+            for frames, scores in parts[0].beginnings.items()
+            for name in scores
+            if all(name in part.beginnings.get(frames, ()) for part in parts)
+        }
         return cls(
             np.concatenate([part.claims for part in parts]),
             np.concatenate([part.speakers for part in parts]),
@@ -61,6 +82,14 @@ class HeldOutTrials:
             {name: np.concatenate([part.scores[name] for part in parts]) for name in parts[0].scores},
             np.concatenate([part.frames for part in parts]),
             np.concatenate([part.outsider for part in parts]),
+            {
+                frames: {
+                    name: np.concatenate([part.beginnings[frames][name] for part in parts])
+                    for name in parts[0].beginnings[frames]
+                    if (frames, name) in kept
+                }
+                for frames in sorted({frames for frames, _ in kept})
+            },
         )
 
     def without(self, speaker: int) -> HeldOutTrials:
@@ -77,32 +106,66 @@ class HeldOutTrials:
             recent &= self.population > 1
         return self._where(recent) if recent.any() else self
 
-    def calibration(self, system: str, *, prior: float, outsiders: float = 0.5) -> LogisticCalibration:
+    def at_every_length(self, system: str) -> HeldOutTrials:
+        """Every beginning of every trial as a trial of its own, and the whole ones: what ``system`` scored of them.
+
+        Raises MetricError where no beginnings were scored by it, or by the systems it sums.
+        """
+        parts = RULES[system].parts or (system,)
+        heard = [(scores, n) for n, scores in sorted(self.beginnings.items()) if set(parts) <= scores.keys()]
+        if not heard:
+            raise MetricError(
+                f"early decision: the store holds no held-out scores of beginnings of utterances by {system!r}; they"
+                " are kept for the system that scoring.system names at enrollment, and were not always: enroll again"
+            )
+        beginnings = [
+            HeldOutTrials(
+                self.claims,
+                self.speakers,
+                self.population,
+                {name: scores[name] for name in parts},
+                np.minimum(frames, self.frames),
+                self.outsider,
+            )
+            for scores, frames in heard
+        ]
+        return HeldOutTrials.joined([*beginnings, replace(self, beginnings={})])
+
+    def early_calibration(self, system: str, *, prior: float, outsiders: float = 0.5) -> Calibration:
+        """The calibration of ``system`` over speech of any length, from these trials and their beginnings.
+
+        Each length weighs as much as another. See ``calibration``.
+        """
+        lengths = 1 + len(self.beginnings)
+        # One utterance at several lengths vouches for no more than one.
+        return self.at_every_length(system).calibration(
+            system, prior=prior, outsiders=outsiders, penalty=lengths * PENALTY
+        )
+
+    def calibration(
+        self, system: str, *, prior: float, outsiders: float = 0.5, penalty: float = PENALTY
+    ) -> Calibration:
         """Scores of ``system``, or of the systems it sums, to log-likelihood ratios; raises MetricError.
 
-        Fitted to these trials. ``outsiders`` is the share of false claims taken to be made by people whom nobody
-        enrolled; the held-out trials of one kind alone count where there are none of the other.
+        Fitted to these trials: once to false claims by enrolled speakers, once to those by outsiders, and the ratio is
+        that against the mixture of both, of which ``outsiders`` is the share taken to be made by people whom nobody
+        enrolled. One kind alone counts where there are no trials of the other. ``penalty`` is that of
+        ``fit_calibration``.
         """
         parts = RULES[system].parts or (system,)
         if missing := [name for name in parts if name not in self.scores]:
             raise MetricError(f"calibration: the store holds no held-out scores of {', '.join(missing)}")
-        return fit_calibration(
-            parts,
-            self.scores,
-            self.frames.astype(np.float64),
-            self.claims == self.speakers,
-            prior=prior,
-            emphasis=self._emphasis(outsiders),
-        )
+        own = self.claims == self.speakers
+        origins = [(1.0 - outsiders, ~own & ~self.outsider), (outsiders, self.outsider)]
+        there = [(share, claims) for share, claims in origins if claims.any()]
+        weighty = [(share, claims) for share, claims in there if share > 0.0] or there or [(1.0, ~own)]
+        kinds = tuple(self._where(own | claims)._against(parts, prior, penalty) for _, claims in weighty)
+        total = sum(share for share, _ in weighty)
+        return kinds[0] if len(kinds) == 1 else MixtureCalibration(kinds, tuple(share / total for share, _ in weighty))
 
-    def _emphasis(self, outsiders: float) -> Array:
-        """How much each trial counts (n,), so that outsiders make up the share ``outsiders`` of false claims."""
-        rival = (self.claims != self.speakers) & ~self.outsider
-        if not rival.any() or not self.outsider.any():
-            return np.ones(len(self))
-        return np.where(
-            rival, (1.0 - outsiders) / rival.sum(), np.where(self.outsider, outsiders / self.outsider.sum(), 1.0)
-        )
+    def _against(self, parts: Sequence[str], prior: float, penalty: float) -> LogisticCalibration:
+        own, frames = self.claims == self.speakers, self.frames.astype(np.float64)
+        return fit_calibration(parts, self.scores, frames, own, prior=prior, penalty=penalty)
 
     def threshold(
         self,
@@ -149,6 +212,10 @@ class HeldOutTrials:
             {name: scores[kept] for name, scores in self.scores.items()},
             self.frames[kept],
             self.outsider[kept],
+            {
+                frames: {name: found[kept] for name, found in scores.items()}
+                for frames, scores in self.beginnings.items()
+            },
         )
 
 

@@ -10,9 +10,13 @@ from typing import NoReturn
 import typer
 
 from pipeline.commands.audit import audit
+from pipeline.commands.convert import convert
 from pipeline.commands.demo import demo
 from pipeline.commands.enroll import enroll
 from pipeline.commands.evaluate import compare, evaluate, plot
+from pipeline.commands.record import record
+from pipeline.commands.seal import seal
+from pipeline.commands.serve import serve
 from pipeline.commands.shared import Exit
 from pipeline.commands.speakers import speakers
 from pipeline.commands.verify import verify
@@ -30,7 +34,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (enroll, verify, evaluate, plot, compare, speakers, demo, reproduce, audit):
+for command in (
+    enroll,
+    record,
+    verify,
+    evaluate,
+    plot,
+    compare,
+    convert,
+    speakers,
+    demo,
+    reproduce,
+    audit,
+    serve,
+    seal,
+):
     app.command()(command)
 
 

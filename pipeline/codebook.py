@@ -20,9 +20,12 @@ def fit_codebook(vectors: Array, settings: CodebookConfig, *, seed: int) -> Arra
 
     One k-means++ start, seeded, on one thread: the same vectors and seed give the same centroids.
     """
-    _, distinct = np.unique(vectors.round(DECIMALS), axis=0, return_index=True)
-    if len(distinct) <= settings.centroids:
-        return vectors[distinct]
+    rounded = vectors.round(DECIMALS)
+    # Nearly always the first feature alone tells enough of them apart, without sorting whole vectors.
+    if len(np.unique(rounded[:, 0])) <= settings.centroids:
+        _, distinct = np.unique(rounded, axis=0, return_index=True)
+        if len(distinct) <= settings.centroids:
+            return vectors[distinct]
     means = KMeans(settings.centroids, n_init=1, max_iter=settings.max_iterations, random_state=seed)
     # OpenMP counts threads for each calling thread: a limit set outside does not reach a worker.
     with threadpool_limits(1):

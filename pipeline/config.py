@@ -21,6 +21,7 @@ _MOST_COLUMNS = 1000
 
 MachineKind = Literal["one_vs_one", "one_class", "one_vs_rest", "segment"]
 Copy = Literal["telephone", "babble", "noise"]
+Action = Literal["off", "warn", "refuse"]
 PosteriorKind = Literal[
     "fixed",
     "platt",
@@ -145,9 +146,9 @@ class MachineConfig(_Section):
 
     ``one_class_scale`` sets what the one-class coefficients sum to: "schoelkopf" 1, "libsvm" nu times the number of
     centroids, or a number. ``gram_gib`` bounds each matrix of kernel values or products that training holds whole: the
-    segment machines' over all stretches of speech, and of implied posteriors the coefficients and the one-vs-rest
-    machines' matrix over all centroids; enrollment that would need more is refused. Where a one-vs-rest machine's own
-    matrix, a quarter of a GiB at most, would be larger, the machine is trained slowly without.
+    segment machines' over all stretches of speech, in single precision, and of implied posteriors the coefficients and
+    the one-vs-rest machines' matrix over all centroids; enrollment that would need more is refused. Where a one-vs-rest
+    machine's own matrix, a quarter of a GiB at most, would be larger, the machine is trained slowly without.
     """
 
     kinds: tuple[MachineKind, ...] = ("one_vs_one", "one_class", "one_vs_rest", "segment")
@@ -268,6 +269,32 @@ class ThresholdConfig(_Section):
     outsiders: Share = 0.5
 
 
+class QualityConfig(_Section):
+    """The enrollment gate (``pipeline.enrollment_gate``): what is done about each of its findings.
+
+    ``clipping``: more than the share ``most_clipped`` of a speaker's samples is cut off at the top. ``noise``: speech
+    stands less than ``least_snr_db`` above the noise. ``duplicates``: a recording is a copy of another speaker's.
+    ``consistency``: a speaker's held-out utterances speak for that speaker less than ``least_consistency`` times as
+    strongly as is typical of the others'. ``matches``: they speak for somebody else more than ``most_match`` times so.
+    """
+
+    clipping: Action = "warn"
+    most_clipped: Share = 0.001
+    noise: Action = "warn"
+    least_snr_db: Finite = 10.0
+    duplicates: Action = "refuse"
+    consistency: Action = "warn"
+    least_consistency: NonNegative = 0.6
+    matches: Action = "warn"
+    most_match: NonNegative = 0.5
+
+
+class ReplayConfig(_Section):
+    """Copies of recordings that are known (``pipeline.fingerprint``): ``keep`` fingerprints of those enrolled."""
+
+    keep: bool = True
+
+
 class Config(_Section):
     """All settings of a store; ``seed`` is the only source of randomness."""
 
@@ -280,6 +307,8 @@ class Config(_Section):
     posterior: PosteriorConfig = PosteriorConfig()
     scoring: ScoringConfig = ScoringConfig()
     threshold: ThresholdConfig = ThresholdConfig()
+    quality: QualityConfig = QualityConfig()
+    replay: ReplayConfig = ReplayConfig()
 
     @property
     def least_frames(self) -> int:

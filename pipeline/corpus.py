@@ -1,4 +1,4 @@
-"""Folders on disk to utterance records: speaker folders, Kaldi data directories, the YOHO tree.
+"""Folders on disk to utterance records: speaker folders, Kaldi data directories, RTTM files, the YOHO tree.
 
 Only names are looked at here; no audio is decoded. Speaker names are data: any text, never part of a path
 that this package makes. The same tree gives the same corpus, in the same order.
@@ -17,8 +17,9 @@ import soundfile
 
 from pipeline.errors import CorpusError
 from pipeline.files import read_bounded
+from pipeline.formats.rttm import read_rttm
 
-Kind = Literal["folders", "kaldi", "yoho"]
+Kind = Literal["folders", "kaldi", "rttm", "yoho"]
 Skipped = tuple[Path, str]
 
 
@@ -50,7 +51,8 @@ class Corpus:
 def read_corpus(root: Path | str) -> Corpus:
     """Find the utterances under ``root`` and tell its layout from what it holds.
 
-    - "kaldi": a ``wav.scp`` is there, with ``utt2spk`` and maybe ``segments``.
+    - "kaldi": a ``wav.scp`` is there, with ``utt2spk`` (or ``spk2utt``) and maybe ``segments``.
+    - "rttm": files ``*.rttm`` are there, which say who speaks when in the audio files at any depth.
     - "yoho": a folder ENROLL (in any case) holds the speaker folders; VERIFY beside it is left alone.
     - "folders": otherwise, one folder per speaker with audio files at any depth.
 
@@ -63,6 +65,8 @@ def read_corpus(root: Path | str) -> Corpus:
             raise CorpusError(f"{root}: a corpus must be a folder, got {found}; a mistyped or moved path?")
         if (root / "wav.scp").exists():
             return _read_kaldi(root)
+        if marked := sorted(path for path in root.glob("*.rttm") if path.is_file()):
+            return _read_rttm(root, marked)
         enroll = _yoho_enroll(root)
         return _read_folders(root, "folders") if enroll is None else _read_folders(enroll, "yoho")
     except (OSError, ValueError) as error:
@@ -205,23 +209,68 @@ def _has_audio(folder: Path, root: Path) -> bool:
 
 def _read_kaldi(root: Path) -> Corpus:
     recordings = {key: _recording_path(root, line, rest) for key, line, rest in _lines(root, "wav.scp")}
-    owners = {key: (line, _speaker(root, line, rest)) for key, line, rest in _lines(root, "utt2spk")}
+    owned, owners = _read_owners(root)
     segmented = (root / "segments").exists()
     listing = "segments" if segmented else "wav.scp"
     found: dict[str, list[Utterance]] = {}
     for utterance, line, rest in _lines(root, listing):
         recording, start, end = _segment(root, line, rest) if segmented else (utterance, None, None)
         if utterance not in owners:
-            _refuse(root, listing, line, f"every utterance must be in utt2spk, {utterance!r} is not")
+            _refuse(root, listing, line, f"every utterance must be in {owned}, {utterance!r} is not")
         if recording not in recordings:
             _refuse(root, listing, line, f"every recording must be in wav.scp, {recording!r} is not")
         speaker = owners.pop(utterance)[1]
         found.setdefault(speaker, []).append(Utterance(speaker, recordings[recording], start, end))
     for utterance, (line, _) in owners.items():
-        _refuse(root, "utt2spk", line, f"every utterance must be in {listing}, {utterance!r} is not")
+        _refuse(root, owned, line, f"every utterance must be in {listing}, {utterance!r} is not")
     if not found:
         raise CorpusError(f"{root / listing}: it must list at least one utterance, got none")
     return Corpus(root, "kaldi", {name: _in_order(found[name]) for name in sorted(found)})
+
+
+def _read_owners(root: Path) -> tuple[str, dict[str, tuple[int, str]]]:
+    """The list that says who speaks, and from it the line and the speaker of each utterance."""
+    if (root / "utt2spk").exists() or not (root / "spk2utt").exists():
+        return "utt2spk", {key: (line, _speaker(root, line, rest)) for key, line, rest in _lines(root, "utt2spk")}
+    owners: dict[str, tuple[int, str]] = {}
+    for speaker, line, rest in _lines(root, "spk2utt"):
+        for utterance in rest.replace("\t", " ").split(" "):
+            if utterance in owners:
+                _refuse(
+                    root, "spk2utt", line, f"{utterance!r} may be given once, it is on line {owners[utterance][0]} too"
+                )
+            if utterance:
+                owners[utterance] = line, speaker
+    return "spk2utt", owners
+
+
+def _read_rttm(root: Path, marked: list[Path]) -> Corpus:
+    skipped: list[Skipped] = []
+    by_name: dict[str, list[Path]] = {}
+    for path in _audio_files(root, root, skipped):
+        for name in {path.stem, path.name}:
+            by_name.setdefault(name, []).append(path)
+    channels: dict[Path, str] = {}
+    found: dict[str, list[Utterance]] = {}
+    for source in marked:
+        for turn in read_rttm(source):
+            files = by_name.get(turn.file, [])
+            if len(files) != 1:
+                raise CorpusError(
+                    f"{source}: one audio file must be called {turn.file!r}, got {len(files)} under {root}"
+                )
+            if channels.setdefault(files[0], turn.channel) != turn.channel:
+                raise CorpusError(
+                    f"{source}: {turn.file!r} has speech in two channels, which are mixed; part them first"
+                )
+            end = turn.start + turn.duration
+            found.setdefault(turn.speaker, []).append(Utterance(turn.speaker, files[0], turn.start, end))
+    unnamed = {path for paths in by_name.values() for path in paths} - channels.keys()
+    skipped = [entry for entry in skipped if entry[0] not in marked] + [
+        (path, "not in an RTTM file") for path in unnamed
+    ]
+    speakers = {name: _in_order(found[name]) for name in sorted(found)}
+    return Corpus(root, "rttm", speakers, tuple(sorted(skipped)))
 
 
 def _in_order(utterances: list[Utterance]) -> tuple[Utterance, ...]:

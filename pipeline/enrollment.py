@@ -17,10 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from pipeline.admission import admit
 from pipeline.arrays import AnyArray
-from pipeline.config import Config
+from pipeline.config import Config, QualityConfig
 from pipeline.corpus import Utterance
+from pipeline.enrollment_gate import EnrollmentGate, Finding
 from pipeline.errors import ConfigError, CorpusError, SpeakerExistsError
+from pipeline.fingerprint import joined
 from pipeline.heldout_posteriors import pooled_maps
 from pipeline.machines.assembly import machine_count, one_vs_rest
 from pipeline.machines.implied import family_gib
@@ -30,10 +33,9 @@ from pipeline.machines.segment_training import SegmentTraining
 from pipeline.machines.segments import SegmentMachines
 from pipeline.manifest import Role
 from pipeline.posteriors.coupling import RULES, systems_of
-from pipeline.rounds import Rounds
 from pipeline.store import SpeakerStore
 from pipeline.store_writer import NewSpeaker, StoreWriter, store_writer
-from pipeline.voices import Progress, audible, read_voices, standardized
+from pipeline.voices import Progress, audible, read_voices
 
 Array = NDArray[np.float64]
 
@@ -52,15 +54,34 @@ class SpeakerSummary:
 
 @dataclass(frozen=True)
 class EnrollmentReport:
-    """Who was enrolled, who was refused and why, which files were skipped and why."""
+    """Who was enrolled, who was refused and why, which files were skipped and why.
+
+    ``warnings`` and the findings behind ``refused`` are the enrollment gate's (``pipeline.enrollment_gate``);
+    ``findings`` holds both, and those of too little speech.
+    """
 
     store: SpeakerStore
     enrolled: tuple[SpeakerSummary, ...]
-    refused: tuple[tuple[str, str], ...]
+    findings: tuple[Finding, ...]
     skipped: tuple[tuple[Path, str], ...]
     held_out_trials: int
     machines: int
     elapsed_seconds: float
+
+    @property
+    def refused(self) -> tuple[tuple[str, str], ...]:
+        """Names of those who were refused, with the reasons."""
+        found: dict[str, list[str]] = {}
+        for finding in self.findings:
+            if finding.refused:
+                found.setdefault(finding.speaker, []).append(finding.reason)
+        return tuple((name, "; ".join(reasons)) for name, reasons in found.items())
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What was found about those who were enrolled all the same."""
+        names = {speaker.name for speaker in self.enrolled}
+        return tuple(finding for finding in self.findings if finding.speaker in names)
 
 
 def enroll(
@@ -69,15 +90,17 @@ def enroll(
     config: Config | None = None,
     *,
     role: Role = "speaker",
+    quality: QualityConfig | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> EnrollmentReport:
     """Enroll ``speakers`` into the store at ``store``, making it if it is not there.
 
-    ``config`` must equal the settings of a store that exists (None takes those). A file that cannot be decoded is
-    skipped and reported; a speaker with too little speech is refused and reported. Raises SpeakerExistsError before
-    any work is done, NotEnoughSpeechError if nobody is left to enroll. All or nothing: on any error the store is as
-    it was.
+    ``config`` must equal the settings of a store that exists (None takes those); ``quality`` stands in for the section
+    of that name this once. A file that cannot be decoded is skipped and reported; a speaker with too little speech, or
+    whom the enrollment gate refuses, is left out and reported. Raises SpeakerExistsError before any work is done,
+    NotEnoughSpeechError or EnrollmentRefusedError if nobody is left to enroll. All or nothing: on any error the store
+    is as it was.
     """
     started = time.perf_counter()
     progress = progress or (lambda _stage, _done, _total: None)
@@ -85,36 +108,45 @@ def enroll(
         settings = _agreed_settings(writer, config)
         _check_names(writer, speakers)
         _check_memory(writer, len(speakers), settings)
+        gate = EnrollmentGate(settings.quality if quality is None else quality)
         known = 0 if writer.current is None else len(writer.current.speakers)
         scaling = None if writer.current is None else writer.current.scaling
-        voices, skipped = read_voices(speakers, settings, scaling, enrolled=known, jobs=jobs, progress=progress)
-        voices, refused = audible(voices, settings)
-        scaling = standardized(voices, settings, scaling, first=writer.current is None)
-        rounds = Rounds(settings, writer.current, jobs, progress)
-        held_out = rounds.held_out(voices, role, rounds.provisional(voices))
-        trained = rounds.train([voice.speech for voice in voices], "training")
+        voices, skipped = read_voices(
+            speakers,
+            settings,
+            scaling,
+            enrolled=known,
+            jobs=jobs,
+            progress=progress,
+            measured=gate.listens or settings.replay.keep,
+        )
+        voices, short = audible(voices, settings)
+        admitted = admit(writer.current, voices, settings, gate, role, jobs, progress)
+        trained = admitted.rounds.train([voice.speech for voice in admitted.voices], "training")
         population = trained.population
+        prints = [joined(recording.prints for recording in voice.recordings) for voice in admitted.voices]
         step = settings.features.step_seconds
         newcomers = [
             NewSpeaker(voice.id, voice.name, role, voice.frames * step, voice.frames, len(voice.utterances))
-            for voice in voices
+            for voice in admitted.voices
         ]
         enrolled = writer.add(
             newcomers,
             population,
-            held_out.trials,
+            admitted.held_out.trials,
             stretches=trained.stretches,
             strangers=trained.strangers,
-            maps=held_out.maps,
+            fingerprints=prints if settings.replay.keep else (),
+            maps=admitted.held_out.maps,
             config=settings,
-            scaling=scaling,
+            scaling=admitted.scaling,
         )
     return EnrollmentReport(
         store=enrolled,
         enrolled=_summaries(enrolled, len(newcomers)),
-        refused=tuple(refused),
+        findings=(*(Finding(name, "speech", True, reason) for name, reason in short), *admitted.findings),
         skipped=tuple(skipped),
-        held_out_trials=len(held_out.trials),
+        held_out_trials=len(admitted.held_out.trials),
         machines=machine_count(len(population), len(population) - len(newcomers), settings.machines),
         elapsed_seconds=time.perf_counter() - started,
     )
@@ -219,8 +251,9 @@ def _check_memory(writer: StoreWriter, newcomers: int, settings: Config) -> None
     gib = 8 * (speakers * settings.codebook.centroids) ** 2 / 2**30
     if "one_vs_rest" in settings.machines.kinds and gib > settings.machines.gram_gib:
         raise ConfigError(
-            f"posterior.kind: implied one_vs_rest machines of {speakers} speakers need a kernel matrix of {gib:.1f} GiB,"
-            f" and machines.gram_gib is {settings.machines.gram_gib:g}: raise it, or leave one_vs_rest out of the kinds"
+            f"posterior.kind: implied posteriors of {speakers} speakers need a kernel matrix of {gib:.1f} GiB for their"
+            f" one_vs_rest machines, and machines.gram_gib is {settings.machines.gram_gib:g}: raise it, or leave"
+            " one_vs_rest out of machines.kinds"
         )
 
 

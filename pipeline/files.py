@@ -1,4 +1,4 @@
-"""Files whose names came from outside: opened without waiting, read no further than a bound.
+"""Files opened without waiting and read no further than a bound, wherever their names came from; files written durably.
 
 Every failure is an ``OSError`` with a reason in words (``strerror``); the caller says which file it was and what it
 was wanted for.
@@ -54,6 +54,29 @@ def read_bounded(path: Path, most: int) -> bytes:
     if max(size, len(content)) > most:
         raise OSError(errno.EFBIG, f"too large: at most {most:,} bytes are read")
     return bytes(content)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write ``data`` to a new file at ``path`` and wait until the disk has it.
+
+    What is at ``path`` goes first, so that neither a link there nor a reader of it is written through.
+    """
+    path.unlink(missing_ok=True)
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names in ``folder`` (where the system can: not on Windows)."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _refuse_others(mode: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,8 @@ from pipeline.features.stream import FeatureBlock, FeatureStream, joined
 from pipeline.pcm import check_samples
 
 Array = NDArray[np.float64]
+Listener = Callable[[Array, int], None]
+"""Called with blocks of mono samples (n,) and their rate in Hz, as they are read."""
 _MOST_WHOLE = 2**27  # samples, 1 GiB: two hours at 16 kHz
 
 
@@ -74,13 +77,20 @@ class UtteranceFeatures:
 
 
 def read_features(
-    utterance: Utterance, settings: FeatureSettings, scaling: Standardizer | None = None
+    utterance: Utterance,
+    settings: FeatureSettings,
+    scaling: Standardizer | None = None,
+    *,
+    listen: Listener | None = None,
 ) -> UtteranceFeatures:
-    """Decode one utterance and push it through a front end of its own; raises AudioError."""
-    path = utterance.path
+    """Decode one utterance and push it through a front end of its own; ``listen`` hears it too. Raises AudioError."""
+    path, blocks = utterance.path, []
     with open_audio(path, start=utterance.start, end=utterance.end) as audio:
         front_end = FrontEnd(settings, audio.rate, scaling=scaling, where=str(path))
-        blocks = [front_end.push(samples) for samples in audio.blocks(BLOCK_FRAMES)]
+        for samples in audio.blocks(BLOCK_FRAMES):
+            blocks.append(front_end.push(samples))
+            if listen is not None:
+                listen(samples, audio.rate)
     return _finished(front_end, blocks)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -21,6 +22,9 @@ Array = NDArray[np.float64]
 
 # With fewer speakers, leaving one out leaves nobody to compare a claim with.
 LEAST_FOR_OUTSIDERS = 3
+
+# Of each trial these beginnings are scored too, under the default system: what a stream knows before it is over.
+BEGINNINGS_SECONDS = (0.5, 0.75, 1.0, 1.5)
 
 
 class HeldOutScoring:
@@ -44,6 +48,12 @@ class HeldOutScoring:
         )
         self._units = sorted(
             {RULES[name].alone for name in systems_of(settings.machines.kinds, (settings.scoring.system,))}
+        )
+        default = settings.scoring.system
+        self._early = tuple(name for name in RULES[default].parts or (default,) if name in self.systems)
+        step, longest = settings.features.step_seconds, settings.threshold.trial_seconds
+        self._beginnings = tuple(
+            sorted({max(1, round(seconds / step)) for seconds in BEGINNINGS_SECONDS if seconds < longest})
         )
         self._claims = claims
         self._ids = np.array(ids, dtype=np.uint64)
@@ -75,40 +85,60 @@ class HeldOutScoring:
             scores={name: np.empty(0) for name in names},
             frames=np.empty(0, dtype=np.int64),
             outsider=np.empty(0, dtype=bool),
+            beginnings={frames: {name: np.empty(0) for name in self._early} for frames in self._beginnings},
         )
 
     def score(self, speaker: int, trial: FeatureBlock) -> HeldOutTrials:
         """Trials of one utterance of ``speaker``: every claim, then every false claim by somebody never enrolled."""
         among, alone = self._among.start(), self._alone.start()
-        among.push(trial)
+        heard, at = [], 0
+        for end in (*self._beginnings, len(trial.vectors)):
+            among.push(trial.part(slice(at, end)))
+            heard.append((dict(among.sums), among.frames))
+            at = min(end, len(trial.vectors))
         alone.push(trial)
         lonely = {f"{ALONE}{RULES[name].alone}": values for name, values in alone.scores().items()}
-        parts = [
-            self._trials(speaker, among.frames, self._finish(among.sums, among.frames, None, speaker) | lonely, None)
-        ]
+        parts = [self._trials(speaker, among.frames, self._finish(heard, None, speaker), lonely, None)]
         if len(self._population) >= LEAST_FOR_OUTSIDERS:
-            absent = self._finish(among.sums, among.frames, speaker, speaker) | lonely
-            parts.append(self._trials(speaker, among.frames, absent, speaker))
+            parts.append(self._trials(speaker, among.frames, self._finish(heard, speaker, speaker), lonely, speaker))
         return HeldOutTrials.joined(parts)
 
-    def _finish(self, sums: dict[str, Array], frames: int, absent: int | None, speaker: int) -> dict[str, Array]:
-        margins = None
-        if self._training is not None and self._population.segments is not None and len(self._population) > 1:
-            vector = self._population.segments.space.vector(sums[STRETCH])[None]
-            found = (
-                self._training.margins(vector) if absent is None else self._training.margins_without(speaker, vector)
-            )
-            margins = found[0]
-        return self._among.finish(sums, frames, segment_margins=margins, absent=absent)
+    def _finish(
+        self, heard: Sequence[tuple[dict[str, Array], int]], absent: int | None, speaker: int
+    ) -> list[dict[str, Array]]:
+        """Scores from the sums over each of the beginnings and over the whole trial, the last."""
+        margins = self._segment_margins([sums for sums, _ in heard], absent, speaker)
+        return [
+            self._among.finish(sums, frames, segment_margins=its_margins, absent=absent)
+            for (sums, frames), its_margins in zip(heard, margins, strict=True)
+        ]
 
-    def _trials(self, speaker: int, frames: int, scores: dict[str, Array], absent: int | None) -> HeldOutTrials:
+    def _segment_margins(
+        self, sums: Sequence[dict[str, Array]], absent: int | None, speaker: int
+    ) -> Sequence[Array | None]:
+        if self._training is None or self._population.segments is None or len(self._population) < 2:
+            return [None] * len(sums)
+        space = self._population.segments.space
+        vectors = np.stack([space.vector(found[STRETCH]) for found in sums])  # at once: they meet a large matrix
+        if absent is None:
+            return list(self._training.margins(vectors))
+        return list(self._training.margins_without(speaker, vectors))
+
+    def _trials(
+        self, speaker: int, frames: int, found: list[dict[str, Array]], lonely: dict[str, Array], absent: int | None
+    ) -> HeldOutTrials:
         kept = np.array([claim != absent for claim in self._claims], dtype=bool)
         count = int(kept.sum())
+        *beginnings, whole = found
         return HeldOutTrials(
             claims=self._ids[np.array(self._claims)[kept]],
             speakers=np.full(count, self._ids[speaker]),
             population=np.full(count, len(self._population), dtype=np.int64),
-            scores={name: values[kept] for name, values in scores.items()},
+            scores={name: values[kept] for name, values in (whole | lonely).items()},
             frames=np.full(count, frames, dtype=np.int64),
             outsider=np.full(count, absent is not None),
+            beginnings={
+                length: {name: scores[name][kept] for name in self._early}
+                for length, scores in zip(self._beginnings, beginnings, strict=True)
+            },
         )

@@ -34,6 +34,13 @@ from pipeline.posteriors.coupling import RULES
 from pipeline.report_words import CAVEAT, FIGURES_OF_ALL, FIGURES_OF_DEFAULT, TERMS
 
 PERCENT, COST, SCORE = ".2f", ".3f", ".5g"
+# Of systems that are not of this program, by their scores.
+_FIGURES_OF_OTHERS = {
+    "fa_fr": (
+        "False accepts and false rejects against the threshold, one panel a system.",
+        "Error rates against the threshold of each system.",
+    ),
+}
 Metrics = Mapping[str, Any]
 """What metrics.json holds, or its entry of one system."""
 
@@ -51,18 +58,20 @@ def evaluation_page(
 ) -> str:
     """The page of ``metrics``, the content of metrics.json; ``pictures`` are the figures as SVG, by file stem."""
     default = str(metrics["default_system"])
+    figures = {**FIGURES_OF_ALL, **_FIGURES_OF_OTHERS}
+    settings = [section("Settings in force", _settings(metrics.get("settings", {})))] if "scores" not in metrics else []
     return page(
         f"Speaker verification on {PurePath(str(metrics['trials'])).name}",
         _summary(default, metrics["systems"][default]),
         note(CAVEAT),
         section("What was measured", _corpus(metrics, printing)),
-        section("All systems", _error_rates(metrics), _decisions(metrics), _figures(FIGURES_OF_ALL, pictures)),
+        section("All systems", _error_rates(metrics), _decisions(metrics), _figures(figures, pictures)),
         section(f"The default system: {default}", _points(default, metrics), _figures(FIGURES_OF_DEFAULT, pictures)),
         section("Operating points of all systems", _all_points(metrics)),
         section("From speaker to speaker", _spread(metrics)),
         section("Files without a score", _failed(failed)),
         section("What the words mean", terms(TERMS)),
-        section("Settings in force", _settings(metrics.get("settings", {}))),
+        *settings,
     )
 
 
@@ -88,6 +97,7 @@ def _corpus(metrics: Metrics, printing: Printing) -> Html:
     found = metrics["systems"][metrics["default_system"]]
     rows = [("Trial list", name(metrics["trials"]))]
     rows += [("Speaker store", name(metrics["store"]))] if "store" in metrics else []
+    rows += [("Score file", name(metrics["scores"]))] if "scores" in metrics else []
     rows += [
         (label, number(value, "d"))
         for label, value in (
@@ -97,14 +107,28 @@ def _corpus(metrics: Metrics, printing: Printing) -> Html:
             ("Files", metrics.get("files")),
             ("Speakers claimed", metrics.get("speakers_claimed")),
             ("Speakers enrolled", metrics.get("speakers")),
+            *_joined(metrics),
         )
         if value is not None
     ]
+    rows += [("Left out", text("; ".join(metrics["left_out"])))] if metrics.get("left_out") else []
     rows.append(("Default system", _default(metrics)))
     rows += [("Command", element("code", text(printing.command)))] if printing.command else []
     rows += [("Date", text(printing.date))] if printing.date else []
     rows += [("Voiceclaim version", text(metrics["version"]))] if "version" in metrics else []
-    return facts("The list, the store, and how this page was made", rows)
+    of = "scores" if "scores" in metrics else "store"
+    return facts(f"The list, the {of}, and how this page was made", rows)
+
+
+def _joined(metrics: Metrics) -> Sequence[tuple[str, int | None]]:
+    """What was told of the scores when they met their key, where it is not 0."""
+    counts = metrics.get("joined", {}).get(metrics["default_system"], {})
+    words = (
+        ("Scores of other trials, left out", "extra_scores"),
+        ("Trials listed again", "repeated_trials"),
+        ("Scores given again", "repeated_scores"),
+    )
+    return [(label, counts.get(key) or None) for label, key in words]
 
 
 def _default(metrics: Metrics) -> Html:
@@ -144,6 +168,12 @@ def _error_rates(metrics: Metrics) -> Html:
 
 
 def _decisions(metrics: Metrics) -> Html:
+    if "scores" in metrics:
+        return table(
+            "Thresholds of the equal error rates, chosen on this very list",
+            ("system", "EER threshold"),
+            _by_system(metrics, lambda _, found: (number(found["threshold"], SCORE),)),
+        )
     return table(
         "Decisions at the store's own threshold, which was found at enrollment without this list; beside it the"
         " threshold of the equal error rate.",

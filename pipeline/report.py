@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pipeline._version import __version__
-from pipeline.assessment import Assessment, PointCosts, SystemMetrics
+from pipeline.assessment import MOST_RESAMPLED, Assessment, FailedFile, PointCosts, SystemMetrics, left_out
 from pipeline.errors import InputError, TrialListError
 from pipeline.evaluation import (
     MAIN_POINT,
@@ -17,9 +19,16 @@ from pipeline.evaluation import (
     SystemScores,
     Trial,
     det_band,
+    distinct,
+    group_labels,
     read_scores,
+    rows_of,
     write_scores,
 )
+from pipeline.evaluation.columns import coded
+from pipeline.evaluation.systems import by_system, table_of
+from pipeline.formats.parquet import read_parquet, write_parquet
+from pipeline.formats.scored import ScoredList
 from pipeline.html_report import Printing, evaluation_page
 from pipeline.plots import (
     det_grid,
@@ -31,7 +40,7 @@ from pipeline.plots import (
     save_figure,
 )
 from pipeline.posteriors.coupling import RULES
-from pipeline.results import METRICS, REPORT, SCORES, labels_of, read_metrics, write_text
+from pipeline.results import METRICS, REPORT, SCORES, SCORES_TABLE, labels_of, read_metrics, write_text
 from pipeline.store import SpeakerStore
 
 BAND_SEED = 0  # the same scores give the same picture
@@ -56,6 +65,21 @@ def about_evaluation(store: SpeakerStore, trials: Path, claims: Sequence[Trial])
         "files": len({claim.path for claim in claims}),
         "version": __version__,
         "settings": store.config.model_dump(mode="json"),
+    }
+
+
+def about_scores(scores: Path, key: Path | None, found: ScoredList) -> dict[str, Any]:
+    """What metrics.json says of a score file and its key, by the side of what ``about_evaluation`` says of a store."""
+    first = next(iter(found.scores.values()))
+    return {
+        "trials": str(scores if key is None else key),
+        "scores": str(scores),
+        "formats": {"scores": found.scores_format, "key": found.key_format},
+        "speakers_claimed": distinct(first.speakers),
+        "files": distinct(first.paths),
+        "version": __version__,
+        "joined": {name: asdict(counts) for name, counts in found.joined.items()},
+        "left_out": list(left_out(first)),
     }
 
 
@@ -124,10 +148,53 @@ def write_evaluation(
     """Write scores.txt, metrics.json, the figures and report.html into ``out``; returns what was written."""
     write_text(out / METRICS, json.dumps(table, indent=1) + "\n")
     write_scores(out / SCORES, assessment.rows)
-    figures = _draw(out, assessment.scores, table)
+    (out / SCORES_TABLE).unlink(missing_ok=True)
+    drawn = _draw_and_tell(out, assessment.scores, table, assessment.failed, printing)
+    return (out / SCORES, out / METRICS, *drawn)
+
+
+def write_score_evaluation(
+    out: Path, scores: Mapping[str, SystemScores], table: Mapping[str, Any], printing: Printing | None = None
+) -> tuple[Path, ...]:
+    """What ``write_evaluation`` does, for scores from a file, by system; returns what was written.
+
+    Of more than ``MOST_RESAMPLED`` trials, or with names that scores.txt cannot hold, the scores go to scores.parquet
+    instead; of so many no interval is drawn.
+    """
+    write_text(out / METRICS, json.dumps(table, indent=1) + "\n")
+    long = max(found.scores.size for found in scores.values()) > MOST_RESAMPLED
+    tabled = long or not all(map(_fits_a_line, chain(scores, *map(_names_of, scores.values()))))
+    names = (SCORES_TABLE, SCORES) if tabled else (SCORES, SCORES_TABLE)
+    if tabled:
+        write_parquet(out / SCORES_TABLE, table_of(scores))
+    else:
+        write_scores(out / SCORES, rows_of(scores))
+    # What an earlier evaluation left here would be taken for this one's.
+    (out / names[1]).unlink(missing_ok=True)
+    return (out / names[0], out / METRICS, *_draw_and_tell(out, scores, table, (), printing))
+
+
+def _names_of(scores: SystemScores) -> Iterator[str]:
+    for names in (scores.speakers, scores.paths):
+        yield from coded(names).names
+
+
+def _fits_a_line(name: str) -> bool:
+    return not any(mark in name for mark in "\t\n\r")
+
+
+def _draw_and_tell(
+    out: Path,
+    scores: Mapping[str, SystemScores],
+    table: Mapping[str, Any],
+    failed: Sequence[FailedFile],
+    printing: Printing | None,
+) -> tuple[Path, ...]:
+    """The figures and the page that holds them."""
+    figures = _draw(out, scores, table)
     pictures = {path.stem: path.read_bytes() for path in figures if path.suffix == ".svg"}
-    report = evaluation_page(table, failed=assessment.failed, pictures=pictures, printing=printing or Printing())
-    return (out / SCORES, out / METRICS, *figures, write_text(out / REPORT, report))
+    report = evaluation_page(table, failed=failed, pictures=pictures, printing=printing or Printing())
+    return (*figures, write_text(out / REPORT, report))
 
 
 def _draw(out: Path, scores: Mapping[str, SystemScores], table: Mapping[str, Any]) -> list[Path]:
@@ -135,7 +202,11 @@ def _draw(out: Path, scores: Mapping[str, SystemScores], table: Mapping[str, Any
     drawable = {name: found for name, found in scores.items() if _two_classes(found)}
     units = {name: rule.unit for name, rule in RULES.items()}
     written: list[Path] = []
-    for file, family in FAMILIES.items():
+    families = dict(FAMILIES)
+    if "scores" in table:  # of another program
+        families["fa_fr"] = tuple(name for name in drawable if name not in chain(*FAMILIES.values()))
+        units |= {name: "score" for name in drawable if name not in RULES}
+    for file, family in families.items():
         curves = {name: drawable[name] for name in family if name in drawable}
         if curves:
             written += save_figure(plot_error_rates(curves, units=units), out / file)
@@ -144,13 +215,17 @@ def _draw(out: Path, scores: Mapping[str, SystemScores], table: Mapping[str, Any
     default = str(table["default_system"])
     if default in drawable:
         threshold = table["systems"][default]["store_threshold"]
-        written += _draw_default(out, default, drawable[default], units.get(default, "score"), threshold)
+        bounded = "scores" in table and drawable[default].scores.size > MOST_RESAMPLED
+        band = None if bounded else _band(drawable[default])
+        written += _draw_default(out, default, drawable[default], units.get(default, "score"), threshold, band)
     return written
 
 
-def _draw_default(out: Path, name: str, scores: SystemScores, unit: str, threshold: float | None) -> list[Path]:
+def _draw_default(
+    out: Path, name: str, scores: SystemScores, unit: str, threshold: float | None, band: DetBand | None
+) -> list[Path]:
     """The figures that show one system closely: its DET interval, its scores, and its calibration if it has one."""
-    bands = {name: band} if (band := _band(scores)) is not None else {}
+    bands = {} if band is None else {name: band}
     written = [*save_figure(plot_det({name: scores}, bands=bands), out / "det_interval")]
     histogram = plot_histogram(scores, threshold=threshold, title=name, unit=unit)
     written += save_figure(histogram, out / "score_histogram")
@@ -164,16 +239,22 @@ def _draw_default(out: Path, name: str, scores: SystemScores, unit: str, thresho
 def _band(scores: SystemScores) -> DetBand | None:
     """Interval of the false rejects over speakers; None where there are too few of them for one."""
     speakers = scores.target_speakers, scores.nontarget_speakers
-    if min(len(set(names)) for names in speakers) < 2:
+    if min(distinct(names) for names in speakers) < 2:
         return None
     return det_band(
         scores.target,
         scores.nontarget,
         det_grid(scores.nontarget.size),
         seed=BAND_SEED,
-        target_speakers=speakers[0],
-        nontarget_speakers=speakers[1],
+        target_speakers=group_labels(speakers[0]),
+        nontarget_speakers=group_labels(speakers[1]),
     )
+
+
+def read_results(folder: Path) -> dict[str, SystemScores]:
+    """Scores of an evaluation folder by system, however they were kept; raises TrialListError."""
+    long = folder / SCORES_TABLE
+    return by_system(read_parquet(long), folder.name) if long.is_file() else read_scores(folder / SCORES)
 
 
 def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] | None = None) -> tuple[Path, ...]:
@@ -186,7 +267,7 @@ def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] 
     curves: dict[str, SystemScores] = {}
     labels = labels_of(folders)
     for folder, label in zip(folders, labels, strict=True):
-        scores = read_scores(folder / SCORES)
+        scores = read_results(folder)
         wanted = (read_metrics(folder)["default_system"],) if systems is None else systems
         for system in wanted:
             if system in scores and _two_classes(scores[system]):

@@ -11,6 +11,7 @@ from pipeline.errors import InputError, TrialListError
 from pipeline.files import read_bounded
 
 SCORES = "scores.txt"
+SCORES_TABLE = "scores.parquet"  # in place of SCORES where there are very many
 METRICS = "metrics.json"
 REPORT = "report.html"
 _MOST_BYTES = 2**24  # of metrics.json

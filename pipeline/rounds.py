@@ -115,12 +115,24 @@ class Rounds:
         heard = [*strangers_known, *strangers] if settings.has_strangers(len(population)) else []
         self._check_memory(sum(map(len, (*known, *own, *(part for parts in heard for part in parts)))))
         # Solved from what the store will hold, so that enrolling together or one by one differs in nothing else.
-        training = SegmentTraining([*known, *own], ridge=settings.ridge, strangers=heard)
+        training = SegmentTraining([*known, *own], ridge=settings.ridge, strangers=heard, jobs=self._jobs)
         return Trained(population.with_segments(training.machines(space)), training, own, strangers)
+
+    def stretches_as_stored(self, voices: Sequence[Voice]) -> list[Vectors]:
+        """Vectors (S, D) of each new speaker's stretches, those that the store would keep of what was recorded.
+
+        Empty arrays where the store has no mixture yet to make them with.
+        """
+        segments = None if self._known is None else self._known.segments
+        if segments is None:
+            return [np.empty((0, 0), dtype=np.float32) for _ in voices]
+        most, space = self._settings.segments.most, segments.space
+        tasks = ((space, voice.utterances, max(1, most // len(voice.speech.versions))) for voice in voices)
+        return run_parallel(self._vectors, tasks, jobs=self._jobs)
 
     def _check_memory(self, count: int) -> None:
         """Refuse a Gram matrix of ``count`` stretches that would be larger than the settings allow."""
-        gib, most = 8 * count * count / 2**30, self._settings.machines.gram_gib
+        gib, most = 4 * count * count / 2**30, self._settings.machines.gram_gib
         if gib > most:
             raise ConfigError(
                 f"segments.most: {count} stretches of speech need a Gram matrix of {gib:.1f} GiB, and machines.gram_gib"
@@ -178,14 +190,13 @@ class Rounds:
             scorings = [scoring.with_posterior(maps.posterior(1 - half)) for half in (0, 1)]
         first, total = len(self._known_ids), sum(map(len, trials))
 
-        def score(speaker: int, number: int, trial: FeatureBlock) -> HeldOutTrials:
-            found = scorings[half_of(speaker, number)].score(speaker, trial)
-            self._progress("thresholds: scoring", 1, total)
+        def score(speaker: int, its_trials: list[FeatureBlock]) -> list[HeldOutTrials]:
+            found = []
+            for number, trial in enumerate(its_trials):
+                found.append(scorings[half_of(speaker, number)].score(speaker, trial))
+                self._progress("thresholds: scoring", 1, total)
             return found
 
-        tasks = [
-            (speaker, number, trial)
-            for speaker, its_trials in enumerate(trials, start=first)
-            for number, trial in enumerate(its_trials)
-        ]
-        return [scoring.none(), *run_parallel(score, tasks, jobs=self._jobs)]
+        # A speaker's trials one after another: machines without that speaker are made once.
+        scored = run_parallel(score, enumerate(trials, start=first), jobs=self._jobs)
+        return [scoring.none(), *(found for its_trials in scored for found in its_trials)]

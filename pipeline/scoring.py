@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.population import Margins, MarginScorer, Population
 from pipeline.machines.segments import loudness
-from pipeline.posteriors.calibrated import LogisticCalibration
+from pipeline.posteriors.calibrated import Calibration
 from pipeline.posteriors.coupling import RULES, Posterior, Rule, alone
 
 Array = NDArray[np.float64]
@@ -35,7 +35,7 @@ class ScoringSettings:
     posterior: Posterior
     dtype: str = "float64"
     half_db: float = 30.0
-    fusions: Mapping[str, LogisticCalibration] | None = None
+    fusions: Mapping[str, Calibration] | None = None
 
 
 class ClaimScorer:

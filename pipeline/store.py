@@ -8,6 +8,7 @@
                                              families of L reweighted machines have a last axis (L,) more
                                              with segment machines, stretches (S, D), what they are trained on,
                                              and stranger.<n> (S, D), the same at another speed
+                                             where kept, fingerprints (F,) of the recordings, every 10 ms
                                              with fitted posteriors, pair_map (n, P), one_class_map and
                                              one_vs_rest_map (1, P), NaN where the pooled map serves; and samples of
                                              held-out margins, <kind>_own_sample and <kind>_others_sample (64,)
@@ -27,49 +28,84 @@ import difflib
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.arrays import ArrayFile
+from pipeline.arrays import AnyArray, ArrayFile, HeldFiles
 from pipeline.calibration import HeldOutTrials
 from pipeline.config import Config
-from pipeline.errors import MetricError, StoreFormatError, SystemUnavailableError, UnknownSpeakerError
+from pipeline.errors import MetricError, StoreBusyError, StoreFormatError, SystemUnavailableError, UnknownSpeakerError
 from pipeline.features.standardize import Standardizer
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
 from pipeline.machines.segments import SegmentMachines, SegmentSpace, Vectors
-from pipeline.manifest import Manifest, Speaker, read_manifest
-from pipeline.posteriors.calibrated import LogisticCalibration
+from pipeline.manifest import Key, Manifest, Speaker, key_in_use, read_manifest, stamp_of
+from pipeline.posteriors.calibrated import Calibration
 from pipeline.posteriors.coupling import RULES, Posterior, systems_of
 from pipeline.posteriors.machine_posteriors import KINDS, MachinePosterior, map_name
 from pipeline.posteriors.sigmoid import posterior_from
 from pipeline.scoring import ScoringSettings, with_parts
-from pipeline.store_layout import CALIBRATION, ONE_VS_REST, SEGMENTS, SPEAKER
+from pipeline.store_files import StoredPairs, StoreFiles
 
 Array = NDArray[np.float64]
 SCORE_PREFIX = "score."
 STRANGER_PREFIX = "stranger."
+BEGINNING_PREFIX = "beginning."
+
+_MOST_TRIES = 100  # at a store that is changed each time before its files are open
 
 
 class SpeakerStore:
-    """One revision of a store; open it again to see a later one."""
+    """One revision of a store, whole, for as long as it is in use, though writers change the store meanwhile.
+
+    Its files are opened with it (the first 256) and read, checked and mapped when they are asked for. ``is_current``
+    tells when to open it again.
+    """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
-        self._calibrations: dict[str, LogisticCalibration | None] = {}
+        self.files = StoreFiles(path, manifest, HeldFiles(path))
+        self.sealed = False
+        self._stamp: tuple[int, ...] | None = None
+        self._calibrations: dict[str, Calibration | None] = {}
+        self._early_calibrations: dict[str, Calibration] = {}
 
     @classmethod
-    def open(cls, path: Path | str) -> SpeakerStore:
-        """Open the store at ``path``; raises StoreMissingError or StoreFormatError."""
+    def open(cls, path: Path | str, *, key: Key = None) -> Self:
+        """Open the store at ``path``; one that is sealed needs its ``key``, or the one in VOICECLAIM_STORE_KEY.
+
+        A key opens no store that is not sealed. Raises StoreMissingError, StoreFormatError or StoreSealError.
+        """
         path = Path(path)
-        return cls(path, read_manifest(path))
+        for _ in range(_MOST_TRIES):
+            stamp = stamp_of(path)
+            store = cls(path, read_manifest(path, key))
+            store.sealed, store._stamp = key_in_use(key) is not None, stamp
+            try:
+                store.files = StoreFiles(path, store.manifest, HeldFiles(path, store.manifest.records()))
+            except FileNotFoundError:
+                if stamp_of(path) != stamp:
+                    continue  # a writer has been at it since
+            return store  # where a file is missing all the same, whoever reads it will say so
+        raise StoreBusyError(f"{path}: the store changes faster than it can be opened; try again")
+
+    def is_current(self) -> bool:
+        """Whether the store on disk is still this revision. Costs one look at the manifest's entry in its folder."""
+        return self._stamp is not None and stamp_of(self.path) == self._stamp
+
+    def check_files(self) -> None:
+        """Read every array of every file; raises StoreFormatError for the first that is not as it must be."""
+        for file in self.files.all():
+            for name in file.names():
+                file.read(name)
 
     @cached_property
     def config(self) -> Config:
         """Settings that the store was enrolled with."""
-        return self.manifest.settings(self.path)
+        return self.files.config
 
     @cached_property
     def scaling(self) -> Standardizer | None:
@@ -115,16 +151,7 @@ class SpeakerStore:
         """Held-out trials; None in a store without any."""
         if self.manifest.calibration is None:
             return None
-        file = ArrayFile(self.path, self.manifest.calibration).expect(CALIBRATION)
-        names = [name for name in file.names() if name.startswith(SCORE_PREFIX)]
-        return HeldOutTrials(
-            file.read("claims"),
-            file.read("speakers"),
-            file.read("population"),
-            {name.removeprefix(SCORE_PREFIX): file.read(name) for name in names},
-            file.read("frames"),
-            file.read("outsider"),
-        )
+        return read_trials(self.files.trials())
 
     def threshold(self, system: str, *, false_accept: float | None = None) -> float:
         """Threshold from the held-out trials: see ``HeldOutTrials.threshold``. Raises MetricError."""
@@ -138,13 +165,13 @@ class SpeakerStore:
             outsiders=self.config.threshold.outsiders,
         )
 
-    def calibration(self, system: str) -> LogisticCalibration | None:
+    def calibration(self, system: str) -> Calibration | None:
         """Scores of ``system`` to log-likelihood ratios; None where held-out trials cannot say how."""
         if system not in self._calibrations:
             self._calibrations[system] = self._fit_calibration(system)
         return self._calibrations[system]
 
-    def _fit_calibration(self, system: str) -> LogisticCalibration | None:
+    def _fit_calibration(self, system: str) -> Calibration | None:
         if self.trials is None or len(self.speakers) < 2:
             return None
         try:
@@ -153,6 +180,21 @@ class SpeakerStore:
             return comparable.calibration(system, prior=settings.prior, outsiders=settings.outsiders)
         except MetricError:
             return None
+
+    def early_calibration(self, system: str) -> Calibration:
+        """Scores of ``system`` over speech of any length to log-likelihood ratios, for early decisions.
+
+        Raises MetricError where held-out trials cannot say how.
+        """
+        if self.trials is None or len(self.speakers) < 2:
+            raise MetricError(f"{self.path}: early decision: held-out trials of at least two speakers are needed")
+        if system not in self._early_calibrations:
+            settings = self.config.threshold
+            comparable = self.trials.comparable(len(self.speakers))
+            self._early_calibrations[system] = comparable.early_calibration(
+                system, prior=settings.prior, outsiders=settings.outsiders
+            )
+        return self._early_calibrations[system]
 
     def llrs(self, system: str, scores: Array, frames: int) -> Array | None:
         """Log-likelihood ratios (nats) of ``scores`` over ``frames`` of speech; None without a calibration."""
@@ -163,16 +205,14 @@ class SpeakerStore:
 
     def map_sources(self) -> list[ArrayFile]:
         """Files that hold the speakers' maps and samples; none where posteriors are not fitted."""
-        return self._speaker_files() if self.config.posterior.fitted else []
+        return self.files.speakers() if self.config.posterior.fitted else []
 
     @cached_property
     def posterior(self) -> Posterior:
         """Margins to posteriors, as the settings have it and as it was fitted."""
         if not self.config.posterior.fitted:
             return posterior_from(self.config.posterior)
-        if self.manifest.posteriors is None:
-            raise StoreFormatError(f"{self.path}: the manifest names no posteriors")
-        pooled = ArrayFile(self.path, self.manifest.posteriors)
+        pooled = self.files.posteriors()
         return MachinePosterior(self.map_sources(), {kind: pooled.read(map_name(kind)) for kind in KINDS})
 
     def scoring_settings(self, systems: Iterable[str]) -> ScoringSettings:
@@ -194,23 +234,22 @@ class SpeakerStore:
             fusions=fusions,
         )
 
+    def fingerprints(self, name: str) -> NDArray[np.uint32] | None:
+        """Fingerprints (F,) of the recordings that ``name`` was enrolled with (``pipeline.fingerprint``); None if none.
+
+        Raises UnknownSpeakerError.
+        """
+        file = self.files.speakers()[self.position(name)]
+        return np.asarray(file.read("fingerprints"), dtype=np.uint32) if "fingerprints" in file.names() else None
+
     def stretches(self) -> list[Vectors]:
         """What the segment machines are trained on: (S, D) of each speaker."""
-        return [np.asarray(file.read("stretches"), dtype=np.float32) for file in self._speaker_files()]
-
-    def _speaker_files(self) -> list[ArrayFile]:
-        """The speakers' files, each held to the lengths that the manifest gives it."""
-        files, centroids = [], 0
-        for number, speaker in enumerate(self.speakers):
-            lengths = {"k": speaker.centroids, "d": self.config.features.dimension, "n": number, "r": centroids}
-            files.append(ArrayFile(self.path, speaker.file).expect(SPEAKER, **lengths))
-            centroids += speaker.centroids
-        return files
+        return [np.asarray(file.read("stretches"), dtype=np.float32) for file in self.files.speakers()]
 
     def strangers(self) -> list[list[Vectors]]:
         """Stretches (S, D) of the strangers made of each speaker's voice; none of those enrolled into a crowd."""
         found = []
-        for file in self._speaker_files():
+        for file in self.files.speakers():
             names = sorted(name for name in file.names() if name.startswith(STRANGER_PREFIX))
             found.append([np.asarray(file.read(name), dtype=np.float32) for name in names])
         return found
@@ -218,10 +257,10 @@ class SpeakerStore:
     def population(self, systems: tuple[str, ...] | None = None) -> Population:
         """The machines that ``systems`` need (default: all there are); pair machines are read when asked for."""
         needs = frozenset[str]().union(*(RULES[name].needs for name in with_parts(systems or self.systems)))
-        files = self._speaker_files()
+        files = self.files.speakers()
         books = [file.read("centroids") for file in files]
         pool = Pool.of(books, self.config.machines.sigma)
-        rest = None if "one_vs_rest" not in needs or len(pool) < 2 else self._one_vs_rest()
+        rest = None if "one_vs_rest" not in needs or len(pool) < 2 else self.files.one_vs_rest()
         return Population(
             pool,
             pairs=StoredPairs(self.speakers, files, pool) if "one_vs_one" in self.config.machines.kinds else None,
@@ -233,10 +272,7 @@ class SpeakerStore:
         )
 
     def _segments(self) -> SegmentMachines:
-        if self.manifest.segments is None:
-            raise StoreFormatError(f"{self.path}: the manifest names no segment machines")
-        lengths = {"d": self.config.features.dimension, "N": len(self.speakers)}
-        file = ArrayFile(self.path, self.manifest.segments).expect(SEGMENTS, **lengths)
+        file = self.files.segments()
         space = SegmentSpace(
             file.read("centre"),
             file.read("scale"),
@@ -247,49 +283,42 @@ class SpeakerStore:
         )
         return SegmentMachines(space, file.read("mean"), np.asarray(file.read("coef"), dtype=np.float64))
 
-    def _one_vs_rest(self) -> ArrayFile:
-        if self.manifest.one_vs_rest is None:
-            raise StoreFormatError(f"{self.path}: the manifest names no one-vs-rest machines")
-        lengths = {"M": sum(speaker.centroids for speaker in self.speakers), "N": len(self.speakers)}
-        return ArrayFile(self.path, self.manifest.one_vs_rest).expect(ONE_VS_REST, **lengths)
+
+class TrialFile(Protocol):
+    """Where held-out trials are read from: a file of the store, or of exported speakers."""
+
+    @property
+    def path(self) -> Path:
+        """The file, for errors."""
+
+    def names(self) -> list[str]:
+        """Names of its arrays."""
+
+    def read(self, name: str) -> AnyArray:
+        """The array ``name``."""
 
 
-class StoredPairs:
-    """The pair machines of a store (``machines.population.PairSource``), slice by slice from its files."""
+def read_trials(file: TrialFile) -> HeldOutTrials:
+    """The held-out trials whose arrays ``file`` holds; raises StoreFormatError."""
+    names = [name for name in file.names() if name.startswith(SCORE_PREFIX)]
+    return HeldOutTrials(
+        file.read("claims"),
+        file.read("speakers"),
+        file.read("population"),
+        {name.removeprefix(SCORE_PREFIX): file.read(name) for name in names},
+        file.read("frames"),
+        file.read("outsider"),
+        _beginnings(file),
+    )
 
-    def __init__(self, speakers: tuple[Speaker, ...], files: list[ArrayFile], pool: Pool) -> None:
-        self._files = files
-        self._pool = pool
-        self._family = files[0].read("bias").shape[1:]
-        for number, (speaker, file) in enumerate(zip(speakers, files, strict=True)):
-            expected = np.array([earlier.id for earlier in speakers[:number]], dtype=np.uint64)
-            if not np.array_equal(file.read("earlier"), expected):
-                raise StoreFormatError(
-                    f"{file.path}: the pair machines of speaker {speaker.name!r} are not those of the"
-                    " earlier speakers in the manifest; files of two stores mixed?"
-                )
 
-    def rows(self, speaker: int) -> Array:
-        """See PairSource."""
-        weights = np.zeros((len(self._pool.codebook(speaker)), len(self._pool), *self._family))
-        weights[:, :speaker] = np.swapaxes(self._files[speaker].read("own"), 0, 1)
-        for later in range(speaker + 1, len(self._pool)):
-            weights[:, later] = self._files[later].read("rival", self._pool.rows(speaker))
-        return weights
-
-    def columns(self, claims: NDArray[np.int64]) -> Array:
-        """See PairSource."""
-        weights = np.zeros((len(self._pool.centroids), len(claims), *self._family))
-        for slot, claim in enumerate(claims.tolist()):
-            weights[: self._pool.offsets[claim], slot] = self._files[claim].read("rival")
-            for later in range(claim + 1, len(self._pool)):
-                weights[self._pool.rows(later), slot] = self._files[later].read("own", claim)
-        return weights
-
-    def bias(self, claims: NDArray[np.int64]) -> Array:
-        """See PairSource."""
-        own = [file.read("bias") for file in self._files]
-        table = np.zeros((len(self._pool), len(self._pool), *self._family))
-        for later, biases in enumerate(own):
-            table[later, :later], table[:later, later] = biases, -biases
-        return table[claims]
+def _beginnings(file: TrialFile) -> dict[int, dict[str, Array]]:
+    """Scores of the beginnings of held-out trials, by frames and system."""
+    found: dict[int, dict[str, Array]] = {}
+    for name in file.names():
+        if name.startswith(BEGINNING_PREFIX):
+            frames, _, system = name.removeprefix(BEGINNING_PREFIX).partition(".")
+            if not frames.isascii() or not frames.isdecimal() or len(frames) > 9 or int(frames) == 0:
+                raise StoreFormatError(f"{file.path}: array {name!r}: a number of frames must stand in its name")
+            found.setdefault(int(frames), {})[system] = file.read(name)
+    return found

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 Lengths = dict[str, int | tuple[int, ...]]
 REST = "..."  # further axes, the same ones in every array that may have them
@@ -18,19 +22,32 @@ ANY = ""  # a length of its own
 class Expected:
     """One array: ``kind`` of its numbers as numpy's letter, its ``shape`` in lengths, named lengths and their products.
 
-    Arrays without ``needed`` may be missing. A ``positive`` one holds no zero.
+    Arrays without ``needed`` may be missing. A ``positive`` one holds no zero, one with ``gaps`` NaN where there was
+    too little to fit, and one of ``maps`` rows that are maps from margins to log-odds.
     """
 
     kind: str
     shape: tuple[str | int, ...]
     needed: bool = True
     positive: bool = False
+    gaps: bool = False
+    maps: bool = False
 
 
 Layout = Mapping[str, Expected]
 """By name; a name that ends in ``*`` stands for all that begin like it. Names that are not there may hold anything."""
 
-# k centroids of d features; n earlier speakers, with r centroids in all; S stretches of D numbers, and strangers' own.
+_KINDS = ("pair", "one_class", "one_vs_rest")  # of machines that have maps
+_LEAST_MAP = 3  # numbers: a quadratic, or a table with its two ends
+_LEAST_REACH = 1e-30  # of a table, in the units of margins: what single precision can still divide by
+
+
+def _own_map(rows: str | int) -> Expected:
+    return Expected("f", (rows, "P"), needed=False, gaps=True, maps=True)
+
+
+# k centroids of d features; n earlier speakers, with r centroids in all; S stretches of D numbers, and strangers' own;
+# maps of P numbers and samples of margins.
 SPEAKER: Layout = {
     "centroids": Expected("f", ("k", "d")),
     "one_class": Expected("f", ("k",)),
@@ -41,6 +58,14 @@ SPEAKER: Layout = {
     "bias": Expected("f", ("n", REST), needed=False),
     "stretches": Expected("f", ("S", "D"), needed=False),
     "stranger.*": Expected("f", (ANY, "D"), needed=False),
+    "fingerprints": Expected("u", (ANY,), needed=False),
+    "pair_map": _own_map("n"),
+    "one_class_map": _own_map(1),
+    "one_vs_rest_map": _own_map(1),
+} | {
+    f"{kind}_{side}_sample": Expected("f", (ANY,), needed=False, gaps=True)
+    for kind in _KINDS
+    for side in ("own", "others")
 }
 # M centroids of N speakers.
 ONE_VS_REST: Layout = {"coef": Expected("f", ("M", "N", REST)), "bias": Expected("f", ("N", REST))}
@@ -61,7 +86,18 @@ CALIBRATION: Layout = {
     "frames": Expected("i", ("T",), positive=True),
     "outsider": Expected("b", ("T",)),
     "score.*": Expected("f", ("T",)),
+    "beginning.*": Expected("f", ("T",), needed=False),
 }
+# What serves where a speaker has no map.
+POSTERIORS: Layout = {f"{kind}_map": Expected("f", ("P",), maps=True) for kind in _KINDS}
+
+
+def are_maps(rows: NDArray[Any]) -> bool:
+    """Whether the last axis of ``rows`` can be maps (``posteriors.machine_posteriors``): tables have two ends apart."""
+    if rows.shape[-1] < _LEAST_MAP:
+        return False
+    ends = rows[..., :2].astype(np.float32)
+    return rows.shape[-1] == _LEAST_MAP or not bool(np.any(ends[..., 1] - ends[..., 0] < _LEAST_REACH))  # NaN passes
 
 
 def expected_of(layout: Layout, name: str) -> Expected | None:

@@ -1,38 +1,47 @@
 """Changes to a speaker store: one writer at a time, and nothing seen by readers until the manifest is replaced.
 
 New files are written under names of their own and flushed to disk, then the manifest that names them takes the old
-one's place. Whatever no manifest names is garbage, swept by the next writer.
+one's place: that rename is the only commit. Whatever no manifest names is garbage. A writer that fails deletes what it
+wrote; what one that was killed left behind is deleted by the next writer, when it begins.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from pipeline.arrays import AnyArray, ArrayFile, write_arrays
 from pipeline.calibration import HeldOutTrials
 from pipeline.config import Config
-from pipeline.errors import SpeakerExistsError, StoreBusyError, StoreError, StoreFormatError, StoreMissingError
+from pipeline.errors import SpeakerExistsError, StoreError, StoreFormatError, StoreMissingError
 from pipeline.features.standardize import Standardizer
+from pipeline.files import sync_folder
 from pipeline.heldout_posteriors import FittedMaps
 from pipeline.machines.population import Population
 from pipeline.machines.segments import SegmentMachines, Vectors
 from pipeline.manifest import NAME as MANIFEST
-from pipeline.manifest import PARTIAL, FileRecord, Manifest, Role, Scaling, Speaker, sync_folder, write_manifest
+from pipeline.manifest import (
+    PARTIAL,
+    FileRecord,
+    Key,
+    Manifest,
+    Role,
+    Scaling,
+    Speaker,
+    new_identity,
+    read_manifest,
+    write_manifest,
+)
 from pipeline.posteriors.machine_posteriors import PAIR, map_name
-from pipeline.store import SCORE_PREFIX, STRANGER_PREFIX, SpeakerStore
+from pipeline.store import BEGINNING_PREFIX, SCORE_PREFIX, STRANGER_PREFIX, SpeakerStore
+from pipeline.store_folder import SPEAKERS, held_folder, sweep, writing
 
 Array = NDArray[np.float64]
-LOCK = ".lock"
-SPEAKERS = "speakers"
-_ARRAY_FILE = re.compile(r"(?:one_vs_rest|segments|calibration|posteriors|[0-9a-f]{16})-[0-9]+\.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,61 +57,35 @@ class NewSpeaker:
 
 
 @contextmanager
-def store_writer(path: Path | str) -> Iterator[StoreWriter]:
+def store_writer(path: Path | str, *, key: Key = None) -> Iterator[StoreWriter]:
     """Hold the only writer of the store at ``path``, which need not exist yet.
 
-    Raises StoreBusyError while another process writes, StoreError where nothing can be written.
+    What it commits is sealed under ``key``, or the one in VOICECLAIM_STORE_KEY, and a store that exists must be sealed
+    so already. Raises StoreBusyError while another process writes, StoreError where nothing can be written, and as
+    ``SpeakerStore.open``. Whatever is raised before a commit, the store is as it was.
     """
     path = Path(path)
-    made = [folder for folder in (path, *path.parents) if not folder.exists()]
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        _refuse_strangers(path)
-        with FileLock(path / LOCK, timeout=0):
-            yield StoreWriter(path)
-    except Timeout:
-        raise StoreBusyError(f"{path}: another process is writing to this store; try again when it is done") from None
-    except OSError as error:
-        raise StoreError(f"{path}: the store cannot be written: {error.strerror or error}") from error
-    finally:
-        _forget_if_empty(path, made)
-
-
-def _forget_if_empty(path: Path, made: list[Path]) -> None:
-    """Take back the folders ``made`` for a store that never came to be."""
-    if not made or not path.is_dir() or {entry.name for entry in path.iterdir()} - {LOCK}:
-        return
-    (path / LOCK).unlink(missing_ok=True)
-    for folder in made:
-        folder.rmdir()
-
-
-def _refuse_strangers(path: Path) -> None:
-    """Raise StoreError for a folder without a manifest that holds anything a store does not leave behind."""
-    if (path / MANIFEST).exists():
-        return
-    inside = [entry for entry in path.iterdir() if entry.name not in {LOCK, SPEAKERS, PARTIAL}]
-    if (path / SPEAKERS).is_dir():
-        inside += (path / SPEAKERS).iterdir()
-    strangers = sorted(entry.name for entry in inside if not _is_ours(entry))
-    if strangers:
-        raise StoreError(
-            f"{path}: the folder holds other things ({', '.join(strangers[:3])}) and no store; name a new or"
-            " empty folder"
-        )
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether ``path`` is named as only a store names its files."""
-    return path.is_file() and _ARRAY_FILE.fullmatch(path.name) is not None
+    with held_folder(path):
+        writer = StoreWriter(path, key)
+        try:
+            yield writer
+        except BaseException:
+            writer.clean()
+            raise
 
 
 class StoreWriter:
-    """Made by ``store_writer``; ``current`` is the store as it stands, None before the first speaker."""
+    """Made by ``store_writer``; ``current`` is the store as it stands, None before the first speaker.
 
-    def __init__(self, path: Path) -> None:
+    What writers before it left behind when they were killed is deleted.
+    """
+
+    def __init__(self, path: Path, key: Key) -> None:
         self.path = path
-        self.current = SpeakerStore.open(path) if (path / MANIFEST).exists() else None
+        self._key = key
+        self._written: list[str] = []
+        self.current = SpeakerStore.open(path, key=key) if (path / MANIFEST).exists() else None
+        self.clean()
 
     def add(
         self,
@@ -112,6 +95,7 @@ class StoreWriter:
         *,
         stretches: Sequence[Vectors] = (),
         strangers: Sequence[Sequence[Vectors]] = (),
+        fingerprints: Sequence[AnyArray] = (),
         maps: FittedMaps | None = None,
         config: Config,
         scaling: Standardizer | None,
@@ -119,7 +103,8 @@ class StoreWriter:
         """Enroll ``speakers``, the last ones of ``population``, and commit.
 
         ``stretches``, one array a speaker, and ``strangers``, arrays of each, are what their segment machines were
-        trained on; ``maps`` what their machines' posteriors are read from, where they are fitted.
+        trained on; ``fingerprints``, one array a speaker, are kept where given; ``maps`` are what their machines'
+        posteriors are read from, where they are fitted.
 
         Raises SpeakerExistsError for a name that is taken.
         """
@@ -138,9 +123,11 @@ class StoreWriter:
                 arrays["stretches"] = stretches[number - len(old.speakers)].astype(np.float16)
             for which, voice in enumerate(strangers[number - len(old.speakers)] if strangers else ()):
                 arrays[f"{STRANGER_PREFIX}{which}"] = voice.astype(np.float16)
+            if fingerprints:
+                arrays["fingerprints"] = fingerprints[number - len(old.speakers)]
             if maps is not None:
                 arrays |= maps.speakers[number - len(old.speakers)].arrays
-            file = write_arrays(self.path, f"{SPEAKERS}/{speaker.id:016x}-{revision}.safetensors", arrays)
+            file = self._write(f"{SPEAKERS}/{speaker.id:016x}", revision, arrays)
             records.append(
                 Speaker(
                     id=speaker.id, name=speaker.name, role=speaker.role, seconds=speaker.seconds,
@@ -180,11 +167,11 @@ class StoreWriter:
         old = self.current.manifest
         number = next(n for n, speaker in enumerate(old.speakers) if speaker.name == name)
         gone, revision = old.speakers[number], old.revision + 1
-        records = list(old.speakers[:number])
-        for later in old.speakers[number + 1 :]:
-            arrays = self._without(later, number, old.speakers)
-            file = write_arrays(self.path, f"{SPEAKERS}/{later.id:016x}-{revision}.safetensors", arrays)
-            records.append(later.model_copy(update={"file": file}))
+        records, files = list(old.speakers[:number]), self.current.files.speakers()
+        for later, file in zip(old.speakers[number + 1 :], files[number + 1 :], strict=True):
+            arrays = _without(file, number, old.speakers)
+            record = self._write(f"{SPEAKERS}/{later.id:016x}", revision, arrays)
+            records.append(later.model_copy(update={"file": record}))
         trials = self.current.trials
         changes = {
             "revision": revision,
@@ -196,22 +183,11 @@ class StoreWriter:
         }
         return self._commit(old.model_copy(update=changes))
 
-    def _without(self, later: Speaker, number: int, speakers: tuple[Speaker, ...]) -> dict[str, AnyArray]:
-        file = ArrayFile(self.path, later.file)
-        arrays: dict[str, AnyArray] = {name: file.read(name) for name in file.names()}
-        for name in {"own", "bias", "earlier", map_name(PAIR)} & set(arrays):
-            arrays[name] = np.delete(arrays[name], number, axis=0)
-        if "rival" in arrays:
-            start = sum(speaker.centroids for speaker in speakers[:number])
-            gone = np.s_[start : start + speakers[number].centroids]
-            arrays["rival"] = np.delete(arrays["rival"], gone, axis=0)
-        return arrays
-
     def _write_one_vs_rest(self, population: Population, revision: int) -> FileRecord | None:
         if population.one_vs_rest_coef is None or population.one_vs_rest_bias is None:
             return None
         arrays = {"coef": population.one_vs_rest_coef, "bias": population.one_vs_rest_bias}
-        return write_arrays(self.path, f"one_vs_rest-{revision}.safetensors", arrays)
+        return self._write("one_vs_rest", revision, arrays)
 
     def _write_segments(self, segments: SegmentMachines | None, revision: int) -> FileRecord | None:
         if segments is None:
@@ -221,7 +197,7 @@ class StoreWriter:
             "centre": space.centre, "scale": space.scale, "means": space.means, "variances": space.variances,
             "weights": space.weights, "mean": segments.mean, "coef": segments.coef.astype(np.float32),
         }  # fmt: skip
-        return write_arrays(self.path, f"segments-{revision}.safetensors", arrays)
+        return self._write("segments", revision, arrays)
 
     def _write_trials(self, trials: HeldOutTrials, revision: int) -> FileRecord:
         arrays: dict[str, AnyArray] = {
@@ -229,28 +205,64 @@ class StoreWriter:
             "frames": trials.frames, "outsider": trials.outsider,
         }  # fmt: skip
         arrays |= {f"{SCORE_PREFIX}{name}": scores for name, scores in trials.scores.items()}
-        return write_arrays(self.path, f"calibration-{revision}.safetensors", arrays)
+        for frames, found in trials.beginnings.items():
+            arrays |= {f"{BEGINNING_PREFIX}{frames}.{name}": scores for name, scores in found.items()}
+        return self._write("calibration", revision, arrays)
 
     def _write_pooled(self, pooled: Mapping[str, AnyArray] | None, revision: int) -> FileRecord | None:
         if pooled is None:
             return None
         arrays = {map_name(kind): maps for kind, maps in pooled.items()}
-        return write_arrays(self.path, f"posteriors-{revision}.safetensors", arrays)
+        return self._write("posteriors", revision, arrays)
+
+    def seal(self, key: bytes) -> SpeakerStore:
+        """Commit the same store, sealed under ``key`` from now on. Its files are checked first."""
+        if self.current is None:
+            raise StoreMissingError(f"{self.path}: no speaker store here")
+        self.current.check_files()
+        self._key = key
+        old = self.current.manifest
+        return self._commit(old.model_copy(update={"revision": old.revision + 1}))
+
+    def _write(self, what: str, revision: int, arrays: Mapping[str, AnyArray]) -> FileRecord:
+        self._written.append(name := f"{what}-{revision}.safetensors")
+        with writing(self.path):
+            return write_arrays(self.path, name, arrays)
 
     def _commit(self, manifest: Manifest) -> SpeakerStore:
-        if (self.path / SPEAKERS).is_dir():
-            sync_folder(self.path / SPEAKERS)
-        write_manifest(self.path, manifest)
-        self._sweep(manifest)
-        self.current = SpeakerStore(self.path, manifest)
+        manifest = manifest.model_copy(update={"identity": manifest.identity or new_identity()})
+        with writing(self.path):
+            if (self.path / SPEAKERS).is_dir():
+                sync_folder(self.path / SPEAKERS)
+            write_manifest(self.path, manifest, self._key)
+        self.current = SpeakerStore.open(self.path, key=self._key)
+        self.clean()
         return self.current
 
-    def _sweep(self, manifest: Manifest) -> None:
-        """Delete array files of ours that the manifest does not name."""
-        kept = manifest.files()
-        for path in [*self.path.iterdir(), *(self.path / SPEAKERS).glob("*")]:
-            if _is_ours(path) and path.relative_to(self.path).as_posix() not in kept:
-                path.unlink(missing_ok=True)
+    def clean(self) -> None:
+        """Delete files that the manifest on disk does not name; while there is none, what this writer wrote."""
+        try:
+            kept = read_manifest(self.path, self._key).files()
+        except StoreMissingError:
+            for name in (*self._written, PARTIAL):
+                with suppress(OSError):
+                    (self.path / name).unlink()
+        except StoreError:
+            return  # there is no telling which they are
+        else:
+            sweep(self.path, kept)
+
+
+def _without(file: ArrayFile, number: int, speakers: tuple[Speaker, ...]) -> dict[str, AnyArray]:
+    """The arrays of a later speaker's ``file`` without what is there of speaker ``number``."""
+    arrays: dict[str, AnyArray] = {name: file.read(name) for name in file.names()}
+    for name in {"own", "bias", "earlier", map_name(PAIR)} & set(arrays):
+        arrays[name] = np.delete(arrays[name], number, axis=0)
+    if "rival" in arrays:
+        start = sum(speaker.centroids for speaker in speakers[:number])
+        gone = np.s_[start : start + speakers[number].centroids]
+        arrays["rival"] = np.delete(arrays["rival"], gone, axis=0)
+    return arrays
 
 
 def _empty(config: Config, scaling: Standardizer | None) -> Manifest:

@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from pipeline.audio import open_audio
+from pipeline.early import EarlyRule, look_frames
 from pipeline.errors import InputError, MetricError, StreamClosedError
 from pipeline.evaluation import OperatingPoint
 from pipeline.features.stream import FeatureBlock
+from pipeline.fingerprint import ReplayDetector
 from pipeline.frontend import FrontEnd
-from pipeline.scoring import ClaimScorer, RunningScores
+from pipeline.replay_memory import ReplayMemory
+from pipeline.scoring import ClaimScorer, RunningScores, with_parts
 from pipeline.store import SpeakerStore
 
 Array = NDArray[np.float64]
@@ -31,10 +34,14 @@ class State(StrEnum):
 
 
 class Decision(StrEnum):
-    """What is decided on what has been heard; too little speech is an outcome of its own, never a score."""
+    """What is decided on what has been heard; too little speech is an outcome of its own, never a score.
+
+    ``undecided`` is met under an ``EarlyRule`` only: speech was heard, and its evidence does not suffice.
+    """
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
+    UNDECIDED = "undecided"
     NOT_ENOUGH_SPEECH = "not_enough_speech"
 
 
@@ -44,7 +51,11 @@ class Update:
 
     ``llr`` is its log-likelihood ratio in nats, and ``probability`` that of a true claim at ``Verifier.prior``; None
     where the store has no calibration. ``frames`` of speech make ``speech_seconds``, of ``audio_seconds`` heard.
-    ``decision`` is the one that would stand if the stream ended here.
+    ``decision`` is the one that would stand if the stream ended here, and ``settled`` says that it will not change any
+    more: the stream is closed, or an ``EarlyRule`` has enough evidence. Under such a rule ``early_llr`` is the ratio at
+    this length that the rule goes by, None without one; once settled by it, score and speech stay those that it took.
+    ``replay_suspected``: the audio holds a copy of a recording that is known (``pipeline.fingerprint``); None where
+    there is nothing to compare with. The decision does not depend on it.
     """
 
     state: State
@@ -55,6 +66,9 @@ class Update:
     frames: int
     speech_seconds: float
     audio_seconds: float
+    settled: bool = False
+    early_llr: float | None = None
+    replay_suspected: bool | None = None
 
 
 class ThresholdSource(StrEnum):
@@ -72,8 +86,14 @@ class Verifier:
     Scores are decided by the store's own threshold for ``system``, at the equal error rate; or by the one for a rate
     ``false_accept``; or by a ``threshold`` given. A ``point`` decides by the log-likelihood ratio instead, at the least
     expected cost: ``llr_threshold`` then stands in for ``threshold``, and the other of the two is always None.
-    ``threshold_source`` tells which it was. Raises UnknownSpeakerError, SystemUnavailableError, MetricError (no such
-    threshold, or no calibration for a ``point``) or InputError (two ways to decide at once).
+    ``threshold_source`` tells which it was. With an ``early`` rule a stream is decided as soon as the evidence
+    suffices, and by these only where it ends before that and the rule says so.
+
+    Audio is compared with the fingerprints of the claim's enrollment recordings, where the store keeps them, and with
+    those of earlier accepted audio in ``memory``, which every accepted stream is added to; not with ``replays`` False.
+
+    Raises UnknownSpeakerError, SystemUnavailableError, MetricError (no such threshold, no calibration for a ``point``,
+    none over short speech for an ``early`` rule), InputError (two ways to decide at once) or AuditError (``memory``).
     """
 
     def __init__(
@@ -85,12 +105,17 @@ class Verifier:
         threshold: float | None = None,
         false_accept: float | None = None,
         point: OperatingPoint | None = None,
+        early: EarlyRule | None = None,
+        memory: ReplayMemory | None = None,
+        replays: bool = True,
     ) -> None:
         self.store = store
         self.claim = claim
         self.system = store.check_system(system)
         self.rivals = len(store.speakers) - 1
         self.point = point
+        self.early = early
+        self.memory = memory
         self.threshold_source = _source(threshold, false_accept, point)
         position = store.position(claim)
         if point is not None and store.calibration(self.system) is None:
@@ -103,11 +128,13 @@ class Verifier:
         self.threshold = threshold
         if self.threshold_source in (ThresholdSource.EER, ThresholdSource.FAR):
             self.threshold = store.threshold(self.system, false_accept=false_accept)
+        self.early_calibration = None if early is None else store.early_calibration(self.system)
+        self._enrolled = store.fingerprints(claim) if replays else None
+        self._compares = replays and (self._enrolled is not None or memory is not None)
+        # The parts of a sum have to be seen at every length, not their sum.
+        systems = (self.system,) if early is None else with_parts((self.system,))
         self._scorer = ClaimScorer(
-            store.population((self.system,)),
-            [position],
-            [self.system],
-            store.scoring_settings((self.system,)),
+            store.population((self.system,)), [position], systems, store.scoring_settings((self.system,))
         )
 
     @property
@@ -134,12 +161,20 @@ class Verifier:
         """A fresh running score for this claim."""
         return self._scorer.start()
 
+    def replay_detector(self, rate: int) -> ReplayDetector | None:
+        """What compares audio at ``rate`` Hz with known recordings of the claim; None where there are none to keep."""
+        if not self._compares:
+            return None
+        known = [] if self._enrolled is None else [self._enrolled]
+        return ReplayDetector([*known, *([] if self.memory is None else self.memory.known(self.claim))], rate)
+
     def verify_file(self, path: Path | str) -> Update:
-        """Decode a file and score it: a stream fed to its end. Raises AudioError."""
+        """Decode a file and score it: a stream fed to its end, or until it is settled. Raises AudioError."""
         with open_audio(path) as audio:
             stream = self.stream(audio.rate)
             for block in audio.blocks():
-                stream.push(block)
+                if stream.push(block).settled:
+                    break
         return stream.close()
 
 
@@ -174,9 +209,12 @@ class VerificationStream:
         threshold: float | None = None,
         false_accept: float | None = None,
         point: OperatingPoint | None = None,
+        early: EarlyRule | None = None,
     ) -> None:
         store = store if isinstance(store, SpeakerStore) else SpeakerStore.open(store)
-        verifier = Verifier(store, claim, system=system, threshold=threshold, false_accept=false_accept, point=point)
+        verifier = Verifier(
+            store, claim, system=system, threshold=threshold, false_accept=false_accept, point=point, early=early
+        )
         self._start(verifier, rate)
 
     @classmethod
@@ -194,6 +232,11 @@ class VerificationStream:
             settings, settings.rate if rate is None else rate, scaling=store.scaling, where=f"claim {verifier.claim!r}"
         )
         self._scores = verifier.scores()
+        self._replays = verifier.replay_detector(self.front_end.rate)
+        self._early: bool | None = None
+        self._early_llr: float | None = None
+        least, step = store.config.least_frames, settings.step_seconds
+        self._next_look, self._look_every = look_frames(least, step)
         self._closed = False
 
     @property
@@ -208,18 +251,51 @@ class VerificationStream:
         """
         if self._closed:
             raise StreamClosedError(f"claim {self.verifier.claim!r}: the stream is closed and takes no more audio")
-        return self._score(self.front_end.push(np.asarray(samples, dtype=np.float64)))
+        samples = np.asarray(samples, dtype=np.float64)
+        speech = self.front_end.push(samples)
+        if self._replays is not None:
+            self._replays.push(samples)
+        self._score(speech)
+        return self._update()
 
     def close(self) -> Update:
-        """End the audio: the last frames are scored and the final decision stands. A second call repeats it."""
+        """End the audio: the last frames are scored and the final decision stands. A second call repeats it.
+
+        What was accepted goes into the verifier's memory, where it has one; raises AuditError.
+        """
         if self._closed:
             return self._update()
         self._closed = True
-        return self._score(self.front_end.flush())
+        self._score(self.front_end.flush())
+        if self._replays is not None:
+            self._replays.close()
+        update = self._update()
+        memory = self.verifier.memory
+        new = self._replays is not None and not self._replays.suspected
+        if memory is not None and self._replays is not None and new and update.decision is Decision.ACCEPTED:
+            memory.add(self.verifier.claim, self._replays.prints)
+        return update
 
-    def _score(self, block: FeatureBlock) -> Update:
-        self._scores.push(block)
-        return self._update()
+    def _score(self, speech: FeatureBlock) -> None:
+        """Take in frames; under an early rule up to the one that settles the claim."""
+        if self.verifier.early is None:
+            self._scores.push(speech)
+            return
+        at = 0
+        while at < len(speech.vectors) and self._early is None:
+            end = at + self._next_look - self._scores.frames
+            self._scores.push(speech.part(slice(at, end)))
+            at = end
+            if self._scores.frames == self._next_look:
+                self._next_look += self._look_every
+                self._early_llr = self._llr_at_this_length()
+                self._early = self.verifier.early.verdict(self._early_llr)
+
+    def _llr_at_this_length(self) -> float:
+        calibration = self.verifier.early_calibration
+        if calibration is None:
+            raise AssertionError("an early rule goes by a calibration, and there is none")
+        return float(calibration.llr(self._scores.scores(), self._scores.frames)[0])
 
     def _update(self) -> Update:
         frames = self._scores.frames
@@ -229,7 +305,7 @@ class VerificationStream:
             scores = self._scores.scores()[self.verifier.system]
             llrs = self.verifier.store.llrs(self.verifier.system, scores, frames)
             score, llr = float(scores[0]), None if llrs is None else float(llrs[0])
-            decision = Decision.ACCEPTED if self.verifier.accepts(score, llr) else Decision.REJECTED
+            decision = self._decided(score, llr)
         state = State.SCORING if score is not None else State.NOT_ENOUGH_SPEECH
         return Update(
             state=State.CLOSED if self._closed else state,
@@ -240,4 +316,16 @@ class VerificationStream:
             frames=frames,
             speech_seconds=frames * step,
             audio_seconds=self.front_end.samples / self.front_end.rate,
+            settled=self._closed or self._early is not None,
+            early_llr=self._early_llr,
+            replay_suspected=None if self._replays is None else self._replays.suspected,
         )
+
+    def _decided(self, score: float, llr: float | None) -> Decision:
+        """By the early rule where it has settled the claim, else by what stands in its place."""
+        rule, accepted = self.verifier.early, self._early
+        if accepted is None and rule is not None and not (rule.at_end == "fixed" and self._closed):
+            return Decision.UNDECIDED
+        if accepted is None:
+            accepted = self.verifier.accepts(score, llr)
+        return Decision.ACCEPTED if accepted else Decision.REJECTED

@@ -15,10 +15,11 @@ from pipeline.corpus import Utterance
 from pipeline.errors import AudioError, NotEnoughSpeechError
 from pipeline.features.standardize import Standardizer
 from pipeline.features.stream import FeatureBlock
-from pipeline.frontend import features_of, read_features, read_samples
+from pipeline.frontend import Listener, features_of, read_features, read_samples
 from pipeline.holdout import Cut
 from pipeline.machines.training import run_parallel
 from pipeline.manifest import new_id
+from pipeline.recording_quality import Recording, RecordingMeter
 
 Samples = NDArray[np.float64]
 Utterances = list[FeatureBlock]
@@ -52,11 +53,12 @@ class Speech:
 
 @dataclass
 class Voice:
-    """One new speaker."""
+    """One new speaker; ``recordings`` are measured one by one, in the order of the utterances, where that was asked."""
 
     name: str
     speech: Speech
     id: int = field(default_factory=new_id)
+    recordings: list[Recording] = field(default_factory=list)
 
     @property
     def utterances(self) -> Utterances:
@@ -77,17 +79,23 @@ def read_voices(
     enrolled: int,
     jobs: int,
     progress: Progress,
+    measured: bool = False,
 ) -> tuple[list[Voice], list[tuple[Path, str]]]:
     """Everybody's speech, and the files that could not be read with the reasons; ``enrolled`` speakers are known."""
     tasks = [(name, number, utterance) for name in speakers for number, utterance in enumerate(speakers[name])]
     maker = _copy_maker(speakers, settings, enrolled + len(speakers))
 
-    def read(name: str, number: int, utterance: Utterance) -> Speech | AudioError:
-        """The speech of one utterance."""
+    def read(name: str, number: int, utterance: Utterance) -> tuple[Speech, Recording | None] | AudioError:
+        """The speech of one utterance, and its measurements."""
+        meter = RecordingMeter(utterance.path, settings.features) if measured else None
+        listen = None if meter is None else meter.push
         try:
             if maker is None:
-                return Speech([[read_features(utterance, settings.features, scaling).speech]], [])
-            return _with_copies(maker, utterance, settings, scaling, speaker=name, number=number)
+                heard = read_features(utterance, settings.features, scaling, listen=listen)
+                speech = Speech([[heard.speech]], [])
+            else:
+                speech = _with_copies(maker, utterance, settings, scaling, speaker=name, number=number, listen=listen)
+            return speech, None if meter is None else meter.finish()
         except AudioError as error:
             return error
         finally:
@@ -101,8 +109,12 @@ def read_voices(
     for (owner, _, utterance), result in zip(tasks, run_parallel(read, tasks, jobs=jobs), strict=True):
         if isinstance(result, AudioError):
             skipped.append((utterance.path, str(result)))
-        elif len(result.versions[0][0].vectors):
-            _append(voices[owner].speech, result)
+            continue
+        speech, recording = result
+        if len(speech.versions[0][0].vectors):
+            _append(voices[owner].speech, speech)
+            if recording is not None:
+                voices[owner].recordings.append(recording)
     return list(voices.values()), skipped
 
 
@@ -122,9 +134,12 @@ def _with_copies(
     *,
     speaker: str,
     number: int,
+    listen: Listener | None,
 ) -> Speech:
     """The speech of one utterance and of its copies; no copies are made where there is no speech."""
     samples, rate = read_samples(utterance)
+    if listen is not None:
+        listen(samples, rate)
 
     def speech(audio: Samples, audio_rate: int) -> FeatureBlock:
         return features_of(audio, audio_rate, settings.features, scaling, where=str(utterance.path)).speech

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import io
 import json
 import os
@@ -175,3 +177,52 @@ def arrays_file(header: object, data: bytes = b"", *, length: int | None = None)
     """A safetensors file with any header at all."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+# Manifests
+
+
+def digest_of(table: dict, key: bytes | None = None) -> str:
+    """What stands at the end of a manifest: over all else in it, its keys in order, without blanks."""
+    rest = {name: value for name, value in table.items() if name != "digest"}
+    data = b"voiceclaim-store\n" + json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()
+    if key is None:
+        return f"sha256:{hashlib.sha256(data).hexdigest()}"
+    return f"hmac-sha256:{hmac.digest(key, data, 'sha256').hex()}"
+
+
+def manifest_of(store: Path) -> dict:
+    return json.loads((store / "manifest.json").read_text(encoding="utf-8"))
+
+
+def put_manifest(store: Path, table: dict, key: bytes | None = None) -> None:
+    """Write a manifest with a digest that is right, as whoever can change the one can change the other."""
+    if table.get("version") != 1:
+        table = {**table, "digest": digest_of(table, key)}
+    (store / "manifest.json").write_text(json.dumps(table, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def edit_manifest(store: Path, **changes: object) -> None:
+    put_manifest(store, manifest_of(store) | changes)
+
+
+def vouch_for(store: Path, name: str, data: bytes) -> None:
+    """Put ``data`` in the place of a file of the store, and its checksum and size into the manifest."""
+    (store / name).write_bytes(data)
+
+    def renewed(record: dict) -> dict:
+        if record.get("name") != name or "sha256" not in record:
+            return record
+        return {**record, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+
+    put_manifest(store, json.loads((store / "manifest.json").read_text(encoding="utf-8"), object_hook=renewed))
+
+
+def make_version_1(store: Path) -> None:
+    """Write the manifest as version 1 did: no digest, no identity, no sizes."""
+
+    def older(record: dict) -> dict:
+        return {key: value for key, value in record.items() if key not in {"size", "identity", "digest"}}
+
+    table = json.loads((store / "manifest.json").read_text(encoding="utf-8"), object_hook=older)
+    put_manifest(store, {**table, "version": 1})

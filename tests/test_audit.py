@@ -7,6 +7,7 @@ import hmac
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -438,7 +439,8 @@ def test_a_verification_is_logged_with_what_it_rests_on_and_no_voice(store, hear
     line = last_line(tmp_path / "log")
     assert set(line) == ABOUT_LINE | ABOUT_STORE | {
         "claim", "decision", "system", "score", "threshold", "llr", "llr_threshold", "probability", "prior",
-        "threshold_source", "speech_seconds", "audio_seconds", "rivals",
+        "threshold_source", "speech_seconds", "audio_seconds", "rivals", "replay_suspected", "early_llr", "early_miss",
+        "early_false_accept",
     }  # fmt: skip
     assert (line["event"], line["claim"], line["decision"]) == ("verify", "anna", Decision.ACCEPTED)
     assert (line["score"], line["llr"], line["threshold"]) == (update.score, update.llr, verifier.threshold)
@@ -513,3 +515,43 @@ def test_the_command_tells_what_holds_and_what_is_unfinished(tmp_path, capsys):
     shown = capsys.readouterr()
     assert "4 lines hold" in shown.out
     assert "line 5: 17 bytes of an unfinished line" in shown.err
+
+
+def test_the_command_logs_refusals_and_failures_of_enrollment_too(copied, demo, tmp_path, capsys):
+    from pipeline.commands.enroll import enroll as enroll_command
+    from pipeline.errors import EnrollmentRefusedError, SpeakerExistsError
+
+    log = tmp_path / "changes.jsonl"
+    again = tmp_path / "corpus" / "zoe"
+    shutil.copytree(demo / "enroll" / "lars", again)
+    with pytest.raises(EnrollmentRefusedError):
+        enroll_command(again.parent, copied, log=log, as_json=True)
+    with pytest.raises(SpeakerExistsError):
+        enroll_command(demo / "enroll", copied, only=["anna", "hugo"], log=log, as_json=True)
+    assert capsys.readouterr().out == ""
+    lines = [json.loads(line) for line in log.read_bytes().splitlines()[1:]]
+    assert [(line["speaker"], line["decision"], line.get("checks"), line.get("error")) for line in lines] == [
+        ("zoe", "refused", "duplicates", None),
+        ("anna", None, None, "SpeakerExistsError"),
+        ("hugo", None, None, "SpeakerExistsError"),
+    ]
+    assert {line["event"] for line in lines} == {"enroll"}
+    assert check_log(log).lines == 4
+
+
+def test_a_log_that_cannot_be_written_does_not_hide_the_error(copied, demo, tmp_path, capsys):
+    from pipeline.commands.speakers import speakers
+    from pipeline.errors import UnknownSpeakerError
+
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(UnknownSpeakerError):
+        speakers(copied, "remove", "nobody", log=tmp_path / "file" / "log")
+    assert "the audit log cannot be written" in capsys.readouterr().err
+
+
+def test_a_key_that_cannot_be_read_stops_a_change_before_it_is_made(copied, tmp_path):
+    from pipeline.commands.speakers import speakers
+
+    with pytest.raises(AuditError, match="the key cannot be read"):
+        speakers(copied, "remove", "anna", log=tmp_path / "log", log_key=tmp_path / "none")
+    assert "anna" in SpeakerStore.open(copied).names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -15,7 +16,13 @@ from sklearn.linear_model import LogisticRegression
 from pipeline.calibration import HeldOutTrials
 from pipeline.errors import MetricError
 from pipeline.evaluation import equal_error_rate, log_likelihood_ratio_cost, minimum_cllr
-from pipeline.posteriors.calibrated import SHARE_FLOOR, LogisticCalibration, fit_calibration, linked
+from pipeline.posteriors.calibrated import (
+    SHARE_FLOOR,
+    LogisticCalibration,
+    MixtureCalibration,
+    fit_calibration,
+    linked,
+)
 from pipeline.posteriors.coupling import RULES
 
 PARTS = ("segment_rival", "segment", "worst_rival")
@@ -215,6 +222,33 @@ def test_link_is_the_log_odds_of_what_has_bounds_and_leaves_the_rest(system):
     np.testing.assert_allclose(found[[0, 1, 5]], logit([SHARE_FLOOR, SHARE_FLOOR, 1 - SHARE_FLOOR]), rtol=1e-9)
 
 
+# False claims of several origins.
+
+
+def test_ratio_against_two_origins_is_that_of_their_mixed_densities():
+    """Normal scores of one width: each origin's ratio is linear in the score, and the mixture's density is at hand."""
+    means, shares = (-3.0, -0.5), (0.7, 0.3)
+    kinds = tuple(LogisticCalibration(("segment",), np.array([1.0 - m]), (m**2 - 1.0) / 2, 0.0, 100.0) for m in means)
+    score = np.linspace(-6.0, 6.0, 50)
+    density = sum(share * norm.pdf(score, m) for share, m in zip(shares, means, strict=True))
+    found = MixtureCalibration(kinds, shares).llr({"segment": score}, 100.0)
+    np.testing.assert_allclose(found, norm.logpdf(score, 1.0) - np.log(density), rtol=1e-9)
+
+
+@given(seed=SEEDS, share=st.floats(0.01, 0.99))
+def test_ratio_against_a_mixture_lies_between_those_against_its_origins(seed, share):
+    random = np.random.default_rng(seed)
+    kinds = tuple(
+        LogisticCalibration(("segment", "worst_rival"), random.uniform(0, 3, 2), random.normal(), 0.2, 200.0)
+        for _ in "ro"
+    )
+    scores = {"segment": random.normal(size=20), "worst_rival": random.uniform(size=20)}
+    each = np.array([kind.llr(scores, 150.0) for kind in kinds])
+    found = MixtureCalibration(kinds, (share, 1.0 - share)).llr(scores, 150.0)
+    assert (found >= each.min(axis=0) - 1e-9).all()
+    assert (found <= each.max(axis=0) + 1e-9).all()
+
+
 # From held-out trials.
 
 
@@ -231,16 +265,29 @@ def held_out(seed: int) -> HeldOutTrials:
     )
 
 
-def test_trials_calibrate_a_sum_of_systems_by_its_parts():
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
+def test_trials_calibrate_a_sum_of_systems_by_its_parts_against_each_origin_of_false_claims(share):
     made = held_out(4)
     frames, own = made.frames.astype(float), made.claims == made.speakers
-    found, expected = (
-        made.calibration("fused", prior=0.05),
-        fit_calibration(PARTS, made.scores, frames, own, prior=0.05),
-    )
+    found = made.calibration("fused", prior=0.05, outsiders=share)
     assert set(found.systems) == set(RULES["fused"].parts)
-    np.testing.assert_allclose(found.llr(made.scores, frames), expected.llr(made.scores, frames), atol=1e-9)
+    inverse = np.zeros(len(own))
+    for weight, false in ((1.0 - share, ~own & ~made.outsider), (share, made.outsider)):
+        kept = own | false
+        scores = {name: values[kept] for name, values in made.scores.items()}
+        fitted = fit_calibration(PARTS, scores, frames[kept], own[kept], prior=0.05)
+        inverse += weight * np.exp(-fitted.llr(made.scores, frames))
+    np.testing.assert_allclose(found.llr(made.scores, made.frames), -np.log(inverse), atol=1e-6)
     assert made.calibration("segment", prior=0.05).systems == ("segment",)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_trials_of_one_origin_alone_count_whatever_share_was_asked_for(share):
+    made = dataclasses.replace(held_out(4), outsider=np.zeros(360, dtype=bool))
+    own = made.claims == made.speakers
+    expected = fit_calibration(("segment",), made.scores, made.frames.astype(float), own, prior=0.05)
+    found = made.calibration("segment", prior=0.05, outsiders=share)
+    np.testing.assert_allclose(found.llr(made.scores, 100.0), expected.llr(made.scores, 100.0), atol=1e-9)
 
 
 @pytest.mark.parametrize("missing", PARTS)

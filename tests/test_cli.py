@@ -29,7 +29,8 @@ SETTINGS = tuple(f"--set={setting}" for setting in ("features.rate=8000", "codeb
 COMMANDS = ("enroll", "verify", "evaluate", "plot", "compare", "speakers", "demo", "reproduce", "audit")
 VERDICT = {
     "claim", "file", "state", "decision", "score", "threshold", "system", "speech_seconds", "audio_seconds", "frames",
-    "rivals", "llr", "probability", "prior", "llr_threshold", "threshold_source",
+    "rivals", "llr", "probability", "prior", "llr_threshold", "threshold_source", "settled", "early_llr",
+    "early_bounds", "replay_suspected",
 }  # fmt: skip
 SYSTEMS = {name for name, rule in RULES.items() if not rule.comparison}
 FIGURES = ("fa_fr_one_vs_rest", "fa_fr_one_vs_one", "fa_fr_worst_rival", "det", "det_interval", "score_histogram")
@@ -114,7 +115,7 @@ def test_enroll_tells_in_json_who_was_enrolled_refused_and_skipped(run, corpus_o
     assert result.err == ""
     (told,) = lines(result.out)
     assert told.keys() == {
-        "store", "enrolled", "refused", "skipped", "machines", "held_out_trials", "elapsed_seconds",
+        "store", "enrolled", "refused", "skipped", "warnings", "machines", "held_out_trials", "elapsed_seconds",
     }  # fmt: skip
     assert told["store"] == "s"
     assert [speaker["name"] for speaker in told["enrolled"]] == ["anna", "ivan"]

@@ -186,6 +186,12 @@ REFUSED = [
     ("[threshold]\nprior = 1.0", "threshold.prior"),
     ("[threshold]\ncost_miss = 0.0", "threshold.cost_miss"),
     ("[threshold]\ncost_false_accept = inf", "threshold.cost_false_accept"),
+    ('[quality]\nnoise = "maybe"', "quality.noise"),
+    ("[quality]\nduplicates = true", "quality.duplicates"),
+    ('[quality]\nspeech = "off"', "quality.speech"),
+    ("[quality]\nmost_clipped = 1.1", "quality.most_clipped"),
+    ("[quality]\nleast_snr_db = nan", "quality.least_snr_db"),
+    ("[quality]\nleast_consistency = -0.1", "quality.least_consistency"),
 ]
 
 

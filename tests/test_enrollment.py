@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.assessment import assess, measure
 from pipeline.calibration import HeldOutTrials
 from pipeline.codebook import fit_codebook
+from pipeline.config import Config
 from pipeline.corpus import Utterance, read_corpus
 from pipeline.degradation import telephone
 from pipeline.enrollment import enroll, remove_speaker
@@ -454,16 +455,15 @@ def test_too_large_a_kernel_matrix_is_refused_before_any_work(tmp_path, recordin
     # Two speakers of 40 centroids: 80 x 80 float64 are 51200 bytes.
     gib = 51200 / 2**30
     speakers = {name: recordings[name][:3] for name in ("anna", "ivan")}
-    with pytest.raises(ConfigError, match=r"gram_gib"):
-        enroll(
-            tmp_path / "s",
-            speakers,
-            tiny_with(f"machines.gram_gib={0.999 * gib!r}"),
-            progress=lambda *step: work.append(step),
-        )
+
+    def settings(share: float) -> Config:
+        return tiny_with("posterior.kind=implied", "posterior.machines=1", f"machines.gram_gib={share * gib!r}")
+
+    with pytest.raises(ConfigError, match=r"kernel matrix .*gram_gib"):
+        enroll(tmp_path / "s", speakers, settings(0.999), progress=lambda *step: work.append(step))
     assert work == []
     assert not (tmp_path / "s").exists()
-    enough = tiny_with(f"machines.gram_gib={1.001 * gib!r}")
+    enough = settings(1.001)
     assert enroll(tmp_path / "s", speakers, enough).store.names == ("anna", "ivan")
     before = content(tmp_path / "s")
     with pytest.raises(ConfigError, match=r"gram_gib"):  # the speakers of the store count too
@@ -471,11 +471,13 @@ def test_too_large_a_kernel_matrix_is_refused_before_any_work(tmp_path, recordin
     assert content(tmp_path / "s") == before
 
 
-def test_the_limit_is_no_matter_without_one_vs_rest_machines(tmp_path, recordings, tiny_with):
-    settings = tiny_with("machines.gram_gib=1e-9", 'machines.kinds=["one_vs_one", "one_class"]')
+@pytest.mark.parametrize("rest", [False, True])
+def test_machines_of_frames_hold_no_matrix_that_the_limit_is_for(tmp_path, recordings, tiny_with, rest):
+    kinds = ["one_vs_one", "one_class", *(["one_vs_rest"] if rest else [])]
+    settings = tiny_with("machines.gram_gib=1e-9", f"machines.kinds={kinds}")
     store = enroll(tmp_path / "s", {name: recordings[name][:3] for name in ("anna", "ivan")}, settings).store
-    assert not list((tmp_path / "s").glob("one_vs_rest*"))
-    assert {"boar", "poar"}.isdisjoint(store.systems)
+    assert bool(list((tmp_path / "s").glob("one_vs_rest*"))) is rest
+    assert {"boar", "poar"}.isdisjoint(store.systems) is not rest
     assert "refined_worst_rival" in store.systems
 
 

@@ -19,6 +19,7 @@ from pipeline.features.deltas import DeltaStream
 from pipeline.features.framing import FrameStream, PreEmphasis
 from pipeline.features.gate import SILENCE_DB, SpeechGate, frame_level
 from pipeline.features.mfcc import MelCepstrum
+from pipeline.features.perceptual import BandSums, mel_filters
 from pipeline.features.standardize import Standardizer
 from pipeline.features.stream import FeatureStream, static_features, window
 from pipeline.frontend import FrontEnd
@@ -605,3 +606,28 @@ def test_flushed_front_end_takes_no_more_samples(rate):
     front_end.flush()
     with pytest.raises(StreamClosedError):
         front_end.push(np.zeros(1_000))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_frames_features_are_the_same_bits_whatever_frames_stand_beside_it(kind):
+    solve = static_features(FeatureSettings(kind=kind))
+    frames = np.random.default_rng(3).standard_normal((70, LENGTH)) * window("hamming", LENGTH)
+    together = solve(frames)
+    for count in (1, 2, 3, 8, 33):
+        for first in (0, 5, 70 - count):
+            np.testing.assert_array_equal(solve(frames[first : first + count]), together[first : first + count])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    bands=st.integers(1, 128),
+    rate=st.sampled_from((4000, 8000, 16_000, 48_000)),
+    bins=st.integers(20, 300),
+    frames=st.integers(0, 5),
+)
+def test_band_sums_are_products_with_the_filters_even_those_without_a_bin(bands, rate, bins, frames):
+    filters = mel_filters(np.linspace(0.0, rate / 2, bins), bands, 100.0, 0.4875 * rate)
+    power = np.random.default_rng(bins).exponential(1.0, (frames, bins))
+    found = BandSums(filters)(power)
+    np.testing.assert_allclose(found, power @ filters.T, rtol=1e-12, atol=1e-12)
+    assert not found[:, ~filters.any(axis=1)].any()

@@ -18,13 +18,19 @@ PACKAGE = Path(pipeline.__file__).resolve().parent
 # From the ground up. A module may import modules of lower layers only, so that no two can need each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
     # vocabulary
-    ("_version", "commands", "errors", "features", "files", "machines", "posteriors", "reproduce"),
+    ("_version", "commands", "errors", "features", "files", "formats", "machines", "posteriors", "reproduce", "server"),
+    ("formats.libraries", "formats.rttm"),
     (
         "audit_chain",
         "config",
         "corpus",
+        "early",
         "html_page",
+        "keys",
+        "microphone",
+        "migration",
         "pcm",
+        "prompts",
         "report_words",
         "reproduce.significance",
         "reproduce.source",
@@ -39,6 +45,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "audit",
         "codebook",
         "degradation",
+        "evaluation.columns",
         "evaluation.curves",
         "evaluation.lines",
         "features.deltas",
@@ -54,7 +61,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "reproduce.files",
     ),
     ("machines.solver",),
-    ("machines.rest_solver",),
+    ("machines.cholesky", "machines.rest_solver"),
     (
         "arrays",
         "evaluation.metrics",
@@ -63,6 +70,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "evaluation.trials",
         "features.gate",
         "features.perceptual",
+        "formats.blocks",
+        "formats.writing",
+        "fingerprint",
         "machines.population",
         "machines.segment_training",
         "machines.training",
@@ -73,7 +83,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "evaluation.costs",
+        "evaluation.joining",
         "evaluation.speakers",
+        "evaluation.systems",
+        "formats.bosaris",
+        "formats.rows",
+        "formats.spk2utt",
         "posteriors.gaussian",
         "posteriors.heldout",
         "posteriors.histogram",
@@ -81,11 +96,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "posteriors.likelihood",
         "posteriors.reweighted",
         "posteriors.sigmoid_fits",
+        "replay_memory",
         "reproduce.tables",
     ),
     (
         "evaluation.diagrams",
         "evaluation.replicates",
+        "formats.lists",
+        "formats.tables",
         "machines.implied",
         "posteriors.cosine",
         "posteriors.implied",
@@ -93,13 +111,27 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "posteriors.platt",
         "reproduce.platt1999_tasks",
     ),
-    ("evaluation.bootstrap", "posteriors.kinds", "posteriors.trained", "reproduce.implied2020_credit"),
-    ("evaluation.comparison", "posteriors.classifier_base", "posteriors.map_fitting", "reproduce.platt1999_machines"),
-    ("evaluation", "features.stream", "machines.assembly", "posteriors.coupling"),
+    ("evaluation.bootstrap", "formats.parquet", "posteriors.kinds", "posteriors.trained", "reproduce.implied2020_credit"),
+    (
+        "evaluation.comparison",
+        "formats.reading",
+        "posteriors.classifier_base",
+        "posteriors.map_fitting",
+        "reproduce.platt1999_machines",
+    ),
+    (
+        "evaluation",
+        "features.stream",
+        "formats.listing",
+        "formats.scored",
+        "machines.assembly",
+        "posteriors.coupling",
+    ),
     ("frontend", "holdout", "plots.style", "posteriors.calibrated", "posteriors.classifiers"),
     (
         "calibration",
         "copies",
+        "phrase_recorder",
         "plots.calibration",
         "plots.det",
         "plots.scores",
@@ -107,17 +139,20 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "plots.reproduce_lin2007",
         "plots.reproduce_platt1999",
         "plots.reproduce_xin2002",
+        "recording_quality",
         "reproduce.outcome",
         "scoring",
     ),
-    ("heldout_posteriors", "heldout_scoring", "plots", "reproduce.implied2020_figures"),
+    ("duplicates", "heldout_posteriors", "heldout_scoring", "plots", "reproduce.implied2020_figures"),
     # the store
+    ("store_files", "store_folder", "transfer_file"),
     ("store",),
     ("store_writer",),
     ("voices",),
-    ("rounds",),
+    ("enrollment_gate", "rounds"),
+    ("admission",),
     # use cases
-    ("assessment", "enrollment", "verification"),
+    ("assessment", "enrollment", "sealing", "transfer", "verification"),
     # what is made of their outcomes
     (
         "audit_events",
@@ -129,10 +164,36 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("html_comparison", "report"),
     ("comparison_report",),
+    # the service, and its client
+    (
+        "client",
+        "server.curves",
+        "server.live_store",
+        "server.messages",
+        "server.metrics",
+        "server.problems",
+        "server.tokens",
+    ),
+    ("server.settings",),
+    ("server.connections", "server.guard", "server.inbox", "server.training"),
+    ("server.recorder", "server.service", "server.uploads"),
+    ("server.streams",),
+    ("server.app",),
+    ("server.run",),
     # doors
     ("terminal",),
-    ("commands.shared", "reproduce.command"),
-    ("commands.audit", "commands.enroll", "commands.evaluate", "commands.speakers", "commands.verify"),
+    ("commands.convert", "commands.shared", "live_line", "reproduce.command"),
+    ("commands.listening",),
+    (
+        "commands.audit",
+        "commands.enroll",
+        "commands.evaluate",
+        "commands.record",
+        "commands.seal",
+        "commands.serve",
+        "commands.speakers",
+        "commands.verify",
+    ),
     ("commands.demo",),
     ("cli",),
     # the package itself: a list of public names
@@ -151,7 +212,7 @@ PURE = {module for module in LEVEL if module.split(".")[0] in PURE_ROOMS} | {
     "holdout",
     "scoring",
 }
-DOORS = {name for name in LEVEL if name.startswith("commands.")} | {"cli", "reproduce.command", "terminal"}
+DOORS = {name for name in LEVEL if name.startswith("commands.")} | {"cli", "live_line", "reproduce.command", "terminal"}
 READS_LISTS = "evaluation.lines"  # the one of the pure rooms that opens files
 SLOW = {"numba", "matplotlib", "librosa", "sklearn", "scipy"}
 
@@ -287,8 +348,8 @@ def test_use_cases_do_not_import_each_other():
     assert all(not (uses(case) & cases) for case in cases)
 
 
-def test_only_the_use_case_that_enrolls_can_write_a_store():
-    assert {module for module in SOURCES if "store_writer" in uses(module)} == {"enrollment"}
+def test_only_the_use_cases_that_enroll_seal_and_import_can_write_a_store():
+    assert {module for module in SOURCES if "store_writer" in uses(module)} == {"enrollment", "sealing", "transfer"}
 
 
 def test_no_chain_of_imports_comes_back_to_its_start():

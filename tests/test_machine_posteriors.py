@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import hostile
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -595,12 +595,11 @@ def test_held_out_trials_are_scored_by_maps_that_they_had_no_part_in(tmp_path, r
 
 
 def test_a_store_from_before_there_were_fitted_posteriors_opens(copied, voices, heard):
-    file = copied / "manifest.json"
-    table = json.loads(file.read_text())
+    table = hostile.manifest_of(copied)
     expected = Verifier(SpeakerStore.open(copied), voices[0]).verify_file(heard(voices[0])).score
     del table["posteriors"]
     table["config"]["posterior"] = {"kind": "fixed", "slope": 1.0}
-    file.write_text(json.dumps(table))
+    hostile.put_manifest(copied, table)
     store = SpeakerStore.open(copied)
     assert store.posterior == FixedSigmoid()
     assert not any("map" in name for arrays in arrays_of(store) for name in arrays)
@@ -608,10 +607,9 @@ def test_a_store_from_before_there_were_fitted_posteriors_opens(copied, voices, 
 
 
 def test_manifest_that_names_no_posteriors_is_damaged(copied):
-    file = copied / "manifest.json"
-    table = json.loads(file.read_text())
+    table = hostile.manifest_of(copied)
     table["config"]["posterior"]["kind"] = "newton"
-    file.write_text(json.dumps(table))
+    hostile.put_manifest(copied, table)
     with pytest.raises(StoreFormatError, match="names no posteriors"):
         _ = SpeakerStore.open(copied).posterior
 

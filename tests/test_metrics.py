@@ -306,3 +306,16 @@ def test_unusable_scores_are_refused_by_class(function, target, nontarget, words
 def test_parameters_out_of_range_are_refused(call):
     with pytest.raises(MetricError):
         call()
+
+
+@given(
+    target=st.lists(st.integers(-4, 4), min_size=1, max_size=30),
+    nontarget=st.lists(st.integers(-4, 4), min_size=1, max_size=30),
+)
+def test_a_curve_counts_what_comparing_every_pair_counts(target, nontarget):
+    targets, nontargets = np.array(target) / 3, np.array(nontarget) / 3
+    curve = error_curve(targets, nontargets)
+    thresholds = np.append(np.unique(np.concatenate([targets, nontargets])), np.inf)
+    assert curve.thresholds.tolist() == thresholds.tolist()
+    assert curve.false_accept.tolist() == [np.mean(nontargets >= threshold) for threshold in thresholds]
+    assert curve.false_reject.tolist() == [np.mean(targets < threshold) for threshold in thresholds]

@@ -386,15 +386,6 @@ def test_errors_about_the_rows(clouds):
 # The page
 
 
-def test_the_code_on_the_page_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert len(blocks) >= 3
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(block, names)  # noqa: S102
-
-
 def test_the_page_has_every_kind_and_coupling():
     text = PAGE.read_text(encoding="utf-8")
     for name in ("fixed", "implied", *POSTERIORS, "poar", *COUPLINGS):

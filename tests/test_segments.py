@@ -13,6 +13,8 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.mixture import GaussianMixture
 
+from pipeline.errors import FitError
+from pipeline.machines.cholesky import CholeskyFactor, gram_matrix
 from pipeline.machines.segment_training import (
     FRAMES_A_COMPONENT,
     MIXTURE_ROUNDS,
@@ -514,3 +516,56 @@ def test_margins_without_a_speaker_are_without_the_strangers_made_of_them(seed, 
     found = SegmentTraining(vectors, ridge=2.0, strangers=made).margins_without(absent, new)
     others = np.arange(len(counts)) != absent
     np.testing.assert_allclose(found[:, others], theirs.predict(unit(new - mean))[:, others], atol=2e-5)
+
+
+# Tiles of a Gram matrix and of its factor
+
+
+def tall(seed: int, count: int, *, dtype: type = np.float64) -> np.ndarray:
+    """Rows (count, 40) of length 1: with a ridge, a matrix of more tiles than one where ``count`` is over 512."""
+    return unit(np.random.default_rng(seed).standard_normal((count, 40))).astype(dtype)
+
+
+@pytest.mark.parametrize("count", [1, 7, 512, 513, 1300])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-11), (np.float32, 1e-4)])
+def test_tiled_factor_solves_as_numpy_does(count, dtype, tolerance):
+    rows, right = tall(0, count, dtype=dtype), np.random.default_rng(1).standard_normal((count, 3)).astype(dtype)
+    gram = gram_matrix(rows, dtype=dtype)
+    np.testing.assert_allclose(np.tril(gram), np.tril(rows @ rows.T), atol=tolerance)
+    gram[np.diag_indices(count)] += 1.0
+    whole = np.tril(gram) + np.tril(gram, -1).T
+    factor = CholeskyFactor(gram)
+    np.testing.assert_allclose(factor.solve(right), np.linalg.solve(whole, right), atol=tolerance)
+    np.testing.assert_allclose(np.linalg.cholesky(whole) @ factor.forward(right), right, atol=tolerance)
+    for first in {0, count // 2, count - 1}:
+        later = np.where(np.arange(count)[:, None] < first, 0.0, right)
+        np.testing.assert_array_equal(factor.forward(later, first=first), factor.forward(later))
+
+
+def test_threads_change_no_bit_of_segment_machines():
+    vectors, new = training_data(2, (300, 500, 400), dimension=30), np.random.default_rng(0).standard_normal((4, 30))
+    one, more = (SegmentTraining(vectors, ridge=1.0, jobs=jobs) for jobs in (1, 3))
+    np.testing.assert_array_equal(one.margins(new), more.margins(new))
+    np.testing.assert_array_equal(one.margins_without(1, new), more.margins_without(1, new))
+
+
+def test_matrix_that_is_not_positive_definite_is_told():
+    with pytest.raises(np.linalg.LinAlgError):
+        CholeskyFactor(np.array([[1.0, 0.0], [2.0, 1.0]]))
+
+
+@pytest.mark.parametrize("ridge", [1e-9, 1e-5, 1e-2, 100.0])
+def test_any_ridge_that_a_solution_exists_for_is_solved_to_its_end(ridge):
+    """Single precision cannot tell a small ridge from none."""
+    vectors = training_data(4, (30, 20, 25), dimension=90)
+    mean, rows, owners = normalised(vectors)
+    system = rows @ rows.T + np.diag(ridge / weights_of(owners))
+    dual = np.linalg.solve(system, centred_targets(owners, 3))
+    found = SegmentTraining(vectors, ridge=ridge)
+    expected = unit(vectors[0] - mean) @ rows.T @ dual
+    np.testing.assert_allclose(found.margins(vectors[0].astype(float)), expected, atol=2e-4)
+
+
+def test_stretches_that_repeat_without_a_ridge_are_an_error_that_names_it():
+    with pytest.raises(FitError, match=r"segments\.ridge"):
+        SegmentTraining([np.ones((4, 3), np.float32), -np.ones((4, 3), np.float32)], ridge=1e-300)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.svm import SVC, OneClassSVM
 
+import pipeline
 from pipeline.errors import FitError
 from pipeline.machines import solver_kernels
 from pipeline.machines.pool import Pool, rbf_kernel
@@ -424,3 +428,39 @@ def test_importing_the_solver_does_not_load_numba():
     code = "import sys, pipeline.machines.solver; print('numba' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+def test_verifying_loads_no_numba(store, heard):
+    code = (
+        "import sys; from pipeline.store import SpeakerStore; from pipeline.verification import Verifier;"
+        f" found = Verifier(SpeakerStore.open({str(store)!r}), 'anna').verify_file({str(heard('anna'))!r});"
+        " print(found.score > -1e9, 'numba' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.stdout, run.stderr) == ("True False\n", "")
+
+
+@pytest.mark.slow
+def test_machines_are_trained_where_what_numba_compiles_cannot_be_kept(tmp_path):
+    """Neither in the folder that is named for it, nor beside the code, nor in the user's own: files are in the way."""
+    code = shutil.copytree(Path(pipeline.__file__).parent, tmp_path / "pipeline", ignore=lambda *_: ["__pycache__"])
+    for name in ("named", "home", code / "machines" / "__pycache__"):
+        (tmp_path / name).touch()
+    away = {
+        "NUMBA_CACHE_DIR": f"{tmp_path}/named/x",
+        "HOME": f"{tmp_path}/home",
+        "XDG_CACHE_HOME": f"{tmp_path}/home/x",
+    }
+    script = (
+        "import numpy as np; from pipeline.machines.pool import Pool; from pipeline.machines.solver import PoolSolver;"
+        "made = next(PoolSolver(Pool.of([np.zeros((1, 1)), np.ones((1, 1))], 1.0)).pairs([(0, 1)], C=100.0));"
+        "print(made.bias, made.own_coef[0])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, env=os.environ | away, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    bias, coef = map(float, run.stdout.split())
+    assert bias == pytest.approx(0.0, abs=1e-9)
+    assert coef == pytest.approx(1.0 / (1.0 - np.exp(-0.5)), rel=1e-6)
+    assert not list(tmp_path.rglob("*.nb[ci]"))

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import hostile
 import numpy as np
 import pytest
 import soundfile
@@ -159,9 +160,9 @@ def test_streams_of_one_verifier_do_not_meet(opened, inputs, heard):
 
 
 def test_single_precision_scores_agree_to_a_thousandth(copied, opened, heard):
-    text = (copied / "manifest.json").read_text(encoding="utf-8")
-    assert '"float64"' in text
-    (copied / "manifest.json").write_text(text.replace('"float64"', '"float32"'), encoding="utf-8")
+    settings = hostile.manifest_of(copied)["config"]
+    assert settings["scoring"]["dtype"] == "float64"
+    hostile.edit_manifest(copied, config={**settings, "scoring": {**settings["scoring"], "dtype": "float32"}})
     single = SpeakerStore.open(copied)
     assert single.config.scoring.dtype == "float32"
     for system in ("poar", "rpoao", "refined_worst_rival"):
@@ -215,13 +216,13 @@ def test_a_closed_stream_takes_no_more_audio(opened, inputs):
 
 def test_a_stream_closed_at_once_has_no_score(opened):
     update = VerificationStream(opened, "anna", rate=44_100).close()
-    assert update == Update(State.CLOSED, Decision.NOT_ENOUGH_SPEECH, None, None, None, 0, 0.0, 0.0)
+    assert update == Update(State.CLOSED, Decision.NOT_ENOUGH_SPEECH, None, None, None, 0, 0.0, 0.0, True, None, False)
 
 
 @pytest.mark.parametrize("system", RULES)
 def test_silence_is_too_little_speech_and_never_a_score(verifiers, silence, system):
     update = verifiers[system].verify_file(silence)
-    assert update == Update(State.CLOSED, Decision.NOT_ENOUGH_SPEECH, None, None, None, 0, 0.0, 2.0)
+    assert update == Update(State.CLOSED, Decision.NOT_ENOUGH_SPEECH, None, None, None, 0, 0.0, 2.0, True, None, False)
 
 
 def test_speech_shorter_than_the_settings_ask_for_has_no_score(opened, inputs, tmp_path):

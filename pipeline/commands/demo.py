@@ -41,7 +41,7 @@ def demo(
         report = enroll_speakers(
             store,
             read_corpus(corpus / "enroll").speakers,
-            load_config(None, ["features.rate=8000"]),
+            load_config(None, ["features.rate=8000", "replay.keep=false"]),
             jobs=jobs or cores(),
             progress=progress,
         )

@@ -6,13 +6,19 @@ import dataclasses
 import fnmatch
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.commands.shared import Jobs, Json
+from pipeline.commands.shared import Jobs, Json, Log, LogKey, logged_failures
 from pipeline.errors import CorpusError
 from pipeline.terminal import bars, cores, plain, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from pipeline.config import Config, QualityConfig
+
+_CHECKS = ("clipping", "noise", "duplicates", "consistency", "matches")
+_ONE_OF = f"{', '.join(_CHECKS[:-1])} or {_CHECKS[-1]}"
 
 
 def enroll(
@@ -32,14 +38,30 @@ def enroll(
     background: Annotated[
         bool, typer.Option("--background", help="Enroll as rivals only: nobody can claim to be them.")
     ] = False,
+    check: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CHECK=off|warn|refuse",
+            help="What is done this once about clipping, noise, duplicates, consistency or matches; may be repeated.",
+            show_default="settings",
+        ),
+    ] = None,
+    log: Log = None,
+    log_key: LogKey = None,
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
     """Enroll every speaker of a folder of audio.
 
+    Speakers are checked before anything is written: for too little speech, clipping, noise, copies of one recording
+    under two names (duplicates), two voices in one folder (consistency) and one voice under two names (matches). The
+    settings under [quality] say which of them warn and which refuse.
+
     \b
     Example: voiceclaim enroll recordings/ --store speakers.store
+    Example: voiceclaim enroll recordings/ --store speakers.store --check matches=refuse --log changes.jsonl
     """
+    from pipeline.audit_events import ENROLL, record_enrollment
     from pipeline.config import load_config
     from pipeline.corpus import read_corpus
     from pipeline.enrollment import enroll as enroll_speakers
@@ -54,21 +76,27 @@ def enroll(
     }
     if not speakers:
         raise CorpusError(f"{audio_dir}: no speaker among {len(corpus.speakers)} matches --only {' '.join(only or ())}")
-    with bars(quiet=as_json) as progress:
+    with logged_failures(log, log_key, ENROLL, speakers) as audit, bars(quiet=as_json) as progress:
         report = enroll_speakers(
             store,
             speakers,
             settings,
             role="background" if background else "speaker",
+            quality=_quality(store, settings, check) if check else None,
             jobs=jobs or cores(),
             progress=progress,
         )
+    if audit is not None:
+        record_enrollment(audit, report)
     if as_json:
         print_json(
             {
                 "store": str(store),
                 "enrolled": [dataclasses.asdict(speaker) for speaker in report.enrolled],
                 "refused": [{"name": name, "reason": reason} for name, reason in report.refused],
+                "warnings": [
+                    {"name": found.speaker, "check": found.check, "reason": found.reason} for found in report.warnings
+                ],
                 "skipped": [{"file": str(path), "reason": reason} for path, reason in report.skipped],
                 "machines": report.machines,
                 "held_out_trials": report.held_out_trials,
@@ -80,6 +108,8 @@ def enroll(
         sys.stderr.write(f"skipped {plain(str(path))}: {plain(reason)}\n")
     for _, reason in report.refused:
         sys.stderr.write(f"refused {plain(reason)}\n")
+    for found in report.warnings:
+        sys.stderr.write(f"warning: {plain(found.reason)}\n")
     print_table(
         ("speaker", "files", "speech s", "frames", "centroids"),
         [
@@ -91,3 +121,23 @@ def enroll(
         f"{len(report.enrolled)} enrolled, {len(report.refused)} refused, {len(report.skipped)} files skipped;"
         f" {report.machines} machines in {report.elapsed_seconds:.1f} s -> {store}"
     )
+
+
+def _quality(store: Path, settings: Config | None, checks: list[str]) -> QualityConfig:
+    """The section ``quality`` of the settings, else of the store, else of the defaults, with ``checks`` changed."""
+    from pipeline.config import Config, parse_config
+    from pipeline.errors import StoreMissingError
+    from pipeline.store import SpeakerStore
+
+    if settings is None:
+        try:
+            settings = SpeakerStore.open(store).config
+        except StoreMissingError:
+            settings = Config()
+    table = settings.quality.model_dump()
+    for check in checks:
+        name, _, action = check.partition("=")
+        if name.strip() not in _CHECKS or not action:
+            raise typer.BadParameter(f"--check must read CHECK=off|warn|refuse, CHECK being {_ONE_OF}, got {check!r}")
+        table[name.strip()] = action.strip()
+    return parse_config({"quality": table}, source="--check").quality

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.commands.shared import Jobs, Json, StoreArgument, Systems, names_of
+from pipeline.commands.shared import Jobs, Json, Systems, names_of
+from pipeline.formats import FORMATS
 from pipeline.terminal import bars, cores, plain, print_comparison, print_json, print_metrics, say
 
 if TYPE_CHECKING:
@@ -17,11 +18,42 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    store: StoreArgument,
-    trials: Annotated[Path, typer.Argument(metavar="TRIALS", help="`speaker path target|nontarget` or `1|0 ...`.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for scores, metrics and figures.")],
+    store: Annotated[
+        Path | None, typer.Argument(metavar="STORE", help="Folder of the speaker store.", show_default=False)
+    ] = None,
+    trials: Annotated[
+        Path | None,
+        typer.Argument(metavar="TRIALS", help="`speaker path target|nontarget` or `1|0 ...`.", show_default=False),
+    ] = None,
     root: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder that paths are relative to.", show_default="the list's")
+    ] = None,
+    scores: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Scores of any system, in place of STORE and TRIALS.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The key to --scores.", show_default="labels beside the scores")
+    ] = None,
+    format_name: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help=f"Format of --scores: {', '.join(FORMATS)}.",
+            show_default="told from the file",
+        ),
+    ] = None,
+    key_format: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Format of --key.", show_default="told from the file")
+    ] = None,
+    llr: Annotated[
+        bool | None,
+        typer.Option(
+            "--llr/--no-llr",
+            help="Whether --scores are natural-log likelihood ratios.",
+            show_default="as the file says",
+        ),
     ] = None,
     systems: Systems = None,
     date: Annotated[str | None, typer.Option(metavar="TEXT", help="A date to print in the report.")] = None,
@@ -30,16 +62,33 @@ def evaluate(
 ) -> None:
     """Score a trial list: error rates and costs, figures, and all of it as one page to send, report.html.
 
+    With --scores, the same of scores that any system gave.
+
     \b
     Example: voiceclaim evaluate speakers.store trials.txt --out results/
+    Example: voiceclaim evaluate --scores scores.tsv --key key.tsv --out results/
     """
-    table, written = evaluate_list(
-        store, trials, root, out, names_of(systems), jobs or cores(), quiet=as_json, date=date
-    )
+    if scores is not None:
+        _refuse_with_scores(STORE=store, TRIALS=trials, **{"--root": root, "--jobs": jobs})
+        formats = format_name, key_format
+        table, written = evaluate_scores(
+            scores, key, out, formats=formats, llr=llr, systems=names_of(systems), date=date
+        )
+    elif store is None or trials is None:
+        raise typer.BadParameter("give STORE and TRIALS, or --scores FILE and --key FILE")
+    else:
+        given = {"--key": key, "--format": format_name, "--key-format": key_format, "--llr": llr}
+        if any(value is not None for value in given.values()):
+            raise typer.BadParameter(f"{', '.join(given)} go with --scores")
+        table, written = evaluate_list(
+            store, trials, root, out, names_of(systems), jobs or cores(), quiet=as_json, date=date
+        )
     if as_json:
         print_json(table)
         return
     print_metrics(table)
+    for line in _told(table):
+        say(line)
     say(f"written: {', '.join(str(path) for path in written)}")
 
 
@@ -86,6 +135,53 @@ def evaluate_list(
     )
     command = shlex.join(["voiceclaim", *sys.argv[1:]])
     return table, write_evaluation(out, found, table, Printing(command, date))
+
+
+def _refuse_with_scores(**given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise typer.BadParameter(f"{name} does not go with --scores, which needs no audio")
+
+
+def evaluate_scores(
+    scores: Path,
+    key: Path | None,
+    out: Path,
+    *,
+    formats: tuple[str | None, str | None] = (None, None),
+    llr: bool | None = None,
+    systems: list[str] | None = None,
+    date: str | None = None,
+) -> tuple[dict[str, Any], tuple[Path, ...]]:
+    """``evaluate_list`` for a score file and its key, whose ``formats`` are told from the files where they are None."""
+    from pipeline.assessment import measure
+    from pipeline.formats.scored import read_scored
+    from pipeline.html_report import Printing
+    from pipeline.report import about_scores, metrics_table, write_score_evaluation
+
+    found = read_scored(scores, key, scores_format=formats[0], key_format=formats[1], llr=llr, systems=systems)
+    metrics = {name: measure(of, threshold=None, seed=0, bounded=True) for name, of in found.scores.items()}
+    table = metrics_table(
+        metrics, default_system=next(iter(metrics)), failed_trials=0, about=about_scores(scores, key, found)
+    )
+    command = shlex.join(["voiceclaim", *sys.argv[1:]])
+    return table, write_score_evaluation(out, found.scores, table, Printing(command, date))
+
+
+def _told(table: dict[str, Any]) -> list[str]:
+    """What became of scores and trials that did not simply meet, and what was left out, a sentence each."""
+    words = {
+        "extra_scores": "scores of trials that the key does not list: left out",
+        "repeated_trials": "trials that the key lists again: they count again",
+        "repeated_scores": "scores given again, with the same value",
+    }
+    counted = [
+        f"{name}: {counts[key]:,} {meaning}"
+        for name, counts in table.get("joined", {}).items()
+        for key, meaning in words.items()
+        if counts[key]
+    ]
+    return [*counted, *(f"left out: {what}" for what in table.get("left_out", ()))]
 
 
 def _threshold(store: SpeakerStore, system: str) -> float | None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from pipeline.errors import AuditError, VoiceclaimError
+from pipeline.terminal import complain
+
+if TYPE_CHECKING:
+    from pipeline.audit import AuditLog
 
 
 class Exit(IntEnum):
@@ -21,6 +29,7 @@ class Exit(IntEnum):
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the speaker store.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Threads to work on.", show_default="all cores")]
+Log = Annotated[Path | None, typer.Option("--log", metavar="FILE", help="Append every outcome to this audit log.")]
 LogKey = Annotated[
     Path | None,
     typer.Option(
@@ -41,3 +50,28 @@ def names_of(text: str | None) -> list[str] | None:
     if not names:
         raise typer.BadParameter(f"--systems must name at least one system, got {text!r}")
     return names
+
+
+@contextmanager
+def logged_failures(
+    log: Path | None, key_file: Path | None, event: str, names: Iterable[str]
+) -> Iterator[AuditLog | None]:
+    """The audit log at ``log``, None without one; an error within is written to it, for each of ``names``, and raised.
+
+    What was done within is for the caller to write. Raises AuditError.
+    """
+    if log is None:
+        yield None
+        return
+    from pipeline.audit import AuditLog, read_key
+    from pipeline.audit_events import record_failure
+
+    audit = AuditLog(log, key=read_key(key_file))
+    try:
+        yield audit
+    except VoiceclaimError as error:
+        try:
+            record_failure(audit, event, names, error)
+        except AuditError as unwritten:
+            complain(unwritten)  # the error itself is told, too
+        raise

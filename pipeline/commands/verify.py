@@ -1,19 +1,21 @@
-"""The command `voiceclaim verify`: files and pipes."""
+"""The command `voiceclaim verify`: files, pipes and the microphone."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.commands.shared import Exit, Json, LogKey, StoreArgument
+from pipeline.commands.listening import listen, microphone, pipe
+from pipeline.commands.shared import Exit, Json, Log, LogKey, StoreArgument
 from pipeline.errors import AudioError, VoiceclaimError
 from pipeline.terminal import complain, plain, print_json, say
 
 if TYPE_CHECKING:
     from pipeline.audit_events import Recorder
+    from pipeline.early import EarlyRule
     from pipeline.evaluation import OperatingPoint
     from pipeline.store import SpeakerStore
     from pipeline.verification import Update, Verifier
@@ -21,8 +23,14 @@ if TYPE_CHECKING:
 
 def verify(
     store: StoreArgument,
-    audio: Annotated[list[str], typer.Argument(metavar="AUDIO...", help="Audio files, or - for a pipe.")],
     claim: Annotated[str, typer.Option(metavar="NAME", help="Who the voice says it is.")],
+    audio: Annotated[
+        list[str] | None, typer.Argument(metavar="AUDIO...", help="Audio files, or - for a pipe.", show_default=False)
+    ] = None,
+    mic: Annotated[bool, typer.Option("--mic", help="Listen to the microphone, until Ctrl-C or a decision.")] = False,
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which microphone: a number, or part of its name.")
+    ] = None,
     system: Annotated[str | None, typer.Option(metavar="NAME", help="Scoring system.", show_default="settings")] = None,
     threshold: Annotated[float | None, typer.Option(metavar="X", help="Accept at this score and above.")] = None,
     far: Annotated[
@@ -42,36 +50,49 @@ def verify(
         float | None,
         typer.Option(metavar="X", help="Decide at the least cost, a false accept costing X.", show_default="settings"),
     ] = None,
+    early: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MISS:FALSE_ACCEPT",
+            help="Decide as soon as the evidence suffices for these error rates, shares (0.005:0.005).",
+        ),
+    ] = None,
+    at_end: Annotated[
+        str, typer.Option(metavar="undecided|fixed", help="With --early, what becomes of audio that ends before that.")
+    ] = "undecided",
     raw: Annotated[
         str | None,
         typer.Option(metavar="RATE[:CHANNELS[:ENCODING]]", help="The pipe is raw audio: 16000, 8000:1:mulaw, ..."),
     ] = None,
     interval: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Audio between a pipe's updates.")] = 0.25,
-    log: Annotated[
-        Path | None, typer.Option("--log", metavar="FILE", help="Append every outcome to this audit log.")
-    ] = None,
+    log: Log = None,
     log_key: LogKey = None,
     log_paths: Annotated[bool, typer.Option("--log-paths", help="The log names the audio files, too.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Check whether the voice in each file, or in a pipe, is NAME's.
+    """Check whether the voice in each file, in a pipe or at the microphone, is NAME's.
 
     A score decides, by a threshold that enrollment found or by --threshold or --far. With --prior or a cost its
     log-likelihood ratio (LLR, nats) does, at the least expected cost; what is not given stands as in the settings. P is
     the probability of a true claim after hearing the file.
 
-    A pipe (-) prints running updates as JSON lines. Exit codes: 0 accepted, 1 rejected, 3 not enough speech, 2 an
-    error; of several files the first of 2, 1, 3, 0 that happened.
+    A pipe (-) and the microphone print running updates as JSON lines; on a terminal a live line shows them instead.
+    Exit codes: 0 accepted, 1 rejected, 3 not enough speech or undecided, 2 an error; of several files the first of 2,
+    1, 3, 0 that happened.
 
     \b
     Example: voiceclaim verify speakers.store --claim anna call.wav
     Example: voiceclaim verify speakers.store --claim anna --prior 0.5 --cost-false-accept 10 call.wav
     Example: sox -d -t wav - | voiceclaim verify speakers.store --claim anna -
+    Example: voiceclaim verify speakers.store --claim anna --early 0.005:0.005 --mic
     """
-    from pipeline.audit_events import verification_recorder
+    from pipeline.audit_events import replay_memory, verification_recorder
     from pipeline.store import SpeakerStore
     from pipeline.verification import Verifier
 
+    if bool(audio) == mic:
+        raise typer.BadParameter("name audio files, or - for a pipe, or else give --mic")
+    rule = _early_rule(early, at_end)
     opened = SpeakerStore.open(store)
     record = verification_recorder(log, opened, claim, key_file=log_key, paths=log_paths)
     try:
@@ -82,6 +103,8 @@ def verify(
             threshold=threshold,
             false_accept=far,
             point=_point(opened, prior, cost_miss, cost_false_accept),
+            early=rule,
+            memory=replay_memory(log),
         )
     except VoiceclaimError as error:
         record(None, None, error)
@@ -89,11 +112,13 @@ def verify(
     if verifier.rivals == 0:
         sys.stderr.write("voiceclaim: nobody else is enrolled: only the one-class machine speaks\n")
     codes = []
-    for name in audio:
+    for name in audio or ():
         if name == "-":
-            codes.append(_verify_pipe(verifier, raw, interval, record))
+            codes.append(_verify_live(verifier, pipe(raw), "-", interval, record, as_json=as_json))
         else:
             codes.append(verify_file(verifier, name, record, as_json=as_json))
+    if mic:
+        codes.append(_verify_live(verifier, microphone(device), "microphone", interval, record, as_json=as_json))
     order = (Exit.ERROR, Exit.REJECTED, Exit.NOT_ENOUGH_SPEECH, Exit.DONE)
     raise typer.Exit(int(min(codes, key=order.index)))
 
@@ -138,42 +163,49 @@ def verify_file(verifier: Verifier, name: str, record: Recorder = _unrecorded, *
     return _exit_of(update)
 
 
-def _verify_pipe(verifier: Verifier, raw: str | None, interval: float, record: Recorder) -> Exit:
+def _verify_live(
+    verifier: Verifier,
+    source: AbstractContextManager[tuple[int, Any]],
+    name: str,
+    interval: float,
+    record: Recorder,
+    *,
+    as_json: bool,
+) -> Exit:
+    """Score what comes in now; JSON lines, but for people who look at the output themselves."""
+    for_programs = as_json or sys.stdout is None or not sys.stdout.isatty()
+
+    def tell(update: Update) -> None:
+        if for_programs:
+            print_json(_outcome(verifier, name, update))
+
     try:
-        update = _listen(verifier, raw, interval)
+        with source as (rate, blocks):
+            update = listen(verifier, rate, blocks, interval, tell, live=not as_json)
     except VoiceclaimError as error:
         record(verifier, None, error)
         raise
     record(verifier, None, update)
-    print_json(_outcome(verifier, "-", update))
+    if for_programs:
+        print_json(_outcome(verifier, name, update))
+    else:
+        say(_in_words(verifier, update))
     return _exit_of(update)
 
 
-def _listen(verifier: Verifier, raw: str | None, interval: float) -> Update:
-    """Print a pipe's running updates; the last one is returned."""
-    from pipeline.pcm import stream_pipe
+def _early_rule(early: str | None, at_end: str) -> EarlyRule | None:
+    """What --early says; raises typer.BadParameter, or InputError for rates out of range."""
+    from pipeline.early import EarlyRule
 
-    if sys.stdin is None:
-        raise AudioError("-: the standard input is closed; pipe audio into the command")
-    rate, blocks = stream_pipe(sys.stdin.buffer, None if raw is None else _pcm_format(raw))
-    stream = verifier.stream(rate)
-    told = 0.0
-    for block in blocks:
-        update = stream.push(block)
-        if update.audio_seconds >= told + interval:
-            told = update.audio_seconds
-            print_json(_outcome(verifier, "-", update))
-    return stream.close()
-
-
-def _pcm_format(text: str) -> Any:
-    from pipeline.pcm import PcmFormat
-
-    rate, _, rest = text.partition(":")
-    channels, _, encoding = rest.partition(":")
-    if not rate.isdecimal() or not (channels or "1").isdecimal():
-        raise typer.BadParameter(f"--raw must read RATE[:CHANNELS[:ENCODING]], got {text!r}")
-    return PcmFormat(int(rate), int(channels or 1), encoding or "s16le")  # type: ignore[arg-type]  # checked there
+    if at_end not in ("undecided", "fixed"):
+        raise typer.BadParameter(f"--at-end must be undecided or fixed, got {at_end!r}")
+    if early is None:
+        return None
+    try:
+        miss, false_accept = map(float, early.split(":"))
+    except ValueError:
+        raise typer.BadParameter(f"--early must read MISS:FALSE_ACCEPT, two shares, got {early!r}") from None
+    return EarlyRule(miss, false_accept, at_end="fixed" if at_end == "fixed" else "undecided")
 
 
 def _in_words(verifier: Verifier, update: Update) -> str:
@@ -186,7 +218,8 @@ def _in_words(verifier: Verifier, update: Update) -> str:
     if update.llr is not None and update.probability is not None:
         told.append(_with_threshold("LLR", update.llr, verifier.llr_threshold, ".2f"))
         told.append(f"P {update.probability:.3f} at prior {verifier.prior:g}")
-    return ", ".join([*told, f"{update.speech_seconds:.2f} s of speech"])
+    told.append(f"{update.speech_seconds:.2f} s of speech")
+    return ", ".join([*told, *(["a copy of a known recording: replay suspected"] * bool(update.replay_suspected))])
 
 
 def _with_threshold(what: str, value: float, threshold: float | None, form: str) -> str:
@@ -211,6 +244,10 @@ def _outcome(verifier: Verifier, name: str, update: Update) -> dict[str, Any]:
         "audio_seconds": update.audio_seconds,
         "frames": update.frames,
         "rivals": verifier.rivals,
+        "settled": update.settled,
+        "early_llr": update.early_llr,
+        "early_bounds": None if verifier.early is None else [verifier.early.reject_at, verifier.early.accept_at],
+        "replay_suspected": update.replay_suspected,
     }
 
 
@@ -220,5 +257,6 @@ def _exit_of(update: Update) -> Exit:
     return {
         Decision.ACCEPTED: Exit.DONE,
         Decision.REJECTED: Exit.REJECTED,
+        Decision.UNDECIDED: Exit.NOT_ENOUGH_SPEECH,
         Decision.NOT_ENOUGH_SPEECH: Exit.NOT_ENOUGH_SPEECH,
     }[update.decision]

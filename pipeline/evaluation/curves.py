@@ -34,12 +34,11 @@ def error_curve(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> ErrorCurve:
     (nontargets,), any finite unit, higher meaning more likely the claimed speaker. Takes O(n log n).
     Raises MetricError for scores that are not one-dimensional, numeric and finite, or for an empty class.
     """
-    targets = np.sort(as_scores(target, "target"))
-    nontargets = np.sort(as_scores(nontarget, "nontarget"))
-    thresholds = np.append(np.unique(np.concatenate([targets, nontargets])), np.inf)
-    accepted = nontargets.size - np.searchsorted(nontargets, thresholds, side="left")
-    rejected = np.searchsorted(targets, thresholds, side="left")
-    return ErrorCurve(thresholds, accepted / nontargets.size, rejected / targets.size)
+    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    scores, of_target, of_nontarget = tied_counts(targets, nontargets)
+    refused, rejected = _running(of_nontarget), _running(of_target)
+    accepted = np.subtract(nontargets.size, refused, out=refused)
+    return ErrorCurve(np.append(scores, np.inf), accepted / nontargets.size, rejected / targets.size)
 
 
 def tied_counts(targets: FloatArray, nontargets: FloatArray) -> tuple[FloatArray, IntArray, IntArray]:
@@ -47,10 +46,24 @@ def tied_counts(targets: FloatArray, nontargets: FloatArray) -> tuple[FloatArray
 
     Both classes are as ``as_scores`` returns them. Takes O(n log n).
     """
-    scores, ranks = np.unique(np.concatenate([targets, nontargets]), return_inverse=True)
-    of_target = np.bincount(ranks[: targets.size], minlength=scores.size)
-    of_nontarget = np.bincount(ranks[targets.size :], minlength=scores.size)
-    return scores, of_target, of_nontarget
+    scores = np.concatenate([targets, nontargets])
+    scores.sort()
+    first = np.append(True, scores[1:] != scores[:-1])
+    starts = np.flatnonzero(first)
+    scores = scores[first]
+    of_all = np.diff(starts, append=first.size)
+    # Only the smaller class is looked up, sorted, so that neighbours are found near one another.
+    fewer = np.sort(min(targets, nontargets, key=len))
+    of_fewer = np.bincount(np.searchsorted(scores, fewer), minlength=scores.size)
+    others = np.subtract(of_all, of_fewer, out=of_all)
+    return (scores, of_fewer, others) if targets.size <= nontargets.size else (scores, others, of_fewer)
+
+
+def _running(counts: IntArray) -> IntArray:
+    """Sums of the first 0, 1, 2 ... counts, shape (counts + 1,)."""
+    totals = np.zeros(counts.size + 1, dtype=np.intp)
+    np.cumsum(counts, out=totals[1:])
+    return totals
 
 
 def as_scores(values: npt.ArrayLike, side: str, *, allow_empty: bool = False) -> FloatArray:

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import MetricError
-from pipeline.evaluation.curves import as_scores, crossing, error_curve, threshold_for
+from pipeline.evaluation.curves import ErrorCurve, as_scores, crossing, error_curve, threshold_for
 
 # Points this close below a hull edge, as a rate, lie on it but for rounding.
 _COLLINEAR = 1e-12
@@ -60,7 +60,11 @@ def equal_error_rate(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> EqualEr
     FR change places at one score, tied or not, and ``threshold`` is that score: accepting it makes FA the
     larger, rejecting it FR. Raises MetricError as ``error_curve`` does.
     """
-    curve = error_curve(target, nontarget)
+    return equal_error_rate_of(error_curve(target, nontarget))
+
+
+def equal_error_rate_of(curve: ErrorCurve) -> EqualErrorRate:
+    """``equal_error_rate`` of the scores that ``curve`` was counted from. Takes O(steps)."""
     k, rate = crossing(curve.false_accept, curve.false_reject)
     if curve.false_accept[k] == curve.false_reject[k]:
         return EqualErrorRate(rate, threshold_for(curve, k))
@@ -74,7 +78,11 @@ def equal_error_rate_hull(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> fl
     The BOSARIS Toolkit, 2013). A point on an edge of the hull mixes two thresholds at random, so there is no
     single one to return. Raises MetricError as ``error_curve`` does.
     """
-    curve = error_curve(target, nontarget)
+    return equal_error_rate_hull_of(error_curve(target, nontarget))
+
+
+def equal_error_rate_hull_of(curve: ErrorCurve) -> float:
+    """``equal_error_rate_hull`` of the scores that ``curve`` was counted from."""
     fa, fr = curve.false_accept, curve.false_reject
     # Narrow a chord across the diagonal down to one edge of the hull: the point farthest below the chord is a
     # corner of the hull, and replaces the end on its own side of the diagonal. Each pass is one array sweep.

@@ -57,12 +57,20 @@ def pool_counts(targets: npt.ArrayLike, nontargets: npt.ArrayLike) -> PooledGrou
     from scipy.optimize import isotonic_regression  # slow to import, and seldom needed
 
     of_target, of_nontarget = np.asarray(targets, dtype=np.float64), np.asarray(nontargets, dtype=np.float64)
-    drawn = np.flatnonzero(of_target + of_nontarget)
-    of_target, of_nontarget = of_target[drawn], of_nontarget[drawn]
+    drawn = _run_starts(of_target, of_nontarget)
+    of_target, of_nontarget = np.add.reduceat(of_target, drawn), np.add.reduceat(of_nontarget, drawn)
     weights = of_target + of_nontarget
     starts = isotonic_regression(of_target / weights, weights=weights).blocks[:-1]
     # Counted again: sums of whole numbers, free of the rounding of the running means that found the groups.
     return PooledGroups(np.add.reduceat(of_target, starts), np.add.reduceat(of_nontarget, starts), drawn[starts])
+
+
+def _run_starts(of_target: FloatArray, of_nontarget: FloatArray) -> npt.NDArray[np.intp]:
+    """Where runs of scores with trials of one class alone begin, which end up in one group; others by themselves."""
+    drawn = np.flatnonzero(of_target + of_nontarget)
+    targets, nontargets = of_target[drawn] > 0, of_nontarget[drawn] > 0
+    goes_on = (targets[1:] == targets[:-1]) & (nontargets[1:] == nontargets[:-1]) & (targets[1:] != nontargets[1:])
+    return np.asarray(drawn[np.append(True, ~goes_on)])
 
 
 def pav_llrs(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:

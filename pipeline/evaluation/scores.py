@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import TrialListError
+from pipeline.evaluation.columns import Names
 from pipeline.evaluation.lines import LABELS, SHOWN, Decoder, bad_line, numbered_lines
 
 _HEADER = ("system", "speaker", "path", "score", "label", "llr")
@@ -44,13 +45,14 @@ class ScoreRow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SystemScores:
-    """All scores of one system, in file order: arrays of shape (trials,).
+    """All scores of one system, in file order: columns of shape (trials,).
 
-    ``llrs`` are the calibrated natural-log likelihood ratios of ``scores``, None without a calibration.
+    ``speakers`` and ``paths`` are arrays of texts or, for long lists, ``NameColumn`` that stand for such. ``llrs`` are
+    the calibrated natural-log likelihood ratios of ``scores``, None without a calibration.
     """
 
-    speakers: npt.NDArray[np.object_]
-    paths: npt.NDArray[np.object_]
+    speakers: Names
+    paths: Names
     scores: npt.NDArray[np.float64]
     is_target: npt.NDArray[np.bool_]
     llrs: npt.NDArray[np.float64] | None = None
@@ -88,14 +90,23 @@ class SystemScores:
         return None if self.llrs is None else self.llrs[~self.is_target]
 
     @property
-    def target_speakers(self) -> npt.NDArray[np.object_]:
+    def target_speakers(self) -> Names:
         """Claimed speaker of each entry of ``target``."""
         return self.speakers[self.is_target]
 
     @property
-    def nontarget_speakers(self) -> npt.NDArray[np.object_]:
+    def nontarget_speakers(self) -> Names:
         """Claimed speaker of each entry of ``nontarget``."""
         return self.speakers[~self.is_target]
+
+
+def rows_of(scores: Mapping[str, SystemScores]) -> Iterator[ScoreRow]:
+    """The rows of a score file that hold these scores, system by system."""
+    for system, found in scores.items():
+        llrs = [None] * found.scores.size if found.llrs is None else found.llrs.tolist()
+        columns = found.speakers, found.paths, found.scores.tolist(), found.is_target.tolist(), llrs
+        for speaker, path, score, target, llr in zip(*columns, strict=True):
+            yield ScoreRow(system, speaker, path, score, target, llr)
 
 
 def write_scores(path: Path, rows: Iterable[ScoreRow]) -> None:

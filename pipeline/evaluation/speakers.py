@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.errors import MetricError
+from pipeline.evaluation.columns import coded
 from pipeline.evaluation.metrics import equal_error_rate
 from pipeline.evaluation.scores import SystemScores
 
@@ -31,11 +31,11 @@ def speaker_error_rates(scores: SystemScores) -> dict[str, float]:
     Speakers without trials of both classes are left out. Each rate has the threshold that suits its own
     speaker, so the pooled rate tends to be higher where speakers need different thresholds.
     """
-    codes, names = _numbered(scores.speakers)
-    order = np.argsort(codes, kind="stable")
-    starts = np.searchsorted(codes[order], np.arange(len(names)))
+    speakers = coded(scores.speakers)
+    order = np.argsort(speakers.codes, kind="stable")
+    starts = np.searchsorted(speakers.codes[order], np.arange(speakers.names.size))
     found = {}
-    for name, its_trials in zip(names, np.split(order, starts)[1:], strict=True):
+    for name, its_trials in zip(speakers.names, np.split(order, starts)[1:], strict=True):
         its_scores, is_target = scores.scores[its_trials], scores.is_target[its_trials]
         if is_target.any() and not is_target.all():
             found[name] = equal_error_rate(its_scores[is_target], its_scores[~is_target]).rate
@@ -57,16 +57,9 @@ def identification_error(scores: SystemScores) -> float | None:
     Counted over the files with trials of both classes, where picking the claim with the highest score would
     identify the speaker; a tie is an error. None without such a file. Of several true claims the best counts.
     """
-    codes, names = _numbered(scores.paths)
-    best = np.full((2, len(names)), -np.inf)
-    np.maximum.at(best, (scores.is_target.astype(np.intp), codes), scores.scores)
+    paths = coded(scores.paths)
+    best = np.full((2, paths.names.size), -np.inf)
+    np.maximum.at(best, (scores.is_target.astype(np.intp), paths.codes), scores.scores)
     nontarget, target = best
     both = np.isfinite(nontarget) & np.isfinite(target)
     return float(np.mean(nontarget[both] >= target[both])) if both.any() else None
-
-
-def _numbered(labels: npt.NDArray[np.object_]) -> tuple[npt.NDArray[np.intp], list[str]]:
-    """Labels as numbers in order of first appearance, and what they stand for; one look-up each, no sorting."""
-    numbers: dict[str, int] = {}
-    codes = np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.intp)
-    return codes, list(numbers)

@@ -51,22 +51,26 @@ class SpeechGate:
 
     def hear(self, levels: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """Speech or not, and how far below the loudest so far in dB, both (T,), for frames of ``levels`` (T,) in dB."""
-        speech = np.zeros(len(levels), dtype=bool)
-        below = np.zeros(len(levels))
-        for t, level in enumerate(levels.tolist()):
+        settings, rise, fall = self._settings, self._rise, self._fall
+        share, least, most = settings.margin_share, settings.least_margin_db, settings.most_margin_db
+        floor, peak = self._floor, self._peak
+        speech, below = [], []
+        # Conditions, not min and max: a call for each costs more than all the rest.
+        for level in levels.tolist():
+            passes = False
             if level >= SILENCE_DB:
-                speech[t] = self._hear(level)
-            below[t] = max(0.0, self._peak - level)
-        return speech, below
-
-    def _hear(self, level: float) -> bool:
-        settings = self._settings
-        self._peak = max(level, self._peak - self._fall)
-        self._floor = min(level, self._floor + self._rise)
-        floor = self._floor
-        if self._starting > 0:
-            self._starting -= 1
-            floor = min(floor, settings.start_floor_db)
-        share = settings.margin_share * (self._peak - floor)
-        margin = min(settings.most_margin_db, max(settings.least_margin_db, share))
-        return level > self._peak - settings.range_db and level > floor + margin
+                peak -= fall
+                peak = level if level > peak else peak
+                floor += rise
+                floor = level if level < floor else floor
+                low = floor
+                if self._starting > 0:
+                    self._starting -= 1
+                    low = min(floor, settings.start_floor_db)
+                margin = share * (peak - low)
+                margin = least if margin < least else most if margin > most else margin
+                passes = level > peak - settings.range_db and level > low + margin
+            speech.append(passes)
+            below.append(peak - level if peak > level else 0.0)
+        self._floor, self._peak = floor, peak
+        return np.array(speech, dtype=bool), np.array(below, dtype=np.float64)

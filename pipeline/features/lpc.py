@@ -2,7 +2,7 @@
 
 The polynomial is A(z) = 1 + a_1 z^-1 + ... + a_p z^-p, the sign convention of ``librosa.lpc``; arrays hold a_1..a_p.
 Frames without energy have the model A(z) = 1: every coefficient 0, never NaN. All arithmetic is elementwise along
-the frame axis, so the result for one frame does not depend on which frames stand beside it.
+the frame axis, sums are in a fixed order, so the result for one frame does not depend on which frames stand beside it.
 """
 
 from __future__ import annotations
@@ -41,15 +41,14 @@ def levinson_durbin(autocorrelation: Array) -> LinearPrediction:
     """Solve the normal equations of every row of ``autocorrelation`` (T, p + 1) by the Levinson-Durbin recursion."""
     r = np.ascontiguousarray(autocorrelation.T)
     order = r.shape[0] - 1
+    backwards = np.ascontiguousarray(r[:0:-1])
     energy = r[0] * (1.0 + RELATIVE_FLOOR) + ABSOLUTE_FLOOR
     a = np.zeros((order, r.shape[1]))
     reflection = np.zeros_like(a)
     for m in range(order):
-        numerator = r[m + 1].copy()
-        for i in range(m):
-            numerator += a[i] * r[m - i]
-        k = -numerator / energy
-        a[:m] += k * a[:m][::-1].copy()
+        # r_{m + 1} + sum over i = 1..m of a_i r_{m + 1 - i}
+        k = -(r[m + 1] + _sum_of_rows(a[:m] * backwards[order - m :])) / energy
+        a[:m] += k * a[:m][::-1]
         a[m] = k
         reflection[m] = k
         energy = energy * (1.0 - k * k)
@@ -85,13 +84,22 @@ def cepstrum(coefficients: Array, count: int | None = None) -> Array:
     a = np.ascontiguousarray(coefficients.T)
     order = len(a)
     count = order if count is None else count
-    c = np.zeros((count, a.shape[1]))
-    for n in range(1, count + 1):
-        if n <= order:
-            c[n - 1] = -a[n - 1]
-        for k in range(max(1, n - order), n):
-            c[n - 1] -= (k / n) * c[k - 1] * a[n - k - 1]
-    return np.ascontiguousarray(c.T)
+    backwards = np.ascontiguousarray(a[::-1])
+    numbers = np.arange(1, count + 1)[:, None]
+    # Of n c_n = -n a_n - sum over k = max(1, n - p)..n - 1 of k c_k a_{n - k}
+    weighted = np.zeros((count, a.shape[1]))
+    weighted[:order] = -numbers[:order] * a[:count]
+    for n in range(2, count + 1):
+        first = max(1, n - order)
+        weighted[n - 1] -= _sum_of_rows(weighted[first - 1 : n - 1] * backwards[order - n + first :])
+    return np.ascontiguousarray((weighted / numbers).T)
+
+
+def _sum_of_rows(rows: Array) -> Array:
+    """Sum (T,) of ``rows`` (n, T), added in order whatever T is: numpy adds a single column in another order."""
+    if rows.shape[1] == 1:
+        return np.asarray(np.add.reduce(np.repeat(rows, 2, axis=1), axis=0)[:1])
+    return np.asarray(np.add.reduce(rows, axis=0))
 
 
 def log_area_ratios(reflection: Array) -> Array:

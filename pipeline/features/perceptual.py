@@ -32,7 +32,7 @@ class PerceptualPrediction:
         # Bins of 32 Hz at most, so that the narrowest filter holds a few.
         self._size = 1 << (max(frame_length, rate // 32) - 1).bit_length()
         bins = np.arange(self._size // 2 + 1, dtype=np.float64) * (rate / self._size)
-        self._mel = mel_filters(bins, bands, LOWEST_HZ, HIGHEST_SHARE * rate)
+        self._bands = BandSums(mel_filters(bins, bands, LOWEST_HZ, HIGHEST_SHARE * rate))
         self._compression = compression
         # The autocorrelation is the inverse transform of the power spectrum, sampled at the middle of each band.
         lags, middles = np.arange(order + 1)[:, None], (np.arange(bands) + 0.5)[None, :] / bands
@@ -42,9 +42,33 @@ class PerceptualPrediction:
         """Coefficients (T, order) of windowed ``frames`` (T, L)."""
         spectrum = np.fft.rfft(frames, self._size, axis=1)
         power = spectrum.real**2 + spectrum.imag**2
+        loudness = (self._bands(power) + POWER_FLOOR) ** self._compression
         # einsum, not a BLAS product: BLAS may round differently for different numbers of frames.
-        loudness = (np.einsum("tf,bf->tb", power, self._mel) + POWER_FLOOR) ** self._compression
         return levinson_durbin(np.einsum("tb,kb->tk", loudness, self._cosines)).coefficients
+
+
+class BandSums:
+    """Products of rows with triangular ``filters`` (B, F), of which only neighbours overlap, without their zeros.
+
+    Filters of even numbers lie side by side, and so do those of odd ones: two weighted copies of a row, each summed
+    between the filters' beginnings. A row's sums do not depend on which rows stand beside it.
+    """
+
+    def __init__(self, filters: Array) -> None:
+        heard = np.any(filters > 0, axis=1)
+        first = np.where(heard, (filters > 0).argmax(axis=1), filters.shape[1] - 1)
+        # One that holds no bin begins where the next does, so that beginnings are in order; its sum is set to 0.
+        starts = np.minimum.accumulate(first[::-1])[::-1]
+        self._heard = heard
+        self._halves = [(filters[half::2].sum(axis=0), starts[half::2]) for half in (0, 1)]
+
+    def __call__(self, rows: Array) -> Array:
+        """Sums (T, B) of ``rows`` (T, F)."""
+        sums = np.empty((len(rows), len(self._heard)))
+        for half, (weights, starts) in enumerate(self._halves):
+            np.add.reduceat(rows * weights, starts, axis=1, out=sums[:, half::2])
+        sums[:, ~self._heard] = 0.0
+        return sums
 
 
 def mel_filters(frequencies: Array, bands: int, lowest: float, highest: float) -> Array:

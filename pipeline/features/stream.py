@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +52,12 @@ def joined(blocks: Sequence[FeatureBlock]) -> FeatureBlock:
     )
 
 
+@lru_cache(maxsize=8)
 def static_features(settings: FeatureSettings) -> Callable[[Array], Array]:
-    """The function from windowed frames (T, L) to static features (T, order) that ``settings`` name."""
+    """The function from windowed frames (T, L), one or more, to static features (T, order) that ``settings`` name.
+
+    It keeps nothing between calls, so that streams share it.
+    """
     order = settings.order
     if settings.kind == "mfcc":
         return MelCepstrum(settings.rate, settings.frame_length, order)
@@ -108,7 +113,11 @@ class FeatureStream:
             raise StreamClosedError("features: the stream was flushed and takes no more samples; start a new one")
         raw = self._raw.push(samples)
         emphasised = self._emphasised.push(self._pre_emphasis.push(samples))
-        static = self._static(without_offset(emphasised) * self._window)
+        static = np.empty((0, self.settings.order))
+        if len(emphasised):
+            windowed = without_offset(emphasised)
+            windowed *= self._window
+            static = self._static(windowed)
         speech, below_peak = self._gate.hear(frame_level(raw))
         self._waiting = np.concatenate((self._waiting, speech))
         self._below_peak = np.concatenate((self._below_peak, below_peak))

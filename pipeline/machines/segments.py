@@ -15,6 +15,7 @@ A stretch enters by its statistics alone, and those are sums over frames: a stre
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,14 +61,21 @@ class SegmentSpace:
 
     def responsibilities(self, standard: Array) -> Array:
         """Posterior (T, K) of each component for standardised frames (T, d)."""
-        precision = 1.0 / self.variances
-        log = standard @ (self.means * precision).T
-        log -= 0.5 * ((standard * standard) @ precision.T)
-        log += np.log(self.weights) - 0.5 * (self.means**2 * precision + np.log(self.variances)).sum(axis=1)
+        slopes, intercepts = self._log_density
+        log = np.concatenate((standard, standard * standard), axis=1) @ slopes
+        log += intercepts
         log -= log.max(axis=1, keepdims=True)
         np.exp(log, out=log)
         log /= log.sum(axis=1, keepdims=True)
         return np.asarray(log)
+
+    @cached_property
+    def _log_density(self) -> tuple[Array, Array]:
+        """Log density of each weighted component, but for a constant: slopes (2 d, K) of x and x^2, intercepts (K,)."""
+        precision = 1.0 / self.variances
+        slopes = np.concatenate((self.means * precision, -0.5 * precision), axis=1).T
+        intercepts = np.log(self.weights) - 0.5 * (self.means**2 * precision + np.log(self.variances)).sum(axis=1)
+        return np.ascontiguousarray(slopes), intercepts
 
 
 @dataclass(frozen=True)

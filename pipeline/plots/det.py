@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.special import ndtr, ndtri
 
-from pipeline.evaluation import DetBand, ErrorCurve, equal_error_rate, error_curve
+from pipeline.evaluation import DetBand, ErrorCurve, equal_error_rate_of, error_curve
 from pipeline.evaluation.curves import FloatArray
 from pipeline.plots.style import (
     COLUMN_INCHES,
@@ -32,6 +32,7 @@ _DET_TICKS = (0.001, 0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 40, 60, 80, 90, 95, 9
 _DET_UPPER = (0.2, 0.4, 0.6, 0.8, 0.95, 0.995)
 _DET_FLOOR = 5e-6
 _DET_RESOLUTION = 0.004  # normal deviates; about a thousandth of an axis
+_DET_LONG = 100_000  # points; a curve of more is thinned before anything is drawn
 _DET_CHORD = 0.05  # normal deviates
 _DET_SPACING = {"x": 0.07, "y": 0.045}  # share of the axis that a tick label needs
 
@@ -57,7 +58,8 @@ def plot_det(curves: Mapping[str, Scores], *, title: str = "", bands: Mapping[st
     there is no system, or scores that define no error rate.
     """
     pairs = score_pairs(curves)
-    rates = [equal_error_rate(target, nontarget).rate for target, nontarget in pairs.values()]
+    found = [_curve_to_draw(target, nontarget) for target, nontarget in pairs.values()]
+    rates = [rate for rate, _, _ in found]
     labels = [f"{name} (EER {percent(rate)})" for name, rate in zip(pairs, rates, strict=True)]
     half_accepts = [_half_trial(nontarget.size) for _, nontarget in pairs.values()]
     half_rejects = [_half_trial(target.size) for target, _ in pairs.values()]
@@ -71,8 +73,8 @@ def plot_det(curves: Mapping[str, Scores], *, title: str = "", bands: Mapping[st
         diagonal = ndtri([_DET_FLOOR, upper])
         axes.plot(diagonal, diagonal, ":", color=GREY, linewidth=0.8)
         lines: list[Artist] = []
-        for k, (name, (target, nontarget)) in enumerate(pairs.items()):
-            x, y = _det_points(error_curve(target, nontarget), target.size, nontarget.size)
+        for k, (name, (target, _)) in enumerate(pairs.items()):
+            _, x, y = found[k]
             lines += axes.plot(x, y, color=colour(k), linestyle=DASHES[k % len(DASHES)])
             if bands and name in bands:
                 lines.append(_draw_band(axes, bands[name], _half_trial(target.size), colour(k)))
@@ -87,7 +89,27 @@ def plot_det(curves: Mapping[str, Scores], *, title: str = "", bands: Mapping[st
     return figure
 
 
-def _det_points(curve: ErrorCurve, targets: int, nontargets: int) -> tuple[FloatArray, FloatArray]:
+def _curve_to_draw(target: FloatArray, nontarget: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+    """The equal error rate, and what ``_det_points`` gives."""
+    curve = error_curve(target, nontarget)
+    return (equal_error_rate_of(curve).rate, *_det_points(*_thinned(curve), target.size, nontarget.size))
+
+
+def _thinned(curve: ErrorCurve) -> tuple[FloatArray, FloatArray]:
+    """Both rates at all points of the curve, of a long one at those around each step that print can show."""
+    accepts, rejects = curve.false_accept, curve.false_reject
+    if accepts.size <= _DET_LONG:
+        return accepts, rejects
+    limit = float(ndtri(_DET_FLOOR))
+    grid = ndtr(np.arange(limit, -limit, _DET_RESOLUTION / 2))
+    passed = np.concatenate([accepts.size - np.searchsorted(accepts[::-1], grid), np.searchsorted(rejects, grid)])
+    kept = np.unique(np.concatenate([[0, accepts.size - 1], passed - 1, passed]).clip(0, accepts.size - 1))
+    return accepts[kept], rejects[kept]
+
+
+def _det_points(
+    accepts: FloatArray, rejects: FloatArray, targets: int, nontargets: int
+) -> tuple[FloatArray, FloatArray]:
     """Normal deviates of both rates along the curve, with points as dense as print can show and no denser."""
 
     def deviates(false_accept: FloatArray, false_reject: FloatArray) -> FloatArray:
@@ -96,11 +118,11 @@ def _det_points(curve: ErrorCurve, targets: int, nontargets: int) -> tuple[Float
         return np.asarray(ndtri(rates), dtype=np.float64)
 
     # A chord that is straight in the rates is not so in their deviates: cut the long ones up.
-    lengths = np.abs(np.diff(deviates(curve.false_accept, curve.false_reject))).max(axis=0)
+    lengths = np.abs(np.diff(deviates(accepts, rejects))).max(axis=0)
     pieces = np.maximum(np.ceil(lengths / _DET_CHORD), 1).astype(np.intp)
-    steps = np.arange(curve.thresholds.size, dtype=np.float64)
+    steps = np.arange(accepts.size, dtype=np.float64)
     along = np.append(0.0, np.cumsum(np.repeat(1.0 / pieces, pieces)))
-    points = deviates(np.interp(along, steps, curve.false_accept), np.interp(along, steps, curve.false_reject))
+    points = deviates(np.interp(along, steps, accepts), np.interp(along, steps, rejects))
     cells = np.round(points / _DET_RESOLUTION)
     kept = np.append(True, np.any(cells[:, 1:] != cells[:, :-1], axis=0))
     return points[0, kept], points[1, kept]

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from pipeline.evaluation import ErrorCurve, equal_error_rate, error_curve, score_histogram
+from pipeline.evaluation import ErrorCurve, equal_error_rate, equal_error_rate_of, error_curve, score_histogram
 from pipeline.evaluation.curves import FloatArray
 from pipeline.plots.style import (
     COLUMN_INCHES,
@@ -79,8 +79,8 @@ def plot_histogram(
     error rate.
     """
     target, nontarget = score_pair(scores)
-    found = equal_error_rate(target, nontarget).threshold
-    low, high = _range_that_matters(target, nontarget, found if threshold is None else threshold)
+    within = equal_error_rate(target, nontarget).threshold if threshold is None else threshold
+    low, high = _range_that_matters(target, nontarget, within)
     shares = score_histogram(target, nontarget, limits=(low, high), bins=bins)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(COLUMN_INCHES, 2.4 + (0.2 if title else 0.0)), layout="constrained")
@@ -120,9 +120,10 @@ def _draw_threshold(axes: Axes, threshold: float, height: float) -> None:
 
 
 def _draw_error_rates(axes: Axes, target: FloatArray, nontarget: FloatArray, colour: str) -> None:
-    crossing = equal_error_rate(target, nontarget)
+    curve = error_curve(target, nontarget)
+    crossing = equal_error_rate_of(curve)
     low, high = _range_that_matters(target, nontarget, crossing.threshold)
-    thresholds, false_accept, false_reject = _in_view(error_curve(target, nontarget), low, high)
+    thresholds, false_accept, false_reject = _in_view(curve, low, high)
     axes.plot(thresholds, 100 * false_accept, "-", color=colour, drawstyle="steps-pre")
     axes.plot(thresholds, 100 * false_reject, color=colour, drawstyle="steps-pre", linestyle=DASHES[1])
     axes.plot(crossing.threshold, 100 * crossing.rate, **_EER_MARK)

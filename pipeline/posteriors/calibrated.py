@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,17 @@ Array = NDArray[np.float64]
 
 # A mean of posteriors this close to 0 or 1 is taken for no closer: its log-odds would swamp the other scores.
 SHARE_FLOOR = 1e-4
+
+
+class Calibration(Protocol):
+    """Scores of one system, or of several together, to log-likelihood ratios."""
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """Systems whose scores are read."""
+
+    def llr(self, scores: Mapping[str, Array], frames: Array | float) -> Array:
+        """Log-likelihood ratios, in nats, of ``scores``, arrays of one shape by system, over ``frames`` of speech."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +57,30 @@ class LogisticCalibration:
         return np.asarray(total)
 
 
+@dataclass(frozen=True)
+class MixtureCalibration:
+    """The ratio against false claims of several origins, each of which has a calibration of its own in ``kinds``.
+
+    False claims of origin k make up ``shares[k]`` of all (they sum to 1), so the likelihood of a score under a false
+    claim is the mean of the origins' likelihoods, and 1 / LR = sum of shares[k] / LR_k.
+    """
+
+    kinds: tuple[LogisticCalibration, ...]
+    shares: tuple[float, ...]
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """Systems whose scores are read."""
+        return self.kinds[0].systems
+
+    def llr(self, scores: Mapping[str, Array], frames: Array | float) -> Array:
+        """See Calibration. Rises with every score, as each origin's ratio does."""
+        against = [
+            np.log(share) - kind.llr(scores, frames) for kind, share in zip(self.kinds, self.shares, strict=True)
+        ]
+        return np.asarray(-np.logaddexp.reduce(against, axis=0))
+
+
 def linked(system: str, scores: Array) -> Array:
     """``scores`` of ``system`` on a scale that runs without bounds: log-odds of shares and means, else as they are."""
     top = RULES[system].top
@@ -62,13 +98,11 @@ def fit_calibration(
     *,
     prior: float,
     penalty: float = 0.1,
-    emphasis: Array | None = None,
 ) -> LogisticCalibration:
     """Fit to n held-out trials: ``scores`` (n,) by system, ``frames`` (n,) of speech, ``target`` (n,).
 
     ``prior`` of a target, in (0, 1), says where on the scale the fit matters most. ``penalty`` on the squared weights
-    of scores in units of their spread, divided by the number of targets. ``emphasis`` (n,) says how much each trial
-    counts within its class; all alike without it. Raises MetricError without trials of both
+    of scores in units of their spread, divided by the number of targets. Raises MetricError without trials of both
     classes.
     """
     hits = int(target.sum())
@@ -86,8 +120,7 @@ def fit_calibration(
         + [np.log(frames / usual), np.ones(len(frames))],
         axis=1,
     )
-    weight = np.ones(len(target)) if emphasis is None else emphasis.astype(float)
-    weight = np.where(target, prior * weight / weight[target].sum(), (1.0 - prior) * weight / weight[~target].sum())
+    weight = np.where(target, prior / hits, (1.0 - prior) / (len(target) - hits))
     found = _minimise(design, target, weight, np.log(prior / (1.0 - prior)), penalty / hits)
     weights = found[:-2] / spread
     return LogisticCalibration(tuple(systems), weights, float(found[-1] - weights @ centre), float(found[-2]), usual)

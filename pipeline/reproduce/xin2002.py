@@ -164,7 +164,7 @@ def _notes(report: EnrollmentReport, found: Assessment, one: SystemMetrics, tria
         "Intervals are from resampled speakers.",
     ]
     if report.refused:
-        notes.append(f"{len(report.refused)} speakers had too little speech and were not enrolled.")
+        notes.append(f"{len(report.refused)} speakers were refused and not enrolled.")
     if found.failed:
         notes.append(f"{found.failed_trials} claims of {len(found.failed)} files could not be scored.")
     return tuple(notes)

@@ -1,0 +1,22 @@
+# The service in a container: docs/service.md says how to run it. The store lies in the volume /store.
+FROM python:3.13-slim AS build
+WORKDIR /source
+COPY pyproject.toml README.md LICENSE ./
+COPY pipeline pipeline
+COPY configs configs
+COPY data/demo data/demo
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+
+FROM python:3.13-slim
+COPY --from=build /wheels /wheels
+RUN pip install --no-cache-dir "$(echo /wheels/*.whl)[server]" \
+    && rm -r /wheels \
+    && useradd --system --uid 10001 --no-create-home voiceclaim \
+    && install --directory --owner voiceclaim --mode 700 /store
+USER 10001
+VOLUME /store
+EXPOSE 8000
+# One thread a stream, and compiled code kept where this user may write.
+ENV OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=/tmp/numba
+HEALTHCHECK --start-period=20s CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/healthz', timeout=5)"]
+ENTRYPOINT ["voiceclaim", "serve", "/store/speakers", "--host", "0.0.0.0"]

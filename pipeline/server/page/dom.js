@@ -1,0 +1,22 @@
+// Elements made in few words. Text is only ever set as text.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export const byId = (id) => document.getElementById(id);
+
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+export function shape(tag, attributes = {}, text = "") {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.textContent = text;
+  return made;
+}
+
+export const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
+export const seconds = (value) => `${value.toFixed(1)} s`;

@@ -1,0 +1,82 @@
+// The microphone: opened, its chunks handed on, and what is wrong with it said in words.
+
+const SILENT_PEAK = 0.001; // -60 dB of full scale
+const SILENT_CHUNKS = 25; // of a tenth of a second
+const CLIPPED_SHARE = 0.002;
+const WARN_CHUNKS = 20;
+
+const REFUSALS = {
+  NotAllowedError: "The microphone was refused. Allow it for this page in the browser's settings, then start again.",
+  NotFoundError: "No microphone was found. Plug one in, then start again.",
+  NotReadableError: "The microphone cannot be used: another program may have it.",
+  OverconstrainedError: "The microphone cannot record speech for this page.",
+};
+
+export function explain(error) {
+  if (!navigator.mediaDevices?.getUserMedia) {
+    return "Browsers give a microphone only to pages from this machine or over HTTPS, and this page is neither.";
+  }
+  return REFUSALS[error.name] ?? `The microphone cannot be opened: ${error.message || error.name}`;
+}
+
+/** Opens the microphone. `onChunk` gets 16-bit samples, `onLevel` a peak and what is wrong: "", "silent", "clipped". */
+export async function openMicrophone({ onChunk, onLevel, onLost }) {
+  // What makes calls pleasant takes away what tells voices apart.
+  const media = await navigator.mediaDevices.getUserMedia({
+    audio: { channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: false },
+  });
+  const context = new AudioContext();
+  try {
+    await context.audioWorklet.addModule("/page/worklet.js");
+    await context.resume();
+  } catch (error) {
+    media.getTracks().forEach((track) => track.stop());
+    await context.close();
+    throw error;
+  }
+  const recorder = new AudioWorkletNode(context, "recorder", { numberOfOutputs: 1 });
+  const judge = levelJudge();
+  recorder.port.onmessage = ({ data }) => {
+    onLevel({ peak: data.peak, problem: judge(data) });
+    onChunk(data.pcm);
+  };
+  const mute = new GainNode(context, { gain: 0 });
+  const source = context.createMediaStreamSource(media);
+  source.connect(recorder).connect(mute).connect(context.destination);
+  const [track] = media.getAudioTracks();
+  track.addEventListener("ended", onLost);
+  return {
+    rate: context.sampleRate,
+    async close() {
+      if (context.state === "closed") return;
+      track.removeEventListener("ended", onLost);
+      recorder.port.onmessage = null;
+      source.disconnect();
+      media.getTracks().forEach((each) => each.stop());
+      await context.close();
+    },
+  };
+}
+
+function levelJudge() {
+  let silent = 0;
+  let clipping = 0;
+  return ({ peak, clipped }) => {
+    silent = peak < SILENT_PEAK ? silent + 1 : 0;
+    clipping = clipped > CLIPPED_SHARE ? WARN_CHUNKS : Math.max(0, clipping - 1);
+    if (silent >= SILENT_CHUNKS) return "silent";
+    return clipping > 0 ? "clipped" : "";
+  };
+}
+
+export const PROBLEMS = {
+  silent: "Nothing is heard: is the microphone muted, or the wrong one chosen?",
+  clipped: "Too loud: the microphone clips. Move away from it, or turn it down.",
+};
+
+/** Draws a peak on a meter element; -60 dB is its left end. */
+export function showLevel(meter, { peak, problem }) {
+  const share = Math.max(0, Math.min(1, 1 + Math.log10(Math.max(peak, 1e-6)) / 3));
+  meter.querySelector(".bar").style.transform = `scaleX(${share.toFixed(3)})`;
+  meter.classList.toggle("clipped", problem === "clipped");
+}

@@ -1,0 +1,191 @@
+// A claim being checked while its speaker speaks: the curve, the threshold, the decision.
+
+import { ask, openStream } from "./api.js";
+import { chart, ticks } from "./chart.js";
+import { byId, element } from "./dom.js";
+import { PROBLEMS, explain, openMicrophone, showLevel } from "./microphone.js";
+
+const WORDS = {
+  accepted: (claim) => `Accepted as ${claim}`,
+  rejected: (claim) => `Rejected: not ${claim}`,
+  undecided: () => "Undecided: what was said does not suffice",
+  not_enough_speech: () => "Not enough speech to decide",
+};
+const SO_FAR = {
+  accepted: (claim) => `So far it sounds like ${claim} …`,
+  rejected: (claim) => `So far it does not sound like ${claim} …`,
+  undecided: () => "Not sure yet: keep speaking …",
+  not_enough_speech: () => "Listening: keep speaking …",
+};
+
+export function verifyView() {
+  const select = byId("claim");
+  const start = byId("verify-start");
+  const stop = byId("verify-stop");
+  const meter = byId("verify-meter");
+  let tell = () => {};
+  let session = null;
+  let points = [];
+  let warned = false;
+  let drawn = { probability: true };
+
+  function busy(on) {
+    select.disabled = on;
+    byId("early").disabled = on;
+    start.hidden = on;
+    stop.hidden = !on;
+    stop.disabled = false;
+    meter.hidden = !on;
+  }
+
+  function verdict(decision, words, detail = "") {
+    byId("verdict").dataset.decision = decision;
+    if (byId("verdict-word").textContent !== words) byId("verdict-word").textContent = words;
+    byId("verdict-detail").textContent = detail;
+  }
+
+  function draw() {
+    const end = Math.max(4, ...points.map(({ at }) => at));
+    const x = { from: 0, to: end, ticks: ticks(0, end), title: "seconds heard" };
+    const values = points.flatMap(({ value, limit }) => [value, limit]).filter(Number.isFinite);
+    const low = Math.min(...values, 0);
+    const high = Math.max(...values, low + 1e-3);
+    const y = drawn.probability
+      ? { from: 0, to: 1, ticks: [0, 0.25, 0.5, 0.75, 1].map((v) => [v, `${100 * v} %`]) }
+      : { from: low, to: high, ticks: ticks(low, high) };
+    const picture = chart(byId("live"), x, y);
+    const limits = points.filter(({ limit }) => Number.isFinite(limit)).map(({ at, limit }) => [at, limit]);
+    if (limits.length) {
+      picture.line([[0, limits[0][1]], ...limits, [end, limits.at(-1)[1]]], "limit");
+      picture.words([end, limits.at(-1)[1] + 0.03 * (y.to - y.from)], "threshold", "end");
+    }
+    const lows = points.filter(({ low }) => Number.isFinite(low)).map(({ at, low }) => [at, low]);
+    if (lows.length) picture.line([[0, lows[0][1]], [end, lows[0][1]]], "limit");
+    const scored = points.filter(({ value }) => Number.isFinite(value)).map(({ at, value }) => [at, value]);
+    picture.line(scored);
+    if (scored.length) picture.dot(scored.at(-1));
+  }
+
+  function early(message, { prior, early_bounds: [low, limit] }) {
+    const likely = (llr) => 1 / (1 + Math.exp(-llr) * ((1 - prior) / prior));
+    const value = message.early_llr === null ? NaN : likely(message.early_llr);
+    return { at: message.audio_seconds, value, limit: likely(limit), low: likely(low) };
+  }
+
+  async function stopSpeaking() {
+    stop.disabled = true;
+    await session?.microphone?.close();
+    session?.stream?.say("end");
+  }
+
+  function numbers(message, terms) {
+    const speech = `${message.speech_seconds.toFixed(1)} s of speech`;
+    if (message.score === null) return speech;
+    const probability = message.probability === null
+      ? ""
+      : `${(100 * message.probability).toFixed(1)} % likely at a prior of ${100 * terms.prior} %, `;
+    return `${probability}score ${message.score.toFixed(3)}, ${speech}`;
+  }
+
+  function hear(message, terms) {
+    drawn = { probability: message.score === null || message.probability !== null };
+    points.push(terms.early_bounds ? early(message, terms) : {
+      at: message.audio_seconds,
+      value: drawn.probability ? message.probability ?? NaN : message.score,
+      limit: (drawn.probability ? message.threshold_probability : terms.threshold) ?? NaN,
+    });
+    draw();
+    if (message.replay_suspected) tell("This sounds like a recording that has been heard before.", "wait");
+    const final = message.type === "final";
+    if (message.settled && !final) stopSpeaking();
+    verdict(message.decision, (final ? WORDS : SO_FAR)[message.decision](terms.claim), numbers(message, terms));
+    byId("live-words").textContent = final
+      ? `${numbers(message, terms)}; ${message.decision.replaceAll("_", " ")}.`
+      : "The dashed line is the threshold.";
+  }
+
+  async function end() {
+    const ended = session;
+    session = null;
+    busy(false);
+    await ended?.microphone?.close();
+  }
+
+  async function begin() {
+    const mine = { microphone: null, stream: null, terms: null, waiting: [] };
+    session = mine;
+    points = [];
+    tell("");
+    busy(true);
+    draw();
+    verdict("none", "Opening the microphone …");
+    try {
+      mine.microphone = await openMicrophone({
+        onChunk: (pcm) => (mine.terms ? mine.stream.audio(pcm) : mine.waiting.push(pcm)),
+        onLevel: (level) => {
+          showLevel(meter, level);
+          if (level.problem || warned) tell(PROBLEMS[level.problem] ?? "", "wait");
+          warned = Boolean(level.problem);
+        },
+        onLost: () => {
+          tell("The microphone was taken away.");
+          mine.stream?.say("end");
+        },
+      });
+    } catch (error) {
+      tell(explain(error));
+      verdict("none", "The microphone is needed to verify.");
+      await end();
+      return;
+    }
+    if (session !== mine) {
+      await mine.microphone.close();
+      return;
+    }
+    const hello = { claim: select.value, rate: mine.microphone.rate, format: "pcm_s16le" };
+    if (byId("early").checked) hello.early = { at_end: "fixed" };
+    mine.stream = openStream("/verify", hello, {
+      onMessage: (message) => hear(message, mine.terms),
+      onEnd: async (problem) => {
+        if (session !== mine) return;
+        if (problem) {
+          tell(problem.message);
+          verdict("none", "No decision.");
+        }
+        await end();
+        start.focus();
+      },
+    });
+    mine.stream.ready.then((terms) => {
+      mine.terms = terms;
+      verdict("none", SO_FAR.not_enough_speech());
+      mine.waiting.splice(0).forEach((pcm) => mine.stream.audio(pcm));
+    }, () => {});
+    stop.focus();
+  }
+
+  byId("verify-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (!session) begin();
+  });
+  stop.addEventListener("click", stopSpeaking);
+  window.addEventListener("resize", () => { if (!byId("verify").hidden) draw(); });
+
+  return {
+    async show(say) {
+      tell = say;
+      const chosen = select.value || sessionStorage.getItem("voiceclaim-enrolled");
+      const { speakers } = await ask("/speakers");
+      select.replaceChildren(...speakers.map(({ name }) => element("option", { value: name }, name)));
+      if (speakers.some(({ name }) => name === chosen)) select.value = chosen;
+      start.disabled = speakers.length === 0;
+      byId("verify-empty").hidden = speakers.length > 0;
+      draw();
+    },
+    leave() {
+      session?.stream?.close();
+      end();
+      verdict("none", "Choose a name, press start and say a few words.");
+    },
+  };
+}

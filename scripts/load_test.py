@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""Real-time streams against the service, in a process of its own: whether all is answered, how soon, in what memory.
+
+    python scripts/load_test.py --streams 64 --seconds 60 --json load.json
+
+Fifty speakers of libri158 are enrolled first where the corpora stand beside the checkout (or CORPORA names them), else
+the voices of data/demo; --store takes a store that is there, with --audio for what is said. Each stream claims one of
+the speakers and sends speech in chunks of --chunk-ms, at the pace of a microphone and out of step with the others.
+
+The JSON holds ``dropped`` (chunks that no update ever covered), ``p95_ms`` (from the sending of a chunk to the update
+that has heard it) and ``rss_growth_mib`` (of the server, from a quarter of the time to the end).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from running_service import resident_mib, running_service
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+
+from pipeline.audio import open_audio
+from pipeline.config import load_config
+from pipeline.corpus import audio_suffixes, read_corpus
+from pipeline.enrollment import enroll
+from pipeline.store import SpeakerStore
+from pipeline.terminal import cores
+
+ROOT = Path(__file__).resolve().parents[1]
+SPEAKERS = 50
+OPEN_SECONDS = 120.0  # for the machines of every claim to be read
+LAST_SECONDS = 30.0  # for the last updates
+LEAST_SECONDS = 3.0  # of speech, before it begins again
+
+
+@dataclass
+class Tally:
+    """What became of the chunks of all streams; latencies in seconds."""
+
+    sent: int = 0
+    answered: int = 0
+    latencies: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+def parsed() -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--chunk-ms", type=float, default=100.0)
+    parser.add_argument("--json", type=Path, metavar="OUT")
+    parser.add_argument("--store", type=Path)
+    parser.add_argument("--audio", type=Path, help="folder of what is said, with --store")
+    parser.add_argument("--corpora", type=Path, default=ROOT.parent / "shared" / "corpora")
+    options = parser.parse_args()
+    if options.store and not options.audio:
+        parser.error("--store wants --audio")
+    return options
+
+
+def prepared(folder: Path, corpora: Path) -> tuple[Path, Path]:
+    """A store made in ``folder``, and where the speech to send is."""
+    source, overrides = corpora / "libri158", []
+    if not source.is_dir():
+        source, overrides = ROOT / "data" / "demo", ["features.rate=8000"]
+    speakers = dict(list(read_corpus(source / "enroll").speakers.items())[:SPEAKERS])
+    sys.stderr.write(f"enrolling {len(speakers)} speakers of {source.name} ...\n")
+    enroll(folder / "store", speakers, load_config(None, overrides), jobs=cores())
+    return folder / "store", source / "verify"
+
+
+def spoken(folder: Path, rate_of: Path) -> tuple[list[np.ndarray], int]:
+    """A dozen recordings as 16-bit samples, and their rate."""
+    rate = SpeakerStore.open(rate_of).config.features.rate
+    found = []
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in audio_suffixes()):
+        with open_audio(path) as audio:
+            samples = np.concatenate(list(audio.blocks()))
+            if audio.rate == rate:
+                repeats = int(np.ceil(LEAST_SECONDS * rate / len(samples)))
+                found.append(np.tile(np.clip(np.round(samples * 2**15), -(2**15), 2**15 - 1).astype("<i2"), repeats))
+        if len(found) == 12:
+            break
+    return found, rate
+
+
+async def stream(
+    url: str, claim: str, speech: np.ndarray, rate: int, late: float, options: argparse.Namespace, tally: Tally
+) -> None:
+    """One stream from hello to end, which begins to speak ``late`` seconds after the first."""
+    try:
+        async with connect(
+            f"ws{url.removeprefix('http')}/verify", compression=None, open_timeout=OPEN_SECONDS
+        ) as socket:
+            await socket.send(json.dumps({"claim": claim, "rate": rate, "format": "pcm_s16le"}))
+            hello = json.loads(await asyncio.wait_for(socket.recv(), OPEN_SECONDS))
+            if hello["type"] != "ready":
+                tally.failures.append(hello["detail"])
+                return
+            await asyncio.sleep(options.start_at - time.monotonic() + late)
+            waiting: deque[tuple[int, float]] = deque()
+            hearing = asyncio.create_task(hear(socket, waiting, tally))
+            await speak(socket, speech, rate, options, waiting, tally)
+            await asyncio.wait_for(hearing, LAST_SECONDS)
+    except (OSError, WebSocketException, TimeoutError) as error:
+        tally.failures.append(f"{type(error).__name__}: {error}")
+
+
+async def speak(
+    socket: ClientConnection,
+    speech: np.ndarray,
+    rate: int,
+    options: argparse.Namespace,
+    waiting: deque[tuple[int, float]],
+    tally: Tally,
+) -> None:
+    """Send chunks at the pace of a microphone."""
+    length = round(rate * options.chunk_ms / 1000)
+    chunks = [chunk.tobytes() for chunk in np.array_split(speech, len(speech) // length)]
+    began, sent, bytes_sent = time.monotonic(), 0, 0
+    while bytes_sent < 2 * rate * options.seconds:
+        data = chunks[sent % len(chunks)]
+        bytes_sent += len(data)
+        await asyncio.sleep(began + bytes_sent / (2 * rate) - time.monotonic())
+        sent += 1
+        waiting.append((sent, time.monotonic()))
+        tally.sent += 1
+        await socket.send(data)
+    await socket.send(json.dumps({"type": "end"}))
+
+
+async def hear(socket: ClientConnection, waiting: deque[tuple[int, float]], tally: Tally) -> None:
+    """Take updates until the final one."""
+    async for text in socket:
+        now, update = time.monotonic(), json.loads(text)
+        while waiting and waiting[0][0] <= update.get("chunks", 0):
+            tally.latencies.append(now - waiting.popleft()[1])
+            tally.answered += 1
+        if update["type"] == "problem":
+            tally.failures.append(update["detail"])
+        if update["type"] in ("final", "problem"):
+            return
+
+
+async def run(url: str, pid: int, names: tuple[str, ...], said: tuple[list[np.ndarray], int], options: Any) -> Any:
+    """All streams at once: what became of their chunks, and the server's memory in MiB, then and at the end."""
+    speech, rate = said
+    tally = Tally()
+    options.start_at = time.monotonic() + 0.5 * options.streams + 2.0
+    streams = []
+    for n in range(options.streams):
+        claim, said_by_it = names[n % len(names)], np.roll(speech[n % len(speech)], 1000 * n)
+        late = options.chunk_ms / 1000 * n / options.streams
+        streams.append(asyncio.create_task(stream(url, claim, said_by_it, rate, late, options, tally)))
+    await asyncio.sleep(options.start_at - time.monotonic() + options.seconds / 4)
+    before = resident_mib(pid)
+    await asyncio.sleep(options.start_at - time.monotonic() + options.seconds)
+    after = resident_mib(pid)
+    await asyncio.gather(*streams)
+    return tally, before, after
+
+
+def summary(tally: Tally, before: float, after: float, speakers: int, options: argparse.Namespace) -> dict[str, Any]:
+    """What is written as JSON."""
+    latencies = np.array(tally.latencies or [np.inf]) * 1000
+    return {
+        "streams": options.streams,
+        "seconds": options.seconds,
+        "speakers": speakers,
+        "chunk_ms": options.chunk_ms,
+        "chunks": tally.sent,
+        "dropped": tally.sent - tally.answered,
+        "failures": sorted(set(tally.failures)),
+        "p50_ms": round(float(np.percentile(latencies, 50)), 1),
+        "p95_ms": round(float(np.percentile(latencies, 95)), 1),
+        "p99_ms": round(float(np.percentile(latencies, 99)), 1),
+        "max_ms": round(float(latencies.max()), 1),
+        "rss_mib": round(after, 1),
+        "rss_growth_mib": round(after - before, 1),
+    }
+
+
+def cpu_seconds(process: subprocess.Popen[str]) -> float:
+    """User and system time of the server so far (Linux)."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def main() -> int:
+    """Run the test and print what it found; 1 if a chunk was dropped."""
+    options = parsed()
+    with tempfile.TemporaryDirectory() as folder:
+        store, audio = (options.store, options.audio) if options.store else prepared(Path(folder), options.corpora)
+        speech, names = spoken(audio, store), SpeakerStore.open(store).names
+        longest = str(options.seconds + 60)
+        more = ("--streams", str(options.streams), "--stream-seconds", longest, "--idle-seconds", "120")
+        with running_service(store, *more) as (url, process):
+            tally, before, after = asyncio.run(run(url, process.pid, names, speech, options))
+            used = cpu_seconds(process)
+    found = {**summary(tally, before, after, len(names), options), "server_cpu_seconds": round(used, 1)}
+    text = json.dumps(found, indent=1)
+    sys.stdout.write(f"{text}\n")
+    if options.json:
+        options.json.write_text(f"{text}\n", encoding="utf-8")
+    return 1 if tally.failures or found["dropped"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

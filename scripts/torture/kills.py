@@ -1,0 +1,125 @@
+"""Writers killed at random moments: the old store or the new one, and nothing in between."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from populations import arrays_of, content
+
+from pipeline.enrollment import enroll, remove_speaker
+from pipeline.errors import StoreMissingError, VoiceclaimError
+from pipeline.store import SpeakerStore
+from torture import BrokenError, expect, forked, tiny, voices
+
+
+class Kills:
+    """Enroll, extend and remove, killed at random moments; half of them among the writing, which is short."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
+        self.chance = random.Random(seed)  # noqa: S311
+        first, more, settings = voices("anna", "dexter", "ivan"), voices("hugo"), tiny()
+        self.changes: dict[str, Callable[[Path], object]] = {
+            "enroll": lambda path: enroll(path, first, settings),
+            "extend": lambda path: enroll(path, more),
+            "remove": lambda path: remove_speaker(path, "dexter"),
+        }
+        self.base = folder / "base"
+        enroll(self.base, first, settings)
+        self.before = content(self.base)
+        self.stores = {"before": self.read(self.base)}
+        self.seconds = {}
+        for change, work in self.changes.items():
+            path = self.start(change, folder / change)
+            started = time.perf_counter()
+            work(path)
+            self.seconds[change] = time.perf_counter() - started
+            self.stores[change] = self.read(path)
+
+    def start(self, change: str, path: Path) -> Path:
+        """Where ``change`` begins: a copy of the base at ``path``, or nothing there."""
+        return path if change == "enroll" else Path(shutil.copytree(self.base, path))
+
+    def read(self, path: Path) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
+        """Who is in the store at ``path``, and every number of their machines."""
+        store = SpeakerStore.open(path)
+        store.check_files()
+        return store.names, arrays_of(store.population())
+
+    def kill(self, number: int) -> str:
+        """One kill: the state that was found. Raises BrokenError for any that there may not be."""
+        change = self.chance.choice(sorted(self.changes))
+        path = self.start(change, self.folder / f"killed {number}")
+        before = content(path) if path.exists() else {}
+        child = forked(lambda: self.changes[change](path))
+        if self.chance.random() < 0.5:
+            time.sleep(self.chance.uniform(0.0, 1.3) * self.seconds[change])
+        else:
+            while not (path.exists() and content_names(path) - before.keys()) and not os.waitid(
+                os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT
+            ):
+                pass
+            time.sleep(self.chance.choice([0.0, self.chance.uniform(0.0, 0.1)]))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        state = self.state(path, change, before)
+        expect(os.WIFSIGNALED(status) or state == change, "the change was made, and is not there")
+        self.next_writer(path)
+        shutil.rmtree(path)
+        return f"{change}: {'old' if state == 'before' else 'new'}, {'killed' if status else 'too late'}"
+
+    def state(self, path: Path, change: str, before: dict[str, str]) -> str:
+        """Whether the store is the one before the ``change`` or the one after it; raises BrokenError."""
+        try:
+            names, arrays = self.read(path)
+        except StoreMissingError:
+            expect(change == "enroll", "the store is gone")
+            return "before"
+        state = change if change == "enroll" or names != self.stores["before"][0] else "before"
+        expected_names, expected = self.stores[state]
+        expect(names == expected_names, f"a population that nobody asked for: {names}")
+        expect(arrays.keys() == expected.keys(), "a mix of two stores")
+        expect(all(np.array_equal(arrays[name], expected[name]) for name in expected), "a mix of two stores")
+        expect(state != "before" or before.items() <= content(path).items(), "a file of the old store was changed")
+        return state
+
+    def next_writer(self, path: Path) -> None:
+        """Make one more change, and see that nothing lies about that no manifest names."""
+        if (path / "manifest.json").exists():
+            remove_speaker(path, "ivan")
+        else:
+            self.changes["enroll"](path)
+        found = SpeakerStore.open(path)
+        found.check_files()
+        expect(content(path).keys() == found.manifest.files() | {"manifest.json"}, "files were left over")
+
+
+def content_names(path: Path) -> set[str]:
+    """Files of a store."""
+    return {file.relative_to(path).as_posix() for file in path.rglob("*") if file.name != ".lock" and file.is_file()}
+
+
+def kills(folder: Path, count: int, seed: int) -> dict[str, object]:
+    """``count`` kills, and what they left."""
+    harness, states, wrong = Kills(folder, seed), Counter[str](), []
+    for number in range(count):
+        try:
+            states[harness.kill(number)] += 1
+        except (BrokenError, VoiceclaimError) as error:
+            wrong.append(f"kill {number}: {type(error).__name__}: {error}")
+    return {
+        "kills": count,
+        "kills_survived": count - len(wrong),
+        "kill_states": dict(sorted(states.items())),
+        "wrong": wrong,
+    }

@@ -1,0 +1,100 @@
+"""The real service in a process of its own, on a free port."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from websockets.sync.client import ClientConnection, connect
+
+from pipeline.audio import open_audio
+
+COMMAND = (sys.executable, "-c", "from pipeline.cli import main; main()")
+START_SECONDS = 120.0
+ENROLL_TOKEN, VERIFY_TOKEN, ADMIN_TOKEN = "e" * 20, "v" * 20, "a" * 20
+TOKENS = f"enroll {ENROLL_TOKEN}\nverify {VERIFY_TOKEN}; # nobody's\nadmin {ADMIN_TOKEN}"
+
+
+@dataclass
+class Running:
+    """A service that has been started: where it is, and where its output goes."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    output: Path
+    spool: Path
+
+    @property
+    def said(self) -> str:
+        """Everything on its two outputs so far."""
+        return self.output.read_text(encoding="utf-8")
+
+    def socket(self, path: str, **options: Any) -> AbstractContextManager[ClientConnection]:
+        """A WebSocket to ``path``, until the end of a block."""
+        return connect(f"ws{self.url.removeprefix('http')}{path}", compression=None, **options)
+
+    def end(self, seconds: float = 60.0) -> int:
+        """Ask it to end, wait, and return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(seconds)
+
+
+@contextmanager
+def running(
+    store: Path, folder: Path, *options: object, environment: Mapping[str, str] | None = None
+) -> Iterator[Running]:
+    """The service of ``store`` until the end of the block; uploads go to a folder of their own in ``folder``."""
+    spool, output = folder / "spool", folder / "output.txt"
+    spool.mkdir()
+    variables = {**os.environ, "TMPDIR": str(spool), **(environment or {})}
+    words = [*COMMAND, "serve", str(store), "--port", "0", *map(str, options)]
+    with output.open("wb") as file, subprocess.Popen(words, stdout=file, stderr=file, env=variables) as process:
+        try:
+            until = time.monotonic() + START_SECONDS
+            while " at http" not in (said := output.read_text(encoding="utf-8")):
+                assert process.poll() is None and time.monotonic() < until, said
+                time.sleep(0.05)
+            url = said.split(" at ")[-1].split()[0].rstrip("/")
+            yield Running(url, process, output, spool)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(60)
+
+
+def samples_of(path: Path) -> tuple[np.ndarray, int]:
+    """A whole file, mono, and its rate."""
+    with open_audio(path) as audio:
+        return np.concatenate(list(audio.blocks())), audio.rate
+
+
+def pcm16(samples: np.ndarray) -> bytes:
+    """Samples of a 16-bit file as they were in it."""
+    return np.round(samples * 2**15).astype("<i2").tobytes()
+
+
+def told(socket: ClientConnection) -> dict[str, Any]:
+    """The next message."""
+    return json.loads(socket.recv(30))
+
+
+def until(socket: ClientConnection, kind: str) -> dict[str, Any]:
+    """The next message of that kind."""
+    while (message := told(socket))["type"] != kind:
+        assert message["type"] != "problem", message
+    return message
+
+
+def say(socket: ClientConnection, **fields: object) -> None:
+    """Send a message in JSON."""
+    socket.send(json.dumps(fields))

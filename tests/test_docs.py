@@ -1,0 +1,522 @@
+"""The pages: every block of code runs as it stands or says why not, every link and every name leads somewhere.
+
+A page is run from its first block to its last in a folder that holds what pages name: ``recordings/``, ``verify/``,
+``trials.txt``, ``call.wav``, ``other-results/`` and ``speakers.store``, made from six voices of data/demo. What the
+page makes itself is left out, and everything where it copies the demo corpus. Python blocks share one session, and a
+variable ``microphone``. Lines of HTML comment before a block, which no reader sees, say what is special about it:
+
+    <!-- not run: REASON -->                  the block
+    <!-- not run where "TEXT": REASON -->     the block's lines that hold TEXT
+    <!-- fresh folder -->                     from here on the folder, and Python's names, are as at the start
+
+A shell line that ends in ``# exit code N`` must give that code, all others 0. In a console block the lines after a
+``$ command`` are what it prints: numbers within 5 percent or 0.05, anything for ``...``, and any white space.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import soundfile
+import soxr
+from filelock import FileLock
+from printed import as_printed
+from typer.main import get_command
+
+from pipeline.cli import app
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGES = {
+    str(path.relative_to(ROOT)): path
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if not {"_build", "_ext"} & set(path.parts)
+}
+VOICES = ("anna", "bruno", "clara", "dexter", "ivan", "lars")
+RUNNABLE = {"python", "sh", "bash", "console"}
+# What is shown and never run.
+SHOWN = {"", "text", "toml", "json", "yaml", "ini", "http", "csv", "html", "javascript", "js", "diff", "nginx"}
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w-]*)[^\n]*\n(?P<code>.*?)^(?P=indent)``` *$", re.M | re.S)
+NOT_RUN = re.compile(r'<!-- not run(?: where "(?P<where>[^"]+)")?: (?P<reason>[^>]+?) -->')
+EXIT_CODE = re.compile(r"^(?P<line>.*?)\s*#\s*exit code (?P<code>\d+)\b.*$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its ``language``, where it begins (``line``), and the comments right before it."""
+
+    language: str
+    code: str
+    line: int
+    comments: tuple[str, ...]
+
+    @property
+    def runnable(self) -> bool:
+        return self.language in RUNNABLE
+
+    @property
+    def excuse(self) -> str | None:
+        """Why the whole block is not run."""
+        found = [m for comment in self.comments if (m := NOT_RUN.fullmatch(comment)) and m["where"] is None]
+        return found[0]["reason"] if found else None
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """Reasons by what the lines hold that are not run."""
+        found = [NOT_RUN.fullmatch(comment) for comment in self.comments]
+        return {m["where"]: m["reason"] for m in found if m and m["where"] is not None}
+
+    @property
+    def fresh(self) -> bool:
+        return "<!-- fresh folder -->" in self.comments
+
+    @property
+    def kept(self) -> str:
+        """The code that is run: nothing of an excused block."""
+        if self.excuse is not None:
+            return ""
+        lines = self.code.splitlines(keepends=True)
+        return "".join(line for line in lines if not any(text in line for text in self.skipped))
+
+
+def blocks_of(text: str) -> list[Block]:
+    """Every fenced block of a page, in order."""
+    found = []
+    for match in FENCE.finditer(text):
+        before = text[: match.start()].rstrip().splitlines()
+        comments: list[str] = []
+        while before and re.fullmatch(r"\s*<!--.*-->\s*", before[-1]):
+            comments.insert(0, before.pop().strip())
+        width = len(match["indent"])
+        code = "".join(line[width:] if line.strip() else line for line in match["code"].splitlines(keepends=True))
+        line = text.count("\n", 0, match.start()) + 1
+        found.append(Block(match["language"], code, line, tuple(comments)))
+    return found
+
+
+@cache
+def page(name: str) -> tuple[str, tuple[Block, ...]]:
+    text = PAGES[name].read_text(encoding="utf-8")
+    return text, tuple(blocks_of(text))
+
+
+def test_blocks_and_what_is_said_of_them_are_found():
+    text = (
+        'a\n\n<!-- not run where "b": why -->\n<!-- fresh folder -->\n\n```sh\na\nb # c\n```\n'
+        "1. x\n\n   <!-- not run: no -->\n   ```python\n   if x:\n\n       y\n   ```\n"
+        "```json\n{}\n```\n```{eval-rst}\nz\n```\n"
+    )
+    shell, python, json, directive = blocks_of(text)
+    assert (shell.kept, shell.fresh, shell.skipped, shell.line) == ("a\n", True, {"b": "why"}, 6)
+    assert (python.excuse, python.kept, python.code) == ("no", "", "if x:\n\n    y\n")
+    assert json.language == "json" and not json.runnable and not json.comments
+    assert directive.language == "" and directive.code == "z\n"
+
+
+# Without running anything
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_block_is_run_or_says_why_not(name):
+    for block in page(name)[1]:
+        where = f"{name}, line {block.line}"
+        assert block.language in RUNNABLE | SHOWN, f"{where}: neither run nor shown: {block.language}"
+        special = [comment for comment in block.comments if "not run" in comment]
+        assert all(NOT_RUN.fullmatch(comment) for comment in special), f"{where}: {special}"
+        for text in block.skipped:
+            assert text in block.code, f"{where}: no line has {text!r}"
+        if block.runnable and block.excuse is None:
+            assert block.kept.strip(), f"{where}: every line is left out; say so of the block"
+            check_syntax(block, where)
+
+
+def check_syntax(block: Block, where: str) -> None:
+    if block.language == "python":
+        compile(block.kept, where, "exec")
+        return
+    script = block.kept if block.language != "console" else "\n".join(command for command, _ in session(block.kept))
+    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{where}: {done.stderr}"
+
+
+def test_what_is_not_run_is_little_and_has_reasons():
+    """Names every block left out; run with -s to read them."""
+    excused = [(name, block) for name in PAGES for block in page(name)[1] if block.excuse is not None]
+    for name, block in excused:
+        print(f"{name}, line {block.line}: {block.excuse}")
+        assert len(block.excuse or "") > 10, f"{name}, line {block.line}: a reason, please"
+    everything = [block for name in PAGES for block in page(name)[1] if block.runnable]
+    assert len(everything) > 40
+    assert len(excused) < 0.5 * len(everything)
+
+
+def command_lines(name: str) -> Iterator[tuple[str, list[str]]]:
+    """Words of every call of the command on a page, run or not."""
+    for block in page(name)[1]:
+        if block.language in RUNNABLE - {"python"}:
+            code = block.code.replace("\\\n", " ")
+            for line in code.splitlines():
+                for part in re.split(r"\||&&|;|\$\(", line.removeprefix("$ ")):
+                    words = part.split("#")[0].split()
+                    if words[:1] == ["voiceclaim"]:
+                        yield f"{name}, line {block.line}: {part.strip()}", words[1:]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_and_options_exist(name):
+    commands = get_command(app).commands
+    for where, words in command_lines(name):
+        if not words or words[0].startswith("-"):
+            continue
+        assert words[0] in commands, f"{where}: no such command"
+        known = {option for p in commands[words[0]].params for option in (*p.opts, *p.secondary_opts)} | {"--help"}
+        if hasattr(commands[words[0]], "commands"):
+            continue
+        used = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert used <= known, f"{where}: no option {used - known}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_to_files_and_headings_lead_somewhere(name):
+    text = re.sub(r"^```.*?^```", "", page(name)[0], flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        aim = (PAGES[name].parent / path).resolve() if path else PAGES[name]
+        assert aim.exists(), f"{name}: {target}"
+        # Headings that are made at the build are looked for by scripts/docs.
+        if anchor and aim.suffix == ".md" and "<!-- generated: " not in aim.read_text(encoding="utf-8"):
+            assert anchor in anchors_of(aim), f"{name}: {target} is none of {sorted(anchors_of(aim))}"
+
+
+@cache
+def anchors_of(path: Path) -> frozenset[str]:
+    """Headings of a page as GitHub and MyST name them."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    titles = re.findall(r"^#{1,6} (.+)$", text, re.M)
+    return frozenset(re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_functions_and_modules_that_a_page_names_exist(name):
+    for dotted in sorted(set(re.findall(r"`(pipeline(?:\.\w+)+)`", page(name)[0]))):
+        resolve(dotted, name)
+    for path in re.findall(r"`(pipeline/[\w/]+\.py)`", page(name)[0]):
+        assert (ROOT / path).is_file(), f"{name}: {path}"
+
+
+def resolve(dotted: str, name: str) -> Any:
+    """The module or what it holds; fails with the page's ``name``."""
+    parts = dotted.split(".")
+    for cut in range(len(parts), 0, -1):
+        with contextlib.suppress(ModuleNotFoundError):
+            found = importlib.import_module(".".join(parts[:cut]))
+            for part in parts[cut:]:
+                assert hasattr(found, part), f"{name}: there is no {dotted}"
+                found = getattr(found, part)
+            return found
+    raise AssertionError(f"{name}: there is no {dotted}")
+
+
+def test_the_explanation_says_where_each_equation_is():
+    text = page("docs/explanation.md")[0]
+    rows = [line for line in text.splitlines() if line.startswith("|") and "`pipeline." in line]
+    told = " ".join(row.split("|")[1] for row in rows)
+    for number in (10, 12, 13, 14, 15, 16, 17, 18):
+        assert re.search(rf"\b{number}\b", told), f"no row for eq. {number}"
+    for words in ("worst rival", "segment machine", "calibration", "logistic fusion"):
+        assert words in text.lower(), words
+
+
+def test_every_page_is_in_a_table_of_contents():
+    listed = set()
+    for name, path in PAGES.items():
+        for tree in re.findall(r"^```\{toctree\}.*?^```", page(name)[0], re.M | re.S):
+            for line in tree.splitlines()[1:-1]:
+                if line and not line.startswith(":"):
+                    entry = re.sub(r".*<(.+)>", r"\1", line).strip()
+                    listed |= {str(found.relative_to(ROOT)) for found in path.parent.glob(f"{entry}.md")}
+    assert set(PAGES) - {"README.md", "docs/index.md"} <= listed
+
+
+# Running the pages
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Folders that hold what pages name."""
+
+    inputs: Path
+    made: Path
+
+    def fill(self, folder: Path, code: str) -> None:
+        """Put everything into ``folder`` but what ``code`` makes itself."""
+        if "demo_folder()" in code:
+            return
+        shutil.copytree(self.inputs, folder, dirs_exist_ok=True)
+        for name in ("speakers.store", "other-results"):
+            makes = re.search(rf"--(?:store|out) {name}|enroll\(\s*\"{name}\"", code)
+            if re.search(rf"\b{name}\b", code) and not makes:
+                shutil.copytree(self.made / name, folder / name)
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory, demo, worker_folder) -> Prepared:
+    """Made once, whatever the number of test processes."""
+    inputs, made = worker_folder / "inputs", worker_folder / "made"
+    with FileLock(worker_folder / "lock"):
+        if not (worker_folder / "done").exists():
+            for voice in VOICES:
+                shutil.copytree(demo / "enroll" / voice, inputs / "recordings" / voice)
+            shutil.copytree(demo / "verify", inputs / "verify")
+            lines = (demo / "trials.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+            (inputs / "trials.txt").write_text("".join(line for line in lines if line.split()[0] in VOICES))
+            samples, rate = soundfile.read(next(iter(sorted((demo / "verify" / "anna").glob("*.flac")))))
+            soundfile.write(inputs / "call.wav", samples, rate)
+            shutil.copytree(inputs, made)
+            for line in (
+                "voiceclaim enroll recordings/ --store speakers.store --jobs 1",
+                "voiceclaim evaluate speakers.store trials.txt --systems worst_rival --out other-results --jobs 1",
+            ):
+                subprocess.run(shlex.split(line), cwd=made, env=environment(), check=True, capture_output=True)
+            (worker_folder / "done").touch()
+    return Prepared(inputs, made)
+
+
+@pytest.fixture(scope="session")
+def worker_folder(tmp_path_factory) -> Path:
+    """A folder that test processes of one run share."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "pages"
+    shared.mkdir(exist_ok=True)
+    return shared
+
+
+def environment() -> dict[str, str]:
+    """That of a reader whose installed command is this checkout's."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
+
+
+def session(code: str) -> list[tuple[str, str]]:
+    """Commands of a console block, and what each prints."""
+    found: list[tuple[str, str]] = []
+    for line in code.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], ""))
+        elif line.startswith("> ") and found and not found[-1][1]:
+            found[-1] = (f"{found[-1][0]}\n{line[2:]}", "")
+        elif found:
+            found[-1] = (found[-1][0], f"{found[-1][1]}{line}\n")
+    return found
+
+
+def with_exit_codes(script: str) -> str:
+    """``script`` with lines that end in ``# exit code N`` made to give 0 for N."""
+    lines = []
+    for line in script.splitlines():
+        told = EXIT_CODE.match(line)
+        lines.append(f"code=0; {told['line']} || code=$?; [ $code -eq {told['code']} ]" if told else line)
+    return "\n".join(lines) + "\n"
+
+
+def run_shell(script: str, folder: Path, where: str) -> str:
+    """What a script prints, both outputs; every command of it must do what it says."""
+    process = subprocess.Popen(
+        ["bash", "-euo", "pipefail", "-c", with_exit_codes(script)],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, _ = process.communicate(timeout=300)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, f"{where}: exit code {process.returncode} of\n{script}\n{out[-2000:]}"
+    assert "Traceback" not in out, f"{where}: {out[-2000:]}"
+    return out
+
+
+def test_what_a_console_block_prints_is_compared():
+    assert as_printed("EER 1.00 %\n a ... c\n", "EER  1.02 %\na\nb\nc")
+    assert not as_printed("EER 1.00 %", "EER 1.20 %")
+    assert not as_printed("a b", "a c")
+    assert as_printed("{'anna' accepted, -5.2 (x)}", "{'anna' accepted, -5.23 (x)}")
+    assert session("$ a\nb\n\n$ c\n") == [("a", "b\n\n"), ("c", "")]
+
+
+def run_block(block: Block, folder: Path, names: dict[str, Any], where: str) -> None:
+    if block.language == "python":
+        exec(compile(block.kept, where, "exec"), names)  # noqa: S102
+    elif block.language == "console":
+        for command, expected in session(block.kept):
+            found = run_shell(command, folder, where)
+            assert as_printed(expected, found), f"{where}: {command} printed\n{found}"
+    else:
+        run_shell(block.kept, folder, where)
+
+
+def microphone(inputs: Path) -> list[Any]:
+    """Tenths of a second of call.wav at 48 kHz, in a list."""
+    samples, rate = soundfile.read(inputs / "call.wav")
+    samples = soxr.resample(samples, rate, 48_000)
+    return [samples[start : start + 4800] for start in range(0, len(samples), 4800)]
+
+
+def acts_of(blocks: list[Block]) -> list[list[Block]]:
+    """``blocks`` cut before each that asks for a fresh folder."""
+    acts: list[list[Block]] = [[]]
+    for block in blocks:
+        if block.fresh and acts[-1]:
+            acts.append([])
+        acts[-1].append(block)
+    return acts
+
+
+def run_page(name: str, folder: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, act in enumerate(acts_of([b for b in page(name)[1] if b.runnable and b.kept.strip()])):
+        here = folder / str(number)
+        here.mkdir()
+        prepared.fill(here, "".join(block.kept for block in act))
+        monkeypatch.chdir(here)
+        names: dict[str, Any] = {"__name__": "__main__", "microphone": microphone(prepared.inputs)}
+        for block in act:
+            with contextlib.redirect_stdout(io.StringIO()):
+                run_block(block, here, names, f"{name}, line {block.line}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in PAGES if any(b.runnable and b.kept.strip() for b in page(name)[1])])
+def test_the_code_on_the_page_runs(name, tmp_path, prepared, monkeypatch):
+    run_page(name, tmp_path, prepared, monkeypatch)
+
+
+# What pages are made of at the build
+
+
+def extension(name: str) -> Any:
+    """A module of docs/_ext."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "_ext" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tables_of_results_are_those_of_the_files():
+    made, folder = extension("benchmark_results"), RESULTS
+    rows = made.systems(folder).splitlines()[2:]
+    found = json.loads((folder / "real_speech.json").read_text(encoding="utf-8"))
+    assert len(rows) == len(found)
+    for row, truth in zip(rows, found, strict=True):
+        cells = dict(
+            zip(("corpus", "settings", "list", *made.SYSTEMS), map(str.strip, row.split("|")[1:]), strict=False)
+        )
+        assert (cells["corpus"], cells["settings"], cells["list"]) == (truth["corpus"], truth["config"], truth["list"])
+        for system in made.SYSTEMS:
+            rate = truth["systems"].get(system, {}).get("eer_percent")
+            assert cells[system] == ("-" if rate is None else f"{rate:.2f}")
+    for name, make in made.TABLES.items():
+        text = make(folder)
+        assert "nan" not in text.lower().split() and len(text) > 100, name
+    widths = {line.count("|") for line in made.accuracy(folder).splitlines()}
+    assert len(widths) == 1
+
+
+def test_the_readme_quotes_the_file_of_real_speech():
+    """Rows of the README that begin as those of the benchmark's table are the same to the last digit."""
+    made = {
+        tuple(cells(row)[:3]): cells(row) for row in extension("benchmark_results").systems(RESULTS).splitlines()[2:]
+    }
+    quoted = [cells(line) for line in page("README.md")[0].splitlines() if tuple(cells(line)[:3]) in made]
+    for row in quoted:
+        assert row == made[tuple(row[:3])]
+
+
+def cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip().strip("|").split("|")]
+
+
+def test_the_reference_has_every_command_and_option():
+    text = extension("command_line").markdown()
+    for name, command in get_command(app).commands.items():
+        section = text.split(f"\n## voiceclaim {name}\n" if name != "enroll" else f"## voiceclaim {name}\n")[1]
+        section = section.split("\n## ")[0]
+        for parameter in command.params:
+            for option in parameter.opts if parameter.param_type_name == "option" else ():
+                assert re.search(rf"`[^`\n]*{re.escape(option)}\b", section), f"{name}: {option}"
+
+
+def test_links_of_built_pages_that_lead_nowhere_are_found(tmp_path):
+    (tmp_path / "a.html").write_text('<p id="x"><a href="b.html#y">1</a><a href="b.html#z">2</a><a href="#x">3</a>')
+    (tmp_path / "b.html").write_text(
+        '<p id="y"><a href="c.html">4</a><a href="https://example.org/">5</a><img src="d.png">'
+    )
+    assert extension("check_built").broken(tmp_path) == ["a.html: b.html#z", "b.html: c.html", "b.html: d.png"]
+
+
+def test_docstrings_are_shown_as_they_are_written():
+    pytest.importorskip("sphinx")
+    plain = extension("docstrings").plain
+    assert plain(["``A_`` and B_, |x|, a * b, `c`."]) == ["``A_`` and B\\_, \\|x\\|, a \\* b, \\`c\\`."]
+    assert plain(["A tree.", "", "    a", "    └── b_", "", "After."]) == [
+        "A tree.", "", "::", "", "    a", "    └── b_", "", "After.",
+    ]  # fmt: skip
+
+
+def test_a_newcomers_commands_are_the_readmes():
+    source = (ROOT / "scripts" / "newcomer").read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": "newcomer", "__file__": str(ROOT / "scripts" / "newcomer")}
+    sys.modules["newcomer"] = types.ModuleType("newcomer")
+    try:
+        exec(compile(source, "scripts/newcomer", "exec"), names)  # noqa: S102
+    finally:
+        del sys.modules["newcomer"]
+    lines = names["commands"](ROOT / "README.md", "voiceclaim enroll")
+    assert lines[0].startswith("pip install")
+    assert any(line.startswith("voiceclaim enroll") for line in lines)
+    assert any(line.startswith("voiceclaim verify") and "call.wav" in line for line in lines)
+    assert not any("ffmpeg" in line for line in lines)
+    assert all(f"\n{line}\n" in page("README.md")[0] for line in lines)
+
+
+# The built pages
+
+
+@pytest.mark.slow
+def test_the_pages_are_built_without_a_warning(tmp_path):
+    pytest.importorskip("sphinx")
+    pytest.importorskip("myst_nb")
+    done = subprocess.run(
+        [ROOT / "scripts" / "docs", tmp_path / "html"], capture_output=True, text=True, check=False, timeout=500
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    index = (tmp_path / "html" / "index.html").read_text(encoding="utf-8")
+    assert "Voiceclaim" in index
+    for name in PAGES:
+        if name != "README.md":
+            assert (tmp_path / "html" / Path(name).relative_to("docs")).with_suffix(".html").is_file()

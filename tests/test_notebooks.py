@@ -1,0 +1,86 @@
+"""The notebooks: executed, small, of no particular machine, and true when they are executed again.
+
+To make them anew: ``jupyter execute --inplace --NotebookClient.record_timing=False notebooks/*.ipynb``
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from printed import as_printed
+
+NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
+MOST_BYTES = 100_000
+
+
+@cache
+def notebook(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def code_cells(found: Any) -> list[Any]:
+    return [cell for cell in found["cells"] if cell["cell_type"] == "code"]
+
+
+def printed(cell: Any) -> str:
+    """What a cell wrote, pictures left out."""
+    return "".join("".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream")
+
+
+def pictures(cell: Any) -> int:
+    return sum("image/png" in output.get("data", {}) for output in cell["outputs"])
+
+
+def test_there_are_two():
+    assert [path.stem for path in NOTEBOOKS] == ["enroll_to_det", "sigmoid_and_margin"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_executed_from_its_first_cell_to_its_last_and_small(path):
+    cells = code_cells(notebook(path))
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert not [output for output in outputs if output["output_type"] == "error" or output.get("name") == "stderr"]
+    assert sum(printed(cell) != "" for cell in cells) >= 4
+    assert sum(map(pictures, cells)) >= 1
+    assert path.stat().st_size < MOST_BYTES
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_tells_nothing_of_the_machine_that_made_it(path):
+    found = notebook(path)
+    assert set(found["metadata"]) <= {"kernelspec", "language_info"}
+    assert found["metadata"]["kernelspec"]["name"] == "python3"
+    assert all(set(cell["metadata"]) <= {"tags"} for cell in found["cells"])
+    text = "".join(
+        "".join(part) if isinstance(part, list) else str(part)
+        for cell in code_cells(found)
+        for output in cell["outputs"]
+        for part in [output.get("text", ""), output.get("data", {}).get("text/plain", "")]
+    )
+    assert not re.search(r"(?:^|[\s'\"(])(?:/\w+/|[A-Z]:\\|~/)", text, re.M), text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_says_the_same_when_it_is_executed_again(path, tmp_path, monkeypatch):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    root = str(path.parents[1])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])]))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    again = nbformat.read(path, as_version=4)
+    client = nbclient.NotebookClient(
+        again, timeout=500, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    )
+    client.execute()
+    for before, after in zip(code_cells(notebook(path)), code_cells(again), strict=True):
+        assert as_printed(printed(before), printed(after)), f"{printed(before)}\nis now\n{printed(after)}"
+        assert pictures(before) == pictures(after)
