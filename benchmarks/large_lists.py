@@ -5,8 +5,9 @@ equal error rate is right.
     python benchmarks/large_lists.py [--trials 10000000] [--models 5000] [--segments 20000] [--format kaldi]
                                      [--folder DIR] [--json OUT]
 
-The lists are made up: different pairs of a model and a segment, one true claim in a hundred, scores from two normal distributions
-rounded to six decimals (so that there are ties), the score file in another order than the key. Three processes:
+The lists are made up: different pairs of a model and a segment, one true claim in a hundred, scores from two normal
+distributions rounded to six decimals (so that there are ties), the score file in another order than the key. Three
+processes:
 
 - the command itself, from start to end, figures and report included;
 - its stages one by one: reading the scores, reading the key, joining, metrics;

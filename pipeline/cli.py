@@ -1,6 +1,6 @@
 """The command line: each command parses its arguments, makes one library call and prints what came of it.
 
-Exit codes: 0 done or accepted, 1 rejected, 2 an error, 3 not enough speech.
+Exit codes: 0 done or accepted, 1 rejected, 2 an error, 3 not enough speech, or undecided.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipeline.errors import NotEnoughSpeechError, VoiceclaimError
 from pipeline.reproduce.command import reproduce
 from pipeline.terminal import complain, own_output
 
-_EXITS = "Exit codes: 0 done or accepted, 1 rejected, 2 an error, 3 not enough speech."
+_EXITS = "Exit codes: 0 done or accepted, 1 rejected, 2 an error, 3 not enough speech, or undecided."
 
 app = typer.Typer(
     name="voiceclaim",

@@ -129,6 +129,13 @@ async def endless_head(visit: Visit) -> None:
         await visit.send(b"X-%d: " % number + b"y" * 2**16 + b"\r\n")
 
 
+async def far_ahead(visit: Visit) -> None:
+    """Send thousands of requests at once, and read no answer."""
+    await visit.open()
+    for _ in range(100):
+        await visit.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)
+
+
 async def slow_body(visit: Visit) -> None:
     """Begin a body and stop."""
     await visit.open()
@@ -250,6 +257,7 @@ KINDS: tuple[Callable[[Visit], Awaitable[None]], ...] = (
     silence,
     slow_head,
     endless_head,
+    far_ahead,
     slow_body,
     endless_body,
     no_request,

@@ -457,6 +457,21 @@ def test_the_readme_quotes_the_file_of_real_speech():
         assert row == made[tuple(row[:3])]
 
 
+def test_rates_quoted_on_other_pages_are_those_of_the_file():
+    found = json.loads((RESULTS / "real_speech.json").read_text(encoding="utf-8"))
+    of = {(row["config"], row["list"]): row["systems"] for row in found if row["corpus"] == "commands30"}
+    telephone, babble = "trials_test_tel", "trials_test_babble10"
+    plain = {name: of["default", name]["fused"]["eer_percent"] for name in ("trials_test", telephone, babble)}
+    robust = {name: of["robust", name]["segment_rival"] for name in (telephone, babble)}
+    noise, explanation = (
+        " ".join(page(f"docs/{name}.md")[0].split()) for name in ("howto/noise-and-telephone", "explanation")
+    )
+    for name in (telephone, babble):
+        assert f"from {plain[name]:.1f} to {robust[name]['eer_percent']:.1f}" in noise
+    assert f"rejects {robust[telephone]['false_reject_percent']:.1f} percent of true claims" in noise
+    assert f"from {plain['trials_test']:.1f} to {plain[telephone]:.0f} percent" in explanation
+
+
 def cells(row: str) -> list[str]:
     return [cell.strip() for cell in row.strip().strip("|").split("|")]
 

@@ -23,7 +23,7 @@ OTHERS = {
     "pipeline.posteriors.classifiers": ("PairwisePosteriorClassifier", "OneVsRestPosteriorClassifier"),
     "pipeline.posteriors.heldout": ("margins_for",),
     "pipeline.posteriors.kinds": ("make_posterior",),
-    "pipeline.posteriors.calibrated": ("LogisticCalibration", "fit_calibration"),
+    "pipeline.posteriors.calibrated": ("LogisticCalibration", "MixtureCalibration", "fit_calibration"),
 }
 SHOWN_BASES = {MarginPosterior, LinearLogOdds, PosteriorClassifier}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +13,7 @@ from pipeline.errors import ServiceError
 from pipeline.server.settings import Limits
 
 Message = str | bytes
+_MESSAGES_A_SECOND, _BURST = 500, 500
 
 
 class Gone(Exception):  # noqa: N818  # an ordinary end of a stream, not a fault
@@ -31,6 +33,7 @@ class Inbox:
         self._messages: list[Message] = []
         self._bytes = 0
         self._stopped: Exception | None = None
+        self._allowed, self._since = float(_BURST), time.monotonic()
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._watch())]
@@ -87,6 +90,15 @@ class Inbox:
                 self._stop(Gone())
                 return
             await self._put(event)
+            await self._slow_down()
+
+    async def _slow_down(self) -> None:
+        """Let the sender wait who sends more messages than a stream can want; TCP tells them."""
+        now = time.monotonic()
+        self._allowed = min(_BURST, self._allowed + (now - self._since) * _MESSAGES_A_SECOND) - 1.0
+        self._since = now
+        if self._allowed < 0:
+            await asyncio.sleep(-self._allowed / _MESSAGES_A_SECOND)
 
     async def _put(self, event: Any) -> None:
         message: Message = event["text"] if event.get("text") is not None else event["bytes"]

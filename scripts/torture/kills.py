@@ -55,20 +55,23 @@ class Kills:
         store.check_files()
         return store.names, arrays_of(store.population())
 
-    def kill(self, number: int) -> str:
-        """One kill: the state that was found. Raises BrokenError for any that there may not be."""
+    def kill(self, number: int) -> str | None:
+        """One kill: the state that was found, None where the change was made before it.
+
+        Raises BrokenError for a state that there may not be.
+        """
         change = self.chance.choice(sorted(self.changes))
         path = self.start(change, self.folder / f"killed {number}")
         before = content(path) if path.exists() else {}
         child = forked(lambda: self.changes[change](path))
         if self.chance.random() < 0.5:
-            time.sleep(self.chance.uniform(0.0, 1.3) * self.seconds[change])
+            time.sleep(self.chance.uniform(0.0, 1.1) * self.seconds[change])
         else:
             while not (path.exists() and content_names(path) - before.keys()) and not os.waitid(
                 os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT
             ):
                 pass
-            time.sleep(self.chance.choice([0.0, self.chance.uniform(0.0, 0.1)]))
+            time.sleep(self.chance.uniform(0.0, self.chance.choice([0.001, 0.01, 0.1])))
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
@@ -76,7 +79,7 @@ class Kills:
         expect(os.WIFSIGNALED(status) or state == change, "the change was made, and is not there")
         self.next_writer(path)
         shutil.rmtree(path)
-        return f"{change}: {'old' if state == 'before' else 'new'}, {'killed' if status else 'too late'}"
+        return f"{change}: {'old' if state == 'before' else 'new'}" if os.WIFSIGNALED(status) else None
 
     def state(self, path: Path, change: str, before: dict[str, str]) -> str:
         """Whether the store is the one before the ``change`` or the one after it; raises BrokenError."""
@@ -110,16 +113,19 @@ def content_names(path: Path) -> set[str]:
 
 
 def kills(folder: Path, count: int, seed: int) -> dict[str, object]:
-    """``count`` kills, and what they left."""
-    harness, states, wrong = Kills(folder, seed), Counter[str](), []
-    for number in range(count):
+    """``count`` processes killed at their work, and what they left."""
+    harness, states, wrong, tries = Kills(folder, seed), Counter[str](), [], 0
+    while states.total() + len(wrong) < count:
+        tries += 1
         try:
-            states[harness.kill(number)] += 1
+            if state := harness.kill(tries):
+                states[state] += 1
         except (BrokenError, VoiceclaimError) as error:
-            wrong.append(f"kill {number}: {type(error).__name__}: {error}")
+            wrong.append(f"kill {tries}: {type(error).__name__}: {error}")
     return {
         "kills": count,
-        "kills_survived": count - len(wrong),
+        "kills_survived": states.total(),
+        "kills_too_late": tries - count,
         "kill_states": dict(sorted(states.items())),
         "wrong": wrong,
     }
