@@ -59,7 +59,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--chunk-ms", type=float, default=100.0)
+    parser.add_argument("--chunk-ms", type=float, default=200.0)
     parser.add_argument("--json", type=Path, metavar="OUT")
     parser.add_argument("--store", type=Path)
     parser.add_argument("--audio", type=Path, help="folder of what is said, with --store")

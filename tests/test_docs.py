@@ -56,6 +56,10 @@ RUNNABLE = {"python", "sh", "bash", "console"}
 SHOWN = {"", "text", "toml", "json", "yaml", "ini", "http", "csv", "html", "javascript", "js", "diff", "nginx"}
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w-]*)[^\n]*\n(?P<code>.*?)^(?P=indent)``` *$", re.M | re.S)
 NOT_RUN = re.compile(r'<!-- not run(?: where "(?P<where>[^"]+)")?: (?P<reason>[^>]+?) -->')
+# What no test may do: change the environment or the machine, wait for somebody to speak, or serve for ever.
+HARMFUL = re.compile(
+    r"\b(?:pip install|docker|sudo|apt|apt-get|systemctl|voiceclaim serve|arecord|ffmpeg|sox)\b|--mic\b"
+)
 EXIT_CODE = re.compile(r"^(?P<line>.*?)\s*#\s*exit code (?P<code>\d+)\b.*$")
 
 
@@ -145,6 +149,10 @@ def test_every_block_is_run_or_says_why_not(name):
             assert text in block.code, f"{where}: no line has {text!r}"
         if block.runnable and block.excuse is None:
             assert block.kept.strip(), f"{where}: every line is left out; say so of the block"
+            harm = block.language != "python" and HARMFUL.search(re.sub(r"#.*", "", block.kept))
+            assert not harm, (
+                f"{where}: {harm and harm[0]!r} cannot be run here; say why not (see this file's beginning)"
+            )
             check_syntax(block, where)
 
 
@@ -370,6 +378,7 @@ def test_what_a_console_block_prints_is_compared():
 
 
 def run_block(block: Block, folder: Path, names: dict[str, Any], where: str) -> None:
+    assert block.language == "python" or not HARMFUL.search(re.sub(r"#.*", "", block.kept)), where
     if block.language == "python":
         exec(compile(block.kept, where, "exec"), names)  # noqa: S102
     elif block.language == "console":

@@ -111,7 +111,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "posteriors.platt",
         "reproduce.platt1999_tasks",
     ),
-    ("evaluation.bootstrap", "formats.parquet", "posteriors.kinds", "posteriors.trained", "reproduce.implied2020_credit"),
+    (
+        "evaluation.bootstrap",
+        "formats.parquet",
+        "posteriors.kinds",
+        "posteriors.trained",
+        "reproduce.implied2020_credit",
+    ),
     (
         "evaluation.comparison",
         "formats.reading",

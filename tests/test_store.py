@@ -361,17 +361,18 @@ def test_the_writer_of_this_process_shuts_out_its_other_threads(copied):
 # Crashes
 
 ENROLL = """
-import os, sys
+import os, sys, tempfile
 from pathlib import Path
 from conftest import TINY
 from pipeline.config import load_config
 from pipeline.corpus import read_corpus
 from pipeline.enrollment import enroll
-import pipeline.assessment
 audio, names, tiny = Path(sys.argv[1]), sys.argv[2].split(","), load_config(None, TINY)
 speakers = read_corpus(audio).speakers
 chosen = {name: speakers[name][:2] for name in names}
-# Forked children start at once, with all that is imported; each order is the store that one of them enrolls into.
+# Forked children start at once, with all that is imported and compiled; each order is a store to enroll into.
+with tempfile.TemporaryDirectory() as folder:
+    enroll(Path(folder) / "s", chosen, tiny)
 for line in sys.stdin:
     child = os.fork()
     if child == 0:
