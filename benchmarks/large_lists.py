@@ -23,6 +23,7 @@ import json
 import os
 import platform
 import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -143,13 +144,14 @@ def measured(trials: int, models: int, segments: int, form: str, folder: Path) -
     parts, _ = run([*this, "--stages", str(scores), str(key)])
     other, took = run([*this, f"--trials={trials}", f"--models={models}", f"--segments={segments}", "--independent"])
     return {
+        "command": shlex.join(["python", "benchmarks/large_lists.py", *sys.argv[1:]]),
         "trials": trials,
         "models": models,
         "segments": segments,
         "format": form,
         "bytes": {"scores": scores.stat().st_size, "key": key.stat().st_size},
         "seconds_to_make": round(made_in, 1),
-        "command": whole,
+        "whole": whole,
         "stages": json.loads(parts),
         "eer": eer,
         "eer_scikit_learn": float(other),

@@ -373,6 +373,7 @@ chosen = {name: speakers[name][:2] for name in names}
 # Forked children start at once, with all that is imported and compiled; each order is a store to enroll into.
 with tempfile.TemporaryDirectory() as folder:
     enroll(Path(folder) / "s", chosen, tiny)
+print("ready", flush=True)
 for line in sys.stdin:
     child = os.fork()
     if child == 0:
@@ -402,6 +403,7 @@ def starter(demo):
             child = int(process.stdout.readline())
             return child, process.stdout.readline
 
+        assert process.stdout.readline() == "ready\n"
         yield start
         process.stdin.close()
 
@@ -440,7 +442,7 @@ def test_a_writer_killed_at_any_moment_leaves_the_old_store_or_the_new_one(pair,
     wait()
     whole = time.perf_counter() - started
     assert SpeakerStore.open(tmp_path / "timed").names == (*old.names, *NEWCOMERS)
-    moments, survived = np.random.default_rng(0).random(5), []
+    moments, survived = np.random.default_rng(0).random(10), []
     for n, moment in enumerate(moments):
         path = shutil.copytree(pair, tmp_path / f"killed {n}")
         child, wait = starter(path)

@@ -22,7 +22,7 @@ from pipeline.server.problems import MEDIA_TYPE, problem, service_error
 from pipeline.server.settings import Settings
 
 LOG = logging.getLogger("voiceclaim.server")
-ALWAYS = "/healthz"
+_CLOSED = "the handler is closed"  # uvloop, of a connection that was given up before its answer was sent
 SECURITY = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
@@ -59,7 +59,8 @@ class Guard:
         except (VoiceclaimError, TimeoutError) as error:
             await exchange.refuse(_as_service_error(error))
         except Exception as error:  # a fault of ours: its text may name people, so only its kind and place are told
-            LOG.error("%s at %s", type(error).__name__, _place_of(error))
+            if _CLOSED not in str(error):
+                LOG.error("%s at %s", type(error).__name__, _place_of(error))
             await exchange.refuse(ServiceError(500, "the service failed; its log says where", kind="Fault"))
         finally:
             if scope["type"] == "http":
@@ -152,7 +153,7 @@ class _Exchange:
         try:
             await self.send({"type": f"{kind}.start", "status": error.status, "headers": _encoded(headers)})
             await self.send({"type": f"{kind}.body", "body": body})
-        except (OSError, TimeoutError):
+        except (OSError, RuntimeError):
             LOG.debug("a refusal was not taken")
 
     def _always(self) -> Mapping[str, str]:
