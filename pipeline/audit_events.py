@@ -82,6 +82,7 @@ def of_store(store: SpeakerStore) -> Fields:
     """Which store it was, and which settings."""
     settings = json.dumps(store.config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     return {
+        "store": store.manifest.identity,
         "store_version": store.manifest.version,
         "store_revision": store.manifest.revision,
         "settings": hashlib.sha256(settings.encode()).hexdigest(),

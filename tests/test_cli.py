@@ -14,6 +14,7 @@ import tomllib
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import hostile
 import numpy as np
 import pytest
 import soundfile
@@ -26,7 +27,10 @@ from pipeline.store import SpeakerStore
 from pipeline.verification import Verifier
 
 SETTINGS = tuple(f"--set={setting}" for setting in ("features.rate=8000", "codebook.min_seconds=3"))
-COMMANDS = ("enroll", "verify", "evaluate", "plot", "compare", "speakers", "demo", "reproduce", "audit")
+COMMANDS = (
+    "enroll", "record", "verify", "evaluate", "plot", "compare", "convert", "speakers", "demo", "reproduce",
+    "audit", "serve", "seal",
+)  # fmt: skip
 VERDICT = {
     "claim", "file", "state", "decision", "score", "threshold", "system", "speech_seconds", "audio_seconds", "frames",
     "rivals", "llr", "probability", "prior", "llr_threshold", "threshold_source", "settled", "early_llr",
@@ -304,10 +308,9 @@ def test_the_threshold_and_the_false_accept_rate_decide(run, store, heard):
 
 
 def test_a_prior_and_costs_decide_by_the_llr_that_bayes_rule_asks_for(run, copied, heard):
-    manifest = copied / "manifest.json"
-    table = json.loads(manifest.read_text(encoding="utf-8"))
-    table["config"]["threshold"] |= {"prior": 0.2, "cost_miss": 3.0, "cost_false_accept": 5.0}
-    manifest.write_text(json.dumps(table), encoding="utf-8")
+    config = hostile.manifest_of(copied)["config"]
+    config["threshold"] |= {"prior": 0.2, "cost_miss": 3.0, "cost_false_accept": 5.0}
+    hostile.edit_manifest(copied, config=config)
     # What is not named is taken from the settings.
     for words, prior, ratio in [
         (("--prior", "0.5"), 0.5, 5 / 3),

@@ -185,7 +185,7 @@ class MarginScorer:
         column = 0
         if margins.pair is not None:
             family = margins.pair.shape[3:]
-            column = int(np.prod((len(self.claims), *family)))
+            column = math.prod((len(self.claims), *family))
             margins.pair[:, :, n] += products[:, :column].reshape(-1, len(self.claims), *family)
             if own is not None:
                 margins.pair[:, self._slots[n], :] += (kernel @ own).reshape(len(kernel), 1, len(self._tiles), *family)
