@@ -6,6 +6,7 @@ one coefficient block, so the work is a few small matrix products a speaker and 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
