@@ -35,6 +35,7 @@ def test_generated_requests_meet_no_fault_and_the_answers_that_openapi_promises(
     pytest.importorskip("schemathesis")
     with running(copied, tmp_path, environment={"VOICECLAIM_TOKENS": TOKENS}) as service:
         words = ["run", f"{service.url}/openapi.json", "--seed", "1", "--max-examples", "20", "--no-color"]
+        words += ["--request-timeout", "120"]  # a removal trains machines again, at low priority
         words += ["--checks", ",".join(CHECKS), "--header", f"Authorization: Bearer {ADMIN_TOKEN}"]
         command = [sys.executable, "-m", "schemathesis.cli", *words]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False)

@@ -385,13 +385,15 @@ def log_odds(share: float) -> float:
 
 
 def calibrated(opened, system: str, scores: dict[str, float], frames: int) -> float:
-    """The calibration of ``system``, added up by hand."""
-    found = opened.calibration(system)
-    total = found.offset + found.duration * math.log(frames / found.usual_frames)
-    for name, weight in zip(found.systems, found.weights, strict=True):
-        top = RULES[name].top
-        total += weight * (scores[name] if top is None else log_odds(min(max(scores[name] / top, 1e-4), 1 - 1e-4)))
-    return total
+    """The calibration of ``system``, against rivals and against outsiders, added up by hand."""
+    found, against = opened.calibration(system), 0.0
+    for kind, share in zip(found.kinds, found.shares, strict=True):
+        total = kind.offset + kind.duration * math.log(frames / kind.usual_frames)
+        for name, weight in zip(kind.systems, kind.weights, strict=True):
+            top = RULES[name].top
+            total += weight * (scores[name] if top is None else log_odds(min(max(scores[name] / top, 1e-4), 1 - 1e-4)))
+        against += share * math.exp(-total)
+    return -math.log(against)
 
 
 @pytest.mark.parametrize("system", [name for name in HELD_OUT if not RULES[name].parts])
