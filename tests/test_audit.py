@@ -422,7 +422,7 @@ def test_the_logs_own_words_cannot_be_said_by_others(tmp_path):
 
 # What is written
 
-ABOUT_STORE = {"store_version", "store_revision", "settings"}
+ABOUT_STORE = {"store", "store_version", "store_revision", "settings"}
 ABOUT_LINE = {"n", "time", "event", "previous", "hash"}
 
 
