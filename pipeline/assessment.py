@@ -39,9 +39,9 @@ from pipeline.evaluation import (
     speaker_spread,
 )
 from pipeline.frontend import read_features
-from pipeline.machines.training import run_parallel
 from pipeline.scoring import ClaimScorer
 from pipeline.store import SpeakerStore
+from pipeline.threads import run_parallel
 
 # Above these a bounded assessment leaves out what grows faster than sorting, or is slow for each speaker.
 MOST_RESAMPLED = 1_000_000  # trials

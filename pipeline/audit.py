@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 from pipeline import keys
 from pipeline.audit_chain import BEGINNING, KEY_VARIABLE, MOST_LINE, OPEN, REPAIR, BrokenChainError, Chain, Value
 from pipeline.errors import AuditError
-from pipeline.files import open_regular
+from pipeline.files import open_regular, sync_folder
 
 NAME = "audit.jsonl"
 _WAIT_SECONDS = 30.0
@@ -100,7 +100,7 @@ class AuditLog:
                 yield file
                 os.fsync(file.fileno())
             if is_new:
-                _sync_folder(self.path.parent)
+                sync_folder(self.path.parent)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise AuditError(f"{self.path}: the audit log cannot be written: {reason}") from error
@@ -244,13 +244,3 @@ def _write_whole(file: FileIO, data: bytes, *, instead_of: int) -> None:
     except BaseException:
         file.truncate(start)
         raise
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -21,9 +21,9 @@ from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
 from pipeline.machines.segment_training import SegmentTraining, fit_space, stretches
 from pipeline.machines.segments import SegmentSpace, Vectors, loudness
-from pipeline.machines.training import run_parallel
 from pipeline.manifest import Role
 from pipeline.store import SpeakerStore
+from pipeline.threads import run_parallel
 from pipeline.voices import Progress, Speech, Utterances, Voice
 
 Array = NDArray[np.float64]

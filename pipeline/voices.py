@@ -17,9 +17,9 @@ from pipeline.features.standardize import Standardizer
 from pipeline.features.stream import FeatureBlock
 from pipeline.frontend import Listener, features_of, read_features, read_samples
 from pipeline.holdout import Cut
-from pipeline.machines.training import run_parallel
 from pipeline.manifest import new_id
 from pipeline.recording_quality import Recording, RecordingMeter
+from pipeline.threads import run_parallel
 
 Samples = NDArray[np.float64]
 Utterances = list[FeatureBlock]

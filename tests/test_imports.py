@@ -18,7 +18,19 @@ PACKAGE = Path(pipeline.__file__).resolve().parent
 # From the ground up. A module may import modules of lower layers only, so that no two can need each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
     # vocabulary
-    ("_version", "commands", "errors", "features", "files", "formats", "machines", "posteriors", "reproduce", "server"),
+    (
+        "_version",
+        "commands",
+        "errors",
+        "features",
+        "files",
+        "formats",
+        "machines",
+        "posteriors",
+        "reproduce",
+        "threads",
+        "server",
+    ),
     ("formats.libraries", "formats.rttm"),
     (
         "audit_chain",
@@ -75,7 +87,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "fingerprint",
         "machines.population",
         "machines.segment_training",
-        "machines.training",
         "posteriors.base",
         "posteriors.classics",
         "posteriors.machine_posteriors",
@@ -217,6 +228,7 @@ PURE = {module for module in LEVEL if module.split(".")[0] in PURE_ROOMS} | {
     "heldout_scoring",
     "holdout",
     "scoring",
+    "threads",
 }
 DOORS = {name for name in LEVEL if name.startswith("commands.")} | {"cli", "live_line", "reproduce.command", "terminal"}
 READS_LISTS = "evaluation.lines"  # the one of the pure rooms that opens files

@@ -14,7 +14,8 @@ from pipeline.machines.implied import train_pair_family, train_rest_families
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import PairBlock, PairSource, Population
 from pipeline.machines.rest_solver import GRAM_BYTES, RestSolver
-from pipeline.machines.solver import PoolSolver, in_order
+from pipeline.machines.solver import PoolSolver
+from pipeline.threads import in_order
 
 Array = NDArray[np.float64]
 Progress = Callable[[int], None]

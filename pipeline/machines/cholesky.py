@@ -15,7 +15,7 @@ from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from pipeline.machines.solver import in_order
+from pipeline.threads import in_order
 
 Matrix = NDArray[Any]
 

@@ -20,7 +20,7 @@ from sklearn import config_context
 from sklearn.svm import SVC
 
 from pipeline.machines.pool import Pool, rbf_kernel
-from pipeline.machines.training import run_parallel
+from pipeline.threads import run_parallel
 
 Array = NDArray[np.float64]
 

@@ -20,7 +20,8 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import FitError
 from pipeline.machines.pool import Pool
-from pipeline.machines.solver import STEP_LIMIT, TOLERANCE, in_order
+from pipeline.machines.solver import STEP_LIMIT, TOLERANCE
+from pipeline.threads import in_order
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]

@@ -10,12 +10,9 @@ Kernel values are float32, as in LIBSVM's cache; products, coefficients and resi
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -24,10 +21,9 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import FitError
 from pipeline.machines.pool import Pool
+from pipeline.threads import in_order
 
 Array = NDArray[np.float64]
-Task = TypeVar("Task")
-Result = TypeVar("Result")
 
 TOLERANCE = 1e-3
 STEP_LIMIT = 10_000_000  # LIBSVM's, of which ordinary problems take a thousand
@@ -170,18 +166,3 @@ class PoolSolver:
                 " a smaller C or a larger tolerance ends sooner"
             )
         return steps
-
-
-def in_order(function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int) -> Iterator[Result]:
-    """Map on ``jobs`` threads, results in order, only a few tasks ahead of what has been taken."""
-    if jobs == 1:
-        yield from map(function, tasks)
-        return
-    waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(jobs) as threads:
-        for task in tasks:
-            waiting.append(threads.submit(function, task))
-            if len(waiting) > 2 * jobs:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
