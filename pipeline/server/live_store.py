@@ -37,11 +37,12 @@ class SharedStore(SpeakerStore):
 class LiveStore:
     """The newest revision of the store at ``path``, which need not exist yet; keeps the ``most`` latest verifiers.
 
-    Safe to use from several threads.
+    ``outsiders`` is that of ``SpeakerStore.open``. Safe to use from several threads.
     """
 
-    def __init__(self, path: Path, *, most: int) -> None:
+    def __init__(self, path: Path, *, most: int, outsiders: float | None = None) -> None:
         self.path = path
+        self._outsiders = outsiders
         self._most = most
         self._opening = Lock()
         self._stamp: _Stamp | None = None
@@ -60,7 +61,7 @@ class LiveStore:
             return self._store
         with self._opening:
             if stamp != self._stamp:
-                self._store = None if stamp is None else _opened(self.path)
+                self._store = None if stamp is None else _opened(self.path, self._outsiders)
                 self._stamp = stamp
             return self._store
 
@@ -91,8 +92,8 @@ class LiveStore:
         return self._verifiers[key]
 
 
-def _opened(path: Path) -> SharedStore | None:
+def _opened(path: Path, outsiders: float | None) -> SharedStore | None:
     try:
-        return SharedStore.open(path)
+        return SharedStore.open(path, outsiders=outsiders)
     except StoreMissingError:
         return None

@@ -26,7 +26,7 @@ class Service:
     def __init__(self, settings: Settings, *, threads: int) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.store = LiveStore(settings.store, most=settings.limits.verifiers)
+        self.store = LiveStore(settings.store, most=settings.limits.verifiers, outsiders=settings.outsiders)
         self.trainer = Trainer(settings)
         self.ending = asyncio.Event()
         self._scoring = ThreadPoolExecutor(threads, thread_name_prefix="scoring")
