@@ -13,6 +13,7 @@ from pipeline.early import EarlyRule
 from pipeline.errors import StoreFormatError, StoreMissingError, UnknownSpeakerError
 from pipeline.machines.population import Population
 from pipeline.manifest import Manifest, stamp_of
+from pipeline.replay_memory import ReplayMemory
 from pipeline.store import SpeakerStore
 from pipeline.verification import Verifier
 
@@ -37,12 +38,15 @@ class SharedStore(SpeakerStore):
 class LiveStore:
     """The newest revision of the store at ``path``, which need not exist yet; keeps the ``most`` latest verifiers.
 
-    ``outsiders`` is that of ``SpeakerStore.open``. Safe to use from several threads.
+    ``outsiders`` is that of ``SpeakerStore.open``, ``memory`` that of ``Verifier``. Safe to use from several threads.
     """
 
-    def __init__(self, path: Path, *, most: int, outsiders: float | None = None) -> None:
+    def __init__(
+        self, path: Path, *, most: int, outsiders: float | None = None, memory: ReplayMemory | None = None
+    ) -> None:
         self.path = path
         self._outsiders = outsiders
+        self._memory = memory
         self._most = most
         self._opening = Lock()
         self._stamp: _Stamp | None = None
@@ -85,7 +89,7 @@ class LiveStore:
             self._made_of = store
         key = (claim, system, early)
         if key not in self._verifiers:
-            self._verifiers[key] = Verifier(store, claim, system=system, early=early)
+            self._verifiers[key] = Verifier(store, claim, system=system, early=early, memory=self._memory)
             while len(self._verifiers) > self._most:
                 self._verifiers.popitem(last=False)
         self._verifiers.move_to_end(key)
