@@ -132,7 +132,9 @@ class MarginScorer:
         self._pair_bias = None if paired is None else paired.bias(self.claims)
         biases = [(self._pair_bias, 2), (population.one_vs_rest_bias if "one_vs_rest" in kinds else None, 1)]
         self.machines = max([1, *(b.shape[-1] for b, axes in biases if b is not None and b.ndim > axes)])
-        columns = None if paired is None else paired.columns(self.claims)
+        # A claimed speaker's own products serve the rivals' side too, so that identification makes each product once.
+        everybody = len(self._slots) == len(pool)
+        columns = None if paired is None or everybody else paired.columns(self.claims)
         size = max((len(pool.codebook(n)) for n in range(len(pool))), default=0)
         # Batches of small products in one call: the calls of a loop over speakers would cost more than a short chunk.
         self._kernel_sides = np.zeros((len(pool), pool.centroids.shape[1] + 2, size), dtype=self.dtype)
@@ -150,10 +152,11 @@ class MarginScorer:
         self._kernel_sides[n, -2, : len(y)] = 1.0
         self._kernel_sides[n, -1, : len(y)] = -0.5 * (y * y).sum(1)
         blocks = []
-        if columns is not None and population.pairs is not None:
-            blocks.append(-columns[rows].reshape(len(y), -1))
-            if n in self._slots:
-                self._own[n] = np.ascontiguousarray(population.pairs.rows(n).reshape(len(y), -1), dtype=self.dtype)
+        if self._pair_bias is not None and population.pairs is not None and n in self._slots:
+            self._own[n] = np.ascontiguousarray(population.pairs.rows(n).reshape(len(y), -1), dtype=self.dtype)
+        if columns is not None:
+            against = -columns[rows].reshape(len(y), -1)
+            blocks.append(np.zeros_like(against) if n in self._slots else against)
         if "one_class" in self._kinds and population.one_class_coef is not None:
             blocks.append(population.one_class_coef[rows, None])
         if "one_vs_rest" in self._kinds and population.one_vs_rest_coef is not None:
@@ -197,15 +200,15 @@ class MarginScorer:
         column = 0
         if margins.pair is not None:
             family = margins.pair.shape[3:]
-            column = math.prod((len(self.claims), *family))
-            against = products[:, :, :column].reshape(*products.shape[:2], len(self.claims), *family)
-            margins.pair[:, :, several] += np.moveaxis(against, 0, 2)
+            if len(self._own) < len(self._kernel_sides):
+                column = math.prod((len(self.claims), *family))
+                against = products[:, :, :column].reshape(*products.shape[:2], len(self.claims), *family)
+                margins.pair[:, :, several] += np.moveaxis(against, 0, 2)
             for n in self._own.keys() & range(several.start, several.stop):
-                own = self._own[n]
-                products_own = kernel[n - several.start, :, : len(own)] @ own
-                margins.pair[:, self._slots[n], :] += products_own.reshape(
-                    len(kernel[0]), 1, margins.pair.shape[2], *family
-                )
+                own = kernel[n - several.start, :, : len(self._own[n])] @ self._own[n]
+                own = own.reshape(len(own), margins.pair.shape[2], *family)
+                margins.pair[:, self._slots[n]] += own[:, None]
+                margins.pair[:, :, n] -= own[:, self.claims]
         if margins.one_class is not None:
             margins.one_class[:, several] += products[:, :, column].T
             column += 1
