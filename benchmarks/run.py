@@ -23,10 +23,10 @@ from pathlib import Path
 from speed import table
 from speed.measuring import Figures, in_child, machine
 from speed.model import predicted
-from speed.options import QUICK_SIZES, SIZES, Options
+from speed.options import QUICK_SIZES, Options
 
 PARTS = ("train", "claim", "features", "gemm", "stream", "growth")
-QUICK_MINUTES = 3.0
+QUICK = {"sizes": QUICK_SIZES, "minutes": 3.0, "patience": 1.0}
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -41,6 +41,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--centroids", type=int, default=200)
     parser.add_argument("--sizes", type=int, nargs="+", help="populations of the growth part")
     parser.add_argument("--minutes", type=float, help="of audio through the stream")
+    parser.add_argument("--patience", type=float, help="seconds over which a call is repeated")
     options = parser.parse_args(arguments)
     options.only = tuple(options.only.split(","))
     if unknown := set(options.only) - set(PARTS):
@@ -53,10 +54,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def settings(given: argparse.Namespace) -> Options:
     """What the parts are told."""
     found = Options(given.corpora, given.quick, given.speakers, given.centroids)
-    found = replace(found, sizes=QUICK_SIZES, minutes=QUICK_MINUTES) if given.quick else replace(found, sizes=SIZES)
-    if given.sizes:
-        found = replace(found, sizes=tuple(sorted(given.sizes)))
-    return found if given.minutes is None else replace(found, minutes=given.minutes)
+    asked = {name: getattr(given, name) for name in QUICK if getattr(given, name) is not None}
+    if "sizes" in asked:
+        asked["sizes"] = tuple(sorted(asked["sizes"]))
+    return replace(found, **((QUICK if given.quick else {}) | asked))
 
 
 def measured(options: Options, parts: tuple[str, ...]) -> Figures:

@@ -30,16 +30,16 @@ def measure(options: Options) -> Figures:
         raise SystemExit(f"the margins are not scikit-learn's: they differ by {worst:.1e}")
     one, everybody = np.array([claim]), np.arange(len(pool))
     ours = {
-        f"claim.{what}seconds_{dtype}": best_of(scoring(population, claims, frames, dtype))
+        f"claim.{what}seconds_{dtype}": best_of(scoring(population, claims, frames, dtype), seconds=options.patience)
         for what, claims in (("", one), ("identify_", everybody))
         for dtype in ("float64", "float32")
     }
     needed = [*(machine for pair, machine in pairs.items() if claim in pair), *alone]
     multi = multiclass(pool, config)
     theirs = {
-        "claim.multiclass_seconds": best_of(lambda: multi.decision_function(frames)),
+        "claim.multiclass_seconds": best_of(lambda: multi.decision_function(frames), seconds=options.patience),
         "claim.loop_seconds": best_of(lambda: looped(list(pairs.values()), frames), seconds=0),
-        "claim.needed_loop_seconds": best_of(lambda: looped(needed, frames)),
+        "claim.needed_loop_seconds": best_of(lambda: looped(needed, frames), seconds=options.patience),
     }
     return {
         "claim.speakers": len(pool),
@@ -88,6 +88,8 @@ def multiclass_difference(multi: SVC, pairs: dict[tuple[int, int], SVC], frames:
     margins = multi.decision_function(frames)
     if margins.ndim == 1:  # two classes: one machine, and positive is the second
         margins = -margins[:, None]
-    order = [(first, second) for first in range(len(multi.classes_)) for second in range(first + 1, len(multi.classes_))]
+    order = [
+        (first, second) for first in range(len(multi.classes_)) for second in range(first + 1, len(multi.classes_))
+    ]
     expected = (-pairs[later, earlier].decision_function(frames) for earlier, later in order)
     return float(max(np.abs(margins[:, n] - margin).max() for n, margin in enumerate(expected)))

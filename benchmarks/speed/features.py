@@ -24,12 +24,14 @@ def measure(options: Options) -> Figures:
     samples = speech(options, paper.features.rate)
     seconds = len(samples) / paper.features.rate
     framed = frames_of(samples, paper)
-    here, alone = best_of(lambda: front_end(samples, paper)), best_of(lambda: models(framed, paper))
+    patience = options.patience
+    here = best_of(lambda: front_end(samples, paper), seconds=patience)
+    alone = best_of(lambda: models(framed, paper), seconds=patience)
     # librosa takes frames along either axis; the faster counts.
     columns = np.ascontiguousarray(framed.T)
-    by_rows = best_of(lambda: librosa.lpc(framed, order=paper.features.order, axis=-1))
-    by_columns = best_of(lambda: librosa.lpc(columns, order=paper.features.order, axis=0))
-    theirs, usual = min(by_rows, by_columns), best_of(lambda: front_end(samples, default))
+    by_rows = best_of(lambda: librosa.lpc(framed, order=paper.features.order, axis=-1), seconds=patience)
+    by_columns = best_of(lambda: librosa.lpc(columns, order=paper.features.order, axis=0), seconds=patience)
+    theirs, usual = min(by_rows, by_columns), best_of(lambda: front_end(samples, default), seconds=patience)
     return {
         "features.rate": paper.features.rate,
         "features.audio_seconds": seconds,

@@ -56,10 +56,10 @@ def at_size(options: Options, size: int) -> Figures:
     train_population(Pool.of(books[:2], config.machines.sigma), config.machines)  # compiles
     known = made_up(before, seed=config.seed)
     claim = np.array([len(before) // 2])
-    figures = {"claim": best_of(scoring(known, claim, frames, "float32"), seconds=1.0)}
-    figures["add"] = best_of(lambda: train_population(pool, config.machines, known=known), seconds=1.0)
+    figures = {"claim": best_of(scoring(known, claim, frames, "float32"), seconds=options.patience)}
+    figures["add"] = best_of(lambda: train_population(pool, config.machines, known=known), seconds=options.patience)
     with tempfile.TemporaryDirectory() as folder:
-        stored = through_store(Path(folder) / "store", known, books[-1], config)
+        stored = through_store(Path(folder) / "store", known, books[-1], config, options.patience)
     figures |= stored
     named = {f"growth.{name}_seconds.{size}": value for name, value in figures.items() if name in CURVES}
     return named | {f"growth.store_mib.{size}": stored["mib"], f"growth.peak_gib.{size}": peak_gib()}
@@ -72,7 +72,9 @@ def material(options: Options, size: int) -> tuple[Config, list[np.ndarray], np.
     return config, *codebooks(corpus, size, config)
 
 
-def through_store(path: Path, known: Population, newcomer: np.ndarray, config: Config) -> dict[str, float]:
+def through_store(
+    path: Path, known: Population, newcomer: np.ndarray, config: Config, patience: float
+) -> dict[str, float]:
     """Write everybody but the last, then: read, train and write that one; and open the store for a claim."""
     with store_writer(path) as writer:
         write(writer, known, len(known), config)
@@ -88,7 +90,7 @@ def through_store(path: Path, known: Population, newcomer: np.ndarray, config: C
 
     added = seconds_of(add)
     mib = sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) / 2**20
-    return {"add_store": added, "open": best_of(opening(path), seconds=1.0), "mib": mib}
+    return {"add_store": added, "open": best_of(opening(path), seconds=patience), "mib": mib}
 
 
 def opening(path: Path) -> Callable[[], None]:

@@ -53,7 +53,10 @@ def _status(name: str) -> float:
 
 
 def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
-    """p of seconds = c sizes^p by least squares on logarithms, over sizes from FIRST_FITTED on (all if under two are)."""
+    """The power of ``sizes`` that ``seconds`` grow with, by least squares on logarithms.
+
+    Over sizes from FIRST_FITTED on, or over all where fewer than two are.
+    """
     size, spent = np.log(np.asarray(sizes, dtype=float)), np.log(np.asarray(seconds, dtype=float))
     large = size >= np.log(FIRST_FITTED)
     if large.sum() < 2:

@@ -18,7 +18,7 @@ class Options:
     """``corpora`` holds libri158; without it the voices of the demo corpus, which are at 8 kHz, stand in.
 
     ``speakers`` of ``centroids`` each in every part but growth, whose populations have ``sizes``; ``minutes`` of audio
-    go through the stream. ``quick`` samples what is slow.
+    go through the stream. ``quick`` samples what is slow. A call that is timed is repeated for ``patience`` seconds.
     """
 
     corpora: Path | None = None
@@ -27,6 +27,7 @@ class Options:
     centroids: int = 200
     sizes: tuple[int, ...] = SIZES
     minutes: float = 60.0
+    patience: float = 2.0
 
     @property
     def corpus(self) -> Path:
