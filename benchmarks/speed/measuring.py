@@ -71,6 +71,7 @@ def machine() -> Figures:
     made = np.empty_like(values)
     source, target = np.ones(2**25), np.empty(2**25)
     copied = best_of(lambda: np.copyto(target, source), seconds=0.5)
+    fresh = best_of(source.copy, seconds=0.5)
     return {
         "machine.cpu": cpu_model(),
         "machine.system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()},"
@@ -78,6 +79,7 @@ def machine() -> Figures:
         "machine.sgemm_gflops": peak,
         "machine.exp_float32_ns": 1e9 * best_of(lambda: np.exp(values, out=made), seconds=0.3) / len(values),
         "machine.copy_gib_per_second": source.nbytes / copied / 2**30,
+        "machine.copy_to_new_memory_gib_per_second": source.nbytes / fresh / 2**30,
     }
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from speed.measuring import Figures
 
-# Bytes that are read or written for each number of a new population's pair coefficients: a zero, the copy, its source.
-ADD_BYTES = 8 * 3
+DIMENSION = 40  # of the default settings
 
 
 def predicted(found: Figures) -> Figures:
@@ -29,11 +28,11 @@ def _claims(found: Figures) -> Figures:
     }
 
 
-def claim_seconds(found: Figures, speakers: int, centroids: int, frames: int, dimension: int = 40) -> float:
+def claim_seconds(found: Figures, speakers: int, centroids: int, frames: int) -> float:
     """T M exponentials, 2 T M (d + 4) flops of products, and 2 T k N of the claim's own block."""
     exponentials = 1e-9 * float(found["machine.exp_float32_ns"]) * frames * centroids
     own = 2.0 * frames * centroids / speakers * speakers
-    flops = 2.0 * frames * centroids * (dimension + 4) + own
+    flops = 2.0 * frames * centroids * (DIMENSION + 4) + own
     return exponentials + flops / (1e9 * float(found["machine.sgemm_gflops"]))
 
 
@@ -43,7 +42,7 @@ def _growth(found: Figures) -> Figures:
     for key in [key for key in found if key.startswith("growth.claim_seconds.")]:
         size = int(key.rsplit(".", 1)[1])
         made[f"model.claim_seconds.{size}"] = claim_seconds(found, size, int(each * size), int(found["claim.frames"]))
-        made[f"model.store_mib.{size}"] = 8 * each * size * size / 2**20
+        made[f"model.store_mib.{size}"] = 8 * each * size * (size + DIMENSION + 1) / 2**20
         if "train.pair_milliseconds" in found:
             made[f"model.add_seconds.{size}"] = add_seconds(found, size, each)
     if "growth.train_seconds" in found and "train.pair_milliseconds" in found:
@@ -54,6 +53,7 @@ def _growth(found: Figures) -> Figures:
 
 
 def add_seconds(found: Figures, size: int, each: float) -> float:
-    """N - 1 machines, and everybody's coefficients copied to a wider array."""
-    machines = 1e-3 * float(found["train.pair_milliseconds"]) * (size - 1)
-    return machines + ADD_BYTES * each * size * size / (float(found["machine.copy_gib_per_second"]) * 2**30)
+    """N - 1 machines, N speakers' own kernel blocks, and everybody's coefficients copied to a wider array."""
+    machines = float(found["train.pair_milliseconds"]) * (size - 1) + float(found["train.block_milliseconds"]) * size
+    rate = float(found["machine.copy_to_new_memory_gib_per_second"]) * 2**30
+    return 1e-3 * machines + 8 * each * size * size / rate

@@ -76,7 +76,7 @@ def streamed(options: Options, path: Path, claim: str) -> Figures:
     chunk = config.features.rate * CHUNK_MS // 1000
     stream = verifier.stream(config.features.rate)
     count, warm = int(60_000 * options.minutes / CHUNK_MS), int(1000 * WARM_SECONDS / CHUNK_MS)
-    spent = np.empty(count)
+    spent = np.full(count, 0.0)  # written, so that its pages are there before memory is looked at
     held = held_kib()
     for n in range(count):
         start = n * chunk % (len(samples) - chunk)

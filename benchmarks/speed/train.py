@@ -8,7 +8,8 @@ import numpy as np
 import training
 from claim_scoring import warped
 
-from pipeline.machines.solver import OneClassSolution, PairSolution
+from pipeline.machines.pool import Pool
+from pipeline.machines.solver import OneClassSolution, PairSolution, PoolSolver
 from speed.measuring import Figures, peak_gib
 from speed.options import Options
 
@@ -31,6 +32,7 @@ def measure(options: Options) -> Figures:
     theirs = [training.timed(lambda: training.peer(books, settings, pairs[::step])) for _ in range(repeats)]
     # One-class machines are a hundredth of the work: they are scaled with the pairs' share.
     scale = (len(pairs) + len(books)) / (len(pairs[::step]) + len(books))
+    blocks = training.timed(lambda: PoolSolver(Pool.of(books, settings.sigma)))
     seconds, their_seconds = (float(np.median([run.elapsed for run in runs])) for runs in (ours, theirs))
     return {
         "train.speakers": len(books),
@@ -45,6 +47,7 @@ def measure(options: Options) -> Figures:
         "train.all_threads": threads,
         "train.all_threads_seconds": float(np.median([run.elapsed for run in threaded])),
         "train.pair_milliseconds": 1e3 * seconds / len(pairs),
+        "train.block_milliseconds": 1e3 * blocks.elapsed / len(books),
         "train.frames": len(frames),
         **_agreement(theirs[-1].made, sampled(ours[-1].made, step), books, frames, settings.sigma),
         "train.peak_gib": peak_gib(),
