@@ -22,6 +22,7 @@ from pipeline.config import Config
 from pipeline.machines.assembly import train_population
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import PairBlock, Population
+from pipeline.machines.segment_training import SegmentTraining
 from pipeline.manifest import new_id
 from pipeline.posteriors.coupling import RULES
 from pipeline.store import SpeakerStore
@@ -32,13 +33,20 @@ from speed.options import SYSTEM, Options
 
 SETTINGS = ('machines.kinds=["one_vs_one","one_class"]', f"scoring.system={SYSTEM}", "scoring.dtype=float32")
 CURVES = ("claim", "add", "add_store", "open")
+STRETCHES, VECTOR = 16, 10_240  # of each speaker, as 8 s of speech give; numbers in a stretch's vector
 
 
 def measure(options: Options) -> Figures:
     """Seconds at every size, their exponents, and the largest population trained whole."""
-    found: Figures = {"growth.speakers": max(options.sizes), "growth.frames": FRAMES, "growth.dtype": "float32"}
+    found: Figures = {
+        "growth.speakers": max(options.sizes),
+        "growth.centroids": options.centroids,
+        "growth.stretches_each": STRETCHES,
+        "growth.frames": FRAMES,
+        "growth.dtype": "float32",
+    }
     for size in options.sizes:
-        found |= in_child(at_size, options, size)
+        found |= in_child(at_size, options, size) | in_child(segment_machines, options, size)
     for curve in CURVES:
         seconds = [float(found[f"growth.{curve}_seconds.{size}"]) for size in options.sizes]
         found[f"growth.{curve}_exponent"] = exponent(options.sizes, seconds)
@@ -114,6 +122,14 @@ def write(writer: StoreWriter, population: Population, newcomers: int, config: C
     writer.add(people, population, trials, config=config, scaling=None)
 
 
+def segment_machines(options: Options, size: int) -> Figures:
+    """Training them, from vectors made up: one solve over the stretches of everybody."""
+    config, rng = options.config(), np.random.default_rng(size)
+    vectors = [rng.standard_normal((STRETCHES, VECTOR), dtype=np.float32) for _ in range(size)]
+    seconds = seconds_of(lambda: SegmentTraining(vectors, ridge=config.segments.ridge))
+    return {f"growth.segment_seconds.{size}": seconds, f"growth.segment_peak_gib.{size}": peak_gib()}
+
+
 def whole(options: Options) -> Figures:
     """Train every machine of the largest population, on all threads, and claim with what came out."""
     size, threads = max(options.sizes), os.cpu_count() or 1
@@ -125,7 +141,6 @@ def whole(options: Options) -> Figures:
     seconds, peak = time.perf_counter() - started, peak_gib()
     assert isinstance(population.pairs, PairBlock)  # noqa: S101
     return {
-        "growth.train_speakers": size,
         "growth.train_threads": threads,
         "growth.train_seconds": seconds,
         "growth.train_peak_gib": peak,

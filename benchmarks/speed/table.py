@@ -69,10 +69,9 @@ def _predictions(found: Figures) -> list[str]:
     rows = []
     for key, value in found.items():
         name = key.removeprefix("model.")
-        measured = next((found[place + name] for place in ("growth.", "claim.") if place + name in found), None)
-        if name != key and measured is not None:
-            ratio = float(measured) / float(value)
-            rows.append(f"| `{name}` | {shown(value)} | {shown(measured)} | {shown(ratio)} |")
+        if name != key:
+            ratio = float(found[name]) / float(value)
+            rows.append(f"| `{name}` | {shown(value)} | {shown(found[name])} | {shown(ratio)} |")
     if not rows:
         return []
     return ["| cost model | predicted | measured | ratio |", "|---|---:|---:|---:|", *rows, ""]
