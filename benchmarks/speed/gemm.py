@@ -68,6 +68,7 @@ def measure(options: Options) -> Figures:
         "gemm.gflops": rate,
         "gemm.sgemm_gflops": best,
         "gemm.fraction": rate / best,
+        "gemm.best_fraction": float(1e-9 * pairwise[0, 0] / pairwise[:, 1].min()) / best,
         "gemm.kernel_gflops": kernel_rate,
         "gemm.kernel_fraction": kernel_rate / best,
         "gemm.shapes": ", ".join(sorted({f"{t}x{k} @ {k}x{c}" for t, k, c, _ in Timed.noted})),

@@ -77,13 +77,13 @@ def streamed(options: Options, path: Path, claim: str) -> Figures:
     stream = verifier.stream(config.features.rate)
     count, warm = int(60_000 * options.minutes / CHUNK_MS), int(1000 * WARM_SECONDS / CHUNK_MS)
     spent = np.full(count, 0.0)  # written, so that its pages are there before memory is looked at
-    held = held_kib()
+    held, processor = held_kib(), time.process_time()
     for n in range(count):
         start = n * chunk % (len(samples) - chunk)
         spent[n] = push(stream, samples[start : start + chunk])[0]
         if n == min(warm, count // 2):
             held = held_kib()
-    grown = held_kib() - held
+    grown, processor = held_kib() - held, time.process_time() - processor
     end = stream.close()
     coarse = larger_chunks(verifier, samples, 10 * chunk)
     return {
@@ -97,6 +97,7 @@ def streamed(options: Options, path: Path, claim: str) -> Figures:
         "stream.speech_seconds": end.speech_seconds,
         "stream.seconds": float(spent.sum()),
         "stream.rtf": float(spent.sum()) / end.audio_seconds,
+        "stream.processor_rtf": processor / end.audio_seconds,
         "stream.p50_ms": 1e3 * float(np.median(spent)),
         "stream.p99_ms": 1e3 * float(np.percentile(spent, 99)),
         "stream.most_ms": 1e3 * float(spent.max()),

@@ -7,6 +7,7 @@ import os
 import numpy as np
 import training
 from claim_scoring import warped
+from sklearn.svm import SVC, OneClassSVM
 
 from pipeline.machines.pool import Pool
 from pipeline.machines.solver import OneClassSolution, PairSolution, PoolSolver
@@ -14,6 +15,7 @@ from speed.measuring import Figures, peak_gib
 from speed.options import Options
 
 QUICK_PAIRS = 400  # of scikit-learn's, that are timed in a quick run
+Machines = tuple[list[SVC], list[OneClassSVM]]
 Solutions = tuple[list[PairSolution], list[OneClassSolution]]
 
 
@@ -49,7 +51,7 @@ def measure(options: Options) -> Figures:
         "train.pair_milliseconds": 1e3 * seconds / len(pairs),
         "train.block_milliseconds": 1e3 * blocks.elapsed / len(books),
         "train.frames": len(frames),
-        **_agreement(theirs[-1].made, sampled(ours[-1].made, step), books, frames, settings.sigma),
+        **agreement(theirs[-1].made, sampled(ours[-1].made, step), books, frames, settings.sigma),
         "train.peak_gib": peak_gib(),
     }
 
@@ -59,7 +61,8 @@ def sampled(solutions: Solutions, step: int) -> Solutions:
     return solutions[0][::step], solutions[1]
 
 
-def _agreement(theirs, ours, books, frames, sigma) -> Figures:  # type: ignore[no-untyped-def]
+def agreement(theirs: Machines, ours: Solutions, books: list[np.ndarray], frames: np.ndarray, sigma: float) -> Figures:
+    """How far margins are apart, and the share of frames on which both decide alike, the worse of both kinds."""
     found = training.compared(theirs, ours, books, frames, sigma)
     return {
         "train.margin_difference": max(found["pair_margin_difference"], found["one_class_margin_difference"]),
