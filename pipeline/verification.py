@@ -19,7 +19,7 @@ from pipeline.features.stream import FeatureBlock
 from pipeline.fingerprint import ReplayDetector
 from pipeline.frontend import FrontEnd
 from pipeline.pcm import check_samples
-from pipeline.replay_memory import ReplayMemory
+from pipeline.replay_memory import MOST_OF_ONE, ReplayMemory
 from pipeline.scoring import ClaimScorer, RunningScores, with_parts
 from pipeline.store import SpeakerStore
 
@@ -177,7 +177,9 @@ class Verifier:
         if not self._compares:
             return None
         known = [] if self._enrolled is None else [self._enrolled]
-        return ReplayDetector([*known, *([] if self.memory is None else self.memory.known(self.claim))], rate)
+        if self.memory is None:
+            return ReplayDetector(known, rate, keep=0)
+        return ReplayDetector([*known, *self.memory.known(self.claim)], rate, keep=MOST_OF_ONE)
 
     def verify_file(self, path: Path | str) -> Update:
         """Decode a file and score it: a stream fed to its end, or until it is settled. Raises AudioError."""
