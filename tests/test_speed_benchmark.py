@@ -91,7 +91,7 @@ def test_exponents_leave_out_few_speakers_and_average_noise(speed):
 
 
 def test_products_are_counted_as_the_scorer_makes_them(speed):
-    """Every frame meets every centroid's coefficients against each speaker, once as own and once as a rival's."""
+    """Every frame meets every centroid's coefficients against each speaker and its one-class machine's, once."""
     from speed.gemm import KINDS, Timed, made_up, products
 
     from pipeline.machines.pool import Pool
@@ -102,6 +102,6 @@ def test_products_are_counted_as_the_scorer_makes_them(speed):
     scorer = MarginScorer(population, np.arange(5), KINDS, dtype="float32")
     frames = rng.standard_normal((7, 6))
     pairwise, _ = products(scorer, frames.view(Timed), dimension=6)
-    assert pairwise[0] == 2 * 7 * 5 * 30 * (5 + 1 + 5)
+    assert pairwise[0] == 2 * 7 * 5 * 30 * (5 + 1)
     plain, timed = scorer(frames), scorer(frames.view(Timed))
     np.testing.assert_array_equal(plain.pair, np.asarray(timed.pair))

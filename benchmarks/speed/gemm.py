@@ -39,9 +39,8 @@ class Timed(np.ndarray):
         made = getattr(ufunc, method)(*plain, **others)
         spent = time.perf_counter() - started
         if ufunc is np.matmul:
-            self.noted.append((plain[0].shape[0], plain[0].shape[1], plain[1].shape[-1], spent))
-        if out is not None and out[0] is not None:
-            return out[0]
+            rows = made.size // made.shape[-1]  # of all the products that are made at once
+            self.noted.append((rows, plain[0].shape[-1], made.shape[-1], spent))
         return made.view(Timed) if isinstance(made, np.ndarray) else made
 
 

@@ -174,9 +174,9 @@ class MarginScorer:
         scratch = np.empty((group, len(x), size), dtype=self.dtype)
         for first in range(0, speakers, group):
             several = slice(first, min(first + group, speakers))
-            kernel = scratch[: several.stop - first]
-            np.exp(np.matmul(frames, self._kernel_sides[several], out=kernel), out=kernel)
-            self._add(margins, several, kernel)
+            tiles = scratch[: several.stop - first]
+            exponents = np.matmul(frames, self._kernel_sides[several], out=tiles)
+            self._add(margins, several, np.exp(exponents, out=exponents))
         return _of_families(margins)
 
     def _biases(self, frames: int) -> Margins:
