@@ -15,6 +15,9 @@ from pipeline.terminal import complain
 
 if TYPE_CHECKING:
     from pipeline.audit import AuditLog
+    from pipeline.backends import Workers
+
+BACKENDS = ("threads", "dask")
 
 
 class Exit(IntEnum):
@@ -40,6 +43,42 @@ Systems = Annotated[
     str | None,
     typer.Option("--systems", metavar="NAME,NAME", help="Scoring systems to report.", show_default="all there are"),
 ]
+Backend = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        metavar="threads|dask",
+        help="Who does the coarse work: threads of this machine, or the workers of a dask cluster.",
+        show_default="threads",
+    ),
+]
+Scheduler = Annotated[
+    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="The dask cluster's scheduler: tcp://host:8786.")
+]
+
+
+def check_backend(backend: str | None, scheduler: str | None) -> None:
+    """Raise typer.BadParameter for options that do not fit each other."""
+    if backend not in (None, *BACKENDS):
+        raise typer.BadParameter(f"--backend must be {' or '.join(BACKENDS)}, got {backend!r}")
+    if backend == "dask" and scheduler is None:
+        raise typer.BadParameter("--backend dask needs --scheduler ADDRESS, which `dask scheduler` prints")
+    if backend != "dask" and scheduler is not None:
+        raise typer.BadParameter(f"--scheduler {scheduler} goes with --backend dask")
+
+
+@contextmanager
+def workers_of(scheduler: str | None, jobs: int) -> Iterator[Workers]:
+    """The workers of the cluster at ``scheduler``, for as long as the context lasts; without one, ``jobs`` threads."""
+    from pipeline.backends import LocalThreads
+
+    if scheduler is None:
+        yield LocalThreads(jobs)
+        return
+    from pipeline.cluster import DaskWorkers
+
+    with DaskWorkers(scheduler, jobs=jobs) as workers:
+        yield workers
 
 
 def names_of(text: str | None) -> list[str] | None:
