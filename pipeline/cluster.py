@@ -91,8 +91,10 @@ class DaskWorkers:
 
     def _submitted(self, function: Callable[..., Any], *arguments: Any) -> Any:
         # What tasks share is sent whole, once, and on purpose: no word of warning about its size.
+        from dask import config as dask_config
+
         quiet = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
-        with self._dask_errors(), self._dask.config.set(quiet):
+        with self._dask_errors(), dask_config.set(quiet):
             return self._client.submit(function, *arguments, pure=False)
 
     def _ahead(self) -> int:
@@ -133,7 +135,8 @@ class DaskWorkers:
 
     def _done(self, future: Any) -> bool:
         try:
-            self._dask.wait(future, timeout=_LOOK_SECONDS)
+            with self._client.as_current():
+                self._dask.wait(future, timeout=_LOOK_SECONDS)
         except self._dask.TimeoutError:
             return False
         return True
