@@ -6,10 +6,12 @@ that costs time and changes nothing. While no worker is left, a run waits ``pati
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -46,13 +48,8 @@ class DaskWorkers:
         self._dask = _library()
         self._facts = facts()
         self._width: tuple[float, int] = (-_LOOK_SECONDS, 0)
-        try:
-            self._client = self._dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-        except (OSError, ValueError, TypeError) as error:
-            raise ClusterError(
-                f"--scheduler {address}: no scheduler answers there within {CONNECT_SECONDS:g} s ({_first(error)});"
-                " give the address that `dask scheduler` prints, such as tcp://host:8786"
-            ) from None
+        _check_answers(address)
+        self._client = self._dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
 
     def __enter__(self) -> Self:
         return self
@@ -167,6 +164,26 @@ class DaskWorkers:
             f"--scheduler {self.address}: the connection to the scheduler was lost ({_first(error)}); has it ended?"
             " Nothing was written: run the command again"
         )
+
+
+def _check_answers(address: str) -> None:
+    """Raise ClusterError where no scheduler answers; a client that is not connected would take long to give up."""
+
+    async def greet() -> None:
+        from distributed.comm import connect
+        from distributed.security import Security
+
+        comm = await connect(address, timeout=CONNECT_SECONDS, **Security().get_connection_args("client"))
+        await comm.close()
+
+    try:
+        with ThreadPoolExecutor(1) as thread:  # whoever calls may have a loop of their own, as a notebook has
+            thread.submit(asyncio.run, greet()).result()
+    except Exception as error:  # whatever is at the address may have answered anything
+        raise ClusterError(
+            f"--scheduler {address}: no scheduler answers there within {CONNECT_SECONDS:g} s ({_first(error)});"
+            " give the address that `dask scheduler` prints, such as tcp://host:8786"
+        ) from None
 
 
 def _first(error: BaseException) -> str:
