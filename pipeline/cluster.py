@@ -116,9 +116,11 @@ class DaskWorkers:
                 if self._done(future):
                     try:
                         return future.result(timeout=transfer)
-                    except self._dask.TimeoutError:
-                        if future.status == "error":
+                    except OSError as error:  # a time-out is one, too
+                        if future.status == "error":  # what the task raised
                             raise
+                        if not isinstance(error, TimeoutError):
+                            raise self._lost(error) from None
                         transfer *= 2  # a large result over a slow line, or its worker is lost
             if self._threads():
                 alone_since = None

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from distributed import Client
+
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 60.0
 
@@ -54,9 +56,13 @@ class Cluster:
             self.workers[number].send_signal(signal.SIGKILL)
             self.workers[number].wait()
 
-    def log(self) -> str:
-        """What every process has printed."""
-        return "\n".join(path.read_text(encoding="utf-8") for path in sorted(self._folder.glob("*.log")))
+    def tasks_of(self, *numbers: int) -> int:
+        """Tasks that the workers with these ``numbers`` are at, or hold the results of."""
+        with Client(self.address, set_as_default=False) as client:
+            names = {address: worker["name"] for address, worker in client.scheduler_info()["workers"].items()}
+            chosen = {address for address, name in names.items() if name in {f"worker-{n}" for n in numbers}}
+            keys = [key for told in (client.processing(), client.has_what()) for at in chosen for key in told[at]]
+        return sum(key.startswith("perform") for key in keys)
 
     def _start(self, role: str, *words: str, package: Path = ROOT) -> subprocess.Popen[bytes]:
         folder = self._folder / f"{role}-{len(self.workers)}"
