@@ -105,8 +105,8 @@ class DaskWorkers:
         with self._dask_errors():
             try:
                 return sum(self._client.nthreads().values())
-            except OSError as error:  # of the connection: no task has a part in this
-                raise self._lost(error) from None
+            except OSError:  # of the connection: no task has a part in this
+                raise self._lost() from None
 
     def _result(self, future: Any) -> Any:
         """What the task gives or raises; raises ClusterError after ``patience`` seconds without a worker."""
@@ -120,7 +120,7 @@ class DaskWorkers:
                         if future.status == "error":  # what the task raised
                             raise
                         if not isinstance(error, TimeoutError):
-                            raise self._lost(error) from None
+                            raise self._lost() from None
                         transfer *= 2  # a large result over a slow line, or its worker is lost
             if self._threads():
                 alone_since = None
@@ -146,8 +146,8 @@ class DaskWorkers:
         dask = self._dask
         try:
             yield
-        except (dask.CancelledError, dask.client.ClosedClientError) as error:
-            raise self._lost(error) from None
+        except (dask.CancelledError, dask.client.ClosedClientError):
+            raise self._lost() from None
         except dask.KilledWorker as error:
             raise ClusterError(
                 f"--scheduler {self.address}: a task's workers ended under it again and again ({_first(error)});"
@@ -161,10 +161,10 @@ class DaskWorkers:
                 f" the version that is here ({_first(error)})"
             ) from None
 
-    def _lost(self, error: BaseException) -> ClusterError:
+    def _lost(self) -> ClusterError:
         return ClusterError(
-            f"--scheduler {self.address}: the connection to the scheduler was lost ({_first(error)}); has it ended?"
-            " Nothing was written: run the command again"
+            f"--scheduler {self.address}: the connection to the scheduler was lost; has it ended, or was it started"
+            " again? Nothing was written: run the command again"
         )
 
 

@@ -421,6 +421,20 @@ def test_ctrl_c_ends_the_command_and_leaves_the_cluster_idle(cluster, tmp_path, 
     assert not (tmp_path / "s" / "manifest.json").exists()
 
 
+@pytest.mark.slow
+def test_a_lost_scheduler_is_told_in_one_line(mortal, tmp_path, demo, command):
+    words = ["enroll", str(demo / "enroll"), "--store", "s", "--backend", "dask", "--scheduler", mortal.address]
+    process = subprocess.Popen([*command, *words], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not mortal.tasks_of(0, 1):
+        assert time.monotonic() < deadline and process.poll() is None
+    mortal.scheduler.kill()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert errors.count(b"\n") == 1 and b"the connection to the scheduler was lost" in errors, errors.decode()
+    assert not (tmp_path / "s" / "manifest.json").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

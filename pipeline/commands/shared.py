@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -78,6 +79,9 @@ def workers_of(scheduler: str | None, jobs: int) -> Iterator[Workers]:
     from pipeline.cluster import DaskWorkers
 
     with DaskWorkers(scheduler, jobs=jobs) as workers:
+        # Errors are told in one line, by the command; dask would tell the same in pages.
+        for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         yield workers
 
 
