@@ -48,7 +48,7 @@ class DaskWorkers:
         self._dask = _library()
         self._facts = facts()
         self._width: tuple[float, int] = (-_LOOK_SECONDS, 0)
-        _check_answers(address)
+        _check_answers(self._dask, address)
         self._client = self._dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
 
     def __enter__(self) -> Self:
@@ -168,14 +168,12 @@ class DaskWorkers:
         )
 
 
-def _check_answers(address: str) -> None:
+def _check_answers(dask: Any, address: str) -> None:
     """Raise ClusterError where no scheduler answers; a client that is not connected would take long to give up."""
 
     async def greet() -> None:
-        from distributed.comm import connect
-        from distributed.security import Security
-
-        comm = await connect(address, timeout=CONNECT_SECONDS, **Security().get_connection_args("client"))
+        secured = dask.Security().get_connection_args("client")
+        comm = await dask.comm.connect(address, timeout=CONNECT_SECONDS, **secured)
         await comm.close()
 
     try:

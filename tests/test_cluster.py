@@ -218,18 +218,16 @@ def test_pairs_are_tiled_without_losing_one():
     assert max(len({n for pair in batch for n in pair}) for batch in batches) <= 64
 
 
-class Counting:
-    """Threads of this process that are taken for elsewhere, and what they were given."""
-
-    jobs, remote = 1, True
+class Listening(LocalThreads):
+    """Threads of this process that take work as others elsewhere do, and keep what they were given."""
 
     def __init__(self) -> None:
-        self.batches: list[tuple[object, ...]] = []
+        super().__init__(jobs=2, remote=True)
+        object.__setattr__(self, "tasks", [])
 
     def map(self, function, tasks, *, common, reads=None):
-        for task in tasks:
-            self.batches.append(task)
-            yield function(common, *task)
+        self.tasks.extend(tasks)
+        return super().map(function, self.tasks, common=common)
 
 
 @pytest.mark.parametrize("family", [None, 3])
@@ -237,14 +235,14 @@ def test_batches_hold_only_what_they_need_and_change_no_bit(family):
     random = np.random.default_rng(5)
     pool = Pool.of([random.normal(size=(int(size), 6)) for size in random.integers(5, 20, 24)], 0.9)
     settings = MachineConfig(kinds=("one_vs_one", "one_class"), sigma=0.9)
-    counting = Counting()
-    found = train_population(pool, settings, workers=counting, family=family).pairs
+    listening = Listening()
+    found = train_population(pool, settings, workers=listening, family=family).pairs
     expected = train_population(pool, settings, family=family).pairs
     everybody = np.arange(len(pool))
     assert found.columns(everybody).tobytes() == expected.columns(everybody).tobytes()
     assert found.bias(everybody).tobytes() == expected.bias(everybody).tobytes()
-    assert len(counting.batches) > 8
-    for pairs, books in counting.batches:
+    assert len(listening.tasks) > 8
+    for pairs, books in listening.tasks:
         assert set(books) == {n for pair in pairs for n in pair}
 
 
@@ -258,12 +256,28 @@ def test_what_a_task_raises_is_raised_here(cluster):
         list(pairs_elsewhere(Pool.of(books, 0.5), MachineConfig(), [(1, 0)], None, workers))
 
 
-def test_errors_name_speakers_by_their_numbers_in_the_population(monkeypatch):
+def test_speakers_without_centroids_change_no_bit_and_no_name_in_an_error():
     random = np.random.default_rng(0)
-    pool = Pool.of([random.normal(size=(30, 3)) for _ in range(12)], 0.5)
-    monkeypatch.setattr(PoolSolver.__init__, "__kwdefaults__", {**PoolSolver.__init__.__kwdefaults__, "step_limit": 2})
+    books = [random.normal(size=(30, 3)) for _ in range(12)]
+    whole = Pool.of(books, 0.5)
+    few = Pool.of([book if n in (4, 10, 11) else book[:0] for n, book in enumerate(books)], 0.5)
+    pairs = [(11, 10), (11, 4)]
+    found, expected = (list(PoolSolver(pool).pairs(pairs, C=10.0)) for pool in (few, whole))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.own_coef.tobytes() == theirs.own_coef.tobytes()
+        assert ours.rival_coef.tobytes() == theirs.rival_coef.tobytes()
+        assert ours.bias == theirs.bias
     with pytest.raises(FitError, match="speakers 11 and 10"):
-        list(pairs_elsewhere(pool, MachineConfig(), [(11, 10)], None, Counting()))
+        list(PoolSolver(few, step_limit=2).pairs(pairs, C=10.0))
+
+
+@pytest.mark.slow
+def test_what_is_large_is_sent_without_a_word(cluster, recwarn):
+    books = [np.random.default_rng(n).normal(size=(3000, 600)) for n in range(2)]
+    with DaskWorkers(cluster.address) as workers:
+        (found,) = workers.map(np.add, [(books[1],)], common=books[0])
+    assert found.tobytes() == (books[0] + books[1]).tobytes()
+    assert not recwarn.list
 
 
 def test_errors_survive_the_way_back():
