@@ -36,7 +36,14 @@ from numpy.typing import NDArray
 from pipeline.arrays import AnyArray, ArrayFile, HeldFiles
 from pipeline.calibration import HeldOutTrials
 from pipeline.config import Config
-from pipeline.errors import MetricError, StoreBusyError, StoreFormatError, SystemUnavailableError, UnknownSpeakerError
+from pipeline.errors import (
+    InputError,
+    MetricError,
+    StoreBusyError,
+    StoreFormatError,
+    SystemUnavailableError,
+    UnknownSpeakerError,
+)
 from pipeline.features.standardize import Standardizer
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
@@ -70,20 +77,25 @@ class SpeakerStore:
         self.files = StoreFiles(path, manifest, HeldFiles(path))
         self.sealed = False
         self._stamp: tuple[int, ...] | None = None
+        self._outsiders: float | None = None
         self._calibrations: dict[str, Calibration | None] = {}
         self._early_calibrations: dict[str, Calibration] = {}
 
     @classmethod
-    def open(cls, path: Path | str, *, key: Key = None) -> Self:
+    def open(cls, path: Path | str, *, key: Key = None, outsiders: float | None = None) -> Self:
         """Open the store at ``path``; one that is sealed needs its ``key``, or the one in VOICECLAIM_STORE_KEY.
 
-        A key opens no store that is not sealed. Raises StoreMissingError, StoreFormatError or StoreSealError.
+        A key opens no store that is not sealed. ``outsiders`` stands in for the settings' share of false claims that
+        people make whom nobody enrolled, from 0 to 1: log-likelihood ratios and thresholds depend on it. Raises
+        InputError, StoreMissingError, StoreFormatError or StoreSealError.
         """
+        if outsiders is not None and not 0.0 <= outsiders <= 1.0:
+            raise InputError(f"outsiders: a share of false claims lies between 0 and 1, got {outsiders:g}")
         path = Path(path)
         for _ in range(_MOST_TRIES):
             stamp = stamp_of(path)
             store = cls(path, read_manifest(path, key))
-            store.sealed, store._stamp = key_in_use(key) is not None, stamp
+            store.sealed, store._stamp, store._outsiders = key_in_use(key) is not None, stamp, outsiders
             try:
                 store.files = StoreFiles(path, store.manifest, HeldFiles(path, store.manifest.records()))
             except FileNotFoundError:
@@ -94,7 +106,8 @@ class SpeakerStore:
 
     def __reduce__(self) -> tuple[object, ...]:
         """The same revision for a process elsewhere that sees the folder: files are checked by this manifest."""
-        return (type(self), (self.path.absolute(), self.manifest))
+        stated = {"sealed": self.sealed, "_outsiders": self._outsiders}
+        return (type(self), (self.path.absolute(), self.manifest), stated)
 
     def is_current(self) -> bool:
         """Whether the store on disk is still this revision. Costs one look at the manifest's entry in its folder."""
@@ -110,6 +123,11 @@ class SpeakerStore:
     def config(self) -> Config:
         """Settings that the store was enrolled with."""
         return self.files.config
+
+    @property
+    def outsiders(self) -> float:
+        """Share of false claims taken to be made by people whom nobody enrolled."""
+        return self.config.threshold.outsiders if self._outsiders is None else self._outsiders
 
     @cached_property
     def scaling(self) -> Standardizer | None:
@@ -166,7 +184,7 @@ class SpeakerStore:
             population=len(self.speakers),
             false_accept=false_accept,
             prior=self.config.threshold.prior,
-            outsiders=self.config.threshold.outsiders,
+            outsiders=self.outsiders,
         )
 
     def calibration(self, system: str) -> Calibration | None:
@@ -181,7 +199,7 @@ class SpeakerStore:
         try:
             settings = self.config.threshold
             comparable = self.trials.comparable(len(self.speakers))
-            return comparable.calibration(system, prior=settings.prior, outsiders=settings.outsiders)
+            return comparable.calibration(system, prior=settings.prior, outsiders=self.outsiders)
         except MetricError:
             return None
 
@@ -196,7 +214,7 @@ class SpeakerStore:
             settings = self.config.threshold
             comparable = self.trials.comparable(len(self.speakers))
             self._early_calibrations[system] = comparable.early_calibration(
-                system, prior=settings.prior, outsiders=settings.outsiders
+                system, prior=settings.prior, outsiders=self.outsiders
             )
         return self._early_calibrations[system]
 

@@ -83,7 +83,7 @@ def assert_same(found: Path, expected: Path) -> None:
 
 def rows_of(store: Path, demo: Path, among: str = "", **how: object) -> list[object]:
     """Every score of the demo's trials of those who are enrolled, of files with ``among`` in their paths."""
-    opened = SpeakerStore.open(store)
+    opened = SpeakerStore.open(store, outsiders=0.2)
     trials = [t for t in read_trials(demo / "trials.txt") if t.speaker in opened.names and among in t.path]
     return list(assess(opened, trials, demo, **how).rows)
 

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.commands.shared import Backend, Jobs, Json, Scheduler, Systems, check_backend, names_of, workers_of
+from pipeline.commands.shared import (
+    Backend,
+    Jobs,
+    Json,
+    Outsiders,
+    Scheduler,
+    Systems,
+    check_backend,
+    names_of,
+    workers_of,
+)
 from pipeline.formats import FORMATS
 from pipeline.terminal import bars, cores, plain, print_comparison, print_json, print_metrics, say
 
@@ -56,6 +66,7 @@ def evaluate(
         ),
     ] = None,
     systems: Systems = None,
+    outsiders: Outsiders = None,
     date: Annotated[str | None, typer.Option(metavar="TEXT", help="A date to print in the report.")] = None,
     jobs: Jobs = None,
     backend: Backend = None,
@@ -73,7 +84,8 @@ def evaluate(
     """
     check_backend(backend, scheduler)
     if scores is not None:
-        _refuse_with_scores(STORE=store, TRIALS=trials, **{"--root": root, "--jobs": jobs, "--backend": backend})
+        given = {"--root": root, "--jobs": jobs, "--backend": backend, "--outsiders": outsiders}
+        _refuse_with_scores(STORE=store, TRIALS=trials, **given)
         formats = format_name, key_format
         table, written = evaluate_scores(
             scores, key, out, formats=formats, llr=llr, systems=names_of(systems), date=date
@@ -85,7 +97,11 @@ def evaluate(
         if any(value is not None for value in given.values()):
             raise typer.BadParameter(f"{', '.join(given)} go with --scores")
         table, written = evaluate_list(
-            store, trials, root, out, names_of(systems), jobs or cores(), quiet=as_json, date=date, scheduler=scheduler
+            *(store, trials, root, out, names_of(systems), jobs or cores()),
+            quiet=as_json,
+            date=date,
+            outsiders=outsiders,
+            scheduler=scheduler,
         )
     if as_json:
         print_json(table)
@@ -106,6 +122,7 @@ def evaluate_list(
     *,
     quiet: bool,
     date: str | None = None,
+    outsiders: float | None = None,
     scheduler: str | None = None,
 ) -> tuple[dict[str, Any], tuple[Path, ...]]:
     """Score a list of ``trials`` and write what there is to know: the table of metrics, and the files in ``out``."""
@@ -115,7 +132,7 @@ def evaluate_list(
     from pipeline.report import about_evaluation, metrics_table, write_evaluation
     from pipeline.store import SpeakerStore
 
-    opened, claims = SpeakerStore.open(store), read_trials(trials)
+    opened, claims = SpeakerStore.open(store, outsiders=outsiders), read_trials(trials)
     with workers_of(scheduler, jobs) as workers, bars(quiet=quiet) as advance:
         found = assess(
             opened,
