@@ -26,6 +26,7 @@ import soundfile
 from threadpoolctl import threadpool_limits
 
 from pipeline.assessment import assess
+from pipeline.backends import LocalThreads
 from pipeline.config import Config, load_config
 from pipeline.corpus import read_corpus
 from pipeline.degradation import babble, mix_at_snr, telephone
@@ -38,6 +39,7 @@ from pipeline.voices import read_voices
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 SHOWN = ("boao", "poao", "worst_rival", "refined_worst_rival", "segment", "segment_rival", "fused")
+THREADS = LocalThreads(2)
 LISTS = ("clean", "telephone", "babble10")
 READING_POSTERIORS = ("poar", "poao", "rpoao", "worst_rival", "refined_worst_rival", "segment_rival", "fused")
 POSTERIORS = "posteriors"
@@ -116,8 +118,10 @@ class SharedMachines:
     def __init__(self, root: Path) -> None:
         settings, speakers = load_config(CONFIGS / "default.toml"), read_corpus(root / "enroll").speakers
         with threadpool_limits(1):
-            self.voices, _ = read_voices(speakers, settings, None, enrolled=0, jobs=2, progress=lambda *_: None)
-            rounds = Rounds(settings, None, 2, lambda *_: None)
+            self.voices, _ = read_voices(
+                speakers, settings, None, enrolled=0, workers=THREADS, progress=lambda *_: None
+            )
+            rounds = Rounds(settings, None, THREADS, lambda *_: None)
             self.provisional = rounds.provisional(self.voices)
             self.trained = rounds.train([voice.speech for voice in self.voices], "training")
 
@@ -129,7 +133,7 @@ class SharedMachines:
             for voice in self.voices
         ]
         with threadpool_limits(1), store_writer(path) as writer:
-            found = Rounds(settings, None, 2, lambda *_: None).held_out(self.voices, "speaker", self.provisional)
+            found = Rounds(settings, None, THREADS, lambda *_: None).held_out(self.voices, "speaker", self.provisional)
             return writer.add(
                 newcomers,
                 self.trained.population,

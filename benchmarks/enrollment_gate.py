@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from pipeline.admission import admit
+from pipeline.backends import LocalThreads
 from pipeline.config import Config, QualityConfig, load_config
 from pipeline.corpus import Utterance, read_corpus
 from pipeline.degradation import mix_at_snr, telephone, white_noise
@@ -127,10 +128,10 @@ def _noisy(utterance: Utterance, snr: float, config: Config, random: np.random.G
 
 def judged(speakers: dict[str, Sequence[Utterance]], config: Config) -> dict[str, dict[str, Any]]:
     """The strengths of everybody's held-out utterances, by name, for themselves and for the best of the others."""
-    voices, _ = read_voices(speakers, config, None, enrolled=0, jobs=1, progress=SILENT)
+    voices, _ = read_voices(speakers, config, None, enrolled=0, workers=LocalThreads(), progress=SILENT)
     voices, _ = audible(voices, config)
     off = EnrollmentGate(QualityConfig(clipping="off", noise="off", duplicates="off", consistency="off", matches="off"))
-    trials = admit(None, voices, config, off, "speaker", 1, SILENT).held_out.trials
+    trials = admit(None, voices, config, off, "speaker", LocalThreads(), SILENT).held_out.trials
     names = {voice.id: voice.name for voice in voices}
     seconds = held_out_seconds(trials, config.features.step_seconds)
     strengths = strengths_of(list(names), trials, config.scoring.system, config.threshold, population=len(names))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.backends import Workers
 from pipeline.calibration import HeldOutTrials
 from pipeline.config import Config
 from pipeline.enrollment_gate import EnrollmentGate, Finding
@@ -35,7 +36,7 @@ def admit(
     settings: Config,
     gate: EnrollmentGate,
     role: Role,
-    jobs: int,
+    workers: Workers,
     progress: Progress,
 ) -> Admitted:
     """Part those whom the gate lets in from those whom it refuses; raises EnrollmentRefusedError for nobody.
@@ -43,7 +44,7 @@ def admit(
     Whoever is refused by held-out trials had a part in the machines that scored the others' trials, and in the scaling
     of a first enrollment: for those who are left that round is run again, as if nobody else had been there.
     """
-    rounds = Rounds(settings, current, jobs, progress)
+    rounds = Rounds(settings, current, workers, progress)
     findings = _told_by_recordings(current, voices, gate, rounds)
     while True:
         voices = _left(voices, findings)
@@ -60,7 +61,7 @@ def admit(
         findings = [finding for finding in findings if finding.refused or finding not in found]
         for voice, speech in zip(voices, recorded, strict=True):
             voice.speech = speech
-        rounds = Rounds(settings, current, jobs, lambda stage, *steps: progress(f"again, {stage}", *steps))
+        rounds = Rounds(settings, current, workers, lambda stage, *steps: progress(f"again, {stage}", *steps))
 
 
 def _told_by_recordings(

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from pipeline.corpus import Utterance
-from pipeline.errors import AudioError, NotEnoughSpeechError
+from pipeline.backends import LocalThreads, Workers, found_from_anywhere
 from pipeline.evaluation import (
     OPERATING_POINTS,
     EqualErrorRate,
@@ -38,10 +37,8 @@ from pipeline.evaluation import (
     speaker_error_rates,
     speaker_spread,
 )
-from pipeline.frontend import read_features
-from pipeline.scoring import ClaimScorer
+from pipeline.file_scoring import FailedFile, FileScores, ScoringDesk, score_file
 from pipeline.store import SpeakerStore
-from pipeline.threads import run_parallel
 
 # Above these a bounded assessment leaves out what grows faster than sorting, or is slow for each speaker.
 MOST_RESAMPLED = 1_000_000  # trials
@@ -49,18 +46,6 @@ MOST_SPEAKERS = 20_000
 
 Progress = Callable[[int, int], None]
 """Called as progress(files just done, files in all)."""
-
-FileScores = dict[tuple[str, str], tuple[float, float | None]]
-"""Score, and log-likelihood ratio where there is a calibration, of one file by (system, speaker)."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailedFile:
-    """A file that gave no score, why, and how many trials that cost."""
-
-    path: str
-    reason: str
-    trials: int
 
 
 @dataclass(frozen=True)
@@ -123,13 +108,16 @@ def assess(
     *,
     systems: Iterable[str] | None = None,
     jobs: int = 1,
+    workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> Assessment:
     """Score ``trials``, their paths relative to ``root``, under ``systems`` (default: all that the store has).
 
-    A file that cannot be decoded or has too little speech costs its trials and is listed, never scored. Raises
-    UnknownSpeakerError for a claim on somebody who is not enrolled.
+    A file that cannot be decoded or has too little speech costs its trials and is listed, never scored. ``workers``
+    score the files (default: ``jobs`` threads), and change no bit of any score. Raises UnknownSpeakerError for a claim
+    on somebody who is not enrolled.
     """
+    workers = LocalThreads(jobs) if workers is None else workers
     names = tuple(store.check_system(system) for system in (store.systems if systems is None else systems))
     positions = _positions(store, trials)
     by_path: dict[str, list[Trial]] = defaultdict(list)
@@ -138,46 +126,22 @@ def assess(
     by_claims: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for path, its_trials in by_path.items():
         by_claims[tuple(dict.fromkeys(trial.speaker for trial in its_trials))].append(path)
-    population = store.population(names)
-    settings = store.scoring_settings(names)
+    desk = ScoringDesk(store, found_from_anywhere(root, workers), names, positions)
+    # Files of the same claims follow each other, and share a scorer.
+    tasks = [(path, claims, len(by_path[path])) for claims, paths in by_claims.items() for path in paths]
     results: dict[str, FileScores | FailedFile] = {}
     with threadpool_limits(1):
-        for claims, paths in by_claims.items():
-            numbers = [positions[claim] for claim in claims]
-            scorer = ClaimScorer(population, numbers, names, settings)
-
-            def score(path: str, scorer: ClaimScorer = scorer, claims: tuple[str, ...] = claims) -> None:
-                results[path] = _score_file(store, root, path, scorer, claims, len(by_path[path]))
-                if progress is not None:
-                    progress(1, len(by_path))
-
-            run_parallel(score, ((path,) for path in paths), jobs=jobs)
+        scored = workers.map(score_file, tasks, common=desk, reads=desk.files)
+        for (path, _, _), result in zip(tasks, scored, strict=True):
+            results[path] = result
+            if progress is not None:
+                progress(1, len(by_path))
     return _collect(names, trials, results)
 
 
 def _positions(store: SpeakerStore, trials: Sequence[Trial]) -> dict[str, int]:
     """Number of every speaker claimed in ``trials``; raises UnknownSpeakerError."""
     return {name: store.position(name) for name in dict.fromkeys(trial.speaker for trial in trials)}
-
-
-def _score_file(
-    store: SpeakerStore, root: Path, path: str, scorer: ClaimScorer, claims: tuple[str, ...], trials: int
-) -> FileScores | FailedFile:
-    try:
-        speech = read_features(Utterance("", root / path), store.config.features, store.scaling).speech
-        if len(speech.vectors) < store.config.least_frames:
-            step = store.config.features.step_seconds
-            raise NotEnoughSpeechError(path, found=len(speech.vectors) * step, needed=store.config.least_frames * step)
-    except (AudioError, NotEnoughSpeechError) as error:
-        return FailedFile(path, str(error), trials)
-    running = scorer.start()
-    running.push(speech)
-    found: FileScores = {}
-    for system, scores in running.scores().items():
-        llrs = store.llrs(system, scores, running.frames)
-        for number, claim in enumerate(claims):
-            found[system, claim] = float(scores[number]), None if llrs is None else float(llrs[number])
-    return found
 
 
 def _collect(

@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.admission import admit
 from pipeline.arrays import AnyArray
+from pipeline.backends import LocalThreads, Workers
 from pipeline.config import Config, QualityConfig
 from pipeline.corpus import Utterance
 from pipeline.enrollment_gate import EnrollmentGate, Finding
@@ -92,18 +93,22 @@ def enroll(
     role: Role = "speaker",
     quality: QualityConfig | None = None,
     jobs: int = 1,
+    workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> EnrollmentReport:
     """Enroll ``speakers`` into the store at ``store``, making it if it is not there.
 
     ``config`` must equal the settings of a store that exists (None takes those); ``quality`` stands in for the section
-    of that name this once. A file that cannot be decoded is skipped and reported; a speaker with too little speech, or
-    whom the enrollment gate refuses, is left out and reported. Raises SpeakerExistsError before any work is done,
+    of that name this once. ``workers`` do the coarse work (default: ``jobs`` threads), and change no bit of it.
+
+    A file that cannot be decoded is skipped and reported; a speaker with too little speech, or whom the enrollment gate
+    refuses, is left out and reported. Raises SpeakerExistsError before any work is done,
     NotEnoughSpeechError or EnrollmentRefusedError if nobody is left to enroll. All or nothing: on any error the store
     is as it was.
     """
     started = time.perf_counter()
     progress = progress or (lambda _stage, _done, _total: None)
+    workers = LocalThreads(jobs) if workers is None else workers
     with store_writer(store) as writer, threadpool_limits(1):
         settings = _agreed_settings(writer, config)
         _check_names(writer, speakers)
@@ -116,12 +121,12 @@ def enroll(
             settings,
             scaling,
             enrolled=known,
-            jobs=jobs,
+            workers=workers,
             progress=progress,
             measured=gate.listens or settings.replay.keep,
         )
         voices, short = audible(voices, settings)
-        admitted = admit(writer.current, voices, settings, gate, role, jobs, progress)
+        admitted = admit(writer.current, voices, settings, gate, role, workers, progress)
         trained = admitted.rounds.train([voice.speech for voice in admitted.voices], "training")
         population = trained.population
         prints = [joined(recording.prints for recording in voice.recordings) for voice in admitted.voices]

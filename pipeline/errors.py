@@ -23,6 +23,7 @@
     │   └── SpeakerExistsError     enrolling a name a second time
     ├── AuditError                 an audit log that is broken, or that cannot be read or written
     ├── LibraryMissingError        a library that an optional part needs is not installed
+    ├── ClusterError               machines that share the work: none to be had, or not fit to
     ├── ServiceError               what a service refused over the network, or that it cannot be reached
     └── StreamClosedError          audio pushed into a finished stream
 
@@ -80,6 +81,10 @@ class UnknownSpeakerError(InputError):
         self.nearest = nearest
         hint = f"; nearest enrolled: {', '.join(map(repr, nearest))}" if nearest else "; nobody is enrolled"
         super().__init__(f"claim {name!r}: no such speaker is enrolled{hint}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rebuild from the two fields, so that the error survives the way back from a worker process."""
+        return (UnknownSpeakerError, (self.name, self.nearest))
 
 
 class NotEnoughSpeechError(VoiceclaimError):
@@ -155,6 +160,10 @@ class AuditError(VoiceclaimError):
 
 class LibraryMissingError(VoiceclaimError):
     """An optional part needs a library that is not installed, or that cannot be loaded."""
+
+
+class ClusterError(VoiceclaimError):
+    """A cluster that cannot be reached, that ran out of workers, or whose workers are not the client's like."""
 
 
 class ServiceError(VoiceclaimError):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from pipeline.assessment import FailedFile
+from pipeline.file_scoring import FailedFile
 from pipeline.html_page import (
     Html,
     element,

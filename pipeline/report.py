@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline._version import __version__
-from pipeline.assessment import MOST_RESAMPLED, Assessment, FailedFile, PointCosts, SystemMetrics, left_out
+from pipeline.assessment import MOST_RESAMPLED, Assessment, PointCosts, SystemMetrics, left_out
 from pipeline.errors import InputError, TrialListError
 from pipeline.evaluation import (
     MAIN_POINT,
@@ -27,6 +27,7 @@ from pipeline.evaluation import (
 )
 from pipeline.evaluation.columns import coded
 from pipeline.evaluation.systems import by_system, table_of
+from pipeline.file_scoring import FailedFile
 from pipeline.formats.parquet import read_parquet, write_parquet
 from pipeline.formats.scored import ScoredList
 from pipeline.html_report import Printing, evaluation_page

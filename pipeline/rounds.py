@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.backends import Workers
 from pipeline.calibration import HeldOutTrials
 from pipeline.codebook import fit_codebook
 from pipeline.config import Config
@@ -61,28 +62,32 @@ class HeldOut:
     maps: FittedMaps | None
 
 
+def _codebook(settings: Config, vectors: Array) -> Array:
+    return fit_codebook(vectors, settings.codebook, seed=settings.seed)
+
+
 class Rounds:
     """Trains one population a round: the speakers of the store, then the new ones."""
 
-    def __init__(self, settings: Config, current: SpeakerStore | None, jobs: int, progress: Progress) -> None:
+    def __init__(self, settings: Config, current: SpeakerStore | None, workers: Workers, progress: Progress) -> None:
         self._settings = settings
         self._current = current if current and current.speakers else None
         self._known = self._current.population() if self._current else None
         self._roles = [speaker.role for speaker in current.speakers] if current else []
         self._known_ids = [speaker.id for speaker in current.speakers] if current else []
-        self._jobs = jobs
+        self._workers = workers
+        self._jobs = workers.jobs
         self._progress = progress
 
     def train(self, voices: Sequence[Speech], stage: str) -> Trained:
         """Codebooks of the new speakers and all machines that involve them; ``voices`` is what they said."""
         settings = self._settings
 
-        def quantise(speech: Speech) -> Array:
-            book = fit_codebook(joined(speech.versions[0]).vectors, settings.codebook, seed=settings.seed)
+        tasks = ((joined(speech.versions[0]).vectors,) for speech in voices)
+        books = []
+        for book in self._workers.map(_codebook, tasks, common=settings):
+            books.append(book)
             self._progress(f"{stage}: codebooks", 1, len(voices))
-            return book
-
-        books = run_parallel(quantise, ((speech,) for speech in voices), jobs=self._jobs)
         known = [] if self._known is None else [self._known.pool.codebook(n) for n in range(len(self._known))]
         pool = Pool.of([*known, *books], settings.machines.sigma)
         total = machine_count(len(pool), len(known), settings.machines)
@@ -91,7 +96,7 @@ class Rounds:
             settings.machines,
             known=self._known,
             family=settings.posterior.family,
-            jobs=self._jobs,
+            workers=self._workers,
             progress=lambda done: self._progress(f"{stage}: machines", done, total),
         )
         if "segment" not in settings.machines.kinds:

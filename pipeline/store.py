@@ -104,6 +104,11 @@ class SpeakerStore:
             return store  # where a file is missing all the same, whoever reads it will say so
         raise StoreBusyError(f"{path}: the store changes faster than it can be opened; try again")
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """The same revision for a process elsewhere that sees the folder: files are checked by this manifest."""
+        stated = {"sealed": self.sealed, "_outsiders": self._outsiders}
+        return (type(self), (self.path.absolute(), self.manifest), stated)
+
     def is_current(self) -> bool:
         """Whether the store on disk is still this revision. Costs one look at the manifest's entry in its folder."""
         return self._stamp is not None and stamp_of(self.path) == self._stamp

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.backends import Workers, found_from_anywhere
 from pipeline.config import Config
 from pipeline.copies import CopyMaker
 from pipeline.corpus import Utterance
@@ -19,7 +20,6 @@ from pipeline.frontend import Listener, features_of, read_features, read_samples
 from pipeline.holdout import Cut
 from pipeline.manifest import new_id
 from pipeline.recording_quality import Recording, RecordingMeter
-from pipeline.threads import run_parallel
 
 Samples = NDArray[np.float64]
 Utterances = list[FeatureBlock]
@@ -77,36 +77,27 @@ def read_voices(
     scaling: Standardizer | None,
     *,
     enrolled: int,
-    jobs: int,
+    workers: Workers,
     progress: Progress,
     measured: bool = False,
 ) -> tuple[list[Voice], list[tuple[Path, str]]]:
     """Everybody's speech, and the files that could not be read with the reasons; ``enrolled`` speakers are known."""
-    tasks = [(name, number, utterance) for name in speakers for number, utterance in enumerate(speakers[name])]
+    tasks = [
+        (name, number, replace(utterance, path=found_from_anywhere(utterance.path, workers)))
+        for name in speakers
+        for number, utterance in enumerate(speakers[name])
+    ]
     maker = _copy_maker(speakers, settings, enrolled + len(speakers))
-
-    def read(name: str, number: int, utterance: Utterance) -> tuple[Speech, Recording | None] | AudioError:
-        """The speech of one utterance, and its measurements."""
-        meter = RecordingMeter(utterance.path, settings.features) if measured else None
-        listen = None if meter is None else meter.push
-        try:
-            if maker is None:
-                heard = read_features(utterance, settings.features, scaling, listen=listen)
-                speech = Speech([[heard.speech]], [])
-            else:
-                speech = _with_copies(maker, utterance, settings, scaling, speaker=name, number=number, listen=listen)
-            return speech, None if meter is None else meter.finish()
-        except AudioError as error:
-            return error
-        finally:
-            progress("reading", 1, len(tasks))
-
+    results = workers.map(
+        _read, tasks, common=_Reading(settings, scaling, maker, measured), reads=lambda *task: (task[-1].path,)
+    )
     skipped: list[tuple[Path, str]] = []
     versions, strangers = (1, 0) if maker is None else (1 + len(maker.settings.kinds), len(maker.speeds))
     voices = {
         name: Voice(name, Speech([[] for _ in range(versions)], [[] for _ in range(strangers)])) for name in speakers
     }
-    for (owner, _, utterance), result in zip(tasks, run_parallel(read, tasks, jobs=jobs), strict=True):
+    for (owner, _, utterance), result in zip(tasks, results, strict=True):
+        progress("reading", 1, len(tasks))
         if isinstance(result, AudioError):
             skipped.append((utterance.path, str(result)))
             continue
@@ -116,6 +107,36 @@ def read_voices(
             if recording is not None:
                 voices[owner].recordings.append(recording)
     return list(voices.values()), skipped
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How utterances are read: what they all have in common."""
+
+    settings: Config
+    scaling: Standardizer | None
+    maker: CopyMaker | None
+    measured: bool
+
+
+def _read(
+    how: _Reading, speaker: str, number: int, utterance: Utterance
+) -> tuple[Speech, Recording | None] | AudioError:
+    """The speech of one utterance, and its measurements."""
+    settings, maker = how.settings, how.maker
+    meter = RecordingMeter(utterance.path, settings.features) if how.measured else None
+    listen = None if meter is None else meter.push
+    try:
+        if maker is None:
+            heard = read_features(utterance, settings.features, how.scaling, listen=listen)
+            speech = Speech([[heard.speech]], [])
+        else:
+            speech = _with_copies(
+                maker, utterance, settings, how.scaling, speaker=speaker, number=number, listen=listen
+            )
+        return speech, None if meter is None else meter.finish()
+    except AudioError as error:
+        return error
 
 
 def _copy_maker(speakers: Mapping[str, Sequence[Utterance]], settings: Config, population: int) -> CopyMaker | None:

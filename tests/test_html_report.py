@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from html_outline import Outline, check_accessible, check_self_contained
 
-from pipeline.assessment import Assessment, FailedFile, measure
+from pipeline.assessment import Assessment, measure
 from pipeline.config import Config, load_config, parse_config
 from pipeline.evaluation import OPERATING_POINTS, ScoreRow, SystemScores
+from pipeline.file_scoring import FailedFile
 from pipeline.html_page import element, name, number, page, section, span, text
 from pipeline.html_report import Printing, settings_toml
 from pipeline.report import metrics_table, write_evaluation

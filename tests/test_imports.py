@@ -31,9 +31,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "threads",
         "server",
     ),
-    ("formats.libraries", "formats.rttm"),
+    ("backends", "cluster_tasks", "formats.libraries", "formats.rttm"),
     (
         "audit_chain",
+        "cluster",
         "config",
         "corpus",
         "early",
@@ -124,6 +125,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "evaluation.bootstrap",
+        "machines.pair_batches",
         "formats.parquet",
         "posteriors.kinds",
         "posteriors.trained",
@@ -165,7 +167,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("store_files", "store_folder", "transfer_file"),
     ("store",),
     ("store_writer",),
-    ("voices",),
+    ("file_scoring", "voices"),
     ("enrollment_gate", "rounds"),
     ("admission",),
     # use cases
@@ -221,6 +223,7 @@ LEVEL = {module: level for level, layer in enumerate(LAYERS) for module in layer
 VOCABULARY = {"errors", "config"}
 PURE_ROOMS = ("features", "machines", "posteriors", "evaluation")
 PURE = {module for module in LEVEL if module.split(".")[0] in PURE_ROOMS} | {
+    "backends",
     "calibration",
     "codebook",
     "degradation",

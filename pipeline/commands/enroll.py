@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.commands.shared import Jobs, Json, Log, LogKey, logged_failures
+from pipeline.commands.shared import (
+    Backend,
+    Jobs,
+    Json,
+    Log,
+    LogKey,
+    Scheduler,
+    check_backend,
+    logged_failures,
+    workers_of,
+)
 from pipeline.errors import CorpusError
 from pipeline.terminal import bars, cores, plain, print_json, print_table, say
 
@@ -49,6 +59,8 @@ def enroll(
     log: Log = None,
     log_key: LogKey = None,
     jobs: Jobs = None,
+    backend: Backend = None,
+    scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
     """Enroll every speaker of a folder of audio.
@@ -60,7 +72,9 @@ def enroll(
     \b
     Example: voiceclaim enroll recordings/ --store speakers.store
     Example: voiceclaim enroll recordings/ --store speakers.store --check matches=refuse --log changes.jsonl
+    Example: voiceclaim enroll recordings/ --store speakers.store --backend dask --scheduler tcp://host:8786
     """
+    check_backend(backend, scheduler)
     from pipeline.audit_events import ENROLL, record_enrollment
     from pipeline.config import load_config
     from pipeline.corpus import read_corpus
@@ -76,14 +90,18 @@ def enroll(
     }
     if not speakers:
         raise CorpusError(f"{audio_dir}: no speaker among {len(corpus.speakers)} matches --only {' '.join(only or ())}")
-    with logged_failures(log, log_key, ENROLL, speakers) as audit, bars(quiet=as_json) as progress:
+    with (
+        logged_failures(log, log_key, ENROLL, speakers) as audit,
+        workers_of(scheduler, jobs or cores()) as workers,
+        bars(quiet=as_json) as progress,
+    ):
         report = enroll_speakers(
             store,
             speakers,
             settings,
             role="background" if background else "speaker",
             quality=_quality(store, settings, check) if check else None,
-            jobs=jobs or cores(),
+            workers=workers,
             progress=progress,
         )
     if audit is not None:

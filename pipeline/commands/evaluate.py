@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.commands.shared import Jobs, Json, Outsiders, Systems, names_of
+from pipeline.commands.shared import (
+    Backend,
+    Jobs,
+    Json,
+    Outsiders,
+    Scheduler,
+    Systems,
+    check_backend,
+    names_of,
+    workers_of,
+)
 from pipeline.formats import FORMATS
 from pipeline.terminal import bars, cores, plain, print_comparison, print_json, print_metrics, say
 
@@ -59,6 +69,8 @@ def evaluate(
     outsiders: Outsiders = None,
     date: Annotated[str | None, typer.Option(metavar="TEXT", help="A date to print in the report.")] = None,
     jobs: Jobs = None,
+    backend: Backend = None,
+    scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
     """Score a trial list: error rates and costs, figures, and all of it as one page to send, report.html.
@@ -68,9 +80,12 @@ def evaluate(
     \b
     Example: voiceclaim evaluate speakers.store trials.txt --out results/
     Example: voiceclaim evaluate --scores scores.tsv --key key.tsv --out results/
+    Example: voiceclaim evaluate speakers.store trials.txt --out results/ --backend dask --scheduler tcp://host:8786
     """
+    check_backend(backend, scheduler)
     if scores is not None:
-        _refuse_with_scores(STORE=store, TRIALS=trials, **{"--root": root, "--jobs": jobs, "--outsiders": outsiders})
+        given = {"--root": root, "--jobs": jobs, "--backend": backend, "--outsiders": outsiders}
+        _refuse_with_scores(STORE=store, TRIALS=trials, **given)
         formats = format_name, key_format
         table, written = evaluate_scores(
             scores, key, out, formats=formats, llr=llr, systems=names_of(systems), date=date
@@ -82,7 +97,11 @@ def evaluate(
         if any(value is not None for value in given.values()):
             raise typer.BadParameter(f"{', '.join(given)} go with --scores")
         table, written = evaluate_list(
-            store, trials, root, out, names_of(systems), jobs or cores(), quiet=as_json, date=date, outsiders=outsiders
+            *(store, trials, root, out, names_of(systems), jobs or cores()),
+            quiet=as_json,
+            date=date,
+            outsiders=outsiders,
+            scheduler=scheduler,
         )
     if as_json:
         print_json(table)
@@ -104,6 +123,7 @@ def evaluate_list(
     quiet: bool,
     date: str | None = None,
     outsiders: float | None = None,
+    scheduler: str | None = None,
 ) -> tuple[dict[str, Any], tuple[Path, ...]]:
     """Score a list of ``trials`` and write what there is to know: the table of metrics, and the files in ``out``."""
     from pipeline.assessment import assess, measure
@@ -113,13 +133,13 @@ def evaluate_list(
     from pipeline.store import SpeakerStore
 
     opened, claims = SpeakerStore.open(store, outsiders=outsiders), read_trials(trials)
-    with bars(quiet=quiet) as advance:
+    with workers_of(scheduler, jobs) as workers, bars(quiet=quiet) as advance:
         found = assess(
             opened,
             claims,
             trials.parent if root is None else root,
             systems=systems,
-            jobs=jobs,
+            workers=workers,
             progress=lambda done, total: advance("scoring", done, total),
         )
     for failed in found.failed:

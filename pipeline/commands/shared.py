@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -15,6 +16,9 @@ from pipeline.terminal import complain
 
 if TYPE_CHECKING:
     from pipeline.audit import AuditLog
+    from pipeline.backends import Workers
+
+BACKENDS = ("threads", "dask")
 
 
 class Exit(IntEnum):
@@ -50,6 +54,45 @@ Systems = Annotated[
     str | None,
     typer.Option("--systems", metavar="NAME,NAME", help="Scoring systems to report.", show_default="all there are"),
 ]
+Backend = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        metavar="threads|dask",
+        help="Who does the coarse work: threads of this machine, or the workers of a dask cluster.",
+        show_default="threads",
+    ),
+]
+Scheduler = Annotated[
+    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="The dask cluster's scheduler: tcp://host:8786.")
+]
+
+
+def check_backend(backend: str | None, scheduler: str | None) -> None:
+    """Raise typer.BadParameter for options that do not fit each other."""
+    if backend not in (None, *BACKENDS):
+        raise typer.BadParameter(f"--backend must be {' or '.join(BACKENDS)}, got {backend!r}")
+    if backend == "dask" and scheduler is None:
+        raise typer.BadParameter("--backend dask needs --scheduler ADDRESS, which `dask scheduler` prints")
+    if backend != "dask" and scheduler is not None:
+        raise typer.BadParameter(f"--scheduler {scheduler} goes with --backend dask")
+
+
+@contextmanager
+def workers_of(scheduler: str | None, jobs: int) -> Iterator[Workers]:
+    """The workers of the cluster at ``scheduler``, for as long as the context lasts; without one, ``jobs`` threads."""
+    from pipeline.backends import LocalThreads
+
+    if scheduler is None:
+        yield LocalThreads(jobs)
+        return
+    from pipeline.cluster import DaskWorkers
+
+    with DaskWorkers(scheduler, jobs=jobs) as workers:
+        # Errors are told in one line, by the command; dask would tell the same in pages.
+        for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        yield workers
 
 
 def names_of(text: str | None) -> list[str] | None:

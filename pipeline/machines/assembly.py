@@ -9,8 +9,10 @@ import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
 
+from pipeline.backends import LocalThreads, Workers
 from pipeline.config import MachineConfig
 from pipeline.machines.implied import train_pair_family, train_rest_families
+from pipeline.machines.pair_batches import by_tiles, pairs_elsewhere
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import PairBlock, PairSource, Population
 from pipeline.machines.rest_solver import GRAM_BYTES, RestSolver
@@ -29,6 +31,7 @@ def train_population(
     known: Population | None = None,
     family: int | None = None,
     jobs: int = 1,
+    workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> Population:
     """Machines over ``pool``, whose first speakers are those of ``known``: their pair and one-class machines are kept.
@@ -36,21 +39,22 @@ def train_population(
     One-vs-rest machines have everybody's centroids in them, so any new speaker means training all of them again.
     Machines of two classes become families of ``family`` reweighted ones (``machines.implied``), if that is a number.
     Pair and one-class machines that are added are bit for bit those of training from scratch; so are all whatever
-    ``jobs`` is. Raises ValueError where ``known`` has no pair machines and the settings ask for them, FitError for
-    centroids that are not finite.
+    ``jobs`` is, and whichever ``workers`` train the pair machines. Raises ValueError where ``known`` has no pair
+    machines and the settings ask for them, FitError for centroids that are not finite.
     """
     if known is not None and "one_vs_one" in settings.kinds and known.pairs is None:
         raise ValueError("the known population has no pair machines to keep; train the population from scratch")
     tell = progress or (lambda _count: None)
+    workers = LocalThreads(jobs) if workers is None else workers
     first = 0 if known is None else len(known)
-    one_class_coef, one_class_bias = _one_class(pool, settings, known, jobs)
+    one_class_coef, one_class_bias = _one_class(pool, settings, known, workers.jobs)
     tell(len(pool) - first)
     pairs = None
     if "one_vs_one" in settings.kinds:
-        pairs = _pairs(pool, settings, None if known is None else known.pairs, first, jobs, tell, family)
+        pairs = _pairs(pool, settings, None if known is None else known.pairs, first, workers, tell, family)
     rest_coef, rest_bias = None, None
     if "one_vs_rest" in settings.kinds and len(pool) > 1:
-        rest_coef, rest_bias = one_vs_rest(pool, settings, family=family, jobs=jobs, progress=tell)
+        rest_coef, rest_bias = one_vs_rest(pool, settings, family=family, jobs=workers.jobs, progress=tell)
     return Population(
         pool,
         pairs=pairs,
@@ -119,7 +123,7 @@ def _pairs(
     settings: MachineConfig,
     known: PairSource | None,
     first: int,
-    jobs: int,
+    workers: Workers,
     tell: Progress,
     family: int | None,
 ) -> PairBlock:
@@ -131,7 +135,9 @@ def _pairs(
             weights[n][:, :first] = known.rows(n)
         biases[:first, :first] = known.bias(np.arange(first))
     pairs = [(own, rival) for own in range(first, speakers) for rival in range(own)]
-    machines = _pair_machines(pool, settings, pairs, family, jobs)
+    if workers.remote:
+        pairs = by_tiles(pairs)
+    machines = _pair_machines(pool, settings, pairs, family, workers)
     for (own, rival), (own_coef, rival_coef, bias) in zip(pairs, machines, strict=True):
         weights[own][:, rival], weights[rival][:, own] = own_coef, rival_coef
         biases[own, rival], biases[rival, own] = bias, -bias
@@ -140,14 +146,17 @@ def _pairs(
 
 
 def _pair_machines(
-    pool: Pool, settings: MachineConfig, pairs: Sequence[tuple[int, int]], family: int | None, jobs: int
+    pool: Pool, settings: MachineConfig, pairs: Sequence[tuple[int, int]], family: int | None, workers: Workers
 ) -> Iterator[tuple[Array, Array, Array | float]]:
     """Own and rival coefficients and bias of each pair's machine, or of its family, in order."""
+    if workers.remote:
+        yield from pairs_elsewhere(pool, settings, pairs, family, workers)
+        return
     if family is None:
-        for made in PoolSolver(pool, jobs=jobs).pairs(pairs, C=settings.C):
+        for made in PoolSolver(pool, jobs=workers.jobs).pairs(pairs, C=settings.C):
             yield made.own_coef, made.rival_coef, made.bias
         return
     # By LIBSVM: the solver knows no class weights.
     fit = partial(train_pair_family, pool, C=settings.C, machines=family)
-    for members in in_order(lambda pair: fit(*pair), pairs, effective_n_jobs(jobs)):
+    for members in in_order(lambda pair: fit(*pair), pairs, effective_n_jobs(workers.jobs)):
         yield members.own, members.rival, members.bias

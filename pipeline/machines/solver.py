@@ -88,10 +88,11 @@ class PoolSolver:
         self._norms = 0.5 * (self._points * self._points).sum(axis=1)
         self._offsets = np.ascontiguousarray(pool.offsets, dtype=np.int64)
         self._counts = np.diff(self._offsets)
-        self._places, held = self._places_within(memory)
-        self._blocks = np.empty(held, np.float32)
+        self._places, values = self._places_within(memory)
+        self._blocks = np.empty(values, np.float32)
         with threadpool_limits(1, "blas"):
-            for _ in in_order(self._fill_block, np.flatnonzero(self._places >= 0).tolist(), self._jobs):
+            held = np.flatnonzero((self._places >= 0) & (self._counts > 0))
+            for _ in in_order(self._fill_block, held.tolist(), self._jobs):
                 pass
 
     def pairs(self, pairs: Iterable[tuple[int, int]], *, C: float) -> Iterator[PairSolution]:
