@@ -21,6 +21,8 @@ AnyFloat = NDArray[Any]
 
 # Kernel values held at a time: 1 MiB of float64, which stays in the cache of a core.
 TILE_NUMBERS = 2**17
+# Columns of coefficients from which on a multiple of eight pays.
+WIDE = 16
 
 
 class PairSource(Protocol):
@@ -133,19 +135,22 @@ class MarginScorer:
         biases = [(self._pair_bias, 2), (population.one_vs_rest_bias if "one_vs_rest" in kinds else None, 1)]
         self.machines = max([1, *(b.shape[-1] for b, axes in biases if b is not None and b.ndim > axes)])
         # A claimed speaker's own products serve the rivals' side too, so that identification makes each product once.
-        everybody = len(self._slots) == len(pool)
-        columns = None if paired is None or everybody else paired.columns(self.claims)
+        self._everybody = len(self._slots) == len(pool)
+        columns = None if paired is None or self._everybody else paired.columns(self.claims)
         size = max((len(pool.codebook(n)) for n in range(len(pool))), default=0)
         # Batches of small products in one call: the calls of a loop over speakers would cost more than a short chunk.
         self._kernel_sides = np.zeros((len(pool), pool.centroids.shape[1] + 2, size), dtype=self.dtype)
         self._own: dict[int, AnyFloat] = {}
-        shared = [self._load(n, columns) for n in range(len(pool))]
-        self._shared = np.zeros((len(pool), size, shared[0].shape[1]), dtype=self.dtype)
-        for n, block in enumerate(shared):
-            self._shared[n, : len(block)] = block  # a row short of centroids stays zero, and adds nothing
+        coefficients = [self._load(n, columns) for n in range(len(pool))]
+        width = coefficients[0].shape[1]
+        # Speakers short of centroids have rows of zeros, which add nothing. Nor do columns of zeros, with which a wide
+        # product is made in less time.
+        self._shared = np.zeros((len(pool), size, width if width < WIDE else -(-width // 8) * 8), dtype=self.dtype)
+        for n, block in enumerate(coefficients):
+            self._shared[n, : len(block), :width] = block
 
     def _load(self, n: int, columns: Array | None) -> AnyFloat:
-        """Take speaker n's centroids for the kernel product, and give the coefficients that every claim shares."""
+        """Take speaker n's centroids for the kernel product, and give the coefficients (k, ...) that meet it."""
         population, rows = self._population, self._population.pool.rows(n)
         y = (population.pool.centroids[rows] - self._centre) / population.pool.sigma
         self._kernel_sides[n, :-2, : len(y)] = y.T
@@ -153,7 +158,11 @@ class MarginScorer:
         self._kernel_sides[n, -1, : len(y)] = -0.5 * (y * y).sum(1)
         blocks = []
         if self._pair_bias is not None and population.pairs is not None and n in self._slots:
-            self._own[n] = np.ascontiguousarray(population.pairs.rows(n).reshape(len(y), -1), dtype=self.dtype)
+            own = population.pairs.rows(n).reshape(len(y), -1)
+            if self._everybody:
+                blocks.append(own)
+            else:
+                self._own[n] = np.ascontiguousarray(own, dtype=self.dtype)
         if columns is not None:
             against = -columns[rows].reshape(len(y), -1)
             blocks.append(np.zeros_like(against) if n in self._slots else against)
@@ -199,21 +208,31 @@ class MarginScorer:
         products = np.matmul(kernel, self._shared[several])
         column = 0
         if margins.pair is not None:
-            family = margins.pair.shape[3:]
-            if len(self._own) < len(self._kernel_sides):
-                column = math.prod((len(self.claims), *family))
-                against = products[:, :, :column].reshape(*products.shape[:2], len(self.claims), *family)
-                margins.pair[:, :, several] += np.moveaxis(against, 0, 2)
-            for n in self._own.keys() & range(several.start, several.stop):
-                own = kernel[n - several.start, :, : len(self._own[n])] @ self._own[n]
-                own = own.reshape(len(own), margins.pair.shape[2], *family)
-                margins.pair[:, self._slots[n]] += own[:, None]
-                margins.pair[:, :, n] -= own[:, self.claims]
+            column = self._add_pairs(margins.pair, several, kernel, products)
         if margins.one_class is not None:
             margins.one_class[:, several] += products[:, :, column].T
             column += 1
         if margins.one_vs_rest is not None:
-            margins.one_vs_rest[:] += products[:, :, column:].sum(axis=0).reshape(margins.one_vs_rest.shape)
+            width = math.prod(margins.one_vs_rest.shape[1:])
+            rest = products[:, :, column : column + width].sum(axis=0)
+            margins.one_vs_rest[:] += rest.reshape(margins.one_vs_rest.shape)
+
+    def _add_pairs(self, pair: AnyFloat, several: slice, kernel: AnyFloat, products: AnyFloat) -> int:
+        """Add to the pair margins (T, C, N); the number of columns of ``products`` that were theirs."""
+        frames, claims, speakers, *family = pair.shape
+        columns: int = math.prod((speakers if self._everybody else claims, *family))
+        if not self._everybody:
+            against = products[:, :, :columns].reshape(len(kernel), frames, claims, *family)
+            pair[:, :, several] += np.moveaxis(against, 0, 2)
+        for n in self._slots.keys() & range(several.start, several.stop):
+            if self._everybody:
+                own = products[n - several.start, :, :columns]
+            else:
+                own = kernel[n - several.start, :, : len(self._own[n])] @ self._own[n]
+            own = own.reshape(frames, speakers, *family)
+            pair[:, self._slots[n]] += own[:, None]
+            pair[:, :, n] -= own[:, self.claims]
+        return columns
 
 
 def _of_families(margins: Margins) -> Margins:
