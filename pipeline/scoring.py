@@ -151,6 +151,7 @@ class RunningScores:
         self.frames = 0
         self.sums: dict[str, Array] = {}
         self._scorer = scorer
+        self._found: dict[str, Array] | None = None
 
     def push(self, speech: FeatureBlock) -> None:
         """Take in the frames of ``speech``."""
@@ -160,10 +161,13 @@ class RunningScores:
             for name, values in self._scorer.sums(block).items():
                 self.sums[name] = self.sums[name] + values if self.frames else values
             self.frames += len(block.vectors)
+            self._found = None
 
     def scores(self) -> dict[str, Array]:
         """Scores (C,) a system; there must have been a frame."""
         if self.frames == 0:
             raise ValueError("no frame has been scored")
-        found = self._scorer.finish(self.sums, self.frames)
-        return {name: found[name] for name in self._scorer.systems if name in found}
+        if self._found is None:
+            found = self._scorer.finish(self.sums, self.frames)
+            self._found = {name: found[name] for name in self._scorer.systems if name in found}
+        return self._found
