@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from pipeline.claim_scorers import ClaimScorers
 from pipeline.corpus import Utterance
 from pipeline.errors import AudioError, NotEnoughSpeechError
 from pipeline.evaluation import (
@@ -138,13 +139,11 @@ def assess(
     by_claims: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for path, its_trials in by_path.items():
         by_claims[tuple(dict.fromkeys(trial.speaker for trial in its_trials))].append(path)
-    population = store.population(names)
-    settings = store.scoring_settings(names)
+    scorers = ClaimScorers(store, names)
     results: dict[str, FileScores | FailedFile] = {}
     with threadpool_limits(1):
         for claims, paths in by_claims.items():
-            numbers = [positions[claim] for claim in claims]
-            scorer = ClaimScorer(population, numbers, names, settings)
+            scorer = scorers.of([positions[claim] for claim in claims])
 
             def score(path: str, scorer: ClaimScorer = scorer, claims: tuple[str, ...] = claims) -> None:
                 results[path] = _score_file(store, root, path, scorer, claims, len(by_path[path]))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from pipeline.audio import open_audio
+from pipeline.claim_scorers import ClaimScorers
 from pipeline.early import EarlyRule, look_frames
 from pipeline.errors import InputError, MetricError, StreamClosedError
 from pipeline.evaluation import OperatingPoint
@@ -19,7 +20,7 @@ from pipeline.features.stream import FeatureBlock
 from pipeline.fingerprint import ReplayDetector
 from pipeline.frontend import FrontEnd
 from pipeline.replay_memory import ReplayMemory
-from pipeline.scoring import ClaimScorer, RunningScores, with_parts
+from pipeline.scoring import RunningScores, with_parts
 from pipeline.store import SpeakerStore
 
 Array = NDArray[np.float64]
@@ -112,7 +113,7 @@ class Verifier:
         self.store = store
         self.claim = claim
         self.system = store.check_system(system)
-        self.rivals = len(store.speakers) - 1
+        self.rivals = store.rivals(self.system)
         self.point = point
         self.early = early
         self.memory = memory
@@ -133,9 +134,7 @@ class Verifier:
         self._compares = replays and (self._enrolled is not None or memory is not None)
         # The parts of a sum have to be seen at every length, not their sum.
         systems = (self.system,) if early is None else with_parts((self.system,))
-        self._scorer = ClaimScorer(
-            store.population((self.system,)), [position], systems, store.scoring_settings((self.system,))
-        )
+        self._scorer = ClaimScorers(store, (self.system,)).of([position], systems)
 
     @property
     def prior(self) -> float:

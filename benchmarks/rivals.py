@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""What it costs to keep pair machines against each speaker's hardest rivals alone: errors, bytes and time.
+
+    python benchmarks/rivals.py CORPORA [--rivals 10 20 50 100 all] [--jobs N] [--json OUT]
+
+CORPORA holds libri158 (see the README for what it is). For each number of rivals everybody is enrolled under the
+default settings without one-vs-rest machines, and trials.txt and its target trials with impostors whom nobody enrolled
+are scored. The number of rivals changes nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pipeline.assessment import assess
+from pipeline.config import load_config
+from pipeline.corpus import Utterance, read_corpus
+from pipeline.enrollment import enroll
+from pipeline.evaluation import Trial, equal_error_rate, read_trials
+from pipeline.frontend import read_features
+from pipeline.store import SpeakerStore
+from pipeline.verification import Verifier
+
+KINDS = 'machines.kinds=["one_vs_one","one_class","segment"]'
+SYSTEMS = ("worst_rival", "refined_worst_rival", "poao", "rpoao", "segment", "segment_rival", "fused")
+RIVALS = ("10", "20", "50", "100", "all")
+LISTS = ("trials", "unseen")
+CLAIMS = 20  # of which the time is taken
+
+
+def lists_of(corpus: Path) -> dict[str, list[Trial]]:
+    """The list of enrolled impostors, and the target trials with impostors whom nobody enrolled."""
+    trials = list(read_trials(corpus / "trials.txt"))
+    strangers = list(read_trials(corpus / "trials_unseen.txt"))
+    return {
+        "trials": trials,
+        "unseen": [t for t in trials if t.target] + [t for t in strangers if not t.target],
+    }
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    """Time that ``work`` takes."""
+    started = time.perf_counter()
+    work()
+    return 1000 * (time.perf_counter() - started)
+
+
+def claim_times(path: Path, trials: list[Trial], root: Path) -> dict[str, float]:
+    """Medians: opening the store for one claim, cold, and scoring one utterance's frames once it is open."""
+    opened, scored = [], []
+    for trial in [t for t in trials if t.target][: 2 * CLAIMS : 2]:
+        verifiers: list[Verifier] = []
+        opened.append(milliseconds(lambda trial=trial, into=verifiers: into.append(_verifier(path, trial.speaker))))
+        store = verifiers[0].store
+        speech = read_features(Utterance("", root / trial.path), store.config.features, store.scaling).speech
+        scored.append(milliseconds(lambda speech=speech, verifier=verifiers[0]: verifier.scores().push(speech)))
+    return {"open_ms": median(opened), "score_ms": median(scored)}
+
+
+def _verifier(path: Path, claim: str) -> Verifier:
+    return Verifier(SpeakerStore.open(path), claim, system="worst_rival", threshold=0.5)
+
+
+def measure(rivals: str, corpora: Path, work: Path, jobs: int) -> dict[str, Any]:
+    """Enroll with so many rivals and score the lists: one row."""
+    root, path = corpora / "libri158", work / f"{rivals}.store"
+    config = load_config(None, [KINDS, f"machines.rivals={rivals}"])
+    report = enroll(path, read_corpus(root / "enroll").speakers, config, jobs=jobs)
+    row: dict[str, Any] = {
+        "rivals": rivals,
+        "speakers": len(report.enrolled),
+        "machines": report.machines,
+        "enroll_seconds": report.elapsed_seconds,
+        "store_bytes": sum(file.stat().st_size for file in path.rglob("*") if file.is_file()),
+        "eer_percent": {},
+    }
+    store = SpeakerStore.open(path)
+    for name, trials in lists_of(root).items():
+        found = assess(store, trials, root, systems=SYSTEMS, jobs=jobs)
+        row["eer_percent"][name] = {
+            system: 100 * equal_error_rate(scores.target, scores.nontarget).rate
+            for system, scores in found.scores.items()
+        }
+    return row | claim_times(path, lists_of(root)["trials"], root)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as Markdown."""
+    head = ["list", "rivals", *SYSTEMS, "machines", "store MB", "enroll s", "open ms", "score ms"]
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    for name in LISTS:
+        for row in rows:
+            cells = [name, row["rivals"], *(f"{row['eer_percent'][name][system]:.2f}" for system in SYSTEMS)]
+            cells += [f"{row['machines']:,}", f"{row['store_bytes'] / 1e6:.0f}", f"{row['enroll_seconds']:.0f}"]
+            cells += [f"{row['open_ms']:.0f}", f"{row['score_ms']:.1f}"]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpora", type=Path)
+    parser.add_argument("--rivals", nargs="+", default=list(RIVALS))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    rows = []
+    for rivals in options.rivals:
+        with tempfile.TemporaryDirectory() as work:
+            rows.append(measure(rivals, options.corpora, Path(work), options.jobs))
+        print(json.dumps(rows[-1]), flush=True)
+        if options.json is not None:
+            options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
