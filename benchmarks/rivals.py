@@ -4,8 +4,7 @@
     python benchmarks/rivals.py CORPORA [--rivals 10 20 50 100 all] [--jobs N] [--json OUT]
 
 CORPORA holds libri158 (see the README for what it is). For each number of rivals everybody is enrolled under the
-default settings without one-vs-rest machines, and trials.txt and its target trials with impostors whom nobody enrolled
-are scored. The number of rivals changes nothing else.
+default settings without one-vs-rest machines, and trials.txt is scored. The number of rivals changes nothing else.
 """
 
 from __future__ import annotations
@@ -31,18 +30,7 @@ from pipeline.verification import Verifier
 KINDS = 'machines.kinds=["one_vs_one","one_class","segment"]'
 SYSTEMS = ("worst_rival", "refined_worst_rival", "poao", "rpoao", "segment", "segment_rival", "fused")
 RIVALS = ("10", "20", "50", "100", "all")
-LISTS = ("trials", "unseen")
 CLAIMS = 20  # of which the time is taken
-
-
-def lists_of(corpus: Path) -> dict[str, list[Trial]]:
-    """The list of enrolled impostors, and the target trials with impostors whom nobody enrolled."""
-    trials = list(read_trials(corpus / "trials.txt"))
-    strangers = list(read_trials(corpus / "trials_unseen.txt"))
-    return {
-        "trials": trials,
-        "unseen": [t for t in trials if t.target] + [t for t in strangers if not t.target],
-    }
 
 
 def milliseconds(work: Callable[[], object]) -> float:
@@ -82,25 +70,22 @@ def measure(rivals: str, corpora: Path, work: Path, jobs: int) -> dict[str, Any]
         "eer_percent": {},
     }
     store = SpeakerStore.open(path)
-    for name, trials in lists_of(root).items():
-        found = assess(store, trials, root, systems=SYSTEMS, jobs=jobs)
-        row["eer_percent"][name] = {
-            system: 100 * equal_error_rate(scores.target, scores.nontarget).rate
-            for system, scores in found.scores.items()
-        }
-    return row | claim_times(path, lists_of(root)["trials"], root)
+    trials = list(read_trials(root / "trials.txt"))
+    found = assess(store, trials, root, systems=SYSTEMS, jobs=jobs)
+    for system, scores in found.scores.items():
+        row["eer_percent"][system] = 100 * equal_error_rate(scores.target, scores.nontarget).rate
+    return row | claim_times(path, trials, root)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows as Markdown."""
-    head = ["list", "rivals", *SYSTEMS, "machines", "store MB", "enroll s", "open ms", "score ms"]
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
-    for name in LISTS:
-        for row in rows:
-            cells = [name, row["rivals"], *(f"{row['eer_percent'][name][system]:.2f}" for system in SYSTEMS)]
-            cells += [f"{row['machines']:,}", f"{row['store_bytes'] / 1e6:.0f}", f"{row['enroll_seconds']:.0f}"]
-            cells += [f"{row['open_ms']:.0f}", f"{row['score_ms']:.1f}"]
-            lines.append("| " + " | ".join(cells) + " |")
+    head = ["rivals", *SYSTEMS, "machines", "store MB", "enroll s", "open ms", "score ms"]
+    lines = ["| " + " | ".join(head) + " |", "|---:|" + "---:|" * (len(head) - 1)]
+    for row in rows:
+        cells = [row["rivals"], *(f"{row['eer_percent'][system]:.2f}" for system in SYSTEMS)]
+        cells += [f"{row['machines']:,}", f"{row['store_bytes'] / 1e6:.0f}", f"{row['enroll_seconds']:.0f}"]
+        cells += [f"{row['open_ms']:.0f}", f"{row['score_ms']:.1f}"]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.features.stream import FeatureBlock
-from pipeline.machines.panels import PanelMarginScorer, Panels
-from pipeline.machines.population import MarginScorer, Population
+from pipeline.machines.panels import PanelMargins, Panels
+from pipeline.machines.population import Population
 from pipeline.posteriors.coupling import RULES, Posterior
-from pipeline.scoring import ClaimScorer, ScoringSettings
+from pipeline.scoring import ClaimScorer, FrameMargins, ScoringSettings
 
 Array = NDArray[np.float64]
 
@@ -42,8 +42,8 @@ class PanelScorer(ClaimScorer):
         self.systems = asked
         self.claims = panels.slots
 
-    def _margin_scorer(self, _asked: NDArray[np.int64], kinds: frozenset[str]) -> MarginScorer:
-        return PanelMarginScorer(self._population, self._panels, kinds, dtype=self.settings.dtype)
+    def _margin_scorer(self, _asked: NDArray[np.int64], kinds: frozenset[str]) -> FrameMargins:
+        return PanelMargins(self._population, self._panels, kinds, dtype=self.settings.dtype)
 
     def with_posterior(self, posterior: Posterior) -> PanelScorer:
         """See ClaimScorer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,15 @@ class ScoringSettings:
     dtype: str = "float64"
     half_db: float = 30.0
     fusions: Mapping[str, Calibration] | None = None
+
+
+class FrameMargins(Protocol):
+    """What gives the margins of blocks of frames (``machines.population.MarginScorer``)."""
+
+    machines: int
+
+    def __call__(self, features: Array) -> Margins:
+        """Margins of ``features`` (T, d)."""
 
 
 class ClaimScorer:
@@ -72,7 +81,7 @@ class ClaimScorer:
         machines = 1 if self._margins is None else self._margins.machines
         self.block = max(1, min(256, BLOCK_NUMBERS // max(1, len(asked) * len(population) * machines)))
 
-    def _margin_scorer(self, asked: NDArray[np.int64], kinds: frozenset[str]) -> MarginScorer:
+    def _margin_scorer(self, asked: NDArray[np.int64], kinds: frozenset[str]) -> FrameMargins:
         """What gives the margins of frames for the claims ``asked``."""
         return MarginScorer(self._population, asked, kinds, dtype=self.settings.dtype)
 

@@ -1,10 +1,10 @@
 """Each speaker's hardest rivals, and pair machines against these alone.
 
-How hard a rival is, is how near the two codebooks are (``Hardness``). Speaker by speaker, in order of enrollment, a pair machine is
-made of the newcomer j and an earlier i where i is among the R hardest rivals of j so far, or j among those of i. Once
-made it stays. So which machines there are does not depend on who was enrolled together; everybody has a machine against
-each of their R hardest rivals among all; and a newcomer costs N looks at a pair of codebooks, about 2 R machines, and a
-change in the table of the rivals of a few.
+How hard a rival is, is how near the two codebooks are (``Hardness``). Speaker by speaker, in order of enrollment, a
+pair machine is made of the newcomer j and an earlier i where i is among the R hardest rivals of j so far, or j among
+those of i. Once made it stays. So which machines there are does not depend on who was enrolled together; everybody has a
+machine against each of their R hardest rivals among all; and a newcomer costs N looks at a pair of codebooks, about 2 R
+machines, and a change in the table of the rivals of a few.
 """
 
 from __future__ import annotations
