@@ -2,9 +2,9 @@
 
 How hard a rival is, is how near the two codebooks are (``Hardness``). Speaker by speaker, in order of enrollment, a
 pair machine is made of the newcomer j and an earlier i where i is among the R hardest rivals of j so far, or j among
-those of i. Once made it stays. So which machines there are does not depend on who was enrolled together; everybody has a
-machine against each of their R hardest rivals among all; and a newcomer costs N looks at a pair of codebooks, about 2 R
-machines, and a change in the table of the rivals of a few.
+those of i. Once made it stays. So which machines there are does not depend on who was enrolled together; everybody has
+a machine against each of their R hardest rivals among all; and a newcomer costs N looks at a pair of codebooks, the
+machines of R rivals and of those to whom the newcomer is one, and a change in the table of these.
 """
 
 from __future__ import annotations
