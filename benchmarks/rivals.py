@@ -89,22 +89,27 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def _order(row: dict[str, Any]) -> float:
+    return float("inf") if row["rivals"] == "all" else int(row["rivals"])
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpora", type=Path)
     parser.add_argument("--rivals", nargs="+", default=list(RIVALS))
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="rows of other numbers of rivals that are there already stay")
     options = parser.parse_args()
-    rows = []
+    known = options.json is not None and options.json.exists()
+    rows = {row["rivals"]: row for row in (json.loads(options.json.read_text()) if known else [])}
     for rivals in options.rivals:
         with tempfile.TemporaryDirectory() as work:
-            rows.append(measure(rivals, options.corpora, Path(work), options.jobs))
-        print(json.dumps(rows[-1]), flush=True)
+            rows[rivals] = measure(rivals, options.corpora, Path(work), options.jobs)
+        print(json.dumps(rows[rivals]), flush=True)
         if options.json is not None:
-            options.json.write_text(json.dumps(rows, indent=1) + "\n")
-    print(table(rows))
+            options.json.write_text(json.dumps(sorted(rows.values(), key=_order), indent=1) + "\n")
+    print(table(sorted(rows.values(), key=_order)))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.machines.population import Population
-from pipeline.panel_scoring import PanelScorer, is_of_panel
+from pipeline.panel_scoring import PanelScorer, is_of_rest
 from pipeline.scoring import ClaimScorer
 from pipeline.store import SpeakerStore
 
@@ -21,7 +21,7 @@ class ClaimScorers:
         self._systems = tuple(systems)
         self._settings = store.scoring_settings(self._systems)
         self._in_panels = store.config.machines.rivals != "all"
-        among_all = [name for name in self._systems if not (self._in_panels and is_of_panel(name))]
+        among_all = [name for name in self._systems if is_of_rest(name) or not self._in_panels]
         self._among_all = tuple(among_all)
         self._everybody: Population | None = store.population(self._among_all) if among_all else None
 
@@ -30,11 +30,11 @@ class ClaimScorers:
         asked = self._systems if systems is None else tuple(systems)
         among_all = None
         if self._everybody is not None:
-            its_own = [name for name in asked if not (self._in_panels and is_of_panel(name))]
+            its_own = [name for name in asked if is_of_rest(name) or not self._in_panels]
             among_all = ClaimScorer(self._everybody, claims, its_own, self._settings)
-        judged_in_panels = tuple(name for name in asked if is_of_panel(name)) if self._in_panels else ()
-        if among_all is not None and not judged_in_panels:
+        others = tuple(name for name in asked if not is_of_rest(name)) if self._in_panels else ()
+        if among_all is not None and not others:
             return among_all
         panels = self._store.panels(claims)
-        part = self._store.part(panels.speakers.tolist(), judged_in_panels)
-        return PanelScorer(part, panels.numbered(), asked, self._settings, among_all=among_all)
+        part = self._store.part(panels.speakers.tolist(), others)
+        return PanelScorer(part, panels.numbered(), asked, self._settings, numbers=claims, among_all=among_all)

@@ -17,11 +17,11 @@ Array = NDArray[np.float64]
 
 
 class PanelScorer(ClaimScorer):
-    """C claims under several systems, each in its panel; the one-vs-rest rules, whose machines know all, among all.
+    """C claims under several systems: pair rules judge each in its panel, rules of other machines among everybody.
 
-    ``population`` holds everybody in the ``panels``, by the numbers that these go by. ``among_all`` scores the same
-    claims, by their own numbers, under those of ``systems`` that ``is_of_panel`` denies; without one they must all be
-    of panels. ``without_rivals`` is that of ``ClaimScorer``.
+    ``population`` holds everybody in the ``panels``, by the numbers that these go by, and the segment machines of
+    everybody; ``numbers`` (C,) are the claims' own among the latter (default: those of the panels). ``among_all``
+    scores the same claims under the systems of one-vs-rest machines, if any are asked for.
     """
 
     def __init__(
@@ -31,16 +31,17 @@ class PanelScorer(ClaimScorer):
         systems: Iterable[str],
         settings: ScoringSettings,
         *,
+        numbers: Sequence[int] | None = None,
         among_all: ClaimScorer | None = None,
-        without_rivals: bool = False,
     ) -> None:
         self._panels = panels
         self._among_all = among_all
         asked = tuple(systems)
         of_panels = [name for name in asked if among_all is None or name not in among_all.systems]
-        super().__init__(population, panels.claims, of_panels, settings, without_rivals=without_rivals)
+        super().__init__(population, panels.claims, of_panels, settings)
         self.systems = asked
         self.claims = panels.slots
+        self._whole_claims = panels.claims if numbers is None else np.array(numbers, dtype=np.int64)
 
     def _margin_scorer(self, _asked: NDArray[np.int64], kinds: frozenset[str]) -> FrameMargins:
         return PanelMargins(self._population, self._panels, kinds, dtype=self.settings.dtype)
@@ -64,18 +65,20 @@ class PanelScorer(ClaimScorer):
         found = super().finish(sums, frames, segment_margins=segment_margins, absent=absent)
         return found | ({} if self._among_all is None else self._among_all.finish(sums, frames, absent=absent))
 
-    def _seen(self, margins: Array) -> Array:
-        return np.asarray(margins[self._panels.members])
-
     def _without(self, values: Array, absent: int | None, stand_in: float) -> Array:
         if absent is None or values.ndim == 1:
-            return values
+            return super()._without(values, absent, stand_in)
         return np.where(self._panels.members == absent, stand_in, values)
 
 
 def is_of_panel(system: str) -> bool:
-    """Whether claims are judged in panels under ``system``: by all rules but those of one-vs-rest machines."""
-    return "one_vs_rest" not in RULES[system].needs
+    """Whether claims are judged in panels alone under ``system``: by the rules of pair and one-class machines."""
+    return RULES[system].needs <= {"one_vs_one", "one_class"}
+
+
+def is_of_rest(system: str) -> bool:
+    """Whether ``system`` asks one-vs-rest machines, and so the centroids of everybody."""
+    return "one_vs_rest" in RULES[system].needs
 
 
 def scorer_among(
@@ -85,7 +88,7 @@ def scorer_among(
     asked = tuple(systems)
     if population.rivals is None:
         return ClaimScorer(population, claims, asked, settings)
-    rest = [name for name in asked if not is_of_panel(name)]
+    rest = [name for name in asked if is_of_rest(name)]
     return PanelScorer(
         population,
         Panels.of(claims, population.rivals.nearest[np.array(claims, dtype=np.int64)]),

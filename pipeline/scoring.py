@@ -66,6 +66,7 @@ class ClaimScorer:
     ) -> None:
         self.systems = tuple(systems)
         self.claims = np.fromiter(claims, dtype=np.int64)
+        self._whole_claims = self.claims
         self.settings = settings
         self._population = population
         self._alone = without_rivals or len(population) == 1
@@ -125,16 +126,12 @@ class ClaimScorer:
                 segment_margins = self._population.segments.margins(sums[STRETCH])
             if segment_margins is None:
                 raise AssertionError("a rule over whole stretches was asked of a population without segment machines")
-            margins = self._without(self._seen(segment_margins), absent, -np.inf)
-            scores |= {rule.name: rule.finish(margins, self.claims) for rule in self._whole_rules}
+            margins = self._without(segment_margins, absent, -np.inf)
+            scores |= {rule.name: rule.finish(margins, self._whole_claims) for rule in self._whole_rules}
         for name in self.systems:
             if RULES[name].parts and self.settings.fusions is not None and name in self.settings.fusions:
                 scores[name] = self.settings.fusions[name].llr(scores, frames)
         return scores
-
-    def _seen(self, margins: Array) -> Array:
-        """What the claims see of the segment ``margins`` (N,) of everybody."""
-        return margins
 
     def _without(self, values: Array, absent: int | None, stand_in: float) -> Array:
         """``values`` (..., N) with the column of the speaker ``absent`` taken out of any comparison; (C,) as it is."""

@@ -303,8 +303,9 @@ class SpeakerStore:
         )
 
     def part(self, numbers: Sequence[int], systems: tuple[str, ...] | None = None) -> Population:
-        """The speakers ``numbers`` alone and the machines that ``systems`` need, but pair machines against everybody
-        and one-vs-rest machines; no other speaker's file is touched.
+        """The speakers ``numbers`` alone and the machines that ``systems`` need; no other speaker's file is touched.
+
+        Pair machines against everybody and one-vs-rest machines are not among them; segment machines are everybody's.
         """
         needs, settings = _needs(systems or self.systems), self.config.machines
         files = [self.files.speaker(number) for number in numbers]
@@ -315,7 +316,7 @@ class SpeakerStore:
             Pool.of([file.read("centroids") for file in files], settings.sigma),
             one_class_coef=np.concatenate([file.read("one_class") for file in files]),
             one_class_bias=np.concatenate([file.read("one_class_bias") for file in files]),
-            segments=self._segments(numbers) if "segment" in needs else None,
+            segments=self._segments() if "segment" in needs else None,
             rival_machines=machines,
         )
 
@@ -323,7 +324,7 @@ class SpeakerStore:
         """The panels that ``claims`` are judged in, where machines.rivals is a number."""
         return read_panels(self.files.rivals(), claims, len(self.speakers))
 
-    def _segments(self, numbers: Sequence[int]) -> SegmentMachines:
+    def _segments(self) -> SegmentMachines:
         file = self.files.segments()
         space = SegmentSpace(
             file.read("centre"),
@@ -333,9 +334,7 @@ class SpeakerStore:
             file.read("weights"),
             self.config.segments.relevance,
         )
-        coef = file.read("coef")
-        coef = coef if len(numbers) == len(self.speakers) else coef[:, list(numbers)]
-        return SegmentMachines(space, file.read("mean"), np.asarray(coef, dtype=np.float64))
+        return SegmentMachines(space, file.read("mean"), np.asarray(file.read("coef"), dtype=np.float64))
 
 
 def _needs(systems: Iterable[str]) -> frozenset[str]:

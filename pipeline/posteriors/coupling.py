@@ -8,8 +8,8 @@ eq. 13's is N (N - 1) / 2, and eq. 16's is (N - 1) * sum_k q_k.
 With one speaker in the population there are no rivals, and each rule falls back on the one-class machine alone: the
 mean over frames of q_i or of its log (``Rule.alone``).
 
-Claims judged in panels (``machines.panels``) bring one-class and segment margins with an axis (C,) for the claims: what
-each sees of its own panel, in which the claim's number is its place.
+Claims judged in panels (``machines.panels``) bring one-class margins with an axis (C,) for the claims: what each sees
+of its own panel, in which the claim's number is its place.
 """
 
 from __future__ import annotations
@@ -158,15 +158,15 @@ def smallest_over_rivals(mean: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
 
 
 def own_margin(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
-    """Segment margins f_i (C,) of the claims, from those of all speakers (N,), or of each claim's panel (C, P)."""
-    return np.asarray(_own(margins[None], claims)[0])
+    """Segment margins f_i (C,) of the claims, from those of all speakers (N,)."""
+    return np.asarray(margins[claims])
 
 
 def own_less_best_rival(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
-    """f_i less the largest f_j of another speaker: (C,), from the margins that ``own_margin`` takes."""
-    rivals = np.repeat(margins[None], len(claims), axis=0) if margins.ndim == 1 else margins.copy()
+    """f_i less the largest f_j of another speaker: (C,), from the segment margins of all speakers (N,)."""
+    rivals = np.repeat(margins[None], len(claims), axis=0)
     rivals[np.arange(len(claims)), claims] = -np.inf
-    return np.asarray(own_margin(margins, claims) - rivals.max(axis=1))
+    return np.asarray(margins[claims] - rivals.max(axis=1))
 
 
 def _no_frames(_margins: Margins, _posterior: Posterior) -> AnyFloat:
