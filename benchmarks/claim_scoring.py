@@ -52,11 +52,16 @@ def codebooks(corpus: Path | None, count: int, config: Config) -> tuple[list[np.
     ]
     books = [fit_codebook(vectors, config.codebook, seed=config.seed) for vectors in spoken]
     frames = np.resize(spoken[0], (FRAMES, spoken[0].shape[1]))
-    rng = np.random.default_rng(config.seed)
-    while len(books) < count:
-        rotation, _ = np.linalg.qr(np.eye(books[0].shape[1]) + 0.1 * rng.standard_normal((books[0].shape[1],) * 2))
-        books.append(books[len(books) % len(speakers)] @ rotation + 0.05 * rng.standard_normal(books[0].shape[1]))
-    return books, frames
+    return warped(books, count, seed=config.seed), frames
+
+
+def warped(books: list[np.ndarray], count: int, *, seed: int) -> list[np.ndarray]:
+    """``books``, and after them as many made of them by a small random rotation and shift as ``count`` asks for."""
+    rng, made, dimension = np.random.default_rng(seed), list(books), books[0].shape[1]
+    while len(made) < count:
+        rotation, _ = np.linalg.qr(np.eye(dimension) + 0.1 * rng.standard_normal((dimension, dimension)))
+        made.append(made[len(made) % len(books)] @ rotation + 0.05 * rng.standard_normal(dimension))
+    return made
 
 
 def train(pool: Pool, config: Config) -> tuple[Population, dict[tuple[int, int], SVC], list[OneClassSVM]]:
@@ -87,6 +92,19 @@ def train(pool: Pool, config: Config) -> tuple[Population, dict[tuple[int, int],
         one_class_bias=np.array([machine.intercept_[0] for machine in alone]),
     )
     return population, pairs, alone
+
+
+def scoring(population: Population, claims: np.ndarray, frames: np.ndarray, dtype: str) -> Callable[[], Any]:
+    """What scores ``frames`` for ``claims`` by SYSTEM, from machines made ready beforehand."""
+    speech = FeatureBlock(frames, len(frames), np.zeros(len(frames)))
+    scorer = ClaimScorer(population, claims, [SYSTEM], ScoringSettings(FixedSigmoid(), dtype))
+
+    def score() -> Any:
+        running = scorer.start()
+        running.push(speech)
+        return running.scores()
+
+    return score
 
 
 def best_of(function: Callable[[], Any], *, seconds: float = 2.0) -> float:
@@ -123,24 +141,16 @@ def main() -> None:
         def loop_all() -> list[np.ndarray]:
             return [machine.decision_function(frames) for machine in [*pairs.values(), *alone]]
 
-        def ours(claims: np.ndarray, dtype: str) -> Callable[[], Any]:
-            speech = FeatureBlock(frames, len(frames), np.zeros(len(frames)))
-            scorer = ClaimScorer(population, claims, [SYSTEM], ScoringSettings(FixedSigmoid(), dtype))
-
-            def score() -> Any:
-                running = scorer.start()
-                running.push(speech)
-                return running.scores()
-
-            return score
-
         worst = check(population, pairs, alone, frames, claim)
         one = np.array([claim])
         claim_loop, all_loop = best_of(loop_claim), best_of(loop_all, seconds=0)
         rows = [
-            ("one claim, float64", 2 * len(pool) - 1, claim_loop, best_of(ours(one, "float64"))),
-            ("one claim, float32", 2 * len(pool) - 1, claim_loop, best_of(ours(one, "float32"))),
-            ("every machine, float64", len(pairs) + len(alone), all_loop, best_of(ours(everybody, "float64"))),
+            ("one claim, float64", 2 * len(pool) - 1, claim_loop, best_of(scoring(population, one, frames, "float64"))),
+            ("one claim, float32", 2 * len(pool) - 1, claim_loop, best_of(scoring(population, one, frames, "float32"))),
+            (
+                *("every machine, float64", len(pairs) + len(alone)),
+                *(all_loop, best_of(scoring(population, everybody, frames, "float64"))),
+            ),
         ]
     print(f"{len(pool)} speakers, {len(pool.centroids)} centroids, {len(frames)} frames, one thread;")
     print(f"margins agree with decision_function to {worst:.1e} (float64)")

@@ -90,11 +90,13 @@ def all_pairs(speakers: int) -> list[tuple[int, int]]:
     return [(own, rival) for own in range(speakers) for rival in range(own)]
 
 
-def peer(books: list[np.ndarray], settings: MachineConfig) -> tuple[list[SVC], list[OneClassSVM]]:
-    """scikit-learn's machines."""
+def peer(
+    books: list[np.ndarray], settings: MachineConfig, wanted: list[tuple[int, int]] | None = None
+) -> tuple[list[SVC], list[OneClassSVM]]:
+    """scikit-learn's machines, of the pairs ``wanted`` or all."""
     gamma = 0.5 / settings.sigma**2
     pairs = []
-    for own, rival in all_pairs(len(books)):
+    for own, rival in all_pairs(len(books)) if wanted is None else wanted:
         points = np.concatenate((books[own], books[rival]))
         labels = np.where(np.arange(len(points)) < len(books[own]), 1, -1)
         pairs.append(SVC(kernel="rbf", C=settings.C, gamma=gamma, tol=TOLERANCE).fit(points, labels))

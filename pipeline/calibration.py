@@ -167,6 +167,12 @@ class HeldOutTrials:
         total = sum(share for share, _ in weighty)
         return kinds[0] if len(kinds) == 1 else MixtureCalibration(kinds, tuple(share / total for share, _ in weighty))
 
+    def expected(self, outsiders: float) -> HeldOutTrials:
+        """The trials without false claims of a kind that makes up none of those expected; all if that leaves none."""
+        own = self.claims == self.speakers
+        kept = own | (~self.outsider if outsiders == 0.0 else self.outsider if outsiders == 1.0 else ~own)
+        return self._where(kept) if (kept & ~own).any() else self
+
     def _against(self, parts: Sequence[str], prior: float, penalty: float) -> LogisticCalibration:
         own, frames = self.claims == self.speakers, self.frames.astype(np.float64)
         return fit_calibration(parts, self.scores, frames, own, prior=prior, penalty=penalty)
@@ -182,8 +188,9 @@ class HeldOutTrials:
     ) -> float:
         """Threshold of ``system`` for ``population`` speakers from these trials.
 
-        At the equal error rate, or for a false-accept rate. Without nontarget trials (one speaker enrolled) the lowest
-        target score, which accepts every held-out utterance. Where a score counts frames, none at all is never enough.
+        At the equal error rate, or for a false-accept rate, over the false claims that are ``expected``. Without any
+        (one speaker enrolled) the lowest target score, which accepts every held-out utterance. Where a score counts
+        frames, none at all is never enough.
         ``prior`` and ``outsiders`` are those of the calibration of a system that sums others. Raises MetricError where
         the trials cannot say.
         """
@@ -196,11 +203,11 @@ class HeldOutTrials:
             )
         if population == 1:
             return _threshold(self.scores[key], self.claims == self.speakers, false_accept)
-        trials = self.comparable(population)
+        comparable = self.comparable(population)
+        trials = comparable.expected(outsiders)
         if rule.parts:
-            llrs = trials.calibration(system, prior=prior, outsiders=outsiders).llr(
-                trials.scores, trials.frames.astype(np.float64)
-            )
+            calibration = comparable.calibration(system, prior=prior, outsiders=outsiders)
+            llrs = calibration.llr(trials.scores, trials.frames.astype(np.float64))
             return _threshold(llrs, trials.claims == trials.speakers, false_accept)
         scores = trials.scores[key]
         if rule.alone == "log":

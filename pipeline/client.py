@@ -52,6 +52,7 @@ class Terms:
     llr_threshold: float | None
     threshold_source: str
     prior: float
+    outsiders: float
     rivals: int
     revision: int
     early_bounds: tuple[float, float] | None = None

@@ -92,15 +92,16 @@ class ReplayDetector:
 
     ``push`` and ``close`` return ``suspected``, which stays true. Checks come every 0.2 s of audio, at the same places
     however it is cut, and cost in proportion to the length of all that is known. ``prints`` are those of the audio
-    itself.
+    itself, of its first ``keep`` frames where that is a number: a stream may be long.
     """
 
-    def __init__(self, known: Iterable[Prints], rate: int) -> None:
+    def __init__(self, known: Iterable[Prints], rate: int, *, keep: int | None = None) -> None:
         self.suspected = False
         # A window may begin before the first recording, and end after the last.
         room = np.zeros(WINDOW, dtype=np.uint32)
         self._known = joined([room, *known, room])
         self._stream = FingerprintStream(rate)
+        self._keep_most = keep
         self._heard: list[Prints] = []
         self._recent = np.empty(0, dtype=np.uint32)
         self._loud = np.empty(0, dtype=bool)
@@ -109,8 +110,8 @@ class ReplayDetector:
 
     @property
     def prints(self) -> Prints:
-        """Fingerprints (T,) of what has been heard."""
-        return np.concatenate([np.empty(0, dtype=np.uint32), *self._heard])
+        """Fingerprints (T,) of what has been heard, as far as they are kept."""
+        return joined(self._heard)[: self._keep_most]
 
     def push(self, samples: Array) -> bool:
         """Take in mono ``samples`` (n,)."""
@@ -123,7 +124,8 @@ class ReplayDetector:
         return self.suspected
 
     def _take(self, prints: Prints, levels: Array) -> bool:
-        self._heard.append(prints)
+        if self._keep_most is None or self._count < self._keep_most:
+            self._heard.append(prints)
         at = 0
         while at < len(prints):
             size = min(len(prints) - at, CHECK_EVERY - self._count % CHECK_EVERY)

@@ -29,7 +29,7 @@ SUFFIX = ".fingerprints"
 _WAIT_SECONDS = 30.0
 _MOST_BYTES = 2**30
 # Of one recording, and of all of one claim; comparing costs in proportion.
-_MOST_OF_ONE = round(60 / STEP_SECONDS)
+MOST_OF_ONE = round(60 / STEP_SECONDS)
 _MOST_OF_CLAIM = round(600 / STEP_SECONDS)
 
 
@@ -64,7 +64,7 @@ class ReplayMemory:
         """Remember the first minute of audio that was accepted as ``claim``; raises AuditError."""
         if not prints.any():
             return
-        data = base64.b64encode(prints[:_MOST_OF_ONE].astype("<u4").tobytes()).decode()
+        data = base64.b64encode(prints[:MOST_OF_ONE].astype("<u4").tobytes()).decode()
         time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         line = json.dumps({"claim": claim, "time": time, "prints": data}).encode() + b"\n"
         with self._changing() as content:

@@ -63,6 +63,7 @@ def about_evaluation(store: SpeakerStore, trials: Path, claims: Sequence[Trial])
         "speakers": len(store.names),
         "speakers_claimed": len({claim.speaker for claim in claims}),
         "files": len({claim.path for claim in claims}),
+        "outsiders": store.outsiders,
         "version": __version__,
         "settings": store.config.model_dump(mode="json"),
     }

@@ -41,7 +41,13 @@ from numpy.typing import NDArray
 from pipeline.arrays import ArrayFile, HeldFiles
 from pipeline.calibration import HeldOutTrials
 from pipeline.config import Config
-from pipeline.errors import MetricError, StoreBusyError, SystemUnavailableError, UnknownSpeakerError
+from pipeline.errors import (
+    InputError,
+    MetricError,
+    StoreBusyError,
+    SystemUnavailableError,
+    UnknownSpeakerError,
+)
 from pipeline.features.standardize import Standardizer
 from pipeline.machines.panels import Panels
 from pipeline.machines.pool import Pool
@@ -77,20 +83,25 @@ class SpeakerStore:
         self.files = StoreFiles(path, manifest, HeldFiles(path))
         self.sealed = False
         self._stamp: tuple[int, ...] | None = None
+        self._outsiders: float | None = None
         self._calibrations: dict[str, Calibration | None] = {}
         self._early_calibrations: dict[str, Calibration] = {}
 
     @classmethod
-    def open(cls, path: Path | str, *, key: Key = None) -> Self:
+    def open(cls, path: Path | str, *, key: Key = None, outsiders: float | None = None) -> Self:
         """Open the store at ``path``; one that is sealed needs its ``key``, or the one in VOICECLAIM_STORE_KEY.
 
-        A key opens no store that is not sealed. Raises StoreMissingError, StoreFormatError or StoreSealError.
+        A key opens no store that is not sealed. ``outsiders`` stands in for the settings' share of false claims that
+        people make whom nobody enrolled, from 0 to 1: log-likelihood ratios and thresholds depend on it. Raises
+        InputError, StoreMissingError, StoreFormatError or StoreSealError.
         """
+        if outsiders is not None and not 0.0 <= outsiders <= 1.0:
+            raise InputError(f"outsiders: a share of false claims lies between 0 and 1, got {outsiders:g}")
         path = Path(path)
         for _ in range(_MOST_TRIES):
             stamp = stamp_of(path)
             store = cls(path, read_manifest(path, key))
-            store.sealed, store._stamp = key_in_use(key) is not None, stamp
+            store.sealed, store._stamp, store._outsiders = key_in_use(key) is not None, stamp, outsiders
             try:
                 store.files = StoreFiles(path, store.manifest, HeldFiles(path, store.manifest.records()))
             except FileNotFoundError:
@@ -113,6 +124,11 @@ class SpeakerStore:
     def config(self) -> Config:
         """Settings that the store was enrolled with."""
         return self.files.config
+
+    @property
+    def outsiders(self) -> float:
+        """Share of false claims taken to be made by people whom nobody enrolled."""
+        return self.config.threshold.outsiders if self._outsiders is None else self._outsiders
 
     @cached_property
     def scaling(self) -> Standardizer | None:
@@ -180,7 +196,7 @@ class SpeakerStore:
             population=population,
             false_accept=false_accept,
             prior=self.config.threshold.prior,
-            outsiders=self.config.threshold.outsiders,
+            outsiders=self.outsiders,
         )
 
     def rivals(self, system: str) -> int:
@@ -207,7 +223,7 @@ class SpeakerStore:
         try:
             settings = self.config.threshold
             trials, population = self._judged_among(system, self.trials)
-            return trials.comparable(population).calibration(system, prior=settings.prior, outsiders=settings.outsiders)
+            return trials.comparable(population).calibration(system, prior=settings.prior, outsiders=self.outsiders)
         except MetricError:
             return None
 
@@ -222,7 +238,7 @@ class SpeakerStore:
             settings = self.config.threshold
             trials, population = self._judged_among(system, self.trials)
             self._early_calibrations[system] = trials.comparable(population).early_calibration(
-                system, prior=settings.prior, outsiders=settings.outsiders
+                system, prior=settings.prior, outsiders=self.outsiders
             )
         return self._early_calibrations[system]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -19,11 +19,15 @@ from pipeline.evaluation import OperatingPoint
 from pipeline.features.stream import FeatureBlock
 from pipeline.fingerprint import ReplayDetector
 from pipeline.frontend import FrontEnd
-from pipeline.replay_memory import ReplayMemory
+from pipeline.pcm import check_samples
+from pipeline.replay_memory import MOST_OF_ONE, ReplayMemory
 from pipeline.scoring import RunningScores, with_parts
 from pipeline.store import SpeakerStore
 
 Array = NDArray[np.float64]
+
+# Of audio between two scores of a stream: ten updates a second are more than anybody can follow.
+UPDATE_MS = 100.0
 
 
 class State(StrEnum):
@@ -93,6 +97,9 @@ class Verifier:
     Audio is compared with the fingerprints of the claim's enrollment recordings, where the store keeps them, and with
     those of earlier accepted audio in ``memory``, which every accepted stream is added to; not with ``replays`` False.
 
+    Pushes are taken together until they make ``update_ms`` of audio (0: each is scored at once): a score over ten more
+    frames costs hardly more than one over one more frame.
+
     Raises UnknownSpeakerError, SystemUnavailableError, MetricError (no such threshold, no calibration for a ``point``,
     none over short speech for an ``early`` rule), InputError (two ways to decide at once) or AuditError (``memory``).
     """
@@ -109,7 +116,11 @@ class Verifier:
         early: EarlyRule | None = None,
         memory: ReplayMemory | None = None,
         replays: bool = True,
+        update_ms: float = UPDATE_MS,
     ) -> None:
+        if not update_ms >= 0:
+            raise InputError(f"update_ms: must be 0 or more milliseconds of audio, got {update_ms:g}")
+        self.update_ms = update_ms
         self.store = store
         self.claim = claim
         self.system = store.check_system(system)
@@ -165,7 +176,9 @@ class Verifier:
         if not self._compares:
             return None
         known = [] if self._enrolled is None else [self._enrolled]
-        return ReplayDetector([*known, *([] if self.memory is None else self.memory.known(self.claim))], rate)
+        if self.memory is None:
+            return ReplayDetector(known, rate, keep=0)
+        return ReplayDetector([*known, *self.memory.known(self.claim)], rate, keep=MOST_OF_ONE)
 
     def verify_file(self, path: Path | str) -> Update:
         """Decode a file and score it: a stream fed to its end, or until it is settled. Raises AudioError."""
@@ -209,10 +222,18 @@ class VerificationStream:
         false_accept: float | None = None,
         point: OperatingPoint | None = None,
         early: EarlyRule | None = None,
+        update_ms: float = UPDATE_MS,
     ) -> None:
         store = store if isinstance(store, SpeakerStore) else SpeakerStore.open(store)
         verifier = Verifier(
-            store, claim, system=system, threshold=threshold, false_accept=false_accept, point=point, early=early
+            store,
+            claim,
+            system=system,
+            threshold=threshold,
+            false_accept=false_accept,
+            point=point,
+            early=early,
+            update_ms=update_ms,
         )
         self._start(verifier, rate)
 
@@ -227,8 +248,9 @@ class VerificationStream:
         store = verifier.store
         settings = store.config.features
         self.verifier = verifier
+        self._where = f"claim {verifier.claim!r}"
         self.front_end = FrontEnd(
-            settings, settings.rate if rate is None else rate, scaling=store.scaling, where=f"claim {verifier.claim!r}"
+            settings, settings.rate if rate is None else rate, scaling=store.scaling, where=self._where
         )
         self._scores = verifier.scores()
         self._replays = verifier.replay_detector(self.front_end.rate)
@@ -237,25 +259,43 @@ class VerificationStream:
         least, step = store.config.least_frames, settings.step_seconds
         self._next_look, self._look_every = look_frames(least, step)
         self._closed = False
+        self._held: list[Array] = []
+        self._held_samples = 0
+        self._least_samples = round(self.front_end.rate * verifier.update_ms / 1000)
+        self._last = self._update()
 
     @property
     def delay_ms(self) -> float:
-        """From a sound to a score that has heard it, at most."""
-        return self.front_end.delay_ms
+        """From a sound to a score that has heard it, at most, where pushes are no longer than ``update_ms``."""
+        return self.front_end.delay_ms + self.verifier.update_ms
 
     def push(self, samples: Array) -> Update:
         """Take in mono ``samples`` (n,), full scale 1, and tell where the claim stands.
 
+        Until there are ``Verifier.update_ms`` of audio that have not been scored, that is where it stood before.
         Raises AudioError for samples that are not finite, StreamClosedError after ``close``.
         """
         if self._closed:
             raise StreamClosedError(f"claim {self.verifier.claim!r}: the stream is closed and takes no more audio")
         samples = np.asarray(samples, dtype=np.float64)
+        check_samples(samples, self._where, rate=self.front_end.rate, first=self.front_end.samples + self._held_samples)
+        self._held.append(samples.copy())
+        self._held_samples += len(samples)
+        if self._held_samples >= self._least_samples:
+            self._hear()
+            self._last = self._update()
+        else:
+            self._last = replace(self._last, audio_seconds=self._audio_seconds)
+        return self._last
+
+    def _hear(self) -> None:
+        """Score what has been held back."""
+        samples = np.concatenate(self._held) if self._held else np.empty(0)
+        self._held, self._held_samples = [], 0
         speech = self.front_end.push(samples)
         if self._replays is not None:
             self._replays.push(samples)
         self._score(speech)
-        return self._update()
 
     def close(self) -> Update:
         """End the audio: the last frames are scored and the final decision stands. A second call repeats it.
@@ -263,12 +303,13 @@ class VerificationStream:
         What was accepted goes into the verifier's memory, where it has one; raises AuditError.
         """
         if self._closed:
-            return self._update()
+            return self._last
+        self._hear()
         self._closed = True
         self._score(self.front_end.flush())
         if self._replays is not None:
             self._replays.close()
-        update = self._update()
+        update = self._last = self._update()
         memory = self.verifier.memory
         new = self._replays is not None and not self._replays.suspected
         if memory is not None and self._replays is not None and new and update.decision is Decision.ACCEPTED:
@@ -314,11 +355,15 @@ class VerificationStream:
             probability=None if llr is None else self.verifier.probability(llr),
             frames=frames,
             speech_seconds=frames * step,
-            audio_seconds=self.front_end.samples / self.front_end.rate,
+            audio_seconds=self._audio_seconds,
             settled=self._closed or self._early is not None,
             early_llr=self._early_llr,
             replay_suspected=None if self._replays is None else self._replays.suspected,
         )
+
+    @property
+    def _audio_seconds(self) -> float:
+        return (self.front_end.samples + self._held_samples) / self.front_end.rate
 
     def _decided(self, score: float, llr: float | None) -> Decision:
         """By the early rule where it has settled the claim, else by what stands in its place."""

@@ -33,7 +33,7 @@ COMMANDS = (
 )  # fmt: skip
 VERDICT = {
     "claim", "file", "state", "decision", "score", "threshold", "system", "speech_seconds", "audio_seconds", "frames",
-    "rivals", "llr", "probability", "prior", "llr_threshold", "threshold_source", "settled", "early_llr",
+    "rivals", "llr", "probability", "prior", "outsiders", "llr_threshold", "threshold_source", "settled", "early_llr",
     "early_bounds", "replay_suspected",
 }  # fmt: skip
 SYSTEMS = {name for name, rule in RULES.items() if not rule.comparison}

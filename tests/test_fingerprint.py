@@ -338,3 +338,14 @@ def test_the_memory_of_a_log_stands_beside_it(tmp_path):
     assert replay_memory(tmp_path / "calls.jsonl").path == tmp_path / "calls.jsonl.fingerprints"
     (tmp_path / "logs").mkdir()
     assert replay_memory(tmp_path / "logs").path == Path(tmp_path / "logs" / "audit.jsonl.fingerprints")
+
+
+@pytest.mark.parametrize("keep", [0, 1, 57, 10_000])
+def test_only_the_beginning_of_a_long_stream_is_kept(keep):
+    samples = np.random.default_rng(0).normal(0, 0.1, 16_000)
+    everything, some = ReplayDetector([], RATE), ReplayDetector([], RATE, keep=keep)
+    for part in np.array_split(samples, 37):
+        everything.push(part)
+        some.push(part)
+    assert len(everything.prints) > 150
+    np.testing.assert_array_equal(some.prints, everything.prints[:keep])

@@ -412,6 +412,19 @@ def refusal_of(service: Running, path: str, token: str) -> int | None:
     return answer["status"] if answer["type"] == "problem" else None
 
 
+def test_audio_that_was_accepted_before_is_told_when_there_is_a_log(guarded, heard):
+    """The guarded service keeps a log, and fingerprints of what it accepted beside it."""
+    recording = heard("lars", 2)  # of words that this synthetic voice was not enrolled with
+    found = []
+    for _ in range(2):
+        with recording.open("rb") as file:
+            head = bearer(VERIFY_TOKEN)
+            answer = httpx.post(url_of(guarded, "/verify"), data={"claim": "lars"}, files={"file": file}, headers=head)
+            found.append(answer.json())
+    assert [outcome["decision"] for outcome in found] == ["accepted", "accepted"]
+    assert [outcome["replay_suspected"] for outcome in found] == [False, True]
+
+
 def test_a_token_may_come_in_the_head_of_a_websocket_too(guarded):
     with guarded.socket("/verify", additional_headers=bearer(VERIFY_TOKEN)) as socket:
         say(socket, claim="anna", rate=8000, format="f32le")

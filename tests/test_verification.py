@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -274,8 +275,46 @@ def test_an_impossible_rate_is_refused(opened, rate):
 def test_the_delay_is_that_of_a_frame_the_look_ahead_and_the_resampler(opened, tiny):
     features = tiny.features
     own = features.frame_ms + features.delta_width * features.step_ms
-    assert VerificationStream(opened, "anna").delay_ms == pytest.approx(own)
-    assert VerificationStream(opened, "anna", rate=44_100).delay_ms > own
+    assert VerificationStream(opened, "anna", update_ms=0).delay_ms == pytest.approx(own)
+    assert VerificationStream(opened, "anna").delay_ms == pytest.approx(own + 100)
+    assert VerificationStream(opened, "anna", rate=44_100, update_ms=0).delay_ms > own
+
+
+@pytest.mark.parametrize("update_ms", [0.0, 37.5, 100.0, 1000.0])
+def test_short_pushes_are_scored_together_and_give_the_same(opened, inputs, update_ms):
+    samples = inputs[8000][1]
+    stream, at_once = (VerificationStream(opened, "anna", update_ms=length) for length in (update_ms, 0.0))
+    looks = []
+    for at in range(0, len(samples), 80):
+        update = stream.push(samples[at : at + 80])
+        looks.append((update.frames, update.score))
+        assert update.audio_seconds == pytest.approx(min(at + 80, len(samples)) / 8000)
+    # A score changes no more often than that, and what a score is at some frame does not depend on it.
+    changes = sum(a != b for a, b in itertools.pairwise(looks))
+    assert changes <= len(samples) / 8 / max(10.0, update_ms)
+    assert changes >= 3
+    exact = {}
+    for at in range(0, len(samples), 80):
+        update = at_once.push(samples[at : at + 80])
+        exact[update.frames] = update.score
+    shared = [(frames, score) for frames, score in looks if frames in exact and score is not None]
+    assert shared
+    for frames, score in shared:
+        assert score == pytest.approx(exact[frames], abs=1e-9)
+    assert stream.close().score == pytest.approx(at_once.close().score, abs=1e-9)
+
+
+@pytest.mark.parametrize("update_ms", [-1.0, float("nan")])
+def test_updates_that_come_before_their_audio_are_refused(opened, update_ms):
+    with pytest.raises(InputError, match="update_ms"):
+        VerificationStream(opened, "anna", update_ms=update_ms)
+
+
+def test_what_is_not_audio_is_refused_by_the_push_that_brings_it(opened):
+    stream = VerificationStream(opened, "anna", update_ms=1000)
+    stream.push(np.zeros(80))
+    with pytest.raises(AudioError, match=r"at 0\.010000 s \(frame 80\)"):
+        stream.push(np.full(80, np.inf))
 
 
 # Claims and systems

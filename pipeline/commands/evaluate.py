@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.commands.shared import Jobs, Json, Systems, names_of
+from pipeline.commands.shared import Jobs, Json, Outsiders, Systems, names_of
 from pipeline.formats import FORMATS
 from pipeline.terminal import bars, cores, plain, print_comparison, print_json, print_metrics, say
 
@@ -56,6 +56,7 @@ def evaluate(
         ),
     ] = None,
     systems: Systems = None,
+    outsiders: Outsiders = None,
     date: Annotated[str | None, typer.Option(metavar="TEXT", help="A date to print in the report.")] = None,
     jobs: Jobs = None,
     as_json: Json = False,
@@ -69,7 +70,7 @@ def evaluate(
     Example: voiceclaim evaluate --scores scores.tsv --key key.tsv --out results/
     """
     if scores is not None:
-        _refuse_with_scores(STORE=store, TRIALS=trials, **{"--root": root, "--jobs": jobs})
+        _refuse_with_scores(STORE=store, TRIALS=trials, **{"--root": root, "--jobs": jobs, "--outsiders": outsiders})
         formats = format_name, key_format
         table, written = evaluate_scores(
             scores, key, out, formats=formats, llr=llr, systems=names_of(systems), date=date
@@ -81,7 +82,7 @@ def evaluate(
         if any(value is not None for value in given.values()):
             raise typer.BadParameter(f"{', '.join(given)} go with --scores")
         table, written = evaluate_list(
-            store, trials, root, out, names_of(systems), jobs or cores(), quiet=as_json, date=date
+            store, trials, root, out, names_of(systems), jobs or cores(), quiet=as_json, date=date, outsiders=outsiders
         )
     if as_json:
         print_json(table)
@@ -102,6 +103,7 @@ def evaluate_list(
     *,
     quiet: bool,
     date: str | None = None,
+    outsiders: float | None = None,
 ) -> tuple[dict[str, Any], tuple[Path, ...]]:
     """Score a list of ``trials`` and write what there is to know: the table of metrics, and the files in ``out``."""
     from pipeline.assessment import assess, measure
@@ -110,7 +112,7 @@ def evaluate_list(
     from pipeline.report import about_evaluation, metrics_table, write_evaluation
     from pipeline.store import SpeakerStore
 
-    opened, claims = SpeakerStore.open(store), read_trials(trials)
+    opened, claims = SpeakerStore.open(store, outsiders=outsiders), read_trials(trials)
     with bars(quiet=quiet) as advance:
         found = assess(
             opened,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.commands.shared import Jobs, Log, LogKey
+from pipeline.commands.shared import Jobs, Log, LogKey, Outsiders
 from pipeline.errors import LibraryMissingError
 from pipeline.terminal import complain, cores, say
 
@@ -31,6 +31,7 @@ def serve(
     override: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting of a new store.")
     ] = None,
+    outsiders: Outsiders = None,
     aim: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Speech that the page asks to enroll.")] = 8.0,
     streams: Annotated[int, typer.Option(min=1, help="Streams at a time.")] = 128,
     stream_seconds: Annotated[float, typer.Option(min=1, help="Audio in one stream.")] = 300.0,
@@ -83,6 +84,7 @@ def serve(
         log=log,
         log_key=log_key,
         jobs=jobs or cores(),
+        outsiders=outsiders,
         aim_seconds=aim,
         limits=Limits(
             body_bytes=body_mib * MIB,

@@ -29,6 +29,16 @@ class Exit(IntEnum):
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the speaker store.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Threads to work on.", show_default="all cores")]
+Outsiders = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        min=0,
+        max=1,
+        help="Share of false claims made by people whom nobody enrolled, 0 to 1.",
+        show_default="settings",
+    ),
+]
 Log = Annotated[Path | None, typer.Option("--log", metavar="FILE", help="Append every outcome to this audit log.")]
 LogKey = Annotated[
     Path | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline.commands.listening import listen, microphone, pipe
-from pipeline.commands.shared import Exit, Json, Log, LogKey, StoreArgument
+from pipeline.commands.shared import Exit, Json, Log, LogKey, Outsiders, StoreArgument
 from pipeline.errors import AudioError, VoiceclaimError
 from pipeline.terminal import complain, plain, print_json, say
 
@@ -50,6 +50,7 @@ def verify(
         float | None,
         typer.Option(metavar="X", help="Decide at the least cost, a false accept costing X.", show_default="settings"),
     ] = None,
+    outsiders: Outsiders = None,
     early: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +94,7 @@ def verify(
     if bool(audio) == mic:
         raise typer.BadParameter("name audio files, or - for a pipe, or else give --mic")
     rule = _early_rule(early, at_end)
-    opened = SpeakerStore.open(store)
+    opened = SpeakerStore.open(store, outsiders=outsiders)
     record = verification_recorder(log, opened, claim, key_file=log_key, paths=log_paths)
     try:
         verifier = Verifier(
@@ -236,6 +237,7 @@ def _outcome(verifier: Verifier, name: str, update: Update) -> dict[str, Any]:
         "llr": update.llr,
         "probability": update.probability,
         "prior": verifier.prior,
+        "outsiders": verifier.store.outsiders,
         "threshold": verifier.threshold,
         "llr_threshold": verifier.llr_threshold,
         "threshold_source": verifier.threshold_source,

@@ -57,4 +57,11 @@ class FrameStream:
         self._pending = pending[used:].copy()
         if count == 0:
             return np.empty((0, self.length))
-        return np.lib.stride_tricks.sliding_window_view(pending, self.length)[:: self.step][:count]
+        # numpy's sliding windows, which take longer to make than a short chunk's frames to be used.
+        pending = np.ascontiguousarray(pending)
+        size = pending.itemsize
+        frames: Samples = np.ndarray(
+            (count, self.length), dtype=pending.dtype, buffer=pending, strides=(self.step * size, size)
+        )
+        frames.flags.writeable = False
+        return frames

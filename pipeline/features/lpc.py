@@ -39,20 +39,25 @@ def autocorrelate(frames: Array, order: int) -> Array:
 
 def levinson_durbin(autocorrelation: Array) -> LinearPrediction:
     """Solve the normal equations of every row of ``autocorrelation`` (T, p + 1) by the Levinson-Durbin recursion."""
-    r = np.ascontiguousarray(autocorrelation.T)
+    r = _columns(autocorrelation)
     order = r.shape[0] - 1
     backwards = np.ascontiguousarray(r[:0:-1])
     energy = r[0] * (1.0 + RELATIVE_FLOOR) + ABSOLUTE_FLOOR
     a = np.zeros((order, r.shape[1]))
     reflection = np.zeros_like(a)
+    products = np.empty_like(a)
     for m in range(order):
         # r_{m + 1} + sum over i = 1..m of a_i r_{m + 1 - i}
-        k = -(r[m + 1] + _sum_of_rows(a[:m] * backwards[order - m :])) / energy
-        a[:m] += k * a[:m][::-1]
+        terms = np.multiply(a[:m], backwards[order - m :], out=products[:m])
+        k = np.negative(r[m + 1] + np.add.reduce(terms, axis=0), out=reflection[m])
+        k /= energy
+        a[:m] += np.multiply(k, a[:m][::-1], out=terms)
         a[m] = k
-        reflection[m] = k
         energy = energy * (1.0 - k * k)
-    return LinearPrediction(np.ascontiguousarray(a.T), np.ascontiguousarray(reflection.T), energy)
+    frames = len(autocorrelation)
+    return LinearPrediction(
+        np.ascontiguousarray(a[:, :frames].T), np.ascontiguousarray(reflection[:, :frames].T), energy[:frames]
+    )
 
 
 def burg(frames: Array, order: int) -> Array:
@@ -81,7 +86,7 @@ def reflection_from_coefficients(coefficients: Array) -> Array:
 
 def cepstrum(coefficients: Array, count: int | None = None) -> Array:
     """Cepstrum c_1..c_count (T, count) of the all-pole filters 1 / A(z), gain left out; ``count`` defaults to p."""
-    a = np.ascontiguousarray(coefficients.T)
+    a = _columns(coefficients)
     order = len(a)
     count = order if count is None else count
     backwards = np.ascontiguousarray(a[::-1])
@@ -89,17 +94,17 @@ def cepstrum(coefficients: Array, count: int | None = None) -> Array:
     # Of n c_n = -n a_n - sum over k = max(1, n - p)..n - 1 of k c_k a_{n - k}
     weighted = np.zeros((count, a.shape[1]))
     weighted[:order] = -numbers[:order] * a[:count]
+    products = np.empty_like(a)
     for n in range(2, count + 1):
         first = max(1, n - order)
-        weighted[n - 1] -= _sum_of_rows(weighted[first - 1 : n - 1] * backwards[order - n + first :])
-    return np.ascontiguousarray((weighted / numbers).T)
+        terms = np.multiply(weighted[first - 1 : n - 1], backwards[order - n + first :], out=products[: n - first])
+        weighted[n - 1] -= np.add.reduce(terms, axis=0)
+    return np.ascontiguousarray((weighted / numbers)[:, : len(coefficients)].T)
 
 
-def _sum_of_rows(rows: Array) -> Array:
-    """Sum (T,) of ``rows`` (n, T), added in order whatever T is: numpy adds a single column in another order."""
-    if rows.shape[1] == 1:
-        return np.asarray(np.add.reduce(np.repeat(rows, 2, axis=1), axis=0)[:1])
-    return np.asarray(np.add.reduce(rows, axis=0))
+def _columns(rows: Array) -> Array:
+    """``rows`` (T, n) as columns (n, T), a single one twice: numpy would add it up in another order than many."""
+    return np.ascontiguousarray(np.repeat(rows, 2, axis=0).T if len(rows) == 1 else rows.T)
 
 
 def log_area_ratios(reflection: Array) -> Array:

@@ -1,7 +1,7 @@
 """All machines of a population as coefficient blocks over the pool, and their margins on frames.
 
-Speaker by speaker, the kernel tile (T, k) between the frames and that speaker's centroids is made once and meets
-one coefficient block, so the work is a few small matrix products a speaker and nothing larger than a tile is kept.
+The kernel tile (T, k) between the frames and each speaker's centroids is made once and meets one coefficient block. As
+many speakers' tiles as stay in a core's cache are made at a time, so nothing larger is kept.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from pipeline.machines.segments import SegmentMachines
 
 Array = NDArray[np.float64]
 AnyFloat = NDArray[Any]
+
+# Kernel values held at a time: 1 MiB of float64, which stays in the cache of a core.
+TILE_NUMBERS = 2**17
 
 
 class PairSource(Protocol):
@@ -134,29 +137,36 @@ class MarginScorer:
         self._pair_bias = None if paired is None else paired.bias(self.claims)
         biases = [(self._pair_bias, 2), (population.one_vs_rest_bias if "one_vs_rest" in kinds else None, 1)]
         self.machines = max([1, *(b.shape[-1] for b, axes in biases if b is not None and b.ndim > axes)])
-        columns = None if paired is None else paired.columns(self.claims)
-        self._tiles = [self._tile(n, columns) for n in range(len(pool))]
+        # A claimed speaker's own products serve the rivals' side too, so that identification makes each product once.
+        everybody = len(self._slots) == len(pool)
+        columns = None if paired is None or everybody else paired.columns(self.claims)
+        size = max((len(pool.codebook(n)) for n in range(len(pool))), default=0)
+        # Batches of small products in one call: the calls of a loop over speakers would cost more than a short chunk.
+        self._kernel_sides = np.zeros((len(pool), pool.centroids.shape[1] + 2, size), dtype=self.dtype)
+        self._own: dict[int, AnyFloat] = {}
+        shared = [self._load(n, columns) for n in range(len(pool))]
+        self._shared = np.zeros((len(pool), size, shared[0].shape[1]), dtype=self.dtype)
+        for n, block in enumerate(shared):
+            self._shared[n, : len(block)] = block  # a row short of centroids stays zero, and adds nothing
 
-    def _tile(self, n: int, columns: Array | None) -> tuple[AnyFloat, AnyFloat, AnyFloat | None]:
-        """Speaker n's centroids for the kernel product, and its two coefficient blocks."""
+    def _load(self, n: int, columns: Array | None) -> AnyFloat:
+        """Take speaker n's centroids for the kernel product, and give the coefficients that every claim shares."""
         population, rows = self._population, self._population.pool.rows(n)
         y = (population.pool.centroids[rows] - self._centre) / population.pool.sigma
-        kernel_side = np.concatenate((y, np.full((len(y), 1), 1.0), -0.5 * (y * y).sum(1, keepdims=True)), axis=1)
-        blocks, own = [], None
-        if columns is not None and population.pairs is not None:
-            blocks.append(-columns[rows].reshape(len(y), -1))
-            if n in self._slots:
-                own = np.ascontiguousarray(population.pairs.rows(n).reshape(len(y), -1), dtype=self.dtype)
+        self._kernel_sides[n, :-2, : len(y)] = y.T
+        self._kernel_sides[n, -2, : len(y)] = 1.0
+        self._kernel_sides[n, -1, : len(y)] = -0.5 * (y * y).sum(1)
+        blocks = []
+        if self._pair_bias is not None and population.pairs is not None and n in self._slots:
+            self._own[n] = np.ascontiguousarray(population.pairs.rows(n).reshape(len(y), -1), dtype=self.dtype)
+        if columns is not None:
+            against = -columns[rows].reshape(len(y), -1)
+            blocks.append(np.zeros_like(against) if n in self._slots else against)
         if "one_class" in self._kinds and population.one_class_coef is not None:
             blocks.append(population.one_class_coef[rows, None])
         if "one_vs_rest" in self._kinds and population.one_vs_rest_coef is not None:
             blocks.append(population.one_vs_rest_coef[rows].reshape(len(y), -1))
-        shared = np.concatenate(blocks, axis=1) if blocks else np.zeros((len(y), 0))
-        return (
-            np.ascontiguousarray(kernel_side.T, dtype=self.dtype),
-            np.ascontiguousarray(shared, dtype=self.dtype),
-            own,
-        )
+        return np.concatenate(blocks, axis=1) if blocks else np.zeros((len(y), 0))
 
     def __call__(self, features: Array) -> Margins:
         """Margins of ``features`` (T, d)."""
@@ -164,10 +174,14 @@ class MarginScorer:
         ones = np.ones((len(x), 1))
         frames = np.concatenate((x, -0.5 * (x * x).sum(1, keepdims=True), ones), axis=1).astype(self.dtype)
         margins = self._biases(len(x))
-        for n, (kernel_side, shared, own) in enumerate(self._tiles):
-            kernel = frames @ kernel_side
-            np.exp(kernel, out=kernel)
-            self._add(margins, n, kernel, shared, own)
+        speakers, _, size = self._kernel_sides.shape
+        group = max(1, min(speakers, TILE_NUMBERS // max(1, len(x) * size)))
+        scratch = np.empty((group, len(x), size), dtype=self.dtype)
+        for first in range(0, speakers, group):
+            several = slice(first, min(first + group, speakers))
+            kernel = scratch[: several.stop - first]
+            np.exp(np.matmul(frames, self._kernel_sides[several], out=kernel), out=kernel)
+            self._add(margins, several, kernel)
         return _of_families(margins)
 
     def _biases(self, frames: int) -> Margins:
@@ -185,21 +199,26 @@ class MarginScorer:
             one_vs_rest=start(population.one_vs_rest_bias, "one_vs_rest"),
         )
 
-    def _add(self, margins: Margins, n: int, kernel: AnyFloat, shared: AnyFloat, own: AnyFloat | None) -> None:
-        """Add what speaker n's centroids contribute to every margin."""
-        products = kernel @ shared
+    def _add(self, margins: Margins, several: slice, kernel: AnyFloat) -> None:
+        """Add what the centroids of ``several`` speakers contribute to every margin; ``kernel`` (n, T, k)."""
+        products = np.matmul(kernel, self._shared[several])
         column = 0
         if margins.pair is not None:
             family = margins.pair.shape[3:]
-            column = math.prod((len(self.claims), *family))
-            margins.pair[:, :, n] += products[:, :column].reshape(-1, len(self.claims), *family)
-            if own is not None:
-                margins.pair[:, self._slots[n], :] += (kernel @ own).reshape(len(kernel), 1, len(self._tiles), *family)
+            if len(self._own) < len(self._kernel_sides):
+                column = math.prod((len(self.claims), *family))
+                against = products[:, :, :column].reshape(*products.shape[:2], len(self.claims), *family)
+                margins.pair[:, :, several] += np.moveaxis(against, 0, 2)
+            for n in self._own.keys() & range(several.start, several.stop):
+                own = kernel[n - several.start, :, : len(self._own[n])] @ self._own[n]
+                own = own.reshape(len(own), margins.pair.shape[2], *family)
+                margins.pair[:, self._slots[n]] += own[:, None]
+                margins.pair[:, :, n] -= own[:, self.claims]
         if margins.one_class is not None:
-            margins.one_class[:, n] += products[:, column]
+            margins.one_class[:, several] += products[:, :, column].T
             column += 1
         if margins.one_vs_rest is not None:
-            margins.one_vs_rest[:] += products[:, column:].reshape(margins.one_vs_rest.shape)
+            margins.one_vs_rest[:] += products[:, :, column:].sum(axis=0).reshape(margins.one_vs_rest.shape)
 
 
 def _of_families(margins: Margins) -> Margins:

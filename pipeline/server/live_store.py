@@ -13,6 +13,7 @@ from pipeline.early import EarlyRule
 from pipeline.errors import StoreFormatError, StoreMissingError, UnknownSpeakerError
 from pipeline.machines.population import Population
 from pipeline.manifest import Manifest, stamp_of
+from pipeline.replay_memory import ReplayMemory
 from pipeline.store import SpeakerStore
 from pipeline.verification import Verifier
 
@@ -37,11 +38,15 @@ class SharedStore(SpeakerStore):
 class LiveStore:
     """The newest revision of the store at ``path``, which need not exist yet; keeps the ``most`` latest verifiers.
 
-    Safe to use from several threads.
+    ``outsiders`` is that of ``SpeakerStore.open``, ``memory`` that of ``Verifier``. Safe to use from several threads.
     """
 
-    def __init__(self, path: Path, *, most: int) -> None:
+    def __init__(
+        self, path: Path, *, most: int, outsiders: float | None = None, memory: ReplayMemory | None = None
+    ) -> None:
         self.path = path
+        self._outsiders = outsiders
+        self._memory = memory
         self._most = most
         self._opening = Lock()
         self._stamp: _Stamp | None = None
@@ -60,7 +65,7 @@ class LiveStore:
             return self._store
         with self._opening:
             if stamp != self._stamp:
-                self._store = None if stamp is None else _opened(self.path)
+                self._store = None if stamp is None else _opened(self.path, self._outsiders)
                 self._stamp = stamp
             return self._store
 
@@ -84,15 +89,15 @@ class LiveStore:
             self._made_of = store
         key = (claim, system, early)
         if key not in self._verifiers:
-            self._verifiers[key] = Verifier(store, claim, system=system, early=early)
+            self._verifiers[key] = Verifier(store, claim, system=system, early=early, memory=self._memory)
             while len(self._verifiers) > self._most:
                 self._verifiers.popitem(last=False)
         self._verifiers.move_to_end(key)
         return self._verifiers[key]
 
 
-def _opened(path: Path) -> SharedStore | None:
+def _opened(path: Path, outsiders: float | None) -> SharedStore | None:
     try:
-        return SharedStore.open(path)
+        return SharedStore.open(path, outsiders=outsiders)
     except StoreMissingError:
         return None

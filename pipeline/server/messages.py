@@ -83,6 +83,7 @@ class Terms(BaseModel):
     llr_threshold: float | None
     threshold_source: ThresholdSource
     prior: float
+    outsiders: float
     rivals: int
     revision: int
     early_bounds: tuple[float, float] | None
@@ -186,6 +187,7 @@ def terms_of(verifier: Verifier) -> dict[str, Any]:
         "llr_threshold": _finite(verifier.llr_threshold),
         "threshold_source": str(verifier.threshold_source),
         "prior": verifier.prior,
+        "outsiders": verifier.store.outsiders,
         "rivals": verifier.rivals,
         "revision": verifier.store.manifest.revision,
         "early_bounds": None if verifier.early is None else (verifier.early.reject_at, verifier.early.accept_at),

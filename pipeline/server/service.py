@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from pipeline.audit_events import verification_recorder
+from pipeline.audit_events import replay_memory, verification_recorder
 from pipeline.early import EarlyRule
 from pipeline.errors import ServiceError, VoiceclaimError
 from pipeline.server.live_store import LiveStore, SharedStore
@@ -26,7 +26,12 @@ class Service:
     def __init__(self, settings: Settings, *, threads: int) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.store = LiveStore(settings.store, most=settings.limits.verifiers)
+        self.store = LiveStore(
+            settings.store,
+            most=settings.limits.verifiers,
+            outsiders=settings.outsiders,
+            memory=replay_memory(settings.log),
+        )
         self.trainer = Trainer(settings)
         self.ending = asyncio.Event()
         self._scoring = ThreadPoolExecutor(threads, thread_name_prefix="scoring")

@@ -45,7 +45,7 @@ class Settings:
     Without ``tokens`` everybody may do everything, and only ``hosts`` may be asked for, by pages of those hosts.
     ``config`` is for a store that is made by the first enrollment. ``aim_seconds`` of speech are what the page asks
     of somebody who enrolls. Uploaded and streamed audio lies in ``spool`` (None: the system's folder for temporary
-    files) until it is enrolled.
+    files) until it is enrolled. ``outsiders`` is that of ``SpeakerStore.open``.
     """
 
     store: Path
@@ -56,6 +56,7 @@ class Settings:
     log: Path | None = None
     log_key: Path | None = None
     jobs: int = 1
+    outsiders: float | None = None
     aim_seconds: float = 8.0
     spool: Path | None = None
     limits: Limits = field(default_factory=Limits)

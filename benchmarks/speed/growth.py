@@ -1,0 +1,149 @@
+"""What grows with the population, and how fast: a claim, adding one speaker, opening a store, training everybody.
+
+Speakers beyond the corpus are real centroids under a small random rotation and shift. A claim and the training of a
+new speaker's machines do not look at the coefficients of the machines that are there already, so these are made up:
+they are multiplied, copied and stored like any others. In a full run the largest population is trained whole, in a
+process of its own. One thread, except where threads are named.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from claim_scoring import FRAMES, best_of, codebooks, scoring
+
+from pipeline.calibration import HeldOutTrials
+from pipeline.config import Config
+from pipeline.machines.assembly import train_population
+from pipeline.machines.pool import Pool
+from pipeline.machines.population import PairBlock, Population
+from pipeline.machines.segment_training import SegmentTraining
+from pipeline.manifest import new_id
+from pipeline.posteriors.coupling import RULES
+from pipeline.store import SpeakerStore
+from pipeline.store_writer import NewSpeaker, StoreWriter, store_writer
+from speed.gemm import made_up
+from speed.measuring import Figures, exponent, in_child, peak_gib, seconds_of
+from speed.options import SYSTEM, Options
+
+SETTINGS = ('machines.kinds=["one_vs_one","one_class"]', f"scoring.system={SYSTEM}", "scoring.dtype=float32")
+CURVES = ("claim", "add", "add_store", "open")
+STRETCHES, VECTOR = 16, 10_240  # of each speaker, as 8 s of speech give; numbers in a stretch's vector
+
+
+def measure(options: Options) -> Figures:
+    """Seconds at every size, their exponents, and the largest population trained whole."""
+    found: Figures = {
+        "growth.speakers": max(options.sizes),
+        "growth.centroids": options.centroids,
+        "growth.stretches_each": STRETCHES,
+        "growth.frames": FRAMES,
+        "growth.dtype": "float32",
+    }
+    for size in options.sizes:
+        found |= in_child(at_size, options, size) | in_child(segment_machines, options, size)
+    for curve in CURVES:
+        seconds = [float(found[f"growth.{curve}_seconds.{size}"]) for size in options.sizes]
+        found[f"growth.{curve}_exponent"] = exponent(options.sizes, seconds)
+    largest = max(options.sizes)
+    found["growth.claim_realtime_factor"] = float(found[f"growth.claim_seconds.{largest}"]) / (FRAMES * 0.01)
+    if not options.quick:
+        found |= in_child(whole, options)
+    return found
+
+
+def at_size(options: Options, size: int) -> Figures:
+    """One population: a claim, one more speaker in memory and through a store, opening the store for a claim."""
+    config, books, frames = material(options, size)
+    pool, before = Pool.of(books, config.machines.sigma), Pool.of(books[:-1], config.machines.sigma)
+    train_population(Pool.of(books[:2], config.machines.sigma), config.machines)  # compiles
+    known = made_up(before, seed=config.seed)
+    claim = np.array([len(before) // 2])
+    figures = {"claim": best_of(scoring(known, claim, frames, "float32"), seconds=options.patience)}
+    figures["add"] = best_of(lambda: train_population(pool, config.machines, known=known), seconds=options.patience)
+    with tempfile.TemporaryDirectory() as folder:
+        stored = through_store(Path(folder) / "store", known, books[-1], config, options.patience)
+    figures |= stored
+    named = {f"growth.{name}_seconds.{size}": value for name, value in figures.items() if name in CURVES}
+    return named | {f"growth.store_mib.{size}": stored["mib"], f"growth.peak_gib.{size}": peak_gib()}
+
+
+def material(options: Options, size: int) -> tuple[Config, list[np.ndarray], np.ndarray]:
+    """Settings, codebooks of ``size`` speakers, and the frames of a claim."""
+    config = options.config(*SETTINGS)
+    corpus = None if options.corpora is None else options.corpus / "enroll"
+    return config, *codebooks(corpus, size, config)
+
+
+def through_store(
+    path: Path, known: Population, newcomer: np.ndarray, config: Config, patience: float
+) -> dict[str, float]:
+    """Write everybody but the last, then: read, train and write that one; and open the store for a claim."""
+    with store_writer(path) as writer:
+        write(writer, known, len(known), config)
+
+    def add() -> None:
+        with store_writer(path) as writer:
+            store = writer.current
+            assert store is not None  # noqa: S101
+            population = store.population((SYSTEM,))
+            books = [population.pool.codebook(n) for n in range(len(population))]
+            pool = Pool.of([*books, newcomer], config.machines.sigma)
+            write(writer, train_population(pool, config.machines, known=population), 1, config)
+
+    added = seconds_of(add)
+    mib = sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) / 2**20
+    return {"add_store": added, "open": best_of(opening(path), seconds=patience), "mib": mib}
+
+
+def opening(path: Path) -> Callable[[], None]:
+    """Open the store and make one claim ready, all its machines read; the system has the files in memory."""
+    claim = np.array([0])
+
+    def read() -> None:
+        store = SpeakerStore.open(path)
+        scoring(store.population((SYSTEM,)), claim, np.zeros((1, store.config.features.dimension)), "float32")
+
+    return read
+
+
+def write(writer: StoreWriter, population: Population, newcomers: int, config: Config) -> None:
+    """Commit the last ``newcomers`` speakers of ``population``, without held-out trials."""
+    first = len(population) - newcomers
+    people = [NewSpeaker(new_id(), f"speaker {n}", "speaker", 8.0, 800, 1) for n in range(first, len(population))]
+    ids, counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
+    scores = {name: np.empty(0) for name in RULES}
+    trials = HeldOutTrials(ids, ids, counts, scores, frames=counts, outsider=np.empty(0, dtype=bool))
+    writer.add(people, population, trials, config=config, scaling=None)
+
+
+def segment_machines(options: Options, size: int) -> Figures:
+    """Training them, from vectors made up: one solve over the stretches of everybody."""
+    config, rng = options.config(), np.random.default_rng(size)
+    vectors = [rng.standard_normal((STRETCHES, VECTOR), dtype=np.float32) for _ in range(size)]
+    seconds = seconds_of(lambda: SegmentTraining(vectors, ridge=config.segments.ridge))
+    return {f"growth.segment_seconds.{size}": seconds, f"growth.segment_peak_gib.{size}": peak_gib()}
+
+
+def whole(options: Options) -> Figures:
+    """Train every machine of the largest population, on all threads, and claim with what came out."""
+    size, threads = max(options.sizes), os.cpu_count() or 1
+    config, books, frames = material(options, size)
+    pool = Pool.of(books, config.machines.sigma)
+    train_population(Pool.of(books[:2], config.machines.sigma), config.machines)  # compiles
+    started = time.perf_counter()
+    population = train_population(pool, config.machines, jobs=threads)
+    seconds, peak = time.perf_counter() - started, peak_gib()
+    assert isinstance(population.pairs, PairBlock)  # noqa: S101
+    return {
+        "growth.train_threads": threads,
+        "growth.train_seconds": seconds,
+        "growth.train_peak_gib": peak,
+        "growth.trained_claim_seconds": best_of(scoring(population, np.array([size // 2]), frames, "float32")),
+        "growth.trained_bytes": sum(weights.nbytes for weights in population.pairs.weights),
+    }

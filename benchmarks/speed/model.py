@@ -1,0 +1,78 @@
+"""The cost model of docs/scale.md: what each stage should take by counting, from rates measured in the same run.
+
+A prediction's key is ``model.`` and the key of what it predicts.
+"""
+
+from __future__ import annotations
+
+from speed.growth import STRETCHES, VECTOR
+from speed.measuring import Figures
+
+DIMENSION = 40  # of the default settings
+
+
+def predicted(found: Figures) -> Figures:
+    """Predictions of those figures of ``found`` whose ingredients it holds."""
+    made: Figures = {}
+    if "claim.speakers" in found:
+        speakers, centroids, frames = (int(found[f"claim.{name}"]) for name in ("speakers", "centroids", "frames"))
+        made["model.claim.seconds_float32"] = claim_seconds(found, centroids, frames)
+        made["model.claim.identify_seconds_float32"] = identify_seconds(found, speakers, centroids, frames)
+    if "growth.speakers" in found:
+        sizes = sorted(int(key.rsplit(".", 1)[1]) for key in found if key.startswith("growth.claim_seconds."))
+        for size in sizes:
+            made |= {f"model.growth.{name}.{size}": value for name, value in _at_size(found, size).items()}
+    if "growth.train_seconds" in found and "train.pair_milliseconds" in found:
+        size, threads = int(found["growth.speakers"]), int(found["growth.train_threads"])
+        pairs = size * (size - 1) / 2
+        made["model.growth.train_seconds"] = 1e-3 * float(found["train.pair_milliseconds"]) * pairs / threads
+    return made
+
+
+def _at_size(found: Figures, speakers: int) -> Figures:
+    each = int(found["growth.centroids"])
+    made: Figures = {
+        "claim_seconds": claim_seconds(found, each * speakers, int(found["growth.frames"])),
+        "store_mib": 8 * each * speakers * (speakers + DIMENSION + 1) / 2**20,
+        "segment_seconds": segment_seconds(found, speakers),
+    }
+    if "train.pair_milliseconds" in found:
+        made["add_seconds"] = add_seconds(found, speakers, each)
+    return made
+
+
+def claim_seconds(found: Figures, centroids: int, frames: int) -> float:
+    """T M exponentials; products with centroids, with two columns of coefficients and with the claim's own block."""
+    flops = 2.0 * frames * centroids * (DIMENSION + 2 + 2 + 1)
+    return frames * centroids * _exponential(found) + flops / _products(found)
+
+
+def identify_seconds(found: Figures, speakers: int, centroids: int, frames: int) -> float:
+    """The kernel as for one claim, 2 N + 1 columns of coefficients, and an exponential for the margin of each pair."""
+    flops = 2.0 * frames * centroids * (DIMENSION + 2 + 2 * speakers + 1)
+    return frames * (centroids + speakers**2) * _exponential(found) + flops / _products(found)
+
+
+def add_seconds(found: Figures, speakers: int, each: int) -> float:
+    """N - 1 machines, N speakers' own kernel blocks, and everybody's coefficients copied to a wider array."""
+    pair, block = (float(found[f"train.{name}_milliseconds"]) for name in ("pair", "block"))
+    rate = float(found["machine.copy_to_new_memory_gib_per_second"]) * 2**30
+    return 1e-3 * (pair * (speakers - 1) + block * speakers) + 8 * each * speakers**2 / rate
+
+
+def segment_seconds(found: Figures, speakers: int) -> float:
+    """Gram matrix, its factor and three solutions in single precision; five passes over all vectors in double."""
+    rows = STRETCHES * speakers
+    single = rows**2 * VECTOR + rows**3 / 3 + 6.0 * rows**2 * speakers
+    # A product of twice the width takes twice as long.
+    return (single + 2 * 10.0 * rows * VECTOR * speakers) / _products(found)
+
+
+def _products(found: Figures) -> float:
+    """Flops a second."""
+    return 1e9 * float(found["machine.sgemm_gflops"])
+
+
+def _exponential(found: Figures) -> float:
+    """Seconds."""
+    return 1e-9 * float(found["machine.exp_float32_ns"])

@@ -1,0 +1,130 @@
+"""A claim being checked while the audio comes in, 10 ms at a time, by what `voiceclaim verify` uses. One thread.
+
+The store is enrolled from recordings with the default settings (fused scores), but for the one-vs-rest machines, which
+that system does not ask. Without corpora, speakers beyond those of the demo corpus are its recordings at other speeds.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import soundfile
+import soxr
+
+from pipeline.config import Config
+from pipeline.corpus import Utterance, read_corpus
+from pipeline.enrollment import enroll
+from pipeline.frontend import read_samples
+from pipeline.store import SpeakerStore
+from pipeline.verification import Update, VerificationStream, Verifier
+from speed.measuring import Figures, held_kib, in_child, peak_gib
+from speed.options import Options
+
+CHUNK_MS = 10
+WARM_SECONDS = 30.0  # of audio before memory is looked at
+QUICK_RECORDINGS = 4  # of each speaker, some ten seconds: what is enrolled changes no cost of a stream
+SPEEDS = (1.0, 0.92, 1.08, 0.85, 1.16, 0.79, 1.25)
+# A copy under another name, or a voice that resembles another, is what is made here on purpose.
+SETTINGS = (
+    'machines.kinds=["one_vs_one","one_class","segment"]',
+    *(f"quality.{check}=off" for check in ("clipping", "noise", "duplicates", "consistency", "matches")),
+)
+
+
+def measure(options: Options) -> Figures:
+    """Enroll, then stream in a process that never held what enrollment did."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "store"
+        speakers = voices(options, Path(folder))
+        started = time.perf_counter()
+        enroll(path, speakers, options.config(*SETTINGS), jobs=os.cpu_count() or 1)
+        enrolled = time.perf_counter() - started
+        return {"stream.enroll_seconds": enrolled, **in_child(streamed, options, path, next(iter(speakers)))}
+
+
+def voices(options: Options, folder: Path) -> dict[str, list[Utterance]]:
+    """Recordings of every speaker to enroll."""
+    real = list(read_corpus(options.corpus / "enroll").speakers.items())
+    if options.quick:
+        real = [(name, utterances[:QUICK_RECORDINGS]) for name, utterances in real]
+    found = {name: list(utterances) for name, utterances in real[: options.speakers]}
+    for number in range(len(found), options.speakers):
+        name, utterances = real[number % len(real)]
+        speed = SPEEDS[number // len(real)]
+        found[f"{name} at {speed}"] = [at_speed(utterance, speed, folder) for utterance in utterances]
+    return found
+
+
+def at_speed(utterance: Utterance, speed: float, folder: Path) -> Utterance:
+    """A recording played faster or slower, as a file in ``folder``."""
+    samples, rate = read_samples(utterance)
+    path = folder / f"{utterance.speaker} {speed}" / utterance.path.with_suffix(".wav").name
+    path.parent.mkdir(exist_ok=True)
+    soundfile.write(path, soxr.resample(samples, rate * speed, rate), rate)
+    return Utterance(path.parent.name, path)
+
+
+def streamed(options: Options, path: Path, claim: str) -> Figures:
+    """Push the audio chunk by chunk; then a minute of it in larger chunks."""
+    config = SpeakerStore.open(path).config
+    verifier = Verifier(SpeakerStore.open(path), claim)
+    samples = audio(options, config, claim)
+    chunk = config.features.rate * CHUNK_MS // 1000
+    stream = verifier.stream(config.features.rate)
+    count, warm = int(60_000 * options.minutes / CHUNK_MS), int(1000 * WARM_SECONDS / CHUNK_MS)
+    spent = np.full(count, 0.0)  # written, so that its pages are there before memory is looked at
+    held, processor = held_kib(), time.process_time()
+    for n in range(count):
+        start = n * chunk % (len(samples) - chunk)
+        spent[n] = push(stream, samples[start : start + chunk])[0]
+        if n == min(warm, count // 2):
+            held = held_kib()
+    grown, processor = held_kib() - held, time.process_time() - processor
+    end = stream.close()
+    coarse = larger_chunks(verifier, samples, 10 * chunk)
+    return {
+        "stream.speakers": len(verifier.store.speakers),
+        "stream.system": verifier.system,
+        "stream.dtype": config.scoring.dtype,
+        "stream.threads": 1,
+        "stream.chunk_ms": CHUNK_MS,
+        "stream.chunks": count,
+        "stream.audio_seconds": end.audio_seconds,
+        "stream.speech_seconds": end.speech_seconds,
+        "stream.seconds": float(spent.sum()),
+        "stream.rtf": float(spent.sum()) / end.audio_seconds,
+        "stream.processor_rtf": processor / end.audio_seconds,
+        "stream.p50_ms": 1e3 * float(np.median(spent)),
+        "stream.p99_ms": 1e3 * float(np.percentile(spent, 99)),
+        "stream.most_ms": 1e3 * float(spent.max()),
+        "stream.growth_kib": grown,
+        "stream.rtf_100ms_chunks": coarse,
+        "stream.peak_gib": peak_gib(),
+    }
+
+
+def audio(options: Options, config: Config, claim: str) -> np.ndarray:
+    """What the claimed speaker says to be verified, at the store's rate, end to end."""
+    found = []
+    for utterance in read_corpus(options.corpus / "verify").speakers[claim]:
+        samples, rate = read_samples(utterance)
+        found.append(soxr.resample(samples, rate, config.features.rate))
+    return np.concatenate(found)
+
+
+def push(stream: VerificationStream, samples: np.ndarray) -> tuple[float, Update]:
+    """Seconds that it took, and where the claim stands."""
+    started = time.perf_counter()
+    update = stream.push(samples)
+    return time.perf_counter() - started, update
+
+
+def larger_chunks(verifier: Verifier, samples: np.ndarray, chunk: int) -> float:
+    """Real-time factor over the audio once, in chunks of so many samples."""
+    stream = verifier.stream()
+    spent = sum(push(stream, samples[start : start + chunk])[0] for start in range(0, len(samples), chunk))
+    return spent / stream.close().audio_seconds
