@@ -96,6 +96,10 @@ class HeldOutTrials:
         """The trials that one speaker neither spoke nor was claimed in."""
         return self._where((self.claims != speaker) & (self.speakers != speaker))
 
+    def in_panels(self, most: int) -> HeldOutTrials:
+        """The trials as rules see them that judge a claim among at most so many speakers."""
+        return replace(self, population=np.minimum(self.population, most))
+
     def comparable(self, population: int) -> HeldOutTrials:
         """The trials scored among at least half of ``population`` speakers, all of them if there are none.
 

@@ -11,7 +11,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from pipeline.errors import ConfigError
 from pipeline.files import read_bounded
@@ -149,6 +158,8 @@ class MachineConfig(_Section):
     segment machines' over all stretches of speech, in single precision, and of implied posteriors the coefficients and
     the one-vs-rest machines' matrix over all centroids; enrollment that would need more is refused. Where a one-vs-rest
     machine's own matrix, a quarter of a GiB at most, would be larger, the machine is trained slowly without.
+    ``rivals`` is how many of the hardest rivals each speaker has pair machines against, or "all": with a number R,
+    files of machines and claims cost O(R), and a claim is judged among the speaker and those R.
     """
 
     kinds: tuple[MachineKind, ...] = ("one_vs_one", "one_class", "one_vs_rest", "segment")
@@ -157,6 +168,23 @@ class MachineConfig(_Section):
     nu: Annotated[float, Field(gt=0, lt=1)] = 0.1
     one_class_scale: Literal["schoelkopf", "libsvm"] | Positive = "libsvm"
     gram_gib: Positive = 10.0
+    rivals: Literal["all"] | Annotated[int, Field(ge=1)] = "all"
+
+    @model_serializer(mode="wrap")
+    def _as_before_there_were_rivals(self, as_table: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without ``rivals`` where they are all, so that programs from before the setting read such stores."""
+        table: dict[str, Any] = as_table(self)
+        if table.get("rivals") == "all":
+            del table["rivals"]
+        return table
+
+    @model_validator(mode="after")
+    def _rivals_have_machines(self) -> Self:
+        if self.rivals != "all" and "one_vs_one" not in self.kinds:
+            raise ValueError(
+                f"rivals = {self.rivals}: there are no pair machines to choose from; one_vs_one must be in kinds"
+            )
+        return self
 
     @model_validator(mode="after")
     def _kinds_make_sense(self) -> Self:
@@ -309,6 +337,15 @@ class Config(_Section):
     threshold: ThresholdConfig = ThresholdConfig()
     quality: QualityConfig = QualityConfig()
     replay: ReplayConfig = ReplayConfig()
+
+    @model_validator(mode="after")
+    def _posteriors_of_rivals(self) -> Self:
+        if self.machines.rivals != "all" and self.posterior.fitted:
+            raise ValueError(
+                f"machines.rivals = {self.machines.rivals}: maps of posteriors are fitted to all pairs of speakers, as"
+                f' posterior.kind = {self.posterior.kind!r} asks for; take "fixed" or "implied", or rivals = "all"'
+            )
+        return self
 
     @property
     def least_frames(self) -> int:

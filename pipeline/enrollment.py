@@ -30,6 +30,7 @@ from pipeline.machines.assembly import machine_count, one_vs_rest
 from pipeline.machines.implied import family_gib
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
+from pipeline.machines.rival_removal import RivalsLeft, rivals_without
 from pipeline.machines.segment_training import SegmentTraining
 from pipeline.machines.segments import SegmentMachines
 from pipeline.manifest import Role
@@ -152,9 +153,15 @@ def enroll(
         findings=(*(Finding(name, "speech", True, reason) for name, reason in short), *admitted.findings),
         skipped=tuple(skipped),
         held_out_trials=len(admitted.held_out.trials),
-        machines=machine_count(len(population), len(population) - len(newcomers), settings.machines),
+        machines=_trained_count(population, len(newcomers), settings),
         elapsed_seconds=time.perf_counter() - started,
     )
+
+
+def _trained_count(population: Population, newcomers: int, settings: Config) -> int:
+    first, kept = len(population) - newcomers, population.rival_machines
+    pairs = None if kept is None else sum(len(kept.earlier(number)) for number in range(first, len(population)))
+    return machine_count(len(population), first, settings.machines, pairs)
 
 
 def _summaries(store: SpeakerStore, newcomers: int) -> tuple[SpeakerSummary, ...]:
@@ -185,7 +192,27 @@ def remove_speaker(store: Path | str, name: str, *, jobs: int = 1) -> SpeakerSto
             settings = current.config
             coef, bias = one_vs_rest(remaining, settings.machines, family=settings.posterior.family, jobs=jobs)
             rest = Population(remaining, one_vs_rest_coef=coef, one_vs_rest_bias=bias)
-        return writer.remove(name, rest, _segments_without(current, name), _pooled_without(current, name))
+        return writer.remove(
+            name,
+            rest,
+            _segments_without(current, name),
+            _pooled_without(current, name),
+            _rivals_without(current, name, jobs),
+        )
+
+
+def _rivals_without(current: SpeakerStore, name: str, jobs: int) -> RivalsLeft | None:
+    """The hardest rivals of everybody but ``name``, where pair machines are kept against these."""
+    settings = current.config
+    if settings.machines.rivals == "all" or len(current.speakers) == 1:
+        return None
+    known = current.population(("worst_rival",))
+    if known.rivals is None or known.rival_machines is None:
+        raise AssertionError("a store of hardest rivals was read without them")
+    gone = [speaker.name for speaker in current.speakers].index(name)
+    books = [known.pool.codebook(n) for n in range(len(known)) if n != gone]
+    pool, family = Pool.of(books, known.pool.sigma), settings.posterior.family
+    return rivals_without(gone, pool, known.rivals, known.rival_machines, settings.machines, family=family, jobs=jobs)
 
 
 def _segments_without(current: SpeakerStore, name: str) -> SegmentMachines | None:
@@ -223,6 +250,12 @@ def _agreed_settings(writer: StoreWriter, config: Config | None) -> Config:
 
 def _with_machines(config: Config) -> Config:
     """``config`` if its default scoring system has its machines, else raise ConfigError."""
+    system, rivals = config.scoring.system, config.machines.rivals
+    if RULES[system].every_claim and rivals != "all":
+        raise ConfigError(
+            f"machines.rivals: the default system, scoring.system = {system!r}, wants the pair machines of everybody"
+            f' with everybody, got rivals = {rivals}; take another system, or rivals = "all"'
+        )
     if config.scoring.system not in systems_of(config.machines.kinds, asked=(config.scoring.system,)):
         missing = RULES[config.scoring.system].needs - set(config.machines.kinds)
         raise ConfigError(

@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from threading import Lock
 
+from pipeline.claim_scorers import ClaimScorers
 from pipeline.corpus import Utterance
 from pipeline.errors import AudioError, NotEnoughSpeechError
 from pipeline.frontend import read_features
-from pipeline.machines.population import Population
 from pipeline.manifest import NAME
-from pipeline.scoring import ClaimScorer, ScoringSettings
+from pipeline.scoring import ClaimScorer
 from pipeline.store import SpeakerStore
 
 # Held at a time: each has coefficients of a whole population.
@@ -45,7 +45,7 @@ class ScoringDesk:
     root: Path
     systems: tuple[str, ...]
     positions: Mapping[str, int]
-    _scorers: dict[tuple[str, ...], ClaimScorer] = field(default_factory=dict, init=False)
+    _made: dict[tuple[str, ...], ClaimScorer] = field(default_factory=dict, init=False)
 
     def files(self, path: str, *_: object) -> tuple[Path, ...]:
         """What is read to score the file at ``path``."""
@@ -54,17 +54,15 @@ class ScoringDesk:
     def scorer(self, claims: tuple[str, ...]) -> ClaimScorer:
         """The scorer of ``claims``; the last few are kept."""
         with _MAKING:
-            if claims not in self._scorers:
-                while len(self._scorers) >= MOST_SCORERS:
-                    del self._scorers[next(iter(self._scorers))]
-                population, settings = self._opened
-                numbers = [self.positions[claim] for claim in claims]
-                self._scorers[claims] = ClaimScorer(population, numbers, self.systems, settings)
-            return self._scorers[claims]
+            if claims not in self._made:
+                while len(self._made) >= MOST_SCORERS:
+                    del self._made[next(iter(self._made))]
+                self._made[claims] = self._scorers.of([self.positions[claim] for claim in claims])
+            return self._made[claims]
 
     @cached_property
-    def _opened(self) -> tuple[Population, ScoringSettings]:
-        return self.store.population(self.systems), self.store.scoring_settings(self.systems)
+    def _scorers(self) -> ClaimScorers:
+        return ClaimScorers(self.store, self.systems)
 
 
 def score_file(desk: ScoringDesk, path: str, claims: tuple[str, ...], trials: int) -> FileScores | FailedFile:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from pipeline.config import Config
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.population import Population
 from pipeline.machines.segment_training import SegmentTraining
+from pipeline.panel_scoring import scorer_among
 from pipeline.posteriors.coupling import RULES, Posterior, systems_of
 from pipeline.posteriors.sigmoid import posterior_from
 from pipeline.scoring import STRETCH, ClaimScorer, ScoringSettings
@@ -43,12 +43,9 @@ class HeldOutScoring:
         claims: list[int],
         ids: list[int],
     ) -> None:
-        self.systems = tuple(
-            name for name in systems_of(settings.machines.kinds, (settings.scoring.system,)) if not RULES[name].parts
-        )
-        self._units = sorted(
-            {RULES[name].alone for name in systems_of(settings.machines.kinds, (settings.scoring.system,))}
-        )
+        systems = systems_of(settings.machines.kinds, (settings.scoring.system,), settings.machines.rivals)
+        self.systems = tuple(name for name in systems if not RULES[name].parts)
+        self._units = sorted({RULES[name].alone for name in systems})
         default = settings.scoring.system
         self._early = tuple(name for name in RULES[default].parts or (default,) if name in self.systems)
         step, longest = settings.features.step_seconds, settings.threshold.trial_seconds
@@ -59,14 +56,11 @@ class HeldOutScoring:
         self._ids = np.array(ids, dtype=np.uint64)
         self._population = population
         self._training = training
-        scorer = partial(
-            ClaimScorer,
-            population,
-            claims,
-            settings=ScoringSettings(posterior_from(settings.posterior), half_db=settings.segments.half_db),
-        )
-        self._among = scorer(self.systems)
-        self._alone = scorer(self.systems, without_rivals=True)
+        most = settings.machines.rivals
+        self._judged_among = len(population) if most == "all" else min(len(population), most + 1)
+        scoring = ScoringSettings(posterior_from(settings.posterior), half_db=settings.segments.half_db)
+        self._among = scorer_among(population, claims, self.systems, scoring)
+        self._alone = ClaimScorer(population, claims, self.systems, scoring, without_rivals=True)
 
     def with_posterior(self, posterior: Posterior) -> HeldOutScoring:
         """The same machines under another ``posterior``."""
@@ -99,7 +93,7 @@ class HeldOutScoring:
         alone.push(trial)
         lonely = {f"{ALONE}{RULES[name].alone}": values for name, values in alone.scores().items()}
         parts = [self._trials(speaker, among.frames, self._finish(heard, None, speaker), lonely, None)]
-        if len(self._population) >= LEAST_FOR_OUTSIDERS:
+        if self._judged_among >= LEAST_FOR_OUTSIDERS:
             parts.append(self._trials(speaker, among.frames, self._finish(heard, speaker, speaker), lonely, speaker))
         return HeldOutTrials.joined(parts)
 

@@ -17,7 +17,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from pipeline.config import Config, parse_config
 from pipeline.errors import ConfigError, StoreFormatError, StoreMissingError, StoreSealError
@@ -101,6 +108,15 @@ class Manifest(_Record):
     segments: FileRecord | None = None
     calibration: FileRecord | None = None
     posteriors: FileRecord | None = None
+    rivals: FileRecord | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_before_there_were_rivals(self, as_table: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without ``rivals`` where there are none, so that programs from before read such stores."""
+        table: dict[str, Any] = as_table(self)
+        if table.get("rivals") is None:
+            table.pop("rivals", None)
+        return table
 
     def settings(self, store: Path) -> Config:
         """The settings that the store was enrolled with."""
@@ -111,7 +127,7 @@ class Manifest(_Record):
 
     def records(self) -> list[FileRecord]:
         """Every file that the manifest vouches for: those of all speakers together first, then the latest speakers'."""
-        shared = [self.one_vs_rest, self.segments, self.calibration, self.posteriors]
+        shared = [self.one_vs_rest, self.segments, self.calibration, self.posteriors, self.rivals]
         return [*(record for record in shared if record), *(speaker.file for speaker in reversed(self.speakers))]
 
     def files(self) -> frozenset[str]:

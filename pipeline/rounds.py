@@ -17,7 +17,7 @@ from pipeline.features.stream import FeatureBlock, joined
 from pipeline.heldout_posteriors import FittedMaps, HeldOutMaps, half_of
 from pipeline.heldout_scoring import HeldOutScoring
 from pipeline.holdout import cut_of, join_trials
-from pipeline.machines.assembly import machine_count, train_population
+from pipeline.machines.assembly import machine_count, plan_of, train_population
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
 from pipeline.machines.segment_training import SegmentTraining, fit_space, stretches
@@ -90,12 +90,15 @@ class Rounds:
             self._progress(f"{stage}: codebooks", 1, len(voices))
         known = [] if self._known is None else [self._known.pool.codebook(n) for n in range(len(self._known))]
         pool = Pool.of([*known, *books], settings.machines.sigma)
-        total = machine_count(len(pool), len(known), settings.machines)
+        plan = plan_of(pool, settings.machines, self._known, self._jobs)
+        pairs = None if plan is None else len(plan.pairs)
+        total = machine_count(len(pool), len(known), settings.machines, pairs)
         population = train_population(
             pool,
             settings.machines,
             known=self._known,
             family=settings.posterior.family,
+            plan=plan,
             workers=self._workers,
             progress=lambda done: self._progress(f"{stage}: machines", done, total),
         )

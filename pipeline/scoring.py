@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,15 @@ class ScoringSettings:
     fusions: Mapping[str, Calibration] | None = None
 
 
+class FrameMargins(Protocol):
+    """What gives the margins of blocks of frames (``machines.population.MarginScorer``)."""
+
+    machines: int
+
+    def __call__(self, features: Array) -> Margins:
+        """Margins of ``features`` (T, d)."""
+
+
 class ClaimScorer:
     """C claims under several systems, made ready once for any number of utterances.
 
@@ -57,6 +66,7 @@ class ClaimScorer:
     ) -> None:
         self.systems = tuple(systems)
         self.claims = np.fromiter(claims, dtype=np.int64)
+        self._whole_claims = self.claims
         self.settings = settings
         self._population = population
         self._alone = without_rivals or len(population) == 1
@@ -68,9 +78,13 @@ class ClaimScorer:
         every = any(rule.every_claim for rule in self._frame_rules) and not self._alone
         asked = np.arange(len(population)) if every else self.claims
         kinds = frozenset({"one_class"}) if self._alone else needs
-        self._margins = MarginScorer(population, asked, kinds, dtype=settings.dtype) if self._frame_rules else None
+        self._margins = self._margin_scorer(asked, kinds) if self._frame_rules else None
         machines = 1 if self._margins is None else self._margins.machines
         self.block = max(1, min(256, BLOCK_NUMBERS // max(1, len(asked) * len(population) * machines)))
+
+    def _margin_scorer(self, asked: NDArray[np.int64], kinds: frozenset[str]) -> FrameMargins:
+        """What gives the margins of frames for the claims ``asked``."""
+        return MarginScorer(self._population, asked, kinds, dtype=self.settings.dtype)
 
     def with_posterior(self, posterior: Posterior) -> ClaimScorer:
         """The same claims and machines under another ``posterior``."""
@@ -104,18 +118,28 @@ class ClaimScorer:
         means = {rule.name: sums[rule.name] / frames for rule in self._frame_rules}
         if self._alone:
             return means
-        scores = {name: RULES[name].finish(_without(mean, absent, np.inf), self.claims) for name, mean in means.items()}
+        scores = {
+            name: RULES[name].finish(self._without(mean, absent, np.inf), self.claims) for name, mean in means.items()
+        }
         if self._whole_rules:
             if segment_margins is None and self._population.segments is not None:
                 segment_margins = self._population.segments.margins(sums[STRETCH])
             if segment_margins is None:
                 raise AssertionError("a rule over whole stretches was asked of a population without segment machines")
-            margins = _without(segment_margins, absent, -np.inf)
-            scores |= {rule.name: rule.finish(margins, self.claims) for rule in self._whole_rules}
+            margins = self._without(segment_margins, absent, -np.inf)
+            scores |= {rule.name: rule.finish(margins, self._whole_claims) for rule in self._whole_rules}
         for name in self.systems:
             if RULES[name].parts and self.settings.fusions is not None and name in self.settings.fusions:
                 scores[name] = self.settings.fusions[name].llr(scores, frames)
         return scores
+
+    def _without(self, values: Array, absent: int | None, stand_in: float) -> Array:
+        """``values`` (..., N) with the column of the speaker ``absent`` taken out of any comparison; (C,) as it is."""
+        if absent is None or (values.ndim == 1 and stand_in > 0):
+            return values
+        changed = values.copy()
+        changed[..., absent] = stand_in
+        return changed
 
     def _values(self, rule: Rule, margins: Margins) -> NDArray[Any]:
         claimed = margins.select(self.claims)
@@ -130,15 +154,6 @@ def with_parts(systems: Iterable[str]) -> tuple[str, ...]:
     """``systems`` and, before them, those that they are sums of; each once."""
     named = list(systems)
     return tuple(dict.fromkeys([part for name in named for part in RULES[name].parts] + named))
-
-
-def _without(values: Array, absent: int | None, stand_in: float) -> Array:
-    """``values`` (..., N) with the column of the speaker ``absent`` taken out of any comparison; (C,) as it is."""
-    if absent is None or (values.ndim == 1 and stand_in > 0):
-        return values
-    changed = values.copy()
-    changed[..., absent] = stand_in
-    return changed
 
 
 class RunningScores:

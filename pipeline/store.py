@@ -13,53 +13,59 @@
                                              one_vs_rest_map (1, P), NaN where the pooled map serves; and samples of
                                              held-out margins, <kind>_own_sample and <kind>_others_sample (64,)
       one_vs_rest-<revision>.safetensors     coef (M, N), bias (N,)
+      rivals-<revision>.safetensors          where machines.rivals is a number R, nearest (N, W) and hardness (N, W):
+                                             the W = min(R, N - 1) hardest rivals of each speaker, hardest first
       segments-<revision>.safetensors        centre, scale (d,), means, variances (K, d), weights (K,), mean (D,),
                                              coef (D, N)
       posteriors-<revision>.safetensors      with fitted posteriors, the pooled maps, <kind>_map (P,)
       calibration-<revision>.safetensors     the held-out trials
 
 Each pair machine is stored once, with the later of its two speakers: enrolling adds one file a speaker, and a claim
-reads its own file and two slices of each later one. Names of people are data in the manifest, never parts of a path.
+reads its own file and two slices of each later one. Where machines.rivals is a number, a file has the pair machines
+with some of the earlier speakers (``machines.rivals``), and a claim opens its own file and its rivals' alone. Names of
+people are data in the manifest, never parts of a path.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.arrays import AnyArray, ArrayFile, HeldFiles
+from pipeline.arrays import ArrayFile, HeldFiles
 from pipeline.calibration import HeldOutTrials
 from pipeline.config import Config
 from pipeline.errors import (
     InputError,
     MetricError,
     StoreBusyError,
-    StoreFormatError,
     SystemUnavailableError,
     UnknownSpeakerError,
 )
 from pipeline.features.standardize import Standardizer
+from pipeline.machines.panels import Panels
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
 from pipeline.machines.segments import SegmentMachines, SegmentSpace, Vectors
 from pipeline.manifest import Key, Manifest, Speaker, key_in_use, read_manifest, stamp_of
+from pipeline.panel_scoring import is_of_panel
 from pipeline.posteriors.calibrated import Calibration
 from pipeline.posteriors.coupling import RULES, Posterior, systems_of
 from pipeline.posteriors.machine_posteriors import KINDS, MachinePosterior, map_name
 from pipeline.posteriors.sigmoid import posterior_from
 from pipeline.scoring import ScoringSettings, with_parts
 from pipeline.store_files import StoredPairs, StoreFiles
+from pipeline.store_rivals import StoredMachines, read_panels, read_table
+from pipeline.store_trials import read_trials
 
 Array = NDArray[np.float64]
-SCORE_PREFIX = "score."
 STRANGER_PREFIX = "stranger."
-BEGINNING_PREFIX = "beginning."
 
 _MOST_TRIES = 100  # at a store that is changed each time before its files are open
 
@@ -148,12 +154,22 @@ class SpeakerStore:
     @property
     def systems(self) -> tuple[str, ...]:
         """Scoring systems that the store has machines for."""
-        return systems_of(self.config.machines.kinds, asked=(self.config.scoring.system,))
+        return self._systems(self.config.scoring.system)
+
+    def _systems(self, asked: str) -> tuple[str, ...]:
+        return systems_of(self.config.machines.kinds, (asked,), self.config.machines.rivals)
 
     def check_system(self, system: str | None) -> str:
         """``system``, or the settings' own; raises SystemUnavailableError naming what can be had."""
         system = self.config.scoring.system if system is None else system
-        if system not in systems_of(self.config.machines.kinds, asked=(system,)):
+        rivals = self.config.machines.rivals
+        if system in RULES and RULES[system].every_claim and rivals != "all":
+            raise SystemUnavailableError(
+                f"{self.path}: scoring system {system!r} wants the pair machines of everybody with everybody, and the"
+                f" store keeps those against each speaker's {rivals} hardest rivals (machines.rivals); it has"
+                f" {', '.join(self.systems)}"
+            )
+        if system not in self._systems(system):
             what = "needs machines that this store has none of" if system in RULES else "is unknown"
             raise SystemUnavailableError(
                 f"{self.path}: scoring system {system!r} {what}; it has {', '.join(self.systems)}"
@@ -179,13 +195,26 @@ class SpeakerStore:
         """Threshold from the held-out trials: see ``HeldOutTrials.threshold``. Raises MetricError."""
         if self.trials is None:
             raise MetricError(f"{self.path}: the store holds no held-out trials; give the threshold itself")
-        return self.trials.threshold(
+        trials, population = self._judged_among(system, self.trials)
+        return trials.threshold(
             system,
-            population=len(self.speakers),
+            population=population,
             false_accept=false_accept,
             prior=self.config.threshold.prior,
             outsiders=self.outsiders,
         )
+
+    def rivals(self, system: str) -> int:
+        """How many others a claim is judged among under ``system``."""
+        others, most = len(self.speakers) - 1, self.config.machines.rivals
+        return others if most == "all" or not is_of_panel(system) else min(others, most)
+
+    def _judged_among(self, system: str, trials: HeldOutTrials) -> tuple[HeldOutTrials, int]:
+        """``trials`` and today's number of speakers, as ``system`` sees them: of panels where it judges in these."""
+        most = self.config.machines.rivals
+        if most != "all" and is_of_panel(system):
+            trials = trials.in_panels(most + 1)
+        return trials, self.rivals(system) + 1
 
     def calibration(self, system: str) -> Calibration | None:
         """Scores of ``system`` to log-likelihood ratios; None where held-out trials cannot say how."""
@@ -198,8 +227,8 @@ class SpeakerStore:
             return None
         try:
             settings = self.config.threshold
-            comparable = self.trials.comparable(len(self.speakers))
-            return comparable.calibration(system, prior=settings.prior, outsiders=self.outsiders)
+            trials, population = self._judged_among(system, self.trials)
+            return trials.comparable(population).calibration(system, prior=settings.prior, outsiders=self.outsiders)
         except MetricError:
             return None
 
@@ -212,8 +241,8 @@ class SpeakerStore:
             raise MetricError(f"{self.path}: early decision: held-out trials of at least two speakers are needed")
         if system not in self._early_calibrations:
             settings = self.config.threshold
-            comparable = self.trials.comparable(len(self.speakers))
-            self._early_calibrations[system] = comparable.early_calibration(
+            trials, population = self._judged_among(system, self.trials)
+            self._early_calibrations[system] = trials.comparable(population).early_calibration(
                 system, prior=settings.prior, outsiders=self.outsiders
             )
         return self._early_calibrations[system]
@@ -261,7 +290,7 @@ class SpeakerStore:
 
         Raises UnknownSpeakerError.
         """
-        file = self.files.speakers()[self.position(name)]
+        file = self.files.speaker(self.position(name))
         return np.asarray(file.read("fingerprints"), dtype=np.uint32) if "fingerprints" in file.names() else None
 
     def stretches(self) -> list[Vectors]:
@@ -278,20 +307,43 @@ class SpeakerStore:
 
     def population(self, systems: tuple[str, ...] | None = None) -> Population:
         """The machines that ``systems`` need (default: all there are); pair machines are read when asked for."""
-        needs = frozenset[str]().union(*(RULES[name].needs for name in with_parts(systems or self.systems)))
-        files = self.files.speakers()
-        books = [file.read("centroids") for file in files]
-        pool = Pool.of(books, self.config.machines.sigma)
-        rest = None if "one_vs_rest" not in needs or len(pool) < 2 else self.files.one_vs_rest()
-        return Population(
-            pool,
-            pairs=StoredPairs(self.speakers, files, pool) if "one_vs_one" in self.config.machines.kinds else None,
-            one_class_coef=np.concatenate([file.read("one_class") for file in files]),
-            one_class_bias=np.concatenate([file.read("one_class_bias") for file in files]),
+        population = self.part(range(len(self.speakers)), systems)
+        needs, settings = _needs(systems or self.systems), self.config.machines
+        rest = None if "one_vs_rest" not in needs or len(population) < 2 else self.files.one_vs_rest()
+        pairs, rivals = None, None
+        if "one_vs_one" in settings.kinds and settings.rivals == "all":
+            pairs = StoredPairs(self.speakers, self.files.speakers(), population.pool)
+        elif "one_vs_one" in settings.kinds:
+            rivals = read_table(self.files.rivals())
+        return replace(
+            population,
+            pairs=pairs,
+            rivals=rivals,
             one_vs_rest_coef=None if rest is None else rest.read("coef"),
             one_vs_rest_bias=None if rest is None else rest.read("bias"),
-            segments=self._segments() if "segment" in needs else None,
         )
+
+    def part(self, numbers: Sequence[int], systems: tuple[str, ...] | None = None) -> Population:
+        """The speakers ``numbers`` alone and the machines that ``systems`` need; no other speaker's file is touched.
+
+        Pair machines against everybody and one-vs-rest machines are not among them; segment machines are everybody's.
+        """
+        needs, settings = _needs(systems or self.systems), self.config.machines
+        files = [self.files.speaker(number) for number in numbers]
+        machines = None
+        if "one_vs_one" in settings.kinds and settings.rivals != "all":
+            machines = StoredMachines(self.speakers, self.files, numbers)
+        return Population(
+            Pool.of([file.read("centroids") for file in files], settings.sigma),
+            one_class_coef=np.concatenate([file.read("one_class") for file in files]),
+            one_class_bias=np.concatenate([file.read("one_class_bias") for file in files]),
+            segments=self._segments() if "segment" in needs else None,
+            rival_machines=machines,
+        )
+
+    def panels(self, claims: Iterable[int]) -> Panels:
+        """The panels that ``claims`` are judged in, where machines.rivals is a number."""
+        return read_panels(self.files.rivals(), claims, len(self.speakers))
 
     def _segments(self) -> SegmentMachines:
         file = self.files.segments()
@@ -306,41 +358,6 @@ class SpeakerStore:
         return SegmentMachines(space, file.read("mean"), np.asarray(file.read("coef"), dtype=np.float64))
 
 
-class TrialFile(Protocol):
-    """Where held-out trials are read from: a file of the store, or of exported speakers."""
-
-    @property
-    def path(self) -> Path:
-        """The file, for errors."""
-
-    def names(self) -> list[str]:
-        """Names of its arrays."""
-
-    def read(self, name: str) -> AnyArray:
-        """The array ``name``."""
-
-
-def read_trials(file: TrialFile) -> HeldOutTrials:
-    """The held-out trials whose arrays ``file`` holds; raises StoreFormatError."""
-    names = [name for name in file.names() if name.startswith(SCORE_PREFIX)]
-    return HeldOutTrials(
-        file.read("claims"),
-        file.read("speakers"),
-        file.read("population"),
-        {name.removeprefix(SCORE_PREFIX): file.read(name) for name in names},
-        file.read("frames"),
-        file.read("outsider"),
-        _beginnings(file),
-    )
-
-
-def _beginnings(file: TrialFile) -> dict[int, dict[str, Array]]:
-    """Scores of the beginnings of held-out trials, by frames and system."""
-    found: dict[int, dict[str, Array]] = {}
-    for name in file.names():
-        if name.startswith(BEGINNING_PREFIX):
-            frames, _, system = name.removeprefix(BEGINNING_PREFIX).partition(".")
-            if not frames.isascii() or not frames.isdecimal() or len(frames) > 9 or int(frames) == 0:
-                raise StoreFormatError(f"{file.path}: array {name!r}: a number of frames must stand in its name")
-            found.setdefault(int(frames), {})[system] = file.read(name)
-    return found
+def _needs(systems: Iterable[str]) -> frozenset[str]:
+    """Kinds of machines that ``systems`` need."""
+    return frozenset[str]().union(*(RULES[name].needs for name in with_parts(systems)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from pipeline.config import Config
 from pipeline.errors import StoreFormatError
 from pipeline.machines.pool import Pool
 from pipeline.manifest import FileRecord, Manifest, Speaker
-from pipeline.store_layout import CALIBRATION, ONE_VS_REST, POSTERIORS, SEGMENTS, SPEAKER, Layout
+from pipeline.store_layout import CALIBRATION, ONE_VS_REST, POSTERIORS, RIVALS, SEGMENTS, SPEAKER, Layout
 
 Array = NDArray[np.float64]
 
@@ -39,15 +40,21 @@ class StoreFiles:
 
     def speakers(self) -> list[ArrayFile]:
         """The speakers' own, in order of enrollment."""
-        files, centroids = [], 0
-        lengths = {"d": self.config.features.dimension}
+        return [self.speaker(number) for number in range(len(self._manifest.speakers))]
+
+    def speaker(self, number: int) -> ArrayFile:
+        """The file of one speaker; no other speaker's is touched."""
+        speaker = self._manifest.speakers[number]
+        lengths = {"d": self.config.features.dimension, "k": speaker.centroids}
         if self._manifest.posteriors is not None:
             lengths["P"] = len(self.posteriors().read("pair_map"))
-        for number, speaker in enumerate(self._manifest.speakers):
-            lengths |= {"k": speaker.centroids, "n": number, "r": centroids}
-            files.append(self._file(speaker.file, f"file of speaker {speaker.name!r}", SPEAKER, **lengths))
-            centroids += speaker.centroids
-        return files
+        if self.config.machines.rivals == "all":  # else the file itself tells how many, see ``store_rivals``
+            lengths |= {"n": number, "r": self._centroids_before[number]}
+        return self._file(speaker.file, f"file of speaker {speaker.name!r}", SPEAKER, **lengths)
+
+    @cached_property
+    def _centroids_before(self) -> list[int]:
+        return list(accumulate((speaker.centroids for speaker in self._manifest.speakers), initial=0))
 
     def one_vs_rest(self) -> ArrayFile:
         """One-vs-rest machines."""
@@ -64,6 +71,12 @@ class StoreFiles:
         """Pooled maps of fitted posteriors."""
         return self._file(self._manifest.posteriors, "posteriors", POSTERIORS)
 
+    def rivals(self) -> ArrayFile:
+        """Everybody's hardest rivals, where pair machines are kept against these alone."""
+        speakers, most = len(self._manifest.speakers), self.config.machines.rivals
+        width = speakers - 1 if most == "all" else min(most, speakers - 1)
+        return self._file(self._manifest.rivals, "hardest rivals", RIVALS, N=speakers, W=width)
+
     def trials(self) -> ArrayFile:
         """Held-out trials."""
         return self._file(self._manifest.calibration, "held-out trials", CALIBRATION)
@@ -74,6 +87,7 @@ class StoreFiles:
         files += [self.one_vs_rest()] if manifest.one_vs_rest else []
         files += [self.segments()] if manifest.segments else []
         files += [self.posteriors()] if manifest.posteriors else []
+        files += [self.rivals()] if manifest.rivals else []
         return files + ([self.trials()] if manifest.calibration else [])
 
     def _file(self, record: FileRecord | None, what: str, layout: Layout, **lengths: int) -> ArrayFile:

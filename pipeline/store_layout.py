@@ -88,6 +88,8 @@ CALIBRATION: Layout = {
     "score.*": Expected("f", ("T",)),
     "beginning.*": Expected("f", ("T",), needed=False),
 }
+# The W hardest rivals of each of N speakers.
+RIVALS: Layout = {"nearest": Expected("u", ("N", "W")), "hardness": Expected("f", ("N", "W"))}
 # What serves where a speaker has no map.
 POSTERIORS: Layout = {f"{kind}_map": Expected("f", ("P",), maps=True) for kind in _KINDS}
 

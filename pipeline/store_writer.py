@@ -23,6 +23,8 @@ from pipeline.features.standardize import Standardizer
 from pipeline.files import sync_folder
 from pipeline.heldout_posteriors import FittedMaps
 from pipeline.machines.population import Population
+from pipeline.machines.rival_removal import RivalsLeft
+from pipeline.machines.rivals import RivalTable
 from pipeline.machines.segments import SegmentMachines, Vectors
 from pipeline.manifest import NAME as MANIFEST
 from pipeline.manifest import (
@@ -38,8 +40,10 @@ from pipeline.manifest import (
     write_manifest,
 )
 from pipeline.posteriors.machine_posteriors import PAIR, map_name
-from pipeline.store import BEGINNING_PREFIX, SCORE_PREFIX, STRANGER_PREFIX, SpeakerStore
+from pipeline.store import STRANGER_PREFIX, SpeakerStore
 from pipeline.store_folder import SPEAKERS, held_folder, sweep, writing
+from pipeline.store_rivals import pair_arrays, with_machines
+from pipeline.store_trials import BEGINNING_PREFIX, SCORE_PREFIX
 
 Array = NDArray[np.float64]
 
@@ -146,6 +150,7 @@ class StoreWriter:
                     "segments": self._write_segments(population.segments, revision),
                     "calibration": self._write_trials(trials, revision),
                     "posteriors": self._write_pooled(None if maps is None else maps.pooled, revision),
+                    "rivals": self._write_rivals(population.rivals, revision),
                 }
             )
         )
@@ -156,11 +161,13 @@ class StoreWriter:
         one_vs_rest: Population | None,
         segments: SegmentMachines | None,
         pooled: Mapping[str, AnyArray] | None = None,
+        rivals: RivalsLeft | None = None,
     ) -> SpeakerStore:
         """Erase a speaker: their file, and their rows in every later speaker's file.
 
         ``one_vs_rest`` and ``segments`` are the machines of the remaining speakers, trained again where there are any;
-        ``pooled`` the pooled maps of their posteriors, fitted again where there are any.
+        ``pooled`` the pooled maps of their posteriors, fitted again where there are any; ``rivals`` who their hardest
+        rivals are now, where pair machines are kept against these, with the machines that this takes more.
         """
         if self.current is None:
             raise StoreMissingError(f"{self.path}: no speaker store here")
@@ -170,6 +177,12 @@ class StoreWriter:
         records, files = list(old.speakers[:number]), self.current.files.speakers()
         for later, file in zip(old.speakers[number + 1 :], files[number + 1 :], strict=True):
             arrays = _without(file, number, old.speakers)
+            if rivals is not None:
+                remaining = [*old.speakers[:number], *old.speakers[number + 1 :]]
+                arrays = with_machines(arrays, rivals.trained_by(len(records)), remaining)
+                if gone.id not in file.read("earlier") and not rivals.trained_by(len(records)):
+                    records.append(later)
+                    continue
             record = self._write(f"{SPEAKERS}/{later.id:016x}", revision, arrays)
             records.append(later.model_copy(update={"file": record}))
         trials = self.current.trials
@@ -180,6 +193,7 @@ class StoreWriter:
             "segments": self._write_segments(segments, revision),
             "calibration": None if trials is None else self._write_trials(trials.without(gone.id), revision),
             "posteriors": self._write_pooled(pooled, revision),
+            "rivals": None if rivals is None or not records else self._write_rivals(rivals.table, revision),
         }
         return self._commit(old.model_copy(update=changes))
 
@@ -214,6 +228,12 @@ class StoreWriter:
             return None
         arrays = {map_name(kind): maps for kind, maps in pooled.items()}
         return self._write("posteriors", revision, arrays)
+
+    def _write_rivals(self, table: RivalTable | None, revision: int) -> FileRecord | None:
+        if table is None:
+            return None
+        arrays: dict[str, AnyArray] = {"nearest": table.nearest.astype(np.uint32), "hardness": table.hardness}
+        return self._write("rivals", revision, arrays)
 
     def seal(self, key: bytes) -> SpeakerStore:
         """Commit the same store, sealed under ``key`` from now on. Its files are checked first."""
@@ -256,12 +276,16 @@ class StoreWriter:
 def _without(file: ArrayFile, number: int, speakers: tuple[Speaker, ...]) -> dict[str, AnyArray]:
     """The arrays of a later speaker's ``file`` without what is there of speaker ``number``."""
     arrays: dict[str, AnyArray] = {name: file.read(name) for name in file.names()}
-    for name in {"own", "bias", "earlier", map_name(PAIR)} & set(arrays):
-        arrays[name] = np.delete(arrays[name], number, axis=0)
-    if "rival" in arrays:
-        start = sum(speaker.centroids for speaker in speakers[:number])
-        gone = np.s_[start : start + speakers[number].centroids]
-        arrays["rival"] = np.delete(arrays["rival"], gone, axis=0)
+    if map_name(PAIR) in arrays:
+        arrays[map_name(PAIR)] = np.delete(arrays[map_name(PAIR)], number, axis=0)
+    if "earlier" in arrays:
+        earlier = arrays["earlier"].tolist()
+        if speakers[number].id in earlier:
+            at, centroids = earlier.index(speakers[number].id), {speaker.id: speaker.centroids for speaker in speakers}
+            start = sum(centroids[rival] for rival in earlier[:at])
+            arrays["rival"] = np.delete(arrays["rival"], np.s_[start : start + speakers[number].centroids], axis=0)
+            for name in ("own", "bias", "earlier"):
+                arrays[name] = np.delete(arrays[name], at, axis=0)
     return arrays
 
 
@@ -289,4 +313,8 @@ def _speaker_arrays(population: Population, number: int, earlier: list[int]) -> 
             "rival": population.pairs.columns(claim)[: pool.offsets[number], 0],
             "bias": population.pairs.bias(claim)[0, :number],
         }
+    if population.rival_machines is not None:
+        against = population.rival_machines.earlier(number).tolist()
+        found = [(earlier[rival], population.rival_machines.machine(number, rival)) for rival in against]
+        arrays |= pair_arrays(found, len(pool.codebook(number)))
     return arrays

@@ -31,7 +31,8 @@ from pipeline.machines.segment_training import SegmentTraining
 from pipeline.machines.segments import SegmentSpace, Vectors
 from pipeline.posteriors.machine_posteriors import PAIR, MapArrays, MapSource, map_name
 from pipeline.posteriors.map_fitting import MapFitter
-from pipeline.store import STRANGER_PREFIX, SpeakerStore, read_trials
+from pipeline.store import STRANGER_PREFIX, SpeakerStore
+from pipeline.store_trials import read_trials
 from pipeline.store_writer import NewSpeaker, StoreWriter, store_writer
 from pipeline.transfer_file import Export, ExportedSpeaker, is_carried, read_export, write_export
 
@@ -234,9 +235,14 @@ class _Trials:
 
 
 def _trials(export: Export, current: SpeakerStore | None, path: Path) -> HeldOutTrials:
-    """The trials that came along; none of them where they lack a system that the store has scores of."""
+    """The trials that came along.
+
+    None of them where they lack a system that the store has scores of, or were scored among other rivals than its are.
+    """
     known = None if current is None else current.trials
     found = read_trials(_Trials(path, export.trials)) if export.trials else None
+    if current is not None and current.config.machines.rivals != export.config.machines.rivals:
+        found = None
     if found is not None and (known is None or known.scores.keys() <= found.scores.keys()):
         return found
     if current is None or current.manifest.calibration is None:

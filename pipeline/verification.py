@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from pipeline.audio import open_audio
+from pipeline.claim_scorers import ClaimScorers
 from pipeline.early import EarlyRule, look_frames
 from pipeline.errors import InputError, MetricError, StreamClosedError
 from pipeline.evaluation import OperatingPoint
@@ -20,7 +21,7 @@ from pipeline.fingerprint import ReplayDetector
 from pipeline.frontend import FrontEnd
 from pipeline.pcm import check_samples
 from pipeline.replay_memory import MOST_OF_ONE, ReplayMemory
-from pipeline.scoring import ClaimScorer, RunningScores, with_parts
+from pipeline.scoring import RunningScores, with_parts
 from pipeline.store import SpeakerStore
 
 Array = NDArray[np.float64]
@@ -123,7 +124,7 @@ class Verifier:
         self.store = store
         self.claim = claim
         self.system = store.check_system(system)
-        self.rivals = len(store.speakers) - 1
+        self.rivals = store.rivals(self.system)
         self.point = point
         self.early = early
         self.memory = memory
@@ -144,9 +145,7 @@ class Verifier:
         self._compares = replays and (self._enrolled is not None or memory is not None)
         # The parts of a sum have to be seen at every length, not their sum.
         systems = (self.system,) if early is None else with_parts((self.system,))
-        self._scorer = ClaimScorer(
-            store.population((self.system,)), [position], systems, store.scoring_settings((self.system,))
-        )
+        self._scorer = ClaimScorers(store, (self.system,)).of([position], systems)
 
     @property
     def prior(self) -> float:

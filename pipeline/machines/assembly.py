@@ -16,6 +16,7 @@ from pipeline.machines.pair_batches import by_tiles, pairs_elsewhere
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import PairBlock, PairSource, Population
 from pipeline.machines.rest_solver import GRAM_BYTES, RestSolver
+from pipeline.machines.rivals import PairMachine, RivalMachines, RivalPlan, plan_rivals
 from pipeline.machines.solver import PoolSolver
 from pipeline.threads import in_order
 
@@ -30,6 +31,7 @@ def train_population(
     *,
     known: Population | None = None,
     family: int | None = None,
+    plan: RivalPlan | None = None,
     jobs: int = 1,
     workers: Workers | None = None,
     progress: Progress | None = None,
@@ -39,18 +41,23 @@ def train_population(
     One-vs-rest machines have everybody's centroids in them, so any new speaker means training all of them again.
     Machines of two classes become families of ``family`` reweighted ones (``machines.implied``), if that is a number.
     Pair and one-class machines that are added are bit for bit those of training from scratch; so are all whatever
-    ``jobs`` is, and whichever ``workers`` train the pair machines. Raises ValueError where ``known`` has no pair
-    machines and the settings ask for them, FitError for centroids that are not finite.
+    ``jobs`` is, and whichever ``workers`` train the pair machines. Where each speaker has pair machines against some
+    rivals alone, ``plan`` is ``plan_of`` the same, if it was made already. Raises ValueError where ``known`` has no
+    pair machines and the settings ask for them, FitError for centroids that are not finite.
     """
-    if known is not None and "one_vs_one" in settings.kinds and known.pairs is None:
+    if known is not None and "one_vs_one" in settings.kinds and known.pairs is None and known.rivals is None:
         raise ValueError("the known population has no pair machines to keep; train the population from scratch")
     tell = progress or (lambda _count: None)
     workers = LocalThreads(jobs) if workers is None else workers
     first = 0 if known is None else len(known)
     one_class_coef, one_class_bias = _one_class(pool, settings, known, workers.jobs)
     tell(len(pool) - first)
-    pairs = None
-    if "one_vs_one" in settings.kinds:
+    pairs, rivals = None, None
+    plan = plan_of(pool, settings, known, workers.jobs) if plan is None else plan
+    if plan is not None:
+        trained = train_pairs(pool, settings, plan.pairs, family=family, workers=workers, progress=tell)
+        rivals = RivalMachines(trained, None if known is None else known.rival_machines)
+    elif "one_vs_one" in settings.kinds:
         pairs = _pairs(pool, settings, None if known is None else known.pairs, first, workers, tell, family)
     rest_coef, rest_bias = None, None
     if "one_vs_rest" in settings.kinds and len(pool) > 1:
@@ -62,7 +69,16 @@ def train_population(
         one_class_bias=one_class_bias,
         one_vs_rest_coef=rest_coef,
         one_vs_rest_bias=rest_bias,
+        rivals=None if plan is None else plan.table,
+        rival_machines=rivals,
     )
+
+
+def plan_of(pool: Pool, settings: MachineConfig, known: Population | None = None, jobs: int = 1) -> RivalPlan | None:
+    """The pair machines to train where each speaker has them against some rivals alone; None where against all."""
+    if settings.rivals == "all" or "one_vs_one" not in settings.kinds:
+        return None
+    return plan_rivals(pool, settings.rivals, None if known is None else known.rivals, jobs=jobs)
 
 
 def one_vs_rest(
@@ -89,9 +105,13 @@ def one_vs_rest(
     return coef, bias
 
 
-def machine_count(speakers: int, first_new: int, settings: MachineConfig) -> int:
-    """How many machines ``train_population`` trains for ``speakers``, those before ``first_new`` being known."""
-    pairs = speakers * (speakers - 1) // 2 - first_new * (first_new - 1) // 2
+def machine_count(speakers: int, first_new: int, settings: MachineConfig, pairs: int | None = None) -> int:
+    """How many machines ``train_population`` trains for ``speakers``, those before ``first_new`` being known.
+
+    ``pairs`` is the number of pair machines among them where these are not against everybody.
+    """
+    if pairs is None:
+        pairs = speakers * (speakers - 1) // 2 - first_new * (first_new - 1) // 2
     rest = speakers if speakers > 1 else 0
     return speakers - first_new + pairs * ("one_vs_one" in settings.kinds) + rest * ("one_vs_rest" in settings.kinds)
 
@@ -143,6 +163,25 @@ def _pairs(
         biases[own, rival], biases[rival, own] = bias, -bias
         tell(1)
     return PairBlock(weights, biases)
+
+
+def train_pairs(
+    pool: Pool,
+    settings: MachineConfig,
+    pairs: Sequence[tuple[int, int]],
+    *,
+    family: int | None = None,
+    workers: Workers | None = None,
+    progress: Progress | None = None,
+) -> dict[tuple[int, int], PairMachine]:
+    """The machines of these ``pairs`` (later, earlier) of speakers alone, by ``workers`` (None: one thread)."""
+    tell = progress or (lambda _count: None)
+    trained = {}
+    machines = _pair_machines(pool, settings, pairs, family, workers or LocalThreads())
+    for pair, (own, rival, bias) in zip(pairs, machines, strict=True):
+        trained[pair] = PairMachine(own, rival, np.asarray(bias))
+        tell(1)
+    return trained
 
 
 def _pair_machines(

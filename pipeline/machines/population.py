@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.machines.pool import Pool
+from pipeline.machines.rivals import MachineSource, RivalTable
 from pipeline.machines.segments import SegmentMachines
 
 Array = NDArray[np.float64]
@@ -71,7 +72,9 @@ class Population:
     ``one_class_coef`` (M,) and ``one_class_bias`` (N,): each speaker's own machine on its own rows.
     ``segments`` judge whole stretches of speech, not frames, and have no part in the pool.
     ``one_vs_rest_coef`` (M, N) and ``one_vs_rest_bias`` (N,): column n is speaker n against everybody else. Families
-    of reweighted machines have one more axis (L,).
+    of reweighted machines have one more axis (L,). Where pair machines are kept against the hardest rivals alone,
+    ``rival_machines`` stand in for ``pairs`` and claims are scored in panels (``machines.panels``); ``rivals`` says who
+    they are, None for a part of such a population.
     """
 
     pool: Pool
@@ -81,6 +84,8 @@ class Population:
     one_vs_rest_coef: Array | None = None
     one_vs_rest_bias: Array | None = None
     segments: SegmentMachines | None = None
+    rivals: RivalTable | None = None
+    rival_machines: MachineSource | None = None
 
     def __len__(self) -> int:
         return len(self.pool)

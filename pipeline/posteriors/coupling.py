@@ -7,6 +7,9 @@ eq. 13's is N (N - 1) / 2, and eq. 16's is (N - 1) * sum_k q_k.
 
 With one speaker in the population there are no rivals, and each rule falls back on the one-class machine alone: the
 mean over frames of q_i or of its log (``Rule.alone``).
+
+Claims judged in panels (``machines.panels``) bring one-class margins with an axis (C,) for the claims: what each sees
+of its own panel, in which the claim's number is its place.
 """
 
 from __future__ import annotations
@@ -132,7 +135,7 @@ def rpoao(margins: Margins, posterior: Posterior) -> AnyFloat:
     log_odds = _pair_log_odds(margins, posterior)
     one_class = posterior.one_class(_required(margins.one_class))
     numerator = log_sum_probability(log_odds, _log_either(one_class, margins.claims))
-    denominator = log_sum_probability(one_class)[:, None] + np.log(log_odds.shape[-1] - 1)
+    denominator = log_sum_probability(_by_claim(one_class)) + np.log(log_odds.shape[-1] - 1)
     return np.asarray(numerator - denominator)
 
 
@@ -144,7 +147,7 @@ def worst_rival(margins: Margins, posterior: Posterior) -> AnyFloat:
 def refined_worst_rival(margins: Margins, posterior: Posterior) -> AnyFloat:
     """r'_ij = r_ij (q_i + q_j) (T, C, N), eq. 16 before the sum over rivals."""
     q = probability(posterior.one_class(_required(margins.one_class)))
-    return np.asarray(worst_rival(margins, posterior) * (q[:, margins.claims, None] + q[:, None, :]))
+    return np.asarray(worst_rival(margins, posterior) * (_own(q, margins.claims)[:, :, None] + _by_claim(q)))
 
 
 def smallest_over_rivals(mean: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
@@ -184,12 +187,22 @@ def _classic(couple: Callable[[AnyFloat], AnyFloat]) -> Callable[[Margins, Poste
 def _log_either(one_class: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
     """log(q_i + q_j) (T, C, N), eq. 15."""
     log_q = log_probability(one_class)
-    return np.asarray(np.logaddexp(log_q[:, claims, None], log_q[:, None, :]))
+    return np.asarray(np.logaddexp(_own(log_q, claims)[:, :, None], _by_claim(log_q)))
+
+
+def _own(values: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
+    """The claims' own (T, C) of ``values`` (T, N), or (T, C, P) by panel."""
+    return np.asarray(values[:, claims] if values.ndim == 2 else values[:, np.arange(len(claims)), claims])
+
+
+def _by_claim(values: AnyFloat) -> AnyFloat:
+    """``values`` with an axis for the claims: (T, 1, N), or (T, C, P) as they are."""
+    return values[:, None, :] if values.ndim == 2 else values
 
 
 def alone(unit: Literal["mean", "log"], margins: Margins, posterior: Posterior) -> AnyFloat:
     """The one-class machines on their own (T, C): what is left of a rule when there are no rivals."""
-    log_odds = posterior.one_class(_required(margins.one_class))[:, margins.claims]
+    log_odds = _own(posterior.one_class(_required(margins.one_class)), margins.claims)
     return log_probability(log_odds) if unit == "log" else probability(log_odds)
 
 
@@ -231,12 +244,17 @@ RULES: dict[str, Rule] = {
 }  # fmt: skip
 
 
-def systems_of(kinds: Iterable[str], asked: Iterable[str] = ()) -> tuple[str, ...]:
+def systems_of(kinds: Iterable[str], asked: Iterable[str] = (), rivals: int | str = "all") -> tuple[str, ...]:
     """Scoring systems that machines of ``kinds`` are enough for, in the table's order.
 
-    Comparison rules are among them only if they are among the names ``asked``.
+    Comparison rules are among them only if they are among the names ``asked``. Where ``rivals`` is not "all", pair
+    machines are there against some rivals only, and rules that want every pair are not among them.
     """
     trained, named = frozenset(kinds), frozenset(asked)
     return tuple(
-        name for name, rule in RULES.items() if rule.needs <= trained and (name in named or not rule.comparison)
+        name
+        for name, rule in RULES.items()
+        if rule.needs <= trained
+        and (name in named or not rule.comparison)
+        and (rivals == "all" or not rule.every_claim)
     )

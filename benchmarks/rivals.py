@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""What it costs to keep pair machines against each speaker's hardest rivals alone: errors, bytes and time.
+
+    python benchmarks/rivals.py CORPORA [--rivals 10 20 50 100 all] [--jobs N] [--json OUT]
+
+CORPORA holds libri158 (see the README for what it is). For each number of rivals everybody is enrolled under the
+default settings without one-vs-rest machines, and trials.txt is scored. The number of rivals changes nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pipeline.assessment import assess
+from pipeline.config import load_config
+from pipeline.corpus import Utterance, read_corpus
+from pipeline.enrollment import enroll
+from pipeline.evaluation import Trial, equal_error_rate, read_trials
+from pipeline.frontend import read_features
+from pipeline.store import SpeakerStore
+from pipeline.verification import Verifier
+
+KINDS = 'machines.kinds=["one_vs_one","one_class","segment"]'
+SYSTEMS = ("worst_rival", "refined_worst_rival", "poao", "rpoao", "segment", "segment_rival", "fused")
+RIVALS = ("10", "20", "50", "100", "all")
+CLAIMS = 20  # of which the time is taken
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    """Time that ``work`` takes."""
+    started = time.perf_counter()
+    work()
+    return 1000 * (time.perf_counter() - started)
+
+
+def claim_times(path: Path, trials: list[Trial], root: Path) -> dict[str, float]:
+    """Medians: opening the store for one claim, cold, and scoring one utterance's frames once it is open."""
+    opened, scored = [], []
+    for trial in [t for t in trials if t.target][: 2 * CLAIMS : 2]:
+        verifiers: list[Verifier] = []
+        opened.append(milliseconds(lambda trial=trial, into=verifiers: into.append(_verifier(path, trial.speaker))))
+        store = verifiers[0].store
+        speech = read_features(Utterance("", root / trial.path), store.config.features, store.scaling).speech
+        scored.append(milliseconds(lambda speech=speech, verifier=verifiers[0]: verifier.scores().push(speech)))
+    return {"open_ms": median(opened), "score_ms": median(scored)}
+
+
+def _verifier(path: Path, claim: str) -> Verifier:
+    return Verifier(SpeakerStore.open(path), claim, system="worst_rival", threshold=0.5)
+
+
+def measure(rivals: str, corpora: Path, work: Path, jobs: int) -> dict[str, Any]:
+    """Enroll with so many rivals and score the lists: one row."""
+    root, path = corpora / "libri158", work / f"{rivals}.store"
+    config = load_config(None, [KINDS, f"machines.rivals={rivals}"])
+    report = enroll(path, read_corpus(root / "enroll").speakers, config, jobs=jobs)
+    row: dict[str, Any] = {
+        "rivals": rivals,
+        "speakers": len(report.enrolled),
+        "machines": report.machines,
+        "enroll_seconds": report.elapsed_seconds,
+        "store_bytes": sum(file.stat().st_size for file in path.rglob("*") if file.is_file()),
+        "eer_percent": {},
+    }
+    store = SpeakerStore.open(path)
+    trials = list(read_trials(root / "trials.txt"))
+    found = assess(store, trials, root, systems=SYSTEMS, jobs=jobs)
+    for system, scores in found.scores.items():
+        row["eer_percent"][system] = 100 * equal_error_rate(scores.target, scores.nontarget).rate
+    return row | claim_times(path, trials, root)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as Markdown."""
+    head = ["rivals", *SYSTEMS, "machines", "store MB", "enroll s", "open ms", "score ms"]
+    lines = ["| " + " | ".join(head) + " |", "|---:|" + "---:|" * (len(head) - 1)]
+    for row in rows:
+        cells = [row["rivals"], *(f"{row['eer_percent'][system]:.2f}" for system in SYSTEMS)]
+        cells += [f"{row['machines']:,}", f"{row['store_bytes'] / 1e6:.0f}", f"{row['enroll_seconds']:.0f}"]
+        cells += [f"{row['open_ms']:.0f}", f"{row['score_ms']:.1f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _order(row: dict[str, Any]) -> float:
+    return float("inf") if row["rivals"] == "all" else int(row["rivals"])
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpora", type=Path)
+    parser.add_argument("--rivals", nargs="+", default=list(RIVALS))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="rows of other numbers of rivals that are there already stay")
+    options = parser.parse_args()
+    known = options.json is not None and options.json.exists()
+    rows = {row["rivals"]: row for row in (json.loads(options.json.read_text()) if known else [])}
+    for rivals in options.rivals:
+        with tempfile.TemporaryDirectory() as work:
+            rows[rivals] = measure(rivals, options.corpora, Path(work), options.jobs)
+        print(json.dumps(rows[rivals]), flush=True)
+        if options.json is not None:
+            options.json.write_text(json.dumps(sorted(rows.values(), key=_order), indent=1) + "\n")
+    print(table(sorted(rows.values(), key=_order)))
+
+
+if __name__ == "__main__":
+    main()
