@@ -26,8 +26,8 @@ from pipeline.store import SpeakerStore
 
 Array = NDArray[np.float64]
 
-# Of audio between two scores of a stream: eight updates a second are more than anybody can follow.
-UPDATE_MS = 125.0
+# Of audio between two scores of a stream: six updates a second are as many as anybody can follow.
+UPDATE_MS = 150.0
 
 
 class State(StrEnum):
