@@ -27,7 +27,7 @@ from pipeline.store import SpeakerStore
 Array = NDArray[np.float64]
 
 # Of audio between two scores of a stream: six updates a second are as many as anybody can follow.
-UPDATE_MS = 150.0
+UPDATE_MS = 160.0
 
 
 class State(StrEnum):

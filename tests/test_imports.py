@@ -101,6 +101,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "formats.bosaris",
         "formats.rows",
         "formats.spk2utt",
+        "machines.grown_pairs",
         "machines.panels",
         "posteriors.gaussian",
         "posteriors.heldout",

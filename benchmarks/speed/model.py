@@ -48,8 +48,8 @@ def claim_seconds(found: Figures, centroids: int, frames: int) -> float:
 
 
 def identify_seconds(found: Figures, speakers: int, centroids: int, frames: int) -> float:
-    """The kernel as for one claim, 2 N + 1 columns of coefficients, and an exponential for the margin of each pair."""
-    flops = 2.0 * frames * centroids * (DIMENSION + 2 + 2 * speakers + 1)
+    """The kernel as for one claim, N + 1 columns of coefficients, and an exponential for the margin of each pair."""
+    flops = 2.0 * frames * centroids * (DIMENSION + 2 + speakers + 1)
     return frames * (centroids + speakers**2) * _exponential(found) + flops / _products(found)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.backends import LocalThreads, Workers
 from pipeline.config import MachineConfig
+from pipeline.machines.grown_pairs import GrownPairs
 from pipeline.machines.implied import train_pair_family, train_rest_families
 from pipeline.machines.pair_batches import by_tiles, pairs_elsewhere
 from pipeline.machines.pool import Pool
@@ -146,23 +147,23 @@ def _pairs(
     workers: Workers,
     tell: Progress,
     family: int | None,
-) -> PairBlock:
+) -> PairSource:
     speakers, axes = len(pool), () if family is None else (family,)
-    weights = tuple(np.zeros((len(pool.codebook(n)), speakers, *axes)) for n in range(speakers))
-    biases = np.zeros((speakers, speakers, *axes))
-    if known is not None:
-        for n in range(first):
-            weights[n][:, :first] = known.rows(n)
-        biases[:first, :first] = known.bias(np.arange(first))
+    own_coefs = tuple(np.zeros((len(pool.codebook(n)), speakers, *axes)) for n in range(first, speakers))
+    against = tuple(np.zeros((len(pool.codebook(n)), speakers - first, *axes)) for n in range(first))
+    biases = np.zeros((speakers - first, speakers, *axes))
     pairs = [(own, rival) for own in range(first, speakers) for rival in range(own)]
     if workers.remote:
         pairs = by_tiles(pairs)
     machines = _pair_machines(pool, settings, pairs, family, workers)
     for (own, rival), (own_coef, rival_coef, bias) in zip(pairs, machines, strict=True):
-        weights[own][:, rival], weights[rival][:, own] = own_coef, rival_coef
-        biases[own, rival], biases[rival, own] = bias, -bias
+        own_coefs[own - first][:, rival], biases[own - first, rival] = own_coef, bias
+        if rival < first:
+            against[rival][:, own - first] = rival_coef
+        else:
+            own_coefs[rival - first][:, own], biases[rival - first, own] = rival_coef, -bias
         tell(1)
-    return PairBlock(weights, biases)
+    return PairBlock(own_coefs, biases) if known is None else GrownPairs(known, own_coefs, against, biases)
 
 
 def train_pairs(
