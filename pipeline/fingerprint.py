@@ -39,6 +39,7 @@ WINDOW = 64
 LEAST_LOUD = 16
 RANGE_DB = 30.0
 CHECK_EVERY = 20
+LOOK_SECONDS = 0.4
 # Places that differ by more than this in a few frames of the window are not looked at in the others.
 _FIRST_FRAMES = 8
 _FIRST_DIFFERING = 0.38
@@ -71,7 +72,8 @@ class FingerprintStream:
 
     def _heard(self, samples: Array) -> tuple[Prints, Array]:
         frames = self._frames.push(samples) * _WINDOW
-        power = np.abs(np.fft.rfft(frames, axis=1)) ** 2
+        spectrum = np.fft.rfft(frames, axis=1)
+        power = spectrum.real**2 + spectrum.imag**2
         bands = np.add.reduceat(power, _EDGES, axis=1)[:, :-1]
         energy = bands.sum(axis=1)
         log = np.log(bands + 1e-12)
@@ -79,20 +81,19 @@ class FingerprintStream:
         rising = slopes[_LAG:] > slopes[:-_LAG]
         energy = energy[len(energy) - len(rising) :]
         self._slopes = slopes[max(0, len(slopes) - _LAG) :]
-        prints = (rising * _PLACES).sum(axis=1, dtype=np.uint32)
+        prints = np.packbits(rising, axis=1, bitorder="little").view("<u4")[:, 0].astype(np.uint32, copy=False)
         return np.where(energy > _SILENCE, prints, np.uint32(0)), 10.0 * np.log10(energy + 1e-12)
 
 
 _WINDOW = np.hanning(_LENGTH)
-_PLACES = np.uint32(1) << np.arange(_BITS, dtype=np.uint32)
 
 
 class ReplayDetector:
     """Whether one stream of audio holds a copy of one of the recordings with these ``known`` fingerprints.
 
-    ``push`` and ``close`` return ``suspected``, which stays true. Checks come every 0.2 s of audio, at the same places
-    however it is cut, and cost in proportion to the length of all that is known. ``prints`` are those of the audio
-    itself, of its first ``keep`` frames where that is a number: a stream may be long.
+    ``push`` and ``close`` return ``suspected``, which stays true. Checks are of every 0.2 s of audio, at the same
+    places however it is cut, and cost in proportion to the length of all that is known. ``prints`` are those of the
+    audio itself, of its first ``keep`` frames where that is a number: a stream may be long.
     """
 
     def __init__(self, known: Iterable[Prints], rate: int, *, keep: int | None = None) -> None:
@@ -101,6 +102,9 @@ class ReplayDetector:
         room = np.zeros(WINDOW, dtype=np.uint32)
         self._known = joined([room, *known, room])
         self._stream = FingerprintStream(rate)
+        # A hundred calls of numpy take their time however little they are given.
+        self._waiting: list[Array] = []
+        self._samples, self._enough = 0, round(LOOK_SECONDS * rate)
         self._keep_most = keep
         self._heard: list[Prints] = []
         self._recent = np.empty(0, dtype=np.uint32)
@@ -114,11 +118,21 @@ class ReplayDetector:
         return joined(self._heard)[: self._keep_most]
 
     def push(self, samples: Array) -> bool:
-        """Take in mono ``samples`` (n,)."""
-        return self._take(*self._stream.push(samples))
+        """Take in mono ``samples`` (n,), which are looked at once there are 0.4 s of them."""
+        self._waiting.append(np.array(samples, dtype=np.float64))
+        self._samples += len(samples)
+        if self._samples >= self._enough:
+            self._look()
+        return self.suspected
+
+    def _look(self) -> None:
+        samples = np.concatenate([np.empty(0), *self._waiting])
+        self._waiting, self._samples = [], 0
+        self._take(*self._stream.push(samples))
 
     def close(self) -> bool:
         """Take in what waited for more audio, and look at the end."""
+        self._look()
         self._take(*self._stream.flush())
         self._check()
         return self.suspected

@@ -26,8 +26,8 @@ from pipeline.store import SpeakerStore
 
 Array = NDArray[np.float64]
 
-# Of audio between two scores of a stream: six updates a second are as many as anybody can follow.
-UPDATE_MS = 160.0
+# Of audio between two scores of a stream: five or six updates a second are as many as anybody can follow.
+UPDATE_MS = 175.0
 
 
 class State(StrEnum):
