@@ -37,7 +37,7 @@ def _at_size(found: Figures, speakers: int) -> Figures:
         "segment_seconds": segment_seconds(found, speakers),
     }
     if "train.pair_milliseconds" in found:
-        made["add_seconds"] = add_seconds(found, speakers, each)
+        made["add_seconds"] = add_seconds(found, speakers)
     return made
 
 
@@ -53,11 +53,10 @@ def identify_seconds(found: Figures, speakers: int, centroids: int, frames: int)
     return frames * (centroids + speakers**2) * _exponential(found) + flops / _products(found)
 
 
-def add_seconds(found: Figures, speakers: int, each: int) -> float:
-    """N - 1 machines, N speakers' own kernel blocks, and everybody's coefficients copied to a wider array."""
+def add_seconds(found: Figures, speakers: int) -> float:
+    """N - 1 machines and N speakers' own kernel blocks."""
     pair, block = (float(found[f"train.{name}_milliseconds"]) for name in ("pair", "block"))
-    rate = float(found["machine.copy_to_new_memory_gib_per_second"]) * 2**30
-    return 1e-3 * (pair * (speakers - 1) + block * speakers) + 8 * each * speakers**2 / rate
+    return 1e-3 * (pair * (speakers - 1) + block * speakers)
 
 
 def segment_seconds(found: Figures, speakers: int) -> float:
