@@ -38,12 +38,15 @@ from pipeline.store_writer import NewSpeaker, store_writer
 from pipeline.voices import read_voices
 
 CONFIGS = Path(__file__).parent.parent / "configs"
-SHOWN = ("boao", "poao", "worst_rival", "refined_worst_rival", "segment", "segment_rival", "fused")
+SHOWN = (
+    *("boao", "poao", "worst_rival", "refined_worst_rival", "segment", "segment_rival", "mixture", "mixture_rival"),
+    "fused",
+)
 THREADS = LocalThreads(2)
 LISTS = ("clean", "telephone", "babble10")
 READING_POSTERIORS = ("poar", "poao", "rpoao", "worst_rival", "refined_worst_rival", "segment_rival", "fused")
 POSTERIORS = "posteriors"
-BOTH = 'machines.kinds=["one_vs_one","one_class","segment"]'
+BOTH = 'machines.kinds=["one_vs_one","one_class","segment","mixture"]'
 SEGMENT = 'machines.kinds=["one_class","segment"]'
 ALONE = (SEGMENT, "scoring.system=segment_rival")
 
@@ -67,6 +70,11 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("segments", "ridge 0.3", "default", (*ALONE, "segments.ridge=0.3")),
     ("segments", "stretches of 1 s", "default", (*ALONE, "segments.seconds=1.0")),
     ("segments", "loud frames count (15 dB)", "default", (*ALONE, "segments.half_db=15.0")),
+    ("mixture", "no speaker models", "default", ('machines.kinds=["one_vs_one","one_class","segment"]',)),
+    ("mixture", "no groups of components", "default", (BOTH, "mixture.groups=[]")),
+    ("mixture", "relevance 16", "default", (BOTH, "mixture.relevance=16.0")),
+    ("mixture", "512 components", "default", (BOTH, "segments.components=512")),
+    ("mixture", "no strangers", "default", (BOTH, "segments.crowd=0")),
     ("copies", "no copies", "robust", ("copies.kinds=[]",)),
     ("copies", "telephone", "robust", ('copies.kinds=["telephone"]',)),
     ("copies", "babble", "robust", ('copies.kinds=["babble"]',)),

@@ -35,7 +35,7 @@ from pipeline.store import SpeakerStore
 Array = NDArray[np.float64]
 SYSTEM = "fused"
 RATES = (0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
-SETTINGS = ('machines.kinds=["one_vs_one","one_class","segment"]',)
+SETTINGS = ('machines.kinds=["one_vs_one","one_class","segment","mixture"]',)
 NAMES = tuple(f"{n:02d}" for n in range(1, 31))
 STORES = {"everybody": NAMES, "late": NAMES[10:], "early": NAMES[:20]}
 LISTS = {

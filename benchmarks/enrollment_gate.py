@@ -37,7 +37,7 @@ from pipeline.recording_quality import Recording, RecordingMeter, clipped_share,
 from pipeline.voices import audible, read_voices
 
 Array = np.ndarray
-SETTINGS = 'machines.kinds=["one_vs_one","one_class","segment"]'
+SETTINGS = 'machines.kinds=["one_vs_one","one_class","segment","mixture"]'
 SILENT = lambda *_: None  # noqa: E731
 OTHERS = 20
 

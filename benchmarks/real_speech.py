@@ -32,7 +32,7 @@ BOUNDS = {
     ("robust", "trials_test_babble10", "segment_rival"): 21.0,
 }
 
-NO_REST = ("--set", 'machines.kinds=["one_vs_one","one_class","segment"]')
+NO_REST = ("--set", 'machines.kinds=["one_vs_one","one_class","segment","mixture"]')
 OPEN = tuple(option for n in range(1, 21) for option in ("--only", f"{n:02d}"))
 CLEAN = ("trials_dev", "trials_test")
 DEGRADED = ("trials_test_tel", "trials_test_babble10")
@@ -100,7 +100,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     """EER percent, a row each."""
     systems = (
         *("boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival"),
-        *("segment", "segment_rival", "fused"),
+        *("segment", "segment_rival", "mixture", "mixture_rival", "fused"),
     )
     lines = [
         "| corpus | settings | list | " + " | ".join(systems) + " | enroll s |",

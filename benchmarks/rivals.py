@@ -29,8 +29,8 @@ from pipeline.frontend import read_features
 from pipeline.store import SpeakerStore
 from pipeline.verification import Verifier
 
-KINDS = 'machines.kinds=["one_vs_one","one_class","segment"]'
-SYSTEMS = ("worst_rival", "refined_worst_rival", "poao", "rpoao", "segment", "segment_rival", "fused")
+KINDS = 'machines.kinds=["one_vs_one","one_class","segment","mixture"]'
+SYSTEMS = ("worst_rival", "refined_worst_rival", "poao", "rpoao", "segment_rival", "mixture_rival", "fused")
 RIVALS = ("10", "20", "50", "100", "all")
 CLAIMS = 20  # of which the time is taken
 

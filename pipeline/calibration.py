@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pipeline.errors import MetricError
 from pipeline.evaluation import equal_error_rate, threshold_at_false_accept
 from pipeline.posteriors.calibrated import (
+    PENALTY,
     Calibration,
     LogisticCalibration,
     MixtureCalibration,
@@ -36,9 +37,6 @@ COMPARABLE_SHARE = 0.5
 
 # Scores by the one-class machine alone are kept under this and the unit of the rules they stand in for.
 ALONE = "alone."
-
-# Of a calibration's squared weights, for trials that are all of different utterances.
-PENALTY = 0.1
 
 SMALLEST_SHARE = float(np.nextafter(0.0, 1.0))
 
@@ -115,7 +113,7 @@ class HeldOutTrials:
 
         Raises MetricError where no beginnings were scored by it, or by the systems it sums.
         """
-        parts = RULES[system].parts or (system,)
+        parts = self._parts(system)
         heard = [(scores, n) for n, scores in sorted(self.beginnings.items()) if set(parts) <= scores.keys()]
         if not heard:
             raise MetricError(
@@ -156,7 +154,7 @@ class HeldOutTrials:
         enrolled. One kind alone counts where there are no trials of the other. ``penalty`` is that of
         ``fit_calibration``.
         """
-        parts = RULES[system].parts or (system,)
+        parts = self._parts(system)
         if missing := [name for name in parts if name not in self.scores]:
             raise MetricError(f"calibration: the store holds no held-out scores of {', '.join(missing)}")
         own = self.claims == self.speakers
@@ -172,6 +170,10 @@ class HeldOutTrials:
         own = self.claims == self.speakers
         kept = own | (~self.outsider if outsiders == 0.0 else self.outsider if outsiders == 1.0 else ~own)
         return self._where(kept) if (kept & ~own).any() else self
+
+    def _parts(self, system: str) -> tuple[str, ...]:
+        """What ``system`` sums, of what these trials were scored by; itself if it sums nothing."""
+        return RULES[system].parts_among(self.scores) or (system,)
 
     def _against(self, parts: Sequence[str], prior: float, penalty: float) -> LogisticCalibration:
         own, frames = self.claims == self.speakers, self.frames.astype(np.float64)
@@ -196,7 +198,7 @@ class HeldOutTrials:
         """
         rule = RULES.get(system)
         key = system if rule is None or population > 1 else f"{ALONE}{rule.alone}"
-        needed = {key} if rule is None or population == 1 or not rule.parts else set(rule.parts)
+        needed = {key} if rule is None or population == 1 else set(self._parts(system))
         if rule is None or not needed <= self.scores.keys():
             raise MetricError(
                 f"threshold: the store holds no held-out scores of system {system!r}; give the threshold itself"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -28,7 +29,7 @@ from pipeline.files import read_bounded
 _MOST_BYTES = 2**18  # of a settings file
 _MOST_COLUMNS = 1000
 
-MachineKind = Literal["one_vs_one", "one_class", "one_vs_rest", "segment"]
+MachineKind = Literal["one_vs_one", "one_class", "one_vs_rest", "segment", "mixture"]
 Copy = Literal["telephone", "babble", "noise"]
 Action = Literal["off", "warn", "refuse"]
 PosteriorKind = Literal[
@@ -52,6 +53,8 @@ System = Literal[
     "refined_worst_rival",
     "segment",
     "segment_rival",
+    "mixture",
+    "mixture_rival",
     "fused",
     "hastie_tibshirani",
     "pkpd",
@@ -162,7 +165,7 @@ class MachineConfig(_Section):
     files of machines and claims cost O(R), and a claim is judged among the speaker and those R.
     """
 
-    kinds: tuple[MachineKind, ...] = ("one_vs_one", "one_class", "one_vs_rest", "segment")
+    kinds: tuple[MachineKind, ...] = ("one_vs_one", "one_class", "one_vs_rest", "segment", "mixture")
     sigma: Positive = 0.3
     C: Positive = 10.0
     nu: Annotated[float, Field(gt=0, lt=1)] = 0.1
@@ -192,6 +195,8 @@ class MachineConfig(_Section):
             raise ValueError("kinds: the same kind is named twice")
         if "one_class" not in self.kinds:
             raise ValueError("kinds: one_class must be among them (a population of one has no other machine)")
+        if "mixture" in self.kinds and "segment" not in self.kinds:
+            raise ValueError("kinds: mixture adapts the mixture of segment machines, and segment is not among them")
         return self
 
 
@@ -223,6 +228,25 @@ class SegmentConfig(_Section):
         if 1.0 in speeds or len(set(speeds)) != len(speeds):
             raise ValueError("a speed is named twice, or is that of the recording itself")
         return speeds
+
+
+class MixtureConfig(_Section):
+    """The speaker models (``pipeline.machines.mixtures``): the mixture of segment machines, adapted to each speaker.
+
+    What a component's mean moves by is believed by half at ``relevance`` frames, and else drawn to what its group moves
+    by; there are so many ``groups``, from fine to coarse, and theirs is believed by half at ``group_relevance`` frames.
+    """
+
+    relevance: Positive = 4.0
+    groups: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = (32, 8, 1)
+    group_relevance: Positive = 16.0
+
+    @field_validator("groups")
+    @classmethod
+    def _groups_grow(cls, groups: tuple[int, ...]) -> tuple[int, ...]:
+        if any(fine <= coarse for fine, coarse in pairwise(groups)):
+            raise ValueError("groups must be fewer from one to the next")
+        return groups
 
 
 class CopyConfig(_Section):
@@ -331,6 +355,7 @@ class Config(_Section):
     codebook: CodebookConfig = CodebookConfig()
     machines: MachineConfig = MachineConfig()
     segments: SegmentConfig = SegmentConfig()
+    mixture: MixtureConfig = MixtureConfig()
     copies: CopyConfig = CopyConfig()
     posterior: PosteriorConfig = PosteriorConfig()
     scoring: ScoringConfig = ScoringConfig()

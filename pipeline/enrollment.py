@@ -224,7 +224,8 @@ def _segments_without(current: SpeakerStore, name: str) -> SegmentMachines | Non
     vectors = current.stretches()
     strangers = current.strangers() if settings.has_strangers(len(vectors) - 1) else []
     del vectors[gone], strangers[gone : gone + 1]
-    return SegmentTraining(vectors, ridge=settings.ridge, strangers=strangers).machines(segments.space)
+    machines = SegmentTraining(vectors, ridge=settings.ridge, strangers=strangers).machines(segments.space)
+    return machines.with_models(None if segments.models is None else segments.models.without(gone))
 
 
 def _pooled_without(current: SpeakerStore, name: str) -> dict[str, AnyArray] | None:

@@ -47,7 +47,9 @@ class HeldOutScoring:
         self.systems = tuple(name for name in systems if not RULES[name].parts)
         self._units = sorted({RULES[name].alone for name in systems})
         default = settings.scoring.system
-        self._early = tuple(name for name in RULES[default].parts or (default,) if name in self.systems)
+        self._early = tuple(
+            name for name in RULES[default].parts_among(self.systems) or (default,) if name in self.systems
+        )
         step, longest = settings.features.step_seconds, settings.threshold.trial_seconds
         self._beginnings = tuple(
             sorted({max(1, round(seconds / step)) for seconds in BEGINNINGS_SECONDS if seconds < longest})

@@ -18,6 +18,7 @@ from pipeline.heldout_posteriors import FittedMaps, HeldOutMaps, half_of
 from pipeline.heldout_scoring import HeldOutScoring
 from pipeline.holdout import cut_of, join_trials
 from pipeline.machines.assembly import machine_count, plan_of, train_population
+from pipeline.machines.mixtures import Adaptation, Shifts, SpeakerModels
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
 from pipeline.machines.segment_training import SegmentTraining, fit_space, stretches
@@ -112,19 +113,54 @@ class Rounds:
         strangers_known = [] if current is None else current.strangers()
         space = None if self._known is None or self._known.segments is None else self._known.segments.space
         if space is None:
-            frames = np.concatenate([joined(version).vectors for speech in voices for version in speech.versions])
             space = fit_space(
-                frames, components=settings.components, relevance=settings.relevance, seed=self._settings.seed
+                self._sounds(voices, len(population)),
+                components=settings.components,
+                relevance=settings.relevance,
+                seed=self._settings.seed,
             )
         made = run_parallel(
             self._stretches, ((space, speech, stage, len(voices)) for speech in voices), jobs=self._jobs
         )
+        models = self._models(space, voices)
         own, strangers = [vectors for vectors, _ in made], [vectors for _, vectors in made]
         heard = [*strangers_known, *strangers] if settings.has_strangers(len(population)) else []
         self._check_memory(sum(map(len, (*known, *own, *(part for parts in heard for part in parts)))))
         # Solved from what the store will hold, so that enrolling together or one by one differs in nothing else.
         training = SegmentTraining([*known, *own], ridge=settings.ridge, strangers=heard, jobs=self._jobs)
-        return Trained(population.with_segments(training.machines(space)), training, own, strangers)
+        machines = training.machines(space).with_models(models)
+        return Trained(population.with_segments(machines), training, own, strangers)
+
+    def _sounds(self, voices: Sequence[Speech], population: int) -> Array:
+        """Frames (T, d) to fit a mixture to: strangers' too, where there are any, since claims are made by others."""
+        strangers = self._settings.segments.has_strangers(population)
+        heard = [part for speech in voices for part in (*speech.versions, *(speech.strangers if strangers else ()))]
+        return np.concatenate([block.vectors for part in heard for block in part])
+
+    def _models(self, space: SegmentSpace, voices: Sequence[Speech]) -> SpeakerModels | None:
+        """Models of everybody, where the settings ask for any: those that are known, and the new speakers'."""
+        settings = self._settings.mixture
+        if "mixture" not in self._settings.machines.kinds:
+            return None
+        adaptation = Adaptation.of(
+            space.means,
+            groups=settings.groups,
+            relevance=settings.relevance,
+            group_relevance=settings.group_relevance,
+        )
+
+        def shifts(speech: Speech) -> Shifts:
+            heard = [block for version in speech.versions for block in version if len(block.vectors)]
+            found = [space.statistics(block.vectors, self._weights(block)) for block in heard]
+            return adaptation.shifts(np.sum(found, axis=0))
+
+        segments = None if self._known is None else self._known.segments
+        known = None if segments is None else segments.models
+        none = SpeakerModels(np.empty((0, *space.means.shape), dtype=np.float32))
+        return (known or none).with_more(run_parallel(shifts, ((speech,) for speech in voices), jobs=self._jobs))
+
+    def _weights(self, block: FeatureBlock) -> Array:
+        return loudness(block.below_peak, self._settings.segments.half_db)
 
     def stretches_as_stored(self, voices: Sequence[Voice]) -> list[Vectors]:
         """Vectors (S, D) of each new speaker's stretches, those that the store would keep of what was recorded.
@@ -159,9 +195,7 @@ class Rounds:
         """Vectors (S, D) of the stretches of ``utterances``, at the precision that they are stored in."""
         settings = self._settings.segments
         frames = max(1, round(settings.seconds / self._settings.features.step_seconds))
-        heard = [
-            (block.vectors, loudness(block.below_peak, settings.half_db)) for block in utterances if len(block.vectors)
-        ]
+        heard = [(block.vectors, self._weights(block)) for block in utterances if len(block.vectors)]
         found = [space.vector(space.statistics(*stretch)) for stretch in stretches(heard, frames, most)]
         vectors = np.stack(found) if found else np.empty((0, space.dimension))
         return vectors.astype(np.float16).astype(np.float32)

@@ -21,6 +21,9 @@ Array = NDArray[np.float64]
 # Largest array of pair margins held at a time, in numbers (32 MiB of float64).
 BLOCK_NUMBERS = 4 * 2**20
 
+# What rules over whole stretches need.
+SEGMENT_MACHINES, SPEAKER_MODELS = frozenset({"segment"}), frozenset({"mixture"})
+
 # Statistics of the stretch so far are summed under this name, beside the sums of the frame rules.
 STRETCH = "stretch"
 
@@ -70,7 +73,7 @@ class ClaimScorer:
         self.settings = settings
         self._population = population
         self._alone = without_rivals or len(population) == 1
-        self._scored = self.systems if self._alone else with_parts(self.systems)
+        self._scored = self.systems if self._alone else with_parts(self.systems, settings.fusions)
         rules = [RULES[name] for name in self._scored]
         self._frame_rules = [rule for rule in rules if self._alone or not (rule.whole or rule.parts)]
         self._whole_rules = [] if self._alone else [rule for rule in rules if rule.whole]
@@ -122,16 +125,27 @@ class ClaimScorer:
             name: RULES[name].finish(self._without(mean, absent, np.inf), self.claims) for name, mean in means.items()
         }
         if self._whole_rules:
-            if segment_margins is None and self._population.segments is not None:
-                segment_margins = self._population.segments.margins(sums[STRETCH])
-            if segment_margins is None:
-                raise AssertionError("a rule over whole stretches was asked of a population without segment machines")
-            margins = self._without(segment_margins, absent, -np.inf)
-            scores |= {rule.name: rule.finish(margins, self._whole_claims) for rule in self._whole_rules}
+            of_stretch = self._of_stretch(sums[STRETCH], segment_margins)
+            scores |= {
+                rule.name: rule.finish(self._without(of_stretch[rule.needs], absent, -np.inf), self._whole_claims)
+                for rule in self._whole_rules
+            }
         for name in self.systems:
             if RULES[name].parts and self.settings.fusions is not None and name in self.settings.fusions:
                 scores[name] = self.settings.fusions[name].llr(scores, frames)
         return scores
+
+    def _of_stretch(self, statistics: Array, segment_margins: Array | None) -> dict[frozenset[str], Array]:
+        """What machines over whole stretches say of one by its ``statistics``: (N,) of each kind that is asked for."""
+        asked, segments = {rule.needs for rule in self._whole_rules}, self._population.segments
+        if segments is None or (SPEAKER_MODELS in asked and segments.models is None):
+            raise AssertionError("a rule over whole stretches was asked of a population without machines for it")
+        found = {}
+        if SEGMENT_MACHINES in asked:
+            found[SEGMENT_MACHINES] = segments.margins(statistics) if segment_margins is None else segment_margins
+        if SPEAKER_MODELS in asked and segments.models is not None:
+            found[SPEAKER_MODELS] = segments.models.scores(statistics)
+        return found
 
     def _without(self, values: Array, absent: int | None, stand_in: float) -> Array:
         """``values`` (..., N) with the column of the speaker ``absent`` taken out of any comparison; (C,) as it is."""
@@ -150,10 +164,11 @@ class ClaimScorer:
         return rule.frame(claimed, self.settings.posterior)
 
 
-def with_parts(systems: Iterable[str]) -> tuple[str, ...]:
-    """``systems`` and, before them, those that they are sums of; each once."""
-    named = list(systems)
-    return tuple(dict.fromkeys([part for name in named for part in RULES[name].parts] + named))
+def with_parts(systems: Iterable[str], fusions: Mapping[str, Calibration] | None = None) -> tuple[str, ...]:
+    """``systems`` and, before them, those that they are sums of by ``fusions``, or can be; each once."""
+    named, known = list(systems), fusions or {}
+    parts = [part for name in named for part in (known[name].systems if name in known else RULES[name].parts)]
+    return tuple(dict.fromkeys(parts + named))
 
 
 class RunningScores:

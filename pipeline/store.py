@@ -16,7 +16,7 @@
       rivals-<revision>.safetensors          where machines.rivals is a number R, nearest (N, W) and hardness (N, W):
                                              the W = min(R, N - 1) hardest rivals of each speaker, hardest first
       segments-<revision>.safetensors        centre, scale (d,), means, variances (K, d), weights (K,), mean (D,),
-                                             coef (D, N)
+                                             coef (D, N); with speaker models, their shifts (N, K, d)
       posteriors-<revision>.safetensors      with fitted posteriors, the pooled maps, <kind>_map (P,)
       calibration-<revision>.safetensors     the held-out trials
 
@@ -49,6 +49,7 @@ from pipeline.errors import (
     UnknownSpeakerError,
 )
 from pipeline.features.standardize import Standardizer
+from pipeline.machines.mixtures import SpeakerModels
 from pipeline.machines.panels import Panels
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
@@ -326,7 +327,8 @@ class SpeakerStore:
     def part(self, numbers: Sequence[int], systems: tuple[str, ...] | None = None) -> Population:
         """The speakers ``numbers`` alone and the machines that ``systems`` need; no other speaker's file is touched.
 
-        Pair machines against everybody and one-vs-rest machines are not among them; segment machines are everybody's.
+        Pair machines against everybody and one-vs-rest machines are not among them; segment machines and
+        speaker models are everybody's.
         """
         needs, settings = _needs(systems or self.systems), self.config.machines
         files = [self.files.speaker(number) for number in numbers]
@@ -337,7 +339,7 @@ class SpeakerStore:
             Pool.of([file.read("centroids") for file in files], settings.sigma),
             one_class_coef=np.concatenate([file.read("one_class") for file in files]),
             one_class_bias=np.concatenate([file.read("one_class_bias") for file in files]),
-            segments=self._segments() if "segment" in needs else None,
+            segments=self._segments() if needs & {"segment", "mixture"} else None,
             rival_machines=machines,
         )
 
@@ -355,9 +357,12 @@ class SpeakerStore:
             file.read("weights"),
             self.config.segments.relevance,
         )
-        return SegmentMachines(space, file.read("mean"), np.asarray(file.read("coef"), dtype=np.float64))
+        models = None
+        if "mixture" in self.config.machines.kinds:
+            models = SpeakerModels(np.asarray(file.read("shifts"), dtype=np.float32))
+        return SegmentMachines(space, file.read("mean"), np.asarray(file.read("coef"), dtype=np.float64), models)
 
 
 def _needs(systems: Iterable[str]) -> frozenset[str]:
-    """Kinds of machines that ``systems`` need."""
+    """Kinds of machines that ``systems`` need, or can do with."""
     return frozenset[str]().union(*(RULES[name].needs for name in with_parts(systems)))

@@ -69,7 +69,7 @@ SPEAKER: Layout = {
 }
 # M centroids of N speakers.
 ONE_VS_REST: Layout = {"coef": Expected("f", ("M", "N", REST)), "bias": Expected("f", ("N", REST))}
-# A mixture of K Gaussians in d dimensions, and N machines.
+# A mixture of K Gaussians in d dimensions, N machines, and N models.
 SEGMENTS: Layout = {
     "centre": Expected("f", ("d",)),
     "scale": Expected("f", ("d",), positive=True),
@@ -78,6 +78,7 @@ SEGMENTS: Layout = {
     "weights": Expected("f", ("K",), positive=True),
     "mean": Expected("f", ("K*d",)),
     "coef": Expected("f", ("K*d", "N")),
+    "shifts": Expected("f", ("N", "K", "d"), needed=False),
 }
 CALIBRATION: Layout = {
     "claims": Expected("u", ("T",)),

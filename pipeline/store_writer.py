@@ -211,6 +211,8 @@ class StoreWriter:
             "centre": space.centre, "scale": space.scale, "means": space.means, "variances": space.variances,
             "weights": space.weights, "mean": segments.mean, "coef": segments.coef.astype(np.float32),
         }  # fmt: skip
+        if segments.models is not None:
+            arrays["shifts"] = segments.models.shifts
         return self._write("segments", revision, arrays)
 
     def _write_trials(self, trials: HeldOutTrials, revision: int) -> FileRecord:

@@ -25,6 +25,7 @@ from pipeline.errors import ConfigError, SpeakerExistsError, TransferError, Unkn
 from pipeline.features.standardize import Standardizer
 from pipeline.heldout_posteriors import FittedMaps, pooled_maps
 from pipeline.machines.assembly import train_population
+from pipeline.machines.mixtures import SpeakerModels
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
 from pipeline.machines.segment_training import SegmentTraining
@@ -34,7 +35,7 @@ from pipeline.posteriors.map_fitting import MapFitter
 from pipeline.store import STRANGER_PREFIX, SpeakerStore
 from pipeline.store_trials import read_trials
 from pipeline.store_writer import NewSpeaker, StoreWriter, store_writer
-from pipeline.transfer_file import Export, ExportedSpeaker, is_carried, read_export, write_export
+from pipeline.transfer_file import SHIFTS, Export, ExportedSpeaker, is_carried, read_export, write_export
 
 _MIXTURE = ("centre", "scale", "means", "variances", "weights")
 
@@ -61,11 +62,15 @@ def export_speakers(store: Path | str, path: Path | str, names: Sequence[str] | 
     chosen = [n for n, name in enumerate(known) if names is None or name in names]
     if not chosen:
         raise TransferError(f"{store}: nobody is enrolled, and there is nothing to export")
-    files = opened.files.speakers()
+    files, segments = opened.files.speakers(), None
+    if opened.manifest.segments is not None:
+        segments = opened.population(("segment",)).segments
     arrays: list[dict[str, AnyArray]] = []
     for place, number in enumerate(chosen):
         file = files[number]
         arrays.append({name: file.read(name) for name in file.names() if is_carried(name)})
+        if segments is not None and segments.models is not None:
+            arrays[-1][SHIFTS] = segments.models.shifts[number]
         if map_name(PAIR) in arrays[-1]:
             arrays[-1][map_name(PAIR)] = arrays[-1][map_name(PAIR)][chosen[:place]]
     write_export(
@@ -150,6 +155,11 @@ def _check_fit(export: Export, settings: Config, writer: StoreWriter, path: Path
         raise TransferError(
             f"{path}: the store has segment machines, and the speakers come from one without; enroll them instead"
         )
+    if "mixture" in settings.machines.kinds and not all(SHIFTS in arrays for arrays in export.arrays):
+        raise TransferError(
+            f"{path}: the store has speaker models (mixture in machines.kinds), and the speakers come from one without;"
+            " enroll them instead"
+        )
     if current is None:
         return
     names, ids = {one.name for one in current.speakers}, {one.id: one.name for one in current.speakers}
@@ -207,7 +217,17 @@ def _trained(
         mixture["weights"],
         settings.segments.relevance,
     )
-    return population.with_segments(training.machines(space)), own, strangers
+    machines = training.machines(space).with_models(_models(export, settings, known))
+    return population.with_segments(machines), own, strangers
+
+
+def _models(export: Export, settings: Config, known: Population | None) -> SpeakerModels | None:
+    """Models of everybody, where the settings ask for any."""
+    if "mixture" not in settings.machines.kinds:
+        return None
+    new = [np.asarray(arrays[SHIFTS], dtype=np.float32) for arrays in export.arrays]
+    models = None if known is None or known.segments is None else known.segments.models
+    return SpeakerModels(np.stack(new)) if models is None else models.with_more(new)
 
 
 def _check_memory(stretches: Sequence[Vectors], settings: Config) -> None:

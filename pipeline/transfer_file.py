@@ -4,9 +4,9 @@
                                    the manifest says of them, and a checksum of every array (``_checksum``)
     metadata "sha256"              of that JSON
     speaker.<n>.centroids (k, d)   of the n-th speaker, and where the store has them .stretches (S, D) and
-                                   .stranger.<m> (S, D), .fingerprints (F,), the .<kind>_map (1, P) of single machines,
-                                   the .pair_map (n, P) against the speakers before, .<kind>_own_sample and
-                                   .<kind>_others_sample (64,)
+                                   .stranger.<m> (S, D), .shifts (K, d) of the model, .fingerprints (F,), the
+                                   .<kind>_map (1, P) of single machines, the .pair_map (n, P) against the speakers
+                                   before, .<kind>_own_sample and .<kind>_others_sample (64,)
     mixture.<name>                 centre, scale (d,), means, variances (K, d), weights (K,): what stretches are made in
     trials.<name> (T,)             held-out trials of the exported speakers among themselves
 
@@ -36,17 +36,19 @@ from pipeline.config import Config, parse_config
 from pipeline.errors import ConfigError, TransferError
 from pipeline.files import open_regular, sync_folder
 from pipeline.manifest import Role, Scaling
-from pipeline.store_layout import CALIBRATION, SEGMENTS, SPEAKER, Layout, Lengths, are_maps, expected_of, fits
+from pipeline.store_layout import CALIBRATION, SEGMENTS, SPEAKER, Expected, Layout, Lengths, are_maps, expected_of, fits
 
 FORMAT = "voiceclaim-speakers"
 VERSION = 1
+SHIFTS = "shifts"
+"""Name of the array that is a speaker's row of those of all, in a store."""
 _KEY, _DIGEST = "voiceclaim", "sha256"
 _MIXTURE: Layout = {name: SEGMENTS[name] for name in ("centre", "scale", "means", "variances", "weights")}
 _OWN: Layout = {
     name: expected
     for name, expected in SPEAKER.items()
     if name not in {"one_class", "one_class_bias", "earlier", "own", "rival", "bias"}
-}
+} | {SHIFTS: Expected("f", ("K", "d"), needed=False)}
 _LARGEST = 1e15  # as in a store's own files
 _SMALLEST = 1e-15
 _MOST_HEADER = 2**26
@@ -156,7 +158,7 @@ def read_export(path: Path) -> Export:
         for n, speaker in enumerate(header.speakers):
             own: Lengths = {**lengths, "k": speaker.centroids, "n": n}
             arrays.append(file.section(f"speaker.{n}.", _OWN, own, whole=True))
-            if "stretches" in arrays[-1] and not mixture:
+            if not mixture and arrays[-1].keys() & {"stretches", SHIFTS}:
                 raise TransferError(f"{path}: speaker {speaker.name!r} has stretches, and there is no mixture to them")
         trials = file.section("trials.", CALIBRATION, {}, whole=False)
         if file.unread:

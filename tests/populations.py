@@ -10,6 +10,7 @@ import numpy as np
 from pipeline.calibration import HeldOutTrials
 from pipeline.config import Config, load_config
 from pipeline.machines.assembly import train_population
+from pipeline.machines.mixtures import SpeakerModels
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
 from pipeline.machines.segment_training import SegmentTraining
@@ -58,7 +59,12 @@ def trained(books: list[np.ndarray], parts: list[np.ndarray], known: Population 
     population = train_population(pool_of(books), SMALL.machines, known=known)
     machines = SegmentTraining(parts, ridge=SMALL.segments.ridge).machines(SPACE)
     single = machines.coef.astype(np.float32).astype(np.float64)  # the precision of the store
-    return population.with_segments(SegmentMachines(SPACE, machines.mean, single))
+    return population.with_segments(SegmentMachines(SPACE, machines.mean, single, models_of(parts)))
+
+
+def models_of(parts: list[np.ndarray]) -> SpeakerModels:
+    """A model of each speaker, told by their stretches."""
+    return SpeakerModels(np.stack([part.mean(axis=0).reshape(SPACE.means.shape) for part in parts]))
 
 
 def first(count: int, known: Population | None = None) -> Population:
@@ -92,6 +98,7 @@ def arrays_of(population: Population) -> dict[str, np.ndarray]:
             found[name] = array
     if (segments := population.segments) is not None:
         found |= {"segment mean": segments.mean, "segment coef": segments.coef}
+        found |= {} if segments.models is None else {"shifts": segments.models.shifts}
         found |= {f"space {name}": getattr(segments.space, name) for name in SPACE_ARRAYS}
     return found
 

@@ -270,7 +270,7 @@ def test_trials_calibrate_a_sum_of_systems_by_its_parts_against_each_origin_of_f
     made = held_out(4)
     frames, own = made.frames.astype(float), made.claims == made.speakers
     found = made.calibration("fused", prior=0.05, outsiders=share)
-    assert set(found.systems) == set(RULES["fused"].parts)
+    assert found.systems == PARTS
     inverse = np.zeros(len(own))
     for weight, false in ((1.0 - share, ~own & ~made.outsider), (share, made.outsider)):
         kept = own | false
@@ -279,6 +279,18 @@ def test_trials_calibrate_a_sum_of_systems_by_its_parts_against_each_origin_of_f
         inverse += weight * np.exp(-fitted.llr(made.scores, frames))
     np.testing.assert_allclose(found.llr(made.scores, made.frames), -np.log(inverse), atol=1e-6)
     assert made.calibration("segment", prior=0.05).systems == ("segment",)
+
+
+def test_a_sum_weighs_the_parts_that_trials_have_beyond_those_it_needs():
+    made = held_out(4)
+    own = made.claims == made.speakers
+    better = np.random.default_rng(0).normal(np.where(own, 2.0, -2.0), 1.0)
+    with_models = dataclasses.replace(made, scores={**made.scores, "mixture": better})
+    for trials, systems in ((made, PARTS), (with_models, (*PARTS, "mixture"))):
+        found = trials.calibration("fused", prior=0.05, outsiders=0.0)
+        assert found.systems == systems
+        assert np.isfinite(trials.threshold("fused", population=10))
+    assert found.weights[-1] > 0
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])

@@ -15,6 +15,7 @@ from pipeline.config import Config, MachineConfig, ScoringConfig, SegmentConfig
 from pipeline.features.stream import FeatureBlock
 from pipeline.heldout_scoring import HeldOutScoring
 from pipeline.machines.assembly import train_population
+from pipeline.machines.mixtures import SpeakerModels
 from pipeline.machines.pool import Pool
 from pipeline.machines.population import Population
 from pipeline.machines.segment_training import SegmentTraining, fit_space
@@ -59,7 +60,8 @@ def trained(speakers: int) -> tuple[Population, SegmentTraining]:
     space, vectors = segment_data(speakers)
     training = SegmentTraining(vectors, ridge=RIDGE)
     population = train_population(Pool.of(books(5)[:speakers], 0.5), MACHINES)
-    return population.with_segments(training.machines(space)), training
+    shifts = np.random.default_rng(3).standard_normal((speakers, *space.means.shape)).astype(np.float32)
+    return population.with_segments(training.machines(space).with_models(SpeakerModels(shifts))), training
 
 
 def ids_of(speakers: int) -> list[int]:
@@ -184,6 +186,21 @@ def test_outsider_meets_segment_machines_that_were_trained_without_them(absent):
     np.testing.assert_allclose(part(found, "segment", outsider=True), margins[others], atol=1e-5)
     lead = [margins[n] - max(margins[j] for j in others if j != n) for n in others]
     np.testing.assert_allclose(part(found, "segment_rival", outsider=True), lead, atol=1e-5)
+
+
+@pytest.mark.parametrize("absent", range(4))
+def test_an_outsiders_model_is_nobodys_rival(absent):
+    x, (people, _) = spoken(absent, 9), trained(4)
+    models = people.segments.models.scores(
+        people.segments.space.statistics(x.vectors, loudness(x.below_peak, SETTINGS.segments.half_db))
+    )
+    found = scoring(4).score(absent, x)
+    others = [n for n in range(4) if n != absent]
+    rivals = {n: [models[j] for j in others if j != n] for n in others}
+    best = [models[n] - max(rivals[n]) for n in others]
+    mean = [models[n] - np.mean(rivals[n]) for n in others]
+    np.testing.assert_allclose(part(found, "mixture_rival", outsider=True), best, atol=1e-6)
+    np.testing.assert_allclose(part(found, "mixture", outsider=True), mean, atol=1e-6)
 
 
 @pytest.mark.parametrize("absent", range(4))

@@ -403,6 +403,8 @@ def test_units_alone_match_those_of_the_rules():
         "refined_worst_rival": "mean",
         "segment": "mean",
         "segment_rival": "mean",
+        "mixture": "mean",
+        "mixture_rival": "mean",
         "fused": "mean",
         "hastie_tibshirani": "log",
         "pkpd": "log",
@@ -429,12 +431,40 @@ def test_segment_rules_are_the_claims_margin_and_its_lead_over_the_best_other(ma
 
 
 def test_segment_rules_know_nothing_of_frames_and_a_sum_only_of_rules_that_are_there():
-    assert {name for name, rule in RULES.items() if rule.whole} == {"segment", "segment_rival"}
+    assert {name for name, rule in RULES.items() if rule.whole} == {
+        "segment",
+        "segment_rival",
+        "mixture",
+        "mixture_rival",
+    }
     for rule in RULES.values():
-        assert {part for part in rule.parts if not RULES[part].parts and RULES[part].needs <= rule.needs} == {
-            *rule.parts
-        }
+        assert not any(RULES[part].parts for part in rule.parts)
         assert not (rule.whole and rule.parts)
+
+
+def test_a_sum_is_made_of_the_parts_that_it_needs_and_of_others_where_there_are_machines_for_them():
+    fused = RULES["fused"]
+    needed = ("segment_rival", "segment", "worst_rival")
+    assert fused.parts_among(RULES) == fused.parts
+    assert fused.parts_among({"poao", "worst_rival"}) == fused.parts_among(()) == needed
+    assert fused.parts_among({"mixture"}) == (*needed, "mixture")
+    assert RULES["poao"].parts_among(RULES) == ()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    scores=arrays(np.float64, 5, elements=st.floats(-9, 9)),
+    claims=st.lists(st.integers(0, 4), min_size=1, max_size=7),
+    absent=st.none() | st.integers(0, 4),
+)
+def test_a_models_lead_over_the_others_is_that_over_their_mean_without_whoever_is_absent(scores, claims, absent):
+    heard = np.where(np.arange(5) == absent, -np.inf, scores)
+    found = RULES["mixture"].finish(heard, np.array(claims))
+    for slot, claim in enumerate(claims):
+        if claim != absent:
+            others = [scores[j] for j in range(5) if j not in {claim, absent}]
+            assert found[slot] == pytest.approx(scores[claim] - sum(others) / len(others), abs=1e-9)
+    assert np.isfinite(found).all()
 
 
 @pytest.mark.parametrize("name", FRAME_RULES)

@@ -23,7 +23,7 @@ from pipeline.frontend import read_samples
 from pipeline.store import SpeakerStore
 from pipeline.transfer import export_speakers, import_speakers
 from pipeline.transfer_file import read_export
-from pipeline.verification import Verifier
+from pipeline.verification import Decision, Verifier
 
 SMALL = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -123,6 +123,22 @@ def test_stores_without_segment_machines_exchange_speakers_whoever_came_first(tm
     theirs = enroll(tmp_path / "c", {name: recordings[name] for name in ("dexter", "lars", "ivan")}, settings_).store
     for claim in ("ivan", "lars"):
         assert scores(ours, claim, heard("ivan")) == scores(theirs, claim, heard("ivan"))
+
+
+def test_speakers_from_a_store_without_models_do_not_fit_one_with_them_and_fit_one_without(
+    copied, tmp_path, recordings, tiny_with, heard
+):
+    plain = tiny_with('machines.kinds=["one_vs_one","one_class","segment"]')
+    enroll(tmp_path / "a", {name: recordings[name] for name in ("anna", "ivan", "karla")}, plain)
+    export_speakers(tmp_path / "a", tmp_path / "x", ["karla"])
+    refused(
+        copied, tmp_path / "x", "the store has speaker models .mixture in machines.kinds., and the speakers come from"
+    )
+    left = remove_speaker(tmp_path / "a", "karla")
+    back = import_speakers(tmp_path / "a", tmp_path / "x").store
+    assert back.population().segments.models is None
+    assert "mixture" not in left.systems
+    assert Verifier(back, "karla", system="fused").verify_file(heard("karla")).decision is Decision.ACCEPTED
 
 
 def test_background_speakers_stay_background_speakers(copied, tmp_path, recordings):

@@ -30,7 +30,7 @@ QUICK_RECORDINGS = 4  # of each speaker, some ten seconds: what is enrolled chan
 SPEEDS = (1.0, 0.92, 1.08, 0.85, 1.16, 0.79, 1.25)
 # A copy under another name, or a voice that resembles another, is what is made here on purpose.
 SETTINGS = (
-    'machines.kinds=["one_vs_one","one_class","segment"]',
+    'machines.kinds=["one_vs_one","one_class","segment","mixture"]',
     *(f"quality.{check}=off" for check in ("clipping", "noise", "duplicates", "consistency", "matches")),
 )
 

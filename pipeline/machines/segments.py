@@ -14,11 +14,13 @@ A stretch enters by its statistics alone, and those are sums over frames: a stre
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pipeline.machines.mixtures import SpeakerModels
 
 Array = NDArray[np.float64]
 Vectors = NDArray[np.float32]
@@ -80,15 +82,31 @@ class SegmentSpace:
 
 @dataclass(frozen=True)
 class SegmentMachines:
-    """Trained machines of N speakers: ``mean`` (D,) of the training vectors, ``coef`` (D, N)."""
+    """Trained machines of N speakers: ``mean`` (D,) of the training vectors, ``coef`` (D, N).
+
+    ``models`` are what the space's mixture was adapted to, speaker by speaker, where that was asked for.
+    """
 
     space: SegmentSpace
     mean: Array
     coef: Array
+    models: SpeakerModels | None = None
+
+    def with_models(self, models: SpeakerModels | None) -> SegmentMachines:
+        """The same machines and ``models``."""
+        return replace(self, models=models)
 
     def margins(self, statistics: Array) -> Array:
-        """Margins (N,) of a stretch by its ``statistics``; near 1 for its speaker, -1 / (N - 1) for the others."""
-        return np.asarray(unit(self.space.vector(statistics) - self.mean) @ self.coef)
+        """Margins (N,) of a stretch by its ``statistics``; near 1 for its speaker, -1 / (N - 1) for the others.
+
+        Summed in single precision, as ``coef`` is stored: a stream asks often, and reads everybody's each time.
+        """
+        heard = unit(self.space.vector(statistics) - self.mean)
+        return np.asarray(self._rows @ heard.astype(np.float32), dtype=np.float64)
+
+    @cached_property
+    def _rows(self) -> Vectors:
+        return np.ascontiguousarray(self.coef.T, dtype=np.float32)
 
 
 def unit(vectors: Array) -> Array:

@@ -21,6 +21,9 @@ from pipeline.posteriors.coupling import RULES
 
 Array = NDArray[np.float64]
 
+# Of the squared weights, for trials that are all of different utterances.
+PENALTY = 0.05
+
 # A mean of posteriors this close to 0 or 1 is taken for no closer: its log-odds would swamp the other scores.
 SHARE_FLOOR = 1e-4
 
@@ -97,7 +100,7 @@ def fit_calibration(
     target: NDArray[np.bool_],
     *,
     prior: float,
-    penalty: float = 0.1,
+    penalty: float = PENALTY,
 ) -> LogisticCalibration:
     """Fit to n held-out trials: ``scores`` (n,) by system, ``frames`` (n,) of speech, ``target`` (n,).
 

@@ -14,7 +14,7 @@ of its own panel, in which the claim's number is its place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -61,8 +61,10 @@ class Rule:
     that ``frame`` reads; ``every_claim`` says that it wants the pair margins of all N speakers, not of one claim, and
     so costs O(N^2). ``binary`` rules count frames. ``unit`` is what a score means, for axes and reports.
     ``top`` is the highest score of rules whose scores lie between 0 and that, None for scores without such bounds.
-    Rules with ``whole`` judge a stretch of speech at once: ``finish`` takes the segment margins (N,) of all speakers.
-    A rule with ``parts`` is the calibrated sum of other rules' scores.
+    Rules with ``whole`` judge a stretch of speech at once: ``finish`` takes what the machines of the one kind they need
+    say of it, (N,) for all speakers.
+    A rule with ``parts`` is the calibrated sum of other rules' scores: of those whose machines it ``needs``, and of the
+    others where there are machines for them (``parts_among``).
     ``comparison`` rules are slow and there to be compared with: they run only where they are asked for by name.
     """
 
@@ -79,6 +81,10 @@ class Rule:
     top: float | None = None
     whole: bool = False
     parts: tuple[str, ...] = ()
+
+    def parts_among(self, systems: Container[str]) -> tuple[str, ...]:
+        """The parts that a sum is made of where scores of ``systems`` can be had."""
+        return tuple(name for name in self.parts if name in systems or RULES[name].needs <= self.needs)
 
 
 def _required(margins: AnyFloat | None) -> AnyFloat:
@@ -158,15 +164,23 @@ def smallest_over_rivals(mean: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
 
 
 def own_margin(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
-    """Segment margins f_i (C,) of the claims, from those of all speakers (N,)."""
+    """Of each claim (C,) what is said of all speakers (N,): segment margins f_i, or scores of their models."""
     return np.asarray(margins[claims])
 
 
 def own_less_best_rival(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
-    """f_i less the largest f_j of another speaker: (C,), from the segment margins of all speakers (N,)."""
+    """f_i less the largest f_j of another speaker: (C,), from what is said of all speakers (N,)."""
     rivals = np.repeat(margins[None], len(claims), axis=0)
     rivals[np.arange(len(claims)), claims] = -np.inf
     return np.asarray(margins[claims] - rivals.max(axis=1))
+
+
+def own_less_others(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
+    """f_i less the mean f_j of the others, who are not -inf: (C,), from what is said of all speakers (N,)."""
+    there = np.isfinite(margins)
+    total, count = margins[there].sum(), int(there.sum())
+    own = np.where(there[claims], margins[claims], total / max(1, count))
+    return np.asarray(own - (total - own) / np.maximum(1, count - there[claims]))
 
 
 def _no_frames(_margins: Margins, _posterior: Posterior) -> AnyFloat:
@@ -210,6 +224,7 @@ _PAIR = frozenset({"one_vs_one"})
 _REFINED = frozenset({"one_vs_one", "one_class"})
 _REST = frozenset({"one_vs_rest"})
 _SEGMENT = frozenset({"segment"})
+_MIXTURE = frozenset({"mixture"})
 _SHARE = "share of frames won"
 _LOG = "mean log posterior (nats)"
 _XIN = "Xin, Wu and Pan 2002"
@@ -233,9 +248,15 @@ RULES: dict[str, Rule] = {
              "this project, after Campbell, Sturim and Reynolds 2006", "mean", own_margin, whole=True),
         Rule("segment_rival", _SEGMENT, _no_frames, "segment margin less the best rival's",
              "this project: f_i - max over j of f_j", "mean", own_less_best_rival, whole=True),
+        Rule("mixture", _MIXTURE, _no_frames, "mean log-likelihood ratio to the population (nats)",
+             "Reynolds, Quatieri and Dunn 2000; means adapted after Shinoda and Lee 2001", "mean", own_less_others,
+             whole=True),
+        Rule("mixture_rival", _MIXTURE, _no_frames, "mean log-likelihood ratio to the best rival (nats)",
+             "this project: the claim's mixture score less the largest of another speaker", "mean", own_less_best_rival,
+             whole=True),
         Rule("fused", _SEGMENT | _PAIR, _no_frames, "log-likelihood ratio (nats)",
              "this project: logistic fusion (Brummer and du Preez 2006)", "mean",
-             parts=("segment_rival", "segment", "worst_rival")),
+             parts=("segment_rival", "segment", "worst_rival", "mixture_rival", "mixture")),
         Rule("hastie_tibshirani", _PAIR, _classic(hastie_tibshirani), _LOG, _HASTIE, "log",
              every_claim=True, comparison=True),
         Rule("pkpd", _PAIR, _classic(pkpd), _LOG, _PKPD, "log", every_claim=True, comparison=True),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from populations import SMALL, SPACE, arrays_of, content, no_trials, pool_of
+from populations import SMALL, SPACE, arrays_of, content, models_of, no_trials, pool_of
 
 from pipeline.enrollment import remove_speaker
 from pipeline.errors import StoreBusyError
@@ -39,8 +39,9 @@ def stretches_of(name: str) -> np.ndarray:
 def population_of(names: tuple[str, ...], known: Population | None = None) -> Population:
     """The machines that a store of these speakers must hold, whatever came and went before."""
     population = train_population(pool_of([book_of(name) for name in names]), SMALL.machines, known=known)
-    training = SegmentTraining([stretches_of(name) for name in names], ridge=SMALL.segments.ridge)
-    return population.with_segments(training.machines(SPACE))
+    stretches = [stretches_of(name) for name in names]
+    machines = SegmentTraining(stretches, ridge=SMALL.segments.ridge).machines(SPACE)
+    return population.with_segments(machines.with_models(models_of(stretches)))
 
 
 def write_for(path: Path, seconds: float, who: str, seed: int) -> dict[str, object]:
