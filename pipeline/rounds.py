@@ -156,8 +156,9 @@ class Rounds:
 
         segments = None if self._known is None else self._known.segments
         known = None if segments is None else segments.models
-        none = SpeakerModels(np.empty((0, *space.means.shape), dtype=np.float32))
-        return (known or none).with_more(run_parallel(shifts, ((speech,) for speech in voices), jobs=self._jobs))
+        if known is None:
+            known = SpeakerModels(np.empty((0, *space.means.shape), dtype=np.float32))
+        return known.with_more(run_parallel(shifts, ((speech,) for speech in voices), jobs=self._jobs))
 
     def _weights(self, block: FeatureBlock) -> Array:
         return loudness(block.below_peak, self._settings.segments.half_db)

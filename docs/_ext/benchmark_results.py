@@ -9,7 +9,7 @@ from typing import Any
 
 SYSTEMS = (
     *("boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival"),
-    *("segment", "segment_rival", "fused"),
+    *("segment", "segment_rival", "mixture", "mixture_rival", "fused"),
 )
 # The system that each set of settings decides by.
 DEFAULTS = {"default": "fused", "order12": "fused", "robust": "segment_rival", "xin2002": "rpoao"}
