@@ -33,6 +33,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 # One test, since workers that share these would each run the benchmark.
+@pytest.mark.slow
 def test_a_run_on_little_data_gives_every_figure_and_the_tables(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- figures -->\nold\n<!-- end of figures -->\nafter\n")
