@@ -243,7 +243,7 @@ class MixtureConfig(_Section):
 
     @field_validator("groups")
     @classmethod
-    def _groups_grow(cls, groups: tuple[int, ...]) -> tuple[int, ...]:
+    def _groups_shrink(cls, groups: tuple[int, ...]) -> tuple[int, ...]:
         if any(fine <= coarse for fine, coarse in pairwise(groups)):
             raise ValueError("groups must be fewer from one to the next")
         return groups

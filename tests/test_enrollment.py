@@ -773,10 +773,20 @@ def error_rates(heard):
 
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory, recordings, tiny) -> SpeakerStore:
-    """Five demo voices, then three more one by one: a mixture of fewer people's sounds would not serve the others."""
-    path, names = tmp_path_factory.mktemp("grown") / "s", sorted(recordings)
-    enroll(path, {name: recordings[name] for name in names[:5]}, tiny)
-    for name in names[5:8]:
+    """Three demo voices, then five more one by one."""
+    return grown_from(3, tmp_path_factory.mktemp("grown") / "s", recordings, tiny)
+
+
+@pytest.fixture(scope="module")
+def grown_from_five(tmp_path_factory, recordings, tiny) -> SpeakerStore:
+    """Five demo voices, then three more one by one: the mixture knows more people's sounds."""
+    return grown_from(5, tmp_path_factory.mktemp("grown") / "s", recordings, tiny)
+
+
+def grown_from(founders: int, path: Path, recordings: dict, config: Config) -> SpeakerStore:
+    names = sorted(recordings)
+    enroll(path, {name: recordings[name] for name in names[:founders]}, config)
+    for name in names[founders:8]:
         enroll(path, {name: recordings[name]})
     return SpeakerStore.open(path)
 
@@ -791,9 +801,25 @@ def shrunk(tmp_path_factory, recordings, tiny) -> SpeakerStore:
     return SpeakerStore.open(path)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+# Three people's sounds are too few to adapt to five others: a known limit of the models by themselves.
+OF_FEW_FOUNDERS = [
+    pytest.param(name, marks=pytest.mark.xfail(strict=True, reason="the mixture knows three people's sounds"))
+    if name in MODELS
+    else name
+    for name in SYSTEMS
+]
+
+
+@pytest.mark.parametrize("system", OF_FEW_FOUNDERS)
 def test_the_threshold_still_holds_when_speakers_were_enrolled_one_by_one(grown, error_rates, system):
     false_accept, false_reject = error_rates(grown, system)
+    assert false_accept <= 0.1
+    assert false_reject <= 0.1
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_threshold_still_holds_when_some_speakers_were_enrolled_one_by_one(grown_from_five, error_rates, system):
+    false_accept, false_reject = error_rates(grown_from_five, system)
     assert false_accept <= 0.1
     assert false_reject <= 0.1
 

@@ -248,7 +248,7 @@ RULES: dict[str, Rule] = {
              "this project, after Campbell, Sturim and Reynolds 2006", "mean", own_margin, whole=True),
         Rule("segment_rival", _SEGMENT, _no_frames, "segment margin less the best rival's",
              "this project: f_i - max over j of f_j", "mean", own_less_best_rival, whole=True),
-        Rule("mixture", _MIXTURE, _no_frames, "mean log-likelihood ratio to the population (nats)",
+        Rule("mixture", _MIXTURE, _no_frames, "mean log-likelihood ratio to the others (nats)",
              "Reynolds, Quatieri and Dunn 2000; means adapted after Shinoda and Lee 2001", "mean", own_less_others,
              whole=True),
         Rule("mixture_rival", _MIXTURE, _no_frames, "mean log-likelihood ratio to the best rival (nats)",
