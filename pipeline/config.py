@@ -300,7 +300,7 @@ class ScoringConfig(_Section):
     """How a claim is scored: the default ``system``, and the least speech that may be scored."""
 
     system: System = "fused"
-    dtype: Literal["float64", "float32"] = "float64"
+    dtype: Literal["float64", "mixed", "float32"] = "mixed"
     min_seconds: Annotated[float, Field(ge=0, le=86400)] = 0.5
 
 

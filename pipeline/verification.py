@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -259,11 +261,11 @@ class VerificationStream:
         self._early_llr: float | None = None
         least, step = store.config.least_frames, settings.step_seconds
         self._next_look, self._look_every = look_frames(least, step)
-        self._closed = False
         self._held: list[Array] = []
         self._held_samples = 0
         self._least_samples = round(self.front_end.rate * verifier.update_ms / 1000)
-        self._last = self._update()
+        self._at_last_score = self._update()
+        self._end: Update | None = None
 
     @property
     def delay_ms(self) -> float:
@@ -276,41 +278,37 @@ class VerificationStream:
         Until there are ``Verifier.update_ms`` of audio that have not been scored, that is where it stood before.
         Raises AudioError for samples that are not finite, StreamClosedError after ``close``.
         """
-        if self._closed:
+        if self._end is not None:
             raise StreamClosedError(f"claim {self.verifier.claim!r}: the stream is closed and takes no more audio")
         samples = np.asarray(samples, dtype=np.float64)
         check_samples(samples, self._where, rate=self.front_end.rate, first=self.front_end.samples + self._held_samples)
+        if self._replays is not None:
+            self._replays.push(samples)
         self._held.append(samples.copy())
         self._held_samples += len(samples)
         if self._held_samples >= self._least_samples:
             self._hear()
-            self._last = self._update()
-        else:
-            self._last = replace(self._last, audio_seconds=self._audio_seconds)
-        return self._last
+            self._at_last_score = self._update()
+        return self._at_last_score(audio_seconds=self._audio_seconds)
 
     def _hear(self) -> None:
         """Score what has been held back."""
         samples = np.concatenate(self._held) if self._held else np.empty(0)
         self._held, self._held_samples = [], 0
-        speech = self.front_end.push(samples)
-        if self._replays is not None:
-            self._replays.push(samples)
-        self._score(speech)
+        self._score(self.front_end.push(samples))
 
     def close(self) -> Update:
         """End the audio: the last frames are scored and the final decision stands. A second call repeats it.
 
         What was accepted goes into the verifier's memory, where it has one; raises AuditError.
         """
-        if self._closed:
-            return self._last
+        if self._end is not None:
+            return self._end
         self._hear()
-        self._closed = True
         self._score(self.front_end.flush())
         if self._replays is not None:
             self._replays.close()
-        update = self._last = self._update()
+        update = self._end = self._update(closed=True)(audio_seconds=self._audio_seconds)
         memory = self.verifier.memory
         new = self._replays is not None and not self._replays.suspected
         if memory is not None and self._replays is not None and new and update.decision is Decision.ACCEPTED:
@@ -338,7 +336,8 @@ class VerificationStream:
             raise AssertionError("an early rule goes by a calibration, and there is none")
         return float(calibration.llr(self._scores.scores(), self._scores.frames)[0])
 
-    def _update(self) -> Update:
+    def _update(self, *, closed: bool = False) -> Callable[..., Update]:
+        """Makes updates of where the claim stands, given ``audio_seconds``: most pushes change nothing else."""
         frames = self._scores.frames
         step = self.verifier.store.config.features.step_seconds
         score, llr, decision = None, None, Decision.NOT_ENOUGH_SPEECH
@@ -346,18 +345,18 @@ class VerificationStream:
             scores = self._scores.scores()[self.verifier.system]
             llrs = self.verifier.store.llrs(self.verifier.system, scores, frames)
             score, llr = float(scores[0]), None if llrs is None else float(llrs[0])
-            decision = self._decided(score, llr)
+            decision = self._decided(score, llr, closed=closed)
         state = State.SCORING if score is not None else State.NOT_ENOUGH_SPEECH
-        return Update(
-            state=State.CLOSED if self._closed else state,
+        return partial(
+            Update,
+            state=State.CLOSED if closed else state,
             decision=decision,
             score=score,
             llr=llr,
             probability=None if llr is None else self.verifier.probability(llr),
             frames=frames,
             speech_seconds=frames * step,
-            audio_seconds=self._audio_seconds,
-            settled=self._closed or self._early is not None,
+            settled=closed or self._early is not None,
             early_llr=self._early_llr,
             replay_suspected=None if self._replays is None else self._replays.suspected,
         )
@@ -366,10 +365,10 @@ class VerificationStream:
     def _audio_seconds(self) -> float:
         return (self.front_end.samples + self._held_samples) / self.front_end.rate
 
-    def _decided(self, score: float, llr: float | None) -> Decision:
+    def _decided(self, score: float, llr: float | None, *, closed: bool) -> Decision:
         """By the early rule where it has settled the claim, else by what stands in its place."""
         rule, accepted = self.verifier.early, self._early
-        if accepted is None and rule is not None and not (rule.at_end == "fixed" and self._closed):
+        if accepted is None and rule is not None and not (rule.at_end == "fixed" and closed):
             return Decision.UNDECIDED
         if accepted is None:
             accepted = self.verifier.accepts(score, llr)

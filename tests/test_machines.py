@@ -29,7 +29,7 @@ SIGMA, COST, NU = 0.5, 10.0, 0.2
 STOP = 1e-3  # training ends when no pair of points breaks the optimality conditions by more than this
 # It sees kernel values in float32: their last place, for each unit of the coefficients' sum.
 ROUNDING = 1.2e-7
-DTYPES = ("float64", "float32")
+DTYPES = ("float64", "mixed", "float32")
 SETTINGS = MachineConfig(sigma=SIGMA, C=COST, nu=NU)
 
 
@@ -401,6 +401,14 @@ def test_training_on_permuted_speakers_permutes_the_margins(order):
     np.testing.assert_allclose(found.pair, plain.pair[:, order][:, :, order], atol=10 * STOP)
     np.testing.assert_allclose(found.one_class, plain.one_class[:, order], atol=10 * STOP)
     np.testing.assert_allclose(found.one_vs_rest, plain.one_vs_rest[:, order], atol=10 * STOP)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("mixed", 1e-5), ("float32", 1e-3)])
+def test_margins_in_less_precision_agree_with_those_in_double(dtype, tolerance):
+    double, found = margins_of(population(), frames()), margins_of(population(), frames(), dtype=dtype)
+    for kind in ("pair", "one_class", "one_vs_rest"):
+        np.testing.assert_allclose(getattr(found, kind), getattr(double, kind), atol=tolerance, err_msg=kind)
+        assert getattr(found, kind).dtype == (np.float64 if dtype == "mixed" else np.float32)
 
 
 def test_features_far_from_the_origin_cost_single_precision_nothing():

@@ -218,13 +218,14 @@ def test_claims_on_the_true_speaker_score_highest_under_every_system():
 # One pass, any chunks, any claims.
 
 
+@pytest.mark.parametrize("dtype", ["float64", "mixed"])
 @settings(max_examples=30, deadline=None)
 @given(sizes=st.lists(st.integers(0, 300), max_size=8), seed=SEEDS)
-def test_any_chunking_of_the_frames_gives_the_same_scores(sizes, seed):
+def test_any_chunking_of_the_frames_gives_the_same_scores(dtype, sizes, seed):
     x = speech(700, seed)
     ends = np.minimum(np.cumsum([0, *sizes]), 700)
     chunks = [x.part(slice(a, b)) for a, b in zip(ends, [*ends[1:], 700], strict=True)]
-    made = scorer([2, 0])
+    made = scorer([2, 0], dtype=dtype)
     assert_equal_scores(scores(made, *chunks), scores(made, x), 1e-9)
 
 
@@ -287,13 +288,14 @@ def test_claim_named_twice_scores_the_same_twice(name):
 
 @settings(max_examples=15, deadline=None)
 @given(seed=SEEDS)
-def test_single_precision_scores_are_close_to_double(seed):
+def test_scores_in_less_precision_are_close_to_those_in_double(seed):
     x, everybody = speech(80, seed), list(range(SPEAKERS))
-    double, single = scores(scorer(everybody), x), scores(scorer(everybody, dtype="float32"), x)
-    for name, values in single.items():
-        # A counted frame whose margin rounds to the other side of zero moves a share by one frame.
-        tolerance = 1e-4 if not RULES[name].binary else 1 / 80 + 1e-4
-        np.testing.assert_allclose(values, double[name], atol=tolerance, err_msg=name)
+    double = scores(scorer(everybody), x)
+    for dtype, tolerance in (("mixed", 1e-6), ("float32", 1e-4)):
+        for name, values in scores(scorer(everybody, dtype=dtype), x).items():
+            # A counted frame whose margin rounds to the other side of zero moves a share by one frame.
+            allowed = tolerance if not RULES[name].binary else 1 / 80 + tolerance
+            np.testing.assert_allclose(values, double[name], atol=allowed, err_msg=f"{name}, {dtype}")
 
 
 def test_size_of_the_blocks_that_frames_are_scored_in_changes_nothing():
@@ -352,8 +354,8 @@ def test_alone_every_system_reads_the_one_class_machine():
 
 
 @pytest.mark.parametrize("speakers", [1, 2, 3])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_small_populations_give_one_finite_score_a_claim_in_any_chunks(speakers, dtype):
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("mixed", 1e-9), ("float32", 1e-6)])
+def test_small_populations_give_one_finite_score_a_claim_in_any_chunks(speakers, dtype, tolerance):
     x, everybody = speech(60), list(range(speakers))
     made = scorer(everybody, speakers=speakers, dtype=dtype)
     found = scores(made, x)
@@ -361,7 +363,7 @@ def test_small_populations_give_one_finite_score_a_claim_in_any_chunks(speakers,
         assert values.shape == (speakers,)
         assert np.isfinite(values).all()
     chunks = [x.part(slice(a, b)) for a, b in ((0, 1), (1, 1), (1, 31), (31, 60))]
-    assert_equal_scores(scores(made, *chunks), found, 1e-9 if dtype == "float64" else 1e-6)
+    assert_equal_scores(scores(made, *chunks), found, tolerance)
 
 
 def test_scores_of_two_speakers_mirror_each_other():

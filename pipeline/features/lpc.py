@@ -42,21 +42,25 @@ def levinson_durbin(autocorrelation: Array) -> LinearPrediction:
     r = _columns(autocorrelation)
     order = r.shape[0] - 1
     backwards = np.ascontiguousarray(r[:0:-1])
-    energy = r[0] * (1.0 + RELATIVE_FLOOR) + ABSOLUTE_FLOOR
-    a = np.zeros((order, r.shape[1]))
-    reflection = np.zeros_like(a)
+    # With its a_0 = 1, and less than nothing for an energy, an order takes seven calls of numpy: of few frames, as a
+    # stream brings them, the calls are the cost.
+    a = np.zeros((order + 1, r.shape[1]))
+    a[0] = 1.0
+    reflection = np.zeros_like(a[1:])
     products = np.empty_like(a)
+    residual = np.empty_like(a[0])
+    less_energy = -(r[0] * (1.0 + RELATIVE_FLOOR) + ABSOLUTE_FLOOR)
     for m in range(order):
-        # r_{m + 1} + sum over i = 1..m of a_i r_{m + 1 - i}
-        terms = np.multiply(a[:m], backwards[order - m :], out=products[:m])
-        k = np.negative(r[m + 1] + np.add.reduce(terms, axis=0), out=reflection[m])
-        k /= energy
-        a[:m] += np.multiply(k, a[:m][::-1], out=terms)
-        a[m] = k
-        energy = energy * (1.0 - k * k)
+        # Sum over i = 0..m of a_i r_{m + 1 - i}
+        terms = np.multiply(a[: m + 1], backwards[order - m - 1 :], out=products[: m + 1])
+        np.add.reduce(terms, axis=0, out=residual)
+        k = np.divide(residual, less_energy, out=reflection[m])
+        a[1 : m + 2] += np.multiply(k, a[m::-1], out=terms)
+        # The energy times 1 - k^2: k times the energy is the residual, but for its sign.
+        less_energy -= np.multiply(k, residual, out=residual)
     frames = len(autocorrelation)
     return LinearPrediction(
-        np.ascontiguousarray(a[:, :frames].T), np.ascontiguousarray(reflection[:, :frames].T), energy[:frames]
+        np.ascontiguousarray(a[1:, :frames].T), np.ascontiguousarray(reflection[:, :frames].T), -less_energy[:frames]
     )
 
 

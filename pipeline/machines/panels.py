@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.machines.pool import Precision
 from pipeline.machines.population import Margins, Population, share_log_odds
 from pipeline.machines.rivals import MachineSource, PairMachine
 
@@ -76,7 +77,7 @@ class PanelMargins:
     def __init__(
         self, population: Population, panels: Panels, kinds: frozenset[str], *, dtype: str = "float64"
     ) -> None:
-        self._pool, self._panels, self._dtype = population.pool, panels, np.dtype(dtype)
+        self._pool, self._panels, self._precision = population.pool, panels, Precision.named(dtype)
         self._centre = self._pool.centroids.mean(axis=0)  # what float32 cannot spare, as in MarginScorer
         machines = None
         if "one_vs_one" in kinds and population.rival_machines is not None:
@@ -115,7 +116,7 @@ class PanelMargins:
         )
 
     def _flat(self, array: Array) -> AnyFloat:
-        return np.ascontiguousarray(array, dtype=self._dtype)
+        return np.ascontiguousarray(array, dtype=self._precision.sums)
 
     def __call__(self, features: Array) -> Margins:
         """Margins of ``features`` (T, d)."""
@@ -123,8 +124,7 @@ class PanelMargins:
         frames = self._flat(np.concatenate((x, -0.5 * (x * x).sum(1, keepdims=True), np.ones((len(x), 1))), axis=1))
         pair, one_class = self._start(self._bias, len(x)), self._start(self._one_class_bias, len(x))
         for n, tile in enumerate(self._tiles):
-            kernel = frames @ tile.kernel_side
-            np.exp(kernel, out=kernel)
+            kernel = self._precision.exponentiate(frames @ tile.kernel_side)
             if pair is not None:
                 pair[:, tile.slots, tile.places] += (kernel @ tile.shared).reshape(len(x), -1, *self._family)
                 if tile.own is not None:
@@ -138,7 +138,7 @@ class PanelMargins:
         )
 
     def _start(self, bias: Array | None, frames: int) -> AnyFloat | None:
-        return None if bias is None else np.repeat(bias[None].astype(self._dtype), frames, axis=0)
+        return None if bias is None else np.repeat(bias[None].astype(self._precision.sums), frames, axis=0)
 
 
 class _Once:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.machines.pool import Pool
+from pipeline.machines.pool import Pool, Precision
 from pipeline.machines.rivals import MachineSource, RivalTable
 from pipeline.machines.segments import SegmentMachines
 
@@ -120,15 +120,17 @@ class Margins:
 class MarginScorer:
     """Margins of the machines that ``claims`` need, for blocks of frames.
 
-    ``claims`` are speaker numbers, ``kinds`` a subset of {"one_vs_one", "one_class", "one_vs_rest"}, ``dtype`` float64
-    or float32 (whose margins agree to 1e-3). ``machines`` is the length L of families, else 1.
+    ``claims`` are speaker numbers, ``kinds`` a subset of {"one_vs_one", "one_class", "one_vs_rest"}, ``dtype`` names a
+    ``Precision`` (margins of mixed agree to 1e-5 with those of float64, of float32 to 1e-3). ``machines`` is the length
+    L of families, else 1.
     """
 
     def __init__(
         self, population: Population, claims: NDArray[np.int64], kinds: frozenset[str], *, dtype: str = "float64"
     ) -> None:
         self.claims = np.asarray(claims, dtype=np.int64)
-        self.dtype = np.dtype(dtype)
+        self._precision = Precision.named(dtype)
+        self.dtype = self._precision.sums
         self._population = population
         self._kinds = kinds
         pool = population.pool
@@ -190,7 +192,7 @@ class MarginScorer:
             several = slice(first, min(first + group, speakers))
             tiles = scratch[: several.stop - first]
             exponents = np.matmul(frames, self._kernel_sides[several], out=tiles)
-            self._add(margins, several, np.exp(exponents, out=exponents))
+            self._add(margins, several, self._precision.exponentiate(exponents))
         return _of_families(margins)
 
     def _biases(self, frames: int) -> Margins:

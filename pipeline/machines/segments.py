@@ -54,12 +54,15 @@ class SegmentSpace:
         standard = (frames - self.centre) / self.scale
         share = self.responsibilities(standard) * loudness[:, None]
         occupancy = share.sum(axis=0)[:, None]
-        offsets = (share.T @ standard - occupancy * self.means) / np.sqrt(self.variances)
-        return np.concatenate((occupancy, offsets), axis=1)
+        sums = np.concatenate((occupancy, share.T @ standard), axis=1)
+        offsets = sums[:, 1:]
+        offsets -= occupancy * self.means
+        offsets *= self._precision
+        return sums
 
     def vector(self, statistics: Array) -> Array:
         """Vector (K * d,) of a stretch: each sound's mean offset, drawn to zero where it was hardly heard."""
-        return np.asarray((statistics[:, 1:] / (statistics[:, :1] + self.relevance)).ravel())
+        return np.asarray((statistics[:, 1:] * (1.0 / (statistics[:, :1] + self.relevance))).ravel())
 
     def responsibilities(self, standard: Array) -> Array:
         """Posterior (T, K) of each component for standardised frames (T, d)."""
@@ -70,6 +73,11 @@ class SegmentSpace:
         np.exp(log, out=log)
         log /= log.sum(axis=1, keepdims=True)
         return np.asarray(log)
+
+    @cached_property
+    def _precision(self) -> Array:
+        """One by standard deviations (K, d)."""
+        return np.asarray(1.0 / np.sqrt(self.variances))
 
     @cached_property
     def _log_density(self) -> tuple[Array, Array]:

@@ -54,9 +54,13 @@ class LogisticCalibration:
 
     def llr(self, scores: Mapping[str, Array], frames: Array | float) -> Array:
         """Log-likelihood ratios, in nats, of ``scores``, arrays of one shape by system, over ``frames`` of speech."""
+        return self.of_linked([linked(system, scores[system]) for system in self.systems], frames)
+
+    def of_linked(self, values: Sequence[Array], frames: Array | float) -> Array:
+        """The same of scores that are ``linked`` already, in the order of ``systems``."""
         total = self.offset + self.duration * np.log(np.asarray(frames, dtype=float) / self.usual_frames)
-        for system, weight in zip(self.systems, self.weights, strict=True):
-            total = total + weight * linked(system, scores[system])
+        for value, weight in zip(values, self.weights, strict=True):
+            total = total + weight * value
         return np.asarray(total)
 
 
@@ -78,8 +82,9 @@ class MixtureCalibration:
 
     def llr(self, scores: Mapping[str, Array], frames: Array | float) -> Array:
         """See Calibration. Rises with every score, as each origin's ratio does."""
+        values = [linked(system, scores[system]) for system in self.systems]
         against = [
-            np.log(share) - kind.llr(scores, frames) for kind, share in zip(self.kinds, self.shares, strict=True)
+            np.log(share) - kind.of_linked(values, frames) for kind, share in zip(self.kinds, self.shares, strict=True)
         ]
         return np.asarray(-np.logaddexp.reduce(against, axis=0))
 
@@ -89,7 +94,7 @@ def linked(system: str, scores: Array) -> Array:
     top = RULES[system].top
     if top is None:
         return np.asarray(scores)
-    share = np.clip(np.asarray(scores) / top, SHARE_FLOOR, 1.0 - SHARE_FLOOR)
+    share = np.minimum(np.maximum(np.asarray(scores) / top, SHARE_FLOOR), 1.0 - SHARE_FLOOR)
     return np.asarray(np.log(share) - np.log1p(-share))
 
 
