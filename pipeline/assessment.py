@@ -23,6 +23,7 @@ from pipeline.evaluation import (
     SystemScores,
     Trial,
     actual_cost,
+    affine_cllr,
     bootstrap_interval,
     distinct,
     equal_error_rate_hull_of,
@@ -75,11 +76,11 @@ class PointCosts:
 class SystemMetrics:
     """One system on one list. What a list of a single class does not define is None.
 
-    Error rates are those of the scores. ``costs`` (by operating point) and ``min_cllr``, in bits, are those of the
-    log-likelihood ratios where the system is calibrated, so that actual costs stand beside their own minimum, and
-    else of the scores; actual costs and ``cllr`` are None without a calibration. ``identification_error`` is a share.
-    ``at_store_threshold`` are the error rates at the store's own threshold, ``store_threshold``; a store has none for a
-    comparison rule.
+    Error rates are those of the scores. ``costs`` (by operating point), ``min_cllr`` and ``affine_cllr``, in bits, are
+    those of the log-likelihood ratios where the system is calibrated, so that actual costs stand beside their own
+    minimum, and else of the scores; actual costs and ``cllr`` are None without a calibration.
+    ``identification_error`` is a share. ``at_store_threshold`` are the error rates at the store's own threshold,
+    ``store_threshold``; a store has none for a comparison rule.
     """
 
     n_target: int
@@ -90,6 +91,7 @@ class SystemMetrics:
     costs: Mapping[str, PointCosts]
     cllr: float | None
     min_cllr: float | None
+    affine_cllr: float | None
     identification_error: float | None
     speaker_spread: SpeakerSpread | None
     store_threshold: float | None
@@ -186,6 +188,7 @@ def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded
         costs=_point_costs(*judged, minimum, calibrated=both and calibrated),
         cllr=log_likelihood_ratio_cost(*judged) if both and calibrated else None,
         min_cllr=minimum_cllr(*judged) if both else None,
+        affine_cllr=affine_cllr(*judged) if resampled else None,
         identification_error=identification_error(scores),
         speaker_spread=speaker_spread(by_speaker) if by_speaker else None,
         store_threshold=threshold,
@@ -197,7 +200,10 @@ def left_out(scores: SystemScores) -> tuple[str, ...]:
     """What ``measure`` leaves out of a long list when it is bounded, in words."""
     found = []
     if scores.scores.size > MOST_RESAMPLED:
-        found.append(f"95 % intervals: lists of more than {MOST_RESAMPLED:,} trials are not resampled")
+        found.append(
+            f"95 % intervals and the best straight line: lists of more than {MOST_RESAMPLED:,} trials are not"
+            " gone through again and again"
+        )
     if distinct(scores.speakers) > MOST_SPEAKERS:
         found.append(f"error rates from speaker to speaker: the list has more than {MOST_SPEAKERS:,} of them")
     return tuple(found)

@@ -22,10 +22,13 @@ from numpy.typing import NDArray
 from pipeline.errors import MetricError
 from pipeline.evaluation import equal_error_rate, threshold_at_false_accept
 from pipeline.posteriors.calibrated import (
+    OUTSIDERS_PENALTY,
     PENALTY,
+    RIVALS_PENALTY,
     Calibration,
     LogisticCalibration,
     MixtureCalibration,
+    StackedCalibration,
     fit_calibration,
 )
 from pipeline.posteriors.coupling import RULES
@@ -140,30 +143,43 @@ class HeldOutTrials:
         """
         lengths = 1 + len(self.beginnings)
         # One utterance at several lengths vouches for no more than one.
-        return self.at_every_length(system).calibration(
-            system, prior=prior, outsiders=outsiders, penalty=lengths * PENALTY
-        )
+        return self.at_every_length(system).calibration(system, prior=prior, outsiders=outsiders, times=lengths)
 
-    def calibration(
-        self, system: str, *, prior: float, outsiders: float = 0.5, penalty: float = PENALTY
-    ) -> Calibration:
+    def calibration(self, system: str, *, prior: float, outsiders: float = 0.5, times: int = 1) -> Calibration:
         """Scores of ``system``, or of the systems it sums, to log-likelihood ratios; raises MetricError.
 
         Fitted to these trials: once to false claims by enrolled speakers, once to those by outsiders, and the ratio is
         that against the mixture of both, of which ``outsiders`` is the share taken to be made by people whom nobody
-        enrolled. One kind alone counts where there are no trials of the other. ``penalty`` is that of
-        ``fit_calibration``.
+        enrolled. One kind alone counts where there are no trials of the other. A sum is weighted once, for both kinds
+        alike, whatever ``outsiders`` are, and its ratio then found as that of any score. Every utterance is among the
+        trials so many ``times``.
         """
         parts = self._parts(system)
         if missing := [name for name in parts if name not in self.scores]:
             raise MetricError(f"calibration: the store holds no held-out scores of {', '.join(missing)}")
+        alike = (times * PENALTY, times * PENALTY)
+        if parts == (system,):
+            return self._mixture(parts, prior, outsiders, alike)
+        weights = self._mixture(parts, prior, 0.5, alike)
+        sums = weights.llr(self.scores, self.frames.astype(np.float64))
+        summed = replace(self, scores={system: sums}, beginnings={})
+        cautions = (times * RIVALS_PENALTY, times * OUTSIDERS_PENALTY)
+        return StackedCalibration(system, weights, summed._mixture((system,), prior, outsiders, cautions))
+
+    def _mixture(
+        self, systems: Sequence[str], prior: float, outsiders: float, penalties: tuple[float, float]
+    ) -> Calibration:
+        """The ratio against enrolled speakers and outsiders, of one fit each with a penalty of its own."""
         own = self.claims == self.speakers
-        origins = [(1.0 - outsiders, ~own & ~self.outsider), (outsiders, self.outsider)]
-        there = [(share, claims) for share, claims in origins if claims.any()]
-        weighty = [(share, claims) for share, claims in there if share > 0.0] or there or [(1.0, ~own)]
-        kinds = tuple(self._where(own | claims)._against(parts, prior, penalty) for _, claims in weighty)
-        total = sum(share for share, _ in weighty)
-        return kinds[0] if len(kinds) == 1 else MixtureCalibration(kinds, tuple(share / total for share, _ in weighty))
+        claims = (~own & ~self.outsider, self.outsider)
+        origins = zip((1.0 - outsiders, outsiders), claims, penalties, strict=True)
+        there = [(share, claims, penalty) for share, claims, penalty in origins if claims.any()]
+        weighty = [one for one in there if one[0] > 0.0] or there or [(1.0, ~own, penalties[0])]
+        kinds = tuple(self._where(own | claims)._against(systems, prior, penalty) for _, claims, penalty in weighty)
+        total = sum(share for share, *_ in weighty)
+        if len(kinds) == 1:
+            return kinds[0]
+        return MixtureCalibration(kinds, tuple(share / total for share, *_ in weighty))
 
     def expected(self, outsiders: float) -> HeldOutTrials:
         """The trials without false claims of a kind that makes up none of those expected; all if that leaves none."""

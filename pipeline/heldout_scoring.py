@@ -60,7 +60,8 @@ class HeldOutScoring:
         self._training = training
         most = settings.machines.rivals
         self._judged_among = len(population) if most == "all" else min(len(population), most + 1)
-        scoring = ScoringSettings(posterior_from(settings.posterior), half_db=settings.segments.half_db)
+        posterior = posterior_from(settings.posterior)
+        scoring = ScoringSettings(posterior, settings.scoring.dtype, half_db=settings.segments.half_db)
         self._among = scorer_among(population, claims, self.systems, scoring)
         self._alone = ClaimScorer(population, claims, self.systems, scoring, without_rivals=True)
 

@@ -149,8 +149,20 @@ def _by_system(metrics: Metrics, cells: Callable[[str, Metrics], Sequence[Html]]
 
 def _error_rates(metrics: Metrics) -> Html:
     return table(
-        "Error rates and costs; the lower, the better. Costs are those at the operating point p05.",
-        ("system", "EER %", "95 % interval", "hull EER %", "minDCF", "actDCF", "Cllr", "min. Cllr", "ident. error %"),
+        "Error rates and costs; the lower, the better. Costs are those at the operating point p05; by line: the Cllr of"
+        " the straight line that suits this list best.",
+        (
+            "system",
+            "EER %",
+            "95 % interval",
+            "hull EER %",
+            "minDCF",
+            "actDCF",
+            "Cllr",
+            "min. Cllr",
+            "by line",
+            "ident. error %",
+        ),
         _by_system(
             metrics,
             lambda _, found: (
@@ -161,6 +173,7 @@ def _error_rates(metrics: Metrics) -> Html:
                 number(found["act_dcf"], COST),
                 number(found["cllr"], COST),
                 number(found["min_cllr"], COST),
+                number(found["affine_cllr"], COST),
                 number(found["identification_error_percent"], PERCENT),
             ),
         ),

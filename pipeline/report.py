@@ -113,6 +113,7 @@ def _system_entry(found: SystemMetrics, failed_trials: int) -> dict[str, Any]:
         "min_dcf_p01": found.min_cost,
         "cllr": found.cllr,
         "min_cllr": found.min_cllr,
+        "affine_cllr": found.affine_cllr,
         "identification_error_percent": percent(found.identification_error),
         "speaker_eer_percent": None if found.speaker_spread is None else _spread_entry(found.speaker_spread),
         "operating_points": {name: _point_entry(costs) for name, costs in found.costs.items()},

@@ -17,6 +17,9 @@ from pipeline.calibration import HeldOutTrials
 from pipeline.errors import MetricError
 from pipeline.evaluation import equal_error_rate, log_likelihood_ratio_cost, minimum_cllr
 from pipeline.posteriors.calibrated import (
+    OUTSIDERS_PENALTY,
+    PENALTY,
+    RIVALS_PENALTY,
     SHARE_FLOOR,
     LogisticCalibration,
     MixtureCalibration,
@@ -265,20 +268,45 @@ def held_out(seed: int) -> HeldOutTrials:
     )
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
-def test_trials_calibrate_a_sum_of_systems_by_its_parts_against_each_origin_of_false_claims(share):
-    made = held_out(4)
+def against_each_origin(
+    made: HeldOutTrials, scores: dict[str, np.ndarray], share: float, penalties: tuple[float, float]
+) -> np.ndarray:
+    """Ratios against rivals and outsiders, each a fit of its own, as the inverse of their mean inverse."""
     frames, own = made.frames.astype(float), made.claims == made.speakers
+    inverse = np.zeros(len(own))
+    origins = ((1.0 - share, ~own & ~made.outsider), (share, made.outsider))
+    for (weight, false), penalty in zip(origins, penalties, strict=True):
+        kept = own | false
+        of_kept = {name: values[kept] for name, values in scores.items()}
+        fitted = fit_calibration(tuple(scores), of_kept, frames[kept], own[kept], prior=0.05, penalty=penalty)
+        inverse += weight * np.exp(-fitted.llr(scores, frames))
+    return -np.log(inverse)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
+def test_trials_weigh_the_parts_of_a_sum_once_and_then_judge_the_sum_against_each_origin(share):
+    made = held_out(4)
     found = made.calibration("fused", prior=0.05, outsiders=share)
     assert found.systems == PARTS
-    inverse = np.zeros(len(own))
-    for weight, false in ((1.0 - share, ~own & ~made.outsider), (share, made.outsider)):
-        kept = own | false
-        scores = {name: values[kept] for name, values in made.scores.items()}
-        fitted = fit_calibration(PARTS, scores, frames[kept], own[kept], prior=0.05)
-        inverse += weight * np.exp(-fitted.llr(made.scores, frames))
-    np.testing.assert_allclose(found.llr(made.scores, made.frames), -np.log(inverse), atol=1e-6)
-    assert made.calibration("segment", prior=0.05).systems == ("segment",)
+    sums = against_each_origin(made, made.scores, 0.5, (PENALTY, PENALTY))
+    expected = against_each_origin(made, {"fused": sums}, share, (RIVALS_PENALTY, OUTSIDERS_PENALTY))
+    np.testing.assert_allclose(found.llr(made.scores, made.frames), expected, atol=1e-6)
+    alone = made.calibration("segment", prior=0.05, outsiders=share)
+    assert alone.systems == ("segment",)
+    expected = against_each_origin(made, {"segment": made.scores["segment"]}, share, (PENALTY, PENALTY))
+    np.testing.assert_allclose(alone.llr(made.scores, made.frames), expected, atol=1e-9)
+
+
+@given(shares=st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.0)), seed=st.integers(0, 5))
+@settings(max_examples=20, deadline=None)
+def test_the_share_of_outsiders_moves_ratios_and_orders_nobody_anew(shares, seed):
+    made = held_out(seed)
+    frames = np.full(len(made), 200.0)
+    first, second = (
+        made.calibration("fused", prior=0.05, outsiders=share).llr(made.scores, frames) for share in shares
+    )
+    order = np.argsort(first)
+    assert (np.diff(second[order]) >= -1e-9 * np.abs(second[order][1:])).all()
 
 
 def test_a_sum_weighs_the_parts_that_trials_have_beyond_those_it_needs():
@@ -290,7 +318,8 @@ def test_a_sum_weighs_the_parts_that_trials_have_beyond_those_it_needs():
         found = trials.calibration("fused", prior=0.05, outsiders=0.0)
         assert found.systems == systems
         assert np.isfinite(trials.threshold("fused", population=10))
-    assert found.weights[-1] > 0
+    raised = found.llr({**with_models.scores, "mixture": better + 1.0}, made.frames)
+    assert (raised > found.llr(with_models.scores, made.frames)).all()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])

@@ -27,7 +27,9 @@ DIMENSION = 5
 RIDGE = 0.5
 MACHINES = MachineConfig(sigma=0.5, nu=0.2)
 SETTINGS = Config(
-    machines=MACHINES, segments=SegmentConfig(half_db=25.0), scoring=ScoringConfig(system="refined_worst_rival")
+    machines=MACHINES,
+    segments=SegmentConfig(half_db=25.0),
+    scoring=ScoringConfig(system="refined_worst_rival", dtype="float64"),
 )
 SEGMENT_SYSTEMS = ("segment", "segment_rival")
 RIVAL_SYSTEMS = ("worst_rival", "refined_worst_rival")

@@ -160,7 +160,8 @@ def test_the_table_of_systems_holds_the_metrics_of_each(evaluation):
         ]
         assert float(row[4]) == pytest.approx(found["min_dcf"], abs=5e-4)
         assert float(row[7]) == pytest.approx(found["min_cllr"], abs=5e-4)
-        assert float(row[8]) == pytest.approx(found["identification_error_percent"], abs=5e-3)
+        assert float(row[8]) == pytest.approx(found["affine_cllr"], abs=5e-4)
+        assert float(row[9]) == pytest.approx(found["identification_error_percent"], abs=5e-3)
     assert plain[5] == plain[6] == "n/a"
     assert float(calibrated[5]) == pytest.approx(metrics["systems"]["rpoao"]["act_dcf"], abs=5e-4)
     assert float(calibrated[6]) == pytest.approx(metrics["systems"]["rpoao"]["cllr"], abs=5e-4)
@@ -214,7 +215,7 @@ def test_a_list_of_one_class_gives_a_page_without_figures(tmp_path):
     outline = check_self_contained(page_)
     check_accessible(outline)
     assert outline.all("img") == []
-    assert outline.table("Error rates and costs")[1][1:] == ["n/a"] * 8
+    assert outline.table("Error rates and costs")[1][1:] == ["n/a"] * 9
     assert "defines no error rates" in outline.root.text
 
 

@@ -77,6 +77,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("machines.cholesky", "machines.rest_solver"),
     (
         "arrays",
+        "evaluation.affine",
         "evaluation.metrics",
         "evaluation.pav",
         "evaluation.scores",

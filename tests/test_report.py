@@ -19,6 +19,7 @@ from pipeline.evaluation import (
     SystemScores,
     Trial,
     actual_cost,
+    affine_cllr,
     detection_cost,
     equal_error_rate,
     equal_error_rate_hull,
@@ -43,6 +44,7 @@ KEYS = {
     "min_dcf_p01",
     "cllr",
     "min_cllr",
+    "affine_cllr",
     "identification_error_percent",
     "speaker_eer_percent",
     "operating_points",
@@ -91,6 +93,7 @@ def test_entry_of_a_system_without_calibration():
     assert entry["min_dcf"] == detection_cost(target, nontarget, prior=0.05).cost
     assert entry["min_dcf_p01"] == detection_cost(target, nontarget, prior=0.01).cost
     assert entry["min_cllr"] == minimum_cllr(target, nontarget)
+    assert entry["affine_cllr"] == affine_cllr(target, nontarget)
     assert entry["act_dcf"] is entry["cllr"] is None
     assert entry["identification_error_percent"] == 100 * identification_error(scores)
     by_speaker = speaker_error_rates(scores)
@@ -117,6 +120,7 @@ def test_entry_of_a_calibrated_system_judges_the_ratios():
     assert entry["eer_percent"] == 100 * equal_error_rate(scores.target, scores.nontarget).rate
     assert entry["cllr"] == log_likelihood_ratio_cost(*llrs)
     assert entry["min_cllr"] == minimum_cllr(*llrs)
+    assert entry["affine_cllr"] == affine_cllr(*llrs)
     assert minimum_cllr(scores.target, scores.nontarget) < entry["min_cllr"] < entry["cllr"]
     assert entry["act_dcf"] == entry["operating_points"]["p05"]["act_dcf"] == actual_cost(*llrs, 0.05)
     assert entry["min_dcf"] == entry["operating_points"]["p05"]["min_dcf"]

@@ -1,5 +1,6 @@
 """Trial lists, score files, error curves, metrics and their intervals: arrays and text only, no drawing."""
 
+from pipeline.evaluation.affine import affine_cllr
 from pipeline.evaluation.bootstrap import DetBand, Interval, bootstrap_interval, det_band
 from pipeline.evaluation.columns import NameColumn, TrialTable, distinct, group_labels
 from pipeline.evaluation.comparison import PairedDifference, paired_bootstrap
@@ -70,6 +71,7 @@ __all__ = [
     "Trial",
     "TrialTable",
     "actual_cost",
+    "affine_cllr",
     "bayes_error_rates",
     "bootstrap_interval",
     "calibration_loss",

@@ -24,6 +24,10 @@ Array = NDArray[np.float64]
 # Of the squared weights, for trials that are all of different utterances.
 PENALTY = 0.05
 
+# Of the one weight of a sum of scores: against rivals, whom the held-out trials know, and against outsiders, whom they
+# can only stand in for.
+RIVALS_PENALTY, OUTSIDERS_PENALTY = 0.003, 0.03
+
 # A mean of posteriors this close to 0 or 1 is taken for no closer: its log-odds would swamp the other scores.
 SHARE_FLOOR = 1e-4
 
@@ -87,6 +91,27 @@ class MixtureCalibration:
             np.log(share) - kind.of_linked(values, frames) for kind, share in zip(self.kinds, self.shares, strict=True)
         ]
         return np.asarray(-np.logaddexp.reduce(against, axis=0))
+
+
+@dataclass(frozen=True)
+class StackedCalibration:
+    """The ratio of ``system``, a sum of others: ``weights`` make the sum, and ``ratio`` the log-likelihood ratio of it.
+
+    Weighing several scores and putting one on a scale ask for different trials and different caution.
+    """
+
+    system: str
+    weights: Calibration
+    ratio: Calibration
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """Systems whose scores are read."""
+        return self.weights.systems
+
+    def llr(self, scores: Mapping[str, Array], frames: Array | float) -> Array:
+        """See Calibration."""
+        return self.ratio.llr({self.system: self.weights.llr(scores, frames)}, frames)
 
 
 def linked(system: str, scores: Array) -> Array:
