@@ -32,7 +32,7 @@ def measure(options: Options) -> Figures:
     ours = {
         f"claim.{what}seconds_{dtype}": best_of(scoring(population, claims, frames, dtype), seconds=options.patience)
         for what, claims in (("", one), ("identify_", everybody))
-        for dtype in ("float64", "float32")
+        for dtype in ("float64", "mixed", "float32")
     }
     needed = [*(machine for pair, machine in pairs.items() if claim in pair), *alone]
     multi = multiclass(pool, config)
@@ -61,7 +61,7 @@ def measure(options: Options) -> Figures:
 def ratios(ours: dict[str, float], theirs: dict[str, float]) -> Figures:
     """The headline ones are float32's."""
     found: Figures = {}
-    for dtype, ending in (("float32", ""), ("float64", "_float64")):
+    for dtype, ending in (("float32", ""), ("mixed", "_mixed"), ("float64", "_float64")):
         claim, identify = ours[f"claim.seconds_{dtype}"], ours[f"claim.identify_seconds_{dtype}"]
         found[f"claim.ratio_multiclass{ending}"] = theirs["claim.multiclass_seconds"] / claim
         found[f"claim.ratio_loop{ending}"] = theirs["claim.loop_seconds"] / claim

@@ -81,15 +81,22 @@ def calibration(folder: Path) -> str:
     """Whether log-likelihood ratios mean what they say: costs and Cllr beside their minimum."""
     rows = []
     for row in read(folder, "real_speech"):
-        found = row["systems"][DEFAULTS[row["config"]]]
-        if found.get("cllr") is None:
-            continue
-        keys = ("act_dcf", "min_dcf", "cllr", "min_cllr")
-        rates = (found["false_accept_percent"], found["false_reject_percent"])
-        told = (*(f"{found[key]:.3f}" for key in keys), *(f"{rate:.2f}" for rate in rates))
-        rows.append((row["corpus"], row["list"], row["config"], *told))
-    head = ("actual cost, prior 0.05", "minimum", "Cllr (bits)", "minimum", "FA % at the store's threshold", "FR %")
-    return table(("corpus", "list", "settings", *head), rows, words=3)
+        system = DEFAULTS[row["config"]]
+        stated = row.get("stated")
+        told = [("", row["systems"][system])]
+        if stated is not None:
+            told.append((f", outsiders: {stated['outsiders']}", stated["systems"][system]))
+        for words, found in told:
+            if found.get("cllr") is not None:
+                rows.append((row["corpus"], row["list"] + words, row["config"], *_costs(found)))
+    costs = ("actual cost, prior 0.05", "minimum", "Cllr (bits)", "by line", "minimum")
+    return table(("corpus", "list", "settings", *costs, "FA % at the store's threshold", "FR %"), rows, words=3)
+
+
+def _costs(found: dict[str, Any]) -> tuple[str, ...]:
+    keys = ("act_dcf", "min_dcf", "cllr", "affine_cllr", "min_cllr")
+    costs = (f"{found[key]:.3f}" if key in found else "-" for key in keys)
+    return (*costs, f"{found['false_accept_percent']:.2f}", f"{found['false_reject_percent']:.2f}")
 
 
 def orderings(folder: Path) -> str:
