@@ -672,7 +672,8 @@ def by_hand(recordings, voices, tiny) -> dict[str, list[np.ndarray]]:
         population = train_population(Pool.of(books, tiny.machines.sigma), tiny.machines)
         kept = [cut_of(read[name], tiny).kept(read[name]) for name in voices]
         training, space = trained_by_hand(kept, tiny)
-    scorer = ClaimScorer(population, range(4), ["rpoao"], ScoringSettings(posterior_from(tiny.posterior)))
+    how = ScoringSettings(posterior_from(tiny.posterior), tiny.scoring.dtype)
+    scorer = ClaimScorer(population, range(4), ["rpoao"], how)
     found = {"rpoao": [], "segment": [], "segment_rival": []}
     for _, held in splits:
         for trial in held:
@@ -912,8 +913,9 @@ def test_every_system_verifies_and_evaluates_one_two_and_three_speakers(
         assert Verifier(store, names[0]).verify_file(heard(names[1])).decision is Decision.REJECTED
 
 
-def test_two_speakers_are_one_pair_whichever_rule_counts_it(tmp_path, recordings, tiny, heard):
+def test_two_speakers_are_one_pair_whichever_rule_counts_it(tmp_path, recordings, tiny_with, heard):
     """With N = 2, eq. 13's sum has one term and its denominator is 1, so POAO is log r_ij."""
+    tiny = tiny_with("scoring.dtype=float64")
     store = enroll(tmp_path / "s", {name: recordings[name] for name in ("anna", "ivan")}, tiny).store
     vectors = read_features(Utterance("", heard("anna")), tiny.features).vectors
     pool, pairs = store.population().pool, store.population().pairs

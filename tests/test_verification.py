@@ -426,9 +426,9 @@ def log_odds(share: float) -> float:
     return math.log(share / (1.0 - share))
 
 
-def calibrated(opened, system: str, scores: dict[str, float], frames: int) -> float:
-    """The calibration of ``system``, against rivals and against outsiders, added up by hand."""
-    found, against = opened.calibration(system), 0.0
+def calibrated(found, scores: dict[str, float], frames: int) -> float:
+    """A calibration against rivals and against outsiders, added up by hand."""
+    against = 0.0
     for kind, share in zip(found.kinds, found.shares, strict=True):
         total = kind.offset + kind.duration * math.log(frames / kind.usual_frames)
         for name, weight in zip(kind.systems, kind.weights, strict=True):
@@ -444,7 +444,9 @@ def test_the_llr_of_a_stream_is_the_stores_calibration_of_its_score(verifiers, o
     told = [update for update in updates if update.score is not None]
     assert len({update.frames for update in told}) > 5
     for update in told:
-        assert update.llr == pytest.approx(calibrated(opened, system, {system: update.score}, update.frames))
+        assert update.llr == pytest.approx(
+            calibrated(opened.calibration(system), {system: update.score}, update.frames)
+        )
     assert all((update.llr, update.probability) == (None, None) for update in updates if update.score is None)
 
 
@@ -455,11 +457,13 @@ def test_the_score_of_the_fused_system_is_its_llr_and_the_calibrated_sum_of_its_
     }
     scored = [n for n, update in enumerate(running["fused"]) if update.score is not None]
     assert len(scored) > 5
+    found = opened.calibration("fused")
     for n in scored:
         fused = running["fused"][n]
         assert fused.llr == fused.score
         parts = {name: running[name][n].score for name in RULES["fused"].parts}
-        assert fused.score == pytest.approx(calibrated(opened, "fused", parts, fused.frames))
+        total = calibrated(found.weights, parts, fused.frames)
+        assert fused.score == pytest.approx(calibrated(found.ratio, {"fused": total}, fused.frames))
 
 
 def test_a_store_without_a_system_in_its_settings_verifies_by_llrs(tmp_path, recordings, heard):
