@@ -526,7 +526,7 @@ def test_store_comes_back_with_its_posteriors(made, heard, voices):
     np.testing.assert_array_equal(pooled, again["pair"])
     found = Verifier(store, voices[1], system="rpoao").verify_file(heard(voices[1]))
     memory = MachinePosterior([MapArrays(arrays) for arrays in files], again)
-    scorer = ClaimScorer(store.population(), [1], ["rpoao"], ScoringSettings(memory))
+    scorer = ClaimScorer(store.population(), [1], ["rpoao"], ScoringSettings(memory, settings_.scoring.dtype))
     running = scorer.start()
     running.push(read_features_of(heard(voices[1]), settings_))
     assert found.score == pytest.approx(float(running.scores()["rpoao"][0]), rel=1e-9)

@@ -276,7 +276,8 @@ def test_a_false_claim_by_an_outsider_is_judged_without_them(most):
     people, everybody = population(most), list(range(SPEAKERS))
     trials = HeldOutScoring(config, people, None, everybody, everybody).score(3, speech())
     np.testing.assert_array_equal(trials.population, SPEAKERS)
-    running = scorer_among(people, everybody, names, ScoringSettings(FixedSigmoid())).start()
+    how = ScoringSettings(FixedSigmoid(), config.scoring.dtype)
+    running = scorer_among(people, everybody, names, how).start()
     running.push(speech())
     for name in names:
         claims = trials.claims[trials.outsider].astype(int)
