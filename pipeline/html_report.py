@@ -149,8 +149,7 @@ def _by_system(metrics: Metrics, cells: Callable[[str, Metrics], Sequence[Html]]
 
 def _error_rates(metrics: Metrics) -> Html:
     return table(
-        "Error rates and costs; the lower, the better. Costs are those at the operating point p05; by line: the Cllr of"
-        " the straight line that suits this list best.",
+        "Error rates and costs; the lower, the better. Costs are those at the operating point p05.",
         (
             "system",
             "EER %",

@@ -29,9 +29,10 @@ TERMS = (
         " the best threshold for this list, and by the one that Bayes' rule gives for calibrated scores.",
     ),
     (
-        "Cllr, minimum Cllr",
-        "Cost of the scores as log-likelihood ratios over all operating points, in bits: as they are, and after the"
-        " best calibration for this list. 0 is perfect, 1 is worth nothing.",
+        "Cllr, minimum Cllr, by line",
+        "Cost of the scores as log-likelihood ratios over all operating points, in bits: as they are, after the best"
+        " rising map for this list, and along the best straight line, which is all that calibration could have hoped"
+        " for. 0 is perfect, 1 is worth nothing.",
     ),
     (
         "Identification error",

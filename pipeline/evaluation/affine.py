@@ -4,8 +4,8 @@ Pooling (``pav``) fits a step to every few trials, so where few scores overlap i
 calibration could have known: of 300 targets with two among the nontargets it bets everything on the other 298. A line
 has two numbers to choose. Beside each other the two minima tell the parts of Cllr: what a better offset and scale would
 save (Cllr less this), and what the shape costs (this less the minimum by pooling). Fitted to the very trials that it
-judges, it is a yardstick as well. Ferrer and Ramos, Evaluating posterior probabilities: decision theory, proper scoring
-rules, and calibration, 2024, recommend the decomposition by such maps.
+judges, it is a yardstick as well. After Ferrer and Ramos, Evaluating posterior probabilities: decision theory, proper
+scoring rules, and calibration, 2024.
 """
 
 from __future__ import annotations
