@@ -336,7 +336,7 @@ class QualityConfig(_Section):
     least_snr_db: Finite = 10.0
     duplicates: Action = "refuse"
     consistency: Action = "warn"
-    least_consistency: NonNegative = 0.6
+    least_consistency: NonNegative = 0.55
     matches: Action = "warn"
     most_match: NonNegative = 0.5
 
