@@ -31,8 +31,8 @@ TERMS = (
     (
         "Cllr, minimum Cllr, by line",
         "Cost of the scores as log-likelihood ratios over all operating points, in bits: as they are, after the best"
-        " rising map for this list, and along the best straight line, which is all that calibration could have hoped"
-        " for. 0 is perfect, 1 is worth nothing.",
+        " rising map for this list, and along the best straight line, which an offset and a scale could have reached."
+        " 0 is perfect, 1 is worth nothing.",
     ),
     (
         "Identification error",

@@ -210,8 +210,8 @@ class VerificationStream:
     """A claim being checked while the audio comes in: ``push`` any number of times, then ``close``.
 
     ``rate`` is the audio's in Hz (None: the store's own); the other options are ``Verifier``'s. Any cutting of the
-    same samples into pushes gives the same score within 1e-9, or
-    1e-6 where segment machines and models are summed, in single precision.
+    same samples into pushes gives the same score within 1e-9, or 1e-6 where segment machines and models are summed, in
+    single precision.
     """
 
     def __init__(

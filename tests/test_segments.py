@@ -540,7 +540,7 @@ def test_tiled_factor_solves_as_numpy_does(count, dtype, tolerance):
     for first in {0, count // 2, count - 1}:
         later = np.where(np.arange(count)[:, None] < first, 0.0, right)
         # Not bit for bit: BLAS adds a shorter sum up in other portions, and which depends on the processor.
-        np.testing.assert_allclose(factor.forward(later, first=first), factor.forward(later), atol=tolerance)
+        np.testing.assert_allclose(factor.forward(later, first=first), factor.forward(later), atol=tolerance / 100)
 
 
 def test_threads_change_no_bit_of_segment_machines():

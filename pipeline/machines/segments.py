@@ -57,7 +57,7 @@ class SegmentSpace:
         sums = np.concatenate((occupancy, share.T @ standard), axis=1)
         offsets = sums[:, 1:]
         offsets -= occupancy * self.means
-        offsets *= self._precision
+        offsets *= self._per_deviation
         return sums
 
     def vector(self, statistics: Array) -> Array:
@@ -75,7 +75,7 @@ class SegmentSpace:
         return np.asarray(log)
 
     @cached_property
-    def _precision(self) -> Array:
+    def _per_deviation(self) -> Array:
         """One by standard deviations (K, d)."""
         return np.asarray(1.0 / np.sqrt(self.variances))
 
