@@ -94,10 +94,12 @@ def train(pool: Pool, config: Config) -> tuple[Population, dict[tuple[int, int],
     return population, pairs, alone
 
 
-def scoring(population: Population, claims: np.ndarray, frames: np.ndarray, dtype: str) -> Callable[[], Any]:
+def scoring(
+    population: Population, claims: np.ndarray, frames: np.ndarray, dtype: str, *, compiled: bool = False
+) -> Callable[[], Any]:
     """What scores ``frames`` for ``claims`` by SYSTEM, from machines made ready beforehand."""
     speech = FeatureBlock(frames, len(frames), np.zeros(len(frames)))
-    scorer = ClaimScorer(population, claims, [SYSTEM], ScoringSettings(FixedSigmoid(), dtype))
+    scorer = ClaimScorer(population, claims, [SYSTEM], ScoringSettings(FixedSigmoid(), dtype, compiled=compiled))
 
     def score() -> Any:
         running = scorer.start()

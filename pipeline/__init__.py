@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from pipeline.sealing import check_store, seal_store
     from pipeline.store import SpeakerStore
     from pipeline.transfer import ImportReport, export_speakers, import_speakers
-    from pipeline.verification import Decision, State, ThresholdSource, Update, VerificationStream, Verifier
+    from pipeline.verification import (
+        Decision,
+        State,
+        ThresholdSource,
+        Update,
+        VerificationStream,
+        Verifier,
+        load_compiled,
+    )
 
 _HOMES = {
     "pipeline.assessment": ("Assessment", "assess", "measure"),
@@ -34,7 +42,9 @@ _HOMES = {
     "pipeline.sealing": ("check_store", "seal_store"),
     "pipeline.store": ("SpeakerStore",),
     "pipeline.transfer": ("ImportReport", "export_speakers", "import_speakers"),
-    "pipeline.verification": ("Decision", "State", "ThresholdSource", "Update", "VerificationStream", "Verifier"),
+    "pipeline.verification": (
+        *("Decision", "State", "ThresholdSource", "Update", "VerificationStream", "Verifier", "load_compiled"),
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -64,6 +74,7 @@ __all__ = [
     "error_curve",
     "export_speakers",
     "import_speakers",
+    "load_compiled",
     "load_config",
     "measure",
     "read_corpus",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pipeline.machines.population import Population
 from pipeline.panel_scoring import PanelScorer, is_of_rest
@@ -11,15 +12,15 @@ from pipeline.store import SpeakerStore
 
 
 class ClaimScorers:
-    """Makes scorers of ``systems`` on ``store``; what all claims share is read once.
+    """Makes scorers of ``systems`` on ``store``, ``compiled`` or not; what all claims share is read once.
 
     Raises what ``SpeakerStore.scoring_settings`` and ``SpeakerStore.population`` raise.
     """
 
-    def __init__(self, store: SpeakerStore, systems: Sequence[str]) -> None:
+    def __init__(self, store: SpeakerStore, systems: Sequence[str], *, compiled: bool = False) -> None:
         self._store = store
         self._systems = tuple(systems)
-        self._settings = store.scoring_settings(self._systems)
+        self._settings = replace(store.scoring_settings(self._systems), compiled=compiled)
         self._in_panels = store.config.machines.rivals != "all"
         among_all = [name for name in self._systems if is_of_rest(name) or not self._in_panels]
         self._among_all = tuple(among_all)

@@ -23,16 +23,25 @@ _MOST_WHOLE = 2**27  # samples, 1 GiB: two hours at 16 kHz
 
 
 class FrontEnd:
-    """Mono samples at ``rate`` Hz to feature vectors, through the resampler, the feature stream and the scaling."""
+    """Mono samples at ``rate`` Hz to feature vectors, through the resampler, the feature stream and the scaling.
+
+    ``compiled`` as for ``FeatureStream``.
+    """
 
     def __init__(
-        self, settings: FeatureSettings, rate: int, *, scaling: Standardizer | None = None, where: str = "stream"
+        self,
+        settings: FeatureSettings,
+        rate: int,
+        *,
+        scaling: Standardizer | None = None,
+        where: str = "stream",
+        compiled: bool = False,
     ) -> None:
         self.rate = rate
         self.samples = 0
         self._where = where
         self._resampler = Resampler(rate, settings.rate)
-        self._features = FeatureStream(settings)
+        self._features = FeatureStream(settings, compiled=compiled)
         self._scaling = scaling
 
     @property

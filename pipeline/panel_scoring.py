@@ -44,7 +44,8 @@ class PanelScorer(ClaimScorer):
         self._whole_claims = panels.claims if numbers is None else np.array(numbers, dtype=np.int64)
 
     def _margin_scorer(self, _asked: NDArray[np.int64], kinds: frozenset[str]) -> FrameMargins:
-        return PanelMargins(self._population, self._panels, kinds, dtype=self.settings.dtype)
+        settings = self.settings
+        return PanelMargins(self._population, self._panels, kinds, dtype=settings.dtype, compiled=settings.compiled)
 
     def with_posterior(self, posterior: Posterior) -> PanelScorer:
         """See ClaimScorer."""

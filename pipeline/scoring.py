@@ -32,13 +32,15 @@ STRETCH = "stretch"
 class ScoringSettings:
     """What scoring takes from a store beside its machines.
 
-    ``half_db`` is ``SegmentConfig``'s; ``fusions`` are the calibrations of systems that sum others.
+    ``half_db`` is ``SegmentConfig``'s; ``fusions`` are the calibrations of systems that sum others. ``compiled`` loads
+    numba for kernel values, where ``dtype`` makes them in single precision (``machines.pool.Precision``).
     """
 
     posterior: Posterior
     dtype: str = "float64"
     half_db: float = 30.0
     fusions: Mapping[str, Calibration] | None = None
+    compiled: bool = False
 
 
 class FrameMargins(Protocol):
@@ -87,7 +89,8 @@ class ClaimScorer:
 
     def _margin_scorer(self, asked: NDArray[np.int64], kinds: frozenset[str]) -> FrameMargins:
         """What gives the margins of frames for the claims ``asked``."""
-        return MarginScorer(self._population, asked, kinds, dtype=self.settings.dtype)
+        settings = self.settings
+        return MarginScorer(self._population, asked, kinds, dtype=settings.dtype, compiled=settings.compiled)
 
     def with_posterior(self, posterior: Posterior) -> ClaimScorer:
         """The same claims and machines under another ``posterior``."""

@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "threads",
         "server",
     ),
-    ("backends", "cluster_tasks", "formats.libraries", "formats.rttm"),
+    ("backends", "cluster_tasks", "compiling", "formats.libraries", "formats.rttm"),
     (
         "audit_chain",
         "cluster",
@@ -63,17 +63,19 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "evaluation.lines",
         "features.deltas",
         "features.framing",
-        "features.lpc",
+        "features.lpc_kernels",
         "features.mfcc",
+        "machines.exponential",
         "features.standardize",
         "machines.mixtures",
-        "machines.pool",
-        "machines.solver_kernels",
         "manifest",
         "posteriors.sigmoid",
         "reproduce.files",
     ),
-    ("machines.rivals", "machines.segments", "machines.solver"),
+    ("features.lpc", "machines.kernel_block", "machines.segments", "machines.solver_kernels"),
+    ("machines.tile_kernels",),
+    ("machines.pool",),
+    ("machines.rivals", "machines.solver"),
     ("machines.cholesky", "machines.rest_solver"),
     (
         "arrays",
@@ -236,6 +238,7 @@ VOCABULARY = {"errors", "config"}
 PURE_ROOMS = ("features", "machines", "posteriors", "evaluation")
 PURE = {module for module in LEVEL if module.split(".")[0] in PURE_ROOMS} | {
     "backends",
+    "compiling",
     "calibration",
     "codebook",
     "degradation",
@@ -360,7 +363,7 @@ def test_the_evaluation_knows_nothing_of_the_package_but_its_errors(module):
 
 @pytest.mark.parametrize("module", [name for name in SOURCES if name.split(".")[0] == "features"])
 def test_features_know_nothing_of_machines_and_machines_nothing_of_features(module):
-    assert {other.split(".")[0] for other in uses(module)} <= {"features", *VOCABULARY}
+    assert {other.split(".")[0] for other in uses(module)} <= {"features", "compiling", *VOCABULARY}
     for other in SOURCES:
         if other.split(".")[0] in {"machines", "posteriors"}:
             assert module not in uses(other)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sklearn.svm import SVC, OneClassSVM
 
 import pipeline
+from pipeline import compiling
 from pipeline.errors import FitError
 from pipeline.machines import solver_kernels
 from pipeline.machines.pool import Pool, rbf_kernel
@@ -420,8 +421,8 @@ def test_kernels_compile_where_nothing_can_be_kept_on_disk():
     namespace: dict = {}
     exec("def twice(x):\n    return 2.0 * x\n", namespace)  # noqa: S102
     with pytest.raises(RuntimeError, match="cannot cache"):
-        solver_kernels.njit("f8(f8)", cache=True)(namespace["twice"])
-    assert solver_kernels.compiled("f8(f8)")(namespace["twice"])(21.0) == 42.0
+        compiling.njit("f8(f8)", cache=True)(namespace["twice"])
+    assert compiling.compiled("f8(f8)")(namespace["twice"])(21.0) == 42.0
 
 
 def test_importing_the_solver_does_not_load_numba():

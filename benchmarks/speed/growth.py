@@ -64,7 +64,7 @@ def at_size(options: Options, size: int) -> Figures:
     train_population(Pool.of(books[:2], config.machines.sigma), config.machines)  # compiles
     known = made_up(before, seed=config.seed)
     claim = np.array([len(before) // 2])
-    figures = {"claim": best_of(scoring(known, claim, frames, "float32"), seconds=options.patience)}
+    figures = {"claim": best_of(scoring(known, claim, frames, "float32", compiled=True), seconds=options.patience)}
     figures["add"] = best_of(lambda: train_population(pool, config.machines, known=known), seconds=options.patience)
     with tempfile.TemporaryDirectory() as folder:
         stored = through_store(Path(folder) / "store", known, books[-1], config, options.patience)
@@ -144,6 +144,8 @@ def whole(options: Options) -> Figures:
         "growth.train_threads": threads,
         "growth.train_seconds": seconds,
         "growth.train_peak_gib": peak,
-        "growth.trained_claim_seconds": best_of(scoring(population, np.array([size // 2]), frames, "float32")),
+        "growth.trained_claim_seconds": best_of(
+            scoring(population, np.array([size // 2]), frames, "float32", compiled=True)
+        ),
         "growth.trained_bytes": sum(weights.nbytes for weights in population.pairs.weights),
     }

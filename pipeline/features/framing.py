@@ -33,7 +33,8 @@ class PreEmphasis:
 
 def without_offset(frames: Samples) -> Samples:
     """``frames`` (T, L), each less its own mean."""
-    return np.asarray(frames - frames.mean(axis=1, keepdims=True))
+    # What ``mean`` gives, without what it takes beside: of a few frames that is the most.
+    return np.asarray(frames - np.add.reduce(frames, axis=1, keepdims=True) / frames.shape[1])
 
 
 class FrameStream:

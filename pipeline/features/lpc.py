@@ -3,6 +3,7 @@
 The polynomial is A(z) = 1 + a_1 z^-1 + ... + a_p z^-p, the sign convention of ``librosa.lpc``; arrays hold a_1..a_p.
 Frames without energy have the model A(z) = 1: every coefficient 0, never NaN. All arithmetic is elementwise along
 the frame axis, sums are in a fixed order, so the result for one frame does not depend on which frames stand beside it.
+The recursions have compiled twins that give the same bits (``lpc_kernels``).
 """
 
 from __future__ import annotations
@@ -37,8 +38,13 @@ def autocorrelate(frames: Array, order: int) -> Array:
     return np.stack(lags, axis=1)
 
 
-def levinson_durbin(autocorrelation: Array) -> LinearPrediction:
-    """Solve the normal equations of every row of ``autocorrelation`` (T, p + 1) by the Levinson-Durbin recursion."""
+def levinson_durbin(autocorrelation: Array, *, compiled: bool = False) -> LinearPrediction:
+    """Solve the normal equations of every row of ``autocorrelation`` (T, p + 1) by the Levinson-Durbin recursion.
+
+    ``compiled`` loads numba, and makes no difference but in time.
+    """
+    if compiled:
+        return _compiled_levinson_durbin(autocorrelation)
     r = _columns(autocorrelation)
     order = r.shape[0] - 1
     backwards = np.ascontiguousarray(r[:0:-1])
@@ -62,6 +68,16 @@ def levinson_durbin(autocorrelation: Array) -> LinearPrediction:
     return LinearPrediction(
         np.ascontiguousarray(a[1:, :frames].T), np.ascontiguousarray(reflection[:, :frames].T), -less_energy[:frames]
     )
+
+
+def _compiled_levinson_durbin(autocorrelation: Array) -> LinearPrediction:
+    from pipeline.features.lpc_kernels import levinson_durbin as solve
+
+    frames, order = len(autocorrelation), autocorrelation.shape[1] - 1
+    found = LinearPrediction(np.empty((frames, order)), np.empty((frames, order)), np.empty(frames))
+    r = np.ascontiguousarray(autocorrelation)
+    solve(r, RELATIVE_FLOOR, ABSOLUTE_FLOOR, found.coefficients, found.reflection, found.energy)
+    return found
 
 
 def burg(frames: Array, order: int) -> Array:
@@ -88,8 +104,17 @@ def reflection_from_coefficients(coefficients: Array) -> Array:
     return np.ascontiguousarray(reflection.T)
 
 
-def cepstrum(coefficients: Array, count: int | None = None) -> Array:
-    """Cepstrum c_1..c_count (T, count) of the all-pole filters 1 / A(z), gain left out; ``count`` defaults to p."""
+def cepstrum(coefficients: Array, count: int | None = None, *, compiled: bool = False) -> Array:
+    """Cepstrum c_1..c_count (T, count) of the all-pole filters 1 / A(z), gain left out; ``count`` defaults to p.
+
+    ``compiled`` as for ``levinson_durbin``.
+    """
+    if compiled:
+        from pipeline.features.lpc_kernels import cepstrum as fill
+
+        found = np.empty((len(coefficients), coefficients.shape[1] if count is None else count))
+        fill(np.ascontiguousarray(coefficients), found)
+        return found
     a = _columns(coefficients)
     order = len(a)
     count = order if count is None else count

@@ -25,15 +25,18 @@ class PerceptualPrediction:
     """Predictor coefficients a_1..a_order of frames of ``frame_length`` samples at ``rate`` Hz.
 
     ``bands`` triangular mel filters (``mel_filters``) from 100 Hz to 0.4875 of the rate;
-    their powers are raised to ``compression``.
+    their powers are raised to ``compression``. ``compiled`` as for ``lpc.levinson_durbin``.
     """
 
-    def __init__(self, rate: int, frame_length: int, order: int, *, bands: int, compression: float) -> None:
+    def __init__(
+        self, rate: int, frame_length: int, order: int, *, bands: int, compression: float, compiled: bool = False
+    ) -> None:
         # Bins of 32 Hz at most, so that the narrowest filter holds a few.
         self._size = 1 << (max(frame_length, rate // 32) - 1).bit_length()
         bins = np.arange(self._size // 2 + 1, dtype=np.float64) * (rate / self._size)
         self._bands = BandSums(mel_filters(bins, bands, LOWEST_HZ, HIGHEST_SHARE * rate))
         self._compression = compression
+        self._compiled = compiled
         # The autocorrelation is the inverse transform of the power spectrum, sampled at the middle of each band.
         lags, middles = np.arange(order + 1)[:, None], (np.arange(bands) + 0.5)[None, :] / bands
         self._cosines = np.cos(np.pi * lags * middles) / bands
@@ -44,7 +47,8 @@ class PerceptualPrediction:
         power = spectrum.real**2 + spectrum.imag**2
         loudness = (self._bands(power) + POWER_FLOOR) ** self._compression
         # einsum, not a BLAS product: BLAS may round differently for different numbers of frames.
-        return levinson_durbin(np.einsum("tb,kb->tk", loudness, self._cosines)).coefficients
+        autocorrelation = np.einsum("tb,kb->tk", loudness, self._cosines)
+        return levinson_durbin(autocorrelation, compiled=self._compiled).coefficients
 
 
 class BandSums:

@@ -51,12 +51,13 @@ class Panels:
 
 @dataclass(frozen=True)
 class _Tile:
-    """What one speaker's centroids are multiplied with: for the kernel, and then as rival and as claim.
+    """What one speaker's ``size`` = k centroids are multiplied with: for the kernel, and then as rival and as claim.
 
     ``shared`` (k, n * L) meets the n claims at ``slots`` whose panels have the speaker at ``places``; ``own``
     (k, P * L) the panel of the claims at ``claimed``, which are the speaker.
     """
 
+    size: int
     kernel_side: AnyFloat
     shared: AnyFloat
     slots: Numbers
@@ -75,9 +76,16 @@ class PanelMargins:
     """
 
     def __init__(
-        self, population: Population, panels: Panels, kinds: frozenset[str], *, dtype: str = "float64"
+        self,
+        population: Population,
+        panels: Panels,
+        kinds: frozenset[str],
+        *,
+        dtype: str = "float64",
+        compiled: bool = False,
     ) -> None:
-        self._pool, self._panels, self._precision = population.pool, panels, Precision.named(dtype)
+        self._pool, self._panels = population.pool, panels
+        self._precision = Precision.named(dtype, compiled=compiled)
         self._centre = self._pool.centroids.mean(axis=0)  # what float32 cannot spare, as in MarginScorer
         machines = None
         if "one_vs_one" in kinds and population.rival_machines is not None:
@@ -106,7 +114,8 @@ class PanelMargins:
                     if rival != n:
                         own[:, place] = _weights(machines, n, rival)
         return _Tile(
-            self._flat(side.T),
+            len(y),
+            self._side(side),
             self._flat(shared.reshape(len(y), -1)),
             slots,
             places,
@@ -115,16 +124,25 @@ class PanelMargins:
             None if coef is None else self._flat(coef[rows]),
         )
 
+    def _side(self, centroids: Array) -> AnyFloat:
+        """Of the kernel's product, (d + 2, k): columns of zeros make up whole blocks."""
+        found = np.zeros((centroids.shape[1], self._precision.columns(len(centroids))), self._precision.products)
+        found[:, : len(centroids)] = centroids.T
+        return found
+
     def _flat(self, array: Array) -> AnyFloat:
         return np.ascontiguousarray(array, dtype=self._precision.sums)
 
     def __call__(self, features: Array) -> Margins:
         """Margins of ``features`` (T, d)."""
         x = (features - self._centre) / self._pool.sigma
-        frames = self._flat(np.concatenate((x, -0.5 * (x * x).sum(1, keepdims=True), np.ones((len(x), 1))), axis=1))
+        frames = np.concatenate((x, -0.5 * (x * x).sum(1, keepdims=True), np.ones((len(x), 1))), axis=1)
+        frames = frames.astype(self._precision.products)
         pair, one_class = self._start(self._bias, len(x)), self._start(self._one_class_bias, len(x))
         for n, tile in enumerate(self._tiles):
-            kernel = self._precision.exponentiate(frames @ tile.kernel_side)
+            kernel = np.empty((len(x), tile.kernel_side.shape[1]), dtype=frames.dtype)
+            self._precision.kernel_values(frames, tile.kernel_side[None], kernel[None])
+            kernel = kernel[:, : tile.size].astype(self._precision.sums, copy=False)
             if pair is not None:
                 pair[:, tile.slots, tile.places] += (kernel @ tile.shared).reshape(len(x), -1, *self._family)
                 if tile.own is not None:

@@ -20,10 +20,12 @@ from pipeline.machines.segments import SegmentMachines
 Array = NDArray[np.float64]
 AnyFloat = NDArray[Any]
 
-# Kernel values held at a time: 1 MiB of float64, which stays in the cache of a core.
-TILE_NUMBERS = 2**17
+# Of kernel values held at a time, which stay in the cache of a core.
+TILE_BYTES = 2**20
 # Columns of coefficients from which on a multiple of eight pays.
 WIDE = 16
+# And up to which compiled code sums each by itself in less time than a matrix product takes.
+NARROW = 4
 
 
 class PairSource(Protocol):
@@ -121,15 +123,21 @@ class MarginScorer:
     """Margins of the machines that ``claims`` need, for blocks of frames.
 
     ``claims`` are speaker numbers, ``kinds`` a subset of {"one_vs_one", "one_class", "one_vs_rest"}, ``dtype`` names a
-    ``Precision`` (margins of mixed agree to 1e-5 with those of float64, of float32 to 1e-3). ``machines`` is the length
-    L of families, else 1.
+    ``Precision`` (margins of mixed agree to 1e-5 with those of float64, of float32 to 1e-3), ``compiled`` or not.
+    ``machines`` is the length L of families, else 1.
     """
 
     def __init__(
-        self, population: Population, claims: NDArray[np.int64], kinds: frozenset[str], *, dtype: str = "float64"
+        self,
+        population: Population,
+        claims: NDArray[np.int64],
+        kinds: frozenset[str],
+        *,
+        dtype: str = "float64",
+        compiled: bool = False,
     ) -> None:
         self.claims = np.asarray(claims, dtype=np.int64)
-        self._precision = Precision.named(dtype)
+        self._precision = Precision.named(dtype, compiled=compiled)
         self.dtype = self._precision.sums
         self._population = population
         self._kinds = kinds
@@ -144,9 +152,9 @@ class MarginScorer:
         # A claimed speaker's own products serve the rivals' side too, so that identification makes each product once.
         self._everybody = len(self._slots) == len(pool)
         columns = None if paired is None or self._everybody else paired.columns(self.claims)
-        size = max((len(pool.codebook(n)) for n in range(len(pool))), default=0)
+        size = self._precision.columns(max((len(pool.codebook(n)) for n in range(len(pool))), default=0))
         # Batches of small products in one call: the calls of a loop over speakers would cost more than a short chunk.
-        self._kernel_sides = np.zeros((len(pool), pool.centroids.shape[1] + 2, size), dtype=self.dtype)
+        self._kernel_sides = np.zeros((len(pool), pool.centroids.shape[1] + 2, size), self._precision.products)
         self._own: dict[int, AnyFloat] = {}
         coefficients = [self._load(n, columns) for n in range(len(pool))]
         width = coefficients[0].shape[1]
@@ -155,6 +163,9 @@ class MarginScorer:
         self._shared = np.zeros((len(pool), size, width if width < WIDE else -(-width // 8) * 8), dtype=self.dtype)
         for n, block in enumerate(coefficients):
             self._shared[n, : len(block), :width] = block
+        self._narrow = None
+        if self._precision.kernels is not None and width <= NARROW:
+            self._narrow = np.ascontiguousarray(self._shared.transpose(0, 2, 1))
 
     def _load(self, n: int, columns: Array | None) -> AnyFloat:
         """Take speaker n's centroids for the kernel product, and give the coefficients (k, ...) that meet it."""
@@ -182,18 +193,29 @@ class MarginScorer:
     def __call__(self, features: Array) -> Margins:
         """Margins of ``features`` (T, d)."""
         x = (features - self._centre) / self._population.pool.sigma
-        ones = np.ones((len(x), 1))
-        frames = np.concatenate((x, -0.5 * (x * x).sum(1, keepdims=True), ones), axis=1).astype(self.dtype)
+        frames = np.concatenate((x, -0.5 * (x * x).sum(1, keepdims=True), np.ones((len(x), 1))), axis=1)
+        frames = frames.astype(self._precision.products)
         margins = self._biases(len(x))
         speakers, _, size = self._kernel_sides.shape
-        group = max(1, min(speakers, TILE_NUMBERS // max(1, len(x) * size)))
-        scratch = np.empty((group, len(x), size), dtype=self.dtype)
+        group = max(1, min(speakers, TILE_BYTES // max(1, len(x) * size * frames.itemsize)))
+        scratch = np.empty((group, len(x), size), dtype=frames.dtype)
         for first in range(0, speakers, group):
             several = slice(first, min(first + group, speakers))
-            tiles = scratch[: several.stop - first]
-            exponents = np.matmul(frames, self._kernel_sides[several], out=tiles)
-            self._add(margins, several, self._precision.exponentiate(exponents))
+            kernel = scratch[: several.stop - first]
+            self._add(margins, several, kernel, self._products(frames, several, kernel))
         return _of_families(margins)
+
+    def _products(self, frames: AnyFloat, several: slice, kernel: AnyFloat) -> AnyFloat:
+        """What the kernel values of ``several`` speakers make of the shared coefficients, (n, T, w).
+
+        ``kernel`` (n, T, k) is filled with them, but where sums are all that is wanted of speakers who are not claimed.
+        """
+        sides = self._kernel_sides[several]
+        if self._narrow is None:
+            self._precision.kernel_values(frames, sides, kernel)
+            return np.asarray(np.matmul(kernel.astype(self.dtype, copy=False), self._shared[several]))
+        claimed = not self._slots.keys().isdisjoint(range(several.start, several.stop))
+        return self._precision.kernel_sums(frames, sides, self._narrow[several], kernel if claimed else kernel[:0])
 
     def _biases(self, frames: int) -> Margins:
         population, kinds = self._population, self._kinds
@@ -210,9 +232,8 @@ class MarginScorer:
             one_vs_rest=start(population.one_vs_rest_bias, "one_vs_rest"),
         )
 
-    def _add(self, margins: Margins, several: slice, kernel: AnyFloat) -> None:
-        """Add what the centroids of ``several`` speakers contribute to every margin; ``kernel`` (n, T, k)."""
-        products = np.matmul(kernel, self._shared[several])
+    def _add(self, margins: Margins, several: slice, kernel: AnyFloat, products: AnyFloat) -> None:
+        """Add what ``several`` speakers' centroids contribute to every margin; for the others see ``_products``."""
         column = 0
         if margins.pair is not None:
             column = self._add_pairs(margins.pair, several, kernel, products)
@@ -235,7 +256,7 @@ class MarginScorer:
             if self._everybody:
                 own = products[n - several.start, :, :columns]
             else:
-                own = kernel[n - several.start, :, : len(self._own[n])] @ self._own[n]
+                own = kernel[n - several.start, :, : len(self._own[n])].astype(self.dtype, copy=False) @ self._own[n]
             own = own.reshape(frames, speakers, *family)
             pair[:, self._slots[n]] += own[:, None]
             pair[:, :, n] -= own[:, self.claims]

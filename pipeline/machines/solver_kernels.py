@@ -10,18 +10,13 @@ maximise target . b - b' K b / 2 where every b[t] has a lower and an upper bound
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401  numba calls it for np.dot, and would load it only then, with its own threads
-from numba import njit, types
-from numba.extending import intrinsic
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-# Without these LLVM may not reorder a sum or a maximum, and so not vectorise it.
-FAST = {"nnan", "nsz", "reassoc", "contract"}
+from pipeline.compiling import compiled
+from pipeline.machines.exponential import exponentials, greater, lesser
 
 # LIBSVM's floor for the curvature between two points, which is 0 for equal ones.
 FLATTEST = 1e-12
@@ -35,69 +30,7 @@ STRIP = 16
 # Kernel values that are held at a time where they are only summed: what fits a processor's second cache.
 ROOM = 2**17
 
-half, one, two = np.float32(0.5), np.float32(1.0), np.float32(2.0)
-
-
-def compiled(signature: str) -> Callable[[Function], Function]:
-    """Compile for one signature; kept on disk for the next process where numba finds a folder that it may write to."""
-
-    def compile_one(function: Function) -> Function:
-        options: dict[str, Any] = {"nogil": True, "fastmath": FAST, "error_model": "numpy", "no_cfunc_wrapper": True}
-        made: Any
-        try:
-            made = njit(signature, cache=True, **options)(function)
-        except (RuntimeError, OSError):  # no such folder, or no room in it
-            made = njit(signature, **options)(function)
-        return cast(Function, made)
-
-    return compile_one
-
-
-def _choice(order: str) -> Any:
-    """The greater (">") or the lesser ("<") of two floats, as LLVM vectorises it; numba's own minds NaN, and is not."""
-    flags = ("nnan", "nsz")
-
-    def choice(_context: Any, first: Any, second: Any) -> Any:
-        def generate(_target: Any, builder: Any, _signature: Any, values: Any) -> Any:
-            return builder.select(builder.fcmp_ordered(order, *values, flags=flags), *values, flags=flags)
-
-        return first(first, second), generate
-
-    return intrinsic(choice)
-
-
-def _power_of_two(_context: Any, exponent: Any) -> Any:
-    """2**n in float32 of an int32 n from -126 to 127: the bits of the exponent."""
-
-    def generate(target: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        offset, place = (target.get_constant(types.int32, number) for number in (127, 23))
-        bits = builder.shl(builder.add(values[0], offset), place)
-        return builder.bitcast(bits, target.get_value_type(types.float32))
-
-    return types.float32(exponent), generate
-
-
-greater, lesser = _choice(">"), _choice("<")
-power_of_two: Any = intrinsic(_power_of_two)
-
-
-@compiled("void(f4[::1])")
-def exponentials(x: Any) -> None:
-    """exp(x) in place to two units in the last place, for x <= 0; what is below exp(-87) is exp(-87).
-
-    x = n log 2 + r with |r| <= log(2) / 2 (the two parts of log 2 keep r exact), and a polynomial of degree 6 in r
-    (Cephes' expf): no branch and no table, so that the loop is vectorised.
-    """
-    for t in range(x.size):
-        exponent = greater(x[t], np.float32(-87.0))
-        n = np.int32(exponent * np.float32(1.44269504088896341) - half)
-        r = (exponent - np.float32(n) * np.float32(0.693359375)) + np.float32(n) * np.float32(2.12194440e-4)
-        series = np.float32(1.9875691500e-4) * r + np.float32(1.3981999507e-3)
-        series = series * r + np.float32(8.3334519073e-3)
-        series = series * r + np.float32(4.1665795894e-2)
-        series = series * r + np.float32(1.6666665459e-1)
-        series = series * r + np.float32(5.0000001201e-1)
-        x[t] = (series * r * r + r + one) * power_of_two(n)
+two = np.float32(2.0)
 
 
 @compiled("void(f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[::1], f4[:,::1], i8)")

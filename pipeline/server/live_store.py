@@ -89,7 +89,8 @@ class LiveStore:
             self._made_of = store
         key = (claim, system, early)
         if key not in self._verifiers:
-            self._verifiers[key] = Verifier(store, claim, system=system, early=early, memory=self._memory)
+            made = Verifier(store, claim, system=system, early=early, memory=self._memory, compiled=True)
+            self._verifiers[key] = made
             while len(self._verifiers) > self._most:
                 self._verifiers.popitem(last=False)
         self._verifiers.move_to_end(key)

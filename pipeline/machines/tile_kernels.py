@@ -1,0 +1,54 @@
+"""Compiled kernel values between frames and many speakers' centroids, and sums over them: one pass for it all.
+
+What comes of a few frames and one speaker's centroids never leaves the nearest cache. A frame's values do not depend on
+which frames stand beside it. Importing this module loads numba.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline.compiling import compiled
+from pipeline.machines.kernel_block import COLUMNS, ROWS, kernel_block
+
+
+@compiled(
+    "void(f4[:,::1], f4[:,:,::1], f8[:,:,::1], f8[:,:,::1], f4[:,:,::1])",
+    "void(f4[:,::1], f4[:,:,::1], f4[:,:,::1], f4[:,:,::1], f4[:,:,::1])",
+)
+def kernel_sums(frames: Any, sides: Any, coefficients: Any, sums: Any, tiles: Any) -> None:
+    """Kernel values of T frames with N speakers' k centroids, summed under w coefficients, or kept, or both.
+
+    ``frames`` (T, D) and ``sides`` (N, D, k), k a multiple of ``COLUMNS``: their product is the exponent.
+    ``coefficients`` (N, w, k) make ``sums`` (N, T, w), in their type; ``tiles`` are (N, T, k), or (0, T, k) where the
+    values themselves are not wanted.
+    """
+    depth, size = frames.shape[1], sides.shape[2]
+    count = len(frames)
+    if count < ROWS:
+        more = np.zeros((ROWS, depth), np.float32)
+        for t in range(count):
+            for d in range(depth):
+                more[t, d] = frames[t, d]
+        frames = more
+    rows = np.empty((ROWS, size), np.float32)
+    x, y, out = frames.ctypes.data, sides.ctypes.data, rows.ctypes.data
+    for n in range(len(sides)):
+        for first in range(0, count, ROWS):
+            # The last rows are full, too: some of them for the second time.
+            start = max(0, min(first, count - ROWS))
+            for column in range(0, size, COLUMNS):
+                side = y + 4 * (n * depth * size + column)
+                kernel_block(x + 4 * start * depth, 4 * depth, side, 4 * size, depth, out + 4 * column, 4 * size)
+            for t in range(first, min(first + ROWS, count)):
+                row = rows[t - start]
+                if len(tiles) > 0:
+                    for m in range(size):
+                        tiles[n, t, m] = row[m]
+                for column in range(coefficients.shape[1]):
+                    weights, total = coefficients[n, column], coefficients.dtype.type(0)
+                    for m in range(size):
+                        total += weights[m] * coefficients.dtype.type(row[m])
+                    sums[n, t, column] = total
