@@ -70,17 +70,12 @@ class Precision:
             np.exp(exponents, out=exponents, dtype=self.kernel, casting="same_kind")
             return
         nothing = np.empty((len(sides), 0, sides.shape[2]), self.sums)
-        self.kernel_sums(frames, sides, nothing, tiles)
+        self.kernels.kernel_sums(frames, sides, nothing, np.empty((len(sides), len(frames), 0), self.sums), tiles)
 
-    def kernel_sums(
-        self, frames: NDArray[Any], sides: NDArray[Any], coefficients: NDArray[Any], tiles: NDArray[Any]
-    ) -> NDArray[Any]:
-        """Sums (N, T, w) of the same under ``coefficients`` (N, w, k), by compiled code alone.
-
-        ``tiles`` of none, (0, T, k), spare it the writing.
-        """
+    def kernel_sums(self, frames: NDArray[Any], sides: NDArray[Any], coefficients: NDArray[Any]) -> NDArray[Any]:
+        """Sums (N, T, w) of the same under ``coefficients`` (N, w, k), the values not kept; by compiled code alone."""
         found = np.empty((len(sides), len(frames), coefficients.shape[1]), self.sums)
-        self.kernels.kernel_sums(frames, sides, coefficients, found, tiles)
+        self.kernels.kernel_sums(frames, sides, coefficients, found, np.empty((0, 0, 0), self.kernel))
         return found
 
 

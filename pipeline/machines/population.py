@@ -7,6 +7,7 @@ many speakers' tiles as stay in a core's cache are made at a time, so nothing la
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -163,8 +164,8 @@ class MarginScorer:
         self._shared = np.zeros((len(pool), size, width if width < WIDE else -(-width // 8) * 8), dtype=self.dtype)
         for n, block in enumerate(coefficients):
             self._shared[n, : len(block), :width] = block
-        self._narrow = None
-        if self._precision.kernels is not None and width <= NARROW:
+        self._narrow: AnyFloat | None = None
+        if self._precision.kernels is not None and width <= NARROW and not self._everybody:
             self._narrow = np.ascontiguousarray(self._shared.transpose(0, 2, 1))
 
     def _load(self, n: int, columns: Array | None) -> AnyFloat:
@@ -196,26 +197,32 @@ class MarginScorer:
         frames = np.concatenate((x, -0.5 * (x * x).sum(1, keepdims=True), np.ones((len(x), 1))), axis=1)
         frames = frames.astype(self._precision.products)
         margins = self._biases(len(x))
+        if self._narrow is None:
+            self._multiply(margins, frames)
+        else:
+            products = self._precision.kernel_sums(frames, self._kernel_sides, self._narrow)
+            self._add(margins, slice(0, len(products)), products, {n: self._kernel_of(n, frames) for n in self._own})
+        return _of_families(margins)
+
+    def _multiply(self, margins: Margins, frames: AnyFloat) -> None:
+        """Add what kernel values make of all coefficients in matrix products, those of some speakers at a time."""
         speakers, _, size = self._kernel_sides.shape
-        group = max(1, min(speakers, TILE_BYTES // max(1, len(x) * size * frames.itemsize)))
-        scratch = np.empty((group, len(x), size), dtype=frames.dtype)
+        group = max(1, min(speakers, TILE_BYTES // max(1, len(frames) * size * frames.itemsize)))
+        scratch = np.empty((group, len(frames), size), dtype=frames.dtype)
         for first in range(0, speakers, group):
             several = slice(first, min(first + group, speakers))
             kernel = scratch[: several.stop - first]
-            self._add(margins, several, kernel, self._products(frames, several, kernel))
-        return _of_families(margins)
+            self._precision.kernel_values(frames, self._kernel_sides[several], kernel)
+            kernel = kernel.astype(self.dtype, copy=False)
+            claimed = self._slots.keys() & range(several.start, several.stop)
+            own = {n: kernel[n - first] for n in claimed}
+            self._add(margins, several, np.matmul(kernel, self._shared[several]), own)
 
-    def _products(self, frames: AnyFloat, several: slice, kernel: AnyFloat) -> AnyFloat:
-        """What the kernel values of ``several`` speakers make of the shared coefficients, (n, T, w).
-
-        ``kernel`` (n, T, k) is filled with them, but where sums are all that is wanted of speakers who are not claimed.
-        """
-        sides = self._kernel_sides[several]
-        if self._narrow is None:
-            self._precision.kernel_values(frames, sides, kernel)
-            return np.asarray(np.matmul(kernel.astype(self.dtype, copy=False), self._shared[several]))
-        claimed = not self._slots.keys().isdisjoint(range(several.start, several.stop))
-        return self._precision.kernel_sums(frames, sides, self._narrow[several], kernel if claimed else kernel[:0])
+    def _kernel_of(self, n: int, frames: AnyFloat) -> AnyFloat:
+        """Kernel values (T, k) with one speaker's centroids."""
+        kernel = np.empty((1, len(frames), self._kernel_sides.shape[2]), dtype=frames.dtype)
+        self._precision.kernel_values(frames, self._kernel_sides[n : n + 1], kernel)
+        return np.asarray(kernel[0], dtype=self.dtype)
 
     def _biases(self, frames: int) -> Margins:
         population, kinds = self._population, self._kinds
@@ -232,11 +239,15 @@ class MarginScorer:
             one_vs_rest=start(population.one_vs_rest_bias, "one_vs_rest"),
         )
 
-    def _add(self, margins: Margins, several: slice, kernel: AnyFloat, products: AnyFloat) -> None:
-        """Add what ``several`` speakers' centroids contribute to every margin; for the others see ``_products``."""
+    def _add(self, margins: Margins, several: slice, products: AnyFloat, own: Mapping[int, AnyFloat]) -> None:
+        """Add what ``several`` speakers' centroids contribute to every margin.
+
+        ``products`` (n, T, w) are what their kernel values make of the shared coefficients; ``own`` are the kernel
+        values (T, k) of those who are claimed.
+        """
         column = 0
         if margins.pair is not None:
-            column = self._add_pairs(margins.pair, several, kernel, products)
+            column = self._add_pairs(margins.pair, several, products, own)
         if margins.one_class is not None:
             margins.one_class[:, several] += products[:, :, column].T
             column += 1
@@ -245,22 +256,23 @@ class MarginScorer:
             rest = products[:, :, column : column + width].sum(axis=0)
             margins.one_vs_rest[:] += rest.reshape(margins.one_vs_rest.shape)
 
-    def _add_pairs(self, pair: AnyFloat, several: slice, kernel: AnyFloat, products: AnyFloat) -> int:
+    def _add_pairs(self, pair: AnyFloat, several: slice, products: AnyFloat, own: Mapping[int, AnyFloat]) -> int:
         """Add to the pair margins (T, C, N); the number of columns of ``products`` that were theirs."""
         frames, claims, speakers, *family = pair.shape
         columns: int = math.prod((speakers if self._everybody else claims, *family))
         if not self._everybody:
-            against = products[:, :, :columns].reshape(len(kernel), frames, claims, *family)
+            against = products[:, :, :columns].reshape(len(products), frames, claims, *family)
             pair[:, :, several] += np.moveaxis(against, 0, 2)
-        for n in self._slots.keys() & range(several.start, several.stop):
-            if self._everybody:
-                own = products[n - several.start, :, :columns]
-            else:
-                own = kernel[n - several.start, :, : len(self._own[n])].astype(self.dtype, copy=False) @ self._own[n]
-            own = own.reshape(frames, speakers, *family)
-            pair[:, self._slots[n]] += own[:, None]
-            pair[:, :, n] -= own[:, self.claims]
+        for n, kernel in own.items():
+            met = products[n - several.start, :, :columns] if self._everybody else self._met(n, kernel)
+            met = met.reshape(frames, speakers, *family)
+            pair[:, self._slots[n]] += met[:, None]
+            pair[:, :, n] -= met[:, self.claims]
         return columns
+
+    def _met(self, n: int, kernel: AnyFloat) -> AnyFloat:
+        """What speaker n's kernel values (T, k) make of their own coefficients."""
+        return np.asarray(kernel[:, : len(self._own[n])] @ self._own[n])
 
 
 def _of_families(margins: Margins) -> Margins:

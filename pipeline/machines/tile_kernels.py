@@ -22,8 +22,8 @@ def kernel_sums(frames: Any, sides: Any, coefficients: Any, sums: Any, tiles: An
     """Kernel values of T frames with N speakers' k centroids, summed under w coefficients, or kept, or both.
 
     ``frames`` (T, D) and ``sides`` (N, D, k), k a multiple of ``COLUMNS``: their product is the exponent.
-    ``coefficients`` (N, w, k) make ``sums`` (N, T, w), in their type; ``tiles`` are (N, T, k), or (0, T, k) where the
-    values themselves are not wanted.
+    ``coefficients`` (N, w, k) make ``sums`` (N, T, w), in their type; ``tiles`` are (N, T, k), or empty where
+    the values themselves are not wanted.
     """
     depth, size = frames.shape[1], sides.shape[2]
     count = len(frames)
