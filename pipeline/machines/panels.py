@@ -140,9 +140,9 @@ class PanelMargins:
         frames = frames.astype(self._precision.products)
         pair, one_class = self._start(self._bias, len(x)), self._start(self._one_class_bias, len(x))
         for n, tile in enumerate(self._tiles):
-            kernel = np.empty((len(x), tile.kernel_side.shape[1]), dtype=frames.dtype)
-            self._precision.kernel_values(frames, tile.kernel_side[None], kernel[None])
-            kernel = kernel[:, : tile.size].astype(self._precision.sums, copy=False)
+            room = np.empty((1, len(x), tile.kernel_side.shape[1]), dtype=frames.dtype)
+            made = self._precision.kernel_values(frames, tile.kernel_side[None], room)[0]
+            kernel = made[:, : tile.size].astype(self._precision.sums, copy=False)
             if pair is not None:
                 pair[:, tile.slots, tile.places] += (kernel @ tile.shared).reshape(len(x), -1, *self._family)
                 if tile.own is not None:

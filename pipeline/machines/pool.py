@@ -58,8 +58,8 @@ class Precision:
         """How many centroids ``count`` are counted as: compiled code takes whole blocks."""
         return count if self.kernels is None else -(-count // self.kernels.COLUMNS) * int(self.kernels.COLUMNS)
 
-    def kernel_values(self, frames: NDArray[Any], sides: NDArray[Any], tiles: NDArray[Any]) -> None:
-        """Kernel values of T frames with N speakers' k centroids into ``tiles`` (N, T, k), all of type ``products``.
+    def kernel_values(self, frames: NDArray[Any], sides: NDArray[Any], tiles: NDArray[Any]) -> NDArray[Any]:
+        """Kernel values of T frames with N speakers' k centroids, in ``tiles`` (N, T, k), all of type ``products``.
 
         ``frames`` (T, d + 2) end in -|x|^2 / 2 and 1, ``sides`` (N, d + 2, k) in 1 and -|y|^2 / 2, both over sigma: the
         exponent is their product. k is a number of ``columns``.
@@ -67,10 +67,10 @@ class Precision:
         if self.kernels is None:
             exponents = np.matmul(frames, sides, out=tiles)
             # One call casts piece by piece, in the processor's nearest cache.
-            np.exp(exponents, out=exponents, dtype=self.kernel, casting="same_kind")
-            return
+            return np.asanyarray(np.exp(exponents, out=exponents, dtype=self.kernel, casting="same_kind"))
         nothing = np.empty((len(sides), 0, sides.shape[2]), self.sums)
         self.kernels.kernel_sums(frames, sides, nothing, np.empty((len(sides), len(frames), 0), self.sums), tiles)
+        return tiles
 
     def kernel_sums(self, frames: NDArray[Any], sides: NDArray[Any], coefficients: NDArray[Any]) -> NDArray[Any]:
         """Sums (N, T, w) of the same under ``coefficients`` (N, w, k), the values not kept; by compiled code alone."""

@@ -211,8 +211,8 @@ class MarginScorer:
         scratch = np.empty((group, len(frames), size), dtype=frames.dtype)
         for first in range(0, speakers, group):
             several = slice(first, min(first + group, speakers))
-            kernel = scratch[: several.stop - first]
-            self._precision.kernel_values(frames, self._kernel_sides[several], kernel)
+            tiles = scratch[: several.stop - first]
+            kernel = self._precision.kernel_values(frames, self._kernel_sides[several], tiles)
             kernel = kernel.astype(self.dtype, copy=False)
             claimed = self._slots.keys() & range(several.start, several.stop)
             own = {n: kernel[n - first] for n in claimed}
@@ -220,9 +220,8 @@ class MarginScorer:
 
     def _kernel_of(self, n: int, frames: AnyFloat) -> AnyFloat:
         """Kernel values (T, k) with one speaker's centroids."""
-        kernel = np.empty((1, len(frames), self._kernel_sides.shape[2]), dtype=frames.dtype)
-        self._precision.kernel_values(frames, self._kernel_sides[n : n + 1], kernel)
-        return np.asarray(kernel[0], dtype=self.dtype)
+        tile = np.empty((1, len(frames), self._kernel_sides.shape[2]), dtype=frames.dtype)
+        return np.asarray(self._precision.kernel_values(frames, self._kernel_sides[n : n + 1], tile)[0], self.dtype)
 
     def _biases(self, frames: int) -> Margins:
         population, kinds = self._population, self._kinds
