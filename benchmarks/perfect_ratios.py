@@ -3,11 +3,11 @@
 
     python benchmarks/perfect_ratios.py [--draws N] [--json OUT]
 
-Reads benchmarks/results/real_speech.json. For each list as many true and false claims are drawn, independently, from the
-two normal distributions whose log-likelihood ratio is the number drawn itself (means m and -m, variances 2 m, in nats) and
-whose equal error rate is the one measured: every ratio says exactly what it is worth. The actual and the minimum cost
-of each draw are taken by the library's own functions. The minimum is fitted to the very list by pooling, and bets
-on every gap that chance left between few trials: so even such ratios stay above it.
+Reads benchmarks/results/real_speech.json. For each list as many true and false claims are drawn, independently, from
+the two normal distributions whose log-likelihood ratio is the number drawn itself (means m and -m, variances 2 m, in
+nats) and whose equal error rate is the one measured: every ratio says exactly what it is worth. The actual and the
+minimum cost of each draw are taken by the library's own functions. The minimum is fitted to the very list by pooling,
+and bets on every gap that chance left between few trials: so even such ratios stay above it.
 """
 
 from __future__ import annotations

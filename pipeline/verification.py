@@ -285,13 +285,18 @@ class VerificationStream:
         self._next_look, self._look_every = look_frames(least, step)
         self._held: list[Array] = []
         self._held_samples = 0
+        self._heard: FeatureBlock | None = None
+        self._steps: list[Callable[[], None]] = []
         self._least_samples = round(self.front_end.rate * verifier.update_ms / 1000)
         self._at_last_score = self._update()
         self._end: Update | None = None
 
     @property
     def delay_ms(self) -> float:
-        """From a sound to a score that has heard it, at most, where pushes are no longer than ``update_ms``."""
+        """From a sound to a score that has heard it, at most, where pushes are no longer than ``update_ms``.
+
+        Pushes of less than a third of that add two of their own length: each takes one step towards the score.
+        """
         return self.front_end.delay_ms + self.verifier.update_ms
 
     def push(self, samples: Array) -> Update:
@@ -308,16 +313,31 @@ class VerificationStream:
             self._replays.push(samples)
         self._held.append(samples.copy())
         self._held_samples += len(samples)
-        if self._held_samples >= self._least_samples:
-            self._hear()
-            self._at_last_score = self._update()
+        # A short push, as a sound card's, has little time before the next: it takes one step, a long one takes all.
+        most = 1 if 3 * len(samples) < self._least_samples else 3
+        self._take_steps(most)
+        if self._held_samples >= self._least_samples and not self._steps:
+            self._steps = [self._hear, self._score_heard, self._tell]
+            self._take_steps(most)
         return self._at_last_score(audio_seconds=self._audio_seconds)
 
+    def _take_steps(self, most: int) -> None:
+        for _ in self._steps[:most]:
+            self._steps.pop(0)()
+
     def _hear(self) -> None:
-        """Score what has been held back."""
+        """Make features of what has been held back."""
         samples = np.concatenate(self._held) if self._held else np.empty(0)
         self._held, self._held_samples = [], 0
-        self._score(self.front_end.push(samples))
+        self._heard = self.front_end.push(samples)
+
+    def _score_heard(self) -> None:
+        if self._heard is not None:
+            self._score(self._heard)
+        self._heard = None
+
+    def _tell(self) -> None:
+        self._at_last_score = self._update()
 
     def close(self) -> Update:
         """End the audio: the last frames are scored and the final decision stands. A second call repeats it.
@@ -326,7 +346,9 @@ class VerificationStream:
         """
         if self._end is not None:
             return self._end
+        self._score_heard()
         self._hear()
+        self._score_heard()
         self._score(self.front_end.flush())
         if self._replays is not None:
             self._replays.close()

@@ -304,6 +304,32 @@ def test_short_pushes_are_scored_together_and_give_the_same(opened, inputs, upda
     assert stream.close().score == pytest.approx(at_once.close().score, abs=1e-9)
 
 
+@pytest.mark.parametrize("short", [17, 18, 19, 20])
+def test_a_long_push_is_scored_at_once_wherever_short_ones_before_it_stand(opened, inputs, short):
+    samples = inputs[8000][1]
+    stream, at_once = VerificationStream(opened, "anna"), VerificationStream(opened, "anna", update_ms=0)
+    for at in range(0, 80 * short, 80):
+        assert stream.push(samples[at : at + 80]).frames <= at_once.push(samples[at : at + 80]).frames
+    found, expected = (each.push(samples[80 * short : 12_000]) for each in (stream, at_once))
+    assert (found.frames, found.audio_seconds) == (expected.frames, expected.audio_seconds)
+    assert found.score == pytest.approx(expected.score, abs=1e-9)
+
+
+def test_each_of_the_short_pushes_takes_a_part_of_the_work(opened, inputs, monkeypatch):
+    """A sound card's 10 ms are no time for features, frames and decision together."""
+    stream, taken = VerificationStream(opened, "anna"), []
+    for step in ("_hear", "_score_heard", "_tell"):
+        own = getattr(stream, step)
+        monkeypatch.setattr(stream, step, lambda own=own, step=step: (taken.append(step), own()))
+    samples, most = inputs[8000][1], 0
+    for at in range(0, len(samples), 80):
+        before = len(taken)
+        stream.push(samples[at : at + 80])
+        most = max(most, len(taken) - before)
+    assert most == 1
+    assert taken[:6] == 2 * ["_hear", "_score_heard", "_tell"]
+
+
 @pytest.mark.parametrize("update_ms", [-1.0, float("nan")])
 def test_updates_that_come_before_their_audio_are_refused(opened, update_ms):
     with pytest.raises(InputError, match="update_ms"):
