@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import shutil
 import subprocess
 import sys
@@ -213,17 +212,20 @@ def test_a_verifier_scores_as_without(copied, heard, system, rate):
     assert cut.score == pytest.approx(whole.score, abs=exact)
 
 
-def test_a_pipe_is_scored_as_the_file_is(copied, heard, command, tmp_path):
-    """`voiceclaim verify -` uses compiled code, `voiceclaim verify FILE` none."""
-    path, scores = tmp_path / "said.wav", []
-    soundfile.write(path, *soundfile.read(heard("anna")))
-    for name, given_to_it in ((str(path), None), ("-", path.read_bytes())):
-        words = [*command, "verify", str(copied), "--claim", "anna", "--json", name]
-        run = subprocess.run(words, input=given_to_it, capture_output=True, check=False)
-        assert run.returncode == 0, run.stderr
-        scores.append(json.loads(run.stdout.splitlines()[-1]))
-    assert scores[1]["score"] == pytest.approx(scores[0]["score"], abs=1e-5)
-    assert scores[1]["frames"] == scores[0]["frames"]
+def test_a_verifier_loads_what_it_needs_before_its_first_stream(copied):
+    code = f"""
+import sys
+from pipeline import SpeakerStore, Verifier, load_compiled
+store = SpeakerStore.open({str(copied)!r})
+Verifier(store, "anna").stream()
+print("numba" in sys.modules)
+Verifier(store, "anna", compiled=True)
+before = set(sys.modules)
+load_compiled()
+print("numba" in sys.modules, set(sys.modules) == before)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "True", "True"]
 
 
 # What is kept on disk.

@@ -106,7 +106,6 @@ def verify(
             point=_point(opened, prior, cost_miss, cost_false_accept),
             early=rule,
             memory=replay_memory(log),
-            compiled=mic or "-" in (audio or ()),
         )
     except VoiceclaimError as error:
         record(None, None, error)
