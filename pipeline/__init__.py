@@ -21,15 +21,8 @@ if TYPE_CHECKING:
     from pipeline.sealing import check_store, seal_store
     from pipeline.store import SpeakerStore
     from pipeline.transfer import ImportReport, export_speakers, import_speakers
-    from pipeline.verification import (
-        Decision,
-        State,
-        ThresholdSource,
-        Update,
-        VerificationStream,
-        Verifier,
-        load_compiled,
-    )
+    from pipeline.updates import Decision, State, Update
+    from pipeline.verification import ThresholdSource, VerificationStream, Verifier, load_compiled
 
 _HOMES = {
     "pipeline.assessment": ("Assessment", "assess", "measure"),
@@ -42,9 +35,8 @@ _HOMES = {
     "pipeline.sealing": ("check_store", "seal_store"),
     "pipeline.store": ("SpeakerStore",),
     "pipeline.transfer": ("ImportReport", "export_speakers", "import_speakers"),
-    "pipeline.verification": (
-        *("Decision", "State", "ThresholdSource", "Update", "VerificationStream", "Verifier", "load_compiled"),
-    ),
+    "pipeline.updates": ("Decision", "State", "Update"),
+    "pipeline.verification": ("ThresholdSource", "VerificationStream", "Verifier", "load_compiled"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

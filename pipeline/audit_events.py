@@ -18,7 +18,8 @@ from pipeline.audit_chain import Value
 from pipeline.errors import EnrollmentRefusedError, VoiceclaimError
 from pipeline.replay_memory import ReplayMemory
 from pipeline.store import SpeakerStore
-from pipeline.verification import Update, Verifier
+from pipeline.updates import Update
+from pipeline.verification import Verifier
 
 if TYPE_CHECKING:
     from pipeline.enrollment import EnrollmentReport  # loads what trains machines

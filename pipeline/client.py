@@ -32,7 +32,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from pipeline.early import EarlyRule
 from pipeline.errors import AudioError, ServiceError, StreamClosedError
-from pipeline.verification import Decision, State, Update
+from pipeline.updates import Decision, State, Update
 
 Audio = Path | str | bytes
 _KIND = "urn:voiceclaim:"

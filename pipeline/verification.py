@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -25,57 +24,12 @@ from pipeline.pcm import check_samples
 from pipeline.replay_memory import MOST_OF_ONE, ReplayMemory
 from pipeline.scoring import RunningScores, with_parts
 from pipeline.store import SpeakerStore
+from pipeline.updates import Decision, State, Update
 
 Array = NDArray[np.float64]
 
 # Of audio between two scores of a stream: five or six updates a second are as many as anybody can follow.
 UPDATE_MS = 175.0
-
-
-class State(StrEnum):
-    """Where a stream stands."""
-
-    NOT_ENOUGH_SPEECH = "not_enough_speech"
-    SCORING = "scoring"
-    CLOSED = "closed"
-
-
-class Decision(StrEnum):
-    """What is decided on what has been heard; too little speech is an outcome of its own, never a score.
-
-    ``undecided`` is met under an ``EarlyRule`` only: speech was heard, and its evidence does not suffice.
-    """
-
-    ACCEPTED = "accepted"
-    REJECTED = "rejected"
-    UNDECIDED = "undecided"
-    NOT_ENOUGH_SPEECH = "not_enough_speech"
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """A stream after a push: ``score`` is None until there is enough speech.
-
-    ``llr`` is its log-likelihood ratio in nats, and ``probability`` that of a true claim at ``Verifier.prior``; None
-    where the store has no calibration. ``frames`` of speech make ``speech_seconds``, of ``audio_seconds`` heard.
-    ``decision`` is the one that would stand if the stream ended here, and ``settled`` says that it will not change any
-    more: the stream is closed, or an ``EarlyRule`` has enough evidence. Under such a rule ``early_llr`` is the ratio at
-    this length that the rule goes by, None without one; once settled by it, score and speech stay those that it took.
-    ``replay_suspected``: the audio holds a copy of a recording that is known (``pipeline.fingerprint``); None where
-    there is nothing to compare with. The decision does not depend on it.
-    """
-
-    state: State
-    decision: Decision
-    score: float | None
-    llr: float | None
-    probability: float | None
-    frames: int
-    speech_seconds: float
-    audio_seconds: float
-    settled: bool = False
-    early_llr: float | None = None
-    replay_suspected: bool | None = None
 
 
 class ThresholdSource(StrEnum):

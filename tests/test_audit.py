@@ -28,7 +28,8 @@ from pipeline.commands.audit import audit as command
 from pipeline.enrollment import enroll, remove_speaker
 from pipeline.errors import AuditError
 from pipeline.store import SpeakerStore
-from pipeline.verification import Decision, Verifier
+from pipeline.updates import Decision
+from pipeline.verification import Verifier
 
 KEY = b"sixteen bytes or more"
 SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

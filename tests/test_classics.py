@@ -38,7 +38,8 @@ from pipeline.posteriors.coupling import RULES, systems_of
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring import ClaimScorer, ScoringSettings
 from pipeline.store import SpeakerStore
-from pipeline.verification import Decision, Verifier
+from pipeline.updates import Decision
+from pipeline.verification import Verifier
 
 METHODS = {"hastie_tibshirani": hastie_tibshirani, "pkpd": pkpd, "wu_lin_weng": wu_lin_weng}
 KINDS = ("one_vs_one", "one_class", "one_vs_rest")

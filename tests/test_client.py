@@ -15,7 +15,8 @@ from pipeline.client import AsyncVoiceclaimClient, EnrolledSpeaker, VoiceclaimCl
 from pipeline.early import EarlyRule
 from pipeline.errors import AudioError, ServiceError, StreamClosedError
 from pipeline.store import SpeakerStore
-from pipeline.verification import Decision, State, Update, VerificationStream, Verifier
+from pipeline.updates import Decision, State, Update
+from pipeline.verification import VerificationStream, Verifier
 
 pytestmark = pytest.mark.server
 

@@ -19,7 +19,8 @@ from pipeline.errors import InputError, MetricError
 from pipeline.features.stream import FeatureBlock
 from pipeline.posteriors.coupling import RULES
 from pipeline.store import SpeakerStore
-from pipeline.verification import Decision, State, VerificationStream, Verifier
+from pipeline.updates import Decision, State
+from pipeline.verification import VerificationStream, Verifier
 
 RATES = st.floats(0.001, 0.4)
 

@@ -37,7 +37,8 @@ from pipeline.posteriors.coupling import RULES
 from pipeline.posteriors.sigmoid import posterior_from
 from pipeline.scoring import ClaimScorer, ScoringSettings
 from pipeline.store import SpeakerStore
-from pipeline.verification import Decision, Verifier
+from pipeline.updates import Decision
+from pipeline.verification import Verifier
 
 # Every system but those for comparison, which are scored at enrollment only where the settings name them.
 SYSTEMS = tuple(name for name, rule in RULES.items() if not rule.comparison)

@@ -32,7 +32,8 @@ from pipeline.fingerprint import (
 )
 from pipeline.replay_memory import ReplayMemory
 from pipeline.store import SpeakerStore
-from pipeline.verification import Decision, Verifier
+from pipeline.updates import Decision
+from pipeline.verification import Verifier
 
 
 def take(seed: int, seconds: float = 1.2, rate: int = 16_000) -> np.ndarray:

@@ -49,7 +49,8 @@ from pipeline.results import read_metrics
 from pipeline.store import SpeakerStore
 from pipeline.store_layout import CALIBRATION, ONE_VS_REST, SEGMENTS, SPEAKER
 from pipeline.terminal import complain, print_json, print_table, say
-from pipeline.verification import Decision, Verifier
+from pipeline.updates import Decision
+from pipeline.verification import Verifier
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="pipes, sockets and limits of POSIX")
 

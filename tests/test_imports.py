@@ -51,6 +51,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "results",
         "sound_files",
         "store_layout",
+        "updates",
     ),
     # pure numbers, and files of one kind
     (

@@ -47,7 +47,8 @@ from pipeline.machines.assembly import train_population
 from pipeline.machines.population import MarginScorer, Population
 from pipeline.store import SpeakerStore
 from pipeline.store_writer import store_writer
-from pipeline.verification import Decision, Verifier
+from pipeline.updates import Decision
+from pipeline.verification import Verifier
 
 KINDS = frozenset({"one_vs_one", "one_class", "one_vs_rest"})
 

@@ -23,7 +23,8 @@ from pipeline.frontend import read_samples
 from pipeline.store import SpeakerStore
 from pipeline.transfer import export_speakers, import_speakers
 from pipeline.transfer_file import read_export
-from pipeline.verification import Decision, Verifier
+from pipeline.updates import Decision
+from pipeline.verification import Verifier
 
 SMALL = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -32,7 +32,8 @@ from pipeline.evaluation import OperatingPoint, Trial, equal_error_rate
 from pipeline.frontend import read_features
 from pipeline.posteriors.coupling import RULES
 from pipeline.store import SpeakerStore
-from pipeline.verification import Decision, State, ThresholdSource, Update, VerificationStream, Verifier
+from pipeline.updates import Decision, State, Update
+from pipeline.verification import ThresholdSource, VerificationStream, Verifier
 
 # Enrollment tries these on held-out utterances; a comparison rule has no threshold but one that is given.
 HELD_OUT = tuple(name for name, rule in RULES.items() if not rule.comparison)

@@ -22,7 +22,8 @@ from pipeline.corpus import Utterance, read_corpus
 from pipeline.enrollment import enroll
 from pipeline.frontend import read_samples
 from pipeline.store import SpeakerStore
-from pipeline.verification import Update, VerificationStream, Verifier
+from pipeline.updates import Update
+from pipeline.verification import VerificationStream, Verifier
 from speed.measuring import Figures, held_kib, in_child, peak_gib
 from speed.options import Options
 

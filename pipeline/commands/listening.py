@@ -14,7 +14,8 @@ from pipeline.live_line import LevelMeter, LiveLine
 from pipeline.terminal import complain, plain
 
 if TYPE_CHECKING:
-    from pipeline.verification import Update, Verifier
+    from pipeline.updates import Update
+    from pipeline.verification import Verifier
 
 Blocks = Iterator[Any]
 """Blocks of mono samples (n,), full scale 1."""

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pipeline.early import EarlyRule
     from pipeline.evaluation import OperatingPoint
     from pipeline.store import SpeakerStore
-    from pipeline.verification import Update, Verifier
+    from pipeline.updates import Update
+    from pipeline.verification import Verifier
 
 
 def verify(
@@ -254,7 +255,7 @@ def _outcome(verifier: Verifier, name: str, update: Update) -> dict[str, Any]:
 
 
 def _exit_of(update: Update) -> Exit:
-    from pipeline.verification import Decision
+    from pipeline.updates import Decision
 
     return {
         Decision.ACCEPTED: Exit.DONE,

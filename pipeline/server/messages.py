@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pipeline.early import AtEnd, EarlyRule
 from pipeline.errors import ServiceError
 from pipeline.pcm import MAX_RATE, MIN_RATE, Encoding, PcmFormat
-from pipeline.verification import ThresholdSource, Update, Verifier
+from pipeline.updates import Update
+from pipeline.verification import ThresholdSource, Verifier
 
 _HELLO_BYTES = 8192
 _ENCODINGS: dict[str, Encoding] = {"pcm_s16le": "s16le", "f32le": "f32le"}

@@ -15,7 +15,8 @@ from pipeline.server.live_store import LiveStore, SharedStore
 from pipeline.server.metrics import Metrics
 from pipeline.server.settings import Settings
 from pipeline.server.training import Trainer
-from pipeline.verification import Update, Verifier
+from pipeline.updates import Update
+from pipeline.verification import Verifier
 
 T = TypeVar("T")
 

@@ -26,7 +26,8 @@ from pipeline.server.problems import problem, service_error
 from pipeline.server.recorder import Recorder
 from pipeline.server.service import Service
 from pipeline.server.tokens import ENROLL, VERIFY
-from pipeline.verification import Update, VerificationStream, Verifier
+from pipeline.updates import Update
+from pipeline.verification import VerificationStream, Verifier
 
 _CODES = {413: 1009, 422: 1007, 500: 1011, 503: 1013}  # RFC 6455, and IANA's registry of codes
 _HEARTBEAT_SECONDS = 2.0

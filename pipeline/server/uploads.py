@@ -14,7 +14,8 @@ from starlette.requests import Request
 from pipeline.audio import open_audio
 from pipeline.errors import AudioError, ServiceError
 from pipeline.server.training import Recording
-from pipeline.verification import Update, Verifier
+from pipeline.updates import Update
+from pipeline.verification import Verifier
 
 _MOST_FIELDS = 8
 _MOST_FIELD_BYTES = 8192
