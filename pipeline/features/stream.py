@@ -92,8 +92,8 @@ def _coefficients(settings: FeatureSettings, compiled: bool) -> Callable[[Array]
 class FeatureStream:
     """Speech feature vectors (T, ``settings.dimension``) of mono samples at ``settings.rate`` Hz.
 
-    ``compiled`` code gives the same vectors bit for bit, in half the time where samples come a few frames at a time;
-    it loads numba, which takes half a second.
+    ``compiled`` code gives the same vectors bit for bit, in less time where samples come a few frames at a time; it
+    loads numba, which takes half a second.
     """
 
     def __init__(self, settings: FeatureSettings, *, compiled: bool = False) -> None:

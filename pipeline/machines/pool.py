@@ -27,7 +27,8 @@ class Precision:
     same, but for a rounding, however many frames are taken together.
 
     ``kernels`` are ``tile_kernels`` where kernel values are made by compiled code: in single precision from the product
-    on, which comes out the same however many frames are taken together, as products of a library do not.
+    on, which comes out the same however many frames are taken together, as products of a library do not. Its digits
+    suffice where frames and centroids lie within some tens of sigma of their middle, as speech does.
     """
 
     sums: np.dtype[Any]
@@ -38,8 +39,8 @@ class Precision:
     def named(cls, name: str, *, compiled: bool = False) -> Precision:
         """Of the name that settings give: "float64", "mixed" or "float32"; ``compiled`` loads numba for the last two.
 
-        Kernel values are then made in a third of the time, or half on processors with AVX-512, and differ from numpy's
-        by their last digits.
+        Kernel values then differ from numpy's by their last digits. On a processor with AVX2 a claim took a third of
+        the time in mixed precision, and six tenths in float32 (benchmarks/SPEED.md).
         """
         sums = np.dtype("float64" if name == "mixed" else name)
         kernel = np.dtype("float64" if name == "float64" else "float32")
