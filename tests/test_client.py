@@ -44,7 +44,7 @@ def assert_alike(found: Update, expected: Update) -> None:
 
 
 def test_a_file_is_verified_as_the_library_does(client, store, heard):
-    verifier = Verifier(SpeakerStore.open(store), "dexter", compiled=True)  # as the service has it
+    verifier = Verifier(SpeakerStore.open(store), "dexter")
     for voice in ("dexter", "anna"):
         found = client.verify("dexter", heard(voice))
         assert found.update == verifier.verify_file(heard(voice))
@@ -57,7 +57,7 @@ def test_a_file_is_verified_as_the_library_does(client, store, heard):
 @pytest.mark.parametrize("early", [None, EarlyRule(0.05, 0.05, "fixed")])
 def test_a_stream_gives_the_updates_that_the_library_gives(client, store, heard, early):
     samples, rate = samples_of(heard("ivan"))
-    expected = VerificationStream(store, "ivan", rate=rate, early=early, compiled=True)
+    expected = VerificationStream(store, "ivan", rate=rate, early=early)
     with client.stream("ivan", rate=rate, early=early) as stream:
         for start in range(0, len(samples), 1600):
             chunk = samples[start : start + 1600]
@@ -74,7 +74,7 @@ def test_a_stream_gives_the_updates_that_the_library_gives(client, store, heard,
 
 def test_the_same_calls_can_be_awaited(service, store, heard, recordings):
     samples, rate = samples_of(heard("lars"))
-    expected = Verifier(SpeakerStore.open(store), "lars", compiled=True).verify_file(heard("lars"))
+    expected = Verifier(SpeakerStore.open(store), "lars").verify_file(heard("lars"))
 
     async def calls() -> None:
         async with AsyncVoiceclaimClient(service.url, token=ADMIN_TOKEN) as client:

@@ -112,7 +112,7 @@ def streamed(service: Running, claim: str, rate: int, data: bytes, form: str, se
 
 def test_a_file_has_the_score_that_the_library_gives(service, store, heard):
     for claim, voice in (("anna", "anna"), ("anna", "lars")):
-        expected = Verifier(SpeakerStore.open(store), claim, compiled=True).verify_file(heard(voice))
+        expected = Verifier(SpeakerStore.open(store), claim).verify_file(heard(voice))
         with heard(voice).open("rb") as file:
             answer = httpx.post(url_of(service, "/verify"), data={"claim": claim}, files={"file": file})
         assert answer.status_code == 200

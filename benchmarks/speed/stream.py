@@ -1,6 +1,6 @@
-"""A claim being checked while the audio comes in, 10 ms at a time, as the service does it: by compiled code.
+"""A claim being checked while the audio comes in, 10 ms at a time, by compiled code (`Verifier(compiled=True)`).
 
-One thread; without that code, as `voiceclaim verify -` does it, the claimed speaker's audio is timed once beside.
+One thread; without that code, as commands and the service do it, the claimed speaker's audio is timed once beside.
 
 The store is enrolled from recordings with the default settings (fused scores), but for the one-vs-rest machines, which
 that system does not ask. Without corpora, speakers beyond those of the demo corpus are its recordings at other speeds.

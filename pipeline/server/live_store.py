@@ -89,8 +89,7 @@ class LiveStore:
             self._made_of = store
         key = (claim, system, early)
         if key not in self._verifiers:
-            made = Verifier(store, claim, system=system, early=early, memory=self._memory, compiled=True)
-            self._verifiers[key] = made
+            self._verifiers[key] = Verifier(store, claim, system=system, early=early, memory=self._memory)
             while len(self._verifiers) > self._most:
                 self._verifiers.popitem(last=False)
         self._verifiers.move_to_end(key)

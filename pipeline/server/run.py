@@ -19,7 +19,6 @@ from pipeline.server.app import create_app
 from pipeline.server.connections import BoundedHeads, PoliteWebSockets, Reaper
 from pipeline.server.service import Service
 from pipeline.server.settings import Settings
-from pipeline.verification import load_compiled
 
 _SWITCH_SECONDS = 0.001  # the event loop must not wait long for threads that compute
 
@@ -63,7 +62,6 @@ def serve(settings: Settings, address: Address, *, threads: int, started: Callab
     sys.setswitchinterval(_SWITCH_SECONDS)
     logging.getLogger("uvicorn.error").addFilter(_without_secrets)
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it tells of every bad body
-    load_compiled()  # rather than let the first stream wait for it
     service = Service(settings, threads=threads)
     config = _config(settings, address, service)
     try:
