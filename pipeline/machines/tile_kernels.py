@@ -34,14 +34,15 @@ def kernel_sums(frames: Any, sides: Any, coefficients: Any, sums: Any, tiles: An
                 more[t, d] = frames[t, d]
         frames = more
     rows = np.empty((ROWS, size), np.float32)
-    x, y, out = frames.ctypes.data, sides.ctypes.data, rows.ctypes.data
     for n in range(len(sides)):
         for first in range(0, count, ROWS):
             # The last rows are full, too: some of them for the second time.
             start = max(0, min(first, count - ROWS))
             for column in range(0, size, COLUMNS):
-                side = y + 4 * (n * depth * size + column)
-                kernel_block(x + 4 * start * depth, 4 * depth, side, 4 * size, depth, out + 4 * column, 4 * size)
+                # Addresses are taken here, since numba may free an array after the last use of its name.
+                x = frames.ctypes.data + 4 * start * depth
+                y = sides.ctypes.data + 4 * (n * depth * size + column)
+                kernel_block(x, 4 * depth, y, 4 * size, depth, rows.ctypes.data + 4 * column, 4 * size)
             for t in range(first, min(first + ROWS, count)):
                 row = rows[t - start]
                 if len(tiles) > 0:
