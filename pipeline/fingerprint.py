@@ -43,6 +43,7 @@ LOOK_SECONDS = 0.4
 # Places that differ by more than this in a few frames of the window are not looked at in the others.
 _FIRST_FRAMES = 8
 _FIRST_DIFFERING = 0.38
+_EVENLY = np.linspace(0.0, 1.0, _FIRST_FRAMES)
 
 
 def most_differing(loud: int) -> float:
@@ -163,7 +164,7 @@ class ReplayDetector:
         places = len(self._known) - len(self._recent) + 1
         if self.suspected or len(loud) < LEAST_LOUD or places < 1:
             return
-        few = loud[np.linspace(0, len(loud) - 1, _FIRST_FRAMES).round().astype(int)]
+        few = loud[np.rint(_EVENLY * (len(loud) - 1)).astype(int)]
         differing = np.zeros(places, dtype=np.uint16)
         for frame in few.tolist():
             differing += np.bitwise_count(self._known[frame : frame + places] ^ self._recent[frame])
