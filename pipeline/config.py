@@ -30,7 +30,7 @@ _MOST_BYTES = 2**18  # of a settings file
 _MOST_COLUMNS = 1000
 
 MachineKind = Literal["one_vs_one", "one_class", "one_vs_rest", "segment", "mixture"]
-Copy = Literal["telephone", "babble", "noise"]
+Copy = Literal["telephone", "babble", "noise", "room"]
 Action = Literal["off", "warn", "refuse"]
 PosteriorKind = Literal[
     "fixed",
@@ -252,8 +252,8 @@ class MixtureConfig(_Section):
 class CopyConfig(_Section):
     """Degraded copies of the enrollment audio that machines are trained on beside it.
 
-    ``kinds``: through a telephone line, under ``voices`` other voices, under white noise. Signal-to-noise ratios are
-    drawn between ``least_snr_db`` and ``most_snr_db``.
+    ``kinds``: through a telephone line, under ``voices`` other voices, under white noise, in a room with echoes.
+    Signal-to-noise ratios are drawn between ``least_snr_db`` and ``most_snr_db``.
     """
 
     kinds: tuple[Copy, ...] = ()

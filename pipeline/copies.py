@@ -1,4 +1,4 @@
-"""Copies of enrollment audio: what a speaker would sound like on the telephone, in a crowd, in noise; and strangers.
+"""Copies of enrollment audio: a speaker on the telephone, in a crowd, in noise, in a room; and strangers.
 
 Machines that learn from them beside the recordings themselves recognise the speaker there too. Other voices come from
 the people who are enrolled together; no other audio is needed, and none is kept. The same speech at another speed is
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import Config, CopyConfig
 from pipeline.corpus import Utterance
-from pipeline.degradation import babble, mix_at_snr, speed, telephone, white_noise
+from pipeline.degradation import babble, mix_at_snr, reverberant, room_response, speed, telephone, white_noise
 from pipeline.errors import AudioError
 from pipeline.frontend import read_samples
 
@@ -26,6 +26,10 @@ SOURCE_SECONDS = 20.0
 ALL_SOURCE_SECONDS = 1800.0
 # With fewer other speakers than this there is no crowd, and noise takes its place.
 LEAST_VOICES = 2
+# Of rooms: seconds in which echoes fade by 60 dB, from a bedroom to a lecture hall, and how far the direct sound stands
+# above them, in dB, from across the room to an arm's length.
+ROOM_RT60 = (0.2, 0.9)
+ROOM_DIRECT_DB = (-6.0, 6.0)
 
 
 class CopyMaker:
@@ -63,6 +67,9 @@ class CopyMaker:
         if kind == "telephone":
             return telephone(samples, self._rate)
         random = np.random.default_rng([self._seed, which, number, *speaker.encode()])
+        if kind == "room":
+            rt60, direct_db = float(random.uniform(*ROOM_RT60)), float(random.uniform(*ROOM_DIRECT_DB))
+            return reverberant(samples, room_response(self._rate, random, rt60=rt60, direct_db=direct_db))
         snr = float(random.uniform(self.settings.least_snr_db, self.settings.most_snr_db))
         return mix_at_snr(samples, self._noise(kind, speaker, len(samples), random), snr)
 

@@ -26,6 +26,7 @@ LINE_RATE = 8_000  # Hz, of a digital telephone line (ITU-T G.711)
 _BAND = (240.0, 3_460.0)
 _TAPS: Samples = firwin(201, _BAND, pass_zero=False, fs=LINE_RATE)
 _MOST_DB = 300.0
+_LONGEST_DECAY = 20.0  # seconds: a large church's is ten
 _SETTLING_SECONDS = 0.05  # of silence after the end, so that no filter meets the edge of the buffer
 
 
@@ -177,6 +178,29 @@ def reverberant(samples: Samples, response: Samples) -> Samples:
     scaled = samples / np.abs(samples).max()
     heard = oaconvolve(scaled, response / np.abs(response).max())[direct : direct + len(samples)]
     return _at_unit_rms(heard) * _rms(samples)
+
+
+def room_response(rate: int, rng: np.random.Generator, *, rt60: float, direct_db: float) -> Samples:
+    """Impulse response (n,) of a made-up room at ``rate`` Hz: the direct sound, then noise that fades by 60 dB.
+
+    ``rt60`` are the seconds that it takes to, ``direct_db`` how far the energy of the direct sound stands above that of
+    all echoes. Without the places of walls: what is left of a room when its echoes are so dense that only their decay
+    is heard (Polack, La transmission de l'energie sonore dans les salles, 1988; Habets, Single- and multi-microphone
+    speech dereverberation, 2007, section 2.3). Raises AudioError for a rate below 1 Hz, a decay that is not positive or
+    longer than 20 s, and a ratio beyond 300 dB.
+    """
+    if rate < 1:
+        raise AudioError(f"room: the sampling rate must be at least 1 Hz, got {rate}")
+    if not 0.0 < rt60 <= _LONGEST_DECAY:
+        raise AudioError(f"room: a decay must last more than 0 and at most {_LONGEST_DECAY:g} s, got {rt60:g}")
+    if not abs(direct_db) <= _MOST_DB:
+        raise AudioError(f"room: the direct sound must lie within +-{_MOST_DB:g} dB of the echoes, got {direct_db}")
+    seconds = np.arange(1, round(rt60 * rate) + 1) / rate
+    tail = rng.standard_normal(len(seconds)) * 10.0 ** (-3.0 * seconds / rt60)
+    energy = float(tail @ tail)
+    if energy == 0.0:
+        return np.ones(1)
+    return np.concatenate(([1.0], tail * (10.0 ** (-direct_db / 20.0) / np.sqrt(energy))))
 
 
 def _rms(samples: Samples) -> float:

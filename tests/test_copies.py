@@ -12,13 +12,13 @@ import soxr
 from scipy.signal import welch
 
 from pipeline.config import Config, load_config
-from pipeline.copies import LEAST_VOICES, SOURCE_SECONDS, CopyMaker
+from pipeline.copies import LEAST_VOICES, ROOM_RT60, SOURCE_SECONDS, CopyMaker
 from pipeline.corpus import Utterance
 from pipeline.degradation import telephone
 from pipeline.errors import ConfigError
 
 RATE = 8_000
-KINDS = ("telephone", "babble", "noise")
+KINDS = ("telephone", "babble", "noise", "room")
 # Each speaker hums a note of their own: whose voice is in a copy can be told from its spectrum.
 NOTES = {"ada": 500.0, "bea": 1_000.0, "cyd": 1_500.0, "dov": 2_000.0}
 
@@ -90,11 +90,14 @@ def test_the_same_seed_and_utterance_give_the_same_copies_in_any_order_and_on_an
 
 
 def test_another_seed_gives_other_noise_and_the_same_telephone(hummers, speech):
-    line, crowd, hiss = CopyMaker(settings_of(), hummers).copies(speech, RATE, speaker="ada", number=0)
-    line1, crowd1, hiss1 = CopyMaker(settings_of("seed=1"), hummers).copies(speech, RATE, speaker="ada", number=0)
+    line, crowd, hiss, room = CopyMaker(settings_of(), hummers).copies(speech, RATE, speaker="ada", number=0)
+    line1, crowd1, hiss1, room1 = CopyMaker(settings_of("seed=1"), hummers).copies(
+        speech, RATE, speaker="ada", number=0
+    )
     np.testing.assert_array_equal(line1, line)
     assert not np.array_equal(crowd1, crowd)
     assert not np.array_equal(hiss1, hiss)
+    assert not np.array_equal(room1, room)
 
 
 def test_making_copies_leaves_the_audio_as_it_was(hummers, speech):
@@ -132,6 +135,20 @@ def test_signal_to_noise_ratios_lie_in_the_range_of_the_settings_and_fill_it(hum
     assert max(found) >= most - (most - least) / 4 - 1e-6
 
 
+def test_a_room_rings_on_after_the_sound_and_is_another_for_each_utterance(hummers):
+    clap = np.zeros(2 * RATE)
+    clap[RATE // 2] = 1.0
+    maker = CopyMaker(settings_of('copies.kinds=["room"]'), hummers)
+    rooms = [maker.copies(clap, RATE, speaker="ada", number=n)[0] for n in range(5)]
+    for room in rooms:
+        assert np.abs(room[: RATE // 2]).max() < 1e-12, "an echo before the sound"
+        assert np.argmax(np.abs(room)) == RATE // 2
+        later = room[RATE // 2 + 1 :]
+        assert np.any(later[: round(0.2 * RATE)])
+        assert np.abs(later[round(ROOM_RT60[1] * RATE) :]).max() < 1e-12
+    assert len({room.tobytes() for room in rooms}) == len(rooms)
+
+
 def test_babble_is_of_others_and_never_of_the_speaker(hummers, speech):
     maker = CopyMaker(settings_of('copies.kinds=["babble"]'), hummers)
     for name, frequency in NOTES.items():
@@ -163,7 +180,7 @@ def test_without_a_crowd_there_is_white_noise(hummers, speech, count):
 def test_copies_are_as_long_as_the_utterance(hummers, length):
     samples = 0.1 * np.random.default_rng(0).standard_normal(length)
     copies = CopyMaker(settings_of(), hummers).copies(samples, RATE, speaker="ada", number=0)
-    assert [copy.shape for copy in copies] == [(length,)] * 3
+    assert [copy.shape for copy in copies] == [(length,)] * len(KINDS)
     assert all(np.isfinite(copy).all() for copy in copies)
 
 
@@ -183,10 +200,9 @@ def test_copies_are_at_the_rate_of_the_features_and_last_as_long(hummers, rate):
 
 
 def test_silence_stays_silent(hummers):
-    line, crowd, hiss = CopyMaker(settings_of(), hummers).copies(np.zeros(4_000), RATE, speaker="ada", number=0)
-    assert not line.any()
-    assert not crowd.any()
-    assert not hiss.any()
+    copies = CopyMaker(settings_of(), hummers).copies(np.zeros(4_000), RATE, speaker="ada", number=0)
+    assert len(copies) == len(KINDS)
+    assert not any(copy.any() for copy in copies)
 
 
 def test_sources_at_other_rates_keep_their_pitch(hummers, tmp_path, speech):

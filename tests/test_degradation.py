@@ -10,7 +10,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.degradation import babble, mix_at_snr, mu_law, reverberant, speed, telephone, white_noise
+from pipeline.degradation import babble, mix_at_snr, mu_law, reverberant, room_response, speed, telephone, white_noise
 from pipeline.errors import AudioError
 from pipeline.pcm import PcmDecoder, PcmFormat
 
@@ -324,6 +324,42 @@ def test_a_room_without_echoes_changes_nothing(n, level, gain):
     said = noise(n) * 10.0 ** min(level, 0)
     heard = reverberant(said, np.array([gain * 10.0**level]))
     np.testing.assert_allclose(heard, np.sign(gain) * said, rtol=1e-9, atol=1e-12 * np.abs(said).max(initial=0.0))
+
+
+@pytest.mark.parametrize("rate", [8_000, 48_000])
+@pytest.mark.parametrize("rt60", [0.2, 0.5, 1.5])
+def test_a_made_up_room_fades_by_60_db_in_its_time(rt60, rate):
+    """By Schroeder's backward integration, the slope between 5 and 35 dB down (ISO 3382-1's T30)."""
+    tail = room_response(rate, np.random.default_rng(1), rt60=rt60, direct_db=0.0)[1:]
+    left = 10 * np.log10(np.cumsum(tail[::-1] ** 2)[::-1] / (tail @ tail))
+    between = np.flatnonzero((left < -5) & (left > -35))
+    slope = np.polyfit(between / rate, left[between], 1)[0]
+    assert -60 / slope == pytest.approx(rt60, rel=0.07)
+
+
+@given(st.floats(0.05, 2.0), st.floats(-20, 20), RATES, SEEDS)
+def test_a_made_up_room_has_the_direct_sound_that_was_asked_for(rt60, direct_db, rate, seed):
+    response = room_response(rate, np.random.default_rng(seed), rt60=rt60, direct_db=direct_db)
+    assert response[0] == 1.0
+    assert len(response) == 1 + round(rt60 * rate)
+    assert 10 * np.log10(1.0 / (response[1:] @ response[1:])) == pytest.approx(direct_db, abs=1e-9)
+
+
+def test_a_made_up_room_is_another_each_time_and_too_short_a_one_is_none():
+    rng = np.random.default_rng(0)
+    first, second = (room_response(RATE, rng, rt60=0.3, direct_db=0.0) for _ in range(2))
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(room_response(RATE, rng, rt60=1e-6, direct_db=0.0), [1.0])
+
+
+@pytest.mark.parametrize(
+    ("rate", "rt60", "direct_db", "message"),
+    [(0, 0.3, 0.0, "at least 1 Hz"), (RATE, 0.0, 0.0, "decay"), (RATE, float("nan"), 0.0, "decay"),
+     (RATE, 21.0, 0.0, "decay"), (RATE, 0.3, 301.0, "direct"), (RATE, 0.3, float("nan"), "direct")],
+)  # fmt: skip
+def test_rooms_that_cannot_be(rate, rt60, direct_db, message):
+    with pytest.raises(AudioError, match=message):
+        room_response(rate, np.random.default_rng(0), rt60=rt60, direct_db=direct_db)
 
 
 def test_silence_in_a_room_is_silence():
