@@ -42,6 +42,7 @@ def broken(tmp_path: Path, *words: object) -> tuple[int, dict]:
     return done.returncode, json.loads((tmp_path / "found.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_few_kills_three_seconds_of_eight_processes_and_some_damage_break_nothing(tmp_path):
     code, found = broken(tmp_path, "--kills", 4, "--seconds", 3, "--mutations", 80, "--seed", 1)
     assert (code, found["wrong"]) == (0, [])

@@ -815,6 +815,7 @@ def test_speakers_commands_that_cannot_be_are_an_error_and_change_nothing(run, c
 # The demo
 
 
+@pytest.mark.slow
 def test_the_demo_does_the_main_job_end_to_end(run, tmp_path):
     result = run("demo", "--out", "here")
     assert result.code == 0

@@ -117,6 +117,7 @@ class Killer:
 # The same arrays
 
 
+@pytest.mark.slow
 def test_a_cluster_enrolls_and_evaluates_as_one_machine(cluster, tmp_path, demo, recordings, store, voices, tiny):
     speakers = {name: recordings[name] for name in voices}
     told: dict[str, list[int]] = {}

@@ -84,7 +84,7 @@ def test_every_settings_file_trains_the_machines_of_its_own_system(path):
 
 def test_the_settings_for_other_channels_differ_from_the_default_in_what_their_words_promise():
     robust, plain = load_config(CONFIGS / "robust.toml"), load_config(CONFIGS / "default.toml")
-    assert (plain.copies.kinds, robust.copies.kinds) == ((), ("telephone", "babble"))
+    assert (plain.copies.kinds, robust.copies.kinds) == ((), ("telephone", "babble", "noise"))
     # Copies are for segment machines alone, and the features must be those of the clean recordings.
     assert "segment" in robust.machines.kinds
     assert robust.features == plain.features

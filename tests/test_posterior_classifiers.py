@@ -55,6 +55,7 @@ def clouds():
 # scikit-learn's contract
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classifier", [OneVsRestPosteriorClassifier(), PairwisePosteriorClassifier()], ids=repr)
 def test_scikit_learn_finds_nothing_wrong(classifier):
     found = check_estimator(classifier, on_skip=None)

@@ -150,6 +150,7 @@ def test_options_that_do_not_go_together(tmp_path, words, message):
     assert message in " ".join(shown.output.replace("│", " ").split())
 
 
+@pytest.mark.slow
 def test_a_long_list_is_bounded_and_kept_as_parquet(tmp_path, trials, monkeypatch):
     write_list(tmp_path / "scores.csv", trials, format_name="csv")
     found = read_scored(tmp_path / "scores.csv")

@@ -274,6 +274,7 @@ def test_keys_come_from_a_file_or_the_environment_and_are_no_words(tmp_path, mon
 # The command
 
 
+@pytest.mark.slow
 def test_the_command_seals_and_every_other_command_keeps_to_it(run, copied, heard, tmp_path, monkeypatch):
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
     key = tmp_path / "store.key"

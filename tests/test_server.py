@@ -238,6 +238,7 @@ def names_in(service: Running) -> list[str]:
     return [entry["name"] for entry in httpx.get(url_of(service, "/speakers")).json()["speakers"]]
 
 
+@pytest.mark.slow
 def test_a_speaker_comes_and_goes_and_a_stream_keeps_its_revision(service, recordings, heard):
     path = "/speakers/Zo%C3%AB%2F..%2F%F0%9F%98%80"
     name = "Zoë/../😀"
@@ -592,6 +593,7 @@ def test_prometheus_reads_what_is_counted(service, heard):
 # The end
 
 
+@pytest.mark.slow
 def test_the_end_waits_for_who_is_being_enrolled_and_refuses_the_others(copied, tmp_path, recordings, heard):
     answers: list[httpx.Response] = []
     with running(copied, tmp_path) as service:
