@@ -185,9 +185,8 @@ def room_response(rate: int, rng: np.random.Generator, *, rt60: float, direct_db
 
     ``rt60`` are the seconds that it takes to, ``direct_db`` how far the energy of the direct sound stands above that of
     all echoes. Without the places of walls: what is left of a room when its echoes are so dense that only their decay
-    is heard (Polack, La transmission de l'energie sonore dans les salles, 1988; Habets, Single- and multi-microphone
-    speech dereverberation, 2007, section 2.3). Raises AudioError for a rate below 1 Hz, a decay that is not positive or
-    longer than 20 s, and a ratio beyond 300 dB.
+    is heard (Polack, La transmission de l'energie sonore dans les salles, 1988). Raises AudioError for a rate below
+    1 Hz, a decay that is not positive or longer than 20 s, and a ratio beyond 300 dB.
     """
     if rate < 1:
         raise AudioError(f"room: the sampling rate must be at least 1 Hz, got {rate}")
