@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import Resampler, open_audio
-from pipeline.features.framing import FrameStream
+from pipeline.features.framing import FrameStream, frames_of
 
 Array = NDArray[np.float64]
 Prints = NDArray[np.uint32]
@@ -32,6 +33,7 @@ _LENGTH = 512
 _LAG = 3  # frames from a level to the one that it is compared with
 _BITS = 32
 _EDGES = np.round(np.geomspace(300.0, 3300.0, _BITS + 2) / RATE * _LENGTH).astype(int)
+_LEAST_POWER = 1e-12
 _SILENCE = 1e-7  # of a frame's energy between those edges: a tenth of that of 16-bit rounding
 
 # Of a window of 0.64 s, what is within 30 dB of the loudest so far is compared: pauses tell nothing.
@@ -56,12 +58,16 @@ def most_differing(loud: int) -> float:
 
 
 class FingerprintStream:
-    """Mono samples at ``rate`` Hz to fingerprints, one a 10 ms frame, and the level of each frame in dB."""
+    """Mono samples at ``rate`` Hz to fingerprints, one a 10 ms frame, and the level of each frame in dB.
 
-    def __init__(self, rate: int) -> None:
+    ``compiled`` loads numba, and makes no difference but in time.
+    """
+
+    def __init__(self, rate: int, *, compiled: bool = False) -> None:
         self._resampler = Resampler(rate, RATE)
         self._frames = FrameStream(_LENGTH, STEP)
-        self._slopes = np.empty((0, _BITS))
+        self._compiled = compiled
+        self._bands = np.empty((0, _BITS + 1))
 
     def push(self, samples: Array) -> tuple[Prints, Array]:
         """Fingerprints and levels (T,) of the frames that ``samples`` (n,) complete."""
@@ -72,21 +78,65 @@ class FingerprintStream:
         return self._heard(self._resampler.flush())
 
     def _heard(self, samples: Array) -> tuple[Prints, Array]:
-        frames = self._frames.push(samples) * _WINDOW
-        spectrum = np.fft.rfft(frames, axis=1)
-        power = spectrum.real**2 + spectrum.imag**2
-        bands = np.add.reduceat(power, _EDGES, axis=1)[:, :-1]
-        energy = bands.sum(axis=1)
-        log = np.log(bands + 1e-12)
-        slopes = np.concatenate((self._slopes, log[:, 1:] - log[:, :-1]))
-        rising = slopes[_LAG:] > slopes[:-_LAG]
-        energy = energy[len(energy) - len(rising) :]
-        self._slopes = slopes[max(0, len(slopes) - _LAG) :]
-        prints = np.packbits(rising, axis=1, bitorder="little").view("<u4")[:, 0].astype(np.uint32, copy=False)
-        return np.where(energy > _SILENCE, prints, np.uint32(0)), 10.0 * np.log10(energy + 1e-12)
+        powers, prints = (_compiled_powers, _compiled_prints) if self._compiled else (_powers, _prints)
+        bands = np.concatenate((self._bands, powers(*self._frames.completed(samples))))
+        self._bands = bands[max(0, len(bands) - _LAG) :]
+        found, energies = prints(bands)
+        return found, 10.0 * np.log10(energies)
 
 
 _WINDOW = np.hanning(_LENGTH)
+
+
+def _powers(samples: Array, count: int) -> Array:
+    """Powers (T, B + 1), more than nothing, in the bands of the first ``count`` frames of ``samples``."""
+    spectrum = np.fft.rfft(frames_of(samples, count, _LENGTH, STEP) * _WINDOW, axis=1)
+    heard = spectrum[:, _EDGES[0] : _EDGES[-1]]
+    powers: Array = np.add.reduceat(heard.real**2 + heard.imag**2, _EDGES[:-1] - _EDGES[0], axis=1)
+    return powers + _LEAST_POWER
+
+
+def _prints(bands: Array) -> tuple[Prints, Array]:
+    """Fingerprints (T,) and energies (T,) of all frames but the first ``_LAG`` by their ``bands`` (T + 3, B + 1)."""
+    before, now = bands[:-_LAG], bands[_LAG:]
+    # Of levels, which are logs: one band's less its neighbour's, more than it was.
+    rising = now[:, 1:] * before[:, :-1] > before[:, 1:] * now[:, :-1]
+    energies = now.sum(axis=1)
+    found = np.packbits(rising, axis=1, bitorder="little").view("<u4")[:, 0].astype(np.uint32, copy=False)
+    return np.where(energies > _SILENCE, found, np.uint32(0)), energies
+
+
+def _compiled_powers(samples: Array, count: int) -> Array:
+    from pipeline import fingerprint_kernels
+
+    frames, powers = np.empty((count, _LENGTH)), np.empty((count, _BITS + 1))
+    fingerprint_kernels.windowed(samples, STEP, _WINDOW, frames)
+    fingerprint_kernels.band_powers(np.fft.rfft(frames, axis=1).view(np.float64), _EDGES, _LEAST_POWER, powers)
+    return powers
+
+
+def _compiled_prints(bands: Array) -> tuple[Prints, Array]:
+    from pipeline import fingerprint_kernels
+
+    count = max(0, len(bands) - _LAG)
+    found, energies = np.empty(count, dtype=np.uint32), np.empty(count)
+    fingerprint_kernels.prints(bands, _LAG, _SILENCE, found, energies)
+    return found, energies
+
+
+def _differing(known: Prints, recent: Prints, frames: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
+    """Bits in which the ``frames`` of ``recent`` differ from what is ``known``, for each place where they may lie."""
+    places = len(known) - len(recent) + 1
+    lagged = np.ndarray((len(recent), places), known.dtype, known, strides=(known.itemsize, known.itemsize))
+    return np.asarray(np.bitwise_count(lagged[frames] ^ recent[frames, None]).sum(axis=0, dtype=np.uint16))
+
+
+def _compiled_differing(known: Prints, recent: Prints, frames: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
+    from pipeline import fingerprint_kernels
+
+    found = np.empty(len(known) - len(recent) + 1, dtype=np.uint32)
+    fingerprint_kernels.differing(known, recent, frames, found)
+    return found
 
 
 class ReplayDetector:
@@ -94,15 +144,17 @@ class ReplayDetector:
 
     ``push`` and ``close`` return ``suspected``, which stays true. Checks are of every 0.2 s of audio, at the same
     places however it is cut, and cost in proportion to the length of all that is known. ``prints`` are those of the
-    audio itself, of its first ``keep`` frames where that is a number: a stream may be long.
+    audio itself, of its first ``keep`` frames where that is a number: a stream may be long. ``compiled`` as for
+    ``FingerprintStream``.
     """
 
-    def __init__(self, known: Iterable[Prints], rate: int, *, keep: int | None = None) -> None:
+    def __init__(self, known: Iterable[Prints], rate: int, *, keep: int | None = None, compiled: bool = False) -> None:
         self.suspected = False
         # A window may begin before the first recording, and end after the last.
         room = np.zeros(WINDOW, dtype=np.uint32)
         self._known = joined([room, *known, room])
-        self._stream = FingerprintStream(rate)
+        self._stream = FingerprintStream(rate, compiled=compiled)
+        self._differing = _compiled_differing if compiled else _differing
         # A hundred calls of numpy take their time however little they are given.
         self._waiting: list[Array] = []
         self._samples, self._enough = 0, round(LOOK_SECONDS * rate)
@@ -119,8 +171,8 @@ class ReplayDetector:
         return joined(self._heard)[: self._keep_most]
 
     def push(self, samples: Array) -> bool:
-        """Take in mono ``samples`` (n,), which are looked at once there are 0.4 s of them."""
-        self._waiting.append(np.array(samples, dtype=np.float64))
+        """Take in mono ``samples`` (n,), which are kept as they are and looked at once there are 0.4 s of them."""
+        self._waiting.append(samples)
         self._samples += len(samples)
         if self._samples >= self._enough:
             self._look()
@@ -165,9 +217,7 @@ class ReplayDetector:
         if self.suspected or len(loud) < LEAST_LOUD or places < 1:
             return
         few = loud[np.rint(_EVENLY * (len(loud) - 1)).astype(int)]
-        differing = np.zeros(places, dtype=np.uint16)
-        for frame in few.tolist():
-            differing += np.bitwise_count(self._known[frame : frame + places] ^ self._recent[frame])
+        differing = self._differing(self._known, self._recent, few)
         near = np.flatnonzero(differing < _FIRST_DIFFERING * _BITS * len(few))
         if len(near):
             bits = np.bitwise_count(self._known[near[:, None] + loud] ^ self._recent[loud]).sum(axis=1, dtype=np.int64)

@@ -33,7 +33,7 @@ class ScoringSettings:
     """What scoring takes from a store beside its machines.
 
     ``half_db`` is ``SegmentConfig``'s; ``fusions`` are the calibrations of systems that sum others. ``compiled`` loads
-    numba for kernel values, where ``dtype`` makes them in single precision (``machines.pool.Precision``).
+    numba where ``dtype`` makes exponentials in single precision (``machines.pool.Precision``).
     """
 
     posterior: Posterior
@@ -41,6 +41,11 @@ class ScoringSettings:
     half_db: float = 30.0
     fusions: Mapping[str, Calibration] | None = None
     compiled: bool = False
+
+    @property
+    def in_compiled_code(self) -> bool:
+        """Whether exponentials are made by compiled code."""
+        return self.compiled and self.dtype != "float64"
 
 
 class FrameMargins(Protocol):
@@ -110,7 +115,9 @@ class ClaimScorer:
             found = {rule.name: self._values(rule, margins).sum(axis=0, dtype=float) for rule in self._frame_rules}
         if self._whole_rules and self._population.segments is not None:
             weights = loudness(frames.below_peak, self.settings.half_db)
-            found[STRETCH] = self._population.segments.space.statistics(frames.vectors, weights)
+            found[STRETCH] = self._population.segments.space.statistics(
+                frames.vectors, weights, compiled=self.settings.in_compiled_code
+            )
         return found
 
     def finish(
@@ -135,7 +142,9 @@ class ClaimScorer:
             }
         for name in self.systems:
             if RULES[name].parts and self.settings.fusions is not None and name in self.settings.fusions:
-                scores[name] = self.settings.fusions[name].llr(scores, frames)
+                one = len(self.claims) == 1
+                parts = {part: values[0] for part, values in scores.items()} if one else scores
+                scores[name] = np.atleast_1d(self.settings.fusions[name].llr(parts, frames))
         return scores
 
     def _of_stretch(self, statistics: Array, segment_margins: Array | None) -> dict[frozenset[str], Array]:
@@ -145,7 +154,10 @@ class ClaimScorer:
             raise AssertionError("a rule over whole stretches was asked of a population without machines for it")
         found = {}
         if SEGMENT_MACHINES in asked:
-            found[SEGMENT_MACHINES] = segments.margins(statistics) if segment_margins is None else segment_margins
+            compiled = self.settings.in_compiled_code
+            found[SEGMENT_MACHINES] = (
+                segments.margins(statistics, compiled=compiled) if segment_margins is None else segment_margins
+            )
         if SPEAKER_MODELS in asked and segments.models is not None:
             found[SPEAKER_MODELS] = segments.models.scores(statistics)
         return found

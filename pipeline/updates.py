@@ -26,7 +26,7 @@ class Decision(StrEnum):
     NOT_ENOUGH_SPEECH = "not_enough_speech"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # a frozen one takes several times as long to make, and every push makes one
 class Update:
     """A stream after a push: ``score`` is None until there is enough speech.
 

@@ -20,7 +20,7 @@ from pipeline.evaluation import OperatingPoint
 from pipeline.features.stream import FeatureBlock
 from pipeline.fingerprint import ReplayDetector
 from pipeline.frontend import FrontEnd
-from pipeline.pcm import check_samples
+from pipeline.pcm import MAX_MAGNITUDE, check_samples
 from pipeline.replay_memory import MOST_OF_ONE, ReplayMemory
 from pipeline.scoring import RunningScores, with_parts
 from pipeline.store import SpeakerStore
@@ -28,8 +28,8 @@ from pipeline.updates import Decision, State, Update
 
 Array = NDArray[np.float64]
 
-# Of audio between two scores of a stream: five or six updates a second are as many as anybody can follow.
-UPDATE_MS = 175.0
+# Of audio between two scores of a stream: five updates a second are as many as anybody can follow.
+UPDATE_MS = 200.0
 
 
 class ThresholdSource(StrEnum):
@@ -140,8 +140,9 @@ class Verifier:
             return None
         known = [] if self._enrolled is None else [self._enrolled]
         if self.memory is None:
-            return ReplayDetector(known, rate, keep=0)
-        return ReplayDetector([*known, *self.memory.known(self.claim)], rate, keep=MOST_OF_ONE)
+            return ReplayDetector(known, rate, keep=0, compiled=self.compiled)
+        known += self.memory.known(self.claim)
+        return ReplayDetector(known, rate, keep=MOST_OF_ONE, compiled=self.compiled)
 
     def verify_file(self, path: Path | str) -> Update:
         """Decode a file and score it: a stream fed to its end, or until it is settled. Raises AudioError."""
@@ -158,8 +159,9 @@ def load_compiled() -> None:
 
     What is compiled stays on disk, beside the package or, where that cannot be written, in the user's cache.
     """
-    from pipeline.features import lpc_kernels  # noqa: F401
-    from pipeline.machines import tile_kernels  # noqa: F401
+    from pipeline import fingerprint_kernels  # noqa: F401
+    from pipeline.features import frame_kernels, lpc_kernels  # noqa: F401
+    from pipeline.machines import segment_kernels, tile_kernels  # noqa: F401
 
 
 def _source(threshold: float | None, false_accept: float | None, point: OperatingPoint | None) -> ThresholdSource:
@@ -237,6 +239,11 @@ class VerificationStream:
         self._early_llr: float | None = None
         least, step = store.config.least_frames, settings.step_seconds
         self._next_look, self._look_every = look_frames(least, step)
+        self._within: Callable[[Array, float], bool] | None = None
+        if verifier.compiled:
+            from pipeline.features.frame_kernels import within
+
+            self._within = within
         self._held: list[Array] = []
         self._held_samples = 0
         self._heard: FeatureBlock | None = None
@@ -261,11 +268,13 @@ class VerificationStream:
         """
         if self._end is not None:
             raise StreamClosedError(f"claim {self.verifier.claim!r}: the stream is closed and takes no more audio")
-        samples = np.asarray(samples, dtype=np.float64)
-        check_samples(samples, self._where, rate=self.front_end.rate, first=self.front_end.samples + self._held_samples)
+        samples = np.array(samples, dtype=np.float64, order="C")  # a copy: the caller's may change before it is scored
+        if samples.ndim != 1 or self._within is None or not self._within(samples, MAX_MAGNITUDE**2):
+            heard = self.front_end.samples + self._held_samples
+            check_samples(samples, self._where, rate=self.front_end.rate, first=heard)
         if self._replays is not None:
             self._replays.push(samples)
-        self._held.append(samples.copy())
+        self._held.append(samples)
         self._held_samples += len(samples)
         # A short push, as a sound card's, has little time before the next: it takes one step, a long one takes all.
         most = 1 if 3 * len(samples) < self._least_samples else 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import shutil
+import struct
 import subprocess
 import sys
 from functools import cache
@@ -18,14 +19,17 @@ from hypothesis import strategies as st
 from populations import SMALL, codebooks, pool_of
 
 import pipeline
-from pipeline import compiling
+from pipeline import compiling, fingerprint
 from pipeline.config import load_config
-from pipeline.features import lpc
+from pipeline.errors import AudioError
+from pipeline.features import frame_kernels, lpc
 from pipeline.features.stream import FeatureBlock, FeatureStream
+from pipeline.fingerprint import FingerprintStream, ReplayDetector, fingerprint_of
 from pipeline.machines import tile_kernels
 from pipeline.machines.assembly import train_population
 from pipeline.machines.pool import Precision
 from pipeline.machines.population import MarginScorer, Population
+from pipeline.machines.segments import SegmentMachines, SegmentSpace
 from pipeline.panel_scoring import scorer_among
 from pipeline.posteriors.coupling import RULES
 from pipeline.posteriors.sigmoid import FixedSigmoid
@@ -37,6 +41,8 @@ PACKAGE = Path(pipeline.__file__).parent
 SPEAKERS = 7
 KINDS = frozenset({"one_vs_one", "one_class", "one_vs_rest"})
 SEEDS = st.integers(0, 2**32 - 1)
+SIGNALLING = (0x7FF0_0000_0000_0001).to_bytes(8, "little")
+"""A NaN that numpy warns of wherever it is looked at."""
 
 
 # Linear prediction: the same bits.
@@ -67,16 +73,132 @@ def test_rows_that_do_not_lie_side_by_side_are_read_right():
 
 @pytest.mark.parametrize("kind", ["lpc", "lpcc", "plp", "lsf", "reflection", "lar", "mfcc"])
 @pytest.mark.parametrize("size", [160, 1000])
-def test_features_are_the_same_bits(kind, size):
+def test_features_are_the_same_to_rounding_and_the_same_bits_however_they_are_cut(kind, size):
     found = load_config(None, [f"features.kind={kind}", "features.order=12"]).features
     samples = 0.1 * np.random.default_rng(1).standard_normal(9000)
-    streams = FeatureStream(found), FeatureStream(found, compiled=True)
-    heard = 0
-    for at in range(0, len(samples), size):
-        plain, compiled = (stream.push(samples[at : at + size]).vectors for stream in streams)
-        np.testing.assert_array_equal(compiled, plain)
-        heard += len(plain)
-    assert heard > 20
+    plain, whole = (FeatureStream(found, compiled=compiled).push(samples).vectors for compiled in (False, True))
+    stream = FeatureStream(found, compiled=True)
+    cut = [stream.push(samples[at : at + size]).vectors for at in range(0, len(samples), size)]
+    np.testing.assert_allclose(whole, plain, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(np.concatenate(cut), whole)
+    assert len(whole) > 20
+
+
+@given(seed=SEEDS, frames=st.integers(0, 9), step=st.integers(1, 90), length=st.integers(1, 120))
+@settings(deadline=None)
+def test_frames_are_windowed_without_their_mean_and_have_their_variance(seed, frames, step, length):
+    random = np.random.default_rng(seed)
+    samples, window = 5.0 + random.standard_normal(step * frames + length), random.uniform(0.1, 1.0, length)
+    found, variances = np.empty((frames, length)), np.empty(frames)
+    frame_kernels.windowed(samples, step, window, found)
+    frame_kernels.variances(samples, step, length, variances)
+    for t in range(frames):
+        frame = samples[t * step : t * step + length]
+        np.testing.assert_allclose(found[t], (frame - frame.mean()) * window, atol=1e-12)
+        assert variances[t] == pytest.approx(frame.var(), abs=1e-12)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300, 2.0**32 + 1, struct.unpack("<d", SIGNALLING)[0]])
+@pytest.mark.parametrize("place", [0, 7, 159])
+def test_a_compiled_stream_refuses_what_is_no_sample_without_a_warning(copied, bad, place):
+    stream = Verifier(SpeakerStore.open(copied), "anna", compiled=True).stream()
+    samples = np.full(160, 2.0**28)
+    stream.push(samples)
+    samples[place] = bad
+    if np.isnan(bad):
+        samples.view(np.uint64)[place] = int.from_bytes(SIGNALLING, "little")
+    with pytest.raises(AudioError, match=f"frame {160 + place}"):
+        stream.push(samples)
+
+
+# Stretches of speech.
+
+
+def space_of(random: np.random.Generator, components: int, features: int) -> SegmentSpace:
+    return SegmentSpace(
+        centre=random.standard_normal(features),
+        scale=random.uniform(0.5, 2.0, features),
+        means=random.standard_normal((components, features)),
+        variances=random.uniform(0.1, 2.0, (components, features)),
+        weights=random.dirichlet(np.full(components, 2.0)),
+        relevance=3.0,
+    )
+
+
+@given(seed=SEEDS, frames=st.integers(0, 30), components=st.integers(1, 40), features=st.integers(1, 45))
+@settings(deadline=None)
+def test_statistics_of_stretches_are_numpys(seed, frames, components, features):
+    random = np.random.default_rng(seed)
+    space = space_of(random, components, features)
+    x, weights = 1.5 * random.standard_normal((frames, features)), random.uniform(0.0, 1.0, frames)
+    x[::5] *= 100.0  # far from every sound
+    expected = space.statistics(x, weights)
+    found = space.statistics(x, weights, compiled=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * max(1.0, np.abs(expected).max()))
+    parts = [space.statistics(x[a:b], weights[a:b], compiled=True) for a, b in pairwise([0, frames // 3, frames])]
+    np.testing.assert_allclose(sum(parts), found, rtol=1e-9, atol=1e-9)
+
+
+@given(seed=SEEDS, speakers=st.integers(1, 6))
+@settings(deadline=None)
+def test_margins_of_stretches_are_numpys(seed, speakers):
+    random = np.random.default_rng(seed)
+    space = space_of(random, 9, 5)
+    machines = SegmentMachines(space, random.standard_normal(45), random.standard_normal((45, speakers)))
+    statistics = space.statistics(random.standard_normal((20, 5)), np.ones(20))
+    np.testing.assert_allclose(machines.margins(statistics, compiled=True), machines.margins(statistics), atol=1e-6)
+
+
+def test_a_stretch_that_is_the_mean_of_all_has_margins_of_nothing():
+    random = np.random.default_rng(0)
+    space = space_of(random, 4, 3)
+    statistics = space.statistics(random.standard_normal((5, 3)), np.ones(5))
+    machines = SegmentMachines(space, space.vector(statistics), np.ones((12, 2)))
+    np.testing.assert_allclose(machines.margins(statistics, compiled=True), 0.0, atol=1e-3)
+
+
+# Fingerprints.
+
+
+@given(seed=SEEDS, sizes=st.lists(st.integers(0, 6000), min_size=1, max_size=8).filter(any))
+@settings(deadline=None, max_examples=30)
+def test_fingerprints_are_numpys(seed, sizes):
+    random, streams = np.random.default_rng(seed), [FingerprintStream(16_000, compiled=c) for c in (False, True)]
+    samples, found, at = random.standard_normal(9000) * random.choice([1e-3, 1.0]), ([], []), 0
+    samples[3000:5000] = 0.0
+    for n in range(2 + len(sizes)):
+        size = sizes[n % len(sizes)]
+        for parts, stream in zip(found, streams, strict=True):
+            parts.append(stream.push(samples[at : at + size]))
+        at += size
+    (plain, levels), (compiled, same) = (tuple(map(np.concatenate, zip(*part, strict=True))) for part in found)
+    assert np.bitwise_count(plain ^ compiled).sum() <= 1  # a level on the edge may round either way
+    np.testing.assert_allclose(same, levels, atol=1e-9)
+
+
+@given(seed=SEEDS, places=st.integers(1, 300), window=st.integers(1, 64), data=st.data())
+@settings(deadline=None)
+def test_bits_that_differ_are_counted_at_every_place(seed, places, window, data):
+    random = np.random.default_rng(seed)
+    known, recent = (random.integers(2**32, size=size, dtype=np.uint32) for size in (places + window - 1, window))
+    frames = np.array(data.draw(st.lists(st.integers(0, window - 1), min_size=1, max_size=8)))
+    expected = [
+        sum((int(known[place + frame]) ^ int(recent[frame])).bit_count() for frame in frames) for place in range(places)
+    ]
+    for count in (fingerprint._differing, fingerprint._compiled_differing):
+        np.testing.assert_array_equal(count(known, recent, frames), expected)
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_a_compiled_stream_suspects_what_another_does(heard, copied, copy):
+    opened, (samples, rate) = SpeakerStore.open(copied), soundfile.read(heard("anna"))
+    known = [fingerprint_of(samples if copy else samples[::-1].copy(), rate)]
+    for compiled in (False, True):
+        detector = ReplayDetector(known, rate, compiled=compiled)
+        for at in range(0, len(samples), 500):
+            detector.push(samples[at : at + 500])
+        assert detector.close() is copy
+    assert Verifier(opened, "anna", compiled=True).replay_detector(rate) is not None
 
 
 # Kernel values.
@@ -118,8 +240,10 @@ def test_kernel_values_and_their_sums_are_those_of_exact_numbers(seed, frames, s
         precision = Precision.named(name, compiled=True)
         coefficients = random.standard_normal((speakers, widths, count)).astype(precision.sums)
         tiles = np.full((speakers, frames, count), np.nan, np.float32)
-        sums = precision.kernel_sums(left, right, coefficients)
-        precision.kernel_values(left, right, tiles)
+        kept = np.flatnonzero(random.random(speakers) < 0.5)
+        sums, values = precision.kernel_sums(left, precision.laid_out(right), coefficients, kept)
+        precision.kernel_values(left, precision.laid_out(right), tiles)
+        np.testing.assert_array_equal(values, tiles[kept])
         # Numbers as large as the exponent's parts are rounded to 24 bits, once for each of the features.
         largest = float(max(-ends[0].min(), -ends[1].min(), 1.0))
         assert np.abs(tiles - exact).max() < 2.0**-23 * (largest * np.sqrt(features + 2) + 4)
@@ -265,7 +389,7 @@ def test_what_is_compiled_into_other_modules_is_known_as_shared():
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pipeline."):
                 used.add(node.module.removeprefix("pipeline.").replace(".", "/") + ".py")
     assert used & of_numba <= set(compiling.SHARED)
-    assert {"machines/tile_kernels.py", "machines/solver_kernels.py", "features/lpc_kernels.py"} <= of_numba
+    assert {"machines/tile_kernels.py", "fingerprint_kernels.py", "features/lpc_kernels.py"} <= of_numba
 
 
 @pytest.mark.parametrize("module", ["verification", "features.stream", "machines.population", "server.settings"])

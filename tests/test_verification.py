@@ -277,7 +277,7 @@ def test_the_delay_is_that_of_a_frame_the_look_ahead_and_the_resampler(opened, t
     features = tiny.features
     own = features.frame_ms + features.delta_width * features.step_ms
     assert VerificationStream(opened, "anna", update_ms=0).delay_ms == pytest.approx(own)
-    assert VerificationStream(opened, "anna").delay_ms == pytest.approx(own + 175)
+    assert VerificationStream(opened, "anna").delay_ms == pytest.approx(own + 200)
     assert VerificationStream(opened, "anna", rate=44_100, update_ms=0).delay_ms > own
 
 

@@ -18,6 +18,7 @@ class DeltaStream:
     def __init__(self, width: int, *, scale: float = 1.0) -> None:
         self.width = width
         self.scale = scale
+        self._per_square = scale / (2.0 * sum(w * w for w in range(1, width + 1)))
         self._held: Array | None = None
 
     @property
@@ -45,8 +46,11 @@ class DeltaStream:
             self._held = padded
             return np.empty((0, 2 * padded.shape[1]))
         self._held = padded[count:].copy()
-        slope = np.zeros((count, padded.shape[1]))
-        for w in range(1, self.width + 1):
+        size = padded.shape[1]
+        found = np.empty((count, 2 * size))
+        found[:, :size] = padded[self.width : self.width + count]
+        slope = padded[self.width + 1 :][:count] - padded[self.width - 1 :][:count]
+        for w in range(2, self.width + 1):
             slope += w * (padded[self.width + w :][:count] - padded[self.width - w :][:count])
-        slope *= self.scale / (2.0 * sum(w * w for w in range(1, self.width + 1)))
-        return np.concatenate((padded[self.width : self.width + count], slope), axis=1)
+        np.multiply(slope, self._per_square, out=found[:, size:])
+        return found

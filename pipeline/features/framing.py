@@ -37,6 +37,17 @@ def without_offset(frames: Samples) -> Samples:
     return np.asarray(frames - np.add.reduce(frames, axis=1, keepdims=True) / frames.shape[1])
 
 
+def frames_of(samples: Samples, count: int, length: int, step: int) -> Samples:
+    """The first ``count`` frames (count, length) in ``samples`` (n,), one every ``step``: a read-only view."""
+    if count == 0:
+        return np.empty((0, length))
+    # numpy's sliding windows, which take longer to make than a short chunk's frames to be used.
+    size = samples.itemsize
+    frames: Samples = np.ndarray((count, length), dtype=samples.dtype, buffer=samples, strides=(step * size, size))
+    frames.flags.writeable = False
+    return frames
+
+
 class FrameStream:
     """Cut a stream of samples into frames (T, length), one every ``step`` samples."""
 
@@ -47,7 +58,11 @@ class FrameStream:
         self._skip = 0
 
     def push(self, samples: Samples) -> Samples:
-        """Return the frames (T, length) completed by ``samples`` (n,); a read-only view where it can be."""
+        """Return the frames (T, length) completed by ``samples`` (n,), a read-only view."""
+        return frames_of(*self.completed(samples), self.length, self.step)
+
+    def completed(self, samples: Samples) -> tuple[Samples, int]:
+        """The samples in which the frames completed by ``samples`` (n,) lie, from the first one's on; how many."""
         pending = np.concatenate((self._pending, samples)) if self._pending.size else samples
         dropped = min(self._skip, pending.size)
         self._skip -= dropped
@@ -56,13 +71,4 @@ class FrameStream:
         used = count * self.step
         self._skip += max(0, used - pending.size)
         self._pending = pending[used:].copy()
-        if count == 0:
-            return np.empty((0, self.length))
-        # numpy's sliding windows, which take longer to make than a short chunk's frames to be used.
-        pending = np.ascontiguousarray(pending)
-        size = pending.itemsize
-        frames: Samples = np.ndarray(
-            (count, self.length), dtype=pending.dtype, buffer=pending, strides=(self.step * size, size)
-        )
-        frames.flags.writeable = False
-        return frames
+        return np.ascontiguousarray(pending), count

@@ -30,7 +30,11 @@ def frame_level(frames: NDArray[np.float64]) -> NDArray[np.float64]:
     The variance, not the mean square: a constant offset, as cheap sound cards add, is no sound.
     """
     centred = without_offset(frames)
-    power = np.einsum("tl,tl->t", centred, centred) / frames.shape[1]
+    return level(np.einsum("tl,tl->t", centred, centred) / frames.shape[1])
+
+
+def level(power: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``power`` in dB below full scale, never -inf."""
     return np.asarray(10.0 * np.log10(power + 1e-15))
 
 

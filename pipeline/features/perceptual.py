@@ -8,6 +8,8 @@ noise and between formants, count less than their decibels would make them.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,7 +36,8 @@ class PerceptualPrediction:
         # Bins of 32 Hz at most, so that the narrowest filter holds a few.
         self._size = 1 << (max(frame_length, rate // 32) - 1).bit_length()
         bins = np.arange(self._size // 2 + 1, dtype=np.float64) * (rate / self._size)
-        self._bands = BandSums(mel_filters(bins, bands, LOWEST_HZ, HIGHEST_SHARE * rate))
+        self._filters = mel_filters(bins, bands, LOWEST_HZ, HIGHEST_SHARE * rate)
+        self._bands = BandSums(self._filters)
         self._compression = compression
         self._compiled = compiled
         # The autocorrelation is the inverse transform of the power spectrum, sampled at the middle of each band.
@@ -44,11 +47,34 @@ class PerceptualPrediction:
     def __call__(self, frames: Array) -> Array:
         """Coefficients (T, order) of windowed ``frames`` (T, L)."""
         spectrum = np.fft.rfft(frames, self._size, axis=1)
+        solve = self._compiled_autocorrelation if self._compiled else self._autocorrelation
+        return levinson_durbin(solve(spectrum), compiled=self._compiled).coefficients
+
+    def _autocorrelation(self, spectrum: NDArray[np.complex128]) -> Array:
+        """Of band powers as they are heard (T, order + 1)."""
         power = spectrum.real**2 + spectrum.imag**2
         loudness = (self._bands(power) + POWER_FLOOR) ** self._compression
         # einsum, not a BLAS product: BLAS may round differently for different numbers of frames.
-        autocorrelation = np.einsum("tb,kb->tk", loudness, self._cosines)
-        return levinson_durbin(autocorrelation, compiled=self._compiled).coefficients
+        return np.asarray(np.einsum("tb,kb->tk", loudness, self._cosines))
+
+    def _compiled_autocorrelation(self, spectrum: NDArray[np.complex128]) -> Array:
+        from pipeline.features.frame_kernels import perceptual_autocorrelation
+
+        found = np.empty((len(spectrum), len(self._cosines)))
+        perceptual_autocorrelation(
+            spectrum.view(np.float64), self._filters, self._reach, POWER_FLOOR, self._compression, self._cosines, found
+        )
+        return found
+
+    @cached_property
+    def _reach(self) -> NDArray[np.int64]:
+        """First bin of each filter, and the one after its last (B, 2); two 0 for one that holds none."""
+        found = np.zeros((len(self._filters), 2), dtype=np.int64)
+        for band, weights in enumerate(self._filters):
+            bins = np.flatnonzero(weights)
+            if len(bins):
+                found[band] = bins[0], bins[-1] + 1
+        return found
 
 
 class BandSums:

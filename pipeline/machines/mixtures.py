@@ -42,9 +42,9 @@ class SpeakerModels:
         With share g_tk of frame x_t in component k, and the speaker's shift s_k of it, the ratio of a frame is the sum
         over k of g_tk (s_k . (x_t - m_k) / sigma_k - |s_k|^2 / 2). Products are summed in single precision.
         """
-        occupancy, offsets = statistics[:, 0], statistics[:, 1:]
-        linear = self._rows @ offsets.ravel().astype(self.shifts.dtype)
-        return np.asarray((linear - self._half_squares @ occupancy) / max(float(occupancy.sum()), 1e-12))
+        occupancy = statistics[:, 0]
+        linear = self._rows @ statistics[:, 1:].astype(self.shifts.dtype).ravel()
+        return np.asarray((linear - self._half_squares @ occupancy) / max(float(np.add.reduce(occupancy)), 1e-12))
 
     def with_more(self, shifts: Sequence[Shifts]) -> SpeakerModels:
         """These models, then those of ``shifts``, (K, d) each."""

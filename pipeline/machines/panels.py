@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.machines.pool import Precision
-from pipeline.machines.population import Margins, Population, share_log_odds
+from pipeline.machines.population import Margins, Population, kernel_frames, share_log_odds
 from pipeline.machines.rivals import MachineSource, PairMachine
 
 Array = NDArray[np.float64]
@@ -125,28 +125,27 @@ class PanelMargins:
         )
 
     def _side(self, centroids: Array) -> AnyFloat:
-        """Of the kernel's product, (d + 2, k): columns of zeros make up whole blocks."""
-        found = np.zeros((centroids.shape[1], self._precision.columns(len(centroids))), self._precision.products)
-        found[:, : len(centroids)] = centroids.T
-        return found
+        """Of the kernel's product, one speaker's, ``laid_out``: columns of zeros make up whole blocks."""
+        found = np.zeros((1, centroids.shape[1], self._precision.columns(len(centroids))), self._precision.products)
+        found[0, :, : len(centroids)] = centroids.T
+        return self._precision.laid_out(found)
 
     def _flat(self, array: Array) -> AnyFloat:
         return np.ascontiguousarray(array, dtype=self._precision.sums)
 
     def __call__(self, features: Array) -> Margins:
         """Margins of ``features`` (T, d)."""
-        x = (features - self._centre) / self._pool.sigma
-        frames = np.concatenate((x, -0.5 * (x * x).sum(1, keepdims=True), np.ones((len(x), 1))), axis=1)
-        frames = frames.astype(self._precision.products)
-        pair, one_class = self._start(self._bias, len(x)), self._start(self._one_class_bias, len(x))
+        frames = kernel_frames(features, self._centre, self._pool.sigma, self._precision.products)
+        count = len(frames)
+        pair, one_class = self._start(self._bias, count), self._start(self._one_class_bias, count)
         for n, tile in enumerate(self._tiles):
-            room = np.empty((1, len(x), tile.kernel_side.shape[1]), dtype=frames.dtype)
-            made = self._precision.kernel_values(frames, tile.kernel_side[None], room)[0]
+            room = np.empty((1, count, self._precision.columns(tile.size)), dtype=frames.dtype)
+            made = self._precision.kernel_values(frames, tile.kernel_side, room)[0]
             kernel = made[:, : tile.size].astype(self._precision.sums, copy=False)
             if pair is not None:
-                pair[:, tile.slots, tile.places] += (kernel @ tile.shared).reshape(len(x), -1, *self._family)
+                pair[:, tile.slots, tile.places] += (kernel @ tile.shared).reshape(count, -1, *self._family)
                 if tile.own is not None:
-                    pair[:, tile.claimed] += (kernel @ tile.own).reshape(len(x), 1, -1, *self._family)
+                    pair[:, tile.claimed] += (kernel @ tile.own).reshape(count, 1, -1, *self._family)
             if one_class is not None and tile.one_class is not None:
                 one_class[:, n] += kernel @ tile.one_class
         return Margins(

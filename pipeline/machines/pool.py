@@ -59,25 +59,40 @@ class Precision:
         """How many centroids ``count`` are counted as: compiled code takes whole blocks."""
         return count if self.kernels is None else -(-count // self.kernels.COLUMNS) * int(self.kernels.COLUMNS)
 
+    def laid_out(self, sides: NDArray[Any]) -> NDArray[Any]:
+        """``sides`` (N, d + 2, k), k a number of ``columns``, in the order in which they are read."""
+        if self.kernels is None:
+            return sides
+        speakers, depth, size = sides.shape
+        blocks = sides.reshape(speakers, depth, size // self.kernels.COLUMNS, self.kernels.COLUMNS)
+        return np.ascontiguousarray(blocks.transpose(0, 2, 1, 3))
+
     def kernel_values(self, frames: NDArray[Any], sides: NDArray[Any], tiles: NDArray[Any]) -> NDArray[Any]:
         """Kernel values of T frames with N speakers' k centroids, in ``tiles`` (N, T, k), all of type ``products``.
 
         ``frames`` (T, d + 2) end in -|x|^2 / 2 and 1, ``sides`` (N, d + 2, k) in 1 and -|y|^2 / 2, both over sigma: the
-        exponent is their product. k is a number of ``columns``.
+        exponent is their product. They are ``laid_out``.
         """
         if self.kernels is None:
             exponents = np.matmul(frames, sides, out=tiles)
             # One call casts piece by piece, in the processor's nearest cache.
             return np.asanyarray(np.exp(exponents, out=exponents, dtype=self.kernel, casting="same_kind"))
-        nothing = np.empty((len(sides), 0, sides.shape[2]), self.sums)
-        self.kernels.kernel_sums(frames, sides, nothing, np.empty((len(sides), len(frames), 0), self.sums), tiles)
+        nothing = np.empty((len(sides), 0, tiles.shape[2]), self.sums)
+        nowhere = np.empty((len(sides), len(frames), 0), self.sums)
+        self.kernels.kernel_sums(frames, sides, nothing, nowhere, np.arange(len(sides)), tiles)
         return tiles
 
-    def kernel_sums(self, frames: NDArray[Any], sides: NDArray[Any], coefficients: NDArray[Any]) -> NDArray[Any]:
-        """Sums (N, T, w) of the same under ``coefficients`` (N, w, k), the values not kept; by compiled code alone."""
-        found = np.empty((len(sides), len(frames), coefficients.shape[1]), self.sums)
-        self.kernels.kernel_sums(frames, sides, coefficients, found, np.empty((0, 0, 0), self.kernel))
-        return found
+    def kernel_sums(
+        self, frames: NDArray[Any], sides: NDArray[Any], coefficients: NDArray[Any], kept: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Sums (N, T, w) of the same under ``coefficients`` (N, w, k), and the values (n, T, k) of those ``kept`` (n,).
+
+        By compiled code alone. ``kept`` are in order.
+        """
+        sums = np.empty((len(sides), len(frames), coefficients.shape[1]), self.sums)
+        values = np.empty((len(kept), len(frames), coefficients.shape[2]), self.kernel)
+        self.kernels.kernel_sums(frames, sides, coefficients, sums, kept, values)
+        return sums, values
 
 
 def rbf_kernel(x: Array, y: Array, sigma: float) -> Array:

@@ -147,36 +147,47 @@ class MarginScorer:
         self._centre = pool.centroids.mean(axis=0)
         self._slots = {int(claim): np.flatnonzero(self.claims == claim) for claim in self.claims}
         paired = population.pairs if "one_vs_one" in kinds else None
-        self._pair_bias = None if paired is None else paired.bias(self.claims)
-        biases = [(self._pair_bias, 2), (population.one_vs_rest_bias if "one_vs_rest" in kinds else None, 1)]
-        self.machines = max([1, *(b.shape[-1] for b, axes in biases if b is not None and b.ndim > axes)])
+        self._biases = Margins(
+            claims=self.claims,
+            pair=None if paired is None else np.asarray(paired.bias(self.claims), dtype=self.dtype),
+            one_class=self._bias("one_class", population.one_class_bias),
+            one_vs_rest=self._bias("one_vs_rest", population.one_vs_rest_bias),
+        )
+        axes = [(self._biases.pair, 2), (self._biases.one_vs_rest, 1)]
+        self.machines = max([1, *(bias.shape[-1] for bias, least in axes if bias is not None and bias.ndim > least)])
         # A claimed speaker's own products serve the rivals' side too, so that identification makes each product once.
         self._everybody = len(self._slots) == len(pool)
         columns = None if paired is None or self._everybody else paired.columns(self.claims)
-        size = self._precision.columns(max((len(pool.codebook(n)) for n in range(len(pool))), default=0))
+        self._size = self._precision.columns(max((len(pool.codebook(n)) for n in range(len(pool))), default=0))
         # Batches of small products in one call: the calls of a loop over speakers would cost more than a short chunk.
-        self._kernel_sides = np.zeros((len(pool), pool.centroids.shape[1] + 2, size), self._precision.products)
+        sides = np.zeros((len(pool), pool.centroids.shape[1] + 2, self._size), self._precision.products)
         self._own: dict[int, AnyFloat] = {}
-        coefficients = [self._load(n, columns) for n in range(len(pool))]
+        coefficients = [self._load(n, sides[n], columns) for n in range(len(pool))]
+        self._kernel_sides = self._precision.laid_out(sides)
         width = coefficients[0].shape[1]
         # Speakers short of centroids have rows of zeros, which add nothing. Nor do columns of zeros, with which a wide
         # product is made in less time.
-        self._shared = np.zeros((len(pool), size, width if width < WIDE else -(-width // 8) * 8), dtype=self.dtype)
+        wide = width if width < WIDE else -(-width // 8) * 8
+        self._shared = np.zeros((len(pool), self._size, wide), dtype=self.dtype)
         for n, block in enumerate(coefficients):
             self._shared[n, : len(block), :width] = block
         self._narrow: AnyFloat | None = None
         if self._precision.kernels is not None and width <= NARROW and not self._everybody:
             self._narrow = np.ascontiguousarray(self._shared.transpose(0, 2, 1))
+        self._claimed = np.array(sorted(self._own), dtype=np.int64)
 
-    def _load(self, n: int, columns: Array | None) -> AnyFloat:
-        """Take speaker n's centroids for the kernel product, and give the coefficients (k, ...) that meet it."""
+    def _bias(self, kind: str, bias: Array | None) -> AnyFloat | None:
+        return None if bias is None or kind not in self._kinds else np.asarray(bias, dtype=self.dtype)
+
+    def _load(self, n: int, side: AnyFloat, columns: Array | None) -> AnyFloat:
+        """Put speaker n's centroids into the kernel product's ``side``, and give the coefficients (k, ...) it meets."""
         population, rows = self._population, self._population.pool.rows(n)
         y = (population.pool.centroids[rows] - self._centre) / population.pool.sigma
-        self._kernel_sides[n, :-2, : len(y)] = y.T
-        self._kernel_sides[n, -2, : len(y)] = 1.0
-        self._kernel_sides[n, -1, : len(y)] = -0.5 * (y * y).sum(1)
+        side[:-2, : len(y)] = y.T
+        side[-2, : len(y)] = 1.0
+        side[-1, : len(y)] = -0.5 * (y * y).sum(1)
         blocks = []
-        if self._pair_bias is not None and population.pairs is not None and n in self._slots:
+        if self._biases.pair is not None and population.pairs is not None and n in self._slots:
             own = population.pairs.rows(n).reshape(len(y), -1)
             if self._everybody:
                 blocks.append(own)
@@ -193,20 +204,19 @@ class MarginScorer:
 
     def __call__(self, features: Array) -> Margins:
         """Margins of ``features`` (T, d)."""
-        x = (features - self._centre) / self._population.pool.sigma
-        frames = np.concatenate((x, -0.5 * (x * x).sum(1, keepdims=True), np.ones((len(x), 1))), axis=1)
-        frames = frames.astype(self._precision.products)
-        margins = self._biases(len(x))
+        frames = kernel_frames(features, self._centre, self._population.pool.sigma, self._precision.products)
+        margins = self._start(len(frames))
         if self._narrow is None:
             self._multiply(margins, frames)
         else:
-            products = self._precision.kernel_sums(frames, self._kernel_sides, self._narrow)
-            self._add(margins, slice(0, len(products)), products, {n: self._kernel_of(n, frames) for n in self._own})
+            products, values = self._precision.kernel_sums(frames, self._kernel_sides, self._narrow, self._claimed)
+            own = dict(zip(self._own, values.astype(self.dtype, copy=False), strict=True))
+            self._add(margins, slice(0, len(products)), products, own)
         return _of_families(margins)
 
     def _multiply(self, margins: Margins, frames: AnyFloat) -> None:
         """Add what kernel values make of all coefficients in matrix products, those of some speakers at a time."""
-        speakers, _, size = self._kernel_sides.shape
+        speakers, size = len(self._kernel_sides), self._size
         group = max(1, min(speakers, TILE_BYTES // max(1, len(frames) * size * frames.itemsize)))
         scratch = np.empty((group, len(frames), size), dtype=frames.dtype)
         for first in range(0, speakers, group):
@@ -218,25 +228,18 @@ class MarginScorer:
             own = {n: kernel[n - first] for n in claimed}
             self._add(margins, several, np.matmul(kernel, self._shared[several]), own)
 
-    def _kernel_of(self, n: int, frames: AnyFloat) -> AnyFloat:
-        """Kernel values (T, k) with one speaker's centroids."""
-        tile = np.empty((1, len(frames), self._kernel_sides.shape[2]), dtype=frames.dtype)
-        return np.asarray(self._precision.kernel_values(frames, self._kernel_sides[n : n + 1], tile)[0], self.dtype)
+    def _start(self, frames: int) -> Margins:
+        """The biases, of every frame."""
 
-    def _biases(self, frames: int) -> Margins:
-        population, kinds = self._population, self._kinds
-
-        def start(bias: Array | None, kind: str) -> AnyFloat | None:
-            if bias is None or kind not in kinds:
+        def repeated(bias: AnyFloat | None) -> AnyFloat | None:
+            if bias is None:
                 return None
-            return np.repeat(bias[None].astype(self.dtype), frames, axis=0)
+            margins = np.empty((frames, *bias.shape), dtype=bias.dtype)
+            margins[:] = bias
+            return margins
 
-        return Margins(
-            claims=self.claims,
-            pair=start(self._pair_bias, "one_vs_one"),
-            one_class=start(population.one_class_bias, "one_class"),
-            one_vs_rest=start(population.one_vs_rest_bias, "one_vs_rest"),
-        )
+        biases = self._biases
+        return Margins(self.claims, repeated(biases.pair), repeated(biases.one_class), repeated(biases.one_vs_rest))
 
     def _add(self, margins: Margins, several: slice, products: AnyFloat, own: Mapping[int, AnyFloat]) -> None:
         """Add what ``several`` speakers' centroids contribute to every margin.
@@ -261,12 +264,13 @@ class MarginScorer:
         columns: int = math.prod((speakers if self._everybody else claims, *family))
         if not self._everybody:
             against = products[:, :, :columns].reshape(len(products), frames, claims, *family)
-            pair[:, :, several] += np.moveaxis(against, 0, 2)
+            pair[:, :, several] += against.transpose(1, 2, 0, *range(3, against.ndim))
         for n, kernel in own.items():
             met = products[n - several.start, :, :columns] if self._everybody else self._met(n, kernel)
             met = met.reshape(frames, speakers, *family)
-            pair[:, self._slots[n]] += met[:, None]
             pair[:, :, n] -= met[:, self.claims]
+            for slot in self._slots[n].tolist():
+                pair[:, slot] += met
         return columns
 
     def _met(self, n: int, kernel: AnyFloat) -> AnyFloat:
@@ -274,14 +278,24 @@ class MarginScorer:
         return np.asarray(kernel[:, : len(self._own[n])] @ self._own[n])
 
 
+def kernel_frames(features: Array, centre: Array, sigma: float, kind: np.dtype[Any]) -> AnyFloat:
+    """Rows (T, d + 2) of the kernel's product, of ``features`` (T, d) less the pool's ``centre`` (``Precision``)."""
+    frames = np.empty((len(features), features.shape[1] + 2), dtype=kind)
+    x = (features - centre) / sigma
+    frames[:, :-2] = x
+    frames[:, -2] = -0.5 * np.einsum("td,td->t", x, x)
+    frames[:, -1] = 1.0
+    return frames
+
+
 def _of_families(margins: Margins) -> Margins:
     """``margins`` with the axis of every family reduced to one number."""
     pair, rest = margins.pair, margins.one_vs_rest
-    return replace(
-        margins,
-        pair=share_log_odds(pair) if pair is not None and pair.ndim > 3 else pair,
-        one_vs_rest=share_log_odds(rest) if rest is not None and rest.ndim > 2 else rest,
-    )
+    if pair is not None and pair.ndim > 3:
+        margins = replace(margins, pair=share_log_odds(pair))
+    if rest is not None and rest.ndim > 2:
+        margins = replace(margins, one_vs_rest=share_log_odds(rest))
+    return margins
 
 
 def share_log_odds(margins: AnyFloat) -> AnyFloat:

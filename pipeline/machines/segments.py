@@ -28,6 +28,8 @@ Vectors = NDArray[np.float32]
 # How many dB below the half point a weight takes to fall by a factor of e.
 LOUDNESS_DB = 3.0
 
+LEAST_LENGTH = 1e-12  # of a vector that is scaled to length 1
+
 
 @dataclass(frozen=True)
 class SegmentSpace:
@@ -49,9 +51,14 @@ class SegmentSpace:
         """Length K * d of a stretch's vector."""
         return int(self.means.size)
 
-    def statistics(self, frames: Array, loudness: Array) -> Array:
-        """Sums over ``frames`` (T, d) weighted by ``loudness`` (T,): occupancies and offsets, (K, 1 + d)."""
+    def statistics(self, frames: Array, loudness: Array, *, compiled: bool = False) -> Array:
+        """Sums over ``frames`` (T, d) weighted by ``loudness`` (T,): occupancies and offsets, (K, 1 + d).
+
+        ``compiled`` code makes exponentials in single precision, and loads numba.
+        """
         standard = (frames - self.centre) / self.scale
+        if compiled:
+            return self._compiled_statistics(standard, loudness)
         share = self.responsibilities(standard) * loudness[:, None]
         occupancy = share.sum(axis=0)[:, None]
         sums = np.concatenate((occupancy, share.T @ standard), axis=1)
@@ -73,6 +80,16 @@ class SegmentSpace:
         np.exp(log, out=log)
         log /= log.sum(axis=1, keepdims=True)
         return np.asarray(log)
+
+    def _compiled_statistics(self, standard: Array, loudness: Array) -> Array:
+        from pipeline.machines import segment_kernels
+
+        slopes, intercepts = self._log_density
+        log = np.concatenate((standard, standard * standard), axis=1) @ slopes
+        segment_kernels.to_shares(log, intercepts, loudness)
+        found = np.empty((len(self.means), 1 + standard.shape[1]))
+        segment_kernels.sum_shares(log, standard, self.means, self._per_deviation, found)
+        return found
 
     @cached_property
     def _per_deviation(self) -> Array:
@@ -104,11 +121,18 @@ class SegmentMachines:
         """The same machines and ``models``."""
         return replace(self, models=models)
 
-    def margins(self, statistics: Array) -> Array:
+    def margins(self, statistics: Array, *, compiled: bool = False) -> Array:
         """Margins (N,) of a stretch by its ``statistics``; near 1 for its speaker, -1 / (N - 1) for the others.
 
         Summed in single precision, as ``coef`` is stored: a stream asks often, and reads everybody's each time.
+        ``compiled`` loads numba.
         """
+        if compiled:
+            from pipeline.machines import segment_kernels
+
+            vector = np.empty(self.space.dimension, dtype=np.float32)
+            length = segment_kernels.heard(statistics, self.space.relevance, self.mean, vector)
+            return np.asarray((self._rows @ vector) / max(length, LEAST_LENGTH), dtype=np.float64)
         heard = unit(self.space.vector(statistics) - self.mean)
         return np.asarray(self._rows @ heard.astype(np.float32), dtype=np.float64)
 
@@ -119,7 +143,7 @@ class SegmentMachines:
 
 def unit(vectors: Array) -> Array:
     """``vectors`` (..., D) scaled to length 1; zero stays zero."""
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12))
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), LEAST_LENGTH))
 
 
 def loudness(below_peak: Array, half_db: float) -> Array:

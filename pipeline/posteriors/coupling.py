@@ -160,7 +160,7 @@ def smallest_over_rivals(mean: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
     """Smallest of ``mean`` (C, N) over the rivals of each claim: (C,)."""
     rivals = mean.copy()
     rivals[np.arange(len(claims)), claims] = np.inf
-    return np.asarray(rivals.min(axis=-1))
+    return np.asarray(np.minimum.reduce(rivals, axis=-1))
 
 
 def own_margin(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
@@ -170,17 +170,20 @@ def own_margin(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
 
 def own_less_best_rival(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
     """f_i less the largest f_j of another speaker: (C,), from what is said of all speakers (N,)."""
-    rivals = np.repeat(margins[None], len(claims), axis=0)
+    rivals = np.empty((len(claims), len(margins)), dtype=margins.dtype)
+    rivals[:] = margins
     rivals[np.arange(len(claims)), claims] = -np.inf
-    return np.asarray(margins[claims] - rivals.max(axis=1))
+    return np.asarray(margins[claims] - np.maximum.reduce(rivals, axis=1))
 
 
 def own_less_others(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
     """f_i less the mean f_j of the others, who are not -inf: (C,), from what is said of all speakers (N,)."""
     there = np.isfinite(margins)
-    total, count = margins[there].sum(), int(there.sum())
-    own = np.where(there[claims], margins[claims], total / max(1, count))
-    return np.asarray(own - (total - own) / np.maximum(1, count - there[claims]))
+    count = np.count_nonzero(there)
+    total = np.add.reduce(margins if count == len(margins) else margins[there])
+    present = there[claims]
+    own = np.where(present, margins[claims], total / max(1, count))
+    return np.asarray(own - (total - own) / np.maximum(1, count - present))
 
 
 def _no_frames(_margins: Margins, _posterior: Posterior) -> AnyFloat:
