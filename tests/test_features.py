@@ -402,6 +402,30 @@ def test_sound_of_the_tests_has_speech_and_pauses():
     assert 0.2 * frames < len(vectors) < 0.8 * frames
 
 
+@pytest.mark.parametrize("deltas", [True, False])
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 99), width=st.integers(1, 9), size=st.integers(200, 9000))
+def test_what_is_not_analysed_is_what_no_speech_frame_asks_for(deltas, seed, width, size):
+    """Vectors are those of a stream that analyses every frame; pauses cost next to nothing."""
+    samples = sound(2 * RATE, seed) + noise_at(-80.0, 2.0, seed)  # pauses that the open gate lets through
+    gated = FeatureStream(FeatureSettings(deltas=deltas, delta_width=width))
+    every = features_of(samples, always_open(deltas=deltas, delta_width=width))[0]
+    own, analysed = gated._static, 0
+
+    def counted(windowed):
+        nonlocal analysed
+        analysed += len(windowed)
+        return own(windowed)
+
+    gated._static = counted
+    found = [gated.push(samples[at : at + size]) for at in range(0, len(samples), size)]
+    vectors, mask = np.concatenate([*(block.vectors for block in found), gated.flush().vectors]), mask_of(samples)
+    assert vectors.tobytes() == every[mask].tobytes()
+    reach = width if deltas else 0
+    asked = sum(mask[max(0, t - reach) : t + reach + 1].any() for t in range(len(mask)))
+    assert asked <= analysed <= asked + reach * (len(found) + 1)
+
+
 def test_gate_of_the_stream_hears_the_audio_before_pre_emphasis():
     hum = 0.05 * np.sin(2 * np.pi * 60 * np.arange(RATE // 2) / RATE)
     samples = np.concatenate((noise_at(-50.0, 0.5), hum, noise_at(-50.0, 0.5)))

@@ -72,6 +72,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "features.standardize",
         "machines.mixtures",
         "manifest",
+        "posteriors.regression",
         "posteriors.sigmoid",
         "reproduce.files",
     ),

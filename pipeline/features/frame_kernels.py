@@ -25,12 +25,16 @@ def within(samples: Any, limit: Any) -> Any:
     return total <= limit
 
 
-@compiled("void(f8[::1], i8, f8[::1], f8[:,::1])")
-def windowed(samples: Any, step: Any, window: Any, frames: Any) -> None:
-    """``frames`` (T, L) of ``samples``, one every ``step``, each less its own mean and times ``window`` (L,)."""
+@compiled("void(f8[::1], i8, i8[::1], f8[::1], f8[:,::1])")
+def windowed(samples: Any, step: Any, numbers: Any, window: Any, frames: Any) -> None:
+    """``frames`` (T, L) of ``samples``, each less its own mean and times ``window`` (L,).
+
+    There is one every ``step``, and those wanted are ``numbers`` (T,).
+    """
     length = frames.shape[1]
     for t in range(len(frames)):
-        frame, total = samples[t * step : t * step + length], 0.0
+        first, total = numbers[t] * step, 0.0
+        frame = samples[first : first + length]
         for i in range(length):
             total += frame[i]
         mean = total / length

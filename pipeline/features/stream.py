@@ -18,7 +18,7 @@ from pipeline.config import FeatureSettings
 from pipeline.errors import StreamClosedError
 from pipeline.features import lpc
 from pipeline.features.deltas import DeltaStream
-from pipeline.features.framing import FrameStream, PreEmphasis, without_offset
+from pipeline.features.framing import FrameStream, PreEmphasis, frames_of, without_offset
 from pipeline.features.gate import SpeechGate, frame_level, level
 from pipeline.features.mfcc import MelCepstrum
 from pipeline.features.perceptual import PerceptualPrediction
@@ -106,6 +106,7 @@ class FeatureStream:
         self._static = static_features(settings, compiled=compiled)
         self._deltas = DeltaStream(settings.delta_width, scale=settings.delta_scale) if settings.deltas else None
         self._gate = SpeechGate(settings.gate, frames_per_second=1.0 / settings.step_seconds)
+        self._before = np.zeros(0 if self._deltas is None else self._deltas.width, dtype=bool)
         self._waiting = np.empty(0, dtype=bool)
         self._below_peak = np.empty(0)
         self._closed = False
@@ -121,31 +122,52 @@ class FeatureStream:
         """Take in ``samples`` (n,), full scale 1, and give the vectors they complete."""
         if self._closed:
             raise StreamClosedError("features: the stream was flushed and takes no more samples; start a new one")
-        emphasised = self._pre_emphasis.push(samples)
-        levels, windowed = (self._compiled_frames if self._compiled else self._frames)(samples, emphasised)
-        static = self._static(windowed) if len(windowed) else np.empty((0, self.settings.order))
-        speech, below_peak = self._gate.hear(levels)
+        speech, below_peak = self._gate.hear(self._levels(samples))
         self._waiting = np.concatenate((self._waiting, speech))
         self._below_peak = np.concatenate((self._below_peak, below_peak))
+        static = self._static_of(*self._emphasised.completed(self._pre_emphasis.push(samples)), self._wanted(speech))
         return self._gated(static if self._deltas is None else self._deltas.push(static))
 
-    def _frames(self, samples: Array, emphasised: Array) -> tuple[Array, Array]:
-        """Levels (T,) of the frames that are completed, and what their emphasised samples are, windowed (T, L)."""
-        windowed = without_offset(self._emphasised.push(emphasised))
-        windowed *= self._window
-        return frame_level(self._raw.push(samples)), windowed
+    def _levels(self, samples: Array) -> Array:
+        """Levels (T,) of the frames that ``samples`` complete."""
+        if not self._compiled:
+            return frame_level(self._raw.push(samples))
+        from pipeline.features.frame_kernels import variances
 
-    def _compiled_frames(self, samples: Array, emphasised: Array) -> tuple[Array, Array]:
-        from pipeline.features import frame_kernels
-
-        length, step = self.settings.frame_length, self.settings.frame_step
         pending, count = self._raw.completed(samples)
-        variances = np.empty(count)
-        frame_kernels.variances(pending, step, length, variances)
-        pending, count = self._emphasised.completed(emphasised)
-        windowed = np.empty((count, length))
-        frame_kernels.windowed(pending, step, self._window, windowed)
-        return level(variances), windowed
+        found = np.empty(count)
+        variances(pending, self.settings.frame_step, self.settings.frame_length, found)
+        return level(found)
+
+    def _wanted(self, speech: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Frames whose features are asked for: those of ``speech`` (T,), and their neighbours for its deltas.
+
+        The last of them may be neighbours of speech that is still to come.
+        """
+        reach = 0 if self._deltas is None else self._deltas.width
+        known = np.concatenate((self._before, speech, np.ones(reach, dtype=bool)))
+        self._before = known[len(speech) : len(speech) + reach]
+        if speech.all():
+            return np.arange(len(speech))
+        near = [known[at : at + len(speech)] for at in range(2 * reach + 1)]
+        return np.flatnonzero(np.logical_or.reduce(near))
+
+    def _static_of(self, samples: Array, count: int, wanted: NDArray[np.int64]) -> Array:
+        """Static features (T, order) of so many frames in emphasised ``samples``, 0 of those not ``wanted``."""
+        static = np.zeros((count, self.settings.order))
+        if len(wanted) == 0:
+            return static
+        length, step = self.settings.frame_length, self.settings.frame_step
+        if self._compiled:
+            from pipeline.features import frame_kernels
+
+            windowed = np.empty((len(wanted), length))
+            frame_kernels.windowed(samples, step, wanted, self._window, windowed)
+        else:
+            windowed = without_offset(frames_of(samples, count, length, step)[wanted])
+            windowed *= self._window
+        static[wanted] = self._static(windowed)
+        return static
 
     def flush(self) -> FeatureBlock:
         """Give the vectors held back for look-ahead, and close."""

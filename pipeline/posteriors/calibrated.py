@@ -15,10 +15,10 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from pipeline.errors import MetricError
 from pipeline.posteriors.coupling import RULES
+from pipeline.posteriors.regression import logistic_weights
 
 Array = NDArray[np.float64]
 
@@ -160,24 +160,8 @@ def fit_calibration(
         axis=1,
     )
     weight = np.where(target, prior / hits, (1.0 - prior) / (len(target) - hits))
-    found = _minimise(design, target, weight, np.log(prior / (1.0 - prior)), penalty / hits)
+    penalties = np.r_[np.full(design.shape[1] - 1, penalty / hits), 0.0]
+    log_odds = np.full(len(frames), np.log(prior / (1.0 - prior)))
+    found = logistic_weights(design, target, weight, log_odds, penalties, positive=len(columns))
     weights = found[:-2] / spread
     return LogisticCalibration(tuple(systems), weights, float(found[-1] - weights @ centre), float(found[-2]), usual)
-
-
-def _minimise(design: Array, target: NDArray[np.bool_], weight: Array, prior_log_odds: float, penalty: float) -> Array:
-    """Weights (S + 2,) of the penalised, prior-weighted logistic loss; those of scores are not negative."""
-    from scipy.optimize import minimize  # a third of a second that commands which fit nothing need not wait
-
-    sign = np.where(target, 1.0, -1.0)
-    penalised = np.r_[np.full(design.shape[1] - 1, penalty), 0.0]
-
-    def loss(w: Array) -> tuple[float, Array]:
-        margin = sign * (design @ w + prior_log_odds)
-        value = float(weight @ np.logaddexp(0.0, -margin) + 0.5 * penalised @ (w * w))
-        return value, np.asarray(-(design.T @ (weight * sign * expit(-margin))) + penalised * w)
-
-    start = np.r_[np.ones(design.shape[1] - 2), 0.0, 0.0]
-    bounds = [(0.0, None)] * (design.shape[1] - 2) + [(None, None)] * 2
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500, "ftol": 1e-12})
-    return np.asarray(found.x)
