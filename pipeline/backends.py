@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from joblib import effective_n_jobs
-
-from pipeline.threads import in_order
+from pipeline.threads import in_order, jobs_of
 
 Result = TypeVar("Result")
 Task = tuple[Any, ...]
@@ -61,7 +59,7 @@ class LocalThreads:
         reads: Callable[..., Iterable[Path]] | None = None,  # noqa: ARG002  (whoever reads here finds what is here)
     ) -> Iterator[Result]:
         """See Workers."""
-        return in_order(lambda task: function(common, *task), tasks, effective_n_jobs(self.jobs))
+        return in_order(lambda task: function(common, *task), tasks, jobs_of(self.jobs))
 
 
 def found_from_anywhere(path: Path, workers: Workers) -> Path:

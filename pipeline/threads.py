@@ -7,10 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from joblib import effective_n_jobs
-
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+
+def jobs_of(jobs: int) -> int:
+    """How many ``jobs`` are meant: negative numbers count from the number of processors down, as joblib does."""
+    if jobs == 1:
+        return 1
+    from joblib import effective_n_jobs  # a tenth of a second that what runs alone need not wait
+
+    return int(effective_n_jobs(jobs))
 
 
 def in_order(function: Callable[[Task], Result], tasks: Iterable[Task], jobs: int) -> Iterator[Result]:
@@ -30,4 +37,4 @@ def in_order(function: Callable[[Task], Result], tasks: Iterable[Task], jobs: in
 
 def run_parallel(function: Callable[..., Result], tasks: Iterable[tuple[Any, ...]], *, jobs: int) -> list[Result]:
     """Map ``function`` over argument tuples on ``jobs`` threads (negative: counted as joblib does), in order."""
-    return list(in_order(lambda task: function(*task), tasks, effective_n_jobs(jobs)))
+    return list(in_order(lambda task: function(*task), tasks, jobs_of(jobs)))

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
 
 from pipeline.audio import open_audio
 from pipeline.claim_scorers import ClaimScorers
@@ -21,6 +20,7 @@ from pipeline.features.stream import FeatureBlock
 from pipeline.fingerprint import ReplayDetector
 from pipeline.frontend import FrontEnd
 from pipeline.pcm import MAX_MAGNITUDE, check_samples
+from pipeline.posteriors import sigmoid
 from pipeline.replay_memory import MOST_OF_ONE, ReplayMemory
 from pipeline.scoring import RunningScores, with_parts
 from pipeline.store import SpeakerStore
@@ -124,7 +124,7 @@ class Verifier:
 
     def probability(self, llr: float) -> float:
         """Probability of a true claim at ``prior``, once an utterance with this ``llr`` has been heard."""
-        return float(expit(llr + logit(self.prior)))
+        return float(sigmoid.probability(np.asarray(llr + math.log(self.prior) - math.log1p(-self.prior))))
 
     def stream(self, rate: int | None = None) -> VerificationStream:
         """A new stream for audio at ``rate`` Hz (None: the store's own rate)."""

@@ -356,6 +356,19 @@ print("numba" in sys.modules, set(sys.modules) == before)
     assert run.stdout.split() == ["False", "True", "True"]
 
 
+def test_verifying_a_file_waits_for_no_library_that_it_does_not_need(copied, heard):
+    """Each of these takes a tenth of a second to a second to load."""
+    code = f"""
+import sys
+from pipeline import SpeakerStore, Verifier
+update = Verifier(SpeakerStore.open({str(copied)!r}), "anna").verify_file({str(heard("anna"))!r})
+print(update.llr is not None)
+print(sorted({{"numba", "scipy", "sklearn", "joblib", "matplotlib", "librosa", "dask"}} & set(sys.modules)))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == ["True", "[]"]
+
+
 # What is kept on disk.
 
 

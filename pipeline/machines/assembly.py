@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import NDArray
 
 from pipeline.backends import LocalThreads, Workers
@@ -19,7 +18,7 @@ from pipeline.machines.population import PairBlock, PairSource, Population
 from pipeline.machines.rest_solver import GRAM_BYTES, RestSolver
 from pipeline.machines.rivals import PairMachine, RivalMachines, RivalPlan, plan_rivals
 from pipeline.machines.solver import PoolSolver
-from pipeline.threads import in_order
+from pipeline.threads import in_order, jobs_of
 
 Array = NDArray[np.float64]
 Progress = Callable[[int], None]
@@ -198,5 +197,5 @@ def _pair_machines(
         return
     # By LIBSVM: the solver knows no class weights.
     fit = partial(train_pair_family, pool, C=settings.C, machines=family)
-    for members in in_order(lambda pair: fit(*pair), pairs, effective_n_jobs(workers.jobs)):
+    for members in in_order(lambda pair: fit(*pair), pairs, jobs_of(workers.jobs)):
         yield members.own, members.rival, members.bias

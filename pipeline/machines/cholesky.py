@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from pipeline.threads import in_order
+from pipeline.threads import in_order, jobs_of
 
 Matrix = NDArray[Any]
 
@@ -88,5 +87,5 @@ class CholeskyFactor:
 
 
 def _on_threads(function: Callable[[Any], None], tasks: Iterable[Any], jobs: int) -> None:
-    for _ in in_order(function, tasks, effective_n_jobs(jobs)):
+    for _ in in_order(function, tasks, jobs_of(jobs)):
         pass

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.svm import SVC
@@ -21,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import FitError
 from pipeline.machines.pool import Pool
 from pipeline.machines.solver import STEP_LIMIT, TOLERANCE
-from pipeline.threads import in_order
+from pipeline.threads import in_order, jobs_of
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -76,7 +75,7 @@ class RestSolver:
         self._kernels = solver_kernels
         self._pool = pool
         self._tolerance = tolerance
-        self._jobs = effective_n_jobs(jobs)
+        self._jobs = jobs_of(jobs)
         self._memory = memory
         self._step_limit = step_limit
         self._points = np.ascontiguousarray(pool.centroids / pool.sigma)

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import NDArray
 
 from pipeline.backends import LocalThreads
@@ -18,7 +17,7 @@ from pipeline.config import MachineConfig
 from pipeline.machines.assembly import train_pairs
 from pipeline.machines.pool import Pool
 from pipeline.machines.rivals import Hardness, MachineSource, PairMachine, RivalTable, ever_hardest
-from pipeline.threads import in_order
+from pipeline.threads import in_order, jobs_of
 
 Array = NDArray[np.float64]
 
@@ -60,7 +59,7 @@ def rivals_without(
         return hardness.to(number, range(len(pool)))
 
     left = [number - (number > gone) for number in against]
-    changed = dict(zip(left, in_order(to_rest, left, effective_n_jobs(jobs)), strict=True))
+    changed = dict(zip(left, in_order(to_rest, left, jobs_of(jobs)), strict=True))
     wanted = {
         (max(number, int(other)), min(number, int(other)))
         for number, values in changed.items()

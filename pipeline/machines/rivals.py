@@ -16,11 +16,10 @@ from heapq import heapify, heappush, heappushpop
 from typing import Protocol
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import NDArray
 
 from pipeline.machines.pool import Pool
-from pipeline.threads import in_order
+from pipeline.threads import in_order, jobs_of
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -200,7 +199,7 @@ def plan_rivals(pool: Pool, most: int, known: RivalTable | None = None, *, jobs:
     def to_earlier(later: int) -> Array:
         return hardness.to(later, range(later))
 
-    for later, values in zip(newcomers, in_order(to_earlier, newcomers, effective_n_jobs(jobs)), strict=True):
+    for later, values in zip(newcomers, in_order(to_earlier, newcomers, jobs_of(jobs)), strict=True):
         table, rivals = table.with_newcomer(values, most)
         pairs += [(later, int(earlier)) for earlier in rivals]
     return RivalPlan(table, pairs)

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import FitError
 from pipeline.machines.pool import Pool
-from pipeline.threads import in_order
+from pipeline.threads import in_order, jobs_of
 
 Array = NDArray[np.float64]
 
@@ -83,7 +82,7 @@ class PoolSolver:
         self._kernels = solver_kernels
         self._tolerance = tolerance
         self._step_limit = step_limit
-        self._jobs = effective_n_jobs(jobs)
+        self._jobs = jobs_of(jobs)
         self._points = np.ascontiguousarray(pool.centroids / pool.sigma)
         self._norms = 0.5 * (self._points * self._points).sum(axis=1)
         self._offsets = np.ascontiguousarray(pool.offsets, dtype=np.int64)

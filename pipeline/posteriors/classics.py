@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from pipeline.posteriors.sigmoid import probability
 
@@ -91,7 +90,8 @@ def hastie_tibshirani(r: AnyFloat) -> Array:
         unfinished = unfinished[np.ptp(step, axis=-1) >= SMALL_STEP]
         if not unfinished.size:
             break
-    return np.asarray(softmax(strengths, axis=-1))
+    likely = np.exp(strengths - strengths.max(axis=-1, keepdims=True, initial=-np.inf))
+    return np.asarray(likely / likely.sum(axis=-1, keepdims=True))
 
 
 def log_posterior(p: AnyFloat) -> Array:

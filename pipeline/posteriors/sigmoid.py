@@ -1,6 +1,7 @@
 """Margins to log-odds, and the arithmetic of log-odds: nothing here can overflow or take the log of zero.
 
 A binary posterior is kept as its log-odds, log(p / (1 - p)); the probability is s(log-odds) = 1 / (1 + exp(-log-odds)).
+What ``scipy.special`` has of this takes longer to import than an utterance takes to be verified.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_expit, logsumexp
 
 from pipeline.config import PosteriorConfig
 
@@ -73,12 +73,13 @@ def at_prior(log_odds: AnyFloat) -> AnyFloat:
 
 def probability(log_odds: AnyFloat) -> AnyFloat:
     """Probability in [0, 1] of each of ``log_odds``."""
-    return np.asarray(expit(log_odds))
+    small = np.exp(-np.abs(log_odds))
+    return np.asarray(np.where(log_odds >= 0.0, 1.0, small) / (1.0 + small))
 
 
 def log_probability(log_odds: AnyFloat) -> AnyFloat:
     """Log of the probability, exact for log-odds of any size."""
-    return np.asarray(log_expit(log_odds))
+    return np.asarray(np.minimum(log_odds, 0.0) - np.log1p(np.exp(-np.abs(log_odds))))
 
 
 def log_sum_probability(log_odds: AnyFloat, log_weight: AnyFloat | None = None) -> AnyFloat:
@@ -96,8 +97,16 @@ def log_sum_probability(log_odds: AnyFloat, log_weight: AnyFloat | None = None) 
         exact = log_probability(log_odds[tiny])
         if log_weight is not None:
             exact = exact + np.broadcast_to(log_weight, log_odds.shape)[tiny]
-        result[tiny] = logsumexp(exact, axis=-1)
+        result[tiny] = _log_sum(exact)
     return result
+
+
+def _log_sum(logs: AnyFloat) -> AnyFloat:
+    """log(sum over the last axis of exp(logs)); of nothing but -inf, -inf."""
+    largest = logs.max(axis=-1, initial=-np.inf)
+    shift = np.where(np.isfinite(largest), largest, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(shift + np.log(np.exp(logs - shift[..., None]).sum(axis=-1)))
 
 
 def posterior_from(settings: PosteriorConfig) -> FixedSigmoid | ImpliedShare:
