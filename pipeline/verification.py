@@ -56,7 +56,7 @@ class Verifier:
     Pushes are taken together until they make ``update_ms`` of audio (0: each is scored at once): a score over ten more
     frames costs hardly more than one over one more frame.
 
-    ``compiled`` code scores a stream in six tenths of the time or so. It takes a second to load (``load_compiled``), as
+    ``compiled`` code scores a stream in half of the time or so. It takes a second to load (``load_compiled``), as
     much as it saves on some minutes of audio: it is for what verifies for long or much. Scores are the same to 1e-5.
 
     Raises UnknownSpeakerError, SystemUnavailableError, MetricError (no such threshold, no calibration for a ``point``,
