@@ -70,8 +70,8 @@ def perceptual_autocorrelation(
         for f in range(bins):
             power[f] = spectrum[t, 2 * f] ** 2 + spectrum[t, 2 * f + 1] ** 2
         for b in range(bands):
-            total, within = 0.0, slice(reach[b, 0], reach[b, 1])
-            weights, powers = filters[b, within], power[within]
+            total, reached = 0.0, slice(reach[b, 0], reach[b, 1])
+            weights, powers = filters[b, reached], power[reached]
             for f in range(len(weights)):
                 total += weights[f] * powers[f]
             loudness[b] = (total + floor) ** compression

@@ -43,7 +43,7 @@ class Calibration(Protocol):
     def llr(self, scores: Mapping[str, Array], frames: Array | float) -> Array:
         """Log-likelihood ratios, in nats, of ``scores``, arrays of one shape by system, over ``frames`` of speech.
 
-        Or of numbers, for a number: of one score, as a stream brings it, arrays of one are five times as slow.
+        Or of numbers, for a number: of one score, as a stream brings it, arrays of one take twice as long.
         """
 
 
