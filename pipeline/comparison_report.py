@@ -25,7 +25,6 @@ from pipeline.evaluation import (
     read_scores,
 )
 from pipeline.html_comparison import comparison_page
-from pipeline.plots import plot_det, save_figure
 from pipeline.results import SCORES, labels_of, read_metrics, write_text
 
 STATISTICS: dict[str, Statistic] = {
@@ -90,7 +89,9 @@ def write_comparison(out: Path, contenders: Sequence[Contender], table: Mapping[
     """Write compare.json, compare.html and the DET picture into ``out``; returns what was written."""
     found = write_text(out / "compare.json", json.dumps(table, indent=1) + "\n")
     curves = {f"{contender.label}: {contender.system}": contender.scores for contender in contenders}
-    drawn = save_figure(plot_det(curves), out / "compare_det")
+    from pipeline.report_figures import overlay  # matplotlib takes a second to import
+
+    drawn = overlay(curves, out / "compare_det")
     svg = next(path for path in drawn if path.suffix == ".svg").read_bytes()
     return (found, write_text(out / "compare.html", comparison_page(table, det=svg)), *drawn)
 

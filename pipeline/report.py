@@ -14,13 +14,10 @@ from pipeline.assessment import MOST_RESAMPLED, Assessment, PointCosts, SystemMe
 from pipeline.errors import InputError, TrialListError
 from pipeline.evaluation import (
     MAIN_POINT,
-    DetBand,
     SpeakerSpread,
     SystemScores,
     Trial,
-    det_band,
     distinct,
-    group_labels,
     read_scores,
     rows_of,
     write_scores,
@@ -31,29 +28,10 @@ from pipeline.file_scoring import FailedFile
 from pipeline.formats.parquet import read_parquet, write_parquet
 from pipeline.formats.scored import ScoredList
 from pipeline.html_report import Printing, evaluation_page
-from pipeline.plots import (
-    det_grid,
-    plot_bayes_error,
-    plot_det,
-    plot_error_rates,
-    plot_histogram,
-    plot_reliability,
-    save_figure,
-)
-from pipeline.posteriors.coupling import RULES
 from pipeline.results import METRICS, REPORT, SCORES, SCORES_TABLE, labels_of, read_metrics, write_text
 from pipeline.store import SpeakerStore
 
-BAND_SEED = 0  # the same scores give the same picture
 PICTURES = (".png", ".svg", ".pdf")
-
-# The paper's figure 1, its figure 2, the rules beyond it, and those there to be compared with.
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "fa_fr_one_vs_rest": ("boar", "poar"),
-    "fa_fr_one_vs_one": ("boao", "poao", "rpoao"),
-    "fa_fr_worst_rival": ("worst_rival", "refined_worst_rival"),
-    "fa_fr_comparison": tuple(name for name, rule in RULES.items() if rule.comparison),
-}
 
 
 def about_evaluation(store: SpeakerStore, trials: Path, claims: Sequence[Trial]) -> dict[str, Any]:
@@ -194,64 +172,12 @@ def _draw_and_tell(
     printing: Printing | None,
 ) -> tuple[Path, ...]:
     """The figures and the page that holds them."""
-    figures = _draw(out, scores, table)
+    from pipeline.report_figures import draw_evaluation  # matplotlib takes a second to import
+
+    figures = draw_evaluation(out, scores, table)
     pictures = {path.stem: path.read_bytes() for path in figures if path.suffix == ".svg"}
     report = evaluation_page(table, failed=failed, pictures=pictures, printing=printing or Printing())
     return (*figures, write_text(out / REPORT, report))
-
-
-def _draw(out: Path, scores: Mapping[str, SystemScores], table: Mapping[str, Any]) -> list[Path]:
-    """The figures that the scores allow."""
-    drawable = {name: found for name, found in scores.items() if _two_classes(found)}
-    units = {name: rule.unit for name, rule in RULES.items()}
-    written: list[Path] = []
-    families = dict(FAMILIES)
-    if "scores" in table:  # of another program
-        families["fa_fr"] = tuple(name for name in drawable if name not in chain(*FAMILIES.values()))
-        units |= {name: "score" for name in drawable if name not in RULES}
-    for file, family in families.items():
-        curves = {name: drawable[name] for name in family if name in drawable}
-        if curves:
-            written += save_figure(plot_error_rates(curves, units=units), out / file)
-    if drawable:
-        written += save_figure(plot_det(drawable), out / "det")
-    default = str(table["default_system"])
-    if default in drawable:
-        threshold = table["systems"][default]["store_threshold"]
-        bounded = "scores" in table and drawable[default].scores.size > MOST_RESAMPLED
-        band = None if bounded else _band(drawable[default])
-        written += _draw_default(out, default, drawable[default], units.get(default, "score"), threshold, band)
-    return written
-
-
-def _draw_default(
-    out: Path, name: str, scores: SystemScores, unit: str, threshold: float | None, band: DetBand | None
-) -> list[Path]:
-    """The figures that show one system closely: its DET interval, its scores, and its calibration if it has one."""
-    bands = {} if band is None else {name: band}
-    written = [*save_figure(plot_det({name: scores}, bands=bands), out / "det_interval")]
-    histogram = plot_histogram(scores, threshold=threshold, title=name, unit=unit)
-    written += save_figure(histogram, out / "score_histogram")
-    targets, nontargets = scores.target_llrs, scores.nontarget_llrs
-    if targets is not None and nontargets is not None:
-        written += save_figure(plot_reliability(targets, nontargets, title=name), out / "reliability")
-        written += save_figure(plot_bayes_error(targets, nontargets, title=name), out / "bayes_error")
-    return written
-
-
-def _band(scores: SystemScores) -> DetBand | None:
-    """Interval of the false rejects over speakers; None where there are too few of them for one."""
-    speakers = scores.target_speakers, scores.nontarget_speakers
-    if min(distinct(names) for names in speakers) < 2:
-        return None
-    return det_band(
-        scores.target,
-        scores.nontarget,
-        det_grid(scores.nontarget.size),
-        seed=BAND_SEED,
-        target_speakers=group_labels(speakers[0]),
-        nontarget_speakers=group_labels(speakers[1]),
-    )
 
 
 def read_results(folder: Path) -> dict[str, SystemScores]:
@@ -273,15 +199,13 @@ def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] 
         scores = read_results(folder)
         wanted = (read_metrics(folder)["default_system"],) if systems is None else systems
         for system in wanted:
-            if system in scores and _two_classes(scores[system]):
+            if system in scores and scores[system].two_classes:
                 curves[f"{label}: {system}"] = scores[system]
     if not curves:
         raise TrialListError(
             f"{', '.join(map(str, folders))}: no evaluation here holds both target and nontarget scores of"
             f" {', '.join(systems) if systems else 'its default system'}"
         )
-    return save_figure(plot_det(curves), out)
+    from pipeline.report_figures import overlay
 
-
-def _two_classes(scores: SystemScores) -> bool:
-    return scores.target.size > 0 and scores.nontarget.size > 0
+    return overlay(curves, out)

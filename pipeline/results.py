@@ -23,7 +23,11 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     try:
         table = json.loads(read_bounded(path, _MOST_BYTES))
         return {**table, "default_system": str(table["default_system"])}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except OSError as error:
+        raise TrialListError(
+            f"{path}: cannot be read: {error.strerror or error}; name a folder that `voiceclaim evaluate` wrote"
+        ) from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise TrialListError(
             f"{path}: not the metrics of an evaluation ({error!r}); name a folder that `voiceclaim evaluate` wrote"
         ) from None

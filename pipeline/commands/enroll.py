@@ -78,7 +78,6 @@ def enroll(
     from pipeline.audit_events import ENROLL, record_enrollment
     from pipeline.config import load_config
     from pipeline.corpus import read_corpus
-    from pipeline.enrollment import enroll as enroll_speakers
     from pipeline.resources import find_config
 
     settings = load_config(find_config(config) if config else None, override or ()) if config or override else None
@@ -90,6 +89,8 @@ def enroll(
     }
     if not speakers:
         raise CorpusError(f"{audio_dir}: no speaker among {len(corpus.speakers)} matches --only {' '.join(only or ())}")
+    from pipeline.enrollment import enroll as enroll_speakers  # seconds of scikit-learn that mistakes need not wait for
+
     with (
         logged_failures(log, log_key, ENROLL, speakers) as audit,
         workers_of(scheduler, jobs or cores()) as workers,

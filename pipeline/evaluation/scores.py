@@ -99,6 +99,11 @@ class SystemScores:
         """Claimed speaker of each entry of ``nontarget``."""
         return self.speakers[~self.is_target]
 
+    @property
+    def two_classes(self) -> bool:
+        """Whether there are true claims and false ones: without either there is no error rate."""
+        return bool(self.is_target.any() and not self.is_target.all())
+
 
 def rows_of(scores: Mapping[str, SystemScores]) -> Iterator[ScoreRow]:
     """The rows of a score file that hold these scores, system by system."""
