@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,77 +30,38 @@ import websockets.sync.client
 from numpy.typing import ArrayLike
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from pipeline.client_answers import (
+    EnrolledSpeaker,
+    Enrollment,
+    Terms,
+    Verification,
+    enrollment_of,
+    problem_of,
+    terms_of,
+    update_of,
+    verification_of,
+)
 from pipeline.early import EarlyRule
 from pipeline.errors import AudioError, ServiceError, StreamClosedError
-from pipeline.updates import Decision, State, Update
+from pipeline.updates import Update
+
+__all__ = [
+    "AsyncClaimStream",
+    "AsyncVoiceclaimClient",
+    "Audio",
+    "ClaimStream",
+    "EnrolledSpeaker",
+    "Enrollment",
+    "Terms",
+    "Verification",
+    "VoiceclaimClient",
+]
 
 Audio = Path | str | bytes
-_KIND = "urn:voiceclaim:"
 _MOST_CHUNK = 2**16  # samples of one message
 _MOST_MESSAGE = 2**20  # bytes of one that comes
 _TRAINING_SECONDS = 3600.0  # to enroll into a large store
 _END = json.dumps({"type": "end"})
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a claim is decided by, and the ``revision`` of the store that it is decided on; see ``Verifier``."""
-
-    claim: str
-    system: str
-    threshold: float | None
-    llr_threshold: float | None
-    threshold_source: str
-    prior: float
-    outsiders: float
-    rivals: int
-    revision: int
-    early_bounds: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """What came of a claim."""
-
-    terms: Terms
-    update: Update
-
-    @property
-    def decision(self) -> Decision:
-        """Accepted, rejected, or too little speech to tell."""
-        return self.update.decision
-
-    @property
-    def score(self) -> float | None:
-        """The score, None for too little speech."""
-        return self.update.score
-
-    @property
-    def probability(self) -> float | None:
-        """Probability of a true claim at the prior of the terms; None without a calibration."""
-        return self.update.probability
-
-
-@dataclass(frozen=True, slots=True)
-class EnrolledSpeaker:
-    """One who can be claimed; ``seconds`` of speech in ``utterances`` recordings."""
-
-    name: str
-    seconds: float
-    utterances: int
-
-
-@dataclass(frozen=True, slots=True)
-class Enrollment:
-    """Who was enrolled; ``skipped`` are the files that were not used, with the reasons.
-
-    ``warnings`` are what the enrollment gate found all the same.
-    """
-
-    speaker: EnrolledSpeaker
-    revision: int
-    warnings: tuple[str, ...]
-    skipped: tuple[tuple[str, str], ...]
 
 
 class VoiceclaimClient:
@@ -114,7 +75,7 @@ class VoiceclaimClient:
         """Enroll ``name`` from audio files, or from their content. Raises ServiceError or AudioError."""
         with ExitStack() as opened:
             parts = [("files", _part(audio, number, opened)) for number, audio in enumerate(files, start=1)]
-            return _enrollment(self._ask("POST", _path(name), files=parts, timeout=_TRAINING_SECONDS))
+            return enrollment_of(self._ask("POST", _path(name), files=parts, timeout=_TRAINING_SECONDS))
 
     def remove(self, name: str) -> int:
         """Erase ``name``; how many are left. Raises ServiceError."""
@@ -128,7 +89,7 @@ class VoiceclaimClient:
         """Check the claim on an audio file, or its content. Raises ServiceError, AudioError."""
         with ExitStack() as opened:
             part = {"file": _part(file, 1, opened)}
-            return _verification(self._ask("POST", "/verify", files=part, data=_claim(claim, system)))
+            return verification_of(self._ask("POST", "/verify", files=part, data=_claim(claim, system)))
 
     @contextmanager
     def stream(
@@ -181,7 +142,7 @@ class AsyncVoiceclaimClient:
         """See ``VoiceclaimClient.enroll``."""
         with ExitStack() as opened:
             parts = [("files", _part(audio, number, opened)) for number, audio in enumerate(files, start=1)]
-            return _enrollment(await self._ask("POST", _path(name), files=parts, timeout=_TRAINING_SECONDS))
+            return enrollment_of(await self._ask("POST", _path(name), files=parts, timeout=_TRAINING_SECONDS))
 
     async def remove(self, name: str) -> int:
         """See ``VoiceclaimClient.remove``."""
@@ -195,7 +156,7 @@ class AsyncVoiceclaimClient:
         """See ``VoiceclaimClient.verify``."""
         with ExitStack() as opened:
             part = {"file": _part(file, 1, opened)}
-            return _verification(await self._ask("POST", "/verify", files=part, data=_claim(claim, system)))
+            return verification_of(await self._ask("POST", "/verify", files=part, data=_claim(claim, system)))
 
     @asynccontextmanager
     async def stream(
@@ -270,14 +231,14 @@ class _Stream:
         """The update in a message if it covers all that was sent; raises ServiceError for a problem."""
         table = json.loads(text)
         if table["type"] == "problem":
-            raise _problem(table)
+            raise problem_of(table)
         if table["type"] == "ready":
-            self._terms = _terms(table)
+            self._terms = terms_of(table)
             return None
         if table["type"] == "final":
-            self._final = _verification(table)
+            self._final = verification_of(table)
             return self._final.update
-        return _update(table) if table["chunks"] >= self._sent else None
+        return update_of(table) if table["chunks"] >= self._sent else None
 
 
 class ClaimStream(_Stream):
@@ -412,39 +373,12 @@ def _answer(response: httpx.Response) -> dict[str, Any]:
         table: dict[str, Any] = response.json()
         return table
     try:
-        raise _problem(response.json())
+        raise problem_of(response.json())
     except (ValueError, KeyError, TypeError):
         raise ServiceError(
             response.status_code, f"status {response.status_code} and no reason; is a Voiceclaim service there?"
         ) from None
 
 
-def _problem(table: Mapping[str, Any]) -> ServiceError:
-    kind = str(table["kind"] if "kind" in table else table["type"]).removeprefix(_KIND)
-    return ServiceError(int(table["status"]), str(table["detail"]), kind=kind)
-
-
 def _unreachable(url: str, error: Exception) -> ServiceError:
     return ServiceError(0, f"{url}: the service cannot be reached, or went away: {error or type(error).__name__}")
-
-
-def _enrollment(table: Mapping[str, Any]) -> Enrollment:
-    speaker = EnrolledSpeaker(table["name"], table["seconds"], table["utterances"])
-    skipped = tuple((file["file"], file["reason"]) for file in table["skipped"])
-    return Enrollment(speaker, table["revision"], tuple(table["warnings"]), skipped)
-
-
-def _verification(table: Mapping[str, Any]) -> Verification:
-    return Verification(_terms(table), _update(table))
-
-
-def _terms(table: Mapping[str, Any]) -> Terms:
-    bounds = table.get("early_bounds")
-    known = {field.name: table[field.name] for field in fields(Terms) if field.name != "early_bounds"}
-    return Terms(**known, early_bounds=None if bounds is None else tuple(bounds))
-
-
-def _update(table: Mapping[str, Any]) -> Update:
-    """The fields that this version knows."""
-    known: dict[str, Any] = {field.name: table[field.name] for field in fields(Update) if field.name in table}
-    return Update(**{**known, "state": State(table["state"]), "decision": Decision(table["decision"])})

@@ -204,7 +204,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("comparison_report", "report"),
     # the service, and its client
     (
-        "client",
+        "client_answers",
         "server.curves",
         "server.live_store",
         "server.messages",
@@ -212,7 +212,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "server.problems",
         "server.tokens",
     ),
-    ("server.settings",),
+    ("client", "server.settings"),
     ("server.connections", "server.guard", "server.inbox", "server.training"),
     ("server.recorder", "server.service", "server.uploads"),
     ("server.streams",),
