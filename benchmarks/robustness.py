@@ -3,14 +3,16 @@
 
     pip install '.[bench]'
     python benchmarks/robustness.py CORPORA [--config NAME] [--set KEY=VALUE] [--list NAME] [--only GLOB] [--quick]
-                                            [--jobs N] [--json OUT]
+                                            [--rows GLOB] [--jobs N] [--json OUT]
 
 CORPORA holds commands30 (see the README for what it is). Its speakers are enrolled from clean speech once, and once for
 each row that enrolls otherwise; each row verifies the files of one list (trials_dev), made worse as the row says and
-written as FLAC with the same names. --only picks speakers, as claims and as voices; --quick takes a handful of rows.
+written as FLAC with the same names. --only picks speakers, as claims and as voices; --quick takes a handful of rows,
+--rows those whose names match.
 
-- Ratios are of mean squares over a whole file. Babble is six voices: enrollment clips of speakers other than the one
-  who speaks, the one who is claimed perhaps among them.
+- Ratios are of mean squares over a whole file. Babble is six voices of speakers other than the one who speaks, the one
+  who is claimed perhaps among them: what they say in other files of the list, so that no machine has heard it, even in
+  the babble of its own copies; around what is enrolled, what they say in enrollment clips.
 - Codecs run at libsndfile's own quality. Rooms are shoeboxes by the image method, their RT60 by Sabine's formula
   (measured on the responses: 0.27 to 0.32 and 0.61 to 0.85 s). The microphone is far: echoes carry most of the energy.
 - "n s of audio" is the middle of a file, or of the files of that speaker from this one on, joined. What is too short
@@ -29,7 +31,7 @@ import json
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, cached_property, partial
@@ -263,7 +265,7 @@ class Bench:
         for clip in clips:
             path = clip.path.relative_to(self.root)
             samples, rate = read(clip.path)
-            write(folder / path, change(samples, self._scene(str(path), clip.speaker, rate)), rate)
+            write(folder / path, change(samples, self._scene(str(path), clip.speaker, rate, self._enrolled)), rate)
             changed.append(Utterance(clip.speaker, folder / path))
         return changed
 
@@ -274,7 +276,7 @@ class Bench:
         for path in self.paths:
             samples, rate = self._lasting(path, condition.seconds)
             if condition.verify is not None:
-                samples = condition.verify(samples, self._scene(path, voice_of(path), rate))
+                samples = condition.verify(samples, self._scene(path, voice_of(path), rate, self._said))
             write(folder / path, samples, rate)
         return folder
 
@@ -291,12 +293,20 @@ class Bench:
             samples = np.concatenate((samples, read(self.root / other)[0]))
         return middle(samples, round(seconds * rate)), rate
 
-    def _scene(self, path: str, speaker: str, rate: int) -> Scene:
+    def _scene(self, path: str, speaker: str, rate: int, said: Mapping[str, Samples]) -> Scene:
         """A file's randomness is its own: every ratio adds the same noise, and no other file changes it."""
-        return Scene(rate, self._rng(path), [said for name, said in self._said.items() if name != speaker])
+        return Scene(rate, self._rng(path), [samples for name, samples in said.items() if name != speaker])
 
     @cached_property
     def _said(self) -> dict[str, Samples]:
+        """What every voice says in the files of the list, in one piece."""
+        found: dict[str, list[Samples]] = {}
+        for path in self.paths:
+            found.setdefault(voice_of(path), []).append(read(self.root / path)[0])
+        return {name: np.concatenate(parts) for name, parts in found.items()}
+
+    @cached_property
+    def _enrolled(self) -> dict[str, Samples]:
         """What every speaker says in some of their enrollment clips, from first to last, in one piece."""
         chosen = {name: clips[:: max(1, len(clips) // BABBLE_CLIPS)] for name, clips in self.speakers.items()}
         return {name: np.concatenate([read(clip.path)[0] for clip in clips]) for name, clips in chosen.items()}
@@ -340,6 +350,7 @@ def options_of_command() -> argparse.Namespace:
     parser.add_argument("--list", default="trials_dev", metavar="NAME")
     parser.add_argument("--only", default="*", metavar="GLOB")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rows", default="*", metavar="GLOB")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
@@ -355,7 +366,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         bench = Bench(root, trials, config, only=options.only, work=Path(work), jobs=options.jobs)
         for condition in conditions():
-            if not options.quick or condition.name in QUICK:
+            if (not options.quick or condition.name in QUICK) and fnmatchcase(condition.name, options.rows):
                 rows.append(bench.row(condition))
                 print(rows[-1], flush=True)
     print(markdown(rows))
