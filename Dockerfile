@@ -1,4 +1,4 @@
-# The service in a container: docs/service.md says how to run it. The store lies in the volume /store.
+# The service in a container (docs/service.md). The store is in the volume /store.
 FROM python:3.13-slim AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
@@ -16,7 +16,7 @@ RUN pip install --no-cache-dir "$(echo /wheels/*.whl)[server]" \
 USER 10001
 VOLUME /store
 EXPOSE 8000
-# One thread a stream, and compiled code kept where this user may write.
+# One thread per stream; numba's cache in a folder that this user can write.
 ENV OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=/tmp/numba
 HEALTHCHECK --start-period=20s CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/healthz', timeout=5)"]
 ENTRYPOINT ["voiceclaim", "serve", "/store/speakers", "--host", "0.0.0.0"]

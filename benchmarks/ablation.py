@@ -5,10 +5,10 @@
 
 CORPORA holds commands30 (see the README). Only its development list is looked at: as it is, through a telephone, and
 under six other voices at 10 dB (made here from the phrases and the enrollment audio). Columns are EER in percent of
-systems on those lists, and of the default system on utterances held out at enrollment claimed by outsiders, whom no
-machine ever heard. --only runs one group; a JSON file that exists is added to, row by row, so that a run can go on.
+systems on those lists, and of the default system on utterances held out at enrollment claimed by unknown
+impostors. --only runs one group; a JSON file that exists is added to, row by row, so that a run can go on.
 Group "posteriors" compares the maps from margins to posteriors, under the systems that read them, on the list as it
-is; all its rows but implied, whose machines are others, share machines that are trained once.
+is; all its rows share machines that are trained once.
 """
 
 from __future__ import annotations
@@ -23,32 +23,29 @@ from typing import Any
 
 import numpy as np
 import soundfile
-from threadpoolctl import threadpool_limits
 
-from pipeline.assessment import assess
-from pipeline.backends import LocalThreads
-from pipeline.config import Config, load_config
-from pipeline.corpus import read_corpus
-from pipeline.degradation import babble, mix_at_snr, telephone
-from pipeline.enrollment import enroll
-from pipeline.evaluation import equal_error_rate, read_trials
-from pipeline.rounds import Rounds
-from pipeline.store import SpeakerStore
-from pipeline.store_writer import NewSpeaker, store_writer
-from pipeline.voices import read_voices
+from pipeline.audio.augmentation import babble, mix_at_snr, telephone
+from pipeline.audio.corpus import read_corpus
+from pipeline.config import load_config
+from pipeline.enrollment.enroll import enroll
+from pipeline.evaluation import read_trials
+from pipeline.evaluation.assess import assess
+from pipeline.machines.workers import LocalThreads
+from pipeline.metrics import equal_error_rate
+from pipeline.store.model import SpeakerModel
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 SHOWN = (
-    *("boao", "poao", "worst_rival", "refined_worst_rival", "segment", "segment_rival", "mixture", "mixture_rival"),
+    *("boao", "poao", "worst_rival", "refined_worst_rival", "supervector", "supervector_rival", "gmm", "gmm_rival"),
     "fused",
 )
 THREADS = LocalThreads(2)
 LISTS = ("clean", "telephone", "babble10")
-READING_POSTERIORS = ("poar", "poao", "rpoao", "worst_rival", "refined_worst_rival", "segment_rival", "fused")
+READING_POSTERIORS = ("poar", "poao", "rpoao", "worst_rival", "refined_worst_rival", "supervector_rival", "fused")
 POSTERIORS = "posteriors"
-BOTH = 'machines.kinds=["one_vs_one","one_class","segment","mixture"]'
-SEGMENT = 'machines.kinds=["one_class","segment"]'
-ALONE = (SEGMENT, "scoring.system=segment_rival")
+BOTH = 'machines.kinds=["one_vs_one","one_class","supervector","gmm"]'
+SEGMENT = 'machines.kinds=["one_class","supervector"]'
+ALONE = (SEGMENT, "scoring.system=supervector_rival")
 
 # (group, idea, settings file, overrides)
 ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
@@ -61,27 +58,27 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("features", "20 MFCC", "default", (BOTH, "features.kind=mfcc")),
     ("features", "no deltas", "default", (BOTH, "features.deltas=false")),
     ("features", "8 kHz", "default", (BOTH, "features.rate=8000")),
-    ("features", "lenient speech gate", "default", (BOTH, "features.gate.most_margin_db=8.0")),
+    ("features", "lenient VAD", "default", (BOTH, "features.vad.max_margin_db=8.0")),
     ("frames", "sigma 0.5", "default", (BOTH, "machines.sigma=0.5")),
     ("frames", "sigma 0.2", "default", (BOTH, "machines.sigma=0.2")),
     ("frames", "400 centroids", "default", (BOTH, "codebook.centroids=400")),
-    ("segments", "64 components", "default", (*ALONE, "segments.components=64")),
-    ("segments", "512 components", "default", (*ALONE, "segments.components=512")),
-    ("segments", "ridge 0.3", "default", (*ALONE, "segments.ridge=0.3")),
-    ("segments", "stretches of 1 s", "default", (*ALONE, "segments.seconds=1.0")),
-    ("segments", "loud frames count (15 dB)", "default", (*ALONE, "segments.half_db=15.0")),
-    ("mixture", "no speaker models", "default", ('machines.kinds=["one_vs_one","one_class","segment"]',)),
-    ("mixture", "no groups of components", "default", (BOTH, "mixture.groups=[]")),
-    ("mixture", "relevance 16", "default", (BOTH, "mixture.relevance=16.0")),
-    ("mixture", "512 components", "default", (BOTH, "segments.components=512")),
-    ("mixture", "no strangers", "default", (BOTH, "segments.crowd=0")),
-    ("copies", "no copies", "robust", ("copies.kinds=[]",)),
-    ("copies", "telephone", "robust", ('copies.kinds=["telephone"]',)),
-    ("copies", "babble", "robust", ('copies.kinds=["babble"]',)),
-    ("copies", "robust.toml", "robust", ()),
-    ("copies", "all frames count alike (30 dB)", "robust", ("segments.half_db=30.0",)),
-    ("copies", "512 components", "robust", ("segments.components=512",)),
-    ("copies", "12th-order LPC cepstrum", "robust", ("features.kind=lpcc", "features.order=12")),
+    ("segments", "64 components", "default", (*ALONE, "ubm.components=64")),
+    ("segments", "512 components", "default", (*ALONE, "ubm.components=512")),
+    ("segments", "ridge 0.3", "default", (*ALONE, "supervector.ridge=0.3")),
+    ("segments", "segments of 1 s", "default", (*ALONE, "supervector.segment_seconds=1.0")),
+    ("segments", "loud frames count (15 dB)", "default", (*ALONE, "supervector.half_db=15.0")),
+    ("gmm", "no speaker models", "default", ('machines.kinds=["one_vs_one","one_class","supervector"]',)),
+    ("gmm", "no groups of components", "default", (BOTH, "gmm.groups=[]")),
+    ("gmm", "relevance 16", "default", (BOTH, "gmm.relevance=16.0")),
+    ("gmm", "512 components", "default", (BOTH, "ubm.components=512")),
+    ("gmm", "no pseudo_speakers", "default", (BOTH, "supervector.speeds_below=0")),
+    ("augmentation", "none", "robust", ("augmentation.kinds=[]",)),
+    ("augmentation", "telephone", "robust", ('augmentation.kinds=["telephone"]',)),
+    ("augmentation", "babble", "robust", ('augmentation.kinds=["babble"]',)),
+    ("augmentation", "robust.toml", "robust", ()),
+    ("augmentation", "all frames count alike (30 dB)", "robust", ("supervector.half_db=30.0",)),
+    ("augmentation", "512 components", "robust", ("ubm.components=512",)),
+    ("augmentation", "12th-order LPC cepstrum", "robust", ("features.kind=lpcc", "features.order=12")),
     (POSTERIORS, "fixed", "default", ()),
     (POSTERIORS, "fixed, slope 4", "default", ("posterior.slope=4.0",)),
     (POSTERIORS, "platt", "default", ("posterior.kind=platt",)),
@@ -93,7 +90,6 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (POSTERIORS, "cosine", "default", ("posterior.kind=cosine",)),
     (POSTERIORS, "isotonic", "default", ("posterior.kind=isotonic",)),
     (POSTERIORS, "histogram", "default", ("posterior.kind=histogram",)),
-    (POSTERIORS, "implied", "default", ("posterior.kind=implied",)),
 )
 
 
@@ -101,7 +97,7 @@ def shown(group: str) -> list[tuple[str, str]]:
     """Columns of a group's table: (list, system)."""
     if group == POSTERIORS:
         return [("clean", system) for system in READING_POSTERIORS]
-    return [("clean", s) for s in SHOWN] + [(name, s) for name in LISTS[1:] for s in ("segment_rival", "fused")]
+    return [("clean", s) for s in SHOWN] + [(name, s) for name in LISTS[1:] for s in ("supervector_rival", "fused")]
 
 
 def degraded_lists(root: Path, work: Path) -> dict[str, Path]:
@@ -120,40 +116,6 @@ def degraded_lists(root: Path, work: Path) -> dict[str, Path]:
     return {"clean": root, "telephone": work / "telephone", "babble10": work / "babble10"}
 
 
-class SharedMachines:
-    """Both rounds of machines of the default settings, for stores that differ in their posteriors only."""
-
-    def __init__(self, root: Path) -> None:
-        settings, speakers = load_config(CONFIGS / "default.toml"), read_corpus(root / "enroll").speakers
-        with threadpool_limits(1):
-            self.voices, _ = read_voices(
-                speakers, settings, None, enrolled=0, workers=THREADS, progress=lambda *_: None
-            )
-            rounds = Rounds(settings, None, THREADS, lambda *_: None)
-            self.provisional = rounds.provisional(self.voices)
-            self.trained = rounds.train([voice.speech for voice in self.voices], "training")
-
-    def enroll(self, path: Path, settings: Config) -> SpeakerStore:
-        """The store that enrolling with ``settings`` gives."""
-        step = settings.features.step_seconds
-        newcomers = [
-            NewSpeaker(voice.id, voice.name, "speaker", voice.frames * step, voice.frames, len(voice.utterances))
-            for voice in self.voices
-        ]
-        with threadpool_limits(1), store_writer(path) as writer:
-            found = Rounds(settings, None, THREADS, lambda *_: None).held_out(self.voices, "speaker", self.provisional)
-            return writer.add(
-                newcomers,
-                self.trained.population,
-                found.trials,
-                stretches=self.trained.stretches,
-                strangers=self.trained.strangers,
-                maps=found.maps,
-                config=settings,
-                scaling=None,
-            )
-
-
 def measure(
     root: Path,
     folders: dict[str, Path],
@@ -161,34 +123,30 @@ def measure(
     overrides: tuple[str, ...],
     work: Path,
     systems: tuple[str, ...],
-    shared: SharedMachines | None = None,
 ) -> dict[str, Any]:
     """Enroll and score one row under ``systems``, those of them that it has machines for."""
     settings = load_config(CONFIGS / f"{config}.toml", overrides)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=work) as folder:
-        path, seconds = Path(folder) / "store", None
-        if shared is None:
-            store = enroll(path, read_corpus(root / "enroll").speakers, settings, jobs=2).store
-            seconds = time.perf_counter() - started
-        else:
-            store = shared.enroll(path, settings)
+        path = Path(folder) / "store"
+        store = enroll(path, read_corpus(root / "enroll").speakers, settings, jobs=2).model
+        seconds = time.perf_counter() - started
         trials = read_trials(root / "trials_dev.txt")
         rates = {}
         for name, audio in folders.items():
             found = assess(store, trials, audio, systems=[s for s in systems if s in store.systems], jobs=2).scores
             rates[name] = {s: 100 * equal_error_rate(x.target, x.nontarget).rate for s, x in found.items()}
-        return {"enroll_seconds": seconds, "eer_percent": rates, "outsiders_percent": outsiders(store)}
+        return {"enroll_seconds": seconds, "eer_percent": rates, "outsiders_percent": unknown_impostors(store)}
 
 
-def outsiders(store: SpeakerStore) -> float:
-    """EER in percent of the default system on the held-out trials, false claims by outsiders only."""
-    trials, system = store.trials, store.config.scoring.system
+def unknown_impostors(store: SpeakerModel) -> float:
+    """EER in percent of the default system on the held-out trials, false claims by unknown impostors only."""
+    trials, system = store.trials(), store.config.scoring.system
     calibration = store.calibration(system)
     if trials is None or calibration is None:
-        raise SystemExit(f"{store.path}: no held-out trials to measure")
+        raise SystemExit(f"{store.where}: no held-out trials to measure")
     llrs = calibration.llr(trials.scores, trials.frames.astype(float))
-    return 100 * equal_error_rate(llrs[trials.claims == trials.speakers], llrs[trials.outsider]).rate
+    return 100 * equal_error_rate(llrs[trials.claims == trials.speakers], llrs[trials.unknown]).rate
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
@@ -203,7 +161,7 @@ def table(rows: list[dict[str, Any]], columns: tuple[tuple[str, str], ...]) -> s
     """One line a row."""
     titles = [s if name == "clean" else f"{s}, {name}" for name, s in columns]
     lines = [
-        "| group | idea | " + " | ".join(titles) + " | outsiders, held out | enroll s |",
+        "| group | idea | " + " | ".join(titles) + " | unknown_impostors, held out | enroll s |",
         "|---|---|" + "---:|" * (len(columns) + 2),
     ]
     for row in rows:
@@ -228,13 +186,10 @@ def main() -> None:
         rest = [row for row in ROWS if fnmatch(row[0], options.only) and row[:2] not in done]
         clean_only = all(group == POSTERIORS for group, *_ in rest)
         folders = {"clean": root} if clean_only else degraded_lists(root, Path(work))
-        sharing = [row for row in rest if row[0] == POSTERIORS and row[1] != "implied"]
-        machines = SharedMachines(root) if sharing else None
         for group, idea, config, overrides in rest:
-            shared = machines if (group, idea, config, overrides) in sharing else None
             systems = READING_POSTERIORS if group == POSTERIORS else SHOWN
             lists = {name: folders[name] for name, _ in shown(group)}
-            found = measure(root, lists, config, overrides, Path(work), systems, shared)
+            found = measure(root, lists, config, overrides, Path(work), systems)
             rows.append({"group": group, "idea": idea, "config": config, "overrides": overrides, **found})
             print(markdown(rows[-1:]).splitlines()[-1], flush=True)
             if options.json:

@@ -28,16 +28,17 @@ from sklearn.svm import SVC, OneClassSVM
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from pipeline.codebook import fit_codebook
+from pipeline.audio.corpus import read_corpus
 from pipeline.config import Config, load_config
-from pipeline.corpus import read_corpus
+from pipeline.features.frontend import read_features
 from pipeline.features.stream import FeatureBlock
-from pipeline.frontend import read_features
+from pipeline.files import demo_folder
+from pipeline.machines.codebook import fit_codebook
+from pipeline.machines.margins import MarginScorer, Population
+from pipeline.machines.pairs import PairMachine, Pairs
 from pipeline.machines.pool import Pool
-from pipeline.machines.population import MarginScorer, PairBlock, Population
 from pipeline.posteriors.sigmoid import FixedSigmoid
-from pipeline.resources import demo_folder
-from pipeline.scoring import ClaimScorer, ScoringSettings
+from pipeline.scoring.claims import ClaimScorer, ScoringSettings
 
 SYSTEM = "refined_worst_rival"
 FRAMES = 238  # 30 ms frames every 10 ms in 2.4 s
@@ -67,9 +68,7 @@ def warped(books: list[np.ndarray], count: int, *, seed: int) -> list[np.ndarray
 def train(pool: Pool, config: Config) -> tuple[Population, dict[tuple[int, int], SVC], list[OneClassSVM]]:
     """scikit-learn's machines, and the same as arrays over the pool."""
     settings, gamma = config.machines, 1 / (2 * config.machines.sigma**2)
-    weights = tuple(np.zeros((len(pool.codebook(n)), len(pool))) for n in range(len(pool)))
-    biases = np.zeros((len(pool), len(pool)))
-    pairs = {}
+    pairs, machines = {}, {}
     for own in tqdm(range(len(pool)), desc="training", disable=None):
         for rival in range(own):
             count = len(pool.codebook(own))
@@ -77,8 +76,7 @@ def train(pool: Pool, config: Config) -> tuple[Population, dict[tuple[int, int],
             machine = SVC(C=settings.C, gamma=gamma).fit(points, np.where(np.arange(len(points)) < count, 1, -1))
             coef = np.zeros(len(points))
             coef[machine.support_] = machine.dual_coef_[0]
-            weights[own][:, rival], weights[rival][:, own] = coef[:count], -coef[count:]
-            biases[own, rival], biases[rival, own] = machine.intercept_[0], -machine.intercept_[0]
+            machines[own, rival] = PairMachine(coef[:count], -coef[count:], float(machine.intercept_[0]))
             pairs[own, rival] = machine
     alone = [OneClassSVM(nu=settings.nu, gamma=gamma).fit(pool.codebook(n)) for n in range(len(pool))]
     coefs = []
@@ -87,19 +85,17 @@ def train(pool: Pool, config: Config) -> tuple[Population, dict[tuple[int, int],
         coefs[n][machine.support_] = machine.dual_coef_[0]
     population = Population(
         pool,
-        pairs=PairBlock(weights, biases),
+        pairs=Pairs(machines),
         one_class_coef=np.concatenate(coefs),
         one_class_bias=np.array([machine.intercept_[0] for machine in alone]),
     )
     return population, pairs, alone
 
 
-def scoring(
-    population: Population, claims: np.ndarray, frames: np.ndarray, dtype: str, *, compiled: bool = False
-) -> Callable[[], Any]:
+def scoring(population: Population, claims: np.ndarray, frames: np.ndarray, dtype: str) -> Callable[[], Any]:
     """What scores ``frames`` for ``claims`` by SYSTEM, from machines made ready beforehand."""
     speech = FeatureBlock(frames, len(frames), np.zeros(len(frames)))
-    scorer = ClaimScorer(population, claims, [SYSTEM], ScoringSettings(FixedSigmoid(), dtype, compiled=compiled))
+    scorer = ClaimScorer(population, claims, [SYSTEM], ScoringSettings(FixedSigmoid(), dtype))
 
     def score() -> Any:
         running = scorer.start()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Early decisions against the fixed-length score: error rates, and seconds of speech until they are taken.
+"""Sequential test against fixed-length decisions: error rates, and seconds of speech until the decision.
 
     python benchmarks/early_decision.py CORPORA [--stores DIR] [--lists dev|test|all] [--json OUT]
 
-CORPORA holds commands30. Stores are enrolled in DIR (a folder of its own, kept for the next time) unless they are
-there: everybody; speakers 11-30, whom the development phrases of 01-10 attack; and 01-20, whom trials_open attacks. The
-error rates of the rule were chosen on the development lists; the test lists were then run once.
+CORPORA holds commands30. Missing stores are enrolled in DIR (kept for the next run if given): everyone; speakers 11-30,
+with the development phrases of 01-10 as unknown impostors; and 01-20, with those of trials_open. The error rates of the
+test were chosen on the development lists; the test lists were then run once.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.config import load_config
-from pipeline.corpus import Utterance, read_corpus
-from pipeline.early import EarlyRule, look_frames
-from pipeline.enrollment import enroll
-from pipeline.evaluation import Trial, equal_error_rate, read_trials
-from pipeline.frontend import read_features
-from pipeline.posteriors.coupling import RULES
-from pipeline.scoring import ClaimScorer
-from pipeline.store import SpeakerStore
+from pipeline.enrollment.enroll import enroll
+from pipeline.evaluation import Trial, read_trials
+from pipeline.features.frontend import read_features
+from pipeline.metrics import equal_error_rate
+from pipeline.scoring.claims import ClaimScorer
+from pipeline.scoring.rules import RULES
+from pipeline.scoring.sequential import SequentialTest, check_frames
+from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Store
 
 Array = NDArray[np.float64]
 SYSTEM = "fused"
 RATES = (0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
-SETTINGS = ('machines.kinds=["one_vs_one","one_class","segment","mixture"]',)
+SETTINGS = ('machines.kinds=["one_vs_one","one_class","supervector","gmm"]',)
 NAMES = tuple(f"{n:02d}" for n in range(1, 31))
 STORES = {"everybody": NAMES, "late": NAMES[10:], "early": NAMES[:20]}
 LISTS = {
@@ -47,16 +49,16 @@ LISTS = {
 
 
 @dataclass(frozen=True)
-class Heard:
-    """One file at every look: ``scores`` (looks, claims) by system, ``frames`` (looks,); the last is the whole file."""
+class ScoredFile:
+    """One file at each check: ``scores`` (checks, claims) by system, ``frames`` (checks,); last: the whole file."""
 
     frames: NDArray[np.int64]
     scores: dict[str, Array]
     target: NDArray[np.bool_]
 
 
-def hear(store: SpeakerStore, trials: Sequence[Trial], root: Path) -> list[Heard]:
-    """Score every file of ``trials`` at every look, for all the claims made on it."""
+def score_files(store: SpeakerModel, trials: Sequence[Trial], root: Path) -> list[ScoredFile]:
+    """Score every file of ``trials`` at each check, for all its claims."""
     claims: dict[str, dict[str, bool]] = {}
     for trial in trials:
         if trial.speaker in store.names:
@@ -65,8 +67,8 @@ def hear(store: SpeakerStore, trials: Sequence[Trial], root: Path) -> list[Heard
     population, settings = store.population(systems), store.scoring_settings(systems)
     everybody = sorted({name for made in claims.values() for name in made}, key=store.position)
     scorer = ClaimScorer(population, [store.position(name) for name in everybody], systems, settings)
-    first, every = look_frames(store.config.least_frames, store.config.features.step_seconds)
-    found = []
+    first, every = check_frames(store.config.min_frames, store.config.features.step_seconds)
+    scored = []
     for path, made in claims.items():
         speech = read_features(Utterance("", root / path), store.config.features, store.scaling).speech
         running, scores, ends, at = scorer.start(), [], [*range(first, len(speech.vectors), every)], 0
@@ -75,34 +77,36 @@ def hear(store: SpeakerStore, trials: Sequence[Trial], root: Path) -> list[Heard
             scores.append(running.scores())
             at = end
         columns = [everybody.index(name) for name in made]
-        found.append(
-            Heard(
+        scored.append(
+            ScoredFile(
                 np.array([*ends, len(speech.vectors)]),
                 {name: np.stack([one[name][columns] for one in scores]) for name in systems},
                 np.array(list(made.values())),
             )
         )
-    return found
+    return scored
 
 
 def errors(accepted: NDArray[np.bool_], target: NDArray[np.bool_]) -> dict[str, float]:
-    """Percent of true claims rejected and of false ones accepted, and the mean of the two."""
+    """Return miss and false-accept rates in percent, and their mean."""
     miss, false_accept = 100.0 * float((~accepted[target]).mean()), 100.0 * float(accepted[~target].mean())
     return {"miss_percent": miss, "false_accept_percent": false_accept, "mean_percent": (miss + false_accept) / 2}
 
 
-def sequential(store: SpeakerStore, heard: list[Heard], rule: EarlyRule, *, corrected: bool) -> dict[str, Any]:
-    """The rule on a list; what is undecided at the end of a file falls back on the fixed-length decision.
+def sequential(
+    store: SpeakerModel, files: list[ScoredFile], rule: SequentialTest, *, corrected: bool
+) -> dict[str, Any]:
+    """Run the test on a list; a claim undecided at the end of a file takes the fixed-length decision.
 
-    Without ``corrected`` the test goes by the calibration of whole utterances at every length.
+    Without ``corrected`` the test uses the calibration of whole utterances at every length.
     """
     calibration = store.early_calibration(SYSTEM) if corrected else store.calibration(SYSTEM)
     threshold = store.threshold(SYSTEM)
     accepted, undecided, seconds, target = [], [], [], []
-    for file in heard:
+    for file in files:
         llr = calibration.llr(file.scores, file.frames[:, None].astype(float))
-        # Only looks settle a claim: the end of a file is one where it falls on the grid.
-        first, every = look_frames(store.config.least_frames, store.config.features.step_seconds)
+        # Claims are decided at checks only: the end of a file is one if it falls on the grid.
+        first, every = check_frames(store.config.min_frames, store.config.features.step_seconds)
         looks = (file.frames >= first) & (file.frames % every == 0)
         reached = ((llr >= rule.accept_at) | (llr <= rule.reject_at)) & looks[:, None]
         settled = reached.any(axis=0)
@@ -126,26 +130,26 @@ def sequential(store: SpeakerStore, heard: list[Heard], rule: EarlyRule, *, corr
     }
 
 
-def fixed(store: SpeakerStore, heard: list[Heard]) -> dict[str, Any]:
-    """Whole files by the store's threshold; and files cut to a length, by the threshold that suits the list best."""
+def fixed(store: SpeakerModel, files: list[ScoredFile]) -> dict[str, Any]:
+    """Return error rates of whole files at the store's threshold, and EERs of files cut to a length."""
     step = store.config.features.step_seconds
-    target = np.concatenate([file.target for file in heard])
-    whole = np.concatenate([file.scores[SYSTEM][-1] for file in heard])
+    target = np.concatenate([file.target for file in files])
+    whole = np.concatenate([file.scores[SYSTEM][-1] for file in files])
     table: dict[str, Any] = {
-        "seconds": float(np.mean([file.frames[-1] for file in heard])) * step,
+        "seconds": float(np.mean([file.frames[-1] for file in files])) * step,
         "eer_percent": 100.0 * equal_error_rate(whole[target], whole[~target]).rate,
         "at_threshold": errors(whole >= store.threshold(SYSTEM), target),
         "cut": [],
     }
     early = store.early_calibration(SYSTEM)
-    for frames in sorted({int(n) for file in heard for n in file.frames[:-1]}):
-        at = [int(np.searchsorted(file.frames, frames).clip(max=len(file.frames) - 1)) for file in heard]
-        scores = np.concatenate([file.scores[SYSTEM][n] for file, n in zip(heard, at, strict=True)])
-        lengths = np.array([file.frames[n] for file, n in zip(heard, at, strict=True)])
+    for frames in sorted({int(n) for file in files for n in file.frames[:-1]}):
+        at = [int(np.searchsorted(file.frames, frames).clip(max=len(file.frames) - 1)) for file in files]
+        scores = np.concatenate([file.scores[SYSTEM][n] for file, n in zip(files, at, strict=True)])
+        lengths = np.array([file.frames[n] for file, n in zip(files, at, strict=True)])
         llr = np.concatenate(
             [
                 early.llr({name: values[n] for name, values in file.scores.items()}, float(file.frames[n]))
-                for file, n in zip(heard, at, strict=True)
+                for file, n in zip(files, at, strict=True)
             ]
         )
         rate = equal_error_rate(scores[target], scores[~target]).rate
@@ -161,7 +165,7 @@ def fixed(store: SpeakerStore, heard: list[Heard]) -> dict[str, Any]:
 
 
 def shortest(table: dict[str, Any], percent: float) -> float | None:
-    """Seconds of the shortest fixed length whose EER, and that of all longer ones, is at most ``percent``."""
+    """Return the shortest fixed length in seconds whose EER, and that of all longer ones, is at most ``percent``."""
     best = table["seconds"] if table["eer_percent"] <= percent else None
     for cut in reversed(table["cut"]):
         if cut["eer_percent"] > percent:
@@ -170,34 +174,34 @@ def shortest(table: dict[str, Any], percent: float) -> float | None:
     return best
 
 
-def measure(store: SpeakerStore, trials: Sequence[Trial], root: Path, *, tuning: bool) -> dict[str, Any]:
-    """One list: fixed, early by the default rule, and, where settings are chosen, by others and without correction."""
-    heard = hear(store, trials, root)
-    table: dict[str, Any] = {"fixed": fixed(store, heard), "rules": []}
-    default = EarlyRule()
-    rules = [EarlyRule(rate, rate) for rate in RATES] if tuning else [default]
+def measure(store: SpeakerModel, trials: Sequence[Trial], root: Path, *, tuning: bool) -> dict[str, Any]:
+    """Measure one list: fixed length, the default test, and for tuning other rates and the uncorrected calibration."""
+    files = score_files(store, trials, root)
+    table: dict[str, Any] = {"fixed": fixed(store, files), "rules": []}
+    default = SequentialTest()
+    rules = [SequentialTest(rate, rate) for rate in RATES] if tuning else [default]
     for rule in rules:
         for corrected in (True, False):
             if not corrected and rule != default:
                 continue
-            found = sequential(store, heard, rule, corrected=corrected)
-            found |= {"miss": rule.miss, "false_accept": rule.false_accept, "corrected": corrected}
-            found["share_of_fixed_percent"] = 100.0 * found["seconds"] / table["fixed"]["seconds"]
-            found["fixed_length_as_good_seconds"] = shortest(table["fixed"], found["mean_percent"])
-            table["rules"].append(found)
+            row = sequential(store, files, rule, corrected=corrected)
+            row |= {"miss": rule.miss, "false_accept": rule.false_accept, "corrected": corrected}
+            row["share_of_fixed_percent"] = 100.0 * row["seconds"] / table["fixed"]["seconds"]
+            row["fixed_length_as_good_seconds"] = shortest(table["fixed"], row["mean_percent"])
+            table["rules"].append(row)
     return table
 
 
-def opened(path: Path, corpus: Path, names: Sequence[str]) -> SpeakerStore:
-    """The store at ``path``, enrolled if it is not there."""
+def opened(path: Path, corpus: Path, names: Sequence[str]) -> SpeakerModel:
+    """Open the store at ``path``, enrolling it if missing."""
     if not path.exists():
         speakers = read_corpus(corpus / "enroll").speakers
         enroll(path, {name: speakers[name] for name in names}, load_config(None, SETTINGS))
-    return SpeakerStore.open(path)
+    return Store(path).load()
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """The tables of EARLY.md."""
+    """Return the tables of EARLY.md."""
     head = "| list | rule (miss, FA) | calibrated | miss % (by rule) | FA % (by rule) | mean % | undecided % (T, F)"
     lines = [f"{head} | s (T, F) | mean s | of fixed % | as good, fixed s |", "|---|---|---|" + "---:|" * 8]
     for name, table in results.items():

@@ -56,14 +56,13 @@ def made_up(trials: int, models: int, segments: int) -> dict[str, Any]:
 
 def write_lists(folder: Path, made: dict[str, Any], models: int, segments: int, form: str) -> tuple[Path, Path]:
     """The score file and the key, in that order."""
-    from pipeline.evaluation.columns import NameColumn, TrialTable, as_names
-    from pipeline.formats.listing import write_list
+    from pipeline.evaluation import NameColumn, TrialTable, write_list
 
-    enrolled = as_names(f"id{k:05d}" for k in range(models))
-    tested = as_names(f"id{k % 1000:05d}/recording{k:06d}.wav" for k in range(segments))
+    enrolled = [f"id{k:05d}" for k in range(models)]
+    tested = [f"id{k % 1000:05d}/recording{k:06d}.wav" for k in range(segments)]
     table = TrialTable(
-        NameColumn(enrolled, made["models"].astype(np.int32)),
-        NameColumn(tested, made["segments"].astype(np.int32)),
+        NameColumn.coded(enrolled, made["models"].astype(np.int32)),
+        NameColumn.coded(tested, made["segments"].astype(np.int32)),
         made["targets"],
         made["scores"],
         made["scores"],
@@ -78,9 +77,9 @@ def write_lists(folder: Path, made: dict[str, Any], models: int, segments: int, 
 
 def stages(scores: Path, key: Path) -> dict[str, Any]:
     """Seconds of each stage, and the most memory that the process has held by its end."""
-    from pipeline.assessment import measure
+    from pipeline.evaluation import read_list
+    from pipeline.evaluation.assess import measure
     from pipeline.evaluation.joining import join
-    from pipeline.formats.reading import read_list
 
     found: dict[str, Any] = {}
 
@@ -138,7 +137,7 @@ def measured(trials: int, models: int, segments: int, form: str, folder: Path) -
     scores, key = write_lists(folder, made_up(trials, models, segments), models, segments, form)
     made_in = time.perf_counter() - start
     this = [sys.executable, str(Path(__file__).resolve())]
-    command = [sys.executable, "-c", "from pipeline.cli import main; main()", "evaluate", "--llr", "--json"]
+    command = [sys.executable, "-c", "from pipeline.cli.main import main; main()", "evaluate", "--llr", "--json"]
     printed, whole = run([*command, "--scores", str(scores), "--key", str(key), "--out", str(folder / "out")])
     eer = json.loads(printed)["systems"]["scores"]["eer_percent"] / 100.0
     parts, _ = run([*this, "--stages", str(scores), str(key)])
@@ -173,7 +172,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=10_000_000)
     parser.add_argument("--models", type=int, default=5_000)
     parser.add_argument("--segments", type=int, default=20_000)
-    parser.add_argument("--format", default="kaldi", choices=("kaldi", "voxceleb", "nist", "csv", "parquet", "bosaris"))
+    parser.add_argument("--format", default="kaldi", choices=("kaldi", "voxceleb", "nist", "csv", "parquet"))
     parser.add_argument("--folder", type=Path, help="where the lists go; by default a temporary folder")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--stages", nargs=2, type=Path, metavar="FILE", help=argparse.SUPPRESS)

@@ -20,18 +20,19 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from pipeline.codebook import fit_codebook
+from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.config import load_config
-from pipeline.corpus import Utterance, read_corpus
-from pipeline.evaluation import Trial, equal_error_rate, read_trials
+from pipeline.evaluation import Trial, read_trials
+from pipeline.features.frontend import read_features
 from pipeline.features.stream import FeatureBlock
-from pipeline.frontend import read_features
-from pipeline.machines.assembly import train_population
+from pipeline.files import find_config
+from pipeline.machines.codebook import fit_codebook
+from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
-from pipeline.machines.population import Population
+from pipeline.machines.training import train_population
+from pipeline.metrics import equal_error_rate
 from pipeline.posteriors.sigmoid import FixedSigmoid
-from pipeline.resources import find_config
-from pipeline.scoring import ClaimScorer, ScoringSettings
+from pipeline.scoring.claims import ClaimScorer, ScoringSettings
 
 SYSTEMS = ("boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival")
 COSTS = (0.1, 1.0, 10.0, 100.0)

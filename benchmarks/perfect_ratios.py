@@ -21,8 +21,13 @@ import numpy as np
 from scipy.stats import norm
 from tqdm import tqdm
 
-from pipeline.evaluation import OperatingPoint, minimum_cllr
-from pipeline.evaluation.costs import actual_cost, detection_cost, log_likelihood_ratio_cost
+from pipeline.metrics import (
+    OperatingPoint,
+    actual_cost,
+    detection_cost,
+    log_likelihood_ratio_cost,
+    minimum_cllr,
+)
 
 RESULTS = Path(__file__).parent / "results" / "real_speech.json"
 LISTS = (("commands30", "trials_test"), ("commands30", "trials_open"), ("libri158", "trials"), ("libri158", "unseen"))
@@ -47,7 +52,7 @@ def ratios(eer: float, targets: int, nontargets: int, rng: np.random.Generator) 
 
 
 def row(measured: dict[str, Any], stated: dict[str, Any], draws: int, rng: np.random.Generator) -> dict[str, Any]:
-    """One list: quantiles of perfect ratios, and the shipped ones', ``threshold.outsiders`` stated as the list is."""
+    """One list: quantiles of perfect ratios, and the shipped ones', unknown impostors stated as the list has them."""
     eer, counts = measured["eer_percent"] / 100, (measured["n_target"], measured["n_nontarget"])
     drawn = [ratios(eer, *counts, rng) for _ in tqdm(range(draws), disable=None)]
     found: dict[str, Any] = {"eer_percent": measured["eer_percent"], "targets": counts[0], "nontargets": counts[1]}

@@ -39,7 +39,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from pipeline.posteriors.classifiers import OneVsRestPosteriorClassifier, PairwisePosteriorClassifier
-from pipeline.posteriors.kinds import POSTERIORS
+from pipeline.posteriors.estimators import POSTERIORS
 
 Array = np.ndarray
 Split = tuple[Array, Array, Array, Array]
@@ -54,42 +54,42 @@ class TruePosterior:
     means = 1.2 * np.concatenate([np.zeros((1, 4)), np.eye(4)])
 
     def draw(self, rows: int, seed: int) -> tuple[Array, Array]:
-        """X (rows, 4) and classes (rows,)."""
+        """Return X (rows, 4) and classes (rows,)."""
         rng = np.random.default_rng(seed)
         y = rng.permutation(np.arange(rows) % len(self.means))
         return self.means[y] + rng.standard_normal((rows, 4)), y
 
     def predict_proba(self, X: Array) -> Array:
-        """The posteriors themselves (n, 5)."""
+        """Return the posteriors (n, 5)."""
         return softmax(-0.5 * ((X[:, None] - self.means) ** 2).sum(axis=-1), axis=1)
 
 
 def machine() -> SVC:
-    """The binary machine of every method."""
+    """Return the binary machine of every method."""
     return SVC(C=1.0, gamma="auto")
 
 
 def methods() -> dict[str, Callable[[], Any]]:
-    """What is compared, by the name in the tables."""
-    found: dict[str, Callable[[], Any]] = {}
+    """Return the methods compared, by their names in the tables."""
+    made: dict[str, Callable[[], Any]] = {}
     for kind in KINDS:
-        found[f"one-vs-rest, {kind}"] = partial(OneVsRestPosteriorClassifier, machine(), posterior=kind)
+        made[f"one-vs-rest, {kind}"] = partial(OneVsRestPosteriorClassifier, machine(), posterior=kind)
     for kind in KINDS:
-        found[f"pairs, {kind}, wu_lin_weng"] = partial(PairwisePosteriorClassifier, machine(), posterior=kind)
+        made[f"pairs, {kind}, wu_lin_weng"] = partial(PairwisePosteriorClassifier, machine(), posterior=kind)
     for rule in ("poao", "rpoao", "hastie_tibshirani", "pkpd"):
-        found[f"pairs, newton, {rule}"] = partial(PairwisePosteriorClassifier, machine(), coupling=rule)
+        made[f"pairs, newton, {rule}"] = partial(PairwisePosteriorClassifier, machine(), coupling=rule)
     for margins in ("training", "holdout"):
-        found[f"one-vs-rest, newton, {margins}"] = partial(OneVsRestPosteriorClassifier, machine(), margins=margins)
-        found[f"pairs, newton, wu_lin_weng, {margins}"] = partial(
+        made[f"one-vs-rest, newton, {margins}"] = partial(OneVsRestPosteriorClassifier, machine(), margins=margins)
+        made[f"pairs, newton, wu_lin_weng, {margins}"] = partial(
             PairwisePosteriorClassifier, machine(), margins=margins
         )
     for how in ("sigmoid", "isotonic"):
         calibrated = partial(CalibratedClassifierCV, method=how, cv=3)
         for ensemble in (True, False):
             words = f"scikit-learn {how}{'' if ensemble else ', one machine'}"
-            found[f"{words}, SVC"] = partial(calibrated, machine(), ensemble=ensemble)
-            found[f"{words}, OneVsRest(SVC)"] = partial(calibrated, OneVsRestClassifier(machine()), ensemble=ensemble)
-    return found
+            made[f"{words}, SVC"] = partial(calibrated, machine(), ensemble=ensemble)
+            made[f"{words}, OneVsRest(SVC)"] = partial(calibrated, OneVsRestClassifier(machine()), ensemble=ensemble)
+    return made
 
 
 def split_of(name: str, number: int) -> Split:
@@ -104,7 +104,7 @@ def split_of(name: str, number: int) -> Split:
 
 
 def measured(make: Callable[[], Any], split: Split, number: int) -> dict[str, float]:
-    """All ``MEASURES`` of one method on one split."""
+    """Return all ``MEASURES`` of one method on one split."""
     X, test, y, truth = split
     classifier = make()
     started = time.process_time()
@@ -124,7 +124,7 @@ def measured(make: Callable[[], Any], split: Split, number: int) -> dict[str, fl
 
 
 def compare(names: list[str], splits: int) -> list[dict[str, Any]]:
-    """One row a set and method: means, and standard errors in ``*_se``."""
+    """Return one row a set and method: means, and standard errors in ``*_se``."""
     rows = []
     for name in names:
         compared = methods() if name != "gaussians" else {"true posterior": TruePosterior, **methods()}
@@ -133,10 +133,10 @@ def compare(names: list[str], splits: int) -> list[dict[str, Any]]:
             split = split_of(name, number)
             for method, make in compared.items():
                 runs[method].append(measured(make, split, number))
-        for method, found in runs.items():
+        for method, scores in runs.items():
             row: dict[str, Any] = {"set": name, "method": method, "splits": splits}
             for measure in MEASURES:
-                values = np.array([run[measure] for run in found])
+                values = np.array([run[measure] for run in scores])
                 row[measure] = float(values.mean())
                 row[f"{measure}_se"] = float(values.std(ddof=1) / math.sqrt(splits))
             rows.append(row)

@@ -20,17 +20,19 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from pipeline.assessment import assess
+from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.config import load_config
-from pipeline.corpus import Utterance, read_corpus
-from pipeline.enrollment import enroll
-from pipeline.evaluation import Trial, equal_error_rate, read_trials
-from pipeline.frontend import read_features
-from pipeline.store import SpeakerStore
-from pipeline.verification import Verifier
+from pipeline.enrollment.enroll import enroll
+from pipeline.evaluation import Trial, read_trials
+from pipeline.evaluation.assess import assess
+from pipeline.features.frontend import read_features
+from pipeline.metrics import equal_error_rate
+from pipeline.store.store import Store
+from pipeline.verification.policies import Threshold
+from pipeline.verification.verifier import Verifier
 
-KINDS = 'machines.kinds=["one_vs_one","one_class","segment","mixture"]'
-SYSTEMS = ("worst_rival", "refined_worst_rival", "poao", "rpoao", "segment_rival", "mixture_rival", "fused")
+KINDS = 'machines.kinds=["one_vs_one","one_class","supervector","gmm"]'
+SYSTEMS = ("worst_rival", "refined_worst_rival", "poao", "rpoao", "supervector_rival", "gmm_rival", "fused")
 RIVALS = ("10", "20", "50", "100", "all")
 CLAIMS = 20  # of which the time is taken
 
@@ -55,23 +57,23 @@ def claim_times(path: Path, trials: list[Trial], root: Path) -> dict[str, float]
 
 
 def _verifier(path: Path, claim: str) -> Verifier:
-    return Verifier(SpeakerStore.open(path), claim, system="worst_rival", threshold=0.5)
+    return Verifier(Store(path).load(), claim, system="worst_rival", decide_by=Threshold(0.5))
 
 
 def measure(rivals: str, corpora: Path, work: Path, jobs: int) -> dict[str, Any]:
     """Enroll with so many rivals and score the lists: one row."""
     root, path = corpora / "libri158", work / f"{rivals}.store"
-    config = load_config(None, [KINDS, f"machines.rivals={rivals}"])
+    config = load_config(None, [KINDS, f"machines.cohort={rivals}"])
     report = enroll(path, read_corpus(root / "enroll").speakers, config, jobs=jobs)
     row: dict[str, Any] = {
-        "rivals": rivals,
+        "competing": rivals,
         "speakers": len(report.enrolled),
         "machines": report.machines,
         "enroll_seconds": report.elapsed_seconds,
         "store_bytes": sum(file.stat().st_size for file in path.rglob("*") if file.is_file()),
         "eer_percent": {},
     }
-    store = SpeakerStore.open(path)
+    store = Store(path).load()
     trials = list(read_trials(root / "trials.txt"))
     found = assess(store, trials, root, systems=SYSTEMS, jobs=jobs)
     for system, scores in found.scores.items():
@@ -82,10 +84,10 @@ def measure(rivals: str, corpora: Path, work: Path, jobs: int) -> dict[str, Any]
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows as Markdown."""
-    head = ["rivals", *SYSTEMS, "machines", "store MB", "enroll s", "open ms", "score ms"]
+    head = ["competing", *SYSTEMS, "machines", "store MB", "enroll s", "open ms", "score ms"]
     lines = ["| " + " | ".join(head) + " |", "|---:|" + "---:|" * (len(head) - 1)]
     for row in rows:
-        cells = [row["rivals"], *(f"{row['eer_percent'][system]:.2f}" for system in SYSTEMS)]
+        cells = [row["competing"], *(f"{row['eer_percent'][system]:.2f}" for system in SYSTEMS)]
         cells += [f"{row['machines']:,}", f"{row['store_bytes'] / 1e6:.0f}", f"{row['enroll_seconds']:.0f}"]
         cells += [f"{row['open_ms']:.0f}", f"{row['score_ms']:.1f}" if "score_ms" in row else "-"]
         lines.append("| " + " | ".join(cells) + " |")
@@ -93,7 +95,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def _order(row: dict[str, Any]) -> float:
-    return float("inf") if row["rivals"] == "all" else int(row["rivals"])
+    return float("inf") if row["competing"] == "all" else int(row["competing"])
 
 
 def main() -> None:
@@ -105,7 +107,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="rows of other numbers of rivals that are there already stay")
     options = parser.parse_args()
     known = options.json is not None and options.json.exists()
-    rows = {row["rivals"]: row for row in (json.loads(options.json.read_text()) if known else [])}
+    rows = {row["competing"]: row for row in (json.loads(options.json.read_text()) if known else [])}
     for rivals in options.rivals:
         with tempfile.TemporaryDirectory() as work:
             rows[rivals] = measure(rivals, options.corpora, Path(work), options.jobs)

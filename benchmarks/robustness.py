@@ -43,20 +43,21 @@ import numpy as np
 import soundfile
 
 import pipeline
-from pipeline.audio import open_audio
-from pipeline.config import Config
-from pipeline.corpus import Utterance
-from pipeline.degradation import (
+from pipeline.audio.augmentation import (
     Samples,
     babble,
     mix_at_snr,
     mu_law,
-    reverberant,
+    reverberate,
     telephone,
     white_noise,
 )
-from pipeline.evaluation import Trial, rates_at
-from pipeline.resources import find_config
+from pipeline.audio.corpus import Utterance
+from pipeline.audio.files import open_audio
+from pipeline.config import Config
+from pipeline.evaluation import Trial
+from pipeline.files import find_config
+from pipeline.metrics import rates_at
 
 RATIOS_DB = (20, 10, 5, 0)
 CODECS = (("MP3", "MP3", "MPEG_LAYER_III"), ("Opus", "OGG", "OPUS"))
@@ -123,7 +124,7 @@ def coded(samples: Samples, scene: Scene, *, file_format: str, subtype: str) -> 
 def in_a_room(samples: Samples, scene: Scene, *, rt60: float) -> Samples:
     """One of the rooms with this reverberation time, chosen by the file."""
     responses = room_responses(rt60, scene.rate)
-    return reverberant(samples, responses[scene.rng.integers(len(responses))])
+    return reverberate(samples, responses[scene.rng.integers(len(responses))])
 
 
 @cache
@@ -204,7 +205,7 @@ class Bench:
         claimed = {trial.speaker for trial in self.trials}
         speakers = pipeline.read_corpus(root / "enroll").speakers
         self.speakers = {name: clips for name, clips in speakers.items() if name in claimed}
-        self._stores: dict[tuple[Any, ...], pipeline.SpeakerStore] = {}
+        self._stores: dict[tuple[Any, ...], pipeline.SpeakerModel] = {}
         if len(self.speakers) < 2:
             sys.exit(f"{root}: at least two speakers like {only!r} must be claimed and enrolled")
         if any(Path(path).is_absolute() or ".." in Path(path).parts for path in self.paths):
@@ -231,7 +232,7 @@ class Bench:
             "speakers_refused": len(self.speakers) - len(store.names),
         }
 
-    def _store(self, condition: Condition) -> pipeline.SpeakerStore:
+    def _store(self, condition: Condition) -> pipeline.SpeakerModel:
         """The store that this row verifies against; rows that enroll alike share one."""
         however_short = condition.seconds is not None
         key = (condition.enroll, condition.enroll_seconds, however_short)

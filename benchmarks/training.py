@@ -7,9 +7,8 @@
 CORPORA holds commands30 and libri158 (see the README for what they are). Codebooks are made from the first speakers'
 enrollment audio with the settings of each row. scikit-learn fits SVC(kernel="rbf") to each pair and
 OneClassSVM(kernel="rbf") to each speaker, at the same C, nu, gamma and tolerance, one after the other on one thread;
-the solver does the same on one and on two threads. Each repetition times all three; the ratios given are the median,
-the least and the greatest, in elapsed time. The ratio in processor time on one thread says what is left when other
-programs have nothing to do with it.
+the solver does the same on one and on two threads. Each repetition times all three; the reported ratios are the median,
+minimum and maximum of elapsed time. The ratio of processor time on one thread does not depend on other programs.
 
 Every machine's margins are then compared on speech frames of the utterances to be verified. Beside these rows:
 a few one-vs-rest machines over all speakers of libri158 (--rest), on one thread; adding one speaker to populations of
@@ -39,27 +38,27 @@ from sklearn.svm import SVC, OneClassSVM
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from pipeline.codebook import fit_codebook
+from pipeline.audio.corpus import read_corpus
 from pipeline.config import Config, MachineConfig, load_config
-from pipeline.corpus import read_corpus
-from pipeline.frontend import read_features
-from pipeline.machines.assembly import one_vs_rest, train_population
+from pipeline.features.frontend import read_features
+from pipeline.machines.codebook import fit_codebook
+from pipeline.machines.one_vs_rest import RestSolution, RestSolver
 from pipeline.machines.pool import Pool, rbf_kernel
-from pipeline.machines.rest_solver import RestSolution, RestSolver
-from pipeline.machines.solver import TOLERANCE, OneClassSolution, PairSolution, PoolSolver
+from pipeline.machines.smo import TOLERANCE, OneClassSolution, PairSolution, PoolSolver
+from pipeline.machines.training import one_vs_rest, train_population
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 ROWS = (("libri158", "default"), ("libri158", "xin2002"), ("commands30", "default"))
 FRAMES_A_SPEAKER = 20
 COMPILING = (
-    "import time; started = time.perf_counter(); import pipeline.machines.solver_kernels; "
+    "import time; started = time.perf_counter(); import pipeline.machines.smo_kernels; "
     "print(time.perf_counter() - started)"
 )
 
 
 @dataclass
 class Timed:
-    """What one repetition gave, and its elapsed and processor seconds."""
+    """Result of one repetition, with its elapsed and processor seconds."""
 
     made: Any
     elapsed: float
@@ -80,8 +79,8 @@ def codebooks(corpus: Path, speakers: int, config: Config) -> tuple[list[np.ndar
     for name, utterances in tqdm(list(read_corpus(corpus / "enroll").speakers.items())[:speakers], disable=None):
         vectors = np.concatenate([read_features(utterance, config.features).vectors for utterance in utterances])
         books.append(fit_codebook(vectors, config.codebook, seed=config.seed))
-        heard = read_features(spoken[name][0], config.features).vectors
-        frames.append(heard[np.linspace(0, len(heard) - 1, FRAMES_A_SPEAKER).astype(int)])
+        vectors = read_features(spoken[name][0], config.features).vectors
+        frames.append(vectors[np.linspace(0, len(vectors) - 1, FRAMES_A_SPEAKER).astype(int)])
     return books, np.concatenate(frames)
 
 
@@ -123,7 +122,7 @@ def compared(
 ) -> dict[str, float]:
     """Largest difference of margins, and share of frames on which both machines decide alike."""
     kernels = [rbf_kernel(frames, book, sigma) for book in books]
-    found = {}
+    comparison = {}
     pair_margins = (
         kernels[mine.own] @ mine.own_coef - kernels[mine.rival] @ mine.rival_coef + mine.bias for mine in ours[0]
     )
@@ -134,8 +133,8 @@ def compared(
             expected = machine.decision_function(frames)
             differences.append(np.abs(margin - expected).max())
             alike.append(np.mean((margin > 0) == (expected > 0)))
-        found |= {f"{kind}_margin_difference": float(max(differences)), f"{kind}_alike": float(np.mean(alike))}
-    return found
+        comparison |= {f"{kind}_margin_difference": float(max(differences)), f"{kind}_alike": float(np.mean(alike))}
+    return comparison
 
 
 def row(corpora: Path, corpus: str, name: str, speakers: int, repeats: int) -> dict[str, Any]:
@@ -226,7 +225,8 @@ def adding_row(corpora: Path, corpus: str, name: str, speakers: int) -> dict[str
     added = timed(lambda: train_population(pool, settings, known=known))
     whole = timed(lambda: train_population(pool, settings))
     rest = timed(lambda: one_vs_rest(pool, settings))
-    alike = all(np.array_equal(added.made.pairs.rows(n), whole.made.pairs.rows(n)) for n in range(len(pool)))
+    machines = zip(*(one.made.pairs.against(len(pool) - 1).values() for one in (added, whole)), strict=True)
+    alike = all(np.array_equal(ours.own, theirs.own) for ours, theirs in machines)
     return {
         "corpus": corpus,
         "settings": name,

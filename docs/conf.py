@@ -1,4 +1,4 @@
-"""How `scripts/docs` makes the pages: Sphinx with MyST, furo, and the neighbours in ``_ext``."""
+"""Settings of Sphinx for `scripts/docs`: MyST, furo, and the extensions in ``_ext``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "docstrings",
+    "sphinx.ext.napoleon",  # after docstrings, which escapes what napoleon reads
     "generated",
     "mathml",
     "repository_links",
@@ -44,6 +45,7 @@ html_css_files = ["pages.css"]
 # Nothing is fetched while a page is read.
 html_theme_options = {"source_repository": "", "navigation_with_keys": True}
 
+napoleon_google_docstring = False
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_default_options = {"members": True}

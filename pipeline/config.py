@@ -12,16 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from pipeline.errors import ConfigError
 from pipeline.files import read_bounded
@@ -29,37 +20,16 @@ from pipeline.files import read_bounded
 _MOST_BYTES = 2**18  # of a settings file
 _MOST_COLUMNS = 1000
 
-MachineKind = Literal["one_vs_one", "one_class", "one_vs_rest", "segment", "mixture"]
-Copy = Literal["telephone", "babble", "noise", "room"]
+MachineKind = Literal["one_vs_one", "one_class", "one_vs_rest", "supervector", "gmm"]
+Augmentation = Literal["telephone", "babble", "noise", "room"]
 Action = Literal["off", "warn", "refuse"]
 PosteriorKind = Literal[
-    "fixed",
-    "platt",
-    "newton",
-    "tied_gaussian",
-    "two_gaussian",
-    "cosine",
-    "isotonic",
-    "histogram",
-    "implied",
-]
+    "fixed", "platt", "newton", "tied_gaussian", "two_gaussian", "cosine", "isotonic", "histogram"
+]  # fmt: skip
 System = Literal[
-    "boar",
-    "poar",
-    "boao",
-    "poao",
-    "rpoao",
-    "worst_rival",
-    "refined_worst_rival",
-    "segment",
-    "segment_rival",
-    "mixture",
-    "mixture_rival",
-    "fused",
-    "hastie_tibshirani",
-    "pkpd",
-    "wu_lin_weng",
-]
+    "boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival",
+    "supervector", "supervector_rival", "gmm", "gmm_rival", "fused",
+]  # fmt: skip
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -71,12 +41,12 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class GateConfig(_Section):
-    """The causal speech gate: levels in dB, rates in dB a second (``pipeline.features.gate``)."""
+class VadConfig(_Section):
+    """Voice activity detection: levels in dB, rates in dB a second (``pipeline.features.vad``)."""
 
     range_db: Positive = 30.0
-    least_margin_db: NonNegative = 8.0
-    most_margin_db: NonNegative = 15.0
+    min_margin_db: NonNegative = 8.0
+    max_margin_db: NonNegative = 15.0
     margin_share: Share = 0.4
     rise_db_per_second: NonNegative = 3.0
     fall_db_per_second: NonNegative = 1.0
@@ -85,15 +55,15 @@ class GateConfig(_Section):
 
     @model_validator(mode="after")
     def _margins_in_order(self) -> Self:
-        if self.least_margin_db > self.most_margin_db:
+        if self.min_margin_db > self.max_margin_db:
             raise ValueError(
-                f"least_margin_db ({self.least_margin_db:g}) must not exceed most_margin_db ({self.most_margin_db:g})"
+                f"min_margin_db ({self.min_margin_db:g}) must not exceed max_margin_db ({self.max_margin_db:g})"
             )
         return self
 
 
 class FeatureSettings(_Section):
-    """Audio to feature vectors. ``order`` is the LPC order and the number of static features of every kind.
+    """Front end. ``order`` is the LPC order and the number of static features of every kind.
 
     ``bands`` and ``compression`` are those of perceptual linear prediction (kind "plp").
     """
@@ -112,7 +82,7 @@ class FeatureSettings(_Section):
     delta_width: Annotated[int, Field(ge=1, le=20)] = 2
     delta_scale: Positive = 3.0
     standardize: bool = False
-    gate: GateConfig = GateConfig()
+    vad: VadConfig = VadConfig()
 
     @model_validator(mode="after")
     def _frame_fits(self) -> Self:
@@ -136,7 +106,7 @@ class FeatureSettings(_Section):
 
     @property
     def dimension(self) -> int:
-        """Length of a feature vector."""
+        """Length of a feature vector, deltas included."""
         return self.order * (2 if self.deltas else 1)
 
     @property
@@ -154,38 +124,29 @@ class CodebookConfig(_Section):
 
 
 class MachineConfig(_Section):
-    """The machines. ``C`` is the soft-margin cost of the two-class kinds, ``nu`` the one-class kind's.
+    """Kinds of machines. ``C`` is the soft-margin cost of the two-class kinds, ``nu`` the one-class kind's.
 
-    ``one_class_scale`` sets what the one-class coefficients sum to: "schoelkopf" 1, "libsvm" nu times the number of
-    centroids, or a number. ``gram_gib`` bounds each matrix of kernel values or products that training holds whole: the
-    segment machines' over all stretches of speech, in single precision, and of implied posteriors the coefficients and
-    the one-vs-rest machines' matrix over all centroids; enrollment that would need more is refused. Where a one-vs-rest
-    machine's own matrix, a quarter of a GiB at most, would be larger, the machine is trained slowly without.
-    ``rivals`` is how many of the hardest rivals each speaker has pair machines against, or "all": with a number R,
-    files of machines and claims cost O(R), and a claim is judged among the speaker and those R.
+    ``one_class_scale`` is the sum of the one-class coefficients: "schoelkopf" 1, "libsvm" nu times the number of
+    centroids, or a number. ``gram_gib`` limits each matrix of products that training holds whole: the supervector
+    machines' over all segments of speech, in single precision; enrollment that would need more is refused. A
+    one-vs-rest machine whose own matrix would be larger, a quarter of a GiB at most, is trained slowly without.
+    ``cohort`` is how many of the most similar speakers each speaker has pair machines against, or "all": with a number
+    R, the machines of a speaker and those of a claim cost O(R), and a claim is judged among the speaker and those R.
     """
 
-    kinds: tuple[MachineKind, ...] = ("one_vs_one", "one_class", "one_vs_rest", "segment", "mixture")
+    kinds: tuple[MachineKind, ...] = ("one_vs_one", "one_class", "one_vs_rest", "supervector", "gmm")
     sigma: Positive = 0.3
     C: Positive = 10.0
     nu: Annotated[float, Field(gt=0, lt=1)] = 0.1
     one_class_scale: Literal["schoelkopf", "libsvm"] | Positive = "libsvm"
     gram_gib: Positive = 10.0
-    rivals: Literal["all"] | Annotated[int, Field(ge=1)] = "all"
-
-    @model_serializer(mode="wrap")
-    def _as_before_there_were_rivals(self, as_table: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without ``rivals`` where they are all, so that programs from before the setting read such stores."""
-        table: dict[str, Any] = as_table(self)
-        if table.get("rivals") == "all":
-            del table["rivals"]
-        return table
+    cohort: Literal["all"] | Annotated[int, Field(ge=1)] = "all"
 
     @model_validator(mode="after")
-    def _rivals_have_machines(self) -> Self:
-        if self.rivals != "all" and "one_vs_one" not in self.kinds:
+    def _cohorts_have_machines(self) -> Self:
+        if self.cohort != "all" and "one_vs_one" not in self.kinds:
             raise ValueError(
-                f"rivals = {self.rivals}: there are no pair machines to choose from; one_vs_one must be in kinds"
+                f"cohort = {self.cohort}: there are no pair machines to choose from; one_vs_one must be in kinds"
             )
         return self
 
@@ -195,32 +156,37 @@ class MachineConfig(_Section):
             raise ValueError("kinds: the same kind is named twice")
         if "one_class" not in self.kinds:
             raise ValueError("kinds: one_class must be among them (a population of one has no other machine)")
-        if "mixture" in self.kinds and "segment" not in self.kinds:
-            raise ValueError("kinds: mixture adapts the mixture of segment machines, and segment is not among them")
+        if "gmm" in self.kinds and "supervector" not in self.kinds:
+            raise ValueError("kinds: gmm adapts the UBM of the supervector machines, and supervector is not among them")
         return self
 
 
-class SegmentConfig(_Section):
-    """The segment machines (``pipeline.machines.segments``).
-
-    ``components`` of the mixture, ``relevance`` in frames, ``ridge`` of the least squares. Enrollment speech is cut to
-    stretches of ``seconds`` of speech, at most ``most`` a speaker. A frame counts half when it is ``half_db`` below the
-    loudest so far. While fewer than ``crowd`` speakers are enrolled, their speech at other ``speeds`` stands for voices
-    of strangers.
-    """
+class UbmConfig(_Section):
+    """The universal background model (``pipeline.machines.ubm``): a mixture of ``components`` Gaussians."""
 
     components: Annotated[int, Field(ge=1, le=4096)] = 256
+
+
+class SupervectorConfig(_Section):
+    """GMM-supervector machines (``pipeline.machines.supervectors``).
+
+    ``relevance`` is the relevance factor in frames, ``ridge`` that of the least squares. Enrollment speech is cut into
+    segments of ``segment_seconds`` of speech, at most ``max_segments`` a speaker. A frame has half its weight at
+    ``half_db`` below the loudest so far. While fewer than ``speeds_below`` speakers are enrolled, their speech at other
+    ``speeds`` makes pseudo-speakers.
+    """
+
     relevance: Positive = 2.0
     ridge: Positive = 3.0
-    seconds: Positive = 0.5
-    most: Annotated[int, Field(ge=2, le=10000)] = 160
+    segment_seconds: Positive = 0.5
+    max_segments: Annotated[int, Field(ge=2, le=10000)] = 160
     half_db: Positive = 30.0
     speeds: tuple[Annotated[float, Field(ge=0.5, le=2.0)], ...] = (0.9, 1.1)
-    crowd: Annotated[int, Field(ge=0)] = 100
+    speeds_below: Annotated[int, Field(ge=0)] = 100
 
-    def has_strangers(self, speakers: int) -> bool:
-        """Whether the machines of so many speakers are trained on strangers too."""
-        return bool(self.speeds) and speakers < self.crowd
+    def has_pseudo_speakers(self, speakers: int) -> bool:
+        """Check whether the machines of so many speakers are trained on pseudo-speakers too."""
+        return bool(self.speeds) and speakers < self.speeds_below
 
     @field_validator("speeds")
     @classmethod
@@ -230,11 +196,11 @@ class SegmentConfig(_Section):
         return speeds
 
 
-class MixtureConfig(_Section):
-    """The speaker models (``pipeline.machines.mixtures``): the mixture of segment machines, adapted to each speaker.
+class GmmConfig(_Section):
+    """GMMs adapted from the UBM to each speaker by structural MAP (``pipeline.machines.gmm``).
 
-    What a component's mean moves by is believed by half at ``relevance`` frames, and else drawn to what its group moves
-    by; there are so many ``groups``, from fine to coarse, and theirs is believed by half at ``group_relevance`` frames.
+    ``relevance`` is the relevance factor in frames of a component's mean; what it lacks comes from the mean offset of
+    its group. There are ``groups`` of components, from fine to coarse, with the relevance factor ``group_relevance``.
     """
 
     relevance: Positive = 4.0
@@ -249,55 +215,48 @@ class MixtureConfig(_Section):
         return groups
 
 
-class CopyConfig(_Section):
-    """Degraded copies of the enrollment audio that machines are trained on beside it.
+class AugmentationConfig(_Section):
+    """Data augmentation: versions of the enrollment audio that machines are trained on beside it.
 
-    ``kinds``: through a telephone line, under ``voices`` other voices, under white noise, in a room with echoes.
-    Signal-to-noise ratios are drawn between ``least_snr_db`` and ``most_snr_db``.
+    ``kinds``: a telephone line, babble of ``voices`` other voices, white noise, a reverberant room.
+    Signal-to-noise ratios are drawn between ``min_snr_db`` and ``max_snr_db``.
     """
 
-    kinds: tuple[Copy, ...] = ()
+    kinds: tuple[Augmentation, ...] = ()
     voices: Annotated[int, Field(ge=1, le=100)] = 6
-    least_snr_db: Annotated[float, Field(ge=-20, le=60)] = 5.0
-    most_snr_db: Annotated[float, Field(ge=-20, le=60)] = 15.0
+    min_snr_db: Annotated[float, Field(ge=-20, le=60)] = 5.0
+    max_snr_db: Annotated[float, Field(ge=-20, le=60)] = 15.0
 
     @model_validator(mode="after")
-    def _copies_make_sense(self) -> Self:
+    def _kinds_make_sense(self) -> Self:
         if len(set(self.kinds)) != len(self.kinds):
             raise ValueError("kinds: the same kind is named twice")
-        if self.least_snr_db > self.most_snr_db:
-            raise ValueError(f"least_snr_db ({self.least_snr_db:g}) must not exceed most_snr_db ({self.most_snr_db:g})")
+        if self.min_snr_db > self.max_snr_db:
+            raise ValueError(f"min_snr_db ({self.min_snr_db:g}) must not exceed max_snr_db ({self.max_snr_db:g})")
         return self
 
 
 class PosteriorConfig(_Section):
     """Margins to binary posteriors, one map a machine (``pipeline.posteriors``).
 
-    ``fixed`` is s(slope * margin), and ``slope`` also stands where nothing can be fitted. The others but ``implied``
+    ``fixed`` is s(slope * margin), and ``slope`` also stands where nothing can be fitted. The others
     are fitted to held-out frames, which count as one trial every ``dependence`` seconds; a sample of all machines'
-    margins counts as ``pooling`` trials of each class beside a machine's own. ``implied`` trains every machine of two
-    classes ``machines`` times, reweighted.
+    margins counts as ``pooling`` trials of each class beside a machine's own.
     """
 
     kind: PosteriorKind = "fixed"
     slope: Positive = 1.0
     pooling: NonNegative = 100.0
     dependence: Positive = 0.1
-    machines: Annotated[int, Field(ge=1, le=999)] = 19
 
     @property
     def fitted(self) -> bool:
-        """Whether maps are fitted to held-out frames."""
-        return self.kind not in ("fixed", "implied")
-
-    @property
-    def family(self) -> int | None:
-        """Reweighted machines in the place of each machine of two classes, None for the machine itself."""
-        return self.machines if self.kind == "implied" else None
+        """True if maps are fitted to held-out frames."""
+        return self.kind != "fixed"
 
 
 class ScoringConfig(_Section):
-    """How a claim is scored: the default ``system``, and the least speech that may be scored."""
+    """Scoring of a claim: the default ``system``, and the least speech that may be scored."""
 
     system: System = "fused"
     dtype: Literal["float64", "mixed", "float32"] = "mixed"
@@ -307,10 +266,10 @@ class ScoringConfig(_Section):
 class ThresholdConfig(_Section):
     """The default threshold, from utterances held out at enrollment.
 
-    ``holdout`` is the share of each speaker's speech set aside while provisional machines are trained on the rest;
-    ``trial_seconds`` the speech joined into one held-out trial. ``prior`` of a true claim and the costs of the two
-    errors are for decisions by log-likelihood ratio and for ``verify``'s probability; ``outsiders`` is the share of
-    false claims taken to be made by people whom nobody enrolled, on which log-likelihood ratios depend.
+    ``holdout`` is the share of each speaker's speech held out while the hold-out pass trains on the rest;
+    ``trial_seconds`` the speech joined into one held-out trial. ``prior`` of a target trial and the costs of the two
+    errors are for decisions by log-likelihood ratio and for ``verify``'s probability; ``unknown_impostors`` is the
+    assumed share of impostors who are not enrolled, on which log-likelihood ratios depend.
     """
 
     holdout: Annotated[float, Field(gt=0, le=0.5)] = 0.2
@@ -318,62 +277,72 @@ class ThresholdConfig(_Section):
     prior: Annotated[float, Field(gt=0, lt=1)] = 0.05
     cost_miss: Positive = 1.0
     cost_false_accept: Positive = 1.0
-    outsiders: Share = 0.5
+    unknown_impostors: Share = 0.5
 
 
-class QualityConfig(_Section):
-    """The enrollment gate (``pipeline.enrollment_gate``): what is done about each of its findings.
+class ChecksConfig(_Section):
+    """Enrollment checks (``pipeline.enrollment.checks``): each off, a warning or a refusal.
 
-    ``clipping``: more than the share ``most_clipped`` of a speaker's samples is cut off at the top. ``noise``: speech
-    stands less than ``least_snr_db`` above the noise. ``duplicates``: a recording is a copy of another speaker's.
-    ``consistency``: a speaker's held-out utterances speak for that speaker less than ``least_consistency`` times as
-    strongly as is typical of the others'. ``matches``: they speak for somebody else more than ``most_match`` times so.
+    ``clipping``: more than the share ``max_clipped`` of a speaker's samples is clipped. ``noise``: the signal-to-noise
+    ratio is below ``min_snr_db``. ``duplicates``: a recording duplicates one of another speaker. ``consistency``: the
+    mean log-likelihood ratio of a speaker's held-out utterances is below ``min_consistency`` times the typical one.
+    ``matches``: that of the utterances claimed for somebody else is more than ``max_match`` times so.
     """
 
     clipping: Action = "warn"
-    most_clipped: Share = 0.001
+    max_clipped: Share = 0.001
     noise: Action = "warn"
-    least_snr_db: Finite = 10.0
+    min_snr_db: Finite = 10.0
     duplicates: Action = "refuse"
     consistency: Action = "warn"
-    least_consistency: NonNegative = 0.55
+    min_consistency: NonNegative = 0.55
     matches: Action = "warn"
-    most_match: NonNegative = 0.5
+    max_match: NonNegative = 0.5
 
 
-class ReplayConfig(_Section):
-    """Copies of recordings that are known (``pipeline.fingerprint``): ``keep`` fingerprints of those enrolled."""
+class DuplicateAudioConfig(_Section):
+    """Duplicate-audio detection (``pipeline.features.fingerprints``): ``keep`` fingerprints of enrolled recordings."""
 
     keep: bool = True
 
 
 class Config(_Section):
-    """All settings of a store; ``seed`` is the only source of randomness."""
+    """All settings of a store; ``seed`` is the only source of randomness.
+
+    ``configs/default.toml`` lists every section and key with its meaning.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> pipeline.Config().features.order
+    20
+    """
 
     seed: Seed = 0
     features: FeatureSettings = FeatureSettings()
     codebook: CodebookConfig = CodebookConfig()
     machines: MachineConfig = MachineConfig()
-    segments: SegmentConfig = SegmentConfig()
-    mixture: MixtureConfig = MixtureConfig()
-    copies: CopyConfig = CopyConfig()
+    ubm: UbmConfig = UbmConfig()
+    supervector: SupervectorConfig = SupervectorConfig()
+    gmm: GmmConfig = GmmConfig()
+    augmentation: AugmentationConfig = AugmentationConfig()
     posterior: PosteriorConfig = PosteriorConfig()
     scoring: ScoringConfig = ScoringConfig()
     threshold: ThresholdConfig = ThresholdConfig()
-    quality: QualityConfig = QualityConfig()
-    replay: ReplayConfig = ReplayConfig()
+    checks: ChecksConfig = ChecksConfig()
+    duplicate_audio: DuplicateAudioConfig = DuplicateAudioConfig()
 
     @model_validator(mode="after")
-    def _posteriors_of_rivals(self) -> Self:
-        if self.machines.rivals != "all" and self.posterior.fitted:
+    def _posteriors_of_cohorts(self) -> Self:
+        if self.machines.cohort != "all" and self.posterior.fitted:
             raise ValueError(
-                f"machines.rivals = {self.machines.rivals}: maps of posteriors are fitted to all pairs of speakers, as"
-                f' posterior.kind = {self.posterior.kind!r} asks for; take "fixed" or "implied", or rivals = "all"'
+                f"machines.cohort = {self.machines.cohort}: maps of posteriors are fitted to all pairs of speakers, as"
+                f' posterior.kind = {self.posterior.kind!r} asks for; take "fixed", or cohort = "all"'
             )
         return self
 
     @property
-    def least_frames(self) -> int:
+    def min_frames(self) -> int:
         """Speech frames below which nothing is scored: at least one."""
         # A whole number of frames must not be missed by the last bit of a quotient.
         return max(1, math.ceil(self.scoring.min_seconds / self.features.step_seconds - 1e-9))
@@ -383,6 +352,23 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
     """Read settings from the TOML file ``path`` (defaults without one), then apply ``section.key=value`` overrides.
 
     Raises ConfigError naming the file and the key.
+
+    Parameters
+    ----------
+    path : Path, optional
+        A TOML file with some of the sections and keys of ``configs/default.toml``.
+    overrides : iterable of str
+        ``section.key=value``, the value as in TOML.
+
+    Returns
+    -------
+    Config
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> pipeline.load_config(overrides=["machines.C=1"]).machines.C
+    1.0
     """
     table: dict[str, Any] = {} if path is None else _read_toml(path)
     for override in overrides:
@@ -409,7 +395,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _parse_toml(text: str) -> dict[str, Any]:
-    """``text`` as a table; raises ValueError, soon whatever it holds."""
+    """Parse TOML; raises ValueError, within a bounded time for any text."""
     if max(map(len, text.splitlines()), default=0) > _MOST_COLUMNS:  # keys of many parts take the square of their time
         raise ValueError(f"a line has more than {_MOST_COLUMNS} characters")
     try:

@@ -1,44 +1,45 @@
 """Every exception that the package raises on purpose.
 
     VoiceclaimError
-    ├── InputError                 what the caller gave cannot be used
-    │   ├── ConfigError            a settings file or key
-    │   ├── AudioError             a file, pipe or buffer that is not usable audio
-    │   ├── MicrophoneError        no microphone, or nothing that could read one
-    │   ├── CorpusError            a folder that is not a speaker corpus
-    │   ├── TrialListError         a line of a trial list or score file
-    │   ├── FitError               data that a posterior or machine cannot be fitted to
-    │   ├── TableError             a data file of the papers' experiments is missing or not what it should be
-    │   ├── TransferError          a file of exported speakers is damaged, or does not fit the store
-    │   └── UnknownSpeakerError    a claim on somebody who is not enrolled
-    ├── NotEnoughSpeechError       sound audio, but too little speech in it to decide
-    ├── EnrollmentRefusedError     the enrollment gate let nobody in
-    ├── SystemUnavailableError     the store has no machines for the scoring system asked for
-    ├── MetricError                an error rate that the scores at hand do not define
-    ├── StoreError                 the speaker store on disk
-    │   ├── StoreMissingError      no store there
-    │   ├── StoreFormatError       files of the store are damaged or of another format
-    │   ├── StoreSealError         a seal that does not hold, is missing, or whose key is
-    │   ├── StoreBusyError         another writer holds the store
-    │   └── SpeakerExistsError     enrolling a name a second time
-    ├── AuditError                 an audit log that is broken, or that cannot be read or written
-    ├── LibraryMissingError        a library that an optional part needs is not installed
-    ├── ClusterError               machines that share the work: none to be had, or not fit to
-    ├── ServiceError               what a service refused over the network, or that it cannot be reached
-    └── StreamClosedError          audio pushed into a finished stream
+    ├── InputError
+    │   └── ConfigError, AudioError, CorpusError, TrialListError, FitError, UnknownSpeakerError
+    ├── StoreError
+    │   └── StoreMissingError, StoreFormatError, StoreSealError, StoreBusyError, SpeakerExistsError
+    └── NotEnoughSpeechError, EnrollmentRefusedError, MetricError, AuditError, StreamClosedError,
+        ServiceError, ClusterError, LibraryMissingError
 
-A message says what failed and where, the rule, the value found, and the likely cause.
+A message says what failed and where, the rule, the value got, and the likely cause.
 """
 
 from __future__ import annotations
 
 
 class VoiceclaimError(Exception):
-    """Root of the tree: catching it catches everything raised on purpose."""
+    """Root of the tree: catching it catches everything raised on purpose.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> try:
+    ...     pipeline.Store("nowhere.store").load()
+    ... except pipeline.VoiceclaimError as error:
+    ...     print(error)
+    nowhere.store: no speaker store here; enroll somebody first
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rebuild from the fields, so that the error survives the way back from a worker process."""
+        return (_rebuilt, (type(self), self.args, self.__dict__))
+
+
+def _rebuilt(kind: type[VoiceclaimError], arguments: tuple[object, ...], fields: dict[str, object]) -> VoiceclaimError:
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(fields)
+    return error
 
 
 class InputError(VoiceclaimError):
-    """What the caller gave cannot be used."""
+    """Input that cannot be used."""
 
 
 class ConfigError(InputError):
@@ -46,11 +47,7 @@ class ConfigError(InputError):
 
 
 class AudioError(InputError):
-    """A file, pipe or buffer is not usable audio."""
-
-
-class MicrophoneError(InputError):
-    """There is no microphone that can be read, or the library that reads it is missing."""
+    """A file, pipe, buffer or microphone gives no usable audio."""
 
 
 class CorpusError(InputError):
@@ -65,14 +62,6 @@ class FitError(InputError, ValueError):
     """Data that a posterior or a machine cannot be fitted to; a ValueError too, for scikit-learn's sake."""
 
 
-class TableError(InputError):
-    """A data file of the papers' experiments is missing or not what it should be."""
-
-
-class TransferError(InputError):
-    """A file of exported speakers that is damaged, of another format, or does not fit the store."""
-
-
 class UnknownSpeakerError(InputError):
     """A claim names somebody who is not enrolled; ``nearest`` holds the closest enrolled names."""
 
@@ -82,13 +71,18 @@ class UnknownSpeakerError(InputError):
         hint = f"; nearest enrolled: {', '.join(map(repr, nearest))}" if nearest else "; nobody is enrolled"
         super().__init__(f"claim {name!r}: no such speaker is enrolled{hint}")
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild from the two fields, so that the error survives the way back from a worker process."""
-        return (UnknownSpeakerError, (self.name, self.nearest))
-
 
 class NotEnoughSpeechError(VoiceclaimError):
-    """Sound audio with too little speech in it; never a score. ``found`` and ``needed`` are seconds."""
+    """Sound audio with too little speech in it; never a score. ``found`` and ``needed`` are seconds.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> raise pipeline.NotEnoughSpeechError("call.wav", found=0.2, needed=0.5)
+    Traceback (most recent call last):
+        ...
+    pipeline.errors.NotEnoughSpeechError: call.wav: ...
+    """
 
     def __init__(self, where: str, *, found: float, needed: float) -> None:
         self.where = where
@@ -99,31 +93,15 @@ class NotEnoughSpeechError(VoiceclaimError):
             " (the rest is silence, noise or too quiet beside the loudest part)"
         )
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild from the three fields, so that the error survives the way back from a worker process."""
-        return (_not_enough_speech, (self.where, self.found, self.needed))
-
-
-def _not_enough_speech(where: str, found: float, needed: float) -> NotEnoughSpeechError:
-    return NotEnoughSpeechError(where, found=found, needed=needed)
-
 
 class EnrollmentRefusedError(VoiceclaimError):
-    """The enrollment gate let nobody in; ``reason`` is the first of its reasons, ``findings`` the checks by speaker."""
+    """Every new speaker was refused; ``reason`` is the first of the reasons, ``findings`` the checks by speaker."""
 
     def __init__(self, reason: str, findings: dict[str, str]) -> None:
         self.reason = reason
         self.findings = findings
         more = f" (and {len(findings) - 1} more speakers)" if len(findings) > 1 else ""
-        super().__init__(f"nobody was enrolled: {reason}{more} (what is refused is set under quality)")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild from the two fields, so that the error survives the way back from a worker process."""
-        return (EnrollmentRefusedError, (self.reason, self.findings))
-
-
-class SystemUnavailableError(VoiceclaimError):
-    """The store has no machines for the scoring system asked for."""
+        super().__init__(f"nobody was enrolled: {reason}{more} (the settings under checks define this)")
 
 
 class MetricError(VoiceclaimError):
@@ -131,7 +109,7 @@ class MetricError(VoiceclaimError):
 
 
 class StoreError(VoiceclaimError):
-    """Something about the speaker store on disk."""
+    """A failure of the speaker store on disk."""
 
 
 class StoreMissingError(StoreError):
@@ -163,7 +141,7 @@ class LibraryMissingError(VoiceclaimError):
 
 
 class ClusterError(VoiceclaimError):
-    """A cluster that cannot be reached, that ran out of workers, or whose workers are not the client's like."""
+    """A cluster that cannot be reached, has no workers left, or whose workers cannot open a file."""
 
 
 class ServiceError(VoiceclaimError):
@@ -177,14 +155,6 @@ class ServiceError(VoiceclaimError):
         self.detail = detail
         self.kind = kind
         super().__init__(detail)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild from the three fields, so that the error survives the way back from a worker process."""
-        return (_service_error, (self.status, self.detail, self.kind))
-
-
-def _service_error(status: int, detail: str, kind: str) -> ServiceError:
-    return ServiceError(status, detail, kind=kind)
 
 
 class StreamClosedError(VoiceclaimError):

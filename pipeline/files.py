@@ -1,7 +1,7 @@
-"""Files opened without waiting and read no further than a bound, wherever their names came from; files written durably.
+"""Files: bounded reading of untrusted paths, and the presets and demo corpus of the package.
 
-Every failure is an ``OSError`` with a reason in words (``strerror``); the caller says which file it was and what it
-was wanted for.
+Failures to read or write are an ``OSError`` with a reason in words (``strerror``); the caller adds the file and its
+purpose.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import os
 import stat
 from io import BufferedReader
 from pathlib import Path
+
+from pipeline.errors import ConfigError
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -44,28 +46,16 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_bounded(path: Path, most: int) -> bytes:
-    """The content of the regular file at ``path``; raises OSError as ``open_regular``, and for over ``most`` bytes."""
+    """Return the content of the regular file at ``path``; raises OSError, also for over ``most`` bytes."""
     content = bytearray()
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        # What the system says may be too little: it calls files of its own empty.
+        # The system's own files, as in /proc, have a size of 0.
         while size <= most and (data := file.read(min(_BLOCK, most + 1 - len(content)))):
             content += data
     if max(size, len(content)) > most:
         raise OSError(errno.EFBIG, f"too large: at most {most:,} bytes are read")
     return bytes(content)
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Write ``data`` to a new file at ``path`` and wait until the disk has it.
-
-    What is at ``path`` goes first, so that neither a link there nor a reader of it is written through.
-    """
-    path.unlink(missing_ok=True)
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
@@ -81,6 +71,34 @@ def sync_folder(folder: Path) -> None:
 
 def _refuse_others(mode: int) -> None:
     if not stat.S_ISREG(mode):
-        found = _KINDS.get(stat.S_IFMT(mode), "something else")
+        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
         code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
-        raise OSError(code, f"a regular file was expected, got {found}")
+        raise OSError(code, f"a regular file was expected, got {kind}")
+
+
+# A wheel carries presets and demo corpus inside the package; in a checkout they stand beside it.
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def configs_folder() -> Path:
+    """Return the folder of presets."""
+    packed = _PACKAGE / "_resources" / "configs"
+    return packed if packed.is_dir() else _PACKAGE.parent / "configs"
+
+
+def demo_folder() -> Path:
+    """Return the folder of the demo corpus."""
+    packed = _PACKAGE / "_resources" / "demo"
+    return packed if packed.is_dir() else _PACKAGE.parent / "data" / "demo"
+
+
+def find_config(name: str) -> Path:
+    """Return the settings file ``name``: a path, or a preset (``xin2002``); raises ConfigError."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.exists():
+        return path
+    packaged = configs_folder() / f"{name}.toml"
+    if not packaged.is_file():
+        presets = ", ".join(sorted(file.stem for file in configs_folder().glob("*.toml")))
+        raise ConfigError(f"settings {name!r}: neither a file nor a preset ({presets})")
+    return packaged

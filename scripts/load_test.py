@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Real-time streams against the service, in a process of its own: whether all is answered, how soon, in what memory.
+"""Load the service, in a process of its own, with real-time streams: dropped chunks, latency, memory.
 
     python scripts/load_test.py --streams 64 --seconds 60 --json load.json
 
 Fifty speakers of libri158 are enrolled first where the corpora stand beside the checkout (or CORPORA names them), else
-the voices of data/demo; --store takes a store that is there, with --audio for what is said. Each stream claims one of
-the speakers and sends speech in chunks of --chunk-ms, at the pace of a microphone and out of step with the others.
+the voices of data/demo; --store takes an existing store, with --audio for the speech. Each stream claims one of the
+speakers and sends speech in chunks of --chunk-ms, at the pace of a microphone and out of step with the others.
 
-The JSON holds ``dropped`` (chunks that no update ever covered), ``p95_ms`` (from the sending of a chunk to the update
-that has heard it) and ``rss_growth_mib`` (of the server, from a quarter of the time to the end).
+The JSON holds ``dropped`` (chunks that no update covers), ``p95_ms`` (from the sending of a chunk to the update that
+covers it) and ``rss_growth_mib`` (of the server, from a quarter of the time to the end).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from running_service import resident_mib, running_service
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from pipeline.audio import open_audio
+from pipeline.audio.corpus import audio_suffixes, read_corpus
+from pipeline.audio.files import open_audio
+from pipeline.cli.terminal import cores
 from pipeline.config import load_config
-from pipeline.corpus import audio_suffixes, read_corpus
-from pipeline.enrollment import enroll
-from pipeline.store import SpeakerStore
-from pipeline.terminal import cores
+from pipeline.enrollment.enroll import enroll
+from pipeline.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEAKERS = 50
@@ -46,7 +46,7 @@ LEAST_SECONDS = 3.0  # of speech, before it begins again
 
 @dataclass
 class Tally:
-    """What became of the chunks of all streams; latencies in seconds."""
+    """Chunks of all streams; latencies in seconds."""
 
     sent: int = 0
     answered: int = 0
@@ -55,23 +55,23 @@ class Tally:
 
 
 def parsed() -> argparse.Namespace:
-    """The options."""
+    """Parse the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--chunk-ms", type=float, default=200.0)
     parser.add_argument("--json", type=Path, metavar="OUT")
     parser.add_argument("--store", type=Path)
-    parser.add_argument("--audio", type=Path, help="folder of what is said, with --store")
+    parser.add_argument("--audio", type=Path, help="folder of the speech, with --store")
     parser.add_argument("--corpora", type=Path, default=ROOT.parent / "shared" / "corpora")
     options = parser.parse_args()
     if options.store and not options.audio:
-        parser.error("--store wants --audio")
+        parser.error("--store needs --audio")
     return options
 
 
 def prepared(folder: Path, corpora: Path) -> tuple[Path, Path]:
-    """A store made in ``folder``, and where the speech to send is."""
+    """Make a store in ``folder``; return it, and the folder of the speech to send."""
     source, overrides = corpora / "libri158", []
     if not source.is_dir():
         source, overrides = ROOT / "data" / "demo", ["features.rate=8000"]
@@ -81,25 +81,25 @@ def prepared(folder: Path, corpora: Path) -> tuple[Path, Path]:
     return folder / "store", source / "verify"
 
 
-def spoken(folder: Path, rate_of: Path) -> tuple[list[np.ndarray], int]:
-    """A dozen recordings as 16-bit samples, and their rate."""
-    rate = SpeakerStore.open(rate_of).config.features.rate
-    found = []
+def recordings_in(folder: Path, rate_of: Path) -> tuple[list[np.ndarray], int]:
+    """Return a dozen recordings as 16-bit samples, and their rate."""
+    rate = Store(rate_of).load().config.features.rate
+    recordings = []
     for path in sorted(path for path in folder.rglob("*") if path.suffix in audio_suffixes()):
         with open_audio(path) as audio:
             samples = np.concatenate(list(audio.blocks()))
             if audio.rate == rate:
-                repeats = int(np.ceil(LEAST_SECONDS * rate / len(samples)))
-                found.append(np.tile(np.clip(np.round(samples * 2**15), -(2**15), 2**15 - 1).astype("<i2"), repeats))
-        if len(found) == 12:
+                samples = np.tile(samples, int(np.ceil(LEAST_SECONDS * rate / len(samples))))
+                recordings.append(np.clip(np.round(samples * 2**15), -(2**15), 2**15 - 1).astype("<i2"))
+        if len(recordings) == 12:
             break
-    return found, rate
+    return recordings, rate
 
 
 async def stream(
     url: str, claim: str, speech: np.ndarray, rate: int, late: float, options: argparse.Namespace, tally: Tally
 ) -> None:
-    """One stream from hello to end, which begins to speak ``late`` seconds after the first."""
+    """Run one stream from hello to end, which begins ``late`` seconds after the first."""
     try:
         async with connect(
             f"ws{url.removeprefix('http')}/verify", compression=None, open_timeout=OPEN_SECONDS
@@ -111,14 +111,14 @@ async def stream(
                 return
             await asyncio.sleep(options.start_at - time.monotonic() + late)
             waiting: deque[tuple[int, float]] = deque()
-            hearing = asyncio.create_task(hear(socket, waiting, tally))
-            await speak(socket, speech, rate, options, waiting, tally)
-            await asyncio.wait_for(hearing, LAST_SECONDS)
+            receiving = asyncio.create_task(receive(socket, waiting, tally))
+            await send(socket, speech, rate, options, waiting, tally)
+            await asyncio.wait_for(receiving, LAST_SECONDS)
     except (OSError, WebSocketException, TimeoutError) as error:
         tally.failures.append(f"{type(error).__name__}: {error}")
 
 
-async def speak(
+async def send(
     socket: ClientConnection,
     speech: np.ndarray,
     rate: int,
@@ -141,8 +141,8 @@ async def speak(
     await socket.send(json.dumps({"type": "end"}))
 
 
-async def hear(socket: ClientConnection, waiting: deque[tuple[int, float]], tally: Tally) -> None:
-    """Take updates until the final one."""
+async def receive(socket: ClientConnection, waiting: deque[tuple[int, float]], tally: Tally) -> None:
+    """Receive updates until the final one."""
     async for text in socket:
         now, update = time.monotonic(), json.loads(text)
         while waiting and waiting[0][0] <= update.get("chunks", 0):
@@ -154,16 +154,18 @@ async def hear(socket: ClientConnection, waiting: deque[tuple[int, float]], tall
             return
 
 
-async def run(url: str, pid: int, names: tuple[str, ...], said: tuple[list[np.ndarray], int], options: Any) -> Any:
-    """All streams at once: what became of their chunks, and the server's memory in MiB, then and at the end."""
-    speech, rate = said
+async def run(
+    url: str, pid: int, names: tuple[str, ...], recordings: tuple[list[np.ndarray], int], options: Any
+) -> Any:
+    """Run all streams at once; return their tally, and the server's memory in MiB after a quarter and at the end."""
+    speech, rate = recordings
     tally = Tally()
     options.start_at = time.monotonic() + 0.5 * options.streams + 2.0
     streams = []
     for n in range(options.streams):
-        claim, said_by_it = names[n % len(names)], np.roll(speech[n % len(speech)], 1000 * n)
+        claim, shifted = names[n % len(names)], np.roll(speech[n % len(speech)], 1000 * n)
         late = options.chunk_ms / 1000 * n / options.streams
-        streams.append(asyncio.create_task(stream(url, claim, said_by_it, rate, late, options, tally)))
+        streams.append(asyncio.create_task(stream(url, claim, shifted, rate, late, options, tally)))
     await asyncio.sleep(options.start_at - time.monotonic() + options.seconds / 4)
     before = resident_mib(pid)
     await asyncio.sleep(options.start_at - time.monotonic() + options.seconds)
@@ -173,7 +175,7 @@ async def run(url: str, pid: int, names: tuple[str, ...], said: tuple[list[np.nd
 
 
 def summary(tally: Tally, before: float, after: float, speakers: int, options: argparse.Namespace) -> dict[str, Any]:
-    """What is written as JSON."""
+    """Return the results for JSON."""
     latencies = np.array(tally.latencies or [np.inf]) * 1000
     return {
         "streams": options.streams,
@@ -193,28 +195,28 @@ def summary(tally: Tally, before: float, after: float, speakers: int, options: a
 
 
 def cpu_seconds(process: subprocess.Popen[str]) -> float:
-    """User and system time of the server so far (Linux)."""
+    """Return the user and system time of the server so far (Linux)."""
     fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 
 
 def main() -> int:
-    """Run the test and print what it found; 1 if a chunk was dropped."""
+    """Run the test and print the results; 1 if a chunk was dropped."""
     options = parsed()
     with tempfile.TemporaryDirectory() as folder:
         store, audio = (options.store, options.audio) if options.store else prepared(Path(folder), options.corpora)
-        speech, names = spoken(audio, store), SpeakerStore.open(store).names
+        speech, names = recordings_in(audio, store), Store(store).load().names
         longest = str(options.seconds + 60)
         more = ("--streams", str(options.streams), "--stream-seconds", longest, "--idle-seconds", "120")
         with running_service(store, *more) as (url, process):
             tally, before, after = asyncio.run(run(url, process.pid, names, speech, options))
             used = cpu_seconds(process)
-    found = {**summary(tally, before, after, len(names), options), "server_cpu_seconds": round(used, 1)}
-    text = json.dumps(found, indent=1)
+    result = {**summary(tally, before, after, len(names), options), "server_cpu_seconds": round(used, 1)}
+    text = json.dumps(result, indent=1)
     sys.stdout.write(f"{text}\n")
     if options.json:
         options.json.write_text(f"{text}\n", encoding="utf-8")
-    return 1 if tally.failures or found["dropped"] else 0
+    return 1 if tally.failures or result["dropped"] else 0
 
 
 if __name__ == "__main__":

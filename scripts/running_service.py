@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-COMMAND = (sys.executable, "-c", "from pipeline.cli import main; main()")
+COMMAND = (sys.executable, "-c", "from pipeline.cli.main import main; main()")
 _END_SECONDS = 60.0
 
 
@@ -18,21 +18,21 @@ _END_SECONDS = 60.0
 def running_service(
     store: Path, *options: str, tokens: str | None = None
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A service on a free port, until the end of the block: its URL and its process."""
+    """Start a service on a free port until the end of the block; yield its URL and its process."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     if tokens is not None:
         environment["VOICECLAIM_TOKENS"] = tokens
     words = [*COMMAND, "serve", str(store), "--port", "0", *options]
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
         if process.stdout is None:
-            raise AssertionError("it was opened as a pipe")
+            raise AssertionError("stdout was opened as a pipe")
         timer = threading.Timer(_END_SECONDS, process.kill)
         timer.start()
         line = process.stdout.readline()
         timer.cancel()
         try:
             if " at http" not in line:
-                raise SystemExit("the service did not start; its error output says why")
+                raise SystemExit("the service did not start; see its error output")
             yield line.rsplit(" ", 1)[-1].strip().rstrip("/"), process
         finally:
             process.terminate()
@@ -44,7 +44,7 @@ def running_service(
 
 
 def resident_mib(pid: int) -> float:
-    """Memory of a process in MiB (Linux)."""
+    """Return the memory of a process in MiB (Linux)."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024

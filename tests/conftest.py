@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 import soundfile
 
+from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.config import Config, load_config
-from pipeline.corpus import Utterance, read_corpus
-from pipeline.enrollment import enroll
+from pipeline.enrollment.enroll import enroll
+from pipeline.machines.margins import Population
+from pipeline.store.model import SpeakerModel
 
 ROOT = Path(__file__).resolve().parents[1]
 VOICES = ("anna", "dexter", "ivan", "lars")
@@ -25,14 +27,14 @@ TINY = (
     "features.rate=8000",
     "codebook.centroids=40",
     "codebook.min_seconds=3",
-    "segments.components=32",
-    "segments.crowd=0",
+    "ubm.components=32",
+    "supervector.speeds_below=0",
     "scoring.system=refined_worst_rival",
     "scoring.min_seconds=0.5",
     "threshold.holdout=0.2",
     "threshold.trial_seconds=2",
 )
-COMMAND = (sys.executable, "-c", "from pipeline.cli import main; main()")
+COMMAND = (sys.executable, "-c", "from pipeline.cli.main import main; main()")
 
 
 @dataclass(frozen=True)
@@ -88,10 +90,20 @@ def store(tmp_path_factory, recordings, tiny) -> Path:
     return path
 
 
+def pair_arrays(population: SpeakerModel | Population) -> dict[str, np.ndarray]:
+    """Return every number of the pair machines, from both sides."""
+    return {
+        f"{speaker} against {other}: {name}": np.asarray(getattr(machine, name))
+        for speaker in range(0 if population.pairs is None else len(population))
+        for other, machine in sorted(population.pairs.against(speaker).items(), key=lambda item: item[0])
+        for name in ("own", "rival", "bias")
+    }
+
+
 @pytest.fixture
 def copied(store, tmp_path) -> Path:
     """A copy of the session's store, free to be changed."""
-    return Path(shutil.copytree(store, tmp_path / "copy.store"))
+    return Path(shutil.copy(store, tmp_path / "copy.store"))
 
 
 @pytest.fixture

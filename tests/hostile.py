@@ -7,8 +7,11 @@ import hmac
 import io
 import json
 import os
+import signal
 import socket
+import sqlite3
 import struct
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -179,50 +182,100 @@ def arrays_file(header: object, data: bytes = b"", *, length: int | None = None)
     return struct.pack("<Q", len(text) if length is None else length) + text + data
 
 
-# Manifests
+# Stores
 
 
-def digest_of(table: dict, key: bytes | None = None) -> str:
-    """What stands at the end of a manifest: over all else in it, its keys in order, without blanks."""
-    rest = {name: value for name, value in table.items() if name != "digest"}
-    data = b"voiceclaim-store\n" + json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()
-    if key is None:
-        return f"sha256:{hashlib.sha256(data).hexdigest()}"
-    return f"hmac-sha256:{hmac.digest(key, data, 'sha256').hex()}"
+def digest_of(key: bytes | None, *parts: bytes) -> bytes:
+    """Return the digest of ``parts``, each behind its length in eight bytes."""
+    data = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    return hashlib.sha256(data).digest() if key is None else hmac.digest(key, data, "sha256")
 
 
-def manifest_of(store: Path) -> dict:
-    return json.loads((store / "manifest.json").read_text(encoding="utf-8"))
+def vouch_for(store: Path, key: bytes | None = None) -> None:
+    """Make every digest of a store anew, as whoever can write to a file can, with ``key`` for those of a seal."""
+    with closing(sqlite3.connect(store, isolation_level=None)) as rows:
+        about = list(rows.execute("SELECT * FROM store").fetchone()[1:-1])
+        identity, listing = about[2], []
+        for row, owner, name, dtype, shape, _, data in rows.execute("SELECT rowid, * FROM array").fetchall():
+            title = f"array {identity} {owner} {name} {dtype} {shape}".encode("utf-8", "surrogatepass")
+            digest = digest_of(key, title, data if isinstance(data, bytes) else str(data).encode())
+            rows.execute("UPDATE array SET digest = ? WHERE rowid = ?", (digest, row))
+            listing.append([str(owner), str(name), str(dtype), str(shape), digest.hex()])
+        for row, later, earlier, bias, own, rival, _ in rows.execute("SELECT rowid, * FROM pair").fetchall():
+            parts = [part if isinstance(part, bytes) else str(part).encode() for part in (own, rival)]
+            digest = digest_of(key, f"pair {identity} {later} {earlier} {bias!r}".encode(), *parts)
+            rows.execute("UPDATE pair SET digest = ? WHERE rowid = ?", (digest, row))
+        speakers = rows.execute(
+            "SELECT id, number, name, role, seconds, frames, utterances, centroids FROM speaker ORDER BY number, id"
+        ).fetchall()
+        text = json.dumps([about, speakers, sorted(listing)], default=repr).encode()
+        digest = f"{'' if key is None else 'hmac-'}sha256:{digest_of(key, b'voiceclaim-store', text).hex()}"
+        rows.execute("UPDATE store SET digest = ?", (digest,))
 
 
-def put_manifest(store: Path, table: dict, key: bytes | None = None) -> None:
-    """Write a manifest with a digest that is right, as whoever can change the one can change the other."""
-    if table.get("version") != 1:
-        table = {**table, "digest": digest_of(table, key)}
-    (store / "manifest.json").write_text(json.dumps(table, indent=1, ensure_ascii=False), encoding="utf-8")
+def edit(store: Path, sql: str, *values: object, vouch: bool = True, key: bytes | None = None) -> None:
+    """Run one statement on a store's file, and make its digests anew if ``vouch``."""
+    with closing(sqlite3.connect(store, isolation_level=None)) as rows:
+        rows.execute(sql, values)
+    if vouch:
+        vouch_for(store, key)
 
 
-def edit_manifest(store: Path, **changes: object) -> None:
-    put_manifest(store, manifest_of(store) | changes)
+def query(store: Path, sql: str, *values: object) -> list[tuple]:
+    with closing(sqlite3.connect(store)) as rows:
+        return rows.execute(sql, values).fetchall()
 
 
-def vouch_for(store: Path, name: str, data: bytes) -> None:
-    """Put ``data`` in the place of a file of the store, and its checksum and size into the manifest."""
-    (store / name).write_bytes(data)
-
-    def renewed(record: dict) -> dict:
-        if record.get("name") != name or "sha256" not in record:
-            return record
-        return {**record, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
-
-    put_manifest(store, json.loads((store / "manifest.json").read_text(encoding="utf-8"), object_hook=renewed))
+def config_of(store: Path) -> dict:
+    return json.loads(query(store, "SELECT config FROM store")[0][0])
 
 
-def make_version_1(store: Path) -> None:
-    """Write the manifest as version 1 did: no digest, no identity, no sizes."""
+def edit_config(store: Path, section: str, **values: object) -> None:
+    """Change settings that a store was enrolled with, and vouch for it."""
+    config = config_of(store)
+    config[section] |= values
+    edit(store, "UPDATE store SET config = ?", json.dumps(config, sort_keys=True))
 
-    def older(record: dict) -> dict:
-        return {key: value for key, value in record.items() if key not in {"size", "identity", "digest"}}
 
-    table = json.loads((store / "manifest.json").read_text(encoding="utf-8"), object_hook=older)
-    put_manifest(store, {**table, "version": 1})
+def arrays_in(store: Path) -> list[tuple[int, str, np.ndarray]]:
+    """Return the row, the name and the numbers of every array."""
+    rows = query(store, "SELECT rowid, name, dtype, shape, data FROM array ORDER BY rowid")
+    return [(row, name, np.frombuffer(data, kind).reshape(json.loads(shape))) for row, name, kind, shape, data in rows]
+
+
+def put_array(store: Path, row: int, array: np.ndarray) -> None:
+    """Put ``array`` in the place of the one in ``row``, and vouch for it."""
+    values = (array.dtype.str, json.dumps(list(array.shape)), np.ascontiguousarray(array).tobytes(), row)
+    edit(store, "UPDATE array SET dtype = ?, shape = ?, data = ? WHERE rowid = ?", *values)
+
+
+@contextmanager
+def soon(seconds: float = 10.0):
+    """Fail what would hang: an alarm interrupts any call that waits."""
+
+    def wake(*_):
+        raise TimeoutError(f"still not done after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, wake)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def bent(arrays: dict[str, np.ndarray], name: str, how: str) -> dict[str, np.ndarray]:
+    """``arrays`` with one that no store holds."""
+    array = arrays[name]
+    if how == "left out":
+        return {other: values for other, values in arrays.items() if other != name}
+    changed = {
+        "longer": lambda: np.concatenate([array, array[:1]]),
+        "shorter": lambda: array[:-1],
+        "narrower": lambda: array[:, :-1] if array.ndim > 1 else array[:, None],
+        "another kind": lambda: array.astype(np.int64 if array.dtype.kind == "f" else np.float64),
+        "NaN": lambda: np.where(np.arange(array.size).reshape(array.shape) == 0, np.nan, array.astype(np.float64)),
+        "huge": lambda: np.full(array.shape, 1e300),
+    }[how]()
+    return {**arrays, name: changed}

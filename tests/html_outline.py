@@ -1,4 +1,4 @@
-"""An HTML page taken apart by the standard parser, strictly: what the tests of pages look at."""
+"""Strict outline of an HTML page by the standard library's parser, and checks of pages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from xml.etree import ElementTree
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 NOT_IN_A_PARAGRAPH = {"p", "table", "div", "section", "figure", "dl", "pre", "h1", "h2"}
+LOADING = {"script", "link", "iframe", "object", "embed", "base", "form"}
+ADDRESSES = {"src", "href", "srcset", "action", "data", "poster"}
 
 
 @dataclass
@@ -26,12 +28,12 @@ class Element:
         return "".join(self.pieces)
 
     def all(self, *tags: str) -> list[Element]:
-        inside = [found for child in self.children for found in (child, *child.all())]
-        return [found for found in inside if not tags or found.tag in tags]
+        inside = [element for child in self.children for element in (child, *child.all())]
+        return [element for element in inside if not tags or element.tag in tags]
 
 
 class Outline(HTMLParser):
-    """The tree of a page; an element that is not closed, or closed out of turn, is an AssertionError."""
+    """The tree of a page; an element that is not closed, or closed out of order, is an AssertionError."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -47,10 +49,10 @@ class Outline(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert len(dict(attrs)) == len(attrs), f"an attribute of <{tag}> is given twice"
         assert not (self.at.tag == "p" and tag in NOT_IN_A_PARAGRAPH), f"<{tag}> would end the paragraph"
-        found = Element(tag, dict(attrs), self.at)
-        self.at.children.append(found)
+        element = Element(tag, dict(attrs), self.at)
+        self.at.children.append(element)
         if tag not in VOID:
-            self.at = found
+            self.at = element
 
     def handle_endtag(self, tag: str) -> None:
         assert self.at.tag == tag, f"</{tag}> where <{self.at.tag}> is open"
@@ -67,54 +69,46 @@ class Outline(HTMLParser):
         return self.root.all(*tags)
 
     def table(self, caption: str) -> list[list[str]]:
-        """Cells of the table whose caption begins so, the header first."""
-        (found,) = [table for table in self.all("table") if table.all("caption")[0].text.startswith(caption)]
-        return [[cell.text for cell in row.all("th", "td")] for row in found.all("tr")]
+        """Cells of the table whose caption begins with ``caption``, the header first."""
+        (table,) = [table for table in self.all("table") if table.all("caption")[0].text.startswith(caption)]
+        return [[cell.text for cell in row.all("th", "td")] for row in table.all("tr")]
 
     def pictures(self) -> list[bytes]:
-        """What the images show."""
-        sources = [image.attributes["src"] or "" for image in self.all("img")]
+        """Contents of the images, all of them inline SVG."""
         prefix = "data:image/svg+xml;base64,"
+        sources = [image.attributes["src"] or "" for image in self.all("img")]
         assert all(source.startswith(prefix) for source in sources)
         return [base64.b64decode(source.removeprefix(prefix), validate=True) for source in sources]
 
 
 def check_self_contained(page: str) -> Outline:
-    """Assert that the page loads nothing and runs nothing, its pictures included, and return its outline."""
+    """Assert that the page and its pictures load nothing and run nothing; return its outline."""
     outline = Outline(page)
     assert outline.declarations == ["DOCTYPE html"]
-    assert not {found.tag for found in outline.all()} & {"script", "link", "iframe", "object", "embed", "base", "form"}
-    for found in outline.all():
-        for key, value in found.attributes.items():
-            assert not key.startswith("on"), f"{key} of <{found.tag}>"
-            if key in {"src", "href", "srcset", "action", "data", "poster"}:
-                assert (value or "").startswith("data:image/"), f"{key} of <{found.tag}>"
-    for style in outline.all("style"):
-        assert "url(" not in style.text
-        assert "@import" not in style.text
+    for element in outline.all():
+        assert element.tag not in LOADING
+        for key, value in element.attributes.items():
+            assert not key.startswith("on"), f"{key} of <{element.tag}>"
+            assert key not in ADDRESSES or (value or "").startswith("data:image/"), f"{key} of <{element.tag}>"
+    assert not any("url(" in style.text or "@import" in style.text for style in outline.all("style"))
     assert not re.search(r"https?://", page)
     for svg in outline.pictures():
-        _check_svg(svg)
+        for node in ElementTree.fromstring(svg).iter():  # noqa: S314  (a file of our own making)
+            assert not node.tag.endswith("}script")
+            for key, value in node.attrib.items():
+                assert not key.endswith("href") or value.startswith("#")
+                assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", value))
     return outline
 
 
-def _check_svg(svg: bytes) -> None:
-    for found in ElementTree.fromstring(svg).iter():  # noqa: S314  (a file of our own making)
-        assert not found.tag.endswith("}script")
-        for key, value in found.attrib.items():
-            if key.endswith("href"):
-                assert value.startswith("#")
-            assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", value))
-
-
 def check_accessible(outline: Outline) -> None:
-    """Assert what a screen reader needs: language, one heading of each page, named tables and pictures."""
+    """Assert what a screen reader needs: a language, one main heading, named tables and pictures."""
     (root,) = outline.all("html")
     assert root.attributes["lang"] == "en"
     assert outline.all("title")[0].text == outline.all("h1")[0].text
-    headings = [found.tag for found in outline.all("h1", "h2", "h3")]
-    assert headings[0] == "h1"
-    assert set(headings[1:]) == {"h2"}
+    first, *others = [heading.tag for heading in outline.all("h1", "h2", "h3")]
+    assert first == "h1"
+    assert set(others) == {"h2"}
     assert len(outline.all("main")) == 1
     assert all((image.attributes["alt"] or "").strip() for image in outline.all("img"))
     for table in outline.all("table"):

@@ -1,120 +1,155 @@
-"""Populations without audio, made and stored in a moment: what tests of the store write, read and compare."""
+"""Speaker models without audio, made in a moment: what tests of the store write, read and compare."""
 
 from __future__ import annotations
 
 import hashlib
+import secrets
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from pipeline.calibration import HeldOutTrials
 from pipeline.config import Config, load_config
-from pipeline.machines.assembly import train_population
-from pipeline.machines.mixtures import SpeakerModels
+from pipeline.enrollment.training import rest_arrays, supervector_arrays, ubm_arrays
+from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
-from pipeline.machines.population import Population
-from pipeline.machines.segment_training import SegmentTraining
-from pipeline.machines.segments import SegmentMachines, SegmentSpace
-from pipeline.manifest import new_id
-from pipeline.posteriors.coupling import RULES
-from pipeline.store import SpeakerStore
-from pipeline.store_writer import NewSpeaker, store_writer
+from pipeline.machines.supervectors import SupervectorTraining
+from pipeline.machines.training import train_population
+from pipeline.machines.ubm import UniversalBackgroundModel
+from pipeline.store.keys import Key
+from pipeline.store.model import Role, Speaker, SpeakerModel
+from pipeline.store.store import Store
 
-SIZES = (7, 12, 5, 9, 8)
-SPACE_ARRAYS = ("centre", "scale", "means", "variances", "weights")
 NAMES = ("ada", "bea", "cyd", "dov", "eli")
-SMALL = load_config(None, ["features.order=3", "features.deltas=false", "codebook.centroids=12"])
+TABLES = ("store", "speaker", "array", "pair")
+_SETTINGS = ("features.order=3", "features.deltas=false", "codebook.centroids=12")
+SMALL = load_config(None, [*_SETTINGS, "supervector.speeds_below=0", "scoring.system=refined_worst_rival"])
 
 
-# A mixture of four sounds, the same for everybody, as a store keeps the one of its first enrollment.
-SPACE = SegmentSpace(
+def cohorts_of(most: int | str) -> Config:
+    """Settings with cohorts of ``most`` and no machine that has everybody in it."""
+    kinds = 'machines.kinds=["one_vs_one","one_class"]'
+    return load_config(None, [*_SETTINGS, kinds, "scoring.system=worst_rival", f"machines.cohort={most}"])
+
+
+# A UBM of four components, the same for everybody.
+SPACE = UniversalBackgroundModel(
     centre=np.array([0.1, -0.2, 0.3]),
     scale=np.array([0.5, 1.0, 2.0]),
     means=np.random.default_rng(5).standard_normal((4, 3)),
     variances=np.random.default_rng(6).uniform(0.2, 1.0, (4, 3)),
     weights=np.array([0.1, 0.2, 0.3, 0.4]),
-    relevance=SMALL.segments.relevance,
+    relevance=SMALL.supervector.relevance,
 )
 
 
-def codebooks(count: int, seed: int = 0) -> list[np.ndarray]:
-    """Clouds of centroids in three dimensions that overlap, as voices do, of several sizes."""
-    rng = np.random.default_rng(seed)
-    return [rng.normal(0.4 * rng.standard_normal(3), 0.5, (SIZES[n % len(SIZES)], 3)) for n in range(count)]
+def book_of(name: str) -> np.ndarray:
+    """Centroids (k, 3) that are this name's alone and overlap with others', as voices do."""
+    rng = np.random.default_rng(list(name.encode("utf-8", "surrogatepass")))
+    return rng.normal(0.4 * rng.standard_normal(3), 0.5, (5 + int(rng.integers(8)), 3))
 
 
-def pool_of(books: list[np.ndarray]) -> Pool:
-    return Pool.of(books, SMALL.machines.sigma)
+def segments_of(name: str) -> np.ndarray:
+    """Supervectors (S, 12) of this name alone, at the precision of the store."""
+    rng = np.random.default_rng([1, *name.encode("utf-8", "surrogatepass")])
+    return rng.normal(rng.standard_normal(12), 0.7, (6, 12)).astype(np.float16)
 
 
-def stretches(count: int, seed: int = 2) -> list[np.ndarray]:
-    """What segment machines learn from: a cloud of vectors around a place of each speaker's own."""
-    rng = np.random.default_rng(seed)
-    clouds = [rng.normal(rng.standard_normal(12), 0.7, (SIZES[-1 - n % len(SIZES)], 12)) for n in range(count)]
-    return [cloud.astype(np.float16).astype(np.float32) for cloud in clouds]  # the precision of the store
+def fingerprints_of(name: str) -> np.ndarray:
+    return np.random.default_rng([2, *name.encode("utf-8", "surrogatepass")]).integers(0, 2**32, 20, dtype=np.uint32)
 
 
-def trained(books: list[np.ndarray], parts: list[np.ndarray], known: Population | None = None) -> Population:
-    """Every kind of machine of speakers with these centroids and stretches."""
-    population = train_population(pool_of(books), SMALL.machines, known=known)
-    machines = SegmentTraining(parts, ridge=SMALL.segments.ridge).machines(SPACE)
-    single = machines.coef.astype(np.float32).astype(np.float64)  # the precision of the store
-    return population.with_segments(SegmentMachines(SPACE, machines.mean, single, models_of(parts)))
+def model_of(
+    names: tuple[str, ...], config: Config = SMALL, known: SpeakerModel | None = None, role: Role = "speaker"
+) -> SpeakerModel:
+    """Return the model of the speakers of ``known``, if any, and of ``names``: every kind of machine of ``config``."""
+    model = SpeakerModel(config) if known is None or not len(known) else known
+    everybody = (*(speaker.name for speaker in model.speakers), *names)
+    pool = Pool.of([book_of(name) for name in everybody], config.machines.sigma)
+    before = model.machines({"one_vs_one", "one_class"}) if len(model) else None
+    made = train_population(pool, config.machines, known=before)
+    speakers, arrays = list(model.speakers), list(model.arrays)
+    for name in names:
+        n = len(speakers)
+        speakers.append(Speaker(secrets.randbits(63), name, role, 10.0, 1000, 4, len(book_of(name))))
+        arrays.append(
+            {
+                "centroids": pool.codebook(n),
+                "one_class": made.one_class_coef[pool.rows(n)],
+                "one_class_bias": made.one_class_bias[n : n + 1],
+                "fingerprints": fingerprints_of(name),
+            }
+        )
+    model = replace(model, speakers=tuple(speakers), arrays=tuple(arrays), pairs=made.pairs)
+    own, shared = [{} for _ in speakers], {}
+    if made.one_vs_rest_coef is not None:
+        own = [dict(one) for one in rest_arrays(made.one_vs_rest_coef, made.one_vs_rest_bias)]
+    if made.cohort_table is not None:
+        shared |= {
+            "cohort.nearest": made.cohort_table.nearest.astype(np.uint32),
+            "cohort.similarity": made.cohort_table.similarity,
+        }
+    if "supervector" in config.machines.kinds:
+        parts = [segments_of(name) for name in everybody]
+        solver = SupervectorTraining([part.astype(np.float32) for part in parts], ridge=config.supervector.ridge)
+        shared |= {**ubm_arrays(SPACE), "supervector.mean": solver.mean}
+        for one, machine, part in zip(own, supervector_arrays(solver.machines(SPACE)), parts, strict=True):
+            one |= {**machine, "segments": part, "gmm": part.mean(axis=0, dtype=np.float32).reshape(SPACE.means.shape)}
+    return model.changed(own, shared)
 
 
-def models_of(parts: list[np.ndarray]) -> SpeakerModels:
-    """A model of each speaker, told by their stretches."""
-    return SpeakerModels(np.stack([part.mean(axis=0).reshape(SPACE.means.shape) for part in parts]))
+def add(path: Path, names: tuple[str, ...], config: Config = SMALL, *, key: Key = None) -> SpeakerModel:
+    """Enroll ``names`` into the store at ``path``."""
+    with Store(path, key=key).writing() as transaction:
+        return transaction.save(model_of(names, config, transaction.model))
 
 
-def first(count: int, known: Population | None = None) -> Population:
-    """The machines of the first so many speakers."""
-    return trained(codebooks(count), stretches(count), known)
+def numbers_of(model: SpeakerModel) -> dict[str, np.ndarray]:
+    """Return every number of a model, by names of speakers: pair machines from both sides."""
+    numbers = {f"shared {name}": model.shared[name] for name in model.shared}
+    for name in {"shared trials.claims", "shared trials.speakers"} & numbers.keys():  # ids are random
+        place = {speaker.id: n for n, speaker in enumerate(model.speakers)}
+        numbers[name] = np.array([place.get(one, -1) for one in numbers[name].tolist()])
+    for n, speaker in enumerate(model.speakers):
+        counts = (speaker.role, speaker.seconds, speaker.frames, speaker.utterances, speaker.centroids)
+        numbers[f"{n} {speaker.name}"] = np.array([str(count) for count in counts])
+        numbers |= {f"{speaker.name}: {name}": model.arrays[n][name] for name in model.arrays[n]}
+        for other, machine in sorted(model.pairs.against(n).items()) if model.pairs else ():
+            title = f"{speaker.name} against {model.speakers[other].name}"
+            numbers |= {f"{title}: {what}": np.asarray(getattr(machine, what)) for what in ("own", "rival", "bias")}
+    return numbers
 
 
-def no_trials() -> HeldOutTrials:
-    ids, counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
-    scores = {name: np.empty(0) for name in RULES}
-    return HeldOutTrials(ids, ids, counts, scores, frames=counts, outsider=np.empty(0, dtype=bool))
-
-
-def add(path: Path, population: Population, names: tuple[str, ...], config: Config = SMALL) -> SpeakerStore:
-    """Write the last ``names`` of a population."""
-    new = [NewSpeaker(new_id(), name, "speaker", 10.0, 1000, 4) for name in names]
-    parts = [] if population.segments is None else stretches(len(population))[-len(names) :]
-    with store_writer(path) as writer:
-        return writer.add(new, population, no_trials(), stretches=parts, config=config, scaling=None)
-
-
-def arrays_of(population: Population) -> dict[str, np.ndarray]:
-    """Every number of a population's machines."""
-    everybody = np.arange(len(population))
-    found = {"centroids": population.pool.centroids, "offsets": population.pool.offsets}
-    if population.pairs is not None:
-        found |= {f"rows {n}": population.pairs.rows(n) for n in everybody}
-        found |= {"columns": population.pairs.columns(everybody), "bias": population.pairs.bias(everybody)}
-    for name in ("one_class_coef", "one_class_bias", "one_vs_rest_coef", "one_vs_rest_bias"):
-        if (array := getattr(population, name)) is not None:
-            found[name] = array
-    if (segments := population.segments) is not None:
-        found |= {"segment mean": segments.mean, "segment coef": segments.coef}
-        found |= {} if segments.models is None else {"shifts": segments.models.shifts}
-        found |= {f"space {name}": getattr(segments.space, name) for name in SPACE_ARRAYS}
-    return found
-
-
-def assert_same(found: Population, expected: Population) -> None:
-    """Bit for bit the same machines."""
-    ours, theirs = arrays_of(found), arrays_of(expected)
+def assert_same(found: SpeakerModel, expected: SpeakerModel) -> None:
+    """Bit for bit the same settings, speakers, arrays and pair machines, but for the random ids."""
+    assert found.config == expected.config
+    assert found.calibrations.as_json() == expected.calibrations.as_json()
+    ours, theirs = numbers_of(found), numbers_of(expected)
     assert ours.keys() == theirs.keys()
     for name, array in theirs.items():
         np.testing.assert_array_equal(ours[name], array, err_msg=name)
+        assert ours[name].dtype == array.dtype, name
+
+
+def pair_arrays(population: Population) -> dict[str, np.ndarray]:
+    """Every number of the pair machines of a population, from both sides."""
+    return {
+        f"{speaker} against {other}: {name}": np.asarray(getattr(machine, name))
+        for speaker in range(len(population))
+        for other, machine in sorted(population.pairs.against(speaker).items(), key=lambda item: item[0])
+        for name in ("own", "rival", "bias")
+    }
 
 
 def content(path: Path) -> dict[str, str]:
-    """Digest of every file of a folder but the lock."""
-    return {
-        file.relative_to(path).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in path.rglob("*")
-        if file.is_file() and file.name != ".lock"
-    }
+    """Return a digest of the rows of each table of a store, whatever SQLite's layout of them."""
+    with closing(sqlite3.connect(path)) as rows:
+        tables = {name: rows.execute(f"SELECT rowid, * FROM {name} ORDER BY rowid").fetchall() for name in TABLES}  # noqa: S608
+    return {name: hashlib.sha256(repr(found).encode()).hexdigest() for name, found in tables.items()}
+
+
+def left_over(path: Path) -> set[str]:
+    """Return the names of the files in a store's folder other than the store."""
+    return {file.name for file in path.parent.iterdir()} - {path.name}

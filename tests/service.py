@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 from websockets.sync.client import ClientConnection, connect
 
-from pipeline.audio import open_audio
+from pipeline.audio.files import open_audio
 
-COMMAND = (sys.executable, "-c", "from pipeline.cli import main; main()")
+COMMAND = (sys.executable, "-c", "from pipeline.cli.main import main; main()")
 START_SECONDS = 120.0
 ENROLL_TOKEN, VERIFY_TOKEN, ADMIN_TOKEN = "e" * 20, "v" * 20, "a" * 20
 TOKENS = f"enroll {ENROLL_TOKEN}\nverify {VERIFY_TOKEN}; # nobody's\nadmin {ADMIN_TOKEN}"
@@ -35,13 +36,19 @@ class Running:
     spool: Path
 
     @property
-    def said(self) -> str:
+    def log_text(self) -> str:
         """Everything on its two outputs so far."""
         return self.output.read_text(encoding="utf-8")
 
     def socket(self, path: str, **options: Any) -> AbstractContextManager[ClientConnection]:
         """A WebSocket to ``path``, until the end of a block."""
         return connect(f"ws{self.url.removeprefix('http')}{path}", compression=None, **options)
+
+    def request(self, method: str, path: str, *, token: str | None = None, **options: Any) -> httpx.Response:
+        """Send a request; ``path`` is sent as it is."""
+        url = httpx.URL(self.url).copy_with(raw_path=path.encode())
+        headers = {**options.pop("headers", {}), **({"Authorization": f"Bearer {token}"} if token else {})}
+        return httpx.request(method, url, headers=headers, timeout=120, **options)
 
     def end(self, seconds: float = 60.0) -> int:
         """Ask it to end, wait, and return its exit code."""
@@ -61,10 +68,10 @@ def running(
     with output.open("wb") as file, subprocess.Popen(words, stdout=file, stderr=file, env=variables) as process:
         try:
             until = time.monotonic() + START_SECONDS
-            while " at http" not in (said := output.read_text(encoding="utf-8")):
-                assert process.poll() is None and time.monotonic() < until, said
+            while " at http" not in (text := output.read_text(encoding="utf-8")):
+                assert process.poll() is None and time.monotonic() < until, text
                 time.sleep(0.05)
-            url = said.split(" at ")[-1].split()[0].rstrip("/")
+            url = text.split(" at ")[-1].split()[0].rstrip("/")
             yield Running(url, process, output, spool)
         finally:
             if process.poll() is None:
@@ -83,18 +90,18 @@ def pcm16(samples: np.ndarray) -> bytes:
     return np.round(samples * 2**15).astype("<i2").tobytes()
 
 
-def told(socket: ClientConnection) -> dict[str, Any]:
+def receive(socket: ClientConnection) -> dict[str, Any]:
     """The next message."""
     return json.loads(socket.recv(30))
 
 
 def until(socket: ClientConnection, kind: str) -> dict[str, Any]:
     """The next message of that kind."""
-    while (message := told(socket))["type"] != kind:
+    while (message := receive(socket))["type"] != kind:
         assert message["type"] != "problem", message
     return message
 
 
-def say(socket: ClientConnection, **fields: object) -> None:
+def send(socket: ClientConnection, **fields: object) -> None:
     """Send a message in JSON."""
     socket.send(json.dumps(fields))

@@ -1,9 +1,8 @@
-"""Changes to a store in processes of their own: they tell each step of theirs, die before one, or find no room.
+"""Changes to a store in processes of their own, which are killed before a system call or find no room.
 
     python store_process.py < orders        one order a line, JSON: {"change", "store", "kill_before"}
 
-Each order is carried out by a forked child, so that it starts at once. It prints its steps as JSON lines and how it
-ended: ["create", path], ["rename", from, to], ["unlink", path], ["mkdir", path], ["rmdir", path], ["sync", path].
+Each order is carried out by a forked child, so that it starts at once; it ends in one line, ["end", how].
 """
 
 from __future__ import annotations
@@ -17,42 +16,50 @@ import subprocess
 import sys
 from pathlib import Path
 
-from populations import NAMES, add, content, first
+from populations import NAMES, add, content, model_of
 
-from pipeline.enrollment import remove_speaker
+from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import StoreError
-from pipeline.store import SpeakerStore
+from pipeline.store.rows import Rows
+from pipeline.store.store import Store
 
 PAGE = 4096
 CLONE_NEWNS = 0x20000
-WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 BASE, MORE = 3, 4
-POPULATIONS = {count: first(count) for count in (BASE, MORE)}
+WORDS = ("full", "disk I/O error", "Read-only", "readonly", "unable to open", "too large")
+model_of(NAMES[:2])  # compiled and imported before the forks
 
 
 def enroll(path: Path) -> None:
-    add(path, POPULATIONS[BASE], NAMES[:BASE])
+    add(path, NAMES[:BASE])
 
 
 def extend(path: Path) -> None:
-    add(path, POPULATIONS[MORE], NAMES[BASE:MORE])
+    add(path, NAMES[BASE:MORE])
 
 
 def remove(path: Path) -> None:
     remove_speaker(path, NAMES[1])
 
 
-def refused(path: Path, words: str) -> bool:
-    """Whether there was no way to extend the store at ``path``, and it was left as it was."""
+def limit_files(size: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def refused(path: Path, size: int = resource.RLIM_INFINITY) -> bool:
+    """Return whether the store could not be extended with files of ``size`` bytes at most, and was left as it was."""
     before = content(path)
+    limit_files(size)
     try:
         extend(path)
     except StoreError as error:
+        limit_files(resource.RLIM_INFINITY)
         assert str(path) in str(error), error
-        assert words in str(error), error
+        assert any(words in str(error) for words in WORDS), error
         assert content(path) == before
-        SpeakerStore.open(path).check_files()
+        Store(path).check()
         return True
+    limit_files(resource.RLIM_INFINITY)
     return False
 
 
@@ -70,10 +77,10 @@ def fill(path: Path) -> None:
     """Extend the store on disks with less and less room to spare, until there is enough."""
     mounted = path.with_name("mounted")
     mounted.mkdir()
-    mount("-t", "tmpfs", "-o", "size=256k", "tmpfs", mounted)
-    on_disk, filler = Path(shutil.copytree(path, mounted / "s")), mounted / "filler"
+    mount("-t", "tmpfs", "-o", "size=1024k", "tmpfs", mounted)
+    on_disk, filler = Path(shutil.copy(path, mounted / "s")), mounted / "filler"
     failed = 0
-    for left in range(16):
+    for left in range(8, 100, 4):  # SQLite needs eight pages to read at all
         filler.touch()
         with filler.open("ab", buffering=0) as file:
             try:
@@ -82,34 +89,36 @@ def fill(path: Path) -> None:
             except OSError:
                 pass
             file.truncate(max(0, file.tell() // PAGE - left) * PAGE)
-        if not refused(on_disk, "No space left"):
+        if not refused(on_disk):
             break
         failed += 1
-    assert 2 <= failed < 15, f"{failed} times there was no room"
+    assert 2 <= failed < 20, f"{failed} times there was no room"
 
 
 def read_only(path: Path) -> None:
     """Try to write to a store on a disk that can only be read."""
-    mount("--bind", path, path)
-    subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True)
-    assert refused(path, "Read-only file system")
-    for change in (lambda: remove(path), lambda: enroll(path / "new")):
+    before = path.read_bytes()
+    mount("--bind", path.parent, path.parent)
+    subprocess.run(["mount", "-o", "remount,bind,ro", path.parent], check=True)
+    assert Store(path).check().names == NAMES[:BASE]
+    for change in (extend, remove, lambda path: enroll(path.with_name("new"))):
         try:
-            change()
+            change(path)
         except StoreError as error:
-            assert "Read-only file system" in str(error), error
+            assert str(path.parent) in str(error)
+            assert any(words in str(error) for words in WORDS), error
         else:
             raise AssertionError("it was written to")
+    assert path.read_bytes() == before
 
 
 def limited(path: Path) -> None:
     """Extend the store where no file may grow beyond so many bytes; at last it may."""
-    sizes = sorted({file.stat().st_size for file in path.rglob("*") if file.is_file()} - {0})
-    for size in (0, 1, *sizes):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-        assert refused(path, "File too large"), f"files of {size} bytes were enough"
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    extend(path)
+    size = path.stat().st_size
+    failed = [limit for limit in (0, 1, size // 8, size // 4, size // 2, size - 1) if refused(path, limit)]
+    assert len(failed) >= 4, f"there was room in files of {failed} bytes"
+    if Store(path).load().names == NAMES[:BASE]:
+        extend(path)
 
 
 CHANGES = {
@@ -118,36 +127,17 @@ CHANGES = {
 }  # fmt: skip
 
 
-class Steps:
-    """What the process is about to do to files, told as it goes; before step number ``kill_before`` it dies."""
+def kill_before(number: int) -> None:
+    """Die before statement ``number`` that the writer runs."""
+    run, left = Rows.run, [number]
 
-    def __init__(self, kill_before: int | None) -> None:
-        self._left = -1 if kill_before is None else kill_before
-        self._sync = os.fsync
-        os.fsync = self._synced
-        sys.addaudithook(self._heard)
-
-    def _synced(self, descriptor: int) -> None:
-        self._tell("sync", str(Path(f"/proc/self/fd/{descriptor}").readlink()))
-        self._sync(descriptor)
-
-    def _heard(self, event: str, arguments: tuple) -> None:
-        if (
-            event == "open"
-            and isinstance(arguments[2], int)
-            and arguments[2] & WRITES
-            and "/dev/" not in str(arguments[0])
-        ):
-            self._tell("create", arguments[0])
-        elif event in {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}:
-            kind = {"os.rename": "rename", "os.remove": "unlink", "os.mkdir": "mkdir", "os.rmdir": "rmdir"}[event]
-            self._tell(kind, *arguments[: 2 if kind == "rename" else 1])
-
-    def _tell(self, kind: str, *paths: object) -> None:
-        if self._left == 0:
+    def counted(self: Rows, sql: str, *values: object) -> object:
+        if left[0] == 0:
             os.kill(os.getpid(), 9)
-        self._left -= 1
-        os.write(1, json.dumps([kind, *map(str, paths)]).encode() + b"\n")
+        left[0] -= 1
+        return run(self, sql, *values)
+
+    Rows.run = counted
 
 
 def main() -> None:
@@ -159,7 +149,8 @@ def main() -> None:
         if child == 0:
             ended = "failed"
             try:
-                Steps(order["kill_before"])
+                if order["kill_before"] is not None:
+                    kill_before(order["kill_before"])
                 CHANGES[order["change"]](Path(order["store"]))
                 ended = "done"
             except (StoreError, AssertionError, OSError) as error:

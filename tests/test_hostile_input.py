@@ -1,6 +1,6 @@
-"""What comes in may be made to harm: files that promise terabytes, that never end, that are no files, that lie.
+"""Hostile input: files that promise terabytes, that never end, that are no files, whose headers lie.
 
-Each gives an error of this project that names the file and the cause, soon and in little memory, and never a score.
+Each gives an error of this project that names file and cause, soon and in little memory, and never a score.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import shutil
 import signal
 import struct
@@ -17,7 +16,6 @@ import sys
 import time
 from contextlib import contextmanager
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 
 import hostile
@@ -26,31 +24,26 @@ import pytest
 import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load, save
 
-from pipeline.arrays import ArrayFile
-from pipeline.audio import open_audio
-from pipeline.audit import check_log, read_key
-from pipeline.corpus import Utterance, read_corpus
-from pipeline.enrollment import enroll
+from pipeline.audio.corpus import Utterance, read_corpus
+from pipeline.audio.files import open_audio, read_samples
+from pipeline.audio.streams import stream_pipe
+from pipeline.cli.terminal import print_error, print_json, print_line, print_table
+from pipeline.enrollment.enroll import enroll
 from pipeline.errors import (
     AudioError,
     AuditError,
     CorpusError,
     NotEnoughSpeechError,
-    StoreFormatError,
+    StoreError,
     TrialListError,
 )
 from pipeline.evaluation import read_scores, read_trials
-from pipeline.frontend import read_samples
-from pipeline.manifest import FileRecord
-from pipeline.pcm import stream_pipe
-from pipeline.results import read_metrics
-from pipeline.store import SpeakerStore
-from pipeline.store_layout import CALIBRATION, ONE_VS_REST, SEGMENTS, SPEAKER
-from pipeline.terminal import complain, print_json, print_table, say
-from pipeline.updates import Decision
-from pipeline.verification import Verifier
+from pipeline.evaluation.report import read_metrics
+from pipeline.scoring.decisions import Decision
+from pipeline.store.store import Store
+from pipeline.verification.audit import check_log, read_key
+from pipeline.verification.verifier import Verifier
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="pipes, sockets and limits of POSIX")
 
@@ -79,15 +72,18 @@ def decode(source, **options) -> np.ndarray:
         return np.concatenate([np.empty(0), *audio.blocks()])
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+def content_of(path: Path) -> dict[str, bytes]:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return {str(file): file.read_bytes() for file in files}
+
+
+@cache
+def scores_of(store: Path, recording: Path) -> dict[str, float | None]:
+    model = Store(store).load()
+    return {name: Verifier(model, "anna", system=name).verify_file(recording).score for name in model.systems}
 
 
 # Paths that are no files
-
-
-def array_file_at(path: Path) -> ArrayFile:
-    return ArrayFile(path.parent, FileRecord(name=path.name, sha256="0" * 64))
 
 
 def metrics_at(path: Path) -> object:
@@ -115,12 +111,12 @@ DOORS = {
     "scores": (read_scores, TrialListError),
     "audit log": (check_log, AuditError),
     "key": (read_key, AuditError),
-    "array file": (array_file_at, StoreFormatError),
+    "store": (lambda path: Store(path).load(), StoreError),
     "metrics": (metrics_at, TrialListError),
     "Kaldi list": (kaldi_at, CorpusError),
     "corpus": (read_corpus, CorpusError),
 }
-BY_NAME = {"array file", "metrics", "Kaldi list"}  # these cannot be given a path that no file can have
+BY_NAME = {"metrics", "Kaldi list"}  # these cannot be given a path that no file can have
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -130,8 +126,13 @@ def test_what_is_no_file_is_refused_at_once_by_every_door(tmp_path, door):
     for kind, path in hostile.things(tmp_path / "in").items():
         if door in BY_NAME and kind in {"endless name", "NUL", "no text", "device"}:
             continue
-        if (door, kind) in {("corpus", "folder"), ("audit log", "folder")}:
-            continue  # what they are for
+        if (door, kind) in {
+            ("corpus", "folder"),
+            ("audit log", "folder"),
+            ("store", "endless name"),
+            ("store", "no text"),
+        }:
+            continue  # what they are for, or named without the part that cannot be printed
         with soon(), pytest.raises(error) as caught:
             call(path)
         named = tmp_path if door in BY_NAME else path
@@ -161,23 +162,19 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path, monke
 WORKER = """
 import json, resource, sys, time
 from pathlib import Path
-from pipeline.arrays import ArrayFile
-from pipeline.audio import open_audio
-from pipeline.audit import check_log
-from pipeline.corpus import read_corpus
+from pipeline.audio.files import open_audio
+from pipeline.verification.audit import check_log
+from pipeline.audio.corpus import read_corpus
 from pipeline.errors import VoiceclaimError
 from pipeline.evaluation import read_scores, read_trials
-from pipeline.manifest import FileRecord
+from pipeline.store.store import Store
 
 def decode(path):
     with open_audio(path) as audio:
         return sum(len(block) for block in audio.blocks())
 
-def arrays(path):
-    return ArrayFile(path.parent, FileRecord(name=path.name, sha256="0" * 64)).names()
-
-doors = {"audio": decode, "arrays": arrays, "log": check_log, "trials": read_trials, "scores": read_scores,
-         "kaldi": read_corpus}
+doors = {"audio": decode, "store": lambda path: Store(path).load(), "log": check_log, "trials": read_trials,
+         "scores": read_scores, "kaldi": read_corpus}
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 2**29, used + 2**29))
 def memory(field):
@@ -197,7 +194,7 @@ print(json.dumps((memory("VmHWM:") - before) / 1024))
 
 def promises(folder: Path) -> None:
     """Files that claim, or look like, far more than a machine holds."""
-    for kind in ("audio", "arrays", "log", "trials", "scores", "kaldi/list"):
+    for kind in ("audio", "store", "log", "trials", "scores", "kaldi/list"):
         (folder / kind).mkdir(parents=True)
     for name, data in hostile.lying_headers().items():
         (folder / "audio" / name).write_bytes(data)
@@ -208,11 +205,7 @@ def promises(folder: Path) -> None:
     for kind in ("log", "trials", "scores"):
         hostile.sparse(folder / kind / "terabyte.txt", b"anna a.wav target\n", 2**40)
     hostile.sparse(folder / "kaldi" / "list" / "wav.scp", b"u a.wav\n", 2**40)
-    (folder / "arrays" / "length.safetensors").write_bytes(hostile.arrays_file({}, length=2**63))
-    many = {str(n): {"dtype": "F64", "shape": [0], "data_offsets": [0, 0]} for n in range(40_000)}
-    (folder / "arrays" / "names.safetensors").write_bytes(hostile.arrays_file(many))
-    one = hostile.arrays_file({"a": {"dtype": "F64", "shape": [2**37], "data_offsets": [0, 2**40]}})
-    hostile.sparse(folder / "arrays" / "terabyte.safetensors", one, len(one) + 2**40)
+    hostile.sparse(folder / "store" / "terabyte.store", b"SQLite format 3\0", 2**40)
 
 
 def _channels(count: int) -> bytes:
@@ -230,26 +223,33 @@ def test_what_headers_promise_costs_neither_time_nor_memory(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     *outcomes, grown = [json.loads(line) for line in done.stdout.splitlines()]
     assert grown < 100  # MiB
-    assert {Path(path).name for path, *_ in outcomes} >= {"bomb.flac", "terabyte.wav", "terabyte.safetensors", "list"}
+    assert {Path(path).name for path, *_ in outcomes} >= {"bomb.flac", "terabyte.wav", "terabyte.store", "list"}
     for path, outcome, message, seconds in outcomes:
         assert seconds < SOON, path
         # A header that says too much of a healthy file is believed as far as the file goes.
         if outcome != str(hostile.SHORT):
-            assert outcome in {"AudioError", "StoreFormatError", "AuditError", "TrialListError", "CorpusError"}, path
+            assert outcome in {
+                "AudioError",
+                "StoreFormatError",
+                "StoreError",
+                "AuditError",
+                "TrialListError",
+                "CorpusError",
+            }, path
             assert path in message
-    told = {Path(path).name: message for path, _, message, _ in outcomes}
-    assert "decompression bomb" in told["bomb.flac"]
-    assert "43200 s" in told["terabyte.wav"]
+    messages = {Path(path).name: message for path, _, message, _ in outcomes}
+    assert "decompression bomb" in messages["bomb.flac"]
+    assert "43200 s" in messages["terabyte.wav"]
 
 
 def test_a_bomb_is_cut_off_in_proportion_to_its_size():
     """Whatever comes out of a file is bounded by what went in; a long recording of nothing much still passes."""
     bomb = hostile.flac_bomb(400)
-    heard = 0
+    decoded = 0
     with open_audio(io.BytesIO(bomb)) as audio, pytest.raises(AudioError, match="decompression bomb"):
         for block in audio.blocks():
-            heard += len(block)
-    assert heard <= 2**22 + 512 * len(bomb)
+            decoded += len(block)
+    assert decoded <= 2**22 + 512 * len(bomb)
     assert len(decode(io.BytesIO(hostile.flac_bomb(60)))) == 60 * 65_535  # four minutes of silence
     buffer = io.BytesIO()
     silence = np.zeros(6 * 60 * hostile.RATE, dtype=np.int16)
@@ -276,30 +276,19 @@ def test_times_beyond_any_recording(tmp_path, start, end):
         assert len(decode(path, start=start, end=end)) == round((1.0 - start) * hostile.RATE)
 
 
-class Endless(io.RawIOBase):
-    """A pipe that begins like a WAV file and goes on in zeros for ever."""
-
-    def __init__(self) -> None:
-        self.sent = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
-        head = (b"RIFF\xff\xff\xff\xffWAVE" if self.sent == 0 else b"")[: len(buffer)]
-        buffer[:] = head + bytes(len(buffer) - len(head))
-        self.sent += len(buffer)
-        return len(buffer)
-
-
-def test_a_header_that_never_ends_is_given_up():
-    endless = Endless()
-    with soon(60), pytest.raises(AudioError, match="must begin within 64 MiB"):
-        stream_pipe(io.BufferedReader(endless, 2**20))
-    assert endless.sent <= 2**26 + 2**20
-    huge = io.BytesIO(b"RIFF\xff\xff\xff\xffWAVELIST\xff\xff\xff\xff" + bytes(100))
-    with pytest.raises(AudioError, match="must begin within"):
-        stream_pipe(huge)
+@pytest.mark.parametrize("head", [b"", b"LIST\xff\xff\xff\xff"], ids=["zeros", "a huge chunk"])
+def test_a_header_that_never_ends_is_given_up(head):
+    """A pipe that begins like a WAV file and goes on in zeros."""
+    reading, writing = os.pipe()
+    os.write(writing, b"RIFF\xff\xff\xff\xffWAVE" + head)  # first: later it might wait for room in the pipe
+    zeros = subprocess.Popen(["head", "-c", str(2**30), "/dev/zero"], stdout=writing, stderr=subprocess.DEVNULL)
+    os.close(writing)
+    try:
+        with os.fdopen(reading, "rb") as pipe, soon(60), pytest.raises(AudioError, match="pipe: "):
+            stream_pipe(pipe)
+    finally:
+        zeros.kill()
+        zeros.wait()
 
 
 # Damage
@@ -314,12 +303,9 @@ def spoken(kind: str, path: Path) -> bytes:
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("kind", ["FLAC", "OGG", "MP3"])
-def test_a_recording_cut_short_is_never_scored(store, heard, tmp_path, kind):
-    if kind not in soundfile.available_formats():
-        pytest.skip(f"this libsndfile was built without {kind}")
-    whole = spoken(kind, heard("anna"))
-    verifier = Verifier(SpeakerStore.open(store), "anna")
+def test_a_flac_cut_short_is_never_scored(store, heard, tmp_path):
+    whole = spoken("FLAC", heard("anna"))
+    verifier = Verifier(Store(store).load(), "anna")
     (tmp_path / "a.bin").write_bytes(whole)
     assert verifier.verify_file(tmp_path / "a.bin").decision is Decision.ACCEPTED
     for share in (0.02, 0.4, 0.7, 0.85):
@@ -343,14 +329,14 @@ def test_one_sample_that_is_no_number_means_no_score(store, heard, tmp_path, val
     samples[place] = value
     soundfile.write(tmp_path / "a.wav", samples, rate, subtype="FLOAT")
     with pytest.raises(AudioError, match=r"a\.wav: samples must be finite"):
-        Verifier(SpeakerStore.open(store), "anna").verify_file(tmp_path / "a.wav")
+        Verifier(Store(store).load(), "anna").verify_file(tmp_path / "a.wav")
 
 
 @pytest.mark.parametrize("rate", [8000, 400_000])
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_next_to_no_samples_are_not_enough_speech(store, tmp_path, count, rate):
     soundfile.write(tmp_path / "a.wav", np.full(count, 0.5), rate)
-    update = Verifier(SpeakerStore.open(store), "anna").verify_file(tmp_path / "a.wav")
+    update = Verifier(Store(store).load(), "anna").verify_file(tmp_path / "a.wav")
     assert update.decision is Decision.NOT_ENOUGH_SPEECH
     assert update.score is update.llr is update.probability is None
 
@@ -358,7 +344,7 @@ def test_next_to_no_samples_are_not_enough_speech(store, tmp_path, count, rate):
 def test_odd_rates_and_many_channels_carry_the_same_voice(store, heard, tmp_path):
     """50 times the rate, and 64 channels of which only the sum is the recording."""
     samples, rate = soundfile.read(heard("anna"))
-    verifier = Verifier(SpeakerStore.open(store), "anna")
+    verifier = Verifier(Store(store).load(), "anna")
     expected = verifier.verify_file(heard("anna"))
     held = np.fft.irfft(np.pad(np.fft.rfft(samples) * 50, (0, 49 * len(samples) // 2)), 50 * len(samples))
     soundfile.write(tmp_path / "fast.wav", held, 50 * rate, subtype="FLOAT")
@@ -366,26 +352,23 @@ def test_odd_rates_and_many_channels_carry_the_same_voice(store, heard, tmp_path
     many = np.column_stack([noise, 64 * samples - noise.sum(axis=1)])
     soundfile.write(tmp_path / "many.wav", many, rate, subtype="DOUBLE")
     for name, tolerance in (("fast.wav", 0.05), ("many.wav", 1e-6)):
-        found = verifier.verify_file(tmp_path / name)
-        assert found.decision is expected.decision is Decision.ACCEPTED
-        assert found.score == pytest.approx(expected.score, abs=tolerance)
+        update = verifier.verify_file(tmp_path / name)
+        assert update.decision is expected.decision is Decision.ACCEPTED
+        assert update.score == pytest.approx(expected.score, abs=tolerance)
     soundfile.write(tmp_path / "slow.wav", samples, 1)
     with pytest.raises(AudioError, match=r"slow\.wav: .*2000 and 768000 Hz, got 1"):
         verifier.verify_file(tmp_path / "slow.wav")
 
 
-def test_tables_of_numbers_and_sample_dumps_are_no_recordings(tmp_path, capfd):
+def test_tables_of_numbers_and_sample_dumps_are_no_recordings(tmp_path):
     for kind, subtype in (("MAT5", "DOUBLE"), ("MAT4", "DOUBLE"), ("HTK", "PCM_16"), ("SDS", "PCM_16")):
         path = tmp_path / f"{kind}.wav"
         soundfile.write(path, hostile.tone(0.2), hostile.RATE, format=kind, subtype=subtype)
-        data = bytearray(path.read_bytes())
-        if kind == "SDS":
-            data[200] ^= 1  # its decoder would print what is wrong
+        data = path.read_bytes()
         for tag in (b"", b"ID3\x03\0\0\0\0\0\x0a" + bytes(10)):
             path.write_bytes(tag + data)
             with pytest.raises(AudioError, match=rf"{kind}\.wav: "):
                 decode(path)
-    assert capfd.readouterr().out == ""
 
 
 def test_a_resource_fork_that_lies_about_makes_no_audio_of_text(tmp_path, monkeypatch):
@@ -445,7 +428,7 @@ def test_a_mutated_recording_is_scored_on_numbers_or_not_at_all(store, heard, tm
     path = tmp_path / "mutated"
     path.write_bytes(mutated(data, spoken(kind, heard("anna"))))
     try:
-        update = Verifier(SpeakerStore.open(store), "anna").verify_file(path)
+        update = Verifier(Store(store).load(), "anna").verify_file(path)
     except AudioError as error:
         assert str(path) in str(error)
     else:
@@ -470,12 +453,12 @@ def test_a_mutated_list_is_read_or_refused_by_name(tmp_path, reader, data):
     path = tmp_path / "list"
     path.write_bytes(mutated(data, sound))
     try:
-        found = read(path)
+        content = read(path)
     except TrialListError as error:
         assert str(path) in str(error)
     else:
-        assert found
-        for scores in found.values() if isinstance(found, dict) else ():
+        assert content
+        for scores in content.values() if isinstance(content, dict) else ():
             assert np.isfinite(scores.scores).all()
 
 
@@ -516,16 +499,18 @@ def test_folders_of_any_name_are_speakers_of_that_name(tmp_path):
 
 
 def test_names_in_kaldi_lists_are_data(tmp_path):
-    """What no folder can be called."""
+    """Names that no folder can have."""
     (tmp_path / "a.wav").write_bytes(hostile.wav())
     names = ["../x", "/etc/passwd", "a\0b", "n" * 300, "a\x0bb", "..", "Anna", "anna", "🧑‍🚀"]
     (tmp_path / "wav.scp").write_text("".join(f"u{n} a.wav\n" for n in range(len(names))))
     (tmp_path / "utt2spk").write_bytes("".join(f"u{n} {name}\n" for n, name in enumerate(names)).encode())
-    before = content(tmp_path)
+    before = content_of(tmp_path)
     corpus = read_corpus(tmp_path)
     assert set(corpus.speakers) == set(names)
-    assert {utterance.path for found in corpus.speakers.values() for utterance in found} == {tmp_path / "a.wav"}
-    assert content(tmp_path) == before
+    assert {utterance.path for utterances in corpus.speakers.values() for utterance in utterances} == {
+        tmp_path / "a.wav"
+    }
+    assert content_of(tmp_path) == before
 
 
 @pytest.mark.parametrize("target", ["/dev/zero", "pipe", "n" * 5000, "a\0b", "missing.wav", "cat /etc/passwd |", "."])
@@ -561,11 +546,11 @@ def hostile_folder(folder: Path) -> list[Path]:
 
 def test_enrolling_what_cannot_be_used_leaves_the_store_as_it_was(copied, tmp_path):
     files = hostile_folder(tmp_path / "corpus" / "mallory")
-    before = content(copied)
+    before = content_of(copied)
     with soon(60), pytest.raises(NotEnoughSpeechError, match="mallory"):
         enroll(copied, read_corpus(tmp_path / "corpus").speakers)
-    assert content(copied) == before
-    verifier = Verifier(SpeakerStore.open(copied), "anna")
+    assert content_of(copied) == before
+    verifier = Verifier(Store(copied).load(), "anna")
     for path in files:
         try:
             assert verifier.verify_file(path).score is None, path
@@ -579,86 +564,11 @@ def test_the_good_files_of_a_bad_folder_are_enrolled_and_the_others_reported(cop
         shutil.copy(utterance.path, tmp_path / "corpus" / "hugo")
     corpus = read_corpus(tmp_path / "corpus")
     report = enroll(copied, corpus.speakers)
-    assert report.store.names[-1] == "hugo"
+    assert report.model.names[-1] == "hugo"
     skipped = {path.name for path, _ in report.skipped} | {path.name for path, _ in corpus.skipped}
     quiet = {"one.wav", "header.wav"}  # sound, but nothing in it
     assert skipped == {path.name for path in files} - quiet | {"pipe.wav", "loop.wav", "round"}
     assert report.enrolled[0].utterances == len(recordings["hugo"])
-
-
-# Files of arrays
-
-
-def vouched(folder: Path, data: bytes) -> ArrayFile:
-    """The file opened as one that the manifest vouches for."""
-    (folder / "x-1.safetensors").write_bytes(data)
-    return ArrayFile(folder, FileRecord(name="x-1.safetensors", sha256=sha256(data).hexdigest()))
-
-
-def one(dtype: str = "F64", shape: list | None = None, ends: list | None = None) -> dict:
-    return {"dtype": dtype, "shape": [2] if shape is None else shape, "data_offsets": [0, 16] if ends is None else ends}
-
-
-CRAFTED = {
-    "a header beyond the file": hostile.arrays_file({}, length=2**62),
-    "a header of the most": hostile.arrays_file({}, length=2**64 - 1),
-    "a header over a MiB": hostile.arrays_file(b" " * 2**21),
-    "nested without end": hostile.arrays_file(b'{"a":' * 100_000),
-    "no object": hostile.arrays_file([1, 2]),
-    "no JSON": hostile.arrays_file(b"\xff" * 40),
-    "overlapping": hostile.arrays_file({"a": one(), "b": one(ends=[8, 24])}, bytes(24)),
-    "backwards": hostile.arrays_file({"a": one(ends=[16, 0])}, bytes(16)),
-    "a gap": hostile.arrays_file({"a": one(ends=[8, 24])}, bytes(24)),
-    "far away": hostile.arrays_file({"a": one(ends=[0, 2**63])}, bytes(16)),
-    "a negative length": hostile.arrays_file({"a": one(shape=[-2])}, bytes(16)),
-    "more than there is": hostile.arrays_file({"a": one(shape=[2**61, 8])}, bytes(16)),
-    "more than an array can be": hostile.arrays_file({"a": one(shape=[2**62, 0], ends=[0, 0])}),
-    "half floats of another kind": hostile.arrays_file({"a": one("BF16", ends=[0, 4])}, bytes(4)),
-    "tiny floats": hostile.arrays_file({"a": one("F8_E4M3", ends=[0, 2])}, bytes(2)),
-    "complex": hostile.arrays_file({"a": one("C64")}, bytes(16)),
-    "an unknown kind": hostile.arrays_file({"a": one("F12")}, bytes(16)),
-    "not a number": hostile.arrays_file({"a": one()}, struct.pack("<2d", 1.0, np.nan)),
-    "infinity": hostile.arrays_file({"a": one()}, struct.pack("<2d", 1.0, -np.inf)),
-    "absurd": hostile.arrays_file({"a": one()}, struct.pack("<2d", 1.0, 1e300)),
-}
-
-
-@pytest.mark.parametrize("crafted", CRAFTED)
-def test_a_crafted_file_of_arrays_is_a_format_error_that_names_it(tmp_path, crafted):
-    with soon(), pytest.raises(StoreFormatError, match=r"x-1\.safetensors: ") as caught:
-        vouched(tmp_path, CRAFTED[crafted]).read("a")
-    assert len(str(caught.value)) < 500
-
-
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "", ".", "a//b", "a\0b", "C:x", "..\\x", "a/"])
-def test_a_manifest_cannot_name_files_outside_the_store(tmp_path, name):
-    with pytest.raises(StoreFormatError, match="no file of a store"):
-        ArrayFile(tmp_path, FileRecord(name=name, sha256="0" * 64))
-
-
-def layouts(store: Path) -> list[tuple[Path, dict, dict]]:
-    """Every file of arrays of the store, its layout, and the lengths that the manifest gives it."""
-    opened = SpeakerStore.open(store)
-    count, width, start, found = len(opened.speakers), opened.config.features.dimension, 0, []
-    for number, speaker in enumerate(opened.speakers):
-        found.append(
-            (store / speaker.file.name, SPEAKER, {"k": speaker.centroids, "d": width, "n": number, "r": start})
-        )
-        start += speaker.centroids
-    shared = opened.manifest
-    found.append((store / shared.one_vs_rest.name, ONE_VS_REST, {"M": start, "N": count}))
-    found.append((store / shared.segments.name, SEGMENTS, {"d": width, "N": count}))
-    found.append((store / shared.calibration.name, CALIBRATION, {}))
-    return found
-
-
-def test_the_files_of_a_store_are_laid_out_as_the_tables_say(store, tmp_path):
-    for path, layout, lengths in layouts(store):
-        file = vouched(tmp_path, path.read_bytes()).expect(layout, **lengths)
-        for name in file.names():
-            file.read(name)
-        with pytest.raises(StoreFormatError, match=r"x-1\.safetensors: array"):
-            vouched(tmp_path, path.read_bytes()).expect(layout, **dict.fromkeys(lengths, 7), T=7)
 
 
 def bent(arrays: dict[str, np.ndarray], name: str, how: str) -> dict[str, np.ndarray]:
@@ -677,39 +587,16 @@ def bent(arrays: dict[str, np.ndarray], name: str, how: str) -> dict[str, np.nda
     return {**arrays, name: changed}
 
 
-@settings(SETTINGS, max_examples=80)
+@settings(SETTINGS, max_examples=60)
 @given(st.data())
-def test_a_file_whose_arrays_are_not_those_of_a_store_is_refused_though_its_checksum_holds(store, tmp_path, data):
-    path, layout, lengths = data.draw(st.sampled_from(layouts(store)))
-    arrays = load(path.read_bytes())
-    needed = [name for name in sorted(arrays) if arrays[name].size and name in layout and layout[name].needed]
-    name = data.draw(st.sampled_from(needed))
-    how = data.draw(st.sampled_from(["left out", "longer", "shorter", "narrower", "another kind", "NaN", "huge"]))
-    with pytest.raises(StoreFormatError, match=r"x-1\.safetensors: array"):
-        file = vouched(tmp_path, save({k: np.ascontiguousarray(v) for k, v in bent(arrays, name, how).items()}))
-        file.expect(layout, **lengths)
-        file.read(name)
-
-
-@settings(SETTINGS, max_examples=30)
-@given(st.data())
-def test_a_store_with_a_mutated_file_of_arrays_is_never_scored_from(store, heard, tmp_path, data):
-    folder = tmp_path / "victim.store"
-    if not folder.exists():
-        shutil.copytree(store, folder)
-    path = data.draw(st.sampled_from(sorted(folder.rglob("*.safetensors"))))
-    sound = path.read_bytes()
-    path.write_bytes(mutated(data, sound))
+def test_a_mutated_store_scores_as_before_or_is_refused_by_name(store, heard, tmp_path, data):
+    """SQLite has unused bytes in its file, so that some changes change nothing."""
+    path = tmp_path / "victim.store"
+    path.write_bytes(mutated(data, store.read_bytes()))
     try:
-        if path.read_bytes() == sound:
-            return
-        with pytest.raises(StoreFormatError, match=re.escape(path.name)):
-            opened = SpeakerStore.open(folder)
-            for system in opened.systems:
-                Verifier(opened, "anna", system=system)
-            opened.stretches()
-    finally:
-        path.write_bytes(sound)
+        assert scores_of.__wrapped__(path, heard("anna")) == scores_of(store, heard("anna"))
+    except StoreError as error:
+        assert str(path) in str(error)
 
 
 # The command
@@ -717,7 +604,7 @@ def test_a_store_with_a_mutated_file_of_arrays_is_never_scored_from(store, heard
 
 def test_the_command_refuses_every_hostile_file_by_name_and_scores_none(run, copied, tmp_path):
     files = hostile_folder(tmp_path / "mallory")
-    before = content(copied)
+    before = content_of(copied)
     paths = [*files, tmp_path / "mallory" / "pipe.wav", tmp_path / "mallory" / "loop.wav", "/dev/zero", tmp_path]
     result = run("verify", copied, "--claim", "anna", "--json", *paths)
     assert result.code == 2
@@ -727,7 +614,7 @@ def test_the_command_refuses_every_hostile_file_by_name_and_scores_none(run, cop
     for line in lines:
         assert line["decision"] or line["file"] in line["error"]
         assert line["decision"] or f"voiceclaim: {line['error']}" in result.err.splitlines()
-    assert content(copied) == before
+    assert content_of(copied) == before
 
 
 def test_what_a_decoder_prints_does_not_get_into_the_commands_output(run, store, tmp_path):
@@ -760,7 +647,7 @@ def test_names_cannot_move_the_cursor_or_add_lines(capsys):
     assert not set(shown) & set("\x1b\u202e\x9b\u2028\udcff")
     for name in names[-3:]:
         assert name in shown
-    complain(f"{names[1]}: no such file\nand more")
+    print_error(f"{names[1]}: no such file\nand more")
     assert capsys.readouterr().err == "voiceclaim: \\x1b[2J\\x1b[H: no such file\nand more\n"
 
 
@@ -770,7 +657,7 @@ def test_output_is_json_whatever_it_can_hold(monkeypatch, encoding):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, encoding=encoding))
     value = {"name": "🧑‍🚀 Zoë", "file": os.fsdecode(b"M\xfcller.wav")}
     print_json(value)
-    say(value["file"])
+    print_line(value["file"])
     line, words = buffer.getvalue().decode(encoding).splitlines()
     assert json.loads(line) == value
     assert words == "M\\udcfcller.wav"
@@ -781,7 +668,7 @@ def test_output_that_cannot_be_written_is_said_so_once(monkeypatch, capsys):
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         with pytest.raises(SystemExit) as ended:
-            say("accepted")
+            print_line("accepted")
     assert ended.value.code == 2
     assert capsys.readouterr().err == "voiceclaim: the output cannot be written: No space left on device\n"
 

@@ -1,6 +1,6 @@
-"""The notebooks: executed, small, of no particular machine, and true when they are executed again.
+"""The notebooks: executed, small, without traces of a machine, and reproducible.
 
-To make them anew: ``.venv/bin/python tests/test_notebooks.py``
+To execute them again: ``.venv/bin/python tests/test_notebooks.py``
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def notebook(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-def code_cells(found: Any) -> list[Any]:
-    return [cell for cell in found["cells"] if cell["cell_type"] == "code"]
+def code_cells(content: Any) -> list[Any]:
+    return [cell for cell in content["cells"] if cell["cell_type"] == "code"]
 
 
 def printed(cell: Any) -> str:
-    """What a cell wrote, pictures left out."""
+    """Return the text output of a cell."""
     return "".join("".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream")
 
 
@@ -53,14 +53,14 @@ def test_a_notebook_is_executed_from_its_first_cell_to_its_last_and_small(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_tells_nothing_of_the_machine_that_made_it(path):
-    found = notebook(path)
-    assert set(found["metadata"]) <= {"kernelspec", "language_info"}
-    assert found["metadata"]["kernelspec"]["name"] == "python3"
-    assert all(set(cell["metadata"]) <= {"tags"} for cell in found["cells"])
+def test_a_notebook_has_no_trace_of_the_machine_that_made_it(path):
+    content = notebook(path)
+    assert set(content["metadata"]) <= {"kernelspec", "language_info"}
+    assert content["metadata"]["kernelspec"]["name"] == "python3"
+    assert all(set(cell["metadata"]) <= {"tags"} for cell in content["cells"])
     text = "".join(
         "".join(part) if isinstance(part, list) else str(part)
-        for cell in code_cells(found)
+        for cell in code_cells(content)
         for output in cell["outputs"]
         for part in [output.get("text", ""), output.get("data", {}).get("text/plain", "")]
     )
@@ -68,19 +68,19 @@ def test_a_notebook_tells_nothing_of_the_machine_that_made_it(path):
 
 
 def executed(path: Path, folder: Path) -> Any:
-    """The notebook executed in ``folder``, without a trace of when and by what."""
+    """Execute a notebook in ``folder`` and drop times and versions."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
-    found = nbformat.read(path, as_version=4)
+    content = nbformat.read(path, as_version=4)
     options = {"timeout": 500, "record_timing": False, "coalesce_streams": True, "kernel_name": "python3"}
-    nbclient.NotebookClient(found, resources={"metadata": {"path": str(folder)}}, **options).execute()
-    found.metadata = {"kernelspec": found.metadata["kernelspec"], "language_info": {"name": "python"}}
-    return found
+    nbclient.NotebookClient(content, resources={"metadata": {"path": str(folder)}}, **options).execute()
+    content.metadata = {"kernelspec": content.metadata["kernelspec"], "language_info": {"name": "python"}}
+    return content
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_says_the_same_when_it_is_executed_again(path, tmp_path, monkeypatch):
+def test_a_notebook_prints_the_same_when_it_is_executed_again(path, tmp_path, monkeypatch):
     root = str(path.parents[1])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])]))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

@@ -92,17 +92,17 @@ def test_exponents_leave_out_few_speakers_and_average_noise(speed):
 
 
 def test_products_are_counted_as_the_scorer_makes_them(speed):
-    """Every frame meets every centroid's coefficients against each speaker and its one-class machine's, once."""
+    """Every frame meets every centroid's coefficients against each other speaker and of its one-class machine, once."""
     from speed.gemm import KINDS, Timed, made_up, products
 
+    from pipeline.machines.margins import MarginScorer
     from pipeline.machines.pool import Pool
-    from pipeline.machines.population import MarginScorer
 
     rng = np.random.default_rng(0)
     population = made_up(Pool.of([rng.standard_normal((30, 6)) for _ in range(5)], 1.0), seed=0)
     scorer = MarginScorer(population, np.arange(5), KINDS, dtype="float32")
     frames = rng.standard_normal((7, 6))
     pairwise, _ = products(scorer, frames.view(Timed), dimension=6)
-    assert pairwise[0] == 2 * 7 * 5 * 30 * (5 + 1)
+    assert pairwise[0] == 2 * 7 * 5 * 30 * (4 + 1)
     plain, timed = scorer(frames), scorer(frames.view(Timed))
     np.testing.assert_array_equal(plain.pair, np.asarray(timed.pair))

@@ -10,11 +10,11 @@ import claim_scoring
 import numpy as np
 from claim_scoring import best_of, scoring
 from sklearn.svm import SVC
+from speed.measuring import Figures, peak_gib
+from speed.options import Options
 
 from pipeline.config import Config
 from pipeline.machines.pool import Pool
-from speed.measuring import Figures, peak_gib
-from speed.options import Options
 
 
 def measure(options: Options) -> Figures:
@@ -29,13 +29,10 @@ def measure(options: Options) -> Figures:
     if worst > 1e-9:
         raise SystemExit(f"the margins are not scikit-learn's: they differ by {worst:.1e}")
     one, everybody = np.array([claim]), np.arange(len(pool))
-    ways = [("float64", False), ("mixed", True), ("float32", True), ("mixed_numpy", False), ("float32_numpy", False)]
     ours = {
-        f"claim.{what}seconds_{way}": best_of(
-            scoring(population, claims, frames, way.removesuffix("_numpy"), compiled=compiled), seconds=options.patience
-        )
+        f"claim.{what}seconds_{way}": best_of(scoring(population, claims, frames, way), seconds=options.patience)
         for what, claims in (("", one), ("identify_", everybody))
-        for way, compiled in ways
+        for way in ("float64", "mixed", "float32")
     }
     needed = [*(machine for pair, machine in pairs.items() if claim in pair), *alone]
     multi = multiclass(pool, config)
@@ -50,7 +47,6 @@ def measure(options: Options) -> Figures:
         "claim.frames": len(frames),
         "claim.threads": 1,
         "claim.headline_dtype": "float32",
-        "claim.headline_code": "compiled",
         "claim.machines_needed": len(needed),
         "claim.machines_looped": len(pairs),
         "claim.margin_difference_float64": worst,
@@ -63,7 +59,7 @@ def measure(options: Options) -> Figures:
 
 
 def ratios(ours: dict[str, float], theirs: dict[str, float]) -> Figures:
-    """The headline ones are float32's, in compiled code."""
+    """Return the ratios of every precision; the headline ones are float32's."""
     found: Figures = {}
     for way in (key.removeprefix("claim.seconds_") for key in ours if key.startswith("claim.seconds_")):
         claim, identify = ours[f"claim.seconds_{way}"], ours[f"claim.identify_seconds_{way}"]

@@ -6,13 +6,14 @@ import librosa
 import numpy as np
 import soxr
 from claim_scoring import best_of
-
-from pipeline.config import Config
-from pipeline.corpus import read_corpus
-from pipeline.features import lpc
-from pipeline.frontend import FrontEnd, read_samples
 from speed.measuring import Figures, peak_gib
 from speed.options import Options
+
+from pipeline.audio.corpus import read_corpus
+from pipeline.audio.files import read_samples
+from pipeline.config import Config
+from pipeline.features import lpc
+from pipeline.features.frontend import FrontEnd
 
 SECONDS = 60.0
 BLOCK_SECONDS = 4.0
@@ -73,7 +74,7 @@ def frames_of(samples: np.ndarray, config: Config) -> np.ndarray:
 
 
 def front_end(samples: np.ndarray, config: Config) -> int:
-    """Everything from samples to feature vectors: pre-emphasis, frames, model, cepstrum, deltas and the speech gate."""
+    """Everything from samples to feature vectors: pre-emphasis, frames, model, cepstrum, deltas and the VAD."""
     stream = FrontEnd(config.features, config.features.rate)
     block = int(BLOCK_SECONDS * config.features.rate)
     made = [stream.push(samples[start : start + block]) for start in range(0, len(samples), block)]

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 from claim_scoring import codebooks
-
-from pipeline.machines.pool import Pool
-from pipeline.machines.population import MarginScorer, PairBlock, Population
 from speed.measuring import Figures, sgemm_gflops
 from speed.options import Options
+
+from pipeline.machines.margins import MarginScorer, Population
+from pipeline.machines.pairs import PairMachine, Pairs
+from pipeline.machines.pool import Pool
 
 FRAMES = 256  # what the scorer takes at a time
 ROUNDS = 30
@@ -77,11 +78,15 @@ def measure(options: Options) -> Figures:
 def made_up(pool: Pool, *, seed: int) -> Population:
     """A population over ``pool`` with random coefficients."""
     rng, speakers = np.random.default_rng(seed), len(pool)
-    weights = tuple(rng.random((len(pool.codebook(n)), speakers)) for n in range(speakers))
-    biases = rng.standard_normal((speakers, speakers))
+    sizes = [len(pool.codebook(n)) for n in range(speakers)]
+    machines = {
+        (later, earlier): PairMachine(rng.random(sizes[later]), rng.random(sizes[earlier]), rng.standard_normal())
+        for later in range(speakers)
+        for earlier in range(later)
+    }
     return Population(
         pool,
-        pairs=PairBlock(weights, biases - biases.T),
+        pairs=Pairs(machines),
         one_class_coef=rng.random(len(pool.centroids)),
         one_class_bias=-rng.random(speakers),
     )

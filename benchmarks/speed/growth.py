@@ -9,27 +9,27 @@ process of its own. One thread, except where threads are named.
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from claim_scoring import FRAMES, best_of, codebooks, scoring
-
-from pipeline.calibration import HeldOutTrials
-from pipeline.config import Config
-from pipeline.machines.assembly import train_population
-from pipeline.machines.pool import Pool
-from pipeline.machines.population import PairBlock, Population
-from pipeline.machines.segment_training import SegmentTraining
-from pipeline.manifest import new_id
-from pipeline.posteriors.coupling import RULES
-from pipeline.store import SpeakerStore
-from pipeline.store_writer import NewSpeaker, StoreWriter, store_writer
 from speed.gemm import made_up
 from speed.measuring import Figures, exponent, in_child, peak_gib, seconds_of
 from speed.options import SYSTEM, Options
+
+from pipeline.config import Config
+from pipeline.machines.margins import Population
+from pipeline.machines.pairs import PairMachine, Pairs
+from pipeline.machines.pool import Pool
+from pipeline.machines.supervectors import SupervectorTraining
+from pipeline.machines.training import train_population
+from pipeline.store.model import Speaker, SpeakerModel
+from pipeline.store.store import Store
 
 SETTINGS = ('machines.kinds=["one_vs_one","one_class"]', f"scoring.system={SYSTEM}", "scoring.dtype=float32")
 CURVES = ("claim", "add", "add_store", "open")
@@ -64,7 +64,7 @@ def at_size(options: Options, size: int) -> Figures:
     train_population(Pool.of(books[:2], config.machines.sigma), config.machines)  # compiles
     known = made_up(before, seed=config.seed)
     claim = np.array([len(before) // 2])
-    figures = {"claim": best_of(scoring(known, claim, frames, "float32", compiled=True), seconds=options.patience)}
+    figures = {"claim": best_of(scoring(known, claim, frames, "float32"), seconds=options.patience)}
     figures["add"] = best_of(lambda: train_population(pool, config.machines, known=known), seconds=options.patience)
     with tempfile.TemporaryDirectory() as folder:
         stored = through_store(Path(folder) / "store", known, books[-1], config, options.patience)
@@ -84,21 +84,24 @@ def through_store(
     path: Path, known: Population, newcomer: np.ndarray, config: Config, patience: float
 ) -> dict[str, float]:
     """Write everybody but the last, then: read, train and write that one; and open the store for a claim."""
-    with store_writer(path) as writer:
-        write(writer, known, len(known), config)
+    with Store(path).writing() as transaction:
+        transaction.save(extended(SpeakerModel(config), replace(known, pairs=Pairs(every_pair(known)))))
 
     def add() -> None:
-        with store_writer(path) as writer:
-            store = writer.current
-            assert store is not None  # noqa: S101
-            population = store.population((SYSTEM,))
+        with Store(path).writing() as transaction:
+            model = transaction.model
+            assert model is not None  # noqa: S101
+            population = model.machines({"one_vs_one", "one_class"})
             books = [population.pool.codebook(n) for n in range(len(population))]
             pool = Pool.of([*books, newcomer], config.machines.sigma)
-            write(writer, train_population(pool, config.machines, known=population), 1, config)
+            transaction.save(extended(model, train_population(pool, config.machines, known=population)))
 
     added = seconds_of(add)
-    mib = sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) / 2**20
-    return {"add_store": added, "open": best_of(opening(path), seconds=patience), "mib": mib}
+    return {
+        "add_store": added,
+        "open": best_of(opening(path), seconds=patience),
+        "mib": path.stat().st_size / 2**20,
+    }
 
 
 def opening(path: Path) -> Callable[[], None]:
@@ -106,27 +109,34 @@ def opening(path: Path) -> Callable[[], None]:
     claim = np.array([0])
 
     def read() -> None:
-        store = SpeakerStore.open(path)
+        store = Store(path).load()
         scoring(store.population((SYSTEM,)), claim, np.zeros((1, store.config.features.dimension)), "float32")
 
     return read
 
 
-def write(writer: StoreWriter, population: Population, newcomers: int, config: Config) -> None:
-    """Commit the last ``newcomers`` speakers of ``population``, without held-out trials."""
-    first = len(population) - newcomers
-    people = [NewSpeaker(new_id(), f"speaker {n}", "speaker", 8.0, 800, 1) for n in range(first, len(population))]
-    ids, counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
-    scores = {name: np.empty(0) for name in RULES}
-    trials = HeldOutTrials(ids, ids, counts, scores, frames=counts, outsider=np.empty(0, dtype=bool))
-    writer.add(people, population, trials, config=config, scaling=None)
+def every_pair(population: Population) -> dict[tuple[int, int], PairMachine]:
+    """Return all pair machines of a population, by (later, earlier)."""
+    pairs = population.pairs
+    assert pairs is not None  # noqa: S101
+    return {(n, other): made for n in range(len(population)) for other, made in pairs.against(n).items() if other < n}
+
+
+def extended(model: SpeakerModel, population: Population) -> SpeakerModel:
+    """Return ``model`` with the further speakers of ``population``, without held-out trials."""
+    pool, speakers, arrays = population.pool, list(model.speakers), list(model.arrays)
+    for n in range(len(speakers), len(population)):
+        speakers.append(Speaker(secrets.randbits(63), f"speaker {n}", "speaker", 8.0, 800, 1, len(pool.codebook(n))))
+        coef, bias = population.one_class_coef[pool.rows(n)], population.one_class_bias[n : n + 1]
+        arrays.append({"centroids": pool.codebook(n), "one_class": coef, "one_class_bias": bias})
+    return replace(model, speakers=tuple(speakers), arrays=tuple(arrays), pairs=population.pairs)
 
 
 def segment_machines(options: Options, size: int) -> Figures:
-    """Training them, from vectors made up: one solve over the stretches of everybody."""
+    """Training them, from vectors made up: one solve over the segments of everybody."""
     config, rng = options.config(), np.random.default_rng(size)
     vectors = [rng.standard_normal((STRETCHES, VECTOR), dtype=np.float32) for _ in range(size)]
-    seconds = seconds_of(lambda: SegmentTraining(vectors, ridge=config.segments.ridge))
+    seconds = seconds_of(lambda: SupervectorTraining(vectors, ridge=config.supervector.ridge))
     return {f"growth.segment_seconds.{size}": seconds, f"growth.segment_peak_gib.{size}": peak_gib()}
 
 
@@ -139,13 +149,12 @@ def whole(options: Options) -> Figures:
     started = time.perf_counter()
     population = train_population(pool, config.machines, jobs=threads)
     seconds, peak = time.perf_counter() - started, peak_gib()
-    assert isinstance(population.pairs, PairBlock)  # noqa: S101
+    assert population.pairs is not None  # noqa: S101
+    machines = (machine for n in range(size) for machine in population.pairs.against(n).values())
     return {
         "growth.train_threads": threads,
         "growth.train_seconds": seconds,
         "growth.train_peak_gib": peak,
-        "growth.trained_claim_seconds": best_of(
-            scoring(population, np.array([size // 2]), frames, "float32", compiled=True)
-        ),
-        "growth.trained_bytes": sum(weights.nbytes for weights in population.pairs.weights),
+        "growth.trained_claim_seconds": best_of(scoring(population, np.array([size // 2]), frames, "float32")),
+        "growth.trained_bytes": sum(machine.own.nbytes for machine in machines),
     }

@@ -16,8 +16,6 @@ import numpy as np
 from claim_scoring import best_of
 from threadpoolctl import threadpool_limits
 
-from pipeline.machines.exponential import exponentials
-
 Figures = dict[str, float | int | str]
 
 FIRST_FITTED = 50  # speakers; with fewer the fixed cost of a call hides the growth
@@ -73,10 +71,6 @@ def machine() -> Figures:
     made = np.empty_like(values)
     source, target = np.ones(2**25), np.empty(2**25)
 
-    def compiled() -> None:
-        np.copyto(made, values)
-        exponentials(made)
-
     copied = best_of(lambda: np.copyto(target, source), seconds=0.5)
     fresh = best_of(source.copy, seconds=0.5)
     return {
@@ -85,7 +79,6 @@ def machine() -> Figures:
         f" numpy {np.__version__}",
         "machine.sgemm_gflops": peak,
         "machine.exp_float32_ns": 1e9 * best_of(lambda: np.exp(values, out=made), seconds=0.3) / len(values),
-        "machine.exp_compiled_ns": 1e9 * best_of(compiled, seconds=0.3) / len(values),
         "machine.copy_gib_per_second": source.nbytes / copied / 2**30,
         "machine.copy_to_new_memory_gib_per_second": source.nbytes / fresh / 2**30,
     }

@@ -44,13 +44,13 @@ def _at_size(found: Figures, speakers: int) -> Figures:
 def claim_seconds(found: Figures, centroids: int, frames: int) -> float:
     """T M exponentials; products with centroids, with two columns of coefficients and with the claim's own block."""
     flops = 2.0 * frames * centroids * (DIMENSION + 2 + 2 + 1)
-    return frames * centroids * _exponential(found, "compiled") + flops / _products(found)
+    return frames * centroids * _exponential(found) + flops / _products(found)
 
 
 def identify_seconds(found: Figures, speakers: int, centroids: int, frames: int) -> float:
     """The kernel as for one claim, N + 1 columns of coefficients, and an exponential for the margin of each pair."""
     flops = 2.0 * frames * centroids * (DIMENSION + 2 + speakers + 1)
-    exponentials = centroids * _exponential(found, "compiled") + speakers**2 * _exponential(found, "float32")
+    exponentials = centroids * _exponential(found) + speakers**2 * _exponential(found)
     return frames * exponentials + flops / _products(found)
 
 
@@ -73,6 +73,6 @@ def _products(found: Figures) -> float:
     return 1e9 * float(found["machine.sgemm_gflops"])
 
 
-def _exponential(found: Figures, code: str) -> float:
-    """Seconds: numpy's in single precision, or that of ``compiled`` code."""
-    return 1e-9 * float(found[f"machine.exp_{code}_ns"])
+def _exponential(found: Figures) -> float:
+    """Return the seconds of one exponential in single precision."""
+    return 1e-9 * float(found["machine.exp_float32_ns"])

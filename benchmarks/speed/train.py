@@ -8,11 +8,11 @@ import numpy as np
 import training
 from claim_scoring import warped
 from sklearn.svm import SVC, OneClassSVM
-
-from pipeline.machines.pool import Pool
-from pipeline.machines.solver import OneClassSolution, PairSolution, PoolSolver
 from speed.measuring import Figures, peak_gib
 from speed.options import Options
+
+from pipeline.machines.pool import Pool
+from pipeline.machines.smo import OneClassSolution, PairSolution, PoolSolver
 
 QUICK_PAIRS = 400  # of scikit-learn's, that are timed in a quick run
 Machines = tuple[list[SVC], list[OneClassSVM]]

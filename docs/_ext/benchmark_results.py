@@ -9,10 +9,10 @@ from typing import Any
 
 SYSTEMS = (
     *("boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival"),
-    *("segment", "segment_rival", "mixture", "mixture_rival", "fused"),
+    *("supervector", "supervector_rival", "gmm", "gmm_rival", "fused"),
 )
 # The system that each set of settings decides by.
-DEFAULTS = {"default": "fused", "order12": "fused", "robust": "segment_rival", "xin2002": "rpoao"}
+DEFAULTS = {"default": "fused", "order12": "fused", "robust": "supervector_rival", "xin2002": "rpoao"}
 # Lists of benchmarks/peers.py as benchmarks/real_speech.py has them.
 PEER_LISTS = {
     ("commands30", "trials_test"): "test",
@@ -23,25 +23,25 @@ PEER_LISTS = {
     ("libri158", "unseen"): "unseen",
 }
 PAPERS = ("xin2002_commands30", "xin2002_libri158_50", "platt1999", "lin2007", "implied2020")
-# Rows of a paper's table that say nothing to a reader of a page: the paper's number is lost or was never there.
+# Rows of a paper's table without a published number.
 LOST = {None, "lost", ""}
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: int) -> str:
-    """A Markdown table whose first ``words`` columns are text and the others numbers."""
+    """Return a Markdown table whose first ``words`` columns are text and the others numbers."""
     rows = [[*cells[:words], *(cell.replace(" ", NO_BREAK) for cell in cells[words:])] for cells in rows]
     rule = ["---"] * words + ["---:"] * (len(head) - words)
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *rows)) + "\n"
 
 
 def read(folder: Path, name: str) -> Any:
-    """The results of ``name``."""
+    """Return the results in the file ``name``."""
     return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def accuracy(folder: Path) -> str:
-    """EER of the default system of each settings with its interval, and of the other encoder on the same list."""
+    """Return the EER of each preset's default system with its interval, and of Resemblyzer on the same list."""
     peers = {
         row["list"]: f"{row['eer_percent']:.2f}"
         for row in read(folder, "peers")["rows"]
@@ -50,18 +50,18 @@ def accuracy(folder: Path) -> str:
     rows = []
     for row in read(folder, "real_speech"):
         name = DEFAULTS[row["config"]]
-        found = row["systems"][name]
-        low, high = found["eer_interval_percent"]
-        trials = f"{found['n_target']}{NO_BREAK}/{NO_BREAK}{found['n_nontarget']}"
+        result = row["systems"][name]
+        low, high = result["eer_interval_percent"]
+        trials = f"{result['n_target']}{NO_BREAK}/{NO_BREAK}{result['n_nontarget']}"
         peer = peers.get(PEER_LISTS.get((row["corpus"], row["list"]), ""), "")
-        told = (f"{found['eer_percent']:.2f}", f"{low:.1f} to {high:.1f}", peer)
-        rows.append((row["corpus"], row["list"], row["config"], f"`{name}`", trials, *told))
-    head = ("corpus", "list", "settings", "system", "true / false", "EER %", "95 %", "Resemblyzer EER %")
+        rates = (f"{result['eer_percent']:.2f}", f"{low:.1f} to {high:.1f}", peer)
+        rows.append((row["corpus"], row["list"], row["config"], f"`{name}`", trials, *rates))
+    head = ("corpus", "list", "settings", "system", "target / nontarget", "EER %", "95 %", "Resemblyzer EER %")
     return table(head, rows, words=5)
 
 
 def systems(folder: Path) -> str:
-    """EER in percent of every system on every list."""
+    """Return the EER in percent of every system on every list."""
     rows = [
         (
             *(row["corpus"], row["config"], row["list"]),
@@ -73,34 +73,34 @@ def systems(folder: Path) -> str:
     return table(("corpus", "settings", "list", *SYSTEMS, "enroll s"), rows, words=3)
 
 
-def _rate(found: dict[str, Any] | None) -> str:
-    return "-" if found is None else f"{found['eer_percent']:.2f}"
+def _rate(result: dict[str, Any] | None) -> str:
+    return "-" if result is None else f"{result['eer_percent']:.2f}"
 
 
 def calibration(folder: Path) -> str:
-    """Whether log-likelihood ratios mean what they say: costs and Cllr beside their minimum."""
+    """Return actual costs and Cllr beside their minima."""
     rows = []
     for row in read(folder, "real_speech"):
         system = DEFAULTS[row["config"]]
         stated = row.get("stated")
-        told = [("", row["systems"][system])]
+        results = [("", row["systems"][system])]
         if stated is not None:
-            told.append((f", outsiders: {stated['outsiders']}", stated["systems"][system]))
-        for words, found in told:
-            if found.get("cllr") is not None:
-                rows.append((row["corpus"], row["list"] + words, row["config"], *_costs(found)))
-    costs = ("actual cost, prior 0.05", "minimum", "Cllr (bits)", "by line", "minimum")
+            results.append((f", unknown_impostors: {stated['unknown_impostors']}", stated["systems"][system]))
+        for words, result in results:
+            if result.get("cllr") is not None:
+                rows.append((row["corpus"], row["list"] + words, row["config"], *_costs(result)))
+    costs = ("actual cost, prior 0.05", "minimum", "Cllr (bits)", "affine", "minimum")
     return table(("corpus", "list", "settings", *costs, "FA % at the store's threshold", "FR %"), rows, words=3)
 
 
-def _costs(found: dict[str, Any]) -> tuple[str, ...]:
+def _costs(result: dict[str, Any]) -> tuple[str, ...]:
     keys = ("act_dcf", "min_dcf", "cllr", "affine_cllr", "min_cllr")
-    costs = (f"{found[key]:.3f}" if key in found else "-" for key in keys)
-    return (*costs, f"{found['false_accept_percent']:.2f}", f"{found['false_reject_percent']:.2f}")
+    costs = (f"{result[key]:.3f}" if key in result else "-" for key in keys)
+    return (*costs, f"{result['false_accept_percent']:.2f}", f"{result['false_reject_percent']:.2f}")
 
 
 def orderings(folder: Path) -> str:
-    """EER of the paper's systems against C and the one-class scale."""
+    """Return the EER of the paper's systems for each C and one-class scale."""
     names = SYSTEMS[:5]
     rows = [
         (corpus, f"{row['C']:g}", row["one_class_scale"], *(f"{row[name]:.2f}" for name in names))
@@ -111,22 +111,22 @@ def orderings(folder: Path) -> str:
 
 
 def papers(folder: Path) -> str:
-    """Each paper's published numbers beside those found here, with the command and what is to be known of it."""
+    """Return each paper's published numbers beside those measured here, with the command and notes."""
     parts = []
     for name in PAPERS:
-        found = read(folder, name)
+        results = read(folder, name)
         rows = [
             (_plain(row["name"]), _plain(row["note"]), str(row["paper"]), str(row["here"]))
-            for row in found["rows"]
+            for row in results["rows"]
             if row["paper"] not in LOST
         ]
-        parts += [f"### {_titled(name, found['title'])}", "", "```text", found["command"], "```", ""]
+        parts += [f"### {_titled(name, results['title'])}", "", "```text", results["command"], "```", ""]
         if rows:
             parts += [table(("", "", "paper", "here"), rows, words=2), ""]
         else:
-            parts += ["The paper's own numbers are not at hand; what was found here is in the file.", ""]
-        parts += [f"- {_plain(note)}" for note in found["notes"]]
-        parts += [f"- Version {found['version']}, {found['seconds']:.0f} s; `benchmarks/results/{name}.json`.", ""]
+            parts += ["The paper's own numbers are not available; those measured here are in the file.", ""]
+        parts += [f"- {_plain(note)}" for note in results["notes"]]
+        parts += [f"- Version {results['version']}, {results['seconds']:.0f} s; `benchmarks/results/{name}.json`.", ""]
     return "\n".join(parts)
 
 
@@ -135,24 +135,24 @@ def _titled(name: str, title: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """``text`` with nothing that Markdown would read as more."""
+    """Escape Markdown in ``text``."""
     return text.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_").replace("<", "&lt;").replace("$", "\\$")
 
 
 def posteriors(folder: Path) -> str:
-    """Log loss of multi-class posteriors, a column a data set."""
-    found = read(folder, "posterior_classifiers")
-    sets = list(dict.fromkeys(row["set"] for row in found))
-    by = {(row["method"], row["set"]): row for row in found}
+    """Return the log loss of multi-class posteriors, one column per data set."""
+    results = read(folder, "posterior_classifiers")
+    sets = list(dict.fromkeys(row["set"] for row in results))
+    by = {(row["method"], row["set"]): row for row in results}
     rows = []
-    for method in dict.fromkeys(row["method"] for row in found):
+    for method in dict.fromkeys(row["method"] for row in results):
         cells = [by.get((method, name)) for name in sets]
         rows.append((method, *("-" if c is None else f"{c['log_loss']:.3f} ± {c['log_loss_se']:.3f}" for c in cells)))
     return table(("method", *sets), rows, words=1)
 
 
 def speed(folder: Path) -> str:
-    """Scoring and training beside scikit-learn, the same machines."""
+    """Return times of scoring and training beside scikit-learn's with the same machines."""
     scoring = [
         (
             *(row["case"], str(row["machines"]), f"{1e3 * row['scikit_learn_seconds']:.1f}"),
@@ -160,7 +160,7 @@ def speed(folder: Path) -> str:
         )
         for row in read(folder, "claim_scoring")
     ]
-    found = read(folder, "training")
+    results = read(folder, "training")
     training = [
         (
             *(f"{row['corpus']}, {row['settings']}", str(row["speakers"]), str(row["machines"])),
@@ -168,7 +168,7 @@ def speed(folder: Path) -> str:
             f"{row['one_thread_ratio']['median']:.1f}",
             f"{row['one_thread_ratio']['least']:.1f} to {row['one_thread_ratio']['greatest']:.1f}",
         )
-        for row in found["rows"]
+        for row in results["rows"]
     ]
     return "\n".join(
         (
@@ -188,9 +188,9 @@ def speed(folder: Path) -> str:
                 words=1,
             ),
             "",
-            f"The very first training on a machine also compiles its kernels:"
-            f" {found['first_training']['compiling_seconds']:.0f} s once, on a busy machine; with the compiled code at"
-            f" hand a process takes {found['first_training']['cached_seconds']:.0f} s to load it.",
+            f"The first training on a computer also compiles its kernels:"
+            f" {results['first_training']['compiling_seconds']:.0f} s once, on a busy one; with the compiled code in"
+            f" the cache a process takes {results['first_training']['cached_seconds']:.0f} s to load it.",
             "",
         )
     )
@@ -201,7 +201,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def others(folder: Path) -> str:
-    """The files that no table is made of, with the command that each names."""
+    """Return the files without a table, with the command that each names."""
     shown = {"real_speech", "peers", "posterior_classifiers", "claim_scoring", "training", *PAPERS}
     rest = sorted(
         path.stem
@@ -210,8 +210,8 @@ def others(folder: Path) -> str:
     )
     lines = []
     for name in rest:
-        found = read(folder, name)
-        command = found.get("command") if isinstance(found, dict) else None
+        results = read(folder, name)
+        command = results.get("command") if isinstance(results, dict) else None
         lines.append(f"- `benchmarks/results/{name}.json`" + (f": `{command}`" if command else ""))
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""Every link and anchor of the built pages leads to a file or an element: python docs/_ext/check_built.py DIR."""
+"""Check that every link of the built pages leads to a file or an element: python docs/_ext/check_built.py DIR."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class Page(HTMLParser):
-    """What a page links to and what it can be linked at."""
+    """Links and anchors of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -19,15 +19,15 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note ids and addresses."""
-        found = {name: value for name, value in attrs if value}
-        self.anchors |= {found[name] for name in ("id", "name") if name in found}
-        self.links += [found[name] for name in ("href", "src") if name in found and tag != "base"]
+        broken_links = {name: value for name, value in attrs if value}
+        self.anchors |= {broken_links[name] for name in ("id", "name") if name in broken_links}
+        self.links += [broken_links[name] for name in ("href", "src") if name in broken_links and tag != "base"]
 
 
 def broken(folder: Path) -> list[str]:
-    """Links of the pages in ``folder`` that lead nowhere; addresses of the web are not looked at."""
+    """Return broken links of the pages in ``folder``; addresses of the web are not checked."""
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
-    found = []
+    broken_links = []
     for path, page in pages.items():
         for link in page.links:
             parts = urlsplit(link)
@@ -36,8 +36,8 @@ def broken(folder: Path) -> list[str]:
             aim = (path.parent / unquote(parts.path)).resolve() if parts.path else path.resolve()
             anchors = next((other.anchors for name, other in pages.items() if name.resolve() == aim), None)
             if not aim.exists() or (parts.fragment and anchors is not None and unquote(parts.fragment) not in anchors):
-                found.append(f"{path.relative_to(folder)}: {link}")
-    return found
+                broken_links.append(f"{path.relative_to(folder)}: {link}")
+    return broken_links
 
 
 if __name__ == "__main__":

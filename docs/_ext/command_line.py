@@ -1,4 +1,4 @@
-"""The command line as a page, read from the commands themselves."""
+"""The command line as a page, generated from the commands."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from typer.main import get_command
 
-from pipeline.cli import app
+from pipeline.cli.main import app
 
 
 def markdown() -> str:
-    """A section a command: what it does, its arguments and its options."""
+    """Return a section per command: help, arguments and options."""
     root = get_command(app)
     return "\n".join(_section(f"voiceclaim {name}", command, "##") for name, command in _commands(root).items())
 
@@ -22,7 +22,7 @@ def _commands(group: Any) -> dict[str, Any]:
 
 def _section(name: str, command: Any, level: str) -> str:
     if hasattr(command, "commands"):
-        parts = [_section(f"{name} {below}", found, f"{level}#") for below, found in _commands(command).items()]
+        parts = [_section(f"{name} {below}", child, f"{level}#") for below, child in _commands(command).items()]
         return "\n".join([f"{level} {name}", "", *_words(command), "", *parts])
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = " ".join([name, *(_optional(p) for p in arguments), "[OPTIONS]"])
@@ -35,7 +35,7 @@ def _section(name: str, command: Any, level: str) -> str:
 
 
 def _words(command: Any) -> list[str]:
-    r"""The command's help: paragraphs, and, after a \b, examples as code."""
+    r"""Return the command's help: paragraphs, and examples after a \b as code."""
     text, _, examples = inspect.cleandoc(command.help or "").partition("\b")
     lines = [_escaped(line) for line in text.strip().splitlines()]
     if examples.strip():

@@ -15,24 +15,24 @@ SPECIAL = re.compile(r"[\\*`|]|_(?=\W|$)")
 
 
 def escaped(line: str) -> str:
-    """``line`` with nothing special in it but its literals."""
+    """Escape ``line``, except its literals."""
     parts = LITERAL.split(line)
     return "".join(part if LITERAL.fullmatch(part) else SPECIAL.sub(r"\\\g<0>", part) for part in parts)
 
 
 def plain(lines: list[str]) -> list[str]:
-    """A docstring's ``lines`` as reStructuredText that shows them as they were written."""
-    found: list[str] = []
+    """Return a docstring's ``lines`` as reStructuredText that shows them as written."""
+    shown: list[str] = []
     drawing = False
     for line in lines:
         indented = line.startswith("    ")
-        if indented and not drawing and (not found or not found[-1].strip()):
-            found += ["::", ""]
+        if indented and not drawing and (not shown or not shown[-1].strip()):
+            shown += ["::", ""]
             drawing = True
         elif line.strip() and not indented and drawing:
             drawing = False
-        found.append(line if drawing else escaped(line))
-    return found
+        shown.append(line if drawing else escaped(line))
+    return shown
 
 
 def process(_app: Sphinx, _what: str, _name: str, _of: Any, _options: Any, lines: list[str]) -> None:

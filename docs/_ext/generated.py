@@ -1,7 +1,7 @@
-"""What pages take from elsewhere when they are built: ``<!-- generated: NAME -->`` gives way to Markdown.
+"""Generated parts of pages: ``<!-- generated: NAME -->`` is replaced by Markdown when the site is built.
 
-``commands`` is the command line, from the commands themselves; ``api``, ``evaluation`` and ``estimators`` are what
-autodoc is asked for; the others are tables of ``benchmarks/results``.
+``commands`` is the command line; ``api``, ``evaluation`` and ``estimators`` are directives of autodoc; the others are
+tables of ``benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAKERS: dict[str, Callable[[], str]] = {
 
 
 def fill(app: Sphinx, page: str, source: list[str]) -> None:
-    """Put in what the marks of a page ask for; an unknown name fails the build."""
+    """Replace the marks of a page; an unknown name fails the build."""
     names = MARK.findall(source[0])
     if not names:
         return

@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw themselves: no script to fetch while a page is read."""
+"""Formulas as MathML, which browsers render without a script."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sphinx.application import Sphinx
 
 
 def inline(writer: Any, node: nodes.math) -> None:
-    """A formula within a line."""
+    """Render an inline formula."""
     writer.body.append(tex2mathml(node.astext()))
     raise nodes.SkipNode
 
 
 def block(writer: Any, node: nodes.math_block) -> None:
-    """A formula of its own."""
+    """Render a displayed formula."""
     writer.body.append(f"<div class='math'>{tex2mathml(node.astext(), as_block=True)}</div>")
     raise nodes.SkipNode
 

@@ -1,4 +1,4 @@
-"""Which names the reference documents: read from the package, so that a new public name is on its page by itself."""
+"""Names that the reference documents, read from the package."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ from typing import Any
 
 import pipeline
 import pipeline.evaluation
-from pipeline.posteriors.base import MarginPosterior
-from pipeline.posteriors.classifier_base import PosteriorClassifier
-from pipeline.posteriors.kinds import POSTERIORS
-from pipeline.posteriors.sigmoid_fits import LinearLogOdds
+import pipeline.metrics
+from pipeline.posteriors.base import LinearLogOdds, MarginPosterior
+from pipeline.posteriors.classifiers import PosteriorClassifier
+from pipeline.posteriors.estimators import POSTERIORS
 
-# Of the posteriors that are no entry of POSTERIORS.
+# Posteriors that are no entry of POSTERIORS.
 OTHERS = {
     "pipeline.posteriors.sigmoid": ("FixedSigmoid",),
     "pipeline.posteriors.implied": ("ImpliedPosterior", "calibration_score"),
-    "pipeline.posteriors.likelihood": ("KernelLogistic",),
+    "pipeline.posteriors.kernel_logistic": ("KernelLogistic",),
     "pipeline.posteriors.classifiers": ("PairwisePosteriorClassifier", "OneVsRestPosteriorClassifier"),
     "pipeline.posteriors.heldout": ("margins_for",),
-    "pipeline.posteriors.kinds": ("make_posterior",),
-    "pipeline.posteriors.calibrated": ("LogisticCalibration", "MixtureCalibration", "fit_calibration"),
+    "pipeline.posteriors.estimators": ("make_posterior",),
+    "pipeline.scoring.calibration": ("LogisticCalibration", "MixtureCalibration", "fit_calibration"),
 }
 SHOWN_BASES = {MarginPosterior, LinearLogOdds, PosteriorClassifier}
 
 
-def directive(found: Any) -> list[str]:
-    """What autodoc is to be told of a class, a function or a value."""
-    name = f"{found.__module__}.{found.__qualname__}"
-    if not inspect.isclass(found):
+def directive(value: Any) -> list[str]:
+    """Return the autodoc directive of a class or a function."""
+    name = f"{value.__module__}.{value.__qualname__}"
+    if not inspect.isclass(value):
         return [f".. autofunction:: {name}", ""]
     lines = [f".. autoclass:: {name}", "   :members:"]
-    if issubclass(found, Enum):
+    if issubclass(value, Enum):
         lines.append("   :undoc-members:")
-    if any(base in SHOWN_BASES for base in found.__bases__):
+    if any(base in SHOWN_BASES for base in value.__bases__):
         lines.append("   :show-inheritance:")
     return [*lines, ""]
 
 
-def page(found: Iterable[Any]) -> str:
-    """A block for autodoc with each of ``found``."""
-    lines = [line for each in found for line in directive(each)]
+def page(values: Iterable[Any]) -> str:
+    """Return a block of autodoc directives."""
+    lines = [line for value in values for line in directive(value)]
     return "\n".join(["```{eval-rst}", *lines, "```"])
 
 
 def documented(module: Any) -> list[Any]:
-    """Classes and functions that ``module`` names public; constants have no docstring to show."""
+    """Return the public classes and functions of ``module``; constants have no docstring."""
     named = [getattr(module, name) for name in module.__all__]
     return [value for value in named if inspect.isclass(value) or inspect.isfunction(value)]
 
 
 def api() -> str:
-    """The names of the package, but for those that the pages on evaluation and on errors have."""
-    elsewhere = set(documented(pipeline.evaluation))
+    """Return the names of the package, except those on the pages on evaluation, errors and settings."""
+    elsewhere = {*documented(pipeline.evaluation), *documented(pipeline.metrics)}
     ours = [
         value
         for value in documented(pipeline)
@@ -65,12 +65,12 @@ def api() -> str:
 
 
 def evaluation() -> str:
-    """The names of ``pipeline.evaluation``."""
-    return page(documented(pipeline.evaluation))
+    """Return the names of ``pipeline.metrics`` and ``pipeline.evaluation``."""
+    return page([*documented(pipeline.metrics), *documented(pipeline.evaluation)])
 
 
 def estimators() -> str:
-    """The base, every kind, and what belongs to them."""
+    """Return the base class, every kind, and the rest of ``pipeline.posteriors``."""
     others = [getattr(importlib.import_module(module), name) for module, names in OTHERS.items() for name in names]
     return page([MarginPosterior, LinearLogOdds, *POSTERIORS.values(), *others, PosteriorClassifier])
 

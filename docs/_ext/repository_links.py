@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class RepositoryLinks(SphinxTransform):
-    """Makes links that lead out of ``docs/`` links to copies of the files, and those to folders plain text."""
+    """Turn links out of ``docs/`` into links to copies of the files, and those to folders into plain text."""
 
     default_priority = 500
 
@@ -38,7 +38,7 @@ class RepositoryLinks(SphinxTransform):
             node.replace_self(download_reference("", "", *node.children, reftarget=target, refdoc=self.env.docname))
 
     def _aim(self, node: pending_xref, source: Path) -> Path | None:
-        """The file or folder of the repository that ``node`` means, if it is one."""
+        """Return the file or folder of the repository that ``node`` refers to, if any."""
         page = source / Path(self.env.docname).parent
         target = str(node["reftarget"]).partition("#")[0]
         for name in (target, f"{target}.md"):

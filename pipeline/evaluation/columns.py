@@ -1,10 +1,11 @@
-"""Lists of trials as columns: names as numbers with their dictionary, so that ten million trials stay small."""
+"""Lists of trials as columns: names coded as integers, so that ten million trials fit into memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -12,30 +13,35 @@ import numpy.typing as npt
 from pipeline.errors import TrialListError
 
 Codes = npt.NDArray[np.int32]
+Rows = npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NameColumn:
-    """One name a trial: ``names`` (distinct,) of text, each once, and ``codes`` (trials,), the index of each trial's.
+    """A categorical column: distinct ``names`` (names,), and ``codes`` (trials,), the index of each trial's name.
 
-    Names that no trial has are allowed. It is used as the array of texts (trials,) that it stands for, and sliced by
-    masks and indices without a look at the texts.
+    Names are sorted, so that results do not depend on the order of the rows. Names that no trial has are allowed.
+    Behaves like the array of names (trials,) that it encodes.
     """
 
     names: npt.NDArray[np.object_]
     codes: Codes
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> NameColumn:
-        """A column of these texts, names in order of first appearance."""
+    def of(cls, names: Iterable[str]) -> NameColumn:
+        """Encode one name per trial."""
         numbers: dict[str, int] = {}
-        codes = np.array([numbers.setdefault(text, len(numbers)) for text in texts], dtype=np.int32)
-        return cls(as_names(numbers), codes)
+        codes = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int32)
+        return cls.coded(numbers, codes)
 
     @classmethod
-    def constant(cls, name: str, trials: int) -> NameColumn:
-        """The same name for every one of that many trials."""
-        return cls(as_names([name]), np.zeros(trials, dtype=np.int32))
+    def coded(cls, names: Iterable[str], codes: Codes) -> NameColumn:
+        """Return the column of ``names[codes]``; the names are distinct, in any order."""
+        given = as_names(names)
+        order = np.argsort(given)
+        new_codes = np.empty(order.size, dtype=np.int32)
+        new_codes[order] = np.arange(order.size, dtype=np.int32)
+        return cls(given[order], new_codes[codes])
 
     def __len__(self) -> int:
         return self.codes.size
@@ -43,50 +49,42 @@ class NameColumn:
     def __iter__(self) -> Iterator[str]:
         return iter(self.names[self.codes])
 
-    def __getitem__(self, which: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> NameColumn:
-        return NameColumn(self.names, self.codes[which])
+    @overload
+    def __getitem__(self, rows: int) -> str: ...
+    @overload
+    def __getitem__(self, rows: Rows) -> NameColumn: ...
+    def __getitem__(self, rows: int | Rows) -> str | NameColumn:
+        if isinstance(rows, int):
+            return str(self.names[self.codes[rows]])
+        return NameColumn(self.names, self.codes[rows])
 
     def __array__(self, dtype: npt.DTypeLike | None = None, *, copy: bool | None = None) -> npt.NDArray[Any]:
-        """The texts themselves, shape (trials,)."""
+        """Return the names themselves, shape (trials,)."""
         return np.asarray(self.names[self.codes], dtype=dtype)
 
     @property
     def used(self) -> list[str]:
-        """The names that some trial has, in the order of ``names``."""
+        """Names that some trial has, sorted."""
         return list(self.names[np.bincount(self.codes, minlength=self.names.size) > 0])
 
 
-Names = npt.NDArray[np.object_] | NameColumn
-"""One name a trial, shape (trials,)."""
+def as_names(names: Iterable[str]) -> npt.NDArray[np.object_]:
+    """Return names as an array of objects, shape (names,)."""
+    return np.array(list(names), dtype=np.object_)
 
 
-def as_names(texts: Iterable[str]) -> npt.NDArray[np.object_]:
-    """Texts as an array of objects, shape (texts,)."""
-    return np.array(list(texts), dtype=np.object_)
-
-
-def coded(names: Names) -> NameColumn:
-    """Any names as a column."""
-    return names if isinstance(names, NameColumn) else NameColumn.of(names)
-
-
-def distinct(names: Names) -> int:
-    """How many different names there are."""
-    return int(np.count_nonzero(np.bincount(names.codes))) if isinstance(names, NameColumn) else len(set(names))
-
-
-def group_labels(names: Names) -> npt.NDArray[Any]:
-    """What is equal where names are, shape (trials,): the codes of a column, else the names."""
-    return names.codes if isinstance(names, NameColumn) else names
+def distinct(names: NameColumn) -> int:
+    """Count the different names that trials have."""
+    return int(np.count_nonzero(np.bincount(names.codes)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrialTable:
-    """A list of trials, row by row as it was written; all columns have shape (trials,).
+    """A list of trials, row by row as in its file; all columns have shape (trials,).
 
-    A trial is a claim that ``segments`` (a file, or part of one) was said by the person enrolled as ``models``.
-    ``targets`` says whether it is true, ``scores`` what a system answered, ``llrs`` the same as a natural-log
-    likelihood ratio (NaN where there is none), ``systems`` which system; None for what the list does not hold.
+    A trial is the claim that the audio ``segments`` (a file or a part of one) was spoken by the person enrolled as
+    ``models``. ``targets`` is True for target trials, ``scores`` are those of a system, ``llrs`` their natural-log
+    likelihood ratios (NaN where missing), ``systems`` the name of the system. Columns that the list lacks are None.
     """
 
     models: NameColumn
@@ -99,32 +97,43 @@ class TrialTable:
     def __len__(self) -> int:
         return len(self.models)
 
-    def __getitem__(self, which: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> TrialTable:
-        return TrialTable(
-            self.models[which],
-            self.segments[which],
-            None if self.targets is None else self.targets[which],
-            None if self.scores is None else self.scores[which],
-            None if self.llrs is None else self.llrs[which],
-            None if self.systems is None else self.systems[which],
-        )
+    def __getitem__(self, rows: Rows) -> TrialTable:
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: column[rows] for name, column in columns.items() if column is not None})
 
     @property
     def needed_targets(self) -> npt.NDArray[np.bool_]:
-        """``targets``; raises TrialListError for a list without."""
+        """``targets``; raises TrialListError for a list without labels."""
         if self.targets is None:
-            raise TrialListError("a key must say which trials are true, got a list without labels")
+            raise TrialListError("a key must label its trials as target or nontarget, got a list without labels")
         return self.targets
 
     @property
     def needed_scores(self) -> npt.NDArray[np.float64]:
-        """``scores``; raises TrialListError for a list without."""
+        """``scores``; raises TrialListError for a list without scores."""
         if self.scores is None:
-            raise TrialListError("scores were asked for, got a list of trials without any")
+            raise TrialListError("a score file must have scores, got a list of trials without any")
         return self.scores
 
     def trial(self, row: int) -> str:
-        """One trial in words, for messages."""
-        model = self.models.names[self.models.codes[row]]
-        segment = self.segments.names[self.segments.codes[row]]
-        return f"model {model!r}, segment {segment!r}"
+        """Describe one trial for a message."""
+        return f"model {self.models[row]!r}, segment {self.segments[row]!r}"
+
+
+def split_by_system(table: TrialTable, path: Path) -> dict[str, TrialTable]:
+    """Return the rows of each system in order of first appearance; without systems, one named after ``path``."""
+    if table.systems is None:
+        return {path.stem.encode("utf-8", "backslashreplace").decode(): table}
+    codes, first = np.unique(table.systems.codes, return_index=True)
+    return {str(table.systems.names[code]): table[table.systems.codes == code] for code in codes[np.argsort(first)]}
+
+
+def checked_llrs(table: TrialTable, system: str, path: Path) -> npt.NDArray[np.float64] | None:
+    """Return the log-likelihood ratios of one system's rows, None without; TrialListError if some rows lack them."""
+    if table.llrs is None or np.isnan(table.llrs).all():
+        return None
+    if np.isnan(table.llrs).any():
+        raise TrialListError(
+            f"{path}: system {system!r} must have log-likelihood ratios in all of its rows or in none, got some of each"
+        )
+    return table.llrs

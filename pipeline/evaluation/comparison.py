@@ -1,4 +1,4 @@
-"""Two systems on the same trials: whether one is better, or the speakers just happened to suit it."""
+"""Paired bootstrap: the difference between two systems on the same trials, with an interval over speakers."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import MetricError
-from pipeline.evaluation.bootstrap import Interval, check_sampling, draws_of, interval_of, replicate_of
-from pipeline.evaluation.costs import MAIN_POINT, OPERATING_POINTS, OperatingPoint
-from pipeline.evaluation.curves import FloatArray, as_scores
-from pipeline.evaluation.replicates import Statistic
 from pipeline.evaluation.scores import SystemScores
+from pipeline.metrics.bootstrap import Interval, Statistic, check_sampling, draws_of, interval_of, replicate_of
+from pipeline.metrics.costs import MAIN_POINT, OPERATING_POINTS, OperatingPoint
+from pipeline.metrics.curves import FloatArray, as_scores
 
 
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
     """A statistic of two systems on the trials that both scored, in the statistic's own unit.
 
-    ``difference`` is ``second - first``: below zero the second errs less. ``share_below_zero`` is the share of
-    draws in which it did; draws without any difference do not count. ``unmatched`` trials, which only one of
-    the systems scored, were left out.
+    ``difference`` is ``second - first``: negative if the second system is better. ``share_below_zero`` is the share of
+    resamples in which it is negative. ``unmatched`` trials, scored by one of the systems only, were left out.
     """
 
     first: float
@@ -44,15 +42,25 @@ def paired_bootstrap(
     samples: int = 1000,
     point: OperatingPoint = OPERATING_POINTS[MAIN_POINT],
 ) -> PairedDifference:
-    """Percentile bootstrap of the difference in a statistic, the same resampled speakers for both systems.
+    """Percentile bootstrap of the difference in a statistic, with the same resampled speakers for both systems.
 
-    What makes a speaker hard is mostly hard for both, and cancels: the interval is narrower than the two
-    intervals side by side suggest. Trials are matched by (speaker, path), the n-th of equal ones with the n-th.
-    ``statistic`` and ``point`` are those of ``bootstrap_interval``; "cllr" takes the log-likelihood ratios, the
-    others the scores, whose units may differ between the systems. The same seed gives the same result.
+    Difficult speakers are mostly difficult for both systems and cancel, so that the interval is narrower than two
+    separate intervals suggest. Trials are matched by (speaker, path), the n-th of equal ones with the n-th.
 
-    Raises MetricError for systems that disagree on a label, share no trials of one class, claim fewer than two
-    speakers, or lack log-likelihood ratios for "cllr"; and for parameters as ``bootstrap_interval`` does.
+    Parameters
+    ----------
+    first, second
+        Scores of the two systems, whose units may differ.
+    seed
+        The same seed gives the same result.
+    statistic, level, samples, point
+        As in ``bootstrap_interval``; "cllr" is computed from the log-likelihood ratios, the others from the scores.
+
+    Raises
+    ------
+    MetricError
+        For systems that disagree on a label, share no trials of one class, claim fewer than two speakers, or lack
+        log-likelihood ratios for "cllr"; and as ``bootstrap_interval``.
     """
     check_sampling(level, samples)
     one, other = _matched(first, second)
@@ -86,7 +94,7 @@ def paired_bootstrap(
 def _split(
     scores: SystemScores, statistic: str, order: npt.NDArray[np.intp], is_target: npt.NDArray[np.bool_]
 ) -> tuple[FloatArray, FloatArray]:
-    """Targets and nontargets of what the statistic is computed from, in the common order."""
+    """Return target and nontarget values that the statistic is computed from, in the common order."""
     values = scores.llrs if statistic == "cllr" else scores.scores
     if values is None:
         raise MetricError("comparing Cllr needs the log-likelihood ratios of both systems; one has no calibration")
@@ -95,15 +103,15 @@ def _split(
 
 
 def _matched(first: SystemScores, second: SystemScores) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Indices of the trials that both scored: the same trial at the same place, in the order of the first."""
-    where = {trial: k for k, trial in enumerate(_trials(second))}
-    pairs = [(k, where[trial]) for k, trial in enumerate(_trials(first)) if trial in where]
+    """Return the rows of the trials that both scored, in the order of the first."""
+    rows = {trial: k for k, trial in enumerate(_trials(second))}
+    pairs = [(k, rows[trial]) for k, trial in enumerate(_trials(first)) if trial in rows]
     both = np.array(pairs, dtype=np.intp).reshape(-1, 2)
     return both[:, 0], both[:, 1]
 
 
 def _trials(scores: SystemScores) -> list[tuple[str, str, int]]:
-    """Speaker and path of every trial, and how many equal ones came before it."""
+    """Return speaker and path of every trial, and which occurrence of this pair it is."""
     seen: dict[tuple[str, str], int] = {}
     trials = []
     for speaker, path in zip(scores.speakers, scores.paths, strict=True):

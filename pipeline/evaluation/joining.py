@@ -1,24 +1,29 @@
-"""Scores meet their key: which trials are true, and whether every one has a score.
+"""Scores joined with the labels of a key, by model and segment.
 
-Scores and key may list the trials in any order. What the key lists is what counts:
+Conventions
+-----------
+Scores and key may list the trials in any order. The key decides which trials count:
 
-- a trial of the key without a score raises TrialListError, which says how many there are and the first of them;
-- a score for a trial that the key does not list is left out and counted;
-- a trial listed twice in the key counts twice, and is counted; with two labels it raises TrialListError;
-- a score given twice is counted; with two values it raises TrialListError;
+- a trial of the key without a score raises TrialListError, with the number of such trials and the first of them;
+- a score for a trial that is not in the key is dropped and counted;
+- a trial listed twice in the key counts twice, and is reported; with two labels it raises TrialListError;
+- a score given twice is reported; with two values it raises TrialListError;
 - labels beside the scores must be those of the key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import TrialListError
-from pipeline.evaluation.columns import NameColumn, TrialTable
+from pipeline.audio.corpus import read_spk2utt
+from pipeline.errors import InputError, TrialListError
+from pipeline.evaluation.columns import Codes, NameColumn, TrialTable, checked_llrs, split_by_system
+from pipeline.evaluation.lists import check_format, format_of, read_list
 from pipeline.evaluation.scores import SystemScores
 
 Rows = npt.NDArray[np.intp]
@@ -26,7 +31,7 @@ Rows = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class JoinCounts:
-    """What became of the trials: in the key, scores beyond them, and those that came more than once."""
+    """Numbers of trials of the key, of scores for other trials, and of repeated trials and scores."""
 
     trials: int
     extra_scores: int
@@ -34,127 +39,187 @@ class JoinCounts:
     repeated_scores: int
 
 
-def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> tuple[SystemScores, JoinCounts]:
-    """Scores of one system in the order of ``key``, whose labels they get; ``names`` are those of key and scores.
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredList:
+    """Labelled scores and join counts by system, and the formats of the score file and of the key."""
 
-    Takes O(n log n). Raises TrialListError as the module says, and where
-    ``key`` has no labels or ``scores`` no scores.
+    scores: dict[str, SystemScores]
+    joined: dict[str, JoinCounts]
+    scores_format: str
+    key_format: str | None
+
+
+def read_scored(
+    scores: Path,
+    key: Path | None = None,
+    *,
+    scores_format: str | None = None,
+    key_format: str | None = None,
+    llr: bool | None = None,
+    systems: Collection[str] | None = None,
+) -> ScoredList:
+    """Read a score file and label its scores by a key.
+
+    Parameters
+    ----------
+    scores
+        A score file; if it names no system, its only one is named after the file.
+    key
+        The key; by default the labels in the score file. With a spk2utt, a trial is a target trial where the segment
+        is one of the model's own.
+    scores_format, key_format
+        Among ``FORMATS``, by default recognised from the files.
+    llr
+        True if scores are natural-log likelihood ratios, False if not; by default those of a NIST file or of a column
+        ``llr`` are.
+    systems
+        Systems to keep, by default all.
+
+    Raises
+    ------
+    TrialListError
+        For files that break their formats or do not match (see ``join``).
+    InputError
+        For an unknown format or system.
+    LibraryMissingError
+        For Parquet without pyarrow.
     """
-    ids = _pair_numbers(key, key.models.codes, key.segments.codes)
-    order = np.argsort(ids)
-    repeated_trials = _count_repeated_trials(key, ids, order, names[0])
-    known = _as_numbered_in(key.models, scores.models), _as_numbered_in(key.segments, scores.segments)
-    keyed = (known[0] >= 0) & (known[1] >= 0)
-    rows = np.flatnonzero(keyed)
-    scored_ids = _pair_numbers(key, known[0][rows], known[1][rows])
-    scored_order = np.argsort(scored_ids)
-    rows, scored_ids = rows[scored_order], scored_ids[scored_order]
-    repeated_scores = _count_repeated_scores(scores, rows, scored_ids, names[1])
-    ids = ids[order]
-    found = np.empty(len(key), dtype=np.intp)
-    found[order] = _looked_up(rows, scored_ids, ids)
-    _refuse_missing(key, found, names)
-    _refuse_other_labels(key, scores, found, names)
-    unlisted = rows.size - int(np.count_nonzero(_looked_up(order, ids, scored_ids) >= 0))
-    counts = JoinCounts(len(key), len(scores) - rows.size + unlisted, repeated_trials, repeated_scores)
-    llrs = None if scores.llrs is None else scores.llrs[found]
-    return SystemScores(key.models, key.segments, scores.needed_scores[found], key.needed_targets, llrs), counts
+    name = format_of(scores, "scores") if scores_format is None else check_format(scores_format)
+    table = read_list(scores, kind="scores", format_name=name)
+    if llr is not None:
+        table = replace(table, llrs=table.scores if llr else None)
+    if table.scores is None:
+        raise TrialListError(f"{scores}: scores were expected, got a list without any; were scores and key exchanged?")
+    parts = _chosen(split_by_system(table, scores), systems, scores)
+    parts = {system: replace(part, llrs=checked_llrs(part, system, scores)) for system, part in parts.items()}
+    if key is None:
+        joined = {system: _with_own_labels(part, scores) for system, part in parts.items()}
+        of_key = None
+    else:
+        of_key = format_of(key, "key") if key_format is None else check_format(key_format)
+        joined = _with_key(parts, key, of_key, scores)
+    labelled = {system: its_scores for system, (its_scores, _) in joined.items()}
+    return ScoredList(labelled, {system: counts for system, (_, counts) in joined.items()}, name, of_key)
 
 
-def labelled_by_owner(
+def _chosen(parts: dict[str, TrialTable], systems: Collection[str] | None, path: Path) -> dict[str, TrialTable]:
+    if systems is None:
+        return parts
+    if missing := [name for name in systems if name not in parts]:
+        raise InputError(f"{path}: it has the systems {', '.join(parts)}, got {', '.join(missing)}")
+    return {name: parts[name] for name in systems}
+
+
+def _with_own_labels(part: TrialTable, path: Path) -> tuple[SystemScores, JoinCounts]:
+    if part.targets is None:
+        raise TrialListError(f"{path}: its scores have no labels; give the key to them with --key")
+    scores = SystemScores(part.models, part.segments, part.needed_scores, part.targets, part.llrs)
+    return scores, JoinCounts(len(part), 0, 0, 0)
+
+
+def _with_key(
+    parts: Mapping[str, TrialTable], key: Path, key_format: str, scores: Path
+) -> dict[str, tuple[SystemScores, JoinCounts]]:
+    names = str(key), str(scores)
+    if key_format == "spk2utt":
+        owners = read_spk2utt(key)
+        return {system: label_by_owner(owners, part, names=names) for system, part in parts.items()}
+    table = read_list(key, kind="key", format_name=key_format)
+    if table.targets is None:
+        raise TrialListError(f"{key}: a key must label its trials as target or nontarget, got a list without labels")
+    return {system: join(table, part, names=names) for system, part in parts.items()}
+
+
+def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> tuple[SystemScores, JoinCounts]:
+    """Return the scores of one system in the order of ``key``, with its labels, and the counts.
+
+    ``names`` are those of key and scores, for messages. Takes O(n log n). Raises TrialListError for the cases that the
+    module lists, for a key without labels and for a list without scores.
+    """
+    targets, values = key.needed_targets, scores.needed_scores
+    models, segments = _codes_in(key.models, scores.models), _codes_in(key.segments, scores.segments)
+    rows = np.flatnonzero((models >= 0) & (segments >= 0))
+    key_ids, score_ids = (
+        _pair_ids(key, key.models.codes, key.segments.codes),
+        _pair_ids(key, models, segments)[rows],
+    )
+    in_key = _first_rows(key, key_ids, targets, "one label, got target and nontarget", names[0], "two keys in one file")
+    cause = "the scores of two systems in one file"
+    ids, first = _first_rows(scores[rows], score_ids, values[rows], "one score, got {} and {}", names[1], cause)
+    at = np.minimum(np.searchsorted(ids, key_ids), max(ids.size - 1, 0))
+    missing = np.flatnonzero(ids[at] != key_ids) if ids.size else np.arange(len(key))
+    if missing.size:
+        raise TrialListError(
+            f"{names[1]}: every trial of the key, {names[0]}, needs a score, {missing.size:,} of {len(key):,} have"
+            f" none, the first is {key.trial(int(missing[0]))}; likely cause: failed trials were left out, or names are"
+            " spelt otherwise than in the key"
+        )
+    matched = rows[first[at]]
+    _check_labels(key, scores, matched, names)
+    unlisted = int(np.count_nonzero(~np.isin(score_ids, in_key[0])))
+    counts = JoinCounts(
+        len(key), len(scores) - rows.size + unlisted, len(key) - in_key[0].size, score_ids.size - ids.size
+    )
+    llrs = None if scores.llrs is None else scores.llrs[matched]
+    return SystemScores(key.models, key.segments, values[matched], targets, llrs), counts
+
+
+def label_by_owner(
     owners: Mapping[str, str], scores: TrialTable, *, names: tuple[str, str]
 ) -> tuple[SystemScores, JoinCounts]:
-    """Scores of one system, true where the segment is one of the model's own; ``owners`` maps segments to models.
+    """Label the scores of one system: target trials are those of a model's own segments.
 
-    Scores with a model or a segment that is not among them are left out and counted. Raises TrialListError for a
-    score given twice with two values, and where none is left.
+    ``owners`` maps segments to models. Scores with another model or segment are dropped and counted. Raises
+    TrialListError for a score given twice with two values, and where none is left.
     """
-    models = NameColumn.of(dict.fromkeys(owners.values()))
-    segments = NameColumn.of(owners)
-    numbers = dict(zip(models.names, range(models.names.size), strict=True))
-    owner = np.array([numbers[model] for model in owners.values()], dtype=np.int32)
-    of_model, of_segment = _as_numbered_in(models, scores.models), _as_numbered_in(segments, scores.segments)
+    models, segments = NameColumn.of(owners.values()), NameColumn.of(owners)
+    owner = np.empty(len(owners), dtype=np.int32)
+    owner[segments.codes] = models.codes
+    of_model, of_segment = _codes_in(models, scores.models), _codes_in(segments, scores.segments)
     kept = np.flatnonzero((of_model >= 0) & (of_segment >= 0))
     if kept.size == 0:
         raise TrialListError(
             f"{names[1]}: some model and segment must be in {names[0]}, got none; likely cause: another data set"
         )
-    judged = scores[kept]
-    ids = _pair_numbers(judged, judged.models.codes, judged.segments.codes)
-    order = np.argsort(ids)
-    repeated = _count_repeated_scores(judged, order, ids[order], names[1])
-    counts = JoinCounts(len(judged), len(scores) - kept.size, 0, repeated)
-    is_target = owner[of_segment[kept]] == of_model[kept]
-    return SystemScores(judged.models, judged.segments, judged.needed_scores, is_target, judged.llrs), counts
+    part = replace(scores[kept], targets=owner[of_segment[kept]] == of_model[kept])
+    labelled, counts = join(part, part, names=names)
+    return labelled, replace(counts, extra_scores=len(scores) - kept.size, repeated_trials=0)
 
 
-def _pair_numbers(table: TrialTable, models: npt.NDArray[np.int32], segments: npt.NDArray[np.int32]) -> Rows:
-    """One number for each pair of codes of ``table``, different for different pairs."""
-    pairs: Rows = models.astype(np.int64)
-    pairs *= max(table.segments.names.size, 1)
-    pairs += segments
-    return pairs
+def _pair_ids(table: TrialTable, models: Codes, segments: Codes) -> Rows:
+    """Return an integer per pair of codes of ``table``, different for different pairs."""
+    return np.asarray(models.astype(np.int64) * max(table.segments.names.size, 1) + segments)
 
 
-def _as_numbered_in(known: NameColumn, other: NameColumn) -> npt.NDArray[np.int32]:
-    """Codes that the names of ``other`` have in ``known``, shape (trials of other,); -1 for names that it lacks."""
+def _codes_in(known: NameColumn, other: NameColumn) -> Codes:
+    """Return the codes that the names of ``other`` have in ``known``, shape (trials of other,); -1 if missing there."""
     numbers = {name: number for number, name in enumerate(known.names)}
     codes = np.array([numbers.get(name, -1) for name in other.names], dtype=np.int32)
     return codes[other.codes]
 
 
-def _count_repeated_trials(key: TrialTable, ids: Rows, order: Rows, name: str) -> int:
-    targets, ordered = key.needed_targets, ids[order]
-    again = np.flatnonzero(ordered[1:] == ordered[:-1])
-    first, second = order[again], order[again + 1]
-    if (at := np.flatnonzero(targets[first] != targets[second])).size:
+def _first_rows(
+    table: TrialTable, ids: Rows, values: npt.NDArray[np.generic], rule: str, name: str, cause: str
+) -> tuple[Rows, Rows]:
+    """Return the distinct ids, sorted, and the first row of each; raises TrialListError where rows of one id differ."""
+    unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    differing = np.flatnonzero(values != values[first[inverse]])
+    if differing.size:
+        row = int(differing[0])
+        low, high = sorted((values[row].item(), values[first[inverse[row]]].item()))
         raise TrialListError(
-            f"{name}: a trial must have one label, got target and nontarget for {key.trial(int(first[at[0]]))};"
-            " likely cause: two keys in one file"
+            f"{name}: a trial must have {rule.format(low, high)} for {table.trial(row)}; likely cause: {cause}"
         )
-    return int(again.size)
+    return unique, first
 
 
-def _count_repeated_scores(scores: TrialTable, rows: Rows, ids: Rows, name: str) -> int:
-    """``rows`` and their pair numbers ``ids`` are sorted by the latter."""
-    again = np.flatnonzero(ids[1:] == ids[:-1])
-    first, second = rows[again], rows[again + 1]
-    values = scores.needed_scores
-    if (at := np.flatnonzero(values[first] != values[second])).size:
-        low, high = sorted((float(values[first[at[0]]]), float(values[second[at[0]]])))
-        raise TrialListError(
-            f"{name}: a trial must have one score, got {low!r} and {high!r} for {scores.trial(int(first[at[0]]))};"
-            " likely cause: the scores of two systems in one file"
-        )
-    return int(again.size)
-
-
-def _looked_up(rows: Rows, ids: Rows, wanted: Rows) -> Rows:
-    """Of ``rows``, which have ``ids``, those of the ``wanted`` ids, -1 where there is none; both ids are sorted."""
-    if ids.size == 0:
-        return np.full(wanted.size, -1, dtype=np.intp)
-    at = np.searchsorted(ids, wanted)
-    at[at == ids.size] = 0
-    return np.where(ids[at] == wanted, rows[at], -1)
-
-
-def _refuse_other_labels(key: TrialTable, scores: TrialTable, found: Rows, names: tuple[str, str]) -> None:
-    """Raise unless labels beside the scores, where there are any, are those of the key."""
+def _check_labels(key: TrialTable, scores: TrialTable, matched: Rows, names: tuple[str, str]) -> None:
+    """Raise TrialListError unless labels beside the scores, if there are any, are those of the key."""
     if scores.targets is None:
         return
-    others = np.flatnonzero(scores.targets[found] != key.needed_targets)
+    others = np.flatnonzero(scores.targets[matched] != key.needed_targets)
     if others.size:
         raise TrialListError(
             f"{names[1]}: labels beside the scores must be those of the key, {names[0]}, {others.size:,} are not, the"
             f" first is {key.trial(int(others[0]))}; likely cause: the key of another list"
-        )
-
-
-def _refuse_missing(key: TrialTable, found: Rows, names: tuple[str, str]) -> None:
-    missing = np.flatnonzero(found < 0)
-    if missing.size:
-        raise TrialListError(
-            f"{names[1]}: every trial of the key, {names[0]}, needs a score, {missing.size:,} of {found.size:,} have"
-            f" none, the first is {key.trial(int(missing[0]))}; likely cause: failed trials were left out, or names are"
-            " spelt otherwise than in the key"
         )

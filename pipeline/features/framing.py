@@ -1,15 +1,18 @@
-"""Samples to overlapping frames: pre-emphasis, then whole, left-aligned frames.
+"""Streams of samples to overlapping frames, and of feature vectors to their time derivatives.
 
-A frame starts every ``step`` samples and is handed out once all its ``length`` samples have arrived, so the only
-delay is the frame itself. Samples left over at the end, too few for a frame, are dropped.
+A frame starts every ``step`` samples and is returned once all its ``length`` samples have arrived, so the only delay is
+the frame itself. Samples left over at the end, too few for a frame, are dropped. Deltas are a linear regression over
+neighbouring frames; that of frame t needs ``width`` frames after it, which is their delay.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-Samples = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 
 class PreEmphasis:
@@ -22,7 +25,7 @@ class PreEmphasis:
         self.coefficient = coefficient
         self._previous: float | None = None
 
-    def push(self, samples: Samples) -> Samples:
+    def push(self, samples: Array) -> Array:
         """Filter ``samples`` (n,) and return as many."""
         if samples.size == 0 or self.coefficient == 0.0:
             return samples
@@ -31,19 +34,25 @@ class PreEmphasis:
         return samples - self.coefficient * np.concatenate(([first], samples[:-1]))
 
 
-def without_offset(frames: Samples) -> Samples:
-    """``frames`` (T, L), each less its own mean."""
-    # What ``mean`` gives, without what it takes beside: of a few frames that is the most.
+def window(name: str, length: int) -> Array:
+    """Return a symmetric analysis window (length,): ``hamming``, ``hann`` or ``rectangular``."""
+    shapes: dict[str, Callable[[int], Array]] = {"hamming": np.hamming, "hann": np.hanning, "rectangular": np.ones}
+    return shapes[name](length)
+
+
+def without_offset(frames: Array) -> Array:
+    """Subtract from each of ``frames`` (T, L) its own mean."""
+    # The value of ``mean``, without its overhead, which dominates for a few frames.
     return np.asarray(frames - np.add.reduce(frames, axis=1, keepdims=True) / frames.shape[1])
 
 
-def frames_of(samples: Samples, count: int, length: int, step: int) -> Samples:
-    """The first ``count`` frames (count, length) in ``samples`` (n,), one every ``step``: a read-only view."""
+def frames_of(samples: Array, count: int, length: int, step: int) -> Array:
+    """Return the first ``count`` frames (count, length) of ``samples`` (n,), one every ``step``: a read-only view."""
     if count == 0:
         return np.empty((0, length))
-    # numpy's sliding windows, which take longer to make than a short chunk's frames to be used.
+    # As numpy's sliding_window_view, which costs more than a short chunk's frames are worth.
     size = samples.itemsize
-    frames: Samples = np.ndarray((count, length), dtype=samples.dtype, buffer=samples, strides=(step * size, size))
+    frames: Array = np.ndarray((count, length), dtype=samples.dtype, buffer=samples, strides=(step * size, size))
     frames.flags.writeable = False
     return frames
 
@@ -54,15 +63,11 @@ class FrameStream:
     def __init__(self, length: int, step: int) -> None:
         self.length = length
         self.step = step
-        self._pending: Samples = np.empty(0)
+        self._pending: Array = np.empty(0)
         self._skip = 0
 
-    def push(self, samples: Samples) -> Samples:
+    def push(self, samples: Array) -> Array:
         """Return the frames (T, length) completed by ``samples`` (n,), a read-only view."""
-        return frames_of(*self.completed(samples), self.length, self.step)
-
-    def completed(self, samples: Samples) -> tuple[Samples, int]:
-        """The samples in which the frames completed by ``samples`` (n,) lie, from the first one's on; how many."""
         pending = np.concatenate((self._pending, samples)) if self._pending.size else samples
         dropped = min(self._skip, pending.size)
         self._skip -= dropped
@@ -71,4 +76,53 @@ class FrameStream:
         used = count * self.step
         self._skip += max(0, used - pending.size)
         self._pending = pending[used:].copy()
-        return np.ascontiguousarray(pending), count
+        return frames_of(np.ascontiguousarray(pending), count, self.length, self.step)
+
+
+class DeltaStream:
+    """Append deltas to static features: (T, d) in, (T', 2 d) out, ``width`` frames behind.
+
+        delta_t = scale * sum over w = 1..width of w (x_{t+w} - x_{t-w}) / (2 sum of w^2)
+
+    Before the first frame and after the last, the edge frame is repeated.
+    """
+
+    def __init__(self, width: int, *, scale: float = 1.0) -> None:
+        self.width = width
+        self.scale = scale
+        self._per_square = scale / (2.0 * sum(w * w for w in range(1, width + 1)))
+        self._held: Array | None = None
+
+    @property
+    def delay_frames(self) -> int:
+        """Frames of look-ahead."""
+        return self.width
+
+    def push(self, static: Array) -> Array:
+        """Return every frame whose look-ahead has arrived, with its deltas."""
+        if len(static) == 0:
+            return np.empty((0, 2 * static.shape[1]))
+        if self._held is None:
+            self._held = np.repeat(static[:1], self.width, axis=0)
+        return self._advance(np.concatenate((self._held, static)))
+
+    def flush(self) -> Array:
+        """Return the frames still held back, the last one repeated as their look-ahead."""
+        if self._held is None:
+            return np.empty((0, 0))
+        return self._advance(np.concatenate((self._held, np.repeat(self._held[-1:], self.width, axis=0))))
+
+    def _advance(self, padded: Array) -> Array:
+        count = len(padded) - 2 * self.width
+        if count <= 0:
+            self._held = padded
+            return np.empty((0, 2 * padded.shape[1]))
+        self._held = padded[count:].copy()
+        size = padded.shape[1]
+        vectors = np.empty((count, 2 * size))
+        vectors[:, :size] = padded[self.width : self.width + count]
+        slope = padded[self.width + 1 :][:count] - padded[self.width - 1 :][:count]
+        for w in range(2, self.width + 1):
+            slope += w * (padded[self.width + w :][:count] - padded[self.width - w :][:count])
+        np.multiply(slope, self._per_square, out=vectors[:, size:])
+        return vectors

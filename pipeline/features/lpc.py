@@ -1,9 +1,8 @@
-"""Linear prediction of many frames at once: the all-pole model of each, and other names for the same model.
+"""Linear prediction of many frames at once: the all-pole model of each, and its equivalent representations.
 
 The polynomial is A(z) = 1 + a_1 z^-1 + ... + a_p z^-p, the sign convention of ``librosa.lpc``; arrays hold a_1..a_p.
 Frames without energy have the model A(z) = 1: every coefficient 0, never NaN. All arithmetic is elementwise along
 the frame axis, sums are in a fixed order, so the result for one frame does not depend on which frames stand beside it.
-The recursions have compiled twins that give the same bits (``lpc_kernels``).
 """
 
 from __future__ import annotations
@@ -31,57 +30,44 @@ class LinearPrediction:
 
 
 def autocorrelate(frames: Array, order: int) -> Array:
-    """Autocorrelation r_0..r_order (T, order + 1) of windowed ``frames`` (T, L), unnormalised."""
+    """Return the autocorrelation r_0..r_order (T, order + 1) of windowed ``frames`` (T, L), unnormalised."""
     length = frames.shape[1]
     lags = [np.einsum("tl,tl->t", frames[:, : length - k], frames[:, k:]) for k in range(min(order + 1, length))]
     lags += [np.zeros(len(frames))] * (order + 1 - len(lags))
     return np.stack(lags, axis=1)
 
 
-def levinson_durbin(autocorrelation: Array, *, compiled: bool = False) -> LinearPrediction:
-    """Solve the normal equations of every row of ``autocorrelation`` (T, p + 1) by the Levinson-Durbin recursion.
-
-    ``compiled`` loads numba, and makes no difference but in time.
-    """
-    if compiled:
-        return _compiled_levinson_durbin(autocorrelation)
+def levinson_durbin(autocorrelation: Array) -> LinearPrediction:
+    """Solve the normal equations of every row of ``autocorrelation`` (T, p + 1) by the Levinson-Durbin recursion."""
     r = _columns(autocorrelation)
     order = r.shape[0] - 1
     backwards = np.ascontiguousarray(r[:0:-1])
-    # With its a_0 = 1, and less than nothing for an energy, an order takes seven calls of numpy: of few frames, as a
-    # stream brings them, the calls are the cost.
+    # With a_0 = 1 stored and the energy negated, an order takes seven numpy calls, which dominate for a few frames.
     a = np.zeros((order + 1, r.shape[1]))
     a[0] = 1.0
     reflection = np.zeros_like(a[1:])
     products = np.empty_like(a)
     residual = np.empty_like(a[0])
-    less_energy = -(r[0] * (1.0 + RELATIVE_FLOOR) + ABSOLUTE_FLOOR)
+    negative_energy = -(r[0] * (1.0 + RELATIVE_FLOOR) + ABSOLUTE_FLOOR)
     for m in range(order):
-        # Sum over i = 0..m of a_i r_{m + 1 - i}
+        # residual = sum over i = 0..m of a_i r_{m + 1 - i}
         terms = np.multiply(a[: m + 1], backwards[order - m - 1 :], out=products[: m + 1])
         np.add.reduce(terms, axis=0, out=residual)
-        k = np.divide(residual, less_energy, out=reflection[m])
+        # k = -residual / E, then a_i += k a_{m + 1 - i}
+        k = np.divide(residual, negative_energy, out=reflection[m])
         a[1 : m + 2] += np.multiply(k, a[m::-1], out=terms)
-        # The energy times 1 - k^2: k times the energy is the residual, but for its sign.
-        less_energy -= np.multiply(k, residual, out=residual)
+        # E (1 - k^2) = E + k residual, since k E = -residual
+        negative_energy -= np.multiply(k, residual, out=residual)
     frames = len(autocorrelation)
     return LinearPrediction(
-        np.ascontiguousarray(a[1:, :frames].T), np.ascontiguousarray(reflection[:, :frames].T), -less_energy[:frames]
+        np.ascontiguousarray(a[1:, :frames].T),
+        np.ascontiguousarray(reflection[:, :frames].T),
+        -negative_energy[:frames],
     )
 
 
-def _compiled_levinson_durbin(autocorrelation: Array) -> LinearPrediction:
-    from pipeline.features.lpc_kernels import levinson_durbin as solve
-
-    frames, order = len(autocorrelation), autocorrelation.shape[1] - 1
-    found = LinearPrediction(np.empty((frames, order)), np.empty((frames, order)), np.empty(frames))
-    r = np.ascontiguousarray(autocorrelation)
-    solve(r, RELATIVE_FLOOR, ABSOLUTE_FLOOR, found.coefficients, found.reflection, found.energy)
-    return found
-
-
 def burg(frames: Array, order: int) -> Array:
-    """Coefficients (T, order) by Burg's method (``librosa.lpc``); frames without energy give zeros."""
+    """Return coefficients (T, order) by Burg's method (``librosa.lpc``); frames without energy give zeros."""
     import librosa
 
     out = np.zeros((len(frames), order))
@@ -93,7 +79,7 @@ def burg(frames: Array, order: int) -> Array:
 
 
 def reflection_from_coefficients(coefficients: Array) -> Array:
-    """Reflection coefficients (T, p) of models ``coefficients`` (T, p) by the step-down recursion."""
+    """Return reflection coefficients (T, p) of models ``coefficients`` (T, p) by the step-down recursion."""
     a = np.ascontiguousarray(coefficients.T)
     order = len(a)
     reflection = np.zeros_like(a)
@@ -104,23 +90,14 @@ def reflection_from_coefficients(coefficients: Array) -> Array:
     return np.ascontiguousarray(reflection.T)
 
 
-def cepstrum(coefficients: Array, count: int | None = None, *, compiled: bool = False) -> Array:
-    """Cepstrum c_1..c_count (T, count) of the all-pole filters 1 / A(z), gain left out; ``count`` defaults to p.
-
-    ``compiled`` as for ``levinson_durbin``.
-    """
-    if compiled:
-        from pipeline.features.lpc_kernels import cepstrum as fill
-
-        found = np.empty((len(coefficients), coefficients.shape[1] if count is None else count))
-        fill(np.ascontiguousarray(coefficients), found)
-        return found
+def cepstrum(coefficients: Array, count: int | None = None) -> Array:
+    """Return the cepstrum c_1..c_count (T, count) of the all-pole filters 1 / A(z), without gain; default count p."""
     a = _columns(coefficients)
     order = len(a)
     count = order if count is None else count
     backwards = np.ascontiguousarray(a[::-1])
     numbers = np.arange(1, count + 1)[:, None]
-    # Of n c_n = -n a_n - sum over k = max(1, n - p)..n - 1 of k c_k a_{n - k}
+    # n c_n = -n a_n - sum over k = max(1, n - p)..n - 1 of k c_k a_{n - k}
     weighted = np.zeros((count, a.shape[1]))
     weighted[:order] = -numbers[:order] * a[:count]
     products = np.empty_like(a)
@@ -132,18 +109,18 @@ def cepstrum(coefficients: Array, count: int | None = None, *, compiled: bool = 
 
 
 def _columns(rows: Array) -> Array:
-    """``rows`` (T, n) as columns (n, T), a single one twice: numpy would add it up in another order than many."""
+    """Transpose ``rows`` (T, n) to (n, T), a single row twice: numpy would sum it in another order than many."""
     return np.ascontiguousarray(np.repeat(rows, 2, axis=0).T if len(rows) == 1 else rows.T)
 
 
 def log_area_ratios(reflection: Array) -> Array:
-    """Log area ratios ln((1 + k) / (1 - k)) of ``reflection`` coefficients, both (T, p)."""
+    """Return log area ratios ln((1 + k) / (1 - k)) of ``reflection`` coefficients, both (T, p)."""
     k = np.clip(reflection, -1.0 + RELATIVE_FLOOR, 1.0 - RELATIVE_FLOOR)
     return np.log1p(k) - np.log1p(-k)
 
 
 def line_spectral_frequencies(coefficients: Array) -> Array:
-    """Line spectral frequencies (T, p) in radians, ascending in (0, pi), of models ``coefficients`` (T, p).
+    """Return line spectral frequencies (T, p) in radians, ascending in (0, pi), of models ``coefficients`` (T, p).
 
     They are the angles of the roots of A(z) + z^-(p+1) A(1/z) and A(z) - z^-(p+1) A(1/z) (Itakura 1975), each
     divided by its known root at z = -1 or z = 1.
@@ -167,7 +144,7 @@ def _divide(polynomials: Array, root: float) -> Array:
 
 
 def _upper_angles(polynomials: Array) -> Array:
-    """Angles in [0, pi] of the roots of monic palindromic ``polynomials`` (T, 2n + 1): n a row."""
+    """Return the root angles in [0, pi] of monic palindromic ``polynomials`` (T, 2n + 1): n a row."""
     degree = polynomials.shape[1] - 1
     if degree == 0:
         return np.empty((len(polynomials), 0))

@@ -29,7 +29,7 @@ class MelCepstrum:
         self._dct = np.sqrt(2.0 / MELS) * np.cos(np.pi * k * (2 * n + 1) / (2 * MELS))
 
     def __call__(self, frames: Array) -> Array:
-        """Coefficients (T, count) of windowed ``frames`` (T, L)."""
+        """Return coefficients (T, count) of windowed ``frames`` (T, L)."""
         spectrum = np.fft.rfft(frames, self._size, axis=1)
         power = spectrum.real**2 + spectrum.imag**2
         # einsum, not a BLAS product: BLAS may round differently for different numbers of frames.

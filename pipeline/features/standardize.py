@@ -19,7 +19,7 @@ class Standardizer:
 
     @classmethod
     def fit(cls, vectors: Array) -> Standardizer:
-        """Mean and standard deviation of the rows of ``vectors`` (T, d)."""
+        """Learn mean and standard deviation of the rows of ``vectors`` (T, d)."""
         scale = vectors.std(axis=0)
         return cls(vectors.mean(axis=0), np.where(scale > 0, scale, 1.0))
 

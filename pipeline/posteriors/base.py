@@ -1,13 +1,14 @@
-"""What every map from a binary machine's margins to posteriors is: fitted once, then log-odds of any margins.
+"""Base of the maps from a binary machine's margins to posteriors: fitted once, then log-odds of any margin.
 
-Conventions of the room. A margin f is positive on the positive class's side. A posterior is P(positive | f), kept as
-its log-odds log(p / (1 - p)), natural logs; the sign conventions of the papers (Platt's A is negative where margins
-are informative) stay inside the estimators.
+Conventions. A margin f is positive on the positive class's side. A posterior is P(positive | f), kept as its log-odds
+log(p / (1 - p)), natural logs; the sign conventions of the papers (Platt's A is negative where margins are informative)
+stay inside the estimators.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,34 +22,124 @@ Flags = NDArray[np.bool_]
 
 
 class MarginPosterior(ABC):
-    """Base of the estimators: ``__init__`` stores settings, ``fit`` learns and returns self, learned names end in _."""
+    """Base of the estimators: dataclasses of their settings, whose learned attributes end in _."""
 
     kind: ClassVar[str]
     """Name in settings files and tables."""
 
-    @abstractmethod
     def fit(self, margins: ArrayLike, positive: ArrayLike, weights: ArrayLike | None = None) -> Self:
-        """Learn from ``margins`` (n,), the classes ``positive`` (n,) and, optionally, ``weights`` (n,) >= 0.
+        """Fit to ``margins`` (n,), the classes ``positive`` (n,) and, optionally, ``weights`` (n,) >= 0; return self.
 
-        A weight of 2 is the same as the trial given twice. Raises FitError for what ``checked`` refuses.
+        A weight of 2 equals the trial given twice. Raises FitError as ``checked`` does, for settings out of range, and
+        where an algorithm ends at numbers that are not finite.
         """
+        self._check_settings()
+        self._fit(*checked(margins, positive, weights))
+        return self
+
+    @abstractmethod
+    def _check_settings(self) -> None:
+        """Raise FitError for settings out of range."""
+
+    @abstractmethod
+    def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
+        """Learn from arrays that are ``checked``."""
 
     @abstractmethod
     def log_odds(self, margins: ArrayLike) -> Array:
-        """Log-odds of the positive class at ``margins``, any shape; never NaN for finite margins."""
+        """Return the log-odds of the positive class at ``margins``, any shape; never NaN for finite margins."""
 
     def probability(self, margins: ArrayLike) -> Array:
-        """P(positive | margin) in [0, 1] at ``margins``, any shape."""
+        """Return P(positive | margin) in [0, 1] at ``margins``, any shape."""
         return np.asarray(probability(self.log_odds(margins)), dtype=float)
+
+
+class LinearLogOdds(MarginPosterior):
+    """Base of the fitted sigmoids P(positive | f) = 1 / (1 + exp(A f + B)): log-odds -(``A_`` f + ``B_``).
+
+    A is negative where margins are informative (Platt 1999, eq. 9).
+    """
+
+    A_: float
+    B_: float
+
+    def log_odds(self, margins: ArrayLike) -> Array:
+        """Return the log-odds at ``margins``, any shape, in nats; infinite where too large for a float."""
+        with np.errstate(over="ignore"):
+            return np.asarray(-(self.A_ * np.asarray(margins, dtype=np.float64) + self.B_))
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedTrials:
+    """n weighted trials: ``margins``, ``target`` probabilities t, ``other`` = 1 - t, ``weights`` > 0, all (n,).
+
+    ``positives`` and ``negatives`` are the summed weights of each class: N+ and N- of the papers. The sigmoids minimise
+    F(A, B) = -sum of w (t log p + (1 - t) log(1 - p)) (Platt 1999, eq. 11; Lin, Lin and Weng 2007, eq. 2). No form here
+    can overflow, take the log of zero or lose 1 - p to cancellation (Lin, Lin and Weng 2007, section 3.2).
+    """
+
+    margins: Array
+    target: Array
+    other: Array
+    weights: Array
+    positives: float
+    negatives: float
+
+    @property
+    def start(self) -> tuple[float, float]:
+        """The papers' initial A and B: no slope, the smoothed log-odds of the classes."""
+        return 0.0, float(np.log((self.negatives + 1.0) / (self.positives + 1.0)))
+
+    def objective(self, A: float, B: float) -> float:
+        """Return F(A, B) in nats: eqs. 5 and 6 of Lin, Lin and Weng 2007, infinite where A f + B overflows."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            z = A * self.margins + B
+            losses = np.log1p(np.exp(-np.abs(z))) + np.where(z >= 0.0, self.target, -self.other) * z
+            total = float(self.weights @ losses)
+        return total if np.isfinite(total) else np.inf
+
+    def slopes(self, A: float, B: float) -> tuple[Array, Array]:
+        """Return weighted dF/dz = t - p and d2F/dz2 = p (1 - p), (n,) each, at z = A f + B."""
+        z = A * self.margins + B
+        p, q = probability(-z), probability(z)
+        return self.weights * (self.target * q - self.other * p), self.weights * (p * q)
+
+    def scaled(self, scale: float) -> WeightedTrials:
+        """Return the same trials with their margins divided by ``scale``."""
+        return replace(self, margins=self.margins / scale)
+
+
+def trials_from(
+    margins: ArrayLike, positive: ArrayLike, weights: ArrayLike | None = None, *, smoothed: bool = True
+) -> WeightedTrials:
+    """Return the trials of weight above 0 with their target probabilities; raises FitError as ``checked`` does.
+
+    ``smoothed`` targets are (N+ + 1) / (N+ + 2) and 1 / (N- + 2) (Platt 1999, eqs. 13 and 14), N being summed weights;
+    otherwise 1 and 0.
+    """
+    f, flags, w = checked(margins, positive, weights)
+    f, flags, w = f[w > 0], flags[w > 0], w[w > 0]
+    n1, n0 = float(w[flags].sum()), float(w[~flags].sum())
+    if not smoothed:
+        return WeightedTrials(f, flags.astype(float), (~flags).astype(float), w, n1, n0)
+    target = np.where(flags, (n1 + 1.0) / (n1 + 2.0), 1.0 / (n0 + 2.0))
+    other = np.where(flags, 1.0 / (n1 + 2.0), (n0 + 1.0) / (n0 + 2.0))
+    return WeightedTrials(f, target, other, w, n1, n0)
+
+
+def smoothed_range(positive: Flags, weights: Array) -> tuple[float, float]:
+    """Return Platt's target probabilities 1 / (N- + 2) and (N+ + 1) / (N+ + 2): the range that the trials support."""
+    positives, negatives = float(weights[positive].sum()), float(weights[~positive].sum())
+    return 1.0 / (negatives + 2.0), (positives + 1.0) / (positives + 2.0)
 
 
 def checked(
     margins: ArrayLike, positive: ArrayLike, weights: ArrayLike | None = None, *, both: bool = True
 ) -> tuple[Array, Flags, Array]:
-    """Margins (n,), classes (n,) and weights (n,) as arrays.
+    """Return margins (n,), classes (n,) and weights (n,) as arrays.
 
-    Raises FitError unless they are of one length, finite, with no negative weight, and, with ``both``, of both classes
-    at a weight above 0. Classes are True or 1 for positive, False, 0 or -1 for negative.
+    Classes are True or 1 for positive, False, 0 or -1 for negative. Raises FitError unless lengths agree, numbers are
+    finite, no weight is negative, and, with ``both``, both classes have a weight above 0.
     """
     f = np.asarray(margins, dtype=np.float64)
     labels: NDArray[Any] = np.asarray(positive)
@@ -62,10 +153,9 @@ def checked(
         raise FitError(f"margins: finite numbers expected, got {f[~np.isfinite(f)][0]}")
     if not np.isfinite(w).all() or (w < 0).any():
         raise FitError("weights: finite numbers of at least 0 expected")
-    if not np.isin(labels, (-1, 0, 1)).all():
-        raise FitError(
-            f"classes: 1 or True, and 0, -1 or False expected, got {labels[~np.isin(labels, (-1, 0, 1))][0]}"
-        )
+    unknown = labels[~np.isin(labels, (-1, 0, 1))]
+    if unknown.size:
+        raise FitError(f"classes: 1 or True, and 0, -1 or False expected, got {unknown[0]}")
     flags = labels == 1
     if both and not (w[flags].sum() > 0 and w[~flags].sum() > 0):
         raise FitError(

@@ -1,56 +1,52 @@
 """Scikit-learn classifiers: binary machines, a posterior of the margins of each, and a rule that couples them.
 
-The rules are those of ``coupling.RULES``, a row of X being a frame. Two classes are one machine, whose posterior is
-the answer under every rule.
+A row of X is a frame of ``coupling``. Two classes are one machine, whose posterior is the answer under every rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from abc import abstractmethod
 from itertools import combinations
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.svm import OneClassSVM
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.svm import SVC, OneClassSVM
+from sklearn.utils import check_random_state, gen_batches, get_tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from pipeline.errors import FitError
-from pipeline.machines.population import Margins
-from pipeline.posteriors.base import Array, Flags
-from pipeline.posteriors.classifier_base import PosteriorClassifier
-from pipeline.posteriors.coupling import RULES
-from pipeline.posteriors.heldout import Method
-from pipeline.posteriors.sigmoid import FixedSigmoid
-from pipeline.posteriors.trained import AnyPosterior, OneClassMachine, TrainedMachine, Training
+from pipeline.machines.margins import Margins
+from pipeline.posteriors.base import Array, Flags, MarginPosterior, checked
+from pipeline.posteriors.coupling import poao, poar, rpoao
+from pipeline.posteriors.estimators import make_posterior
+from pipeline.posteriors.heldout import (
+    AnyPosterior,
+    Method,
+    OneClassMachine,
+    clipped_log_odds,
+    joined,
+    train_machine,
+)
+from pipeline.posteriors.pairwise_coupling import MIN_POSTERIOR, hastie_tibshirani, pkpd, wu_lin_weng
+from pipeline.posteriors.sigmoid import FixedSigmoid, probability
 
 Coupling = Literal["poao", "rpoao", "hastie_tibshirani", "pkpd", "wu_lin_weng"]
 
-# The machines' own posteriors are applied before a rule sees the margins: log-odds pass it unchanged.
+CLASSICS = {"hastie_tibshirani": hastie_tibshirani, "pkpd": pkpd, "wu_lin_weng": wu_lin_weng}
+
+# The machines' own posteriors are applied before a rule reads the margins: log-odds pass it unchanged.
 LOG_ODDS = FixedSigmoid()
 
+# Pair posteriors held at once: 8 bytes each, and the rules make a few arrays of that size.
+MAX_PAIRS = 2_000_000
 
-class OneVsRestPosteriorClassifier(PosteriorClassifier):
-    """P(class i | x) = p_i / sum over j of p_j: one machine a class against the rest, coupled by "poar".
 
-    Source: Xin, Wu and Pan 2002, eq. 12, where p_i = s(f_i); here p_i is any posterior of the margin f_i.
-
-    ``estimator``: a classifier with ``decision_function``; an RBF ``SVC`` if None. ``posterior``: a kind in
-    ``kinds.POSTERIORS``, "fixed" for the paper's, or an estimator of them, of which every machine fits its own copy.
-    ``margins`` it is fitted to, "training", "holdout" with its ``share``, or "kfold" with its ``folds``, as in
-    ``heldout``; the machine itself is trained on all rows. A class with fewer rows than ``folds`` gets fewer folds, one
-    with a single row, which cannot be held out, training margins.
-    ``n_jobs``: machines trained side by side, by joblib. ``random_state`` divides the rows. Where the base takes
-    weights, equal rows of a class are trained on as one of their summed weight (``trained.joined``).
-
-    Learned: ``classes_`` (N,); ``estimators_`` and ``posteriors_``, one a class, or, for two classes, one in all,
-    positive for the later class.
-
-    Assumes that each p_i is a posterior; eq. 12 then only divides out what they fail to sum to 1. It has no such
-    excuse where all p_i are small (a row unlike any class): the largest of them still gets nearly everything. Training
-    costs N machines on all n rows: do not use it for many classes and rows with a machine that is not linear in n,
-    where ``PairwisePosteriorClassifier`` costs less.
-    """
+class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of both classifiers; subclasses define the machines and how their log-odds become posteriors."""
 
     def __init__(
         self,
@@ -73,24 +69,154 @@ class OneVsRestPosteriorClassifier(PosteriorClassifier):
 
     @property
     def estimators_(self) -> list[Any]:
-        """The fitted machines."""
-        return [trained.machine for trained in self._trained]
+        """Fitted machines, of one class against the rest or of pairs."""
+        return [machine for machine, _ in self._coupled]
 
     @property
     def posteriors_(self) -> list[AnyPosterior]:
-        """Their fitted posteriors."""
-        return [trained.posterior for trained in self._trained]
+        """Fitted posteriors of ``estimators_``."""
+        return [posterior for _, posterior in self._coupled]
 
-    def _tasks(self, training: Training, y: NDArray[np.intp]) -> list[tuple[Training, Flags, Flags]]:
+    @property
+    def _coupled(self) -> list[tuple[Any, AnyPosterior]]:
+        return self._trained
+
+    @abstractmethod
+    def _tasks(self, y: NDArray[np.intp]) -> list[tuple[Any, Flags, Flags]]:
+        """Return every machine's estimator, the rows (n,) that it is trained on, and those (n,) that are positive."""
+
+    @abstractmethod
+    def _log_posteriors(self, X: Any) -> Array:
+        """Return log posteriors (n, N) of rows X (n, d)."""
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Train on X (n, d), dense or sparse, and the classes ``y`` (n,), two or more, numbers or strings.
+
+        ``sample_weight`` (n,) >= 0, if the base takes weights: a weight of 2 is the row given twice. Raises FitError,
+        a ValueError, for settings out of range, for fewer than two classes, for weights that a base does not take, and
+        as ``heldout.train_machine`` does; ValueError for arrays that scikit-learn refuses.
+        """
+        self._check_settings()
+        rows, places, weights = self._rows(X, y, sample_weight)
+        posterior = _posterior(self.posterior)
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        settings = {"method": self.margins, "folds": self.folds, "share": self.share, "seed": seed}
+        self._trained: list[tuple[Any, AnyPosterior]] = Parallel(n_jobs=self.n_jobs)(
+            delayed(train_machine)(
+                estimator,
+                posterior,
+                rows[np.flatnonzero(used)],
+                positive[used],
+                None if weights is None else weights[used],
+                **settings,
+            )
+            for estimator, used, positive in self._tasks(places)
+        )
+        return self
+
+    def predict_log_proba(self, X: ArrayLike) -> Array:
+        """Return log posteriors (n, N) of ``classes_`` for X (n, d), natural logs."""
+        check_is_fitted(self)
+        rows = validate_data(self, X, reset=False, **self._accepted())
+        block = max(1, MAX_PAIRS // len(self.classes_) ** 2)
+        return np.concatenate([self._log_posteriors(rows[part]) for part in gen_batches(rows.shape[0], block)])
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Return posteriors (n, N) of ``classes_`` for X (n, d); rows sum to 1."""
+        return np.asarray(np.exp(self.predict_log_proba(X)))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the class (n,) of the largest posterior; of equal ones, the first in ``classes_``."""
+        largest = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[largest])
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_trained")
+
+    def __sklearn_tags__(self) -> Any:
+        tags, base = super().__sklearn_tags__(), get_tags(self._base())
+        tags.input_tags.sparse = base.input_tags.sparse
+        tags.input_tags.allow_nan = base.input_tags.allow_nan
+        return tags
+
+    def _base(self) -> Any:
+        return SVC() if self.estimator is None else self.estimator
+
+    def _bases(self) -> tuple[Any, ...]:
+        return (self._base(),)
+
+    def _accepted(self) -> dict[str, Any]:
+        tags = get_tags(self).input_tags
+        return {
+            "accept_sparse": "csr" if tags.sparse else False,
+            "ensure_all_finite": "allow-nan" if tags.allow_nan else True,
+        }
+
+    def _check_settings(self) -> None:
+        if self.margins not in get_args(Method):
+            raise FitError(f"margins: one of {', '.join(get_args(Method))} expected, got {self.margins!r}")
+        if self.folds < 2 or not 0.0 < self.share < 1.0:
+            raise FitError(f"folds of 2 or more and a share in (0, 1) expected, got {self.folds} and {self.share}")
+
+    def _rows(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Any, NDArray[np.intp], Array | None]:
+        """Return the training rows, their classes as places in ``classes_``, which is set, and their weights."""
+        values, labels = validate_data(self, X, y, **self._accepted())
+        check_classification_targets(labels)
+        _, _, weights = checked(np.zeros(len(labels)), np.zeros(len(labels)), sample_weight, both=False)
+        without = [type(base).__name__ for base in self._bases() if not has_fit_parameter(base, "sample_weight")]
+        if without and sample_weight is not None:
+            raise FitError(f"sample_weight: {' and '.join(without)} takes none")
+        self.classes_, places = np.unique(labels[weights > 0], return_inverse=True)
+        if len(self.classes_) < 2:
+            raise FitError(
+                f"classes: rows of two or more needed, got {len(self.classes_)} class with a sample_weight above zero"
+            )
+        y_places = np.zeros(len(labels), dtype=np.intp)
+        y_places[weights > 0] = places
+        return (values, y_places, None) if without else joined(values, y_places, weights)
+
+
+class OneVsRestPosteriorClassifier(PosteriorClassifier):
+    """P(class i | x) = p_i / sum over j of p_j: one machine a class against the rest, coupled by ``coupling.poar``.
+
+    Source: Xin, Wu and Pan 2002, eq. 12, where p_i = s(f_i); here p_i is any posterior of the margin f_i.
+
+    Parameters
+    ----------
+    estimator : classifier with ``decision_function``; an RBF ``SVC`` if None.
+    posterior : a kind in ``estimators.POSTERIORS``, "fixed" for the paper's, or an estimator, copied for every machine.
+    margins, folds, share : margins that it is fitted to, see ``heldout``; the machine is trained on all rows. A class
+        with fewer rows than ``folds`` gets fewer folds, one with a single row training margins.
+    n_jobs : machines trained in parallel, by joblib.
+    random_state : seed of the splits.
+
+    Where the base takes weights, equal rows of a class are trained on as one of their summed weight (``joined``).
+    Learned: ``classes_`` (N,); ``estimators_`` and ``posteriors_``, one a class, or, for two classes, one in all,
+    positive for the later class.
+
+    Eq. 12 only normalises the p_i: where all are small (a row unlike any class) the largest still gets nearly
+    everything. Training costs N machines on all n rows; with many classes and rows ``PairwisePosteriorClassifier`` is
+    cheaper.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> OneVsRestPosteriorClassifier(random_state=0).fit(X, y).predict_proba(X[:1]).argmax()
+    np.int64(0)
+    """
+
+    def _tasks(self, y: NDArray[np.intp]) -> list[tuple[Any, Flags, Flags]]:
         classes = range(len(self.classes_)) if len(self.classes_) > 2 else (1,)
-        return [(training, np.full(len(y), True), y == own) for own in classes]
+        return [(self._base(), np.full(len(y), True), y == own) for own in classes]
 
     def _log_posteriors(self, X: Any) -> Array:
-        log_odds = np.stack([trained.log_odds(X) for trained in self._trained], axis=1)
+        log_odds = np.stack([clipped_log_odds(*trained, X) for trained in self._trained], axis=1)
         if len(self._trained) == 1:
             log_odds = np.concatenate([-log_odds, log_odds], axis=1)
-        everybody = np.arange(len(self.classes_))
-        return np.asarray(RULES["poar"].frame(Margins(everybody, one_vs_rest=log_odds), LOG_ODDS))
+        return np.asarray(poar(Margins(np.arange(len(self.classes_)), one_vs_rest=log_odds), LOG_ODDS))
 
 
 class PairwisePosteriorClassifier(PosteriorClassifier):
@@ -99,18 +225,17 @@ class PairwisePosteriorClassifier(PosteriorClassifier):
     - "poao": sum over j of r_ij, normalised (Xin, Wu and Pan 2002, eq. 13). No class gets more than 2 / N: useful for
       its order, not as a probability.
     - "rpoao": the same of r_ij (q_i + q_j), q_i the posterior of a one-class machine (eqs. 14 to 16).
-    - "hastie_tibshirani", "pkpd", "wu_lin_weng": see ``classics``.
+    - "hastie_tibshirani", "pkpd", "wu_lin_weng": see ``pairwise_coupling``.
 
-    ``estimator``, ``posterior``, ``margins``, ``folds``, ``share``, ``n_jobs``, ``random_state``: as for
-    ``OneVsRestPosteriorClassifier``. ``one_class``: the one-class machine of "rpoao", ``OneClassSVM(nu=0.1)`` if None;
-    its posterior is fitted to its margins of the class's own rows, held out, and of all other rows.
+    The other parameters are those of ``OneVsRestPosteriorClassifier``, and ``one_class``, the one-class machine of
+    "rpoao", ``OneClassSVM(nu=0.1)`` if None; its posterior is fitted to held-out margins of the class's own rows and
+    to those of all other rows.
 
     Learned: ``classes_`` (N,); ``pairs_``, the places (i, j) in it of each pair, i < j; ``estimators_`` and
     ``posteriors_`` in that order, positive for class i; ``one_class_estimators_`` and ``one_class_posteriors_``.
 
-    Assumes that r_ij means something for rows of neither i nor j, which no pair machine has seen: the refinement and
-    the classics are two ways to live with it. Do not use it where a class has a handful of rows, each pair's posterior
-    being fitted to those of two classes only. N (N - 1) / 2 machines, each on the rows of two classes.
+    r_ij of rows of neither i nor j is extrapolated: the refinement and the classics are two remedies. Not where a class
+    has a handful of rows. N (N - 1) / 2 machines, each on the rows of two classes.
     """
 
     def __init__(
@@ -126,15 +251,17 @@ class PairwisePosteriorClassifier(PosteriorClassifier):
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
-        self.estimator = estimator
-        self.posterior = posterior
+        super().__init__(
+            estimator,
+            posterior=posterior,
+            margins=margins,
+            folds=folds,
+            share=share,
+            n_jobs=n_jobs,
+            random_state=random_state,
+        )
         self.coupling = coupling
         self.one_class = one_class
-        self.margins = margins
-        self.folds = folds
-        self.share = share
-        self.n_jobs = n_jobs
-        self.random_state = random_state
 
     @property
     def pairs_(self) -> list[tuple[int, int]]:
@@ -142,57 +269,55 @@ class PairwisePosteriorClassifier(PosteriorClassifier):
         return list(combinations(range(len(self.classes_)), 2))
 
     @property
-    def estimators_(self) -> list[Any]:
-        """The fitted pair machines."""
-        return [trained.machine for trained in self._pair_machines]
-
-    @property
-    def posteriors_(self) -> list[AnyPosterior]:
-        """The fitted posteriors of the pair machines."""
-        return [trained.posterior for trained in self._pair_machines]
+    def _coupled(self) -> list[tuple[Any, AnyPosterior]]:
+        return self._trained[: len(self.pairs_)]
 
     @property
     def one_class_estimators_(self) -> list[Any]:
         """The fitted one-class machines, one a class; none but for "rpoao"."""
-        return [trained.machine.estimator_ for trained in self._one_class_machines]
+        return [machine.estimator_ for machine, _ in self._trained[len(self.pairs_) :]]
 
     @property
     def one_class_posteriors_(self) -> list[AnyPosterior]:
         """The fitted posteriors of the one-class machines."""
-        return [trained.posterior for trained in self._one_class_machines]
+        return [posterior for _, posterior in self._trained[len(self.pairs_) :]]
 
-    @property
-    def _pair_machines(self) -> Sequence[TrainedMachine]:
-        return self._trained[: len(self.pairs_)]
-
-    @property
-    def _one_class_machines(self) -> Sequence[TrainedMachine]:
-        return self._trained[len(self.pairs_) :]
-
-    def _alone(self) -> Any:
+    def _one_class(self) -> Any:
         return OneClassSVM(nu=0.1) if self.one_class is None else self.one_class
 
     def _bases(self) -> tuple[Any, ...]:
-        return (self._base(), self._alone()) if self.coupling == "rpoao" else (self._base(),)
+        return (self._base(), self._one_class()) if self.coupling == "rpoao" else (self._base(),)
 
     def _check_settings(self) -> None:
         super()._check_settings()
         if self.coupling not in get_args(Coupling):
             raise FitError(f"coupling: one of {', '.join(get_args(Coupling))} expected, got {self.coupling!r}")
 
-    def _tasks(self, training: Training, y: NDArray[np.intp]) -> list[tuple[Training, Flags, Flags]]:
-        tasks = [(training, (y == i) | (y == j), y == i) for i, j in self.pairs_]
+    def _tasks(self, y: NDArray[np.intp]) -> list[tuple[Any, Flags, Flags]]:
+        tasks = [(self._base(), (y == i) | (y == j), y == i) for i, j in self.pairs_]
         if self.coupling == "rpoao":
-            alone = replace(training, estimator=OneClassMachine(self._alone()))
-            tasks += [(alone, np.full(len(y), True), y == i) for i in range(len(self.classes_))]
+            one_class = OneClassMachine(self._one_class())
+            tasks += [(one_class, np.full(len(y), True), y == i) for i in range(len(self.classes_))]
         return tasks
 
     def _log_posteriors(self, X: Any) -> Array:
-        speakers = len(self.classes_)
-        pair = np.zeros((X.shape[0], speakers, speakers))
-        for (i, j), trained in zip(self.pairs_, self._pair_machines, strict=True):
-            pair[:, i, j] = trained.log_odds(X)
-            pair[:, j, i] = -pair[:, i, j]
-        alone = [trained.log_odds(X) for trained in self._one_class_machines]
-        found = Margins(np.arange(speakers), pair=pair, one_class=np.stack(alone, axis=1) if alone else None)
-        return np.asarray(RULES[self.coupling].frame(found, LOG_ODDS))
+        N, log_odds = len(self.classes_), [clipped_log_odds(*trained, X) for trained in self._trained]
+        pair = np.zeros((X.shape[0], N, N))
+        for (i, j), values in zip(self.pairs_, log_odds, strict=False):
+            pair[:, i, j], pair[:, j, i] = values, -values
+        if self.coupling in CLASSICS:
+            p = CLASSICS[self.coupling](probability(pair))
+            return np.asarray(np.log(np.maximum(p, MIN_POSTERIOR)))
+        if self.coupling == "poao":
+            return np.asarray(poao(Margins(np.arange(N), pair=pair), LOG_ODDS))
+        one_class = np.stack(log_odds[len(self.pairs_) :], axis=1)
+        return np.asarray(rpoao(Margins(np.arange(N), pair=pair, one_class=one_class), LOG_ODDS))
+
+
+def _posterior(posterior: str | AnyPosterior) -> AnyPosterior:
+    """Return the estimator that ``posterior`` names, or is; raises FitError for anything else."""
+    if isinstance(posterior, MarginPosterior | FixedSigmoid):
+        return posterior
+    if not isinstance(posterior, str):
+        raise FitError(f"posterior: a kind or an estimator of margins expected, got {posterior!r}")
+    return FixedSigmoid() if posterior == "fixed" else make_posterior(posterior)

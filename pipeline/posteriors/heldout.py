@@ -1,52 +1,48 @@
-"""Margins to fit a posterior to: those of the training rows, of rows held out, or of every row by cross-validation.
+"""Margins to fit a posterior to, from training rows, held-out rows or cross-validation, and machines with posteriors.
 
-Platt 1999, section 2.2, says why it matters. Training brings a support vector machine's margins of its own rows to
-exactly 1 and -1, or pushes them there, so that they are not distributed as those of new rows are, and a posterior
-fitted to them is too sure of itself.
+Platt 1999, section 2.2: training brings a support vector machine's margins of its own rows to exactly 1 and -1, or
+pushes them there, so that they are not distributed as those of new rows, and a posterior fitted to them is
+overconfident.
 
-- ``training``: the margins of the rows that trained the machine. Valid for a linear machine with many more rows than
-  columns and a small C, of which few rows are support vectors. A kernel machine gives them a severe bias.
-- ``holdout``: a share of the rows is kept from the machine. Free of that bias, at the price of a posterior fitted to
-  fewer rows; the machine that the posterior is for is best trained again on all rows.
-- ``kfold``: every row's margin comes from a machine trained without its fold. Free of that bias too, with every row in
-  use, for about 2.2 times the time in three folds. Its machines saw fewer rows than the final one, and their margins
-  are pooled as if they were one machine's. Platt's choice, and the default.
+- ``training``: margins of the training rows. Valid for a linear machine with many more rows than columns and a small C,
+  of which few rows are support vectors. Severely biased for a kernel machine.
+- ``holdout``: a share of the rows is kept from the machine. Unbiased, but the posterior is fitted to fewer rows; the
+  machine that the posterior is for is best trained again on all rows.
+- ``kfold``: every row's margin comes from a machine trained without its fold. Unbiased, with every row in use, for
+  about 2.2 times the time in three folds; the margins of slightly different machines are pooled. Platt's choice, and
+  the default.
 
 Rows that are near copies of each other (frames of a recording) must stay together: give their ``groups``.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import copy
+from collections.abc import Iterator
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross_val_predict, train_test_split
 
 from pipeline.errors import FitError
-from pipeline.posteriors.base import Array, Flags
+from pipeline.posteriors.base import Array, Flags, MarginPosterior
+from pipeline.posteriors.pairwise_coupling import MIN_POSTERIOR
+from pipeline.posteriors.sigmoid import FixedSigmoid
 
 Method = Literal["training", "holdout", "kfold"]
-Rows = NDArray[np.intp]
+Places = NDArray[np.intp]
+AnyPosterior = MarginPosterior | FixedSigmoid
+
+# A posterior of exactly 0 or 1 would make a coupling rule divide by zero.
+MAX_LOG_ODDS = float(-np.log(MIN_POSTERIOR))
 
 
-def margins_for(
-    estimator: Any,
-    X: Any,
-    y: ArrayLike,
-    *,
-    method: Method = "kfold",
-    folds: int = 3,
-    share: float = 0.3,
-    seed: int = 0,
-    weights: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-) -> tuple[Array, Flags]:
-    """Margins (m,) and whether each is of the positive class (m,), in the order of the rows; see ``heldout_rows``."""
-    rows, margins = heldout_rows(
-        estimator, X, y, method=method, folds=folds, share=share, seed=seed, weights=weights, groups=groups
-    )
+def margins_for(estimator: Any, X: Any, y: ArrayLike, **settings: Any) -> tuple[Array, Flags]:
+    """Return margins (m,) and whether each is of the positive class (m,); ``settings`` are ``heldout_rows``'s."""
+    rows, margins = heldout_rows(estimator, X, y, **settings)
     labels = np.asarray(y)
     return margins, labels[rows] == np.unique(labels)[1]
 
@@ -62,58 +58,62 @@ def heldout_rows(
     seed: int = 0,
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
-) -> tuple[Rows, Array]:
-    """Rows (m,) of X, rising, and the margins (m,) that clones of ``estimator`` give them, itself left as it is.
+) -> tuple[Places, Array]:
+    """Return places (m,) of rows of X, rising, and the margins (m,) that clones of ``estimator`` give these rows.
 
-    ``estimator`` is any binary scikit-learn classifier with ``decision_function``. X is (n, d), of any type it takes.
-    y (n,) has two labels; the later in sorted order is the positive class. m is n, but for ``method`` "holdout" about
-    n ``share``, 0 < share < 1. ``folds`` >= 2 are for "kfold". Both divide each class in like shares, at random by
-    ``seed``. ``weights`` (n,) are the machine's ``sample_weight``. Rows alike in ``groups`` (n,) share a fold.
+    Parameters
+    ----------
+    estimator
+        Binary scikit-learn classifier with ``decision_function``; left unfitted.
+    X, y
+        (n, d), of any type that it takes, and (n,) of two labels, the later in sorted order being positive.
+    method
+        Origin of the margins, see the module; m is n, or about n ``share`` for "holdout".
+    folds, share, seed
+        At least 2, for "kfold"; above 0 and below 1, for "holdout"; both splits are stratified, at random by ``seed``.
+    weights
+        (n,), the machine's ``sample_weight``.
+    groups
+        (n,), for "kfold": rows of one group share a fold.
 
-    Raises FitError for labels that are not two, a method unknown, an estimator without ``decision_function``, a class
-    with fewer rows than folds or too few to be on both sides of a hold-out or in two groups, and groups with another
-    method than kfold.
+    Raises FitError for labels that are not two, an unknown method, an estimator without ``decision_function``, a class
+    too small for the split, and groups with another method than kfold.
     """
     labels = np.asarray(y)
     _check(estimator, labels, method, grouped=groups is not None)
     extra = {} if weights is None else {"sample_weight": np.asarray(weights, dtype=np.float64)}
+    places = np.arange(len(labels))
     if method == "training":
-        machine = clone(estimator).fit(X, labels, **extra)
-        return np.arange(len(labels)), _margins(machine, X)
+        return places, machine_margins(clone(estimator).fit(X, labels, **extra), X)
     if method == "holdout":
         return _holdout(estimator, X, labels, extra, share, seed)
-    least = int(np.unique_counts(labels).counts.min())
-    if not 2 <= folds <= least:
-        raise FitError(f"folds: from 2 to the rows of the smaller class, {least}, expected, got {folds}")
+    smaller = int(np.unique_counts(labels).counts.min())
+    if not 2 <= folds <= smaller:
+        raise FitError(f"folds: from 2 to the rows of the smaller class, {smaller}, expected, got {folds}")
     splitter = (StratifiedKFold if groups is None else StratifiedGroupKFold)(folds, shuffle=True, random_state=seed)
     splits = list(splitter.split(labels, labels, groups))
     if any(len(np.unique(labels[train])) < 2 for train, _ in splits):
         raise FitError(f"groups: rows of both classes outside every one of the {folds} folds expected")
     margins = cross_val_predict(estimator, X, labels, cv=splits, method="decision_function", params=extra)
-    return np.arange(len(labels)), np.asarray(margins, dtype=np.float64)
+    return places, np.asarray(margins, dtype=np.float64)
 
 
 def _holdout(
     estimator: Any, X: Any, labels: NDArray[Any], extra: dict[str, Array], share: float, seed: int
-) -> tuple[Rows, Array]:
-    rows = np.arange(len(labels))
+) -> tuple[Places, Array]:
     try:
         train, held, train_X, held_X = train_test_split(
-            rows, X, test_size=float(share), stratify=labels, random_state=seed
+            np.arange(len(labels)), X, test_size=float(share), stratify=labels, random_state=seed
         )
     except ValueError as error:
-        raise FitError(f"holdout: cannot hold out a share of {share} of {len(rows)} rows: {error}") from None
+        raise FitError(f"holdout: cannot hold out a share of {share} of {len(labels)} rows: {error}") from None
     if len(np.unique(labels[train])) < 2 or len(np.unique(labels[held])) < 2:
         raise FitError(
-            f"holdout: rows of both classes on both sides expected; share {share} of {len(rows)} rows gives none"
+            f"holdout: rows of both classes on both sides expected; share {share} of {len(labels)} rows gives none"
         )
     machine = clone(estimator).fit(train_X, labels[train], **{name: value[train] for name, value in extra.items()})
     order = np.argsort(held)
-    return held[order], _margins(machine, held_X)[order]
-
-
-def _margins(machine: Any, X: Any) -> Array:
-    return np.asarray(machine.decision_function(X), dtype=np.float64)
+    return held[order], machine_margins(machine, held_X)[order]
 
 
 def _check(estimator: Any, labels: NDArray[Any], method: str, *, grouped: bool) -> None:
@@ -127,3 +127,97 @@ def _check(estimator: Any, labels: NDArray[Any], method: str, *, grouped: bool) 
         raise FitError(
             f"y: one of two labels a row expected, got shape {labels.shape}, {len(np.unique(labels))} labels"
         )
+
+
+def train_machine(
+    estimator: Any, posterior: AnyPosterior, X: Any, positive: Flags, weights: Array | None, **settings: Any
+) -> tuple[Any, AnyPosterior]:
+    """Return a machine trained on rows X (n, d), and the posterior of its margins fitted to held-out ones.
+
+    ``settings`` are ``heldout_rows``'s method, folds, share and seed. A class with fewer rows than folds reduces the
+    number of folds; one with a single row leaves the training margins. Raises FitError as ``heldout_rows`` and the
+    posterior do.
+    """
+    y = positive.astype(int)
+    machine = fitted(estimator, X, y, weights)
+    posterior = copy.deepcopy(posterior)
+    if isinstance(posterior, FixedSigmoid):
+        return machine, posterior
+    smaller = int(min(positive.sum(), (~positive).sum()))
+    if settings["method"] == "training" or smaller < 2:
+        places, margins = np.arange(len(y)), machine_margins(machine, X)
+    else:
+        settings["folds"] = min(settings["folds"], smaller)
+        places, margins = heldout_rows(estimator, X, y, weights=weights, **settings)
+    posterior.fit(margins, positive[places], None if weights is None else weights[places])
+    return machine, posterior
+
+
+def clipped_log_odds(machine: Any, posterior: AnyPosterior, X: Any) -> Array:
+    """Return log-odds (n,) of the positive class for rows X (n, d), clipped to ``MAX_LOG_ODDS``."""
+    return np.asarray(np.clip(posterior.log_odds(machine_margins(machine, X)), -MAX_LOG_ODDS, MAX_LOG_ODDS))
+
+
+class OneClassMachine(BaseEstimator):  # type: ignore[misc]
+    """A one-class ``estimator`` with the interface of a binary one: it learns from the positive rows alone."""
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+
+    def fit(self, X: Any, y: NDArray[Any], sample_weight: Array | None = None) -> Self:
+        """Fit to the rows of X (n, d) whose y (n,) is 1."""
+        self.classes_ = np.unique(y)
+        own = np.flatnonzero(y)
+        self.estimator_ = fitted(self.estimator, X[own], None, None if sample_weight is None else sample_weight[own])
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Return margins (n,), positive where a row of X is accepted."""
+        return machine_margins(self.estimator_, X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the later class where the margin is positive, (n,); ``cross_val_predict`` requires the method."""
+        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
+
+
+def machine_margins(machine: Any, X: Any) -> Array:
+    """Return margins (n,) of a binary or one-class machine; raises FitError unless there is one a row."""
+    if not hasattr(machine, "decision_function"):
+        raise FitError(f"{type(machine).__name__}: an estimator with decision_function expected")
+    margins = np.asarray(machine.decision_function(X), dtype=np.float64)
+    if margins.shape != (X.shape[0] if hasattr(X, "shape") else len(X),):
+        raise FitError(f"{type(machine).__name__}: one margin a row expected, got shape {margins.shape}")
+    return margins
+
+
+def fitted(estimator: Any, X: Any, y: NDArray[Any] | None, weights: Array | None) -> Any:
+    """Return a fitted copy of ``estimator``, with ``weights`` if there are any."""
+    copied = clone(estimator)
+    return copied.fit(X, y) if weights is None else copied.fit(X, y, sample_weight=weights)
+
+
+def joined(X: Any, y: NDArray[Any], weights: Array) -> tuple[Any, NDArray[Any], Array | None]:
+    """Return rows, classes and weights (None if all 1), rows equal to the bit and of one class joined in one.
+
+    A row given twice and a row of weight 2 are then the same, rows of weight 0 are left out, and no copy of a row is
+    held out while another trains. The order is by class, then by content: no split by a seed depends on the order of X.
+    """
+    first: dict[tuple[Any, bytes], int] = {}
+    total: dict[tuple[Any, bytes], float] = {}
+    for place, key in enumerate(zip(y.tolist(), _contents(X), strict=True)):
+        if weights[place] > 0.0:
+            first.setdefault(key, place)
+            total[key] = total.get(key, 0.0) + float(weights[place])
+    order = sorted(first)
+    places = np.array([first[key] for key in order], dtype=np.intp)
+    summed = np.array([total[key] for key in order])
+    return X[places], y[places], None if (summed == 1.0).all() else summed
+
+
+def _contents(X: Any) -> Iterator[bytes]:
+    """Yield each row's bytes."""
+    if not issparse(X):
+        return (row.tobytes() for row in np.ascontiguousarray(X))
+    X.sum_duplicates()
+    ends = zip(X.indptr[:-1], X.indptr[1:], strict=True)
+    return (X.indices[a:b].tobytes() + X.data[a:b].tobytes() for a, b in ends)

@@ -1,9 +1,9 @@
-"""Implied posteriors: the share of a family of machines, trained at every balance of the classes, that says positive.
+"""Implied posteriors: the share of an ensemble of machines, trained at every class weighting, that predicts positive.
 
-A machine trained with its positive class at weight w and its negative class at weight 1 - w draws its surface where
-the posterior, at the classes' own priors, is 1 - w (Nalbantov and Ivanov, Tutorial on implied posterior probability
-for SVMs, 2020, eqs. 9-12). One machine at each weight of a uniform grid brackets the posterior of any point, and where
-their surfaces cross, so that a point lies on several of them, the expectation of their answers settles it (eq. 13).
+A machine trained with its positive class at weight w and its negative class at weight 1 - w has its decision surface
+where the posterior, at the classes' own priors, is 1 - w (Nalbantov and Ivanov, Tutorial on implied posterior
+probability for SVMs, 2020, eqs. 9-12). One machine at each weight of a uniform grid brackets the posterior of any
+point; where surfaces cross, the mean of the machines' predictions settles it (eq. 13).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pipeline.errors import FitError
 from pipeline.posteriors.base import checked
 from pipeline.posteriors.reweighted import (
-    Family,
-    KernelFamily,
-    Trials,
+    Ensemble,
+    TrainingRows,
+    ensemble_margins,
     kernel_can_be_shared,
     refuse_balanced,
     train_apart,
@@ -36,10 +36,10 @@ Weighting = Literal["equal_c", "fixed_total", "equal_n"]
 
 
 def isotonic_on(posterior: ArrayLike, positive: ArrayLike) -> Array:
-    """Isotonic regression (n,) of the classes on ``posterior`` (n,), at the same trials, in [0, 1].
+    """Return the isotonic regression (n,) of the classes ``positive`` (n,) on ``posterior`` (n,), both at n trials.
 
-    ``posterior`` may be any score in [0, 1]; ``positive`` (n,) is 1 or True for positives, 0, -1 or False for the rest.
-    Trials of one posterior are one step. Raises FitError for anything else.
+    ``posterior`` is any score in [0, 1]; ``positive`` is 1 or True for positives, 0, -1 or False for the rest. Raises
+    FitError for anything else.
     """
     p, flags, _ = checked(posterior, positive, both=False)
     if not p.size or p.min() < 0 or p.max() > 1:
@@ -48,17 +48,22 @@ def isotonic_on(posterior: ArrayLike, positive: ArrayLike) -> Array:
 
 
 def calibration_score(posterior: ArrayLike, positive: ArrayLike) -> float:
-    """Mean |posterior - isotonic regression of the classes on it| over trials, in [0, 1] (section 5 of the paper).
+    """Return the mean |posterior - isotonic regression of the classes on it| over trials (section 5 of the paper).
 
-    Arguments and errors as for ``isotonic_on``. The regression follows the very trials that it judges, so that true
-    posteriors of few trials do not score 0; and one constant, the share of positives, does: it says nothing of order.
+    Arguments and errors as for ``isotonic_on``. The regression is fitted to the trials that it is compared on: true
+    posteriors of few trials do not score 0, and one constant, the share of positives, does.
+
+    Examples
+    --------
+    >>> round(calibration_score([0.2, 0.2, 0.9, 0.9], [0, 0, 1, 1]), 2)
+    0.15
     """
     p = np.asarray(posterior, dtype=np.float64)
     return float(np.abs(p - isotonic_on(p, positive)).mean())
 
 
 def class_weights(posteriors: Array, counts: Array, weighting: Weighting) -> Array:
-    """Weights (L, 2) of a negative and of a positive trial for surfaces at ``posteriors`` (L,), each in (0, 1).
+    """Return weights (L, 2) of a negative and a positive trial for surfaces at ``posteriors`` (L,), each in (0, 1).
 
     ``counts`` (2,) are the trials of both classes. See ``ImpliedPosterior`` for ``weighting``.
     """
@@ -71,32 +76,35 @@ def class_weights(posteriors: Array, counts: Array, weighting: Weighting) -> Arr
 
 
 class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Binary classifier whose posterior is the share of ``machines`` reweighted copies of ``estimator`` that say so.
+    """Binary classifier whose posterior is the share of reweighted copies of ``estimator`` that predict positive.
 
     The k-th of L machines gives a positive trial the weight 2 (1 - p) and a negative one 2 p with p = k / (L + 1); its
-    surface is where the posterior is p (eqs. 8-12 with equal C). Two more machines that need no training, at p = 0
-    and 1, say positive and negative everywhere. A point on a surface counts half. The posterior (eq. 13) is therefore
+    surface is where the posterior is p (eqs. 8-12 with equal C). Two fictitious machines, at p = 0 and 1, predict
+    positive and negative everywhere. A point on a surface counts half. The posterior (eq. 13) is therefore
     (1 + number of positive answers) / (L + 2), from 1 / (L + 2) to (L + 1) / (L + 2): 3 of 9 give 4 / 11.
-
-    ``estimator``: anything whose ``fit`` takes ``sample_weight``, or that has a ``priors`` or ``class_weight`` setting;
-    an RBF ``SVC`` if None. Its own class weights stay a factor. Put preprocessing in front of this classifier, not into
-    ``estimator``. ``weighting`` decides what keeps the effective number of trials for unequal classes:
-
-    - "equal_c" (the paper's): as if the classes were equal, so that the middle machine is ``estimator`` itself. The
-      total changes with p, and with it the strength of the penalty.
-    - "fixed_total": both weights of a machine scaled so that the total is exact; the same surfaces without a penalty.
-    - "equal_n": the middle machine has equal effective numbers, and posteriors are those at equal priors.
-
-    Machines are trained side by side in ``n_jobs`` threads (joblib's ``parallel_config`` chooses otherwise). With
-    ``share_kernel`` an SVC's Gram matrix is computed once for all of them, up to 5000 trials, and so are the kernel
-    values of the points to predict. With ``warm_start`` a ``LogisticRegression`` starts from its neighbour.
 
     Learned: ``classes_`` (2,); ``posteriors_`` (L,) of the surfaces, rising; ``class_weights_`` (L, 2), negative first.
 
-    Assumes that the estimator's class of functions can follow the posterior; the answer is what that class implies,
-    and need not be calibrated. ``CalibratedClassifierCV(ImpliedPosterior(...), method="isotonic", ensemble=False)``
-    adds isotonic regression on held-out folds. Not for use where L trainings are too many, or where the order of points
-    beyond all surfaces matters: they tie. For estimators without a penalty it repeats their own posterior.
+    Assumes that the estimator's class of functions can follow the posterior; the answer need not be calibrated
+    (``CalibratedClassifierCV(ImpliedPosterior(...), method="isotonic", ensemble=False)`` adds isotonic regression on
+    held-out folds). Points beyond all surfaces tie. Estimators without a penalty only repeat their own posterior.
+
+    Parameters
+    ----------
+    estimator : classifier, optional
+        Takes ``sample_weight`` in ``fit``, or has a ``priors`` or ``class_weight`` setting; an RBF ``SVC`` if None. Its
+        own class weights stay a factor. Preprocessing goes in front of this classifier.
+    machines : int
+        L.
+    weighting : str
+        Effective number of trials for unequal classes. "equal_c" (the paper's): as if the classes were equal, so that
+        the middle machine is ``estimator`` itself; the total, and with it the strength of the penalty, changes
+        with p. "fixed_total": both weights of a machine scaled to a constant total; the same surfaces without a
+        penalty. "equal_n": the middle machine has equal effective numbers, and posteriors are those at equal priors.
+    share_kernel : bool
+        Compute an SVC's Gram matrix once for all machines, up to 5000 trials.
+    n_jobs : int, optional
+        Threads (joblib's ``parallel_config`` chooses otherwise).
     """
 
     def __init__(
@@ -106,18 +114,16 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         machines: int = 99,
         weighting: Weighting = "equal_c",
         share_kernel: bool = True,
-        warm_start: bool = True,
         n_jobs: int | None = None,
     ) -> None:
         self.estimator = estimator
         self.machines = machines
         self.weighting = weighting
         self.share_kernel = share_kernel
-        self.warm_start = warm_start
         self.n_jobs = n_jobs
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Train the machines on ``X`` (n, d) of the two classes ``y`` (n,); the later one in order is the positive.
+        """Train the machines on ``X`` (n, d) of two classes ``y`` (n,), the later in sorted order being positive.
 
         ``sample_weight`` (n,) >= 0: a weight of 2 is the trial given twice. Raises FitError, a ValueError, for settings
         out of range, for anything but two classes, and for an estimator that cannot be reweighted.
@@ -129,36 +135,36 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         estimator = SVC() if self.estimator is None else self.estimator
         refuse_balanced(estimator)
         parallel = Parallel(n_jobs=self.n_jobs, prefer="threads")
-        self.family_: KernelFamily | Family
+        self.ensemble_: Ensemble
         if self.share_kernel and kernel_can_be_shared(estimator, trials):
-            self.family_ = train_on_one_gram(estimator, trials, self.class_weights_, parallel)
+            self.ensemble_ = train_on_one_gram(estimator, trials, self.class_weights_, parallel)
         else:
-            self.family_ = train_apart(estimator, trials, self.class_weights_, parallel, self.warm_start)
+            self.ensemble_ = train_apart(estimator, trials, self.class_weights_, parallel)
         return self
 
     def machine_margins(self, X: ArrayLike) -> Array:
-        """Margins (n, L) of every machine at ``X`` (n, d), in the order of ``posteriors_``."""
+        """Return margins (n, L) of every machine at ``X`` (n, d), in the order of ``posteriors_``."""
         check_is_fitted(self)
-        return self.family_.margins(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
+        return ensemble_margins(self.ensemble_, np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
 
     def machine_answers(self, X: ArrayLike) -> Array:
-        """What every machine says of ``X`` (n, d): 1 positive, 0 negative, 0.5 on its surface; (n, L)."""
+        """Return every machine's prediction (n, L) for ``X`` (n, d): 1 positive, 0 negative, 0.5 on its surface."""
         return np.asarray((1.0 + np.sign(self.machine_margins(X))) / 2.0)
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Posteriors (n, 2) of ``classes_`` at ``X`` (n, d), eq. 13; rows sum to 1."""
+        """Return posteriors (n, 2) of ``classes_`` at ``X`` (n, d), eq. 13; rows sum to 1."""
         answers = self.machine_answers(X)
         share = (1.0 + answers.sum(axis=1)) / (answers.shape[1] + 2)
         return np.stack([1.0 - share, share], axis=1)
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Log-odds (n,) of the posterior of the positive class, natural logs; 0 where half of the machines say so."""
+        """Return log-odds (n,) of the positive class, natural logs; 0 where the machines are split evenly."""
         answers = self.machine_answers(X)
         yes = answers.sum(axis=1)
         return np.asarray(np.log1p(yes) - np.log1p(answers.shape[1] - yes))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Classes (n,): the majority of the machines; the negative class where they are split evenly."""
+        """Return the majority class (n,) of the machines; the negative one where they are split evenly."""
         positive = self.decision_function(X) > 0
         return np.asarray(self.classes_[positive.astype(int)])
 
@@ -173,8 +179,8 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.weighting not in get_args(Weighting):
             raise FitError(f"weighting: one of {', '.join(get_args(Weighting))} expected, got {self.weighting!r}")
 
-    def _trials(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Trials:
-        """The trials of a weight above 0; sets ``classes_``."""
+    def _trials(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> TrainingRows:
+        """Return the trials of a weight above 0; sets ``classes_``."""
         rows, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         kind = type_of_target(labels)
@@ -187,4 +193,4 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(np.unique(positive[weight > 0])) < 2:
             raise FitError("sample_weight: trials of both classes at a weight above zero needed")
         counted = weight > 0
-        return Trials(rows[counted], positive[counted], weight[counted], self.classes_)
+        return TrainingRows(rows[counted], positive[counted], weight[counted], self.classes_)

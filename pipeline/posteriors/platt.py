@@ -1,59 +1,56 @@
 """Platt's sigmoid, fitted by the Levenberg-Marquardt algorithm of the appendix of his 1999 paper, as published.
 
-It is here to reproduce published numbers. Its plain arithmetic overflows and may stop short of the optimum, and Lin,
-Lin and Weng 2007 explain why; ``NewtonSigmoid`` fits the same sigmoid to the same targets without either.
+Kept to reproduce published numbers. Its plain arithmetic overflows and may stop short of the optimum (Lin, Lin and Weng
+2007 explain why); ``NewtonSigmoid`` fits the same sigmoid to the same targets without either fault.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from pipeline.errors import FitError
-from pipeline.posteriors.base import Array
-from pipeline.posteriors.sigmoid_fits import LinearLogOdds, Trials, trials_from
+from pipeline.posteriors.base import Array, Flags, LinearLogOdds, WeightedTrials, trials_from
 
-MOST_ITERATIONS = 100
+MAX_ITERATIONS = 100
 FIRST_DAMPING = 1e-3
-# A step that needs more damping than this is taken as it is.
-MOST_DAMPING = 1e6
+# Steps are accepted unconditionally from this damping on.
+MAX_DAMPING = 1e6
 TINY_GRADIENT = 1e-9
-# Stands for the log of zero.
+# Replaces log 0.
 LOG_OF_ZERO = -200.0
-# exp of more is no double.
+# Larger exponents overflow a double.
 LARGEST_EXPONENT = float(np.log(np.finfo(np.float64).max))
 
 
+@dataclass(kw_only=True, eq=False)
 class PlattSigmoid(LinearLogOdds):
     """P(positive | f) = 1 / (1 + exp(A f + B)), smoothed targets, Levenberg-Marquardt (Platt 1999, appendix).
 
-    ``bug`` keeps the published slip that Lin, Lin and Weng 2007, section 3.1, point out: the error that decides on a
-    step takes every trial's target to be that of the last trial. Without it each trial has its own. ``tolerance``
-    replaces the published ends (a gradient of 1e-9, or three steps of next to no change) by one: both components of
-    the gradient smaller than this, as in section 4 of Lin, Lin and Weng. Either way after 100 iterations.
+    ``bug`` keeps the published slip that Lin, Lin and Weng 2007, section 3.1, point out: the error that a step is
+    judged by uses the last trial's target for every trial. ``tolerance`` replaces the published stopping rules (a
+    gradient of 1e-9, or three steps of next to no change) by one: both components of the gradient below it, as in
+    section 4 of Lin, Lin and Weng. At most 100 iterations either way.
 
-    Learned: ``A_``, ``B_``; ``iterations_``, the steps taken; ``objective_``, the true F(A_, B_) in nats, not the
-    algorithm's own error; ``gradient_``, the larger component of its gradient in size; ``overflows_``, exponentials
-    too large for a double; ``log_zeros_``, logs of zero, each taken for -200; ``converged_``, whether a rule stopped
-    it before the 100 iterations.
+    Learned: ``A_``, ``B_``; ``iterations_``; ``objective_``, the true F(A_, B_) in nats, not the algorithm's own
+    error; ``gradient_``, the larger component of its gradient in size; ``overflows_``, exponentials too large for a
+    double; ``log_zeros_``, logs of zero, each replaced by -200; ``converged_``, False after 100 iterations.
 
-    Assumes log-odds linear in the margin. Not for anything new: where margins nearly separate the classes it can stop
-    far from the optimum, and ``NewtonSigmoid`` does not.
+    Assumes log-odds linear in the margin. Not for new work: where margins nearly separate the classes it can stop far
+    from the optimum; ``NewtonSigmoid`` does not.
     """
 
     kind: ClassVar[str] = "platt"
 
-    def __init__(self, *, bug: bool = False, tolerance: float | None = None) -> None:
-        self.bug = bug
-        self.tolerance = tolerance
+    bug: bool = False
+    tolerance: float | None = None
 
-    def fit(self, margins: ArrayLike, positive: ArrayLike, weights: ArrayLike | None = None) -> Self:
-        """Fit to ``margins`` (n,), ``positive`` (n,) and ``weights`` (n,) >= 0, whose sums stand for N+ and N-.
+    def _check_settings(self) -> None:
+        """Accept all settings."""
 
-        Raises FitError for data ``checked`` refuses, and where the algorithm ends at no finite numbers.
-        """
+    def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
         trials = trials_from(margins, positive, weights)
         with np.errstate(over="ignore", invalid="ignore"):
             run = _LevenbergMarquardt(trials, bug=self.bug, tolerance=self.tolerance)
@@ -69,13 +66,12 @@ class PlattSigmoid(LinearLogOdds):
         self.objective_ = trials.objective(self.A_, self.B_)
         slopes, _ = trials.slopes(self.A_, self.B_)
         self.gradient_ = float(max(abs(slopes @ trials.margins), abs(slopes.sum())))
-        return self
 
 
 class _LevenbergMarquardt:
-    """One run over ``trials``; the numbers that the published steps change are its attributes."""
+    """One run over ``trials``; attributes are the variables of the published pseudo-code."""
 
-    def __init__(self, trials: Trials, *, bug: bool, tolerance: float | None) -> None:
+    def __init__(self, trials: WeightedTrials, *, bug: bool, tolerance: float | None) -> None:
         self.trials = trials
         self.judged = np.full_like(trials.target, trials.target[-1]) if bug else trials.target
         self.tolerance = tolerance
@@ -87,9 +83,9 @@ class _LevenbergMarquardt:
         self.iterations = self.overflows = self.log_zeros = 0
 
     def descend(self) -> bool:
-        """Step until a rule says stop; whether one did before the iterations ran out."""
+        """Iterate; return True if a stopping rule was met, False if the iterations ran out."""
         steady = 0
-        for _ in range(MOST_ITERATIONS):
+        for _ in range(MAX_ITERATIONS):
             a, b, c, d, e = self._sums()
             if max(abs(d), abs(e)) < (TINY_GRADIENT if self.tolerance is None else self.tolerance):
                 return True
@@ -103,14 +99,14 @@ class _LevenbergMarquardt:
         return False
 
     def _sums(self) -> tuple[float, float, float, float, float]:
-        """Hessian (a, c; c, b), and minus the gradient (d, e), at the current p."""
+        """Return the Hessian (a, c; c, b) and minus the gradient (d, e) at the current p."""
         f, w = self.trials.margins, self.trials.weights
         d1 = w * (self.p - self.trials.target)
         d2 = w * (self.p * (1.0 - self.p))
         return float(f * f @ d2), float(d2.sum()), float(f @ d2), float(f @ d1), float(d1.sum())
 
     def _step(self, a: float, b: float, c: float, d: float, e: float) -> float:
-        """Move A and B, with as much damping as it takes for the error not to rise; the new error."""
+        """Move A and B, increasing the damping until the error does not rise; return the new error."""
         A, B = self.A, self.B
         while True:
             det = (a + self.damping) * (b + self.damping) - c * c
@@ -124,11 +120,11 @@ class _LevenbergMarquardt:
                 self.damping *= 0.1
                 return error
             self.damping *= 10.0
-            if self.damping >= MOST_DAMPING:
+            if self.damping >= MAX_DAMPING:
                 return error
 
     def _judge(self) -> float:
-        """Error at the current A and B by the published arithmetic, which sets p and counts what goes wrong."""
+        """Set p at the current A and B and return the error by the published arithmetic, counting its failures."""
         exponent = self.trials.margins * self.A + self.B
         self.p = 1.0 / (1.0 + np.exp(exponent))
         self.overflows += int((exponent > LARGEST_EXPONENT).sum())

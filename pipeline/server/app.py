@@ -1,79 +1,84 @@
-"""The service as an ASGI application: who may come in by which door, what is read, one call, one answer."""
+"""The service as an ASGI application: one function a route."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, BinaryIO, cast
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
-from pipeline._version import __version__
+from pipeline import __version__
+from pipeline.audio.files import open_audio
 from pipeline.errors import ServiceError, VoiceclaimError
-from pipeline.server import messages, streams, tokens
-from pipeline.server.curves import Evaluation, LastEvaluation
-from pipeline.server.guard import RETRY, Guard
+from pipeline.scoring.decisions import Update, as_json
+from pipeline.server import messages, streams
+from pipeline.server.curves import Evaluation, last_evaluation
+from pipeline.server.enrollment import blocks_within, private_folder, save_uploads
+from pipeline.server.messages import PROBLEM_TYPE, EnrolledSpeaker, fault, problem, service_error
 from pipeline.server.metrics import MEDIA_TYPE as METRICS_TYPE
-from pipeline.server.problems import MEDIA_TYPE, problem, service_error
-from pipeline.server.recorder import private_folder
+from pipeline.server.metrics import CountRequests
+from pipeline.server.security import ENROLL, VERIFY, BodyLimit, check_origin, check_token
 from pipeline.server.service import Service
-from pipeline.server.uploads import files_in, form_of, save_uploads, text_in, verify_upload
+from pipeline.verification.verifier import Verifier
 
 PAGE = Path(__file__).resolve().parent / "page"
-_ABOUT = """Enroll speakers and check whether a voice is who it claims to be.
+_ABOUT = """Enroll speakers and verify claims of identity by voice.
 
 Errors are problems in JSON (RFC 9457). Two WebSockets, which OpenAPI does not describe, take live audio: `/verify`
-and `/enroll`; the project's `docs/service.md` says how they are spoken to.
+and `/enroll`; see the project's `docs/service.md`.
 """
-_BEARER = HTTPBearer(auto_error=False, description="A token, of the scope that the operation names.")
-_CODES = (400, 401, 403, 404, 405, 408, 409, 413, 415, 421, 422, 503)
+_MAX_FIELDS = 8
+_MAX_FIELD_BYTES = 8192
+_FILE = {"type": "string", "format": "binary"}
+_CODES = (400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 503)
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    code: {"model": messages.ProblemDetails, "content": {MEDIA_TYPE: {}}} for code in _CODES
+    code: {"model": messages.Problem, "content": {PROBLEM_TYPE: {}}} for code in _CODES
 }
 
 
 def service_of(connection: HTTPConnection) -> Service:
-    """The service that a request came to."""
+    """Return the service that a request belongs to."""
     return cast(Service, connection.app.state.service)
 
 
 Here = Annotated[Service, Depends(service_of)]
+Bearer = Annotated[
+    HTTPAuthorizationCredentials | None,
+    Depends(HTTPBearer(auto_error=False, description="A token, of the scope that the operation names.")),
+]
 
 
-class Needs:
-    """Lets in those whose token has one of ``scopes``, before anything of the body is read."""
+def _needs(*scopes: str) -> Any:
+    """Return a dependency that requires one of ``scopes``, before any of the body is read."""
 
-    def __init__(self, *scopes: str) -> None:
-        self.scopes = scopes
+    def check(service: Here, bearer: Bearer) -> None:
+        check_token(service.settings.tokens, None if bearer is None else bearer.credentials, *scopes)
 
-    def __call__(self, service: Here, token: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> None:
-        """Raise ServiceError for everybody else."""
-        service.allow(None if token is None else token.credentials, *self.scopes)
+    return Depends(check)
 
 
-TO_ENROLL = [Depends(Needs(tokens.ENROLL))]
-TO_VERIFY = [Depends(Needs(tokens.VERIFY))]
-TO_LOOK = [Depends(Needs(tokens.ENROLL, tokens.VERIFY))]
-
-
-def create_app(service: Service) -> ASGIApp:
-    """The application of ``service``; ends it when the server does."""
+def create_app(service: Service, started: Callable[[], None] = lambda: None) -> FastAPI:
+    """Return the application of ``service``: calls ``started`` at startup, and closes the service at shutdown."""
 
     @asynccontextmanager
-    async def life(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        started()
         yield
         service.close()
 
+    settings, limits = service.settings, service.settings.limits
     app = FastAPI(
         title="Voiceclaim",
         version=__version__,
@@ -81,131 +86,102 @@ def create_app(service: Service) -> ASGIApp:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        lifespan=life,
+        lifespan=lifespan,
+        dependencies=[Depends(check_origin)] if settings.tokens is None else [],
     )
     app.state.service = service
-    app.state.evaluation = LastEvaluation(service.settings.evaluation)
     for kind in (VoiceclaimError, HTTPException, RequestValidationError, TimeoutError, ClientDisconnect, Exception):
-        app.add_exception_handler(kind, _tell)
-    _add_pages(app)
-    _add_speakers(app)
-    _add_verification(app)
-    _add_watching(app)
-    return Guard(app, service.settings, service.metrics)
-
-
-def _add_pages(app: FastAPI) -> None:
-    def page(name: str) -> Callable[[], Awaitable[Response]]:
-        async def show() -> Response:
-            return FileResponse(PAGE / name)
-
-        return show
-
-    app.get("/", include_in_schema=False)(page("index.html"))
-    app.get("/docs", include_in_schema=False)(page("docs.html"))
+        app.add_exception_handler(kind, _problem_response)
+    app.add_middleware(BodyLimit, body_bytes=limits.body_bytes, idle_seconds=limits.idle_seconds)
+    if settings.tokens is None:  # against DNS rebinding: any page in a browser here can reach a loopback address
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.hosts), www_redirect=False)
+    app.add_middleware(CountRequests, metrics=service.metrics)
+    app.include_router(router)
     app.mount("/page", StaticFiles(directory=PAGE))
+    return app
 
 
-def _add_speakers(app: FastAPI) -> None:
-    app.get("/speakers", dependencies=TO_LOOK, responses=_PROBLEMS, summary="Who can be claimed")(speakers)
-    app.post(
-        "/speakers/{name:path}",
-        status_code=201,
-        dependencies=TO_ENROLL,
-        responses=_PROBLEMS,
-        summary="Enroll a speaker from files",
-        openapi_extra=_form({"files": {"type": "array", "items": _FILE}}, ["files"]),
-    )(enroll)
-    app.delete("/speakers/{name:path}", dependencies=TO_ENROLL, responses=_PROBLEMS, summary="Remove a speaker")(remove)
-    app.websocket("/enroll")(enroll_live)
+# Routes
+
+router = APIRouter(responses=_PROBLEMS)
+_ENROLLING, _VERIFYING, _EITHER = [_needs(ENROLL)], [_needs(VERIFY)], [_needs(ENROLL, VERIFY)]
 
 
-def _add_verification(app: FastAPI) -> None:
-    fields = {"claim": {"type": "string"}, "file": _FILE, "system": {"type": "string"}}
-    app.post(
-        "/verify",
-        dependencies=TO_VERIFY,
-        responses=_PROBLEMS,
-        response_model=messages.Outcome,
-        summary="Check a claim on a file",
-        openapi_extra=_form(fields, ["claim", "file"]),
-    )(verify)
-    app.websocket("/verify")(verify_live)
-
-
-def _add_watching(app: FastAPI) -> None:
-    app.get("/healthz", responses=_PROBLEMS, summary="Whether the service is there")(healthz)
-    app.get("/evaluation", dependencies=TO_LOOK, responses=_PROBLEMS, summary="Error rates of the last evaluation")(
-        evaluation
-    )
-    text: dict[int | str, dict[str, Any]] = {
-        200: {"content": {"text/plain": {}}, "description": "Counters in Prometheus' text format"}
-    }
-    app.get(
-        "/metrics",
-        dependencies=TO_LOOK,
-        responses={**_PROBLEMS, **text},
-        response_class=Response,
-        summary="Counters for Prometheus",
-    )(metrics)
-
-
-_FILE = {"type": "string", "format": "binary"}
-
-
-def _form(fields: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    schema = {"type": "object", "properties": fields, "required": required}
+def _form(fields: dict[str, Any], *required: str) -> dict[str, Any]:
+    schema = {"type": "object", "properties": fields, "required": list(required)}
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
 
 
-async def speakers(service: Here) -> messages.SpeakerList:
-    """Names of everybody who can be claimed, in the order of their enrollment."""
-    store = await service.aside(service.snapshot)
-    if store is None:
-        return messages.SpeakerList(revision=0, speakers=[])
-    listed = [s for s in store.speakers if s.role == "speaker"]
-    return messages.SpeakerList(
-        revision=store.manifest.revision,
-        speakers=[messages.SpeakerEntry(name=s.name, seconds=s.seconds, utterances=s.utterances) for s in listed],
-    )
+_FORM_OF_FILES = _form({"files": {"type": "array", "items": _FILE}}, "files")
+_FORM_OF_CLAIM = _form({"claim": {"type": "string"}, "file": _FILE, "system": {"type": "string"}}, "claim", "file")
+_METRICS_TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {}}, "description": "Counters in Prometheus' text format"}
+}
 
 
-async def enroll(name: str, request: Request, service: Here) -> messages.Enrolled:
+@router.get("/", include_in_schema=False)
+async def page() -> Response:
+    """Return the page."""
+    return FileResponse(PAGE / "index.html")
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs() -> Response:
+    """Return the description of the programming interface."""
+    return FileResponse(PAGE / "docs.html")
+
+
+@router.get("/speakers", dependencies=_EITHER, response_model=messages.SpeakerList, summary="Enrolled speakers")
+async def speakers(service: Here) -> dict[str, Any]:
+    """List the enrolled speakers in the order of their enrollment."""
+    model = await service.model()
+    if model is None:
+        return {"revision": 0, "speakers": []}
+    listed = [EnrolledSpeaker(s.name, s.seconds, s.utterances) for s in model.speakers if s.role == "speaker"]
+    return {"revision": model.revision, "speakers": listed}
+
+
+@router.post(
+    "/speakers/{name:path}",
+    status_code=201,
+    dependencies=_ENROLLING,
+    response_model=messages.Enrolled,
+    summary="Enroll a speaker from files",
+    openapi_extra=_FORM_OF_FILES,
+)
+async def enroll(name: str, request: Request, service: Here) -> dict[str, Any]:
     """Enroll a new speaker from one or more audio files. It takes seconds to minutes, with the number of speakers.
 
     409 for a name that is enrolled; 422 for files without enough speech.
     """
-    service.check_name(name)
-    service.trainer.check_room()
-    store = await service.aside(service.snapshot)
-    if store is not None and name in {speaker.name for speaker in store.speakers}:
-        raise ServiceError(409, f"{name!r} is enrolled already; remove them first", kind="SpeakerExistsError")
+    await service.check_new(name)
     limits, outcome = service.settings.limits, "enrolled"
-    folder = await service.aside(private_folder, service.settings.spool)
+    folder = await service.run("disk", private_folder, service.settings.spool)
     try:
-        async with form_of(request, files=limits.files) as form:
-            uploads = files_in(form, "files")
-            recordings, skipped = await service.decode(
-                lambda: save_uploads(uploads, folder, seconds=limits.file_seconds)
+        async with _form_of(request, files=limits.files) as form:
+            uploads = _files_in(form, "files")
+            recordings, skipped = await service.run(
+                "decoding", lambda: save_uploads(uploads, folder, seconds=limits.file_seconds)
             )
-        summary = await service.trainer.enroll(name, recordings)
+        summary = await service.enrollment.enroll(name, recordings)
     except VoiceclaimError as error:
         outcome = service_error(error).kind
         raise
     finally:
         service.metrics.enrollments.labels(outcome).inc()
-        await service.aside(lambda: shutil.rmtree(folder, ignore_errors=True))
-    return messages.Enrolled.model_validate({**summary, "skipped": [*skipped, *summary["skipped"]]})
+        await service.run("disk", lambda: shutil.rmtree(folder, ignore_errors=True))
+    return {**summary, "skipped": [*skipped, *summary["skipped"]]}
 
 
-async def remove(name: str, service: Here) -> messages.Removed:
-    """Erase a speaker, and every number that their voice went into."""
-    store = await service.aside(service.snapshot)
-    if store is None or name not in {speaker.name for speaker in store.speakers}:
-        raise ServiceError(404, f"{name!r}: no such speaker is enrolled", kind="UnknownSpeakerError")
+@router.delete(
+    "/speakers/{name:path}", dependencies=_ENROLLING, response_model=messages.Removed, summary="Remove a speaker"
+)
+async def remove(name: str, service: Here) -> dict[str, Any]:
+    """Erase a speaker, and every number that was computed from their voice."""
+    await service.check_known(name)
     outcome = "removed"
     try:
-        return messages.Removed.model_validate(await service.trainer.remove(name))
+        return await service.enrollment.remove(name)
     except ServiceError as error:
         outcome = error.kind
         raise
@@ -213,66 +189,126 @@ async def remove(name: str, service: Here) -> messages.Removed:
         service.metrics.removals.labels(outcome).inc()
 
 
+@router.post(
+    "/verify",
+    dependencies=_VERIFYING,
+    response_model=messages.Outcome,
+    summary="Verify a claim on a file",
+    openapi_extra=_FORM_OF_CLAIM,
+)
 async def verify(request: Request, service: Here) -> dict[str, Any]:
-    """Score an audio file against the claim that its speaker is somebody enrolled.
+    """Verify the claim that an enrolled speaker speaks in an audio file.
 
-    The decision may be `not_enough_speech`, which is no error. `system` names another scoring system than the store's.
+    The decision may be `not_enough_speech`, which is no error. `system` selects another scoring system.
     """
-    async with form_of(request, files=1) as form:
-        claim, file, system = text_in(form, "claim"), files_in(form, "file")[0].file, text_in(form, "system")
+    async with _form_of(request, files=1) as form:
+        claim, system = _text_in(form, "claim"), _text_in(form, "system")
+        [(_, file), *_] = _files_in(form, "file")
         if claim is None:
-            raise ServiceError(422, "the field 'claim' must name a speaker, and is not there", kind="InputError")
+            raise ServiceError(422, "the field 'claim' must name a speaker, and is missing", kind="InputError")
         verifier = None
         try:
             verifier = await service.verifier(claim, system)
             seconds = service.settings.limits.file_seconds
-            found = verifier
-            update = await service.decode(lambda: verify_upload(found, file, seconds=seconds))
+            update = await service.run("decoding", _verify_file, verifier, file, seconds)
         except VoiceclaimError as error:
-            await service.aside(service.record, claim, verifier, error)
+            await service.record(claim, verifier, error)
             raise
-    await service.aside(service.record, claim, verifier, update)
+    await service.record(claim, verifier, update)
     service.metrics.audio_seconds.labels("file").inc(update.audio_seconds)
-    return {**messages.terms_of(verifier), **messages.table_of(update)}
+    return as_json(verifier.terms, update)
 
 
-async def healthz(service: Here) -> messages.Health:
-    """Whether the service is there and can read its store."""
-    await service.aside(service.snapshot)
-    return messages.Health(status="ok", version=__version__)
+def _verify_file(verifier: Verifier, file: BinaryIO, seconds: float) -> Update:
+    with open_audio(file) as audio:
+        stream = verifier.stream(audio.rate)
+        for block in blocks_within(audio, seconds):
+            stream.push(block)
+    return stream.close()
 
 
-async def evaluation(request: Request, service: Here) -> Evaluation:
-    """Both error rates against the threshold, for every scoring system of the evaluation that the service was given."""
-    return cast(Evaluation, await service.aside(request.app.state.evaluation.current))
+@router.get("/healthz", response_model=messages.Health, summary="Sign of life")
+async def healthz(service: Here) -> dict[str, str]:
+    """Check that the service can read its store."""
+    await service.model()
+    return {"status": "ok", "version": __version__}
 
 
+@router.get("/evaluation", dependencies=_EITHER, summary="Error rates of the last evaluation")
+async def evaluation(service: Here) -> Evaluation:
+    """Return both error rates against the threshold, for every scoring system of the last evaluation."""
+    return await service.run("disk", last_evaluation, service.settings.evaluation)
+
+
+@router.get(
+    "/metrics",
+    dependencies=_EITHER,
+    responses=_METRICS_TEXT,
+    response_class=Response,
+    summary="Counters for Prometheus",
+)
 async def metrics(service: Here) -> Response:
-    """Counters in Prometheus' text format; no names, addresses or scores."""
-    await service.aside(service.snapshot)
-    return Response(service.metrics.page(), media_type=METRICS_TYPE)
+    """Return counters in Prometheus' text format; no names, addresses or scores."""
+    await service.model()
+    return Response(service.metrics.text(), media_type=METRICS_TYPE)
 
 
+@router.websocket("/verify")
 async def verify_live(socket: WebSocket) -> None:
-    """Live audio against a claim."""
-    await streams.serve_stream(socket, service_of(socket), tokens.VERIFY, streams.verify)
+    """Verify a claim on live audio."""
+    await streams.serve_stream(socket, service_of(socket), VERIFY, messages.VerifyHello, streams.verify)
 
 
+@router.websocket("/enroll")
 async def enroll_live(socket: WebSocket) -> None:
-    """Live audio of somebody who enrolls."""
-    await streams.serve_stream(socket, service_of(socket), tokens.ENROLL, streams.enroll)
+    """Enroll a speaker from live audio."""
+    await streams.serve_stream(socket, service_of(socket), ENROLL, messages.EnrollHello, streams.enroll)
 
 
-async def _tell(request: Request, error: Exception) -> Response:
-    """The problem that ``error`` is."""
-    found, headers = _as_service_error(request, error), dict(getattr(error, "headers", None) or {})
-    if found.status == 401:
+# Forms
+
+
+@asynccontextmanager
+async def _form_of(request: Request, *, files: int) -> AsyncIterator[FormData]:
+    """Parse the form in the body of ``request``, with at most so many ``files``; raises ServiceError."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "multipart/form-data":
+        raise ServiceError(415, "a body of the type multipart/form-data was expected", kind="InputError")
+    async with request.form(max_files=files, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES) as form:
+        yield form
+
+
+def _text_in(form: FormData, name: str) -> str | None:
+    """Return the text field ``name``, if any; raises ServiceError for a file of that name, or for two fields."""
+    values = form.getlist(name)
+    if not values:
+        return None
+    if len(values) > 1 or not isinstance(values[0], str):
+        raise ServiceError(422, f"the field {name!r} must be text, once", kind="InputError")
+    return values[0]
+
+
+def _files_in(form: FormData, name: str) -> list[tuple[str, BinaryIO]]:
+    """Return names and contents of the files in the field ``name``, at least one; raises ServiceError."""
+    values = form.getlist(name)
+    files = [value for value in values if isinstance(value, UploadFile)]
+    if not files or len(files) < len(values):
+        raise ServiceError(422, f"at least one file in the field {name!r} was expected", kind="InputError")
+    return [(upload.filename or f"file {number}", upload.file) for number, upload in enumerate(files, start=1)]
+
+
+# Errors
+
+
+async def _problem_response(request: Request, error: Exception) -> Response:
+    shown, headers = _as_service_error(request, error), dict(getattr(error, "headers", None) or {})
+    if shown.status == 401:
         headers["www-authenticate"] = "Bearer"
-    if found.status == 503:
-        headers |= RETRY
-    if found.status in (408, 413):  # the rest of the body is not waited for
+    if shown.status == 503:
+        headers["retry-after"] = "5"
+    if shown.status in (408, 413):  # the rest of the body is not waited for
         headers["connection"] = "close"
-    return JSONResponse(problem(found), found.status, headers, media_type=MEDIA_TYPE)
+    return JSONResponse(problem(shown), shown.status, headers, media_type=PROBLEM_TYPE)
 
 
 def _as_service_error(request: Request, error: Exception) -> ServiceError:
@@ -285,7 +321,7 @@ def _as_service_error(request: Request, error: Exception) -> ServiceError:
         where = ".".join(map(str, first["loc"]))
         return ServiceError(422, f"{where}: {first['msg']}", kind="InputError")
     if isinstance(error, TimeoutError):
-        return ServiceError(408, "the request did not come in time", kind="TimeoutError")
+        return ServiceError(408, "the request did not arrive in time", kind="TimeoutError")
     if isinstance(error, ClientDisconnect):
         return ServiceError(400, "the request ended before its end", kind="InputError")
-    return ServiceError(500, "the service failed; its log says where", kind="Fault")
+    return fault()

@@ -1,10 +1,11 @@
-"""The last evaluation as the page draws it: both error rates of every system at some hundred thresholds.
+"""Error rates of the last evaluation for the page: those of every system at some hundred thresholds.
 
-Names and paths of the trials stay here.
+Names and paths of the trials are left out.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,15 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from pipeline.errors import MetricError, ServiceError, VoiceclaimError
-from pipeline.evaluation import SystemScores, equal_error_rate, error_curve, read_scores
-from pipeline.results import METRICS, SCORES, read_metrics
+from pipeline.evaluation import SystemScores, read_scores
+from pipeline.evaluation.report import METRICS, SCORES, read_metrics
+from pipeline.metrics import equal_error_rate, error_curve
 
 _MOST_POINTS = 400
 
 
 class SystemCurve(BaseModel):
-    """One system: rates are shares, thresholds ascend, the last step (accept nobody) has none and is left out."""
+    """Error rates (shares) of one system by ascending threshold, without the last step, which has no threshold."""
 
     name: str
     targets: int
@@ -34,7 +36,7 @@ class SystemCurve(BaseModel):
 
 
 class Evaluation(BaseModel):
-    """Every system of an evaluation that has both kinds of trials."""
+    """All systems of an evaluation that have both target and nontarget trials."""
 
     default_system: str
     speakers: int | None
@@ -42,39 +44,27 @@ class Evaluation(BaseModel):
     systems: list[SystemCurve]
 
 
-class LastEvaluation:
-    """The evaluation in ``folder``, read again when its files were replaced."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-        self._stamp: tuple[int, ...] = ()
-        self._read: Evaluation | None = None
-
-    def current(self) -> Evaluation:
-        """The evaluation; raises ServiceError where there is none."""
-        if self._folder is None:
-            raise ServiceError(404, "the service was started without an evaluation (--evaluation)", kind="NotFound")
-        try:
-            files = [(self._folder / name).stat() for name in (SCORES, METRICS)]
-            stamp = tuple(number for file in files for number in (file.st_ino, file.st_mtime_ns, file.st_size))
-            if self._read is None or stamp != self._stamp:
-                self._read, self._stamp = _evaluation(self._folder), stamp
-        except (OSError, VoiceclaimError):
-            raise ServiceError(
-                404, "the folder of the evaluation holds none that can be read", kind="NotFound"
-            ) from None
-        return self._read
+def last_evaluation(folder: Path | None) -> Evaluation:
+    """Return the evaluation in ``folder``, read again when its files change; raises ServiceError if there is none."""
+    if folder is None:
+        raise ServiceError(404, "the service was started without an evaluation (--evaluation)", kind="NotFound")
+    try:
+        files = [(folder / name).stat() for name in (SCORES, METRICS)]
+        return _evaluation(folder, tuple((file.st_ino, file.st_mtime_ns, file.st_size) for file in files))
+    except (OSError, VoiceclaimError):
+        raise ServiceError(404, "the folder of the evaluation has none that can be read", kind="NotFound") from None
 
 
-def _evaluation(folder: Path) -> Evaluation:
+@lru_cache(1)
+def _evaluation(folder: Path, _stamp: tuple[tuple[int, ...], ...]) -> Evaluation:
     table, scores = read_metrics(folder), read_scores(folder / SCORES)
-    found = [_curve(name, of_system, table) for name, of_system in scores.items()]
+    curves = [_curve(name, of_system, table) for name, of_system in scores.items()]
     speakers, version = table.get("speakers"), table.get("version")
     return Evaluation(
         default_system=table["default_system"],
         speakers=speakers if isinstance(speakers, int) else None,
         version=version if isinstance(version, str) else None,
-        systems=[curve for curve in found if curve is not None],
+        systems=[curve for curve in curves if curve is not None],
     )
 
 
@@ -99,7 +89,7 @@ def _curve(name: str, scores: SystemScores, table: dict[str, Any]) -> SystemCurv
 
 
 def _shown(steps: int) -> NDArray[np.int64]:
-    """Steps to draw: closer together towards both ends, where rates change by their own size."""
+    """Return the steps to draw: geometrically spaced towards both ends, where a rate is near zero."""
     if steps <= _MOST_POINTS:
         return np.arange(steps)
     near = np.geomspace(1, steps, _MOST_POINTS // 2).astype(np.int64)

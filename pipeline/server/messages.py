@@ -1,209 +1,189 @@
-"""What goes to and fro in JSON: hellos of streams, terms and outcomes of verification, who is enrolled.
-
-Fields of an outcome are those of ``verification.Update``, whatever they are.
-"""
+"""Messages of the service in JSON: hellos and commands of streams, answers, and errors as problems (RFC 9457)."""
 
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import asdict, fields
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from pipeline.early import AtEnd, EarlyRule
-from pipeline.errors import ServiceError
-from pipeline.pcm import MAX_RATE, MIN_RATE, Encoding, PcmFormat
-from pipeline.updates import Update
-from pipeline.verification import ThresholdSource, Verifier
+from pipeline.audio.streams import MAX_RATE, MIN_RATE, Encoding, PcmFormat
+from pipeline.errors import (
+    AuditError,
+    EnrollmentRefusedError,
+    InputError,
+    MetricError,
+    NotEnoughSpeechError,
+    ServiceError,
+    SpeakerExistsError,
+    StoreError,
+    StreamClosedError,
+    UnknownSpeakerError,
+    VoiceclaimError,
+)
+from pipeline.scoring.decisions import Terms, Update
+from pipeline.scoring.sequential import SequentialTest
 
-_HELLO_BYTES = 8192
+PROBLEM_TYPE = "application/problem+json"
+_KIND = "urn:voiceclaim:"
+_HELLO_CHARACTERS = 8192
 _ENCODINGS: dict[str, Encoding] = {"pcm_s16le": "s16le", "f32le": "f32le"}
 
+# Streams
 
-class _Hello(BaseModel):
+
+class Hello(BaseModel):
+    """The first message of a stream: the format of its binary messages, of one channel."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
     rate: Annotated[int, Field(ge=MIN_RATE, le=MAX_RATE)]
     format: Literal["pcm_s16le", "f32le"]
     token: str | None = Field(default=None, repr=False)
 
     @property
     def pcm(self) -> PcmFormat:
-        """What the binary messages consist of: one channel."""
+        """The format of the audio."""
         return PcmFormat(self.rate, 1, _ENCODINGS[self.format])
 
 
-class EarlyTerms(BaseModel):
-    """A decision as soon as the evidence suffices: the fields of ``early.EarlyRule``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    miss: Annotated[float, Field(gt=0, lt=0.5)] = 0.01
-    false_accept: Annotated[float, Field(gt=0, lt=0.5)] = 0.01
-    at_end: AtEnd = "undecided"
-
-
-class VerifyHello(_Hello):
-    """The first message of a stream that verifies."""
+class VerifyHello(Hello):
+    """The first message of a verification stream; ``early`` has the fields of a ``SequentialTest``."""
 
     claim: str
     system: str | None = None
-    early: EarlyTerms | None = None
+    early: dict[str, float | str] | None = None
 
     @property
-    def rule(self) -> EarlyRule | None:
-        """The rule of an early decision."""
-        return None if self.early is None else EarlyRule(**self.early.model_dump())
+    def sequential_test(self) -> SequentialTest | None:
+        """The sequential test, if one is asked for; raises InputError."""
+        if self.early is None:
+            return None
+        try:
+            return SequentialTest(**self.early)  # type: ignore[arg-type]  # checked there
+        except (TypeError, ValueError):
+            raise InputError("early: the fields miss and false_accept are numbers, at_end is text") from None
 
 
-class EnrollHello(_Hello):
-    """The first message of a stream that enrolls."""
-
-    name: str
-
-
-class Command(BaseModel):
-    """A later text message: ``utterance`` begins the next recording of an enrollment, ``end`` ends the stream."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    type: Literal["utterance", "end"]
-
-
-class Terms(BaseModel):
-    """Who is claimed to speak, and what decides; thresholds as in ``verification.Verifier``.
-
-    ``early_bounds`` are the log-likelihood ratios at which an early decision rejects and accepts.
-    """
-
-    claim: str
-    system: str
-    threshold: float | None
-    llr_threshold: float | None
-    threshold_source: ThresholdSource
-    prior: float
-    outsiders: float
-    rivals: int
-    revision: int
-    early_bounds: tuple[float, float] | None
-
-
-_HINTS = get_type_hints(Update)
-_FIELDS: dict[str, Any] = {field.name: (_HINTS[field.name], ...) for field in fields(Update)}
-Outcome = create_model(
-    "Outcome", __base__=Terms, __doc__="What came of a claim: its terms, and the last state of its stream.", **_FIELDS
-)
-
-
-class SpeakerEntry(BaseModel):
-    """One who can be claimed; ``seconds`` of speech in ``utterances`` recordings."""
+class EnrollHello(Hello):
+    """The first message of an enrollment stream."""
 
     name: str
-    seconds: float
-    utterances: int
 
 
-class SpeakerList(BaseModel):
-    """Everybody who can be claimed, in enrollment order."""
-
-    revision: int
-    speakers: list[SpeakerEntry]
-
-
-class SkippedFile(BaseModel):
-    """A file that was not used, and why."""
-
-    file: str
-    reason: str
-
-
-class Enrolled(BaseModel):
-    """Who was enrolled, from how much speech; ``warnings`` are what the enrollment gate found all the same."""
-
-    name: str
-    utterances: int
-    seconds: float
-    frames: int
-    centroids: int
-    short_of_centroids: bool
-    revision: int
-    warnings: list[str]
-    skipped: list[SkippedFile]
-
-
-class Removed(BaseModel):
-    """Who was removed, and how many are left."""
-
-    removed: str
-    left: int
-    revision: int
-
-
-class Health(BaseModel):
-    """Whether the service is there."""
-
-    status: Literal["ok"]
-    version: str
-
-
-class ProblemDetails(BaseModel):
-    """An error (RFC 9457); ``type`` ends in the name of its kind."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-
-
-def read_hello(text: str, kind: type[_Hello]) -> Any:
-    """The hello in ``text``; raises ServiceError, which never repeats what was sent."""
-    return _parsed(text, kind, "the first message")
-
-
-def read_command(text: str) -> Command:
-    """A later text message; raises ServiceError."""
-    command: Command = _parsed(text, Command, "a text message")
-    return command
-
-
-def _parsed(text: str, kind: type[BaseModel], what: str) -> Any:
-    if len(text) > _HELLO_BYTES:
-        raise ServiceError(413, f"{what} has at most {_HELLO_BYTES} characters", kind="InputError")
+def read_hello(text: str | bytes, kind: type[Hello]) -> Any:
+    """Parse a hello; raises ServiceError, which never repeats the message."""
+    if isinstance(text, bytes):
+        raise ServiceError(422, "the first message must be a hello in JSON, as text", kind="InputError")
+    if len(text) > _HELLO_CHARACTERS:
+        raise ServiceError(413, f"the first message has at most {_HELLO_CHARACTERS} characters", kind="InputError")
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "JSON"
-        raise ServiceError(422, f"{what}: {where}: {first['msg']}", kind="InputError") from None
+        raise ServiceError(422, f"the first message: {where}: {first['msg']}", kind="InputError") from None
 
 
-def terms_of(verifier: Verifier) -> dict[str, Any]:
-    """The terms of a claim, as JSON takes them."""
-    return {
-        "claim": verifier.claim,
-        "system": verifier.system,
-        "threshold": _finite(verifier.threshold),
-        "llr_threshold": _finite(verifier.llr_threshold),
-        "threshold_source": str(verifier.threshold_source),
-        "prior": verifier.prior,
-        "outsiders": verifier.store.outsiders,
-        "rivals": verifier.rivals,
-        "revision": verifier.store.manifest.revision,
-        "early_bounds": None if verifier.early is None else (verifier.early.reject_at, verifier.early.accept_at),
-    }
-
-
-def table_of(update: Update) -> dict[str, Any]:
-    """The fields of ``update``, as JSON takes them: what is not finite as null."""
-    return {name: _finite(value) for name, value in asdict(update).items()}
+def read_command(text: str) -> str:
+    """Parse a later text message, the command "utterance" (the next recording) or "end"; raises ServiceError."""
+    try:
+        command = json.loads(text) if len(text) <= _HELLO_CHARACTERS else None
+    except (ValueError, RecursionError):
+        command = None
+    if command not in ({"type": "utterance"}, {"type": "end"}):
+        raise ServiceError(
+            422, 'a text message is {"type": "utterance"} or {"type": "end"}, got another', kind="InputError"
+        )
+    return str(command["type"])
 
 
 def text_of(table: dict[str, Any]) -> str:
-    """One message; raises ValueError for a number that JSON has not."""
+    """Return one message; raises ValueError for a number that JSON cannot represent."""
     return json.dumps(table, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+# Answers
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolledSpeaker:
+    """An enrolled speaker, with ``seconds`` of speech in ``utterances`` recordings."""
+
+    name: str
+    seconds: float
+    utterances: int
+
+
+def _answer(name: str, about: str, /, **fields: Any) -> type[BaseModel]:
+    required: dict[str, Any] = {field: (kind, ...) for field, kind in fields.items()}
+    return create_model(name, __doc__=about, **required)
+
+
+_OUTCOME = get_type_hints(Terms) | get_type_hints(Update)
+Outcome = _answer("Outcome", "The outcome of a claim: its terms and the final state.", **_OUTCOME)
+SpeakerList = _answer("SpeakerList", "All speakers, in enrollment order.", revision=int, speakers=list[EnrolledSpeaker])
+Enrolled = _answer(
+    "Enrolled",
+    "A new speaker; `warnings` are findings of the enrollment checks, `skipped` each `file` not used and the `reason`.",
+    name=str,
+    utterances=int,
+    seconds=float,
+    frames=int,
+    centroids=int,
+    short_of_centroids=bool,
+    revision=int,
+    warnings=list[str],
+    skipped=list[dict[str, str]],
+)
+Removed = _answer("Removed", "A speaker removed, and the number left.", removed=str, left=int, revision=int)
+Health = _answer("Health", "A sign of life.", status=Literal["ok"], version=str)
+Problem = _answer("Problem", "An error (RFC 9457).", type=str, title=str, status=int, detail=str)
+
+
+# Errors
+
+
+# The first class that matches decides.
+_STATUS: tuple[tuple[tuple[type[VoiceclaimError], ...], HTTPStatus], ...] = (
+    ((UnknownSpeakerError,), HTTPStatus.NOT_FOUND),
+    ((SpeakerExistsError, MetricError, StreamClosedError), HTTPStatus.CONFLICT),
+    ((AuditError, StoreError), HTTPStatus.SERVICE_UNAVAILABLE),
+    (
+        (EnrollmentRefusedError, NotEnoughSpeechError, InputError),
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    ),
+)
+
+
+def service_error(error: VoiceclaimError, shown: Iterable[tuple[Path, str]] = ()) -> ServiceError:
+    """Return ``error`` with its status; ``shown`` replaces paths of the server by names."""
+    if isinstance(error, ServiceError):
+        return error
+    status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), HTTPStatus.INTERNAL_SERVER_ERROR)
+    return ServiceError(int(status), without_paths(str(error), shown), kind=type(error).__name__)
+
+
+def without_paths(text: str, shown: Iterable[tuple[Path, str]]) -> str:
+    """Replace paths of the server in ``text``, the longest first, by the names that callers know them by."""
+    for path, name in sorted(shown, key=lambda entry: -len(str(entry[0]))):
+        text = text.replace(str(path), name)
+    return text
+
+
+def problem(error: ServiceError) -> dict[str, Any]:
+    """Return the fields of ``Problem``; its ``type`` ends in the name of the error's kind."""
+    return {
+        "type": f"{_KIND}{error.kind}",
+        "title": HTTPStatus(error.status).phrase,
+        "status": error.status,
+        "detail": error.detail.encode("utf-8", "backslashreplace").decode(),
+    }
+
+
+def fault() -> ServiceError:
+    """Return the error for a fault of the service itself, without its text, which may name people."""
+    return ServiceError(500, "the service failed; its log names the place", kind="Fault")

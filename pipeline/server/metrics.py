@@ -1,9 +1,13 @@
-"""What the service counts, for Prometheus: never a name, an address or a score."""
+"""Metrics of the service for Prometheus: never a name, an address or a score."""
 
 from __future__ import annotations
 
+import time
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MEDIA_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
@@ -14,29 +18,50 @@ class Metrics:
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._registry = CollectorRegistry()
-        registry = self._registry
-        self.requests = Counter(
-            "voiceclaim_requests", "Requests answered", ("route", "method", "status"), registry=registry
-        )
-        self.request_seconds = Histogram(
-            "voiceclaim_request_seconds", "Seconds to answer", ("route",), buckets=_SECONDS, registry=registry
-        )
-        self.streams = Gauge("voiceclaim_streams", "Streams open now", ("kind",), registry=registry)
-        self.streams_ended = Counter(
-            "voiceclaim_streams_ended", "Streams by how they ended", ("kind", "how"), registry=registry
-        )
-        self.update_seconds = Histogram(
-            "voiceclaim_update_seconds", "From a chunk to its update", buckets=_SECONDS, registry=registry
-        )
-        self.audio_seconds = Counter("voiceclaim_audio_seconds", "Audio taken in", ("kind",), registry=registry)
-        self.decisions = Counter("voiceclaim_decisions", "Claims decided", ("decision",), registry=registry)
-        self.enrollments = Counter("voiceclaim_enrollments", "Enrollments tried", ("outcome",), registry=registry)
-        self.removals = Counter("voiceclaim_removals", "Removals tried", ("outcome",), registry=registry)
-        self.revision = Gauge("voiceclaim_store_revision", "Revision of the store", registry=registry)
-        self.speakers = Gauge("voiceclaim_speakers", "Speakers that can be claimed", registry=registry)
+        registry = self._registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry, buckets=_SECONDS)
+        self.requests = counter("voiceclaim_requests", "Requests answered", ("route", "method", "status"))
+        self.request_seconds = histogram("voiceclaim_request_seconds", "Seconds to answer", ("route",))
+        self.streams = gauge("voiceclaim_streams", "Open streams", ("kind",))
+        self.streams_ended = counter("voiceclaim_streams_ended", "Streams by how they ended", ("kind", "how"))
+        self.update_seconds = histogram("voiceclaim_update_seconds", "From a chunk to its update")
+        self.audio_seconds = counter("voiceclaim_audio_seconds", "Audio received", ("kind",))
+        self.decisions = counter("voiceclaim_decisions", "Claims decided", ("decision",))
+        self.enrollments = counter("voiceclaim_enrollments", "Enrollments attempted", ("outcome",))
+        self.removals = counter("voiceclaim_removals", "Removals attempted", ("outcome",))
+        self.revision = gauge("voiceclaim_store_revision", "Revision of the store")
+        self.speakers = gauge("voiceclaim_speakers", "Enrolled speakers")
         ProcessCollector(registry=registry)
 
-    def page(self) -> bytes:
-        """The text that Prometheus reads."""
+    def text(self) -> bytes:
+        """Return the counters in Prometheus' text format."""
         return generate_latest(self._registry)
+
+
+class CountRequests:
+    """ASGI middleware: counts and times every HTTP request by its route."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status = time.perf_counter(), 500
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            method = scope["method"] if route != "other" else "other"
+            self._metrics.requests.labels(route, method, str(status)).inc()
+            self._metrics.request_seconds.labels(route).observe(time.perf_counter() - started)

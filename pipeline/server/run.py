@@ -1,31 +1,32 @@
-"""The service in a process of its own: uvicorn with the bounds that it lacks, from start to an orderly end."""
+"""The service in a process of its own: its socket, uvicorn by public settings, and a graceful shutdown."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ipaddress
 import logging
+import signal
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 
 from pipeline.errors import ConfigError, ServiceError
 from pipeline.server.app import create_app
-from pipeline.server.connections import BoundedHeads, PoliteWebSockets, Reaper
+from pipeline.server.security import HEADERS
 from pipeline.server.service import Service
 from pipeline.server.settings import Settings
 
+_READ_BYTES = 2**16  # uvicorn parses all frames that it reads at once
 _SWITCH_SECONDS = 0.001  # the event loop must not wait long for threads that compute
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen; ``port`` 0 takes a free one. With ``certificate`` and ``key`` (PEM files) by TLS."""
+    """Address to listen on; ``port`` 0 takes a free one. With ``certificate`` and ``key`` (PEM files) by TLS."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -34,7 +35,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can reach it."""
         if self.host == "localhost":
             return True
         try:
@@ -43,56 +44,74 @@ class Address:
             return False
 
     def url(self, port: int) -> str:
-        """The URL of the page, at the ``port`` that was taken."""
+        """Return the URL of the page, at the ``port`` that was taken."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.certificate is None else 'https'}://{host}:{port}/"
 
+    def listen(self, idle_seconds: float) -> socket.socket:
+        """Return a listening socket, whose peers must read what they are sent within ``idle_seconds`` (Linux).
+
+        Raises ServiceError where nothing can listen.
+        """
+        try:
+            family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
+            listening = socket.create_server((self.host, self.port), family=family)
+        except OSError as error:
+            raise ServiceError(
+                0, f"cannot listen on {self.host} port {self.port}: {error.strerror or error}; is it taken?"
+            ) from None
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _READ_BYTES)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * idle_seconds))
+        return listening
+
 
 def serve(settings: Settings, address: Address, *, threads: int, started: Callable[[str], None]) -> None:
-    """Serve until a signal says to end; ``started`` is called with the URL.
+    """Serve until SIGTERM or Ctrl-C; ``started`` is called with the URL.
 
     Raises ConfigError for an address beyond this machine without tokens, ServiceError where nothing can listen.
     """
     if settings.tokens is None and not address.is_loopback:
         raise ConfigError(
-            f"host {address.host}: beyond this machine the service wants tokens, and has none; give --tokens FILE or"
+            f"host {address.host}: beyond this machine the service needs tokens, and has none; give --tokens FILE or"
             " the variable VOICECLAIM_TOKENS, or listen on 127.0.0.1"
         )
     _allow_many_files()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    logging.getLogger("uvicorn.error").addFilter(_without_secrets)
-    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it tells of every bad body
-    service = Service(settings, threads=threads)
-    config = _config(settings, address, service)
-    try:
-        config.load()
-    except (OSError, ValueError) as error:  # SSLError is an OSError
-        service.close()
-        raise ConfigError(
-            f"{address.certificate}: the certificate or its key cannot be used ({error}); PEM files of both are needed"
-        ) from None
-    try:
-        _Server(config, service, address, started).run()
-    except SystemExit:
-        service.close()
-        raise ServiceError(0, f"cannot listen on {address.host} port {address.port}; is it taken?") from None
+    logging.getLogger("uvicorn.error").addFilter(_without_names)
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it reports every bad body
+    with address.listen(settings.limits.idle_seconds) as listening:
+        service = Service(settings, threads=threads)
+        try:
+            url = address.url(listening.getsockname()[1])
+            config = _config(settings, address, service, lambda: started(url))
+            config.load()
+        except (OSError, ValueError) as error:  # SSLError is an OSError
+            service.close()
+            raise ConfigError(
+                f"{address.certificate}: the certificate or its key cannot be used ({error}); both must be PEM files"
+            ) from None
+        # uvicorn shuts down gracefully at a signal, and then raises it again.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        uvicorn.Server(config).run(sockets=[listening])
 
 
-def _config(settings: Settings, address: Address, service: Service) -> uvicorn.Config:
+def _config(settings: Settings, address: Address, service: Service, started: Callable[[], None]) -> uvicorn.Config:
     limits = settings.limits
     return uvicorn.Config(
-        create_app(service),
-        host=address.host,
-        port=address.port,
+        create_app(service, started),
         ssl_certfile=address.certificate,
         ssl_keyfile=address.key,
-        http=BoundedHeads,
-        ws=PoliteWebSockets,
+        http="h11",  # which bounds the head of a request, and reads no request before the last one is answered
+        h11_max_incomplete_event_size=limits.head_bytes,
+        ws="websockets-sansio",
         ws_max_size=limits.message_bytes,
         ws_per_message_deflate=False,
         limit_concurrency=limits.connections,
-        timeout_keep_alive=int(limits.head_seconds),
+        timeout_keep_alive=int(limits.idle_seconds),
         timeout_graceful_shutdown=int(limits.grace_seconds),
+        headers=list(HEADERS.items()),
         access_log=False,
         log_level="error",
         server_header=False,
@@ -101,42 +120,17 @@ def _config(settings: Settings, address: Address, service: Service) -> uvicorn.C
     )
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn's server, which ends streams by saying so and waits for whoever is being enrolled."""
-
-    def __init__(
-        self, config: uvicorn.Config, service: Service, address: Address, started: Callable[[str], None]
-    ) -> None:
-        super().__init__(config)
-        self._service = service
-        self._address = address
-        self._tell = started
-        self._reaping: asyncio.Task[None] | None = None
-
-    async def startup(self, sockets: Any = None) -> None:
-        """See uvicorn."""
-        await super().startup(sockets)
-        reaper = Reaper(self.server_state.connections, self._service.settings.limits)
-        self._reaping = asyncio.create_task(reaper.run())
-        self._tell(self._address.url(self.servers[0].sockets[0].getsockname()[1]))
-
-    async def shutdown(self, sockets: Any = None) -> None:
-        """See uvicorn."""
-        for server in self.servers:
-            server.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._service.settings.limits.grace_seconds):
-                await self._service.end()
-        await super().shutdown(sockets)
-        if self._reaping is not None:
-            self._reaping.cancel()
-        self._captured_signals.clear()  # uvicorn would raise them again, and an orderly end is no failure
-
-
-def _without_secrets(record: logging.LogRecord) -> bool:
-    """Leave out tracebacks, whose text may name people; where the fault was is told elsewhere. Bad text is no fault."""
-    if record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError):
+def _without_names(record: logging.LogRecord) -> bool:
+    """Replace a traceback, whose text may name people, by the kind of the error and its place in the code."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, UnicodeDecodeError):  # a text message that is not UTF-8 is no fault of the service
         return False
+    if error is not None:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        place = "" if trace is None else f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        record.msg, record.args = f"{type(error).__name__}{place}", ()
     record.exc_info, record.exc_text = None, None
     return True
 

@@ -1,259 +1,247 @@
-"""Claims checked while somebody speaks, and voices enrolled while they speak: the two WebSockets."""
+"""The two WebSockets: claims verified, and speakers enrolled, while they speak."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
-import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from pipeline.audio.streams import PcmDecoder
 from pipeline.errors import ServiceError, VoiceclaimError
-from pipeline.pcm import PcmDecoder
-from pipeline.server.inbox import Gone, Inbox, Message
+from pipeline.scoring.decisions import Update, as_json
+from pipeline.server.enrollment import UtteranceFiles
 from pipeline.server.messages import (
     EnrollHello,
+    Hello,
     VerifyHello,
+    fault,
+    problem,
     read_command,
     read_hello,
-    table_of,
-    terms_of,
+    service_error,
     text_of,
 )
-from pipeline.server.problems import problem, service_error
-from pipeline.server.recorder import Recorder
-from pipeline.server.service import Service
-from pipeline.server.tokens import ENROLL, VERIFY
-from pipeline.updates import Update
-from pipeline.verification import VerificationStream, Verifier
+from pipeline.server.security import check_token
+from pipeline.server.service import Service, threshold_probability
+from pipeline.verification.stream import VerificationStream
+from pipeline.verification.verifier import Verifier
 
 _CODES = {413: 1009, 422: 1007, 500: 1011, 503: 1013}  # RFC 6455, and IANA's registry of codes
 _HEARTBEAT_SECONDS = 2.0
-Handler = Callable[["Line"], Awaitable[None]]
+_FREE_MESSAGES, _MEAN_BYTES = 500, 64  # parsing costs time by the message, not by the byte
+_GONE = (TimeoutError, OSError, RuntimeError, WebSocketDisconnect)
 
 
-class Line:
-    """One accepted WebSocket: its inbox, and messages out, none of which waits for ever."""
+class Connection:
+    """One accepted WebSocket of a ``kind``, which is also the scope that it needs.
 
-    def __init__(self, socket: WebSocket, service: Service) -> None:
+    Nothing is read ahead: while the last messages are processed, TCP holds up the sender.
+    """
+
+    def __init__(self, socket: WebSocket, service: Service, kind: str) -> None:
         self.service = service
-        self.inbox = Inbox(socket, service.settings.limits, service.ending)
+        self.kind = kind
+        self.chunks = 0
         self._socket = socket
+        self._limits = service.settings.limits
+        self._messages = self._received = 0
+        self._bytes = 0
+        self._bytes_per_second = 1
 
-    async def send(self, kind: str, table: dict[str, Any]) -> None:
-        """Send one message; raises Gone when the peer has gone or does not read."""
-        try:
-            async with asyncio.timeout(self.service.settings.limits.idle_seconds):
-                await self._socket.send_text(text_of({**table, "type": kind}))
-        except (TimeoutError, OSError, RuntimeError, WebSocketDisconnect):
-            raise Gone from None
-
-    async def hello(self, kind: type[Any], scope: str) -> Any:
-        """The hello of a caller who may have this stream; raises ServiceError."""
-        hello = read_hello(await self.inbox.first(), kind)
-        self.service.allow(hello.token or _bearer(self._socket), scope)
+    async def hello(self, kind: type[Hello]) -> Any:
+        """Return the first message, of a caller whose token has the scope; raises ServiceError."""
+        async with asyncio.timeout(self._limits.hello_seconds):
+            hello = read_hello(await self._next(), kind)
+        scheme, _, bearer = self._socket.headers.get("authorization", "").partition(" ")
+        token = hello.token or (bearer.strip() if scheme.lower() == "bearer" else None)
+        check_token(self.service.settings.tokens, token, self.kind)
+        self._bytes_per_second = hello.pcm.frame_bytes * hello.rate
         return hello
 
-    async def end(self, error: ServiceError | None) -> None:
-        """Close, saying what was wrong if anything was."""
-        await self.inbox.close()
-        if self._socket.application_state is not WebSocketState.CONNECTED:
-            return
-        try:
-            if error is not None:
-                await self.send("problem", {**problem(error), "kind": error.kind})
-            async with asyncio.timeout(self.service.settings.limits.idle_seconds):
-                await self._socket.close(1000 if error is None else _CODES.get(error.status, 1008))
-        except (Gone, TimeoutError, OSError, RuntimeError, WebSocketDisconnect):
-            return
+    async def receive(self) -> list[str | bytes]:
+        """Wait for the next message, and return it with those that came with it; raises WebSocketDisconnect."""
+        async with asyncio.timeout(self._limits.idle_seconds):
+            messages = [await self._next()]
+        with suppress(TimeoutError, WebSocketDisconnect):  # the next call meets a disconnect again
+            async with asyncio.timeout(0):
+                while True:
+                    messages.append(await self._next())
+        self._messages += len(messages)
+        self._received += sum(map(len, messages))
+        if self._messages > _FREE_MESSAGES + self._received // _MEAN_BYTES:
+            raise ServiceError(429, f"messages of a stream have at least {_MEAN_BYTES} bytes on average", kind="Flood")
+        return messages
 
-
-async def serve_stream(socket: WebSocket, service: Service, kind: str, handle: Handler) -> None:
-    """Accept ``socket`` and ``handle`` it to its end, whatever that is."""
-    await socket.accept()
-    line = Line(socket, service)
-    how, error = "done", None
-    try:
-        await handle(line)
-    except (Gone, WebSocketDisconnect):
-        how = "gone"
-    except VoiceclaimError as found:
-        error = service_error(found, [(service.settings.store, "the store")])
-        how = error.kind
-    except Exception:
-        how, error = "Fault", ServiceError(500, "the service failed; its log says where", kind="Fault")
-        raise
-    finally:
-        service.metrics.streams_ended.labels(kind, how).inc()
-        await line.end(error)
-
-
-def _bearer(socket: WebSocket) -> str | None:
-    scheme, _, token = socket.headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else None
-
-
-class _Audio:
-    """Binary messages to samples, counted."""
-
-    def __init__(self, hello: Any, service: Service, kind: str) -> None:
-        self._rate = hello.rate
-        self._width = hello.pcm.frame_bytes
-        self._most = service.settings.limits.stream_seconds
-        self._counter = service.metrics.audio_seconds.labels(kind)
-        self.bytes = 0
-        self.chunks = 0
+    async def _next(self) -> str | bytes:
+        if self._socket.client_state is WebSocketState.DISCONNECTED:
+            raise WebSocketDisconnect
+        event = await self._socket.receive()
+        if event["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(event["code"])
+        message: str | bytes = event["text"] if event.get("text") is not None else event["bytes"]
+        return message
 
     def count(self, data: bytes) -> bytes:
-        """``data``; raises ServiceError when that is more than a stream may have."""
+        """Return ``data``; raises ServiceError beyond the audio that a stream may have."""
         self.chunks += 1
-        self.bytes += len(data)
-        seconds = len(data) / self._width / self._rate
-        self._counter.inc(seconds)
-        if self.bytes / self._width / self._rate > self._most:
-            raise ServiceError(413, f"a stream has at most {self._most:g} s of audio", kind="InputError")
+        self._bytes += len(data)
+        self.service.metrics.audio_seconds.labels(self.kind).inc(len(data) / self._bytes_per_second)
+        most = self._limits.stream_seconds
+        if self._bytes / self._bytes_per_second > most:
+            raise ServiceError(413, f"a stream has at most {most:g} s of audio", kind="InputError")
         return data
+
+    async def send(self, kind: str, table: dict[str, Any]) -> None:
+        """Send one message; raises WebSocketDisconnect when the peer has gone or does not read."""
+        try:
+            async with asyncio.timeout(self._limits.idle_seconds):
+                await self._socket.send_text(text_of({**table, "type": kind}))
+        except _GONE:
+            raise WebSocketDisconnect from None
+
+    async def close(self, error: ServiceError | None) -> None:
+        """Close, with the problem if there is one."""
+        if WebSocketState.DISCONNECTED in (self._socket.application_state, self._socket.client_state):
+            return
+        with suppress(*_GONE):
+            if error is not None:
+                await self.send("problem", {**problem(error), "kind": error.kind})
+            if error is not None and error.status == 429:
+                return  # uvicorn would go on parsing the flood until the peer replies to a close frame
+            async with asyncio.timeout(self._limits.idle_seconds):
+                await self._socket.close(1000 if error is None else _CODES.get(error.status, 1008))
+
+
+Handler = Callable[[Connection, Any], Awaitable[None]]
+
+
+async def serve_stream(socket: WebSocket, service: Service, kind: str, hello: type[Hello], handle: Handler) -> None:
+    """Accept ``socket``, read its hello and ``handle`` it until it ends."""
+    await socket.accept()
+    connection = Connection(socket, service, kind)
+    how, error = "done", None
+    try:
+        first = await connection.hello(hello)
+        with service.stream(kind):
+            await handle(connection, first)
+    except WebSocketDisconnect:
+        how = "gone"
+    except TimeoutError:
+        error = ServiceError(408, "nothing came for too long; the stream is closed", kind="TimeoutError")
+    except VoiceclaimError as failure:
+        error = service_error(failure, [(service.settings.store, "the store")])
+    except Exception:
+        error = fault()
+        raise
+    finally:
+        service.metrics.streams_ended.labels(kind, how if error is None else error.kind).inc()
+        await connection.close(error)
 
 
 # Verification
 
 
-async def verify(line: Line) -> None:
-    """Score what is said against one claim, an update for all that came since the last one."""
-    service = line.service
-    hello: VerifyHello = await line.hello(VerifyHello, VERIFY)
-    with service.stream(VERIFY):
-        try:
-            verifier = await service.verifier(hello.claim, hello.system, hello.rule)
-            stream = await service.aside(verifier.stream, hello.rate)
-        except VoiceclaimError as error:
-            await service.aside(service.record, hello.claim, None, error)
-            raise
-        await line.send("ready", {**terms_of(verifier), "rate": hello.rate, "delay_ms": stream.delay_ms})
-        await _Claim(line, hello, verifier, stream).run()
+async def verify(connection: Connection, hello: VerifyHello) -> None:
+    """Verify live audio against one claim, with an update for the messages that came together."""
+    service = connection.service
+    try:
+        verifier = await service.verifier(hello.claim, hello.system, hello.sequential_test)
+        stream = await service.run("disk", verifier.stream, hello.rate)
+    except VoiceclaimError as error:
+        await service.record(hello.claim, None, error)
+        raise
+    terms = as_json(verifier.terms)
+    await connection.send("ready", {**terms, "rate": hello.rate, "delay_ms": stream.delay_ms})
+    decoder = PcmDecoder(hello.pcm, where="the stream")
+    try:
+        await _score(connection, lambda data: _state(verifier, stream.push(decoder.push(data))))
+    except BaseException as error:
+        await _close(service, verifier, stream, error)
+        raise
+    final = await _close(service, verifier, stream, None)
+    await connection.send("final", {**terms, **_state(verifier, final), "chunks": connection.chunks})
 
 
-class _Claim:
-    """One claim being checked."""
-
-    def __init__(self, line: Line, hello: VerifyHello, verifier: Verifier, stream: VerificationStream) -> None:
-        self._line = line
-        self._service = line.service
-        self._verifier = verifier
-        self._stream = stream
-        self._decoder = PcmDecoder(hello.pcm, where="the stream")
-        self._audio = _Audio(hello, line.service, VERIFY)
-
-    async def run(self) -> None:
-        """Until the end is said; what was heard is recorded, whoever ended it."""
-        try:
-            await self._hear()
-        except BaseException as error:
-            await self._close(error)
-            raise
-        final = await self._close(None)
-        told = {**terms_of(self._verifier), **self._told(final)}
-        await self._line.send("final", {**told, "chunks": self._audio.chunks})
-
-    async def _hear(self) -> None:
-        ended = False
-        while not ended:
-            messages = await self._line.inbox.take()
-            started = time.perf_counter()
-            data, ended = _until_the_end(messages, self._audio)
-            if data is None:
-                continue
-            table = await self._service.score(self._push, data)
-            if not ended:
-                await self._line.send("update", {**table, "chunks": self._audio.chunks})
-            self._service.metrics.update_seconds.observe(time.perf_counter() - started)
-
-    def _push(self, data: bytes) -> dict[str, Any]:
-        return self._told(self._stream.push(self._decoder.push(data)))
-
-    def _told(self, update: Update) -> dict[str, Any]:
-        """The fields of ``update``, and where the threshold stands beside its probability."""
-        return {**table_of(update), "threshold_probability": threshold_probability(self._verifier, update.frames)}
-
-    async def _close(self, error: BaseException | None) -> Update:
-        final = await self._service.score(self._stream.close)
-        failed = error if isinstance(error, VoiceclaimError) and not isinstance(error, ServiceError) else None
-        await self._service.aside(self._service.record, self._verifier.claim, self._verifier, failed or final)
-        return final
+async def _score(connection: Connection, push: Callable[[bytes], dict[str, Any]]) -> None:
+    """Push audio until the caller ends it."""
+    service, ended = connection.service, False
+    while not ended:
+        audio: list[bytes] = []
+        for message in await connection.receive():
+            if isinstance(message, bytes):
+                audio.append(connection.count(message))
+            elif read_command(message) == "end":
+                ended = True
+                break
+            else:
+                raise ServiceError(422, "a verification stream is one utterance", kind="InputError")
+        if not audio:
+            continue
+        started = time.perf_counter()
+        table = await service.run("scoring", push, b"".join(audio))
+        if not ended:
+            await connection.send("update", {**table, "chunks": connection.chunks})
+        service.metrics.update_seconds.observe(time.perf_counter() - started)
 
 
-def threshold_probability(verifier: Verifier, frames: int) -> float | None:
-    """Probability of a true claim at the threshold, after ``frames`` of speech; None without a calibration."""
-    if frames == 0:
-        return None
-    llr = verifier.llr_threshold
-    if llr is None:
-        llrs = verifier.store.llrs(verifier.system, np.array([verifier.threshold]), frames)
-        llr = None if llrs is None else float(llrs[0])
-    return None if llr is None else verifier.probability(llr)
+def _state(verifier: Verifier, update: Update) -> dict[str, Any]:
+    return {**as_json(update), "threshold_probability": threshold_probability(verifier, update.frames)}
 
 
-def _until_the_end(messages: Sequence[Message], audio: _Audio) -> tuple[bytes | None, bool]:
-    """The audio in ``messages`` (None: no such message), and whether they say that the stream ends."""
-    parts: list[bytes] = []
-    for message in messages:
-        if isinstance(message, str):
-            if read_command(message).type != "end":
-                raise ServiceError(422, "a stream that verifies is one utterance", kind="InputError")
-            return (b"".join(parts) if parts else None), True
-        parts.append(audio.count(message))
-    return (b"".join(parts) if parts else None), False
+async def _close(
+    service: Service, verifier: Verifier, stream: VerificationStream, error: BaseException | None
+) -> Update:
+    """Close the stream and record its outcome: the final state, or the error if the audio was refused."""
+    final = await service.run("scoring", stream.close)
+    refused = error if isinstance(error, VoiceclaimError) and not isinstance(error, ServiceError) else None
+    await service.record(verifier.claim, verifier, refused or final)
+    return final
 
 
 # Enrollment
 
 
-async def enroll(line: Line) -> None:
-    """Keep what is said until its end, telling how much speech there is, then enroll the speaker."""
-    service = line.service
-    hello: EnrollHello = await line.hello(EnrollHello, ENROLL)
-    service.check_name(hello.name)
-    service.trainer.check_room()
-    with service.stream(ENROLL):
-        store = await service.aside(service.snapshot)
-        if store is not None and hello.name in {speaker.name for speaker in store.speakers}:
-            raise ServiceError(409, f"{hello.name!r} is enrolled already; remove them first", kind="SpeakerExistsError")
-        recorder = await service.aside(Recorder, service.settings, store, hello.pcm)
-        try:
-            await line.send("ready", {"name": hello.name, "rate": hello.rate, **recorder.needs()})
-            await _listen(line, hello, recorder)
-            await _train(line, hello.name, recorder)
-        finally:
-            await service.aside(recorder.discard)
+async def enroll(connection: Connection, hello: EnrollHello) -> None:
+    """Record utterances until the caller ends them, then enroll the speaker."""
+    service = connection.service
+    model = await service.check_new(hello.name)
+    utterances = await service.run("disk", UtteranceFiles, service.settings, model, hello.pcm)
+    try:
+        await connection.send("ready", {"name": hello.name, "rate": hello.rate, **utterances.needs()})
+        await _record(connection, utterances)
+        await _train(connection, hello.name, utterances)
+    finally:
+        await service.run("disk", utterances.discard)
 
 
-async def _listen(line: Line, hello: EnrollHello, recorder: Recorder) -> None:
-    audio = _Audio(hello, line.service, ENROLL)
+async def _record(connection: Connection, utterances: UtteranceFiles) -> None:
+    run = connection.service.run
     while True:
-        for message in await line.inbox.take():
+        for message in await connection.receive():
             if isinstance(message, bytes):
-                await line.service.score(recorder.push, audio.count(message))
-            elif read_command(message).type == "utterance":
-                await line.service.score(recorder.next_utterance)
+                await run("scoring", utterances.push, connection.count(message))
+            elif read_command(message) == "utterance":
+                await run("scoring", utterances.next_utterance)
             else:
-                await line.service.score(recorder.finish)
+                await run("scoring", utterances.finish)
                 return
-        await line.send("progress", {**recorder.progress(), "chunks": audio.chunks})
+        await connection.send("progress", {**utterances.progress(), "chunks": connection.chunks})
 
 
-async def _train(line: Line, name: str, recorder: Recorder) -> None:
-    """Enroll; once that has begun it goes on to its end, whether or not the caller waits for it."""
-    service = line.service
-    line.inbox.check()
-    training = asyncio.create_task(service.trainer.enroll(name, recorder.recordings()))
+async def _train(connection: Connection, name: str, utterances: UtteranceFiles) -> None:
+    """Enroll, which is completed even if the caller leaves, and report the time every two seconds."""
+    service = connection.service
+    training = asyncio.create_task(service.enrollment.enroll(name, utterances.recordings()))
     started, gone = time.monotonic(), False
     while not training.done():
         try:
             if not gone:
-                await line.send("training", {"seconds": round(time.monotonic() - started, 1)})
-        except Gone:
+                await connection.send("training", {"seconds": round(time.monotonic() - started, 1)})
+        except WebSocketDisconnect:
             gone = True
         await asyncio.wait([training], timeout=_HEARTBEAT_SECONDS)
     try:
@@ -262,4 +250,4 @@ async def _train(line: Line, name: str, recorder: Recorder) -> None:
         service.metrics.enrollments.labels(error.kind).inc()
         raise
     service.metrics.enrollments.labels("enrolled").inc()
-    await line.send("enrolled", summary)
+    await connection.send("enrolled", summary)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from conftest import TINY
 
+from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.config import Config, load_config
-from pipeline.corpus import Utterance, read_corpus
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 

@@ -7,26 +7,30 @@ import json
 import os
 import random
 import resource
-import shutil
 import signal
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import hostile
 import numpy as np
 import soundfile
-from populations import content
+from populations import numbers_of
 
-from pipeline.enrollment import enroll
+from pipeline.enrollment.enroll import enroll
 from pipeline.errors import StoreError, VoiceclaimError
-from pipeline.sealing import seal_store
-from pipeline.store import SpeakerStore
-from pipeline.verification import Verifier
+from pipeline.store.model import SpeakerModel
+from pipeline.store.sealing import seal_store
+from pipeline.store.store import Store
+from pipeline.verification.policies import Threshold
+from pipeline.verification.verifier import Verifier
 from torture import DEMO, expect, forked, tiny, voices
 
 KEY = b"the key of the sealed store"
+PAGE = 4096
 HANG = 2.0  # seconds of computing for one damaged file
 GIVE_UP = 60.0  # seconds by the clock without a sign of life
 
@@ -63,8 +67,7 @@ class DamagedAudio:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "damaged"
-        store = enroll(folder / "store", voices("anna", "ivan"), tiny()).store
-        self.verifier = Verifier(store, "anna")
+        self.verifier = Verifier(enroll(folder / "store", voices("anna", "ivan"), tiny()).model, "anna")
         heard = sorted((DEMO / "verify" / "anna").glob("*.flac"))[0]
         self.spoken = [heard.read_bytes(), *(spoken(heard, kind) for kind in ("WAV", "AIFF", "OGG", "MP3", "CAF"))]
         self.sound = [hostile.encoded(*coding) for coding in hostile.codings()]
@@ -91,89 +94,88 @@ def spoken(path: Path, kind: str) -> bytes:
 
 
 class DamagedStores:
-    """Mutations of every file of a plain store, one with fitted posteriors, and a sealed one; edits of manifests."""
+    """Mutations of a plain store, one with fitted posteriors, and a sealed one: of bytes and of rows."""
 
     def __init__(self, folder: Path) -> None:
         chosen = voices("anna", "ivan", "hugo")
-        self.stores = {name: folder / name for name in ("plain", "fitted", "sealed")}
-        enroll(self.stores["plain"], chosen, tiny())
-        enroll(self.stores["fitted"], chosen, tiny("posterior.kind=isotonic"))
-        shutil.copytree(self.stores["plain"], self.stores["sealed"])
-        seal_store(self.stores["sealed"], KEY)
-        self.other = enroll(folder / "other", chosen, tiny()).store.path
-        seal_store(self.other, KEY)
+        self.path, self.models, self.sound = folder / "s", {}, {}
+        for name, settings in (("plain", tiny()), ("fitted", tiny("posterior.kind=isotonic")), ("sealed", tiny())):
+            path = folder / name
+            enroll(path, chosen, settings)
+            if name == "sealed":
+                seal_store(path, KEY)
+            self.models[name] = what_is_read(Store(path, key=KEY if name == "sealed" else None).check())
+            self.sound[name] = path.read_bytes()
         self.heard = sorted((DEMO / "verify" / "anna").glob("*.flac"))[0]
 
     def one(self, chance: random.Random) -> str:
         """Damage something and tell what came of it; raises whatever should not have come."""
-        which = chance.choice(sorted(self.stores))
-        path = self.stores[which]
-        files = sorted(content(path).keys() - {"manifest.json"})
-        victim = path / (chance.choice(files) if chance.random() < 0.7 else "manifest.json")
-        sound, manifest, known = victim.read_bytes(), (path / "manifest.json").read_bytes(), hostile.manifest_of(path)
+        which = chance.choice(sorted(self.models))
+        self.path.write_bytes(self.sound[which])
         try:
-            how = self.damage(chance, path, victim, sound)
-            if victim.name == "manifest.json" and how != "thing" and self.same(path, known):
-                return "the same manifest, laid out otherwise"
-            return f"{which}, {how}: {self.read(path, which == 'sealed', how)}"
+            how = self.damage(chance, self.path)
+            return f"{which}, {how}: {self.read(which, how)}"
         finally:
-            remove(victim)
-            victim.write_bytes(sound)
-            (path / "manifest.json").write_bytes(manifest)
+            for path in self.path.parent.glob("s*"):
+                if path.name in {"s", "s-wal", "s-shm", "s-journal"}:
+                    remove(path)
 
-    def same(self, path: Path, known: dict) -> bool:
-        """Whether the manifest still says what it said."""
-        try:
-            return hostile.manifest_of(path) == known
-        except (ValueError, RecursionError):
-            return False
+    def damage(self, chance: random.Random, path: Path) -> str:
+        """Change the store at ``path``, or put something else in its place; return how.
 
-    def damage(self, chance: random.Random, path: Path, victim: Path, sound: bytes) -> str:
-        """Change the file ``victim`` of the store at ``path``, or put something else in its place; how.
-
-        What is made with a right digest that needs no key is for nobody to tell from the real thing.
+        What is made with a right digest that needs no key cannot be told from the real thing.
         """
-        how = chance.choice(["bytes", "bytes", "bytes", "another file", "forged", "thing"])
-        if how == "another file":
-            others = [file for store in (path, self.other) for file in sorted(store.rglob("*-*.safetensors"))]
-            data = chance.choice(others).read_bytes()
-            victim.write_bytes(data if data != sound else sound[:-1])
-        elif how == "forged" and victim.suffix == ".safetensors":
-            hostile.vouch_for(path, victim.relative_to(path).as_posix(), damaged(chance, sound))
-        elif how == "forged":
-            key = b"a key that somebody guessed" if chance.random() < 0.3 else None
-            table = edited(chance, hostile.manifest_of(path))
-            if chance.random() < 0.5:
-                table["digest"] = hostile.digest_of(table, key)
-                how = "forged, with a digest"
-            victim.write_text(json.dumps(table), encoding="utf-8")
+        how = chance.choice(["bytes", "bytes", "bytes", "page", "row", "forged row", "log", "thing"])
+        if how == "page":
+            data = bytearray(path.read_bytes())
+            one, other = (PAGE * chance.randrange(len(data) // PAGE) for _ in range(2))
+            data[one : one + PAGE] = data[other : other + PAGE]
+            path.write_bytes(data)
+        elif how in {"row", "forged row"}:
+            edited(chance, path)
+            if how == "forged row":
+                hostile.vouch_for(path, b"a key that somebody guessed" if chance.random() < 0.3 else None)
+        elif how == "log":
+            source = chance.choice(sorted(self.sound))
+            path.with_name("s-wal").write_bytes(damaged(chance, self.sound[source]))
         elif how == "thing":
-            remove(victim)
+            remove(path)
             {
-                "nothing": lambda: None, "folder": victim.mkdir, "pipe": lambda: os.mkfifo(victim),
-                "loop": lambda: victim.symlink_to(victim), "endless": lambda: victim.symlink_to("/dev/zero"),
-                "sparse": lambda: hostile.sparse(victim, sound, 2**35),
+                "nothing": lambda: None, "folder": path.mkdir, "pipe": lambda: os.mkfifo(path),
+                "loop": lambda: path.symlink_to(path), "endless": lambda: path.symlink_to("/dev/zero"),
+                "sparse": lambda: hostile.sparse(path, damaged(chance, self.sound["plain"]), 2**31),
             }[chance.choice(["nothing", "folder", "pipe", "loop", "endless", "sparse"])]()  # fmt: skip
         else:
-            victim.write_bytes(damaged(chance, sound))
+            path.write_bytes(damaged(chance, path.read_bytes()))
         return how
 
-    def read(self, path: Path, sealed: bool, how: str) -> str:
-        """Use all of a store that was tampered with: the error, or that there was none."""
-        may_pass = how.startswith("forged") and not sealed
+    def read(self, which: str, how: str) -> str:
+        """Use all of a store that was tampered with; return the error, or that there was none."""
+        may_pass = how == "forged row" and which != "sealed"
         try:
-            store = SpeakerStore.open(path, key=KEY if sealed else None)
-            store.check_files()
-            for system in store.systems:
-                update = Verifier(store, "anna", system=system, threshold=0.0).verify_file(self.heard)
-                expect(update.score is not None and np.isfinite(update.score), f"a score of {update.score}")
+            model = Store(self.path, key=KEY if which == "sealed" else None).load()
+            is_same = what_is_read(model) == self.models[which]
+            for system in model.systems:
+                verifier = Verifier(model, "anna", system=system, decide_by=Threshold(0.0))
+                score = verifier.verify_file(self.heard).score
+                expect(score is not None and np.isfinite(score), f"a score of {score}")
         except StoreError as error:
-            expect(str(path) in str(error), f"an error that does not name the file: {error}")
+            expect(str(self.path) in str(error), f"an error that does not name the file: {error}")
             return type(error).__name__
         except VoiceclaimError as error:
             expect(may_pass, f"{type(error).__name__}: {error}")
             return type(error).__name__
+        if is_same:
+            return "the same model"
         return "read, as nothing can tell" if may_pass else "ACCEPTED"
+
+
+def what_is_read(model: SpeakerModel) -> dict[str, object]:
+    """Return all that a model holds, to be compared."""
+    numbers = {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in numbers_of(model).items()}
+    return numbers | {
+        "": (model.config, model.speakers, model.calibrations.as_json(), model.identity, model.revision, model.sealed)
+    }
 
 
 def remove(path: Path) -> None:
@@ -184,32 +186,22 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def edited(chance: random.Random, table: dict) -> dict:
-    """``table`` with one value in it changed, put in or taken out."""
-    places: list[tuple[dict | list, object]] = []
-
-    def walk(inside: object) -> None:
-        for key, value in inside.items() if isinstance(inside, dict) else enumerate(inside):
-            if (inside, key) != (table, "digest"):
-                places.append((inside, key))
-            if isinstance(value, dict | list):
-                walk(value)
-
-    walk(table)
-    inside, key = chance.choice(places)
-    how = chance.choice(["changed", "changed", "taken out", "put in"])
-    if how == "taken out":
-        del inside[key]
-    elif how == "put in" and isinstance(inside, list):
-        inside.insert(0, inside[key])
-    elif how == "put in":
-        inside["more"] = 1
-    else:
-        old = inside[key]
-        inside[key] = chance.choice(
-            [new for new in (0, 1, -1, 2**64, 0.5, "", "anna", None, [], {}, True) if new != old]
-        )
-    return table
+def edited(chance: random.Random, path: Path) -> None:
+    """Change a value of a row, or take out or exchange rows."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as rows:
+        table = chance.choice(["store", "speaker", "array", "array", "pair"])
+        columns = [name for _, name, *_ in rows.execute(f"PRAGMA table_info({table})")]
+        (row,) = chance.choice(rows.execute(f"SELECT rowid FROM {table}").fetchall())  # noqa: S608
+        column = chance.choice(columns)
+        value = chance.choice([0, 1, -1, 2**62, 0.5, "", "anna", None, "[]", "{}", b"", b"\xff", chance.randbytes(64)])
+        with suppress(sqlite3.IntegrityError):  # such a row cannot be
+            if table != "store" and chance.random() < 0.2:
+                rows.execute(f"DELETE FROM {table} WHERE rowid = ?", (row,))  # noqa: S608
+            elif chance.random() < 0.3:
+                other = f"(SELECT {column} FROM {table} ORDER BY random() LIMIT 1)"  # noqa: S608
+                rows.execute(f"UPDATE {table} SET {column} = {other} WHERE rowid = ?", (row,))  # noqa: S608
+            else:
+                rows.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (value, row))  # noqa: S608
 
 
 def steady_memory() -> float:

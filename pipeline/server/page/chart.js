@@ -48,9 +48,9 @@ export function ticks(from, to, count = 5) {
   const unit = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((m) => m * unit).find((size) => size >= rough);
   const digits = Math.max(0, -Math.floor(Math.log10(step)));
-  const found = [];
+  const list = [];
   for (let n = Math.ceil(from / step); n * step <= to + step / 1e6; n += 1) {
-    found.push([n * step, (n * step).toFixed(digits)]);
+    list.push([n * step, (n * step).toFixed(digits)]);
   }
-  return found;
+  return list;
 }

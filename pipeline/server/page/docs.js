@@ -1,4 +1,4 @@
-// OpenAPI's description as a page to read.
+// The OpenAPI description as a page.
 
 import { element } from "./dom.js";
 
@@ -16,9 +16,9 @@ function typeOf(node) {
 }
 
 function fieldsOf(node) {
-  const found = node.$ref ? schema.components.schemas[node.$ref.split("/").at(-1)] : node;
-  const required = new Set(found.required ?? []);
-  const rows = Object.entries(found.properties ?? {}).flatMap(([name, field]) => [
+  const object = node.$ref ? schema.components.schemas[node.$ref.split("/").at(-1)] : node;
+  const required = new Set(object.required ?? []);
+  const rows = Object.entries(object.properties ?? {}).flatMap(([name, field]) => [
     element("dt", {}, element("code", {}, name)),
     element("dd", {}, typeOf(field) + (required.has(name) ? "" : ", may be left out")),
   ]);
@@ -53,8 +53,8 @@ function operation(path, verb, { summary, description, parameters = [], requestB
 
 place.append(...schema.info.description.trim().split("\n\n").map((text) => element("p", {}, plain(text))));
 for (const [path, verbs] of Object.entries(schema.paths)) {
-  for (const [verb, found] of Object.entries(verbs)) place.append(operation(path, verb, found));
+  for (const [verb, details] of Object.entries(verbs)) place.append(operation(path, verb, details));
 }
 place.append(element("section", { class: "card" },
   element("h2", {}, "Errors"), element("p", {}, "Every error is a problem (RFC 9457):"),
-  fieldsOf(schema.components.schemas.ProblemDetails)));
+  fieldsOf(schema.components.schemas.Problem)));

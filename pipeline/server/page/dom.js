@@ -1,4 +1,4 @@
-// Elements made in few words. Text is only ever set as text.
+// Helpers to make elements; text is only ever set as text.
 
 const SVG = "http://www.w3.org/2000/svg";
 

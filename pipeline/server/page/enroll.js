@@ -1,10 +1,10 @@
-// Enrolling: numbers to read out, how much speech there is, and the wait for the machines.
+// Enrollment: numbers to read aloud, the amount of speech, the training.
 
 import { openStream } from "./api.js";
 import { byId, seconds } from "./dom.js";
 import { PROBLEMS, explain, openMicrophone, showLevel } from "./microphone.js";
 
-const PHRASE_SECONDS = 2.0; // of speech, then the next numbers come by themselves
+const PHRASE_SECONDS = 2.0; // of speech, then the next numbers are shown
 
 function phrase() {
   const drawn = new Uint32Array(3);
@@ -37,14 +37,14 @@ export function enrollView() {
     byId("phrase").textContent = phrase();
   }
 
-  function progress({ speech_seconds: heard, aim_seconds: aim }) {
-    byId("enroll-progress").value = Math.min(1, heard / aim);
-    byId("enroll-left").textContent = heard < aim
-      ? `${seconds(aim - heard)} of speech still needed`
-      : `${seconds(heard)} of speech: enough, and more is better`;
-    if (heard >= aim && finish.disabled && session && !session.ended) {
+  function progress({ speech_seconds: speech, aim_seconds: aim }) {
+    byId("enroll-progress").value = Math.min(1, speech / aim);
+    byId("enroll-left").textContent = speech < aim
+      ? `${seconds(aim - speech)} of speech still needed`
+      : `${seconds(speech)} of speech: enough, more improves the result`;
+    if (speech >= aim && finish.disabled && session && !session.ended) {
       finish.disabled = false;
-      say("That is enough speech. Finish, or go on for a better result.");
+      say("Enough speech. Finish, or continue for a better result.");
     }
   }
 
@@ -54,7 +54,7 @@ export function enrollView() {
       const spoken = message.utterance_speech_seconds >= PHRASE_SECONDS;
       if (spoken && message.utterances > mine.phrases && !mine.ended) advance(mine);
     } else if (message.type === "training") {
-      say(`Learning the voice … ${message.seconds.toFixed(0)} s`);
+      say(`Training … ${message.seconds.toFixed(0)} s`);
     } else if (message.type === "enrolled") {
       sessionStorage.setItem("voiceclaim-enrolled", message.name);
       say(`${message.name} is enrolled, from ${seconds(message.seconds)} of speech in ${message.utterances} recordings.`, true);
@@ -89,7 +89,7 @@ export function enrollView() {
           warned = Boolean(level.problem);
         },
         onLost: () => {
-          tell("The microphone was taken away: nobody was enrolled.");
+          tell("The microphone was disconnected: nobody was enrolled.");
           mine.stream?.close();
         },
       });
@@ -140,7 +140,7 @@ export function enrollView() {
     const mine = session;
     mine.ended = true;
     byId("enroll-live").hidden = true;
-    say("Learning the voice …");
+    say("Training …");
     await mine.microphone.close();
     mine.stream.say("end");
   });

@@ -1,4 +1,4 @@
-// The last evaluation: both error rates at the threshold that is chosen, on two charts and in words.
+// The last evaluation: both error rates at the chosen threshold, in two charts and as text.
 
 import { ask } from "./api.js";
 import { chart, ticks } from "./chart.js";
@@ -9,18 +9,18 @@ const LEAST = 0.0005;
 
 /** The normal deviate of a share, by bisection. */
 function probit(share) {
-  const wanted = Math.min(1 - LEAST, Math.max(LEAST, share));
+  const clamped = Math.min(1 - LEAST, Math.max(LEAST, share));
   let low = -6;
   let high = 6;
   for (let n = 0; n < 40; n += 1) {
     const middle = (low + high) / 2;
-    if (normal(middle) < wanted) low = middle;
+    if (normal(middle) < clamped) low = middle;
     else high = middle;
   }
   return (low + high) / 2;
 }
 
-// Abramowitz and Stegun 7.1.26: to 1.5e-7, below what a chart can show.
+// Abramowitz and Stegun 7.1.26: to 1.5e-7, less than a pixel.
 function normal(z) {
   const x = Math.abs(z) / Math.SQRT2;
   const t = 1 / (1 + 0.3275911 * x);
@@ -75,8 +75,8 @@ export function evaluationView() {
 
   function moveTo(threshold) {
     const { thresholds } = chosen();
-    const found = thresholds.findIndex((value) => value >= threshold);
-    slider.value = found < 0 ? thresholds.length - 1 : found;
+    const index = thresholds.findIndex((value) => value >= threshold);
+    slider.value = index < 0 ? thresholds.length - 1 : index;
     draw();
   }
 
@@ -112,21 +112,21 @@ export function evaluationView() {
   return {
     async show() {
       const status = byId("evaluation-status");
-      const found = byId("evaluation-found");
+      const result = byId("evaluation-result");
       status.textContent = "";
       let last;
       try {
         last = await ask("/evaluation");
       } catch (error) {
         if (error.status !== 404) throw error;
-        found.hidden = true;
-        status.textContent = "There is no evaluation to show. Run voiceclaim evaluate, then serve with --evaluation DIR.";
+        result.hidden = true;
+        status.textContent = "No evaluation. Run voiceclaim evaluate, then serve with --evaluation DIR.";
         return;
       }
       systems = last.systems;
-      found.hidden = systems.length === 0;
+      result.hidden = systems.length === 0;
       if (!systems.length) {
-        status.textContent = "The evaluation has no system with both true and false claims.";
+        status.textContent = "The evaluation has no system with both target and nontarget trials.";
         return;
       }
       select.replaceChildren(...systems.map(({ name }) => element("option", { value: name }, name)));

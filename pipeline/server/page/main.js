@@ -1,4 +1,4 @@
-// The page's views, one at a time by the address's fragment; and what goes wrong, said at the top.
+// The views of the page, selected by the URL fragment, and the notice at the top.
 
 import { Problem, token } from "./api.js";
 import { enrollView } from "./enroll.js";

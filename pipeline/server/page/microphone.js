@@ -1,4 +1,4 @@
-// The microphone: opened, its chunks handed on, and what is wrong with it said in words.
+// The microphone: its audio in chunks, its level, and its problems as text.
 
 const SILENT_PEAK = 0.001; // -60 dB of full scale
 const SILENT_CHUNKS = 25; // of a tenth of a second
@@ -6,7 +6,7 @@ const CLIPPED_SHARE = 0.002;
 const WARN_CHUNKS = 20;
 
 const REFUSALS = {
-  NotAllowedError: "The microphone was refused. Allow it for this page in the browser's settings, then start again.",
+  NotAllowedError: "Access to the microphone was refused. Allow it for this page in the browser's settings, then start again.",
   NotFoundError: "No microphone was found. Plug one in, then start again.",
   NotReadableError: "The microphone cannot be used: another program may have it.",
   OverconstrainedError: "The microphone cannot record speech for this page.",
@@ -14,14 +14,14 @@ const REFUSALS = {
 
 export function explain(error) {
   if (!navigator.mediaDevices?.getUserMedia) {
-    return "Browsers give a microphone only to pages from this machine or over HTTPS, and this page is neither.";
+    return "Browsers allow the microphone only on pages from this machine or over HTTPS, and this page is neither.";
   }
   return REFUSALS[error.name] ?? `The microphone cannot be opened: ${error.message || error.name}`;
 }
 
-/** Opens the microphone. `onChunk` gets 16-bit samples, `onLevel` a peak and what is wrong: "", "silent", "clipped". */
+/** Opens the microphone. `onChunk` gets 16-bit samples, `onLevel` a peak and a problem: "", "silent", "clipped". */
 export async function openMicrophone({ onChunk, onLevel, onLost }) {
-  // What makes calls pleasant takes away what tells voices apart.
+  // Processing for calls removes features that distinguish voices.
   const media = await navigator.mediaDevices.getUserMedia({
     audio: { channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: false },
   });
@@ -70,8 +70,8 @@ function levelJudge() {
 }
 
 export const PROBLEMS = {
-  silent: "Nothing is heard: is the microphone muted, or the wrong one chosen?",
-  clipped: "Too loud: the microphone clips. Move away from it, or turn it down.",
+  silent: "The microphone is silent: is it muted, or the wrong one selected?",
+  clipped: "Too loud: the audio clips. Move away from the microphone, or reduce its gain.",
 };
 
 /** Draws a peak on a meter element; -60 dB is its left end. */

@@ -1,4 +1,4 @@
-// Who is enrolled, and taking somebody out again.
+// The enrolled speakers, and their removal.
 
 import { ask } from "./api.js";
 import { byId, element, seconds } from "./dom.js";
@@ -10,7 +10,7 @@ export function speakersView() {
 
   async function confirmed(name) {
     const dialog = byId("confirm");
-    byId("confirm-words").textContent = `Remove ${name}? Their voice has to be recorded again to come back.`;
+    byId("confirm-words").textContent = `Remove ${name}? To enroll them again, their voice must be recorded again.`;
     dialog.returnValue = "no";
     dialog.showModal();
     await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));

@@ -1,4 +1,4 @@
-// A claim being checked while its speaker speaks: the curve, the threshold, the decision.
+// Verification of live speech: the curve, the threshold, the decision.
 
 import { ask, openStream } from "./api.js";
 import { chart, ticks } from "./chart.js";
@@ -8,13 +8,13 @@ import { PROBLEMS, explain, openMicrophone, showLevel } from "./microphone.js";
 const WORDS = {
   accepted: (claim) => `Accepted as ${claim}`,
   rejected: (claim) => `Rejected: not ${claim}`,
-  undecided: () => "Undecided: what was said does not suffice",
+  undecided: () => "Undecided: the evidence does not suffice",
   not_enough_speech: () => "Not enough speech to decide",
 };
 const SO_FAR = {
-  accepted: (claim) => `So far it sounds like ${claim} …`,
-  rejected: (claim) => `So far it does not sound like ${claim} …`,
-  undecided: () => "Not sure yet: keep speaking …",
+  accepted: (claim) => `So far: accepted as ${claim} …`,
+  rejected: (claim) => `So far: not ${claim} …`,
+  undecided: () => "Undecided so far: keep speaking …",
   not_enough_speech: () => "Listening: keep speaking …",
 };
 
@@ -46,7 +46,7 @@ export function verifyView() {
 
   function draw() {
     const end = Math.max(4, ...points.map(({ at }) => at));
-    const x = { from: 0, to: end, ticks: ticks(0, end), title: "seconds heard" };
+    const x = { from: 0, to: end, ticks: ticks(0, end), title: "audio, s" };
     const values = points.flatMap(({ value, limit }) => [value, limit]).filter(Number.isFinite);
     const low = Math.min(...values, 0);
     const high = Math.max(...values, low + 1e-3);
@@ -66,9 +66,9 @@ export function verifyView() {
     if (scored.length) picture.dot(scored.at(-1));
   }
 
-  function early(message, { prior, early_bounds: [low, limit] }) {
+  function early(message, { prior, sequential_bounds: [low, limit] }) {
     const likely = (llr) => 1 / (1 + Math.exp(-llr) * ((1 - prior) / prior));
-    const value = message.early_llr === null ? NaN : likely(message.early_llr);
+    const value = message.sequential_llr === null ? NaN : likely(message.sequential_llr);
     return { at: message.audio_seconds, value, limit: likely(limit), low: likely(low) };
   }
 
@@ -83,19 +83,19 @@ export function verifyView() {
     if (message.score === null) return speech;
     const probability = message.probability === null
       ? ""
-      : `${(100 * message.probability).toFixed(1)} % likely at a prior of ${100 * terms.prior} %, `;
+      : `${(100 * message.probability).toFixed(1)} % probable at a prior of ${100 * terms.prior} %, `;
     return `${probability}score ${message.score.toFixed(3)}, ${speech}`;
   }
 
   function hear(message, terms) {
     drawn = { probability: message.score === null || message.probability !== null };
-    points.push(terms.early_bounds ? early(message, terms) : {
+    points.push(terms.sequential_bounds ? early(message, terms) : {
       at: message.audio_seconds,
       value: drawn.probability ? message.probability ?? NaN : message.score,
       limit: (drawn.probability ? message.threshold_probability : terms.threshold) ?? NaN,
     });
     draw();
-    if (message.replay_suspected) tell("This sounds like a recording that has been heard before.", "wait");
+    if (message.duplicate_suspected) tell("The audio matches a known recording.", "wait");
     const final = message.type === "final";
     if (message.settled && !final) stopSpeaking();
     verdict(message.decision, (final ? WORDS : SO_FAR)[message.decision](terms.claim), numbers(message, terms));
@@ -128,13 +128,13 @@ export function verifyView() {
           warned = Boolean(level.problem);
         },
         onLost: () => {
-          tell("The microphone was taken away.");
+          tell("The microphone was disconnected.");
           mine.stream?.say("end");
         },
       });
     } catch (error) {
       tell(explain(error));
-      verdict("none", "The microphone is needed to verify.");
+      verdict("none", "Verification needs the microphone.");
       await end();
       return;
     }
@@ -143,7 +143,7 @@ export function verifyView() {
       return;
     }
     const hello = { claim: select.value, rate: mine.microphone.rate, format: "pcm_s16le" };
-    if (byId("early").checked) hello.early = { at_end: "fixed" };
+    if (byId("early").checked) hello.early = { miss: 0.01, false_accept: 0.01, at_end: "fixed" };
     mine.stream = openStream("/verify", hello, {
       onMessage: (message) => hear(message, mine.terms),
       onEnd: async (problem) => {

@@ -1,0 +1,1 @@
+"""Experiments and measurements; none of it is needed to use the package."""

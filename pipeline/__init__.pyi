@@ -1,0 +1,53 @@
+from .audio.corpus import Corpus, Utterance, read_corpus
+from .config import Config, load_config
+from .enrollment.enroll import EnrollmentReport, enroll
+from .enrollment.removal import remove_speaker
+from .errors import NotEnoughSpeechError, VoiceclaimError
+from .evaluation import read_trials
+from .evaluation.assess import Assessment, assess, measure
+from .metrics import OperatingPoint, equal_error_rate, error_curve
+from .scoring.decisions import Decision, State, Update
+from .scoring.sequential import SequentialTest
+from .store.model import SpeakerModel
+from .store.sealing import check_store, seal_store
+from .store.store import Store
+from .verification.policies import BayesCost, EqualErrorRate, FalseAcceptRate, Sequential, Threshold
+from .verification.stream import VerificationStream
+from .verification.verifier import Verifier
+
+__version__: str
+__all__ = [
+    "Assessment",
+    "BayesCost",
+    "Config",
+    "Corpus",
+    "Decision",
+    "EnrollmentReport",
+    "EqualErrorRate",
+    "FalseAcceptRate",
+    "NotEnoughSpeechError",
+    "OperatingPoint",
+    "Sequential",
+    "SequentialTest",
+    "SpeakerModel",
+    "State",
+    "Store",
+    "Threshold",
+    "Update",
+    "Utterance",
+    "VerificationStream",
+    "Verifier",
+    "VoiceclaimError",
+    "__version__",
+    "assess",
+    "check_store",
+    "enroll",
+    "equal_error_rate",
+    "error_curve",
+    "load_config",
+    "measure",
+    "read_corpus",
+    "read_trials",
+    "remove_speaker",
+    "seal_store",
+]

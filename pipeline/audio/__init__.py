@@ -1,0 +1,1 @@
+"""Audio: bytes to samples. Files, pipes, a microphone, corpora, and augmentation."""

@@ -1,0 +1,310 @@
+"""Audio files to mono float64 samples in bounded blocks.
+
+Conventions. Samples are float64, full scale is [-1, 1], several channels become one by their mean.
+Nothing is clipped: a float file may go beyond 1. The format is detected from the content, whatever the suffix, and a
+header is trusted only as far as the file goes. The output of one file is bounded, whatever its header and its
+compression promise. Every failure is an ``AudioError`` that names the file, the rule, the value and the likely cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+import soundfile
+
+from pipeline.audio.corpus import Utterance
+from pipeline.audio.streams import DECODER_ERRORS, Samples, check_channels, check_rate, check_samples, downmix, reason
+from pipeline.errors import AudioError
+from pipeline.files import open_regular
+
+BLOCK_FRAMES = 16_384
+MAX_SECONDS = 12 * 3600  # of audio decoded from one file
+_MOST_DECODED = 2**32  # samples of one file over all its channels: twelve hours of stereo at 48 kHz
+_MOST_WHOLE = 2**27  # samples of an utterance held in memory, 1 GiB: two hours at 16 kHz
+# Frames that a byte may hold, beyond the first ones. Speech needs a hundredth of it, and silence of an Opus
+# stream that sends next to nothing just fits; a FLAC of nothing at all may hold ten times as much.
+_FRAMES_A_BYTE = 512
+_FRAMES_FOR_NOTHING = 2**22
+_MOST_VALUES = 2**20  # of one block over all its channels (8 MiB), whatever a header or a caller asks for
+_UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 for "until the end"
+
+# Codings in which a seek to a frame gives the very samples that decoding up to it would have given.
+_EXACT_SEEK = {"PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"}
+# Matrices, feature files and sample dumps that libsndfile would play. A file "._" in the current folder, taken for a
+# resource fork, makes it play any file as Sound Designer's (SD2).
+_NO_RECORDINGS = {"HTK", "MAT4", "MAT5", "SD2", "SDS"}
+
+
+def open_audio(source: Path | str | BinaryIO, *, start: float | None = None, end: float | None = None) -> AudioReader:
+    """Open an audio file, or a seekable binary file object, for reading in blocks.
+
+    ``start`` and ``end`` are seconds and choose a segment: frames round(start * rate) up to, not including,
+    round(end * rate). An ``end`` after the end of the audio is no error; a ``start`` there is.
+
+    Raises ``AudioError`` for a path that is missing or not a regular file, for content that libsndfile cannot
+    decode, for a rate or a number of channels out of range, and for a segment without extent.
+    """
+    if isinstance(source, str | Path):
+        return AudioReader(_open_path(Path(source)), str(source), start=start, end=end, owned=True)
+    name = getattr(source, "name", None)
+    return AudioReader(source, name if isinstance(name, str) else "audio", start=start, end=end, owned=False)
+
+
+def read_samples(utterance: Utterance) -> tuple[Samples, int]:
+    """Decode one utterance whole: mono samples (n,) and their rate in Hz; raises AudioError."""
+    blocks, count = [np.empty(0)], 0
+    with open_audio(utterance.path, start=utterance.start, end=utterance.end) as audio:
+        for samples in audio.blocks():
+            blocks.append(samples)
+            count += len(samples)
+            if count > _MOST_WHOLE:
+                raise AudioError(
+                    f"{utterance.path}: an utterance that is augmented is held in memory whole, and has at most"
+                    f" {_MOST_WHOLE / audio.rate / 60:.0f} minutes at {audio.rate} Hz; cut it into parts"
+                )
+    return np.concatenate(blocks), audio.rate
+
+
+class AudioReader:
+    """An open audio file; a context manager, made by ``open_audio``.
+
+    ``rate`` is in Hz; ``channels`` is the number in the file, before the downmix.
+    """
+
+    def __init__(self, file: BinaryIO, name: str, *, start: float | None, end: float | None, owned: bool) -> None:
+        self.name = name
+        self._file = file if owned else None
+        self._source = _Source(file)
+        self._sound: Any = None
+        try:
+            self._size = self._source.seek(0, 2)
+            self._sound = _open_sound(self._source, name)
+            self.rate = int(self._sound.samplerate)
+            self.channels = int(self._sound.channels)
+            check_rate(self.rate, name)
+            check_channels(self.channels, name)
+            self._start, self._stop = self._segment(start, end)
+            total = int(self._sound.frames)
+            self._total = total if total < _UNKNOWN_FRAMES else None
+            self._most = self._most_frames()
+        except BaseException:
+            self.close()
+            raise
+        self._position = self._decoded = 0
+
+    @property
+    def frames(self) -> int | None:
+        """Samples that ``blocks`` will yield if the header is right; None where it does not say."""
+        if self._total is None:
+            return None
+        stop = self._total if self._stop is None else min(self._stop, self._total)
+        return max(0, stop - self._start)
+
+    def blocks(self, size: int = BLOCK_FRAMES) -> Iterator[Samples]:
+        """Yield the samples in order, in arrays (n,) with 1 <= n <= ``size``.
+
+        A second call continues where the first one stopped. Raises ``AudioError`` where decoding fails, for a block
+        with a sample that is not finite, and when a segment starts after the audio ends.
+        """
+        if size < 1:
+            raise AudioError(f"{self.name}: a block must hold at least 1 sample, got size {size}")
+        most = min(size, _MOST_VALUES // self.channels)
+        if self._position < self._start:
+            self._skip()
+        while (wanted := most if self._stop is None else min(most, self._stop - self._position)) > 0:
+            frames = self._read(wanted)
+            if len(frames) == 0:
+                self._refuse_if_cut_short()
+                return
+            check_samples(frames, self.name, rate=self.rate, first=self._position - len(frames))
+            yield downmix(frames)
+
+    def close(self) -> None:
+        """Release the file; a second call does nothing."""
+        if self._sound is not None:
+            self._sound.close()
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _segment(self, start: float | None, end: float | None) -> tuple[int, int | None]:
+        first = 0.0 if start is None else start
+        last = np.inf if end is None else end
+        if not 0.0 <= first < last or first * self.rate == np.inf:
+            raise AudioError(f"{self.name}: a segment must have 0 <= start < end in seconds, got {start} to {end}")
+        return round(first * self.rate), None if last * self.rate == np.inf else round(last * self.rate)
+
+    def _most_frames(self) -> int:
+        """Return how many frames may be decoded; raises AudioError where the header already says more."""
+        most = min(MAX_SECONDS * self.rate, _MOST_DECODED // self.channels)
+        if self.frames is not None and most < self.frames <= self._size:
+            raise self._too_long(most)
+        return min(most, _FRAMES_FOR_NOTHING + _FRAMES_A_BYTE * self._size)
+
+    def _too_long(self, most: int) -> AudioError:
+        return AudioError(
+            f"{self.name}: at most {most / self.rate:.0f} s are decoded from {self._size:,} bytes of"
+            f" {self.rate} Hz and {self.channels} channels, and there is more;"
+            " a recording that must be cut into parts, or a decompression bomb?"
+        )
+
+    def _read(self, count: int) -> Samples:
+        """Decode up to ``count`` frames: (n, channels), n = 0 at the end."""
+        if self._sound.closed:
+            raise AudioError(f"{self.name}: the file has been closed; read it inside the with statement")
+        try:
+            frames: Samples = self._sound.read(count, dtype="float64", always_2d=True)
+        except DECODER_ERRORS as error:
+            raise self._damaged(self._position, error) from error
+        self._source.reraise(self.name)
+        self._position += len(frames)
+        self._decoded += len(frames)
+        if self._decoded > self._most:
+            raise self._too_long(self._most)
+        return frames
+
+    def _damaged(self, position: int, error: Exception) -> AudioError:
+        self._source.reraise(self.name)
+        return AudioError(
+            f"{self.name}: decoding fails at {position / self.rate:.3f} s ({reason(error)});"
+            " the file is damaged or cut short"
+        )
+
+    def _refuse_if_cut_short(self) -> None:
+        """Raise AudioError at the end of a FLAC file whose header says more: cut between two frames, it just ends."""
+        if self._sound.format == "FLAC" and self._total is not None and self._position < self._total:
+            raise AudioError(
+                f"{self.name}: it ends at {self._position / self.rate:.3f} s, and its header says"
+                f" {self._total / self.rate:.3f} s; the file is damaged or cut short"
+            )
+
+    def _skip(self) -> None:
+        """Move to the start of the segment, by decoding where a seek would not land on the same samples."""
+        if self._total is not None and self._start < self._total and self._sound.subtype in _EXACT_SEEK:
+            try:
+                self._position = self._sound.seek(self._start)
+            except DECODER_ERRORS as error:
+                raise self._damaged(self._start, error) from error
+            self._source.reraise(self.name)
+        while self._position < self._start:
+            if len(self._read(min(BLOCK_FRAMES, self._start - self._position))) == 0:
+                raise AudioError(
+                    f"{self.name}: a segment must start inside the audio, got a start at"
+                    f" {self._start / self.rate:.3f} s of {self._position / self.rate:.3f} s;"
+                    " times of another recording, or a file cut short?"
+                )
+
+
+def _open_path(path: Path) -> BinaryIO:
+    """Open ``path`` without waiting; raises AudioError for anything but a regular file."""
+    try:
+        return open_regular(path)
+    except FileNotFoundError:
+        raise AudioError(f"{path}: no such file; a mistyped or moved path?") from None
+    except IsADirectoryError:
+        raise AudioError(f"{path}: an audio file was expected, got a folder; name one file in it") from None
+    except OSError as error:
+        raise AudioError(
+            f"{path}: {error.strerror or error}; what comes through a pipe or a device is read as a stream"
+        ) from error
+
+
+def _open_sound(source: _Source, name: str) -> _SequentialFile:
+    """Open ``source`` by libsndfile; raises AudioError with the likely cause."""
+    head = bytearray(1024)
+    source.seek(0)
+    del head[source.readinto(head) :]
+    source.seek(0)
+    source.reraise(name)
+    if not head:
+        raise AudioError(f"{name}: an audio file cannot be empty, got 0 bytes; a failed recording?")
+    try:
+        sound = _SequentialFile(source)
+    except DECODER_ERRORS as error:
+        source.reraise(name)
+        raise AudioError(
+            f"{name}: cannot be decoded as audio ({reason(error)}); {_likely_cause(bytes(head))}"
+        ) from error
+    source.reraise(name)
+    if sound.format in _NO_RECORDINGS:
+        sound.close()
+        raise AudioError(f"{name}: {sound.format} is no format of recordings; if it is one, convert it to WAV")
+    return sound
+
+
+def _likely_cause(head: bytes) -> str:
+    """Guess from the first bytes of a file why libsndfile refused it."""
+    if head.startswith(b"NIST_1A") and b"shorten" in head:
+        return "SPHERE with 'shorten' compression, which libsndfile does not read: expand it with sph2pipe"
+    if head[4:8] == b"ftyp" or head[:2] in (b"\xff\xf1", b"\xff\xf9") or head[:4] == b"\x1aE\xdf\xa3":
+        return "it looks like AAC, M4A or WebM, which libsndfile does not read: convert it to WAV or FLAC"
+    if b"\0" not in head and all(c.isprintable() or c.isspace() for c in head.decode("utf-8", "ignore")):
+        return "it holds text, not audio"
+    return "it is damaged, cut short, or not in an audio format that libsndfile reads"
+
+
+class _SequentialFile(soundfile.SoundFile):  # type: ignore[misc]  # soundfile ships no types
+    """A sound file that is read from front to back without a seek.
+
+    ``SoundFile.read`` seeks to the new position after every block of a seekable file. For MP3 that restarts the
+    decoder, and the samples then depend on the block size. Read as a stream, every format gives the same samples.
+    """
+
+    def seekable(self) -> bool:
+        """Return False, whatever the file can do."""
+        return False
+
+
+class _Source:
+    """A binary file behind libsndfile's callbacks.
+
+    An exception inside a callback is kept for ``reraise``: one that left it, an interrupt included, would be printed,
+    dropped and taken for the end of the file.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._error: BaseException | None = None
+
+    def reraise(self, name: str) -> None:
+        """Raise the exception of a callback: as ``AudioError``, but an interrupt as itself."""
+        error, self._error = self._error, None
+        if isinstance(error, Exception):
+            raise AudioError(
+                f"{name}: cannot be read ({error}); audio files must be seekable, a pipe is read as a stream"
+            ) from error
+        if error is not None:
+            raise error
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill ``buffer`` as far as the file goes and return the number of bytes."""
+        done = 0
+        try:
+            while done < len(buffer) and (data := self._file.read(len(buffer) - done)):
+                buffer[done : done + len(data)] = data
+                done += len(data)
+        except BaseException as error:
+            self._error = error
+        return done
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Move and return the new position; -1 for one before the start, as damaged headers ask for."""
+        try:
+            if whence < 2 and offset + (self._file.tell() if whence == 1 else 0) < 0:
+                return -1
+            return self._file.seek(offset, whence)
+        except BaseException as error:
+            self._error = error
+            return 0
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self.seek(0, 1)

@@ -1,0 +1,45 @@
+"""Clipping of audio, measured while it comes in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.audio.streams import Samples
+
+# Samples within this share of the largest are at the top, and this many of them in a row are clipped.
+_AT_THE_TOP = 1e-4
+_RUN = 3
+
+
+class Clipping:
+    """Clipping meter: ``clipped`` of all ``samples`` stand in runs of at least three at the largest value so far.
+
+    Runs are of one sign. The largest value may be below full scale: audio may have been turned down after it was
+    clipped. A codec smooths such runs away, and clipping before it is not detected.
+    """
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.clipped = 0
+        self._top = 0.0
+
+    @property
+    def share(self) -> float:
+        """Share of clipped samples."""
+        return self.clipped / max(1, self.samples)
+
+    def push(self, samples: Samples) -> None:
+        """Take ``samples`` (n,); a run is not followed from one block to the next."""
+        self.samples += len(samples)
+        sizes = np.abs(samples)
+        largest = float(sizes.max(initial=0.0))
+        if largest > self._top * (1.0 + _AT_THE_TOP):
+            self._top, self.clipped = largest, 0
+        if self._top == 0.0:
+            return
+        at_the_top = np.concatenate(([False], sizes >= self._top * (1.0 - _AT_THE_TOP), [False]))
+        signs = np.concatenate(([0.0], np.sign(samples), [0.0]))
+        changes = np.flatnonzero((at_the_top[1:] != at_the_top[:-1]) | (signs[1:] != signs[:-1]))
+        lengths = np.diff(changes)
+        runs = lengths[at_the_top[1:][changes[:-1]]]
+        self.clipped += int(runs[runs >= _RUN].sum())

@@ -1,0 +1,217 @@
+"""Raw audio as bytes, and WAV or raw audio from a pipe while it arrives, to mono float64 samples.
+
+Conventions. Samples are float64, full scale is [-1, 1], several channels become one by their mean, nothing
+is clipped. libsndfile decodes every coding: integers are divided by 2**(bits - 1).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+
+from pipeline.errors import AudioError
+
+Samples = NDArray[np.float64]
+Encoding = Literal["u8", "s16le", "s24le", "s32le", "f32le", "f64le", "mulaw", "alaw"]
+
+MIN_RATE = 2_000
+MAX_RATE = 768_000
+MAX_CHANNELS = 64
+MAX_MAGNITUDE = 2.0**32  # leaves room for integers stored as floats; beyond it the bytes were never samples
+DECODER_ERRORS = (soundfile.SoundFileError, OSError, RuntimeError, TypeError, ValueError)
+_BLOCK_SECONDS = 0.02  # of audio that a pipe is read by
+# Encoding: libsndfile's name, and bytes a sample.
+_CODINGS: dict[str, tuple[str, int]] = {
+    "u8": ("PCM_U8", 1),
+    "s16le": ("PCM_16", 2),
+    "s24le": ("PCM_24", 3),
+    "s32le": ("PCM_32", 4),
+    "f32le": ("FLOAT", 4),
+    "f64le": ("DOUBLE", 8),
+    "mulaw": ("ULAW", 1),
+    "alaw": ("ALAW", 1),
+}
+
+
+def check_rate(rate: int, where: str) -> None:
+    """Refuse a sampling rate in Hz outside [MIN_RATE, MAX_RATE] with an ``AudioError`` about ``where``."""
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise AudioError(
+            f"{where}: the sampling rate must lie between {MIN_RATE} and {MAX_RATE} Hz, got {rate};"
+            " a damaged header, or a rate given in kHz?"
+        )
+
+
+def check_channels(channels: int, where: str) -> None:
+    """Refuse a number of channels outside [1, MAX_CHANNELS] with an ``AudioError`` about ``where``."""
+    if not 1 <= channels <= MAX_CHANNELS:
+        raise AudioError(
+            f"{where}: 1 to {MAX_CHANNELS} channels can be read, got {channels};"
+            " a damaged header, or audio stored with channels and frames exchanged?"
+        )
+
+
+def check_samples(samples: Samples, where: str, *, rate: int, first: int = 0) -> None:
+    """Refuse NaN, infinite and absurdly large samples.
+
+    ``samples`` has shape (n,) or (n, channels); ``first`` is the index of their first frame in the recording.
+    Raises ``AudioError`` naming the time of the first offender.
+    """
+    if samples.size == 0:
+        return
+    with np.errstate(all="ignore"):  # a signalling NaN would make the comparisons themselves warn
+        # Where the sum of squares is small, every sample is: one pass instead of two. False for NaN.
+        if samples.ndim == 1 and np.dot(samples, samples) <= MAX_MAGNITUDE**2:
+            return
+        if max(samples.max(), -samples.min()) <= MAX_MAGNITUDE:  # false for NaN too
+            return
+        usable = np.abs(samples) <= MAX_MAGNITUDE
+    place = tuple(np.argwhere(~usable)[0])
+    frame = first + int(place[0])
+    raise AudioError(
+        f"{where}: samples must be finite and at most {MAX_MAGNITUDE:g} in size, got {samples[place]} at"
+        f" {frame / rate:.6f} s (frame {frame}); a failed float conversion, or data that is not audio?"
+    )
+
+
+def downmix(frames: Samples) -> Samples:
+    """Return the mean of the channels: (n, channels) to (n,).
+
+    Summed channel by channel, not by ``mean``: its order of summation, and so the last bit, may depend on n.
+    """
+    mono: Samples = frames[:, 0]
+    for channel in range(1, frames.shape[1]):
+        mono = mono + frames[:, channel]
+    return mono if frames.shape[1] == 1 else mono / frames.shape[1]
+
+
+@dataclass(frozen=True)
+class PcmFormat:
+    """Format of headerless audio: ``rate`` in Hz, ``channels`` interleaved, ``encoding``.
+
+    Raises ``AudioError`` for a rate, a number of channels or an encoding out of range.
+    """
+
+    rate: int
+    channels: int = 1
+    encoding: Encoding = "s16le"
+
+    def __post_init__(self) -> None:
+        check_rate(self.rate, "raw audio format")
+        check_channels(self.channels, "raw audio format")
+        if self.encoding not in _CODINGS:
+            raise AudioError(
+                f"raw audio format: the encoding must be one of {', '.join(_CODINGS)}, got {self.encoding!r}"
+            )
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one sample of every channel."""
+        return _CODINGS[self.encoding][1] * self.channels
+
+    @property
+    def as_soundfile(self) -> dict[str, Any]:
+        """Arguments of ``soundfile.SoundFile``."""
+        return {
+            "format": "RAW",
+            "subtype": _CODINGS[self.encoding][0],
+            "endian": "LITTLE",
+            "samplerate": self.rate,
+            "channels": self.channels,
+        }
+
+
+class PcmDecoder:
+    """Bytes in pieces of any length to mono samples; a frame cut in two waits for its second part."""
+
+    def __init__(self, pcm: PcmFormat, *, where: str = "raw audio") -> None:
+        self.pcm = pcm
+        self._where = where
+        self._rest = b""
+        self._frames = 0
+
+    def push(self, data: bytes | bytearray | memoryview) -> Samples:
+        """Decode every frame completed by ``data``: samples (n,); raises AudioError for one that is not finite."""
+        data = self._rest + bytes(data)
+        whole = len(data) - len(data) % self.pcm.frame_bytes
+        self._rest = data[whole:]
+        if whole == 0:
+            return np.empty(0)
+        frames, _ = soundfile.read(io.BytesIO(data[:whole]), always_2d=True, **self.pcm.as_soundfile)
+        check_samples(frames, self._where, rate=self.pcm.rate, first=self._frames)
+        self._frames += len(frames)
+        return downmix(frames)
+
+
+def stream_pipe(pipe: BinaryIO, raw: PcmFormat | None = None) -> tuple[int, Iterator[Samples]]:
+    """Read audio from a pipe as it arrives: the rate in Hz and an iterator over mono samples (n,), n >= 1.
+
+    With ``raw`` None the pipe must carry a WAV file, whose header is read before this returns; its data may end before
+    the size in the header. Blocks are of 20 ms, the last may be shorter. The pipe, which must have a file descriptor
+    that nothing has been read from, is not closed.
+
+    Raises ``AudioError``, here or from the iterator, for a header that cannot be used, a pipe that fails and samples
+    that are not finite.
+    """
+    name = pipe.name if isinstance(getattr(pipe, "name", None), str) else "pipe"
+    try:
+        descriptor = pipe.fileno()
+        if not os.get_blocking(descriptor):  # a read would return nothing, as at the end
+            raise AudioError(f"{name}: a pipe must be in blocking mode, got one that is not")
+        _wait(descriptor)
+        sound = soundfile.SoundFile(descriptor, closefd=False, **({} if raw is None else raw.as_soundfile))
+    except DECODER_ERRORS as error:
+        raise AudioError(
+            f"{name}: a WAV file was expected on the pipe ({reason(error)}); for headerless samples give their format"
+            " with --raw, convert anything else to WAV on the way"
+        ) from error
+    if raw is None:
+        _check_header(sound, name)
+    return sound.samplerate, _blocks(sound, descriptor, name)
+
+
+def _check_header(sound: soundfile.SoundFile, name: str) -> None:
+    if sound.format not in ("WAV", "WAVEX"):
+        raise AudioError(f"{name}: a pipe must carry a WAV file, got {sound.format}; convert it to WAV on the way")
+    check_rate(sound.samplerate, name)
+    check_channels(sound.channels, name)
+    if sound.frames == 0:
+        raise AudioError(
+            f"{name}: the WAV header says that no samples follow; a recorder that cannot know the size must write"
+            " 0xFFFFFFFF there, or send headerless samples for --raw"
+        )
+
+
+def _blocks(sound: soundfile.SoundFile, descriptor: int, name: str) -> Iterator[Samples]:
+    size, position = max(1, round(_BLOCK_SECONDS * sound.samplerate)), 0
+    with sound:
+        while True:
+            try:
+                _wait(descriptor)
+                frames: Samples = sound.read(size, always_2d=True)
+            except DECODER_ERRORS as error:
+                raise AudioError(f"{name}: the pipe cannot be read ({reason(error)})") from error
+            if len(frames) == 0:
+                return
+            check_samples(frames, name, rate=sound.samplerate, first=position)
+            position += len(frames)
+            yield downmix(frames)
+
+
+def _wait(descriptor: int) -> None:
+    """Wait for bytes, or the end, where an interrupt can be delivered: not inside libsndfile."""
+    if os.name != "nt":
+        select.select([descriptor], [], [])
+
+
+def reason(error: Exception) -> str:
+    """Return libsndfile's own words, or those of the system."""
+    return str(getattr(error, "error_string", error)).rstrip(".")

@@ -1,0 +1,164 @@
+"""The command `voiceclaim enroll`: enroll every speaker of a folder of audio."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline.cli.options import (
+    Backend,
+    ConfigFile,
+    Jobs,
+    Json,
+    Log,
+    LogKey,
+    NewStore,
+    Override,
+    Scheduler,
+    check_backend,
+    logged_failures,
+    read_settings,
+    workers_of,
+)
+from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
+from pipeline.errors import CorpusError
+
+if TYPE_CHECKING:
+    from pipeline.config import ChecksConfig, Config
+    from pipeline.enrollment.enroll import EnrollmentReport
+
+_CHECKS = ("clipping", "noise", "duplicates", "consistency", "matches")
+
+
+def enroll(
+    audio_dir: Annotated[
+        Path, typer.Argument(metavar="AUDIO_DIR", help="One folder per speaker, a Kaldi data directory or a YOHO tree.")
+    ],
+    store: NewStore,
+    config: ConfigFile = None,
+    override: Override = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="Enroll only speakers whose names match (repeatable).")
+    ] = None,
+    background: Annotated[
+        bool, typer.Option("--background", help="Enroll as background speakers, whom nobody can claim to be.")
+    ] = False,
+    check: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CHECK=off|warn|refuse", help="Override one enrollment check.", show_default="settings"),
+    ] = None,
+    log: Log = None,
+    log_key: LogKey = None,
+    jobs: Jobs = None,
+    backend: Backend = None,
+    scheduler: Scheduler = None,
+    as_json: Json = False,
+) -> None:
+    """Enroll every speaker of a folder of audio.
+
+    Before anything is written, speakers are checked for too little speech, clipping, noise, copies of one recording
+    under two names (duplicates), two voices in one folder (consistency) and one voice under two names (matches). The
+    settings under [checks], or --check, define which checks warn and which refuse.
+
+    \b
+    Example: voiceclaim enroll recordings/ --store speakers.store
+    Example: voiceclaim enroll recordings/ --store speakers.store --check matches=refuse --log changes.jsonl
+    Example: voiceclaim enroll recordings/ --store speakers.store --backend dask --scheduler tcp://host:8786
+    """
+    check_backend(backend, scheduler)
+    from pipeline.audio.corpus import read_corpus
+    from pipeline.verification.audit_events import ENROLL, record_enrollment
+
+    settings = read_settings(config, override)
+    corpus = read_corpus(audio_dir)
+    speakers = {
+        name: utterances
+        for name, utterances in corpus.speakers.items()
+        if only is None or any(fnmatch.fnmatchcase(name, glob) for glob in only)
+    }
+    if not speakers:
+        raise CorpusError(f"{audio_dir}: no speaker among {len(corpus.speakers)} matches --only {' '.join(only or ())}")
+    # Loads scikit-learn, which takes seconds: only after the arguments are checked.
+    from pipeline.enrollment.enroll import enroll as enroll_speakers
+
+    with (
+        logged_failures(log, log_key, ENROLL, speakers) as audit,
+        workers_of(scheduler, jobs or cores()) as workers,
+        progress_bar(quiet=as_json) as progress,
+    ):
+        report = enroll_speakers(
+            store,
+            speakers,
+            settings,
+            role="background" if background else "speaker",
+            quality=_quality(store, settings, check) if check else None,
+            workers=workers,
+            progress=progress,
+        )
+    if audit is not None:
+        record_enrollment(audit, report)
+    left_out = tuple(entry for entry in corpus.skipped if entry[1] != "hidden")
+    report = dataclasses.replace(report, skipped=left_out + report.skipped)
+    if as_json:
+        print_json(_as_json(store, report))
+    else:
+        _print_report(store, report)
+
+
+def _as_json(store: Path, report: EnrollmentReport) -> dict[str, Any]:
+    return {
+        "store": str(store),
+        "enrolled": [dataclasses.asdict(speaker) for speaker in report.enrolled],
+        "refused": [{"name": name, "reason": reason} for name, reason in report.refused],
+        "warnings": [{"name": one.speaker, "check": one.check, "reason": one.reason} for one in report.warnings],
+        "skipped": [{"file": str(path), "reason": reason} for path, reason in report.skipped],
+        "machines": report.machines,
+        "held_out_trials": report.held_out_trials,
+        "elapsed_seconds": report.elapsed_seconds,
+    }
+
+
+def _print_report(store: Path, report: EnrollmentReport) -> None:
+    for path, reason in report.skipped:
+        print_note(f"skipped {path}: {reason}")
+    for _, reason in report.refused:
+        print_note(f"refused {reason}")
+    for warning in report.warnings:
+        print_note(f"warning: {warning.reason}")
+    print_table(
+        ("speaker", "files", "speech s", "frames", "centroids"),
+        [
+            (s.name, s.utterances, f"{s.seconds:.1f}", s.frames, f"{s.centroids}{' (few)' * s.short_of_centroids}")
+            for s in report.enrolled
+        ],
+    )
+    print_line(
+        f"{len(report.enrolled)} enrolled, {len(report.refused)} refused, {len(report.skipped)} files skipped;"
+        f" {report.machines} machines in {report.elapsed_seconds:.1f} s -> {store}"
+    )
+
+
+def _quality(store: Path, settings: Config | None, checks: list[str]) -> ChecksConfig:
+    """Return the settings of the checks (given, else the store's, else the defaults) with ``checks`` applied."""
+    from pipeline.config import Config, parse_config
+    from pipeline.errors import StoreMissingError
+    from pipeline.store.store import Store
+
+    if settings is None:
+        try:
+            settings = Store(store).load().config
+        except StoreMissingError:
+            settings = Config()
+    table = settings.checks.model_dump()
+    for check in checks:
+        name, _, action = check.partition("=")
+        if name.strip() not in _CHECKS or not action:
+            raise typer.BadParameter(
+                f"--check must read CHECK=off|warn|refuse with CHECK one of {', '.join(_CHECKS)}, got {check!r}"
+            )
+        table[name.strip()] = action.strip()
+    return parse_config({"checks": table}, source="--check").checks

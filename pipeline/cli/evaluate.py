@@ -1,0 +1,234 @@
+"""The command `voiceclaim evaluate`: score a trial list, or measure the scores of any system."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipeline.cli.options import (
+    Backend,
+    Jobs,
+    Json,
+    Scheduler,
+    Systems,
+    UnknownImpostors,
+    check_backend,
+    names_of,
+    workers_of,
+)
+from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
+from pipeline.evaluation import FORMATS
+
+Written = tuple[dict[str, Any], tuple[Path, ...]]
+"""Table of metrics, and the files written."""
+_TRIALS = "Trial list: lines `speaker path target|nontarget` or `1|0 speaker path`."
+
+
+def evaluate(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Directory for scores, metrics, figures and report.html.")
+    ],
+    store: Annotated[Path | None, typer.Argument(metavar="STORE", help="Speaker store.", show_default=False)] = None,
+    trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=_TRIALS, show_default=False)] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Directory that audio paths are relative to.", show_default="the list's"),
+    ] = None,
+    scores: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Score file of any system, instead of STORE and TRIALS.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Key of --scores.", show_default="labels in the score file")
+    ] = None,
+    format_name: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help=f"Format: {', '.join(FORMATS)}.", show_default="detected"),
+    ] = None,
+    key_format: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Format of --key.", show_default="detected")
+    ] = None,
+    llr: Annotated[
+        bool | None,
+        typer.Option(
+            "--llr/--no-llr", help="--scores are natural-log likelihood ratios.", show_default="as the file declares"
+        ),
+    ] = None,
+    systems: Systems = None,
+    unknown_impostors: UnknownImpostors = None,
+    date: Annotated[str | None, typer.Option(metavar="TEXT", help="Date to print in the report.")] = None,
+    jobs: Jobs = None,
+    backend: Backend = None,
+    scheduler: Scheduler = None,
+    as_json: Json = False,
+) -> None:
+    """Score a trial list and write a report.
+
+    The results are scores, error rates, costs, figures and a self-contained page, report.html. With --scores, measure
+    the scores of any other system instead.
+
+    \b
+    Example: voiceclaim evaluate speakers.store trials.txt --out results/
+    Example: voiceclaim evaluate --scores scores.tsv --key key.tsv --out results/
+    Example: voiceclaim evaluate speakers.store trials.txt --out results/ --backend dask --scheduler tcp://host:8786
+    """
+    check_backend(backend, scheduler)
+    if scores is not None:
+        needs_audio = {"--root": root, "--jobs": jobs, "--backend": backend, "--unknown-impostors": unknown_impostors}
+        _refuse("cannot be combined with --scores", STORE=store, TRIALS=trials, **needs_audio)
+        table, written = _evaluate_scores(
+            scores,
+            key,
+            out,
+            date=date,
+            scores_format=format_name,
+            key_format=key_format,
+            llr=llr,
+            systems=names_of(systems),
+        )
+    elif store is None or trials is None:
+        raise typer.BadParameter("give STORE and TRIALS, or --scores FILE and --key FILE")
+    else:
+        of_scores = {"--key": key, "--format": format_name, "--key-format": key_format, "--llr": llr}
+        _refuse("requires --scores", **of_scores)
+        table, written = evaluate_list(
+            *(store, trials, root, out, names_of(systems), jobs or cores()),
+            quiet=as_json,
+            date=date,
+            unknown_impostors=unknown_impostors,
+            scheduler=scheduler,
+        )
+    if as_json:
+        print_json(table)
+        return
+    print_metrics(table)
+    for line in _remarks(table):
+        print_line(line)
+    figures = [path for path in written if path.suffix in {".png", ".svg"}]
+    files = ", ".join(str(path) for path in written if path not in figures)
+    print_line(f"written: {files}" + (f", {len(figures)} figures" if figures else ""))
+
+
+def _refuse(reason: str, **options: object) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise typer.BadParameter(f"{name} {reason}")
+
+
+def evaluate_list(
+    store: Path,
+    trials: Path,
+    root: Path | None,
+    out: Path,
+    systems: list[str] | None,
+    jobs: int,
+    *,
+    quiet: bool,
+    date: str | None = None,
+    unknown_impostors: float | None = None,
+    scheduler: str | None = None,
+) -> Written:
+    """Score the list ``trials`` and write every result to ``out``."""
+    from pipeline.evaluation import read_trials
+    from pipeline.evaluation.assess import assess, measure
+    from pipeline.evaluation.report import about_evaluation, metrics_table, write_evaluation
+    from pipeline.store.store import Store
+
+    opened, claims = Store(store).load(unknown_impostors=unknown_impostors), read_trials(trials)
+    with workers_of(scheduler, jobs) as workers, progress_bar(quiet=quiet) as advance:
+        assessment = assess(
+            opened,
+            claims,
+            trials.parent if root is None else root,
+            systems=systems,
+            workers=workers,
+            progress=lambda done, total: advance("scoring", done, total),
+        )
+    for failed in assessment.failed:
+        print_note(f"not scored ({failed.trials} trials): {failed.reason}")
+    metrics = {
+        name: measure(scores, threshold=opened.threshold(name), seed=opened.config.seed)
+        for name, scores in assessment.scores.items()
+    }
+    default = opened.config.scoring.system
+    table = metrics_table(
+        metrics,
+        default_system=default if default in metrics else next(iter(metrics)),
+        failed_trials=assessment.failed_trials,
+        about=about_evaluation(opened, trials, claims),
+    )
+    command = shlex.join(["voiceclaim", *sys.argv[1:]])
+    return table, write_evaluation(out, assessment.scores, table, failed=assessment.failed, command=command, date=date)
+
+
+def _evaluate_scores(scores: Path, key: Path | None, out: Path, *, date: str | None, **options: Any) -> Written:
+    """Measure a score file against its key; the ``options`` are those of ``read_scored``."""
+    from pipeline.evaluation import read_scored
+    from pipeline.evaluation.assess import measure
+    from pipeline.evaluation.report import about_scores, metrics_table, write_evaluation
+
+    scored = read_scored(scores, key, **options)
+    metrics = {name: measure(of, threshold=None, seed=0, bounded=True) for name, of in scored.scores.items()}
+    table = metrics_table(
+        metrics, default_system=next(iter(metrics)), failed_trials=0, about=about_scores(scores, key, scored)
+    )
+    command = shlex.join(["voiceclaim", *sys.argv[1:]])
+    return table, write_evaluation(out, scored.scores, table, command=command, date=date)
+
+
+def _remarks(table: dict[str, Any]) -> list[str]:
+    """Describe scores and trials that did not match one to one, and what was left out."""
+    words = {
+        "extra_scores": "scores of trials that are not in the key were ignored",
+        "repeated_trials": "trials are repeated in the key and count each time",
+        "repeated_scores": "scores are repeated with the same value",
+    }
+    counted = [
+        f"{name}: {counts[key]:,} {meaning}"
+        for name, counts in table.get("joined", {}).items()
+        for key, meaning in words.items()
+        if counts[key]
+    ]
+    return [*counted, *(f"left out: {what}" for what in table.get("left_out", ()))]
+
+
+def print_metrics(table: dict[str, Any]) -> None:
+    """Print the content of metrics.json as a table, the default system first."""
+    default = table["default_system"]
+    counts = table["systems"][default]
+    print_table(
+        ("system", "EER % [95 %]", "minDCF", "actDCF", "Cllr/min", "ID err %", "FA %", "FR %"),
+        [
+            (
+                f"{name} *" if name == default else name,
+                with_interval(entry["eer_percent"], entry["eer_percent_ci95"], ".2f"),
+                number(entry["min_dcf"], ".3f"),
+                number(entry["act_dcf"], ".3f"),
+                f"{number(entry['cllr'], '.3f')}/{number(entry['min_cllr'], '.3f')}",
+                number(entry["identification_error_percent"], ".2f"),
+                number(entry["false_accept_percent"], ".2f"),
+                number(entry["false_reject_percent"], ".2f"),
+            )
+            for name, entry in sorted(table["systems"].items(), key=lambda item: item[0] != default)
+        ],
+        optional=" [",
+    )
+    trials = (
+        f"{counts['n_target']} target and {counts['n_nontarget']} nontarget trials, {counts['n_failed']} not scored"
+    )
+    print_line(f"* default; {trials}")
+    print_line("DCF at prior 0.05; FA, FR at the store's threshold; ID err: rank-1 errors")
+
+
+def number(value: float | None, form: str) -> str:
+    """Format a number, or "-" for None."""
+    return "-" if value is None else format(value, form)
+
+
+def with_interval(value: float | None, low_high: list[float] | None, form: str) -> str:
+    """Format a number with its confidence interval."""
+    ends = "" if low_high is None else f" [{low_high[0]:{form}}, {low_high[1]:{form}}]"
+    return f"{number(value, form)}{ends}"

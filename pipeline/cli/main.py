@@ -1,0 +1,74 @@
+"""Command line: each command parses its arguments, makes one library call and prints the result.
+
+Exit codes: 0 done or accepted, 1 rejected, 2 an error, 3 not enough speech or undecided.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NoReturn
+
+import typer
+
+from pipeline import __version__
+from pipeline.cli.audit import audit
+from pipeline.cli.compare import compare, plot
+from pipeline.cli.convert import convert
+from pipeline.cli.demo import demo
+from pipeline.cli.enroll import enroll
+from pipeline.cli.evaluate import evaluate
+from pipeline.cli.options import Exit
+from pipeline.cli.record import record
+from pipeline.cli.seal import seal
+from pipeline.cli.serve import serve
+from pipeline.cli.speakers import speakers
+from pipeline.cli.terminal import print_error, print_line, separate_output
+from pipeline.cli.verify import verify
+from pipeline.errors import NotEnoughSpeechError, VoiceclaimError
+
+_EXITS = "Exit codes: 0 done or accepted, 1 rejected, 2 an error, 3 not enough speech or undecided."
+
+app = typer.Typer(
+    name="voiceclaim",
+    help=f"Enroll speakers from audio and verify who is speaking. {_EXITS}",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (enroll, record, verify, evaluate, plot, compare, convert, speakers, demo, audit, serve, seal):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print_line(f"voiceclaim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; print errors in one line and exit with the code of their type."""
+    separate_output()
+    try:
+        app()
+    except NotEnoughSpeechError as error:
+        _fail(error, Exit.NOT_ENOUGH_SPEECH)
+    except VoiceclaimError as error:
+        _fail(error, Exit.ERROR)
+    except KeyboardInterrupt:
+        print_error("interrupted")
+        raise SystemExit(130) from None
+
+
+def _fail(error: VoiceclaimError, code: Exit) -> NoReturn:
+    print_error(error)
+    raise SystemExit(int(code))

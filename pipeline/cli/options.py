@@ -1,0 +1,138 @@
+"""Exit codes and options that several commands share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.terminal import print_error
+from pipeline.errors import AuditError, VoiceclaimError
+
+if TYPE_CHECKING:
+    from pipeline.config import Config
+    from pipeline.machines.workers import Workers
+    from pipeline.verification.audit import AuditLog
+
+BACKENDS = ("threads", "dask")
+
+
+class Exit(IntEnum):
+    """Exit codes of the commands."""
+
+    DONE = 0
+    REJECTED = 1
+    ERROR = 2
+    NOT_ENOUGH_SPEECH = 3
+
+
+StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Speaker store.")]
+NewStore = Annotated[Path, typer.Option("--store", metavar="STORE", help="Speaker store (created if missing).")]
+ConfigFile = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="TOML settings file, or the name of a built-in preset (xin2002)."),
+]
+Override = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, e.g. codebook.centroids=100 (repeatable)."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Number of threads.", show_default="all cores")]
+_UNKNOWN = "Assumed share of impostors who are not enrolled."
+UnknownImpostors = Annotated[
+    float | None, typer.Option(metavar="SHARE", min=0, max=1, help=_UNKNOWN, show_default="settings")
+]
+Log = Annotated[Path | None, typer.Option("--log", metavar="FILE", help="Append every outcome to this audit log.")]
+LogKey = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Key file of the audit log.", show_default="$VOICECLAIM_AUDIT_KEY, if set"),
+]
+Systems = Annotated[
+    str | None, typer.Option("--systems", metavar="NAME,NAME", help="Scoring systems to report.", show_default="all")
+]
+Device = Annotated[str | None, typer.Option(metavar="NAME", help="Microphone: its number, or part of its name.")]
+Raw = Annotated[
+    str | None, typer.Option(metavar="RATE[:CHANNELS[:ENCODING]]", help="Headerless pipe: 16000, 8000:1:mulaw, ...")
+]
+_BACKEND = "Where to run: local threads or a Dask cluster."
+Backend = Annotated[
+    str | None, typer.Option("--backend", metavar="threads|dask", help=_BACKEND, show_default="threads")
+]
+Scheduler = Annotated[
+    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Address of the Dask scheduler: tcp://host:8786.")
+]
+
+
+def check_backend(backend: str | None, scheduler: str | None) -> None:
+    """Raise typer.BadParameter if the two options contradict each other."""
+    if backend not in (None, *BACKENDS):
+        raise typer.BadParameter(f"--backend must be {' or '.join(BACKENDS)}, got {backend!r}")
+    if backend == "dask" and scheduler is None:
+        raise typer.BadParameter("--backend dask needs --scheduler ADDRESS, which `dask scheduler` prints")
+    if backend != "dask" and scheduler is not None:
+        raise typer.BadParameter(f"--scheduler {scheduler} requires --backend dask")
+
+
+def read_settings(config: str | None, overrides: list[str] | None) -> Config | None:
+    """Return the settings that --config and --set ask for; None if neither is given."""
+    if not config and not overrides:
+        return None
+    from pipeline.config import load_config
+    from pipeline.files import find_config
+
+    return load_config(find_config(config) if config else None, overrides or ())
+
+
+@contextmanager
+def workers_of(scheduler: str | None, jobs: int) -> Iterator[Workers]:
+    """Yield ``jobs`` local threads, or the workers of the Dask cluster at ``scheduler``."""
+    from pipeline.machines.workers import DaskWorkers, LocalThreads
+
+    if scheduler is None:
+        yield LocalThreads(jobs)
+        return
+    with DaskWorkers(scheduler, jobs=jobs) as workers:
+        # The command reports errors in one line; dask would log the same as pages of traceback.
+        for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        yield workers
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """Split ``text`` at its commas; raises typer.BadParameter if no name is left."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise typer.BadParameter(f"--systems must name at least one system, got {text!r}")
+    return names
+
+
+@contextmanager
+def logged_failures(
+    log: Path | None, key_file: Path | None, event: str, names: Iterable[str]
+) -> Iterator[AuditLog | None]:
+    """Yield the audit log at ``log`` (None without one); log an error in the body once for each name, and raise it.
+
+    The body itself logs success. Raises AuditError.
+    """
+    if log is None:
+        yield None
+        return
+    from pipeline.verification.audit import AuditLog, read_key
+    from pipeline.verification.audit_events import record_failure
+
+    audit = AuditLog(log, key=read_key(key_file))
+    try:
+        yield audit
+    except VoiceclaimError as error:
+        try:
+            record_failure(audit, event, names, error)
+        except AuditError as unwritten:
+            print_error(unwritten)  # the first error is printed as well
+        raise

@@ -1,0 +1,204 @@
+"""The command `voiceclaim record`: enroll a person who reads prompts aloud, phrase by phrase.
+
+Prompts are three two-digit numbers, as in YOHO: 21 to 99 without multiples of ten, so that each is two words.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline.cli.live import QUIET_DB, Blocks, LevelMeter, microphone, pipe
+from pipeline.cli.options import ConfigFile, Device, Jobs, Json, NewStore, Override, Raw, read_settings
+from pipeline.cli.terminal import cores, escape, live_line, print_json, print_line, print_note, progress_bar
+from pipeline.errors import NotEnoughSpeechError, SpeakerExistsError
+
+if TYPE_CHECKING:
+    from pipeline.config import Config
+
+# A phrase ends after this much speech followed by this long a pause, at the latest after _MOST_SECONDS.
+_LEAST_SPEECH = 0.6  # seconds
+_PAUSE = 0.8
+_MOST_SECONDS = 20.0
+_NUMBERS = 3
+
+
+def record(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the speaker to enroll.")],
+    store: NewStore,
+    audio: Annotated[str, typer.Argument(metavar="[-]", help="Read a pipe instead of the microphone.")] = "",
+    seconds: Annotated[float, typer.Option(min=1, metavar="S", help="Seconds of speech to collect.")] = 20.0,
+    device: Device = None,
+    raw: Raw = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", metavar="DIR", help="Keep the recordings in this directory (default: delete them)."),
+    ] = None,
+    config: ConfigFile = None,
+    override: Override = None,
+    jobs: Jobs = None,
+    as_json: Json = False,
+) -> None:
+    """Enroll a person who reads digits aloud.
+
+    Read the digits that are shown, phrase by phrase; a phrase ends at a pause. A line shows the level and how much
+    speech is still needed; a phrase that is clipped or too quiet does not count and is asked for again. Ctrl-C ends the
+    recording early.
+
+    \b
+    Example: voiceclaim record anna --store speakers.store
+    Example: arecord -f S16_LE -r 16000 | voiceclaim record anna --store speakers.store -
+    """
+    from pipeline.audio.corpus import Utterance
+    from pipeline.config import Config
+    from pipeline.enrollment.enroll import enroll
+
+    if audio not in {"", "-"}:
+        raise typer.BadParameter(f"AUDIO must be - for a pipe, or omitted for the microphone, got {audio!r}")
+    requested = read_settings(config, override)
+    settings = _stored_settings(store, name) or requested or Config()
+    with pipe(raw) if audio == "-" else microphone(device) as (rate, blocks):
+        phrases, spoken = _record_phrases(settings, rate, blocks, seconds, name)
+    least = settings.codebook.min_seconds
+    if spoken < least:
+        raise NotEnoughSpeechError(f"recording of {name!r}", found=spoken, needed=least)
+    with _files(phrases, rate, keep) as paths, progress_bar(quiet=as_json) as progress:
+        utterances = [Utterance(name, path) for path in paths]
+        report = enroll(store, {name: utterances}, requested, jobs=jobs or cores(), progress=progress)
+    enrolled = report.enrolled[0]
+    if as_json:
+        print_json(
+            {"store": str(store), "name": name, "phrases": len(phrases), "speech_seconds": enrolled.seconds,
+             "asked_seconds": seconds, "elapsed_seconds": report.elapsed_seconds}
+        )  # fmt: skip
+        return
+    print_line(f"{escape(name)}: enrolled with {enrolled.seconds:.1f} s of speech in {len(phrases)} phrases -> {store}")
+
+
+def _stored_settings(store: Path, name: str) -> Config | None:
+    """Return the settings of an existing store; raises SpeakerExistsError if ``name`` is enrolled in it."""
+    from pipeline.errors import StoreMissingError
+    from pipeline.store.store import Store
+
+    try:
+        opened = Store(store).load()
+    except StoreMissingError:
+        return None
+    if name in {speaker.name for speaker in opened.speakers}:
+        raise SpeakerExistsError(f"{store}: enrolled already: {name!r}; remove the speaker first")
+    return opened.config
+
+
+def prompts(source: random.Random | None = None) -> Iterator[str]:
+    """Yield phrases such as "36 45 81" without end.
+
+    All 72 numbers are used once before any is repeated, in an order drawn from ``source`` (None: the system's
+    randomness).
+    """
+    source = random.SystemRandom() if source is None else source
+    waiting: list[int] = []
+    while True:
+        if len(waiting) < _NUMBERS:
+            deck = [10 * tens + ones for tens in range(2, 10) for ones in range(1, 10)]
+            source.shuffle(deck)
+            waiting += deck
+        yield " ".join(str(number) for number in waiting[:_NUMBERS])
+        del waiting[:_NUMBERS]
+
+
+class PhraseRecorder:
+    """Record one phrase at ``rate`` Hz until it is ``over``."""
+
+    def __init__(self, settings: Config, rate: int) -> None:
+        from pipeline.features.frontend import FrontEnd
+
+        self.meter = LevelMeter(settings.checks.max_clipped)
+        self.speech_seconds = 0.0
+        self._front_end = FrontEnd(settings.features, rate, where="recording")
+        self._step = settings.features.step_seconds
+        self._rate = rate
+        self._blocks: list[Any] = []
+        self._since_speech = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the audio so far."""
+        return self._front_end.samples / self._rate
+
+    @property
+    def over(self) -> bool:
+        """True once the phrase has ended: enough speech and a pause, or too long a wait."""
+        spoken = self.speech_seconds >= _LEAST_SPEECH and self._since_speech >= _PAUSE
+        return spoken or self.seconds >= _MOST_SECONDS
+
+    def push(self, samples: Any) -> None:
+        """Add mono ``samples`` (n,), full scale 1; raises AudioError for anything else."""
+        frames = len(self._front_end.push(samples).vectors)
+        self.meter.push(samples)
+        self._blocks.append(samples.copy())
+        self.speech_seconds += frames * self._step
+        self._since_speech = 0.0 if frames else self._since_speech + len(samples) / self._rate
+
+    def finish(self) -> tuple[Any, float, str]:
+        """Return mono samples (n,), the level of their loudest tenth of a second in dB, and a fault, empty if good."""
+        import numpy as np
+
+        samples = np.concatenate([np.empty(0), *self._blocks])
+        size = max(1, self._rate // 10)
+        power = max((float((samples[at : at + size] ** 2).mean()) for at in range(0, len(samples), size)), default=0.0)
+        level_db = 10.0 * math.log10(power) if power > 0.0 else -math.inf
+        if self.speech_seconds > 0.0 and level_db < QUIET_DB:
+            return samples, level_db, "too quiet"
+        if self.speech_seconds < _LEAST_SPEECH:
+            return samples, level_db, "no speech detected"
+        return samples, level_db, "too loud: clipped" if self.meter.clipped else ""
+
+
+def _record_phrases(settings: Config, rate: int, blocks: Blocks, seconds: float, name: str) -> tuple[list[Any], float]:
+    """Prompt for phrases until ``seconds`` of good speech are recorded or the audio ends; return samples and speech."""
+    good: list[Any] = []
+    recorded = 0.0
+    print_note(f"{name}: read each line aloud, then pause. {seconds:g} s of speech are needed.")
+    for prompt in prompts():
+        print_note(f"  say:  {prompt}")
+        recorder = PhraseRecorder(settings, rate)
+        with live_line() as show:
+            for block in blocks:
+                recorder.push(block)
+                total = recorded + recorder.speech_seconds
+                show(f"{recorder.meter}  {total:5.1f} s of speech, {max(0.0, seconds - total):.1f} s to go")
+                if recorder.over:
+                    break
+        samples, level_db, fault = recorder.finish()
+        if not fault:
+            good.append(samples)
+            recorded += recorder.speech_seconds
+            to_go = max(0.0, seconds - recorded)
+            print_note(f"  good: {recorder.speech_seconds:.1f} s of speech at {level_db:.0f} dB; {to_go:.1f} s to go")
+        elif recorder.over:
+            print_note(f"  {fault}; please repeat")
+        if not recorder.over or recorded >= seconds:
+            break
+    return good, recorded
+
+
+@contextmanager
+def _files(phrases: list[Any], rate: int, keep: Path | None) -> Iterator[list[Path]]:
+    """Write the phrases to WAV files in ``keep``, or in a directory that is deleted afterwards."""
+    import tempfile
+
+    import soundfile
+
+    with tempfile.TemporaryDirectory(prefix="voiceclaim-") as work:
+        folder = Path(work) if keep is None else keep
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / f"phrase_{number:03d}.wav" for number in range(len(phrases))]
+        for path, samples in zip(paths, phrases, strict=True):
+            soundfile.write(path, samples, rate, subtype="FLOAT")
+        yield paths

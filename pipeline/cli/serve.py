@@ -1,0 +1,94 @@
+"""The command `voiceclaim serve`: the HTTP and WebSocket service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.options import ConfigFile, Jobs, Log, LogKey, Override, UnknownImpostors, read_settings
+from pipeline.cli.terminal import cores, print_error, print_line
+from pipeline.errors import LibraryMissingError
+
+
+def serve(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="Speaker store; created by the first enrollment.")],
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8000,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Token file with lines `scope token`.", show_default="$VOICECLAIM_TOKENS"),
+    ] = None,
+    evaluation: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Results of `voiceclaim evaluate` to show on the page.")
+    ] = None,
+    log: Log = None,
+    log_key: LogKey = None,
+    config: ConfigFile = None,
+    override: Override = None,
+    unknown_impostors: UnknownImpostors = None,
+    aim: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Speech that the page asks for.")] = 8.0,
+    streams: Annotated[int, typer.Option(min=1, help="Maximum number of simultaneous streams.")] = 128,
+    stream_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one stream.")] = 300.0,
+    file_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one uploaded file.")] = 600.0,
+    body_mib: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MiB.")] = 64,
+    idle_seconds: Annotated[float, typer.Option(min=1, help="Close a stream after this long without audio.")] = 20.0,
+    grace_seconds: Annotated[float, typer.Option(min=1, help="Maximum time to wait for a graceful shutdown.")] = 300.0,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key (PEM).")] = None,
+    jobs: Jobs = None,
+) -> None:
+    """Run the web service for enrollment and verification.
+
+    Beyond this machine every caller needs a bearer token. Shuts down gracefully on SIGTERM or Ctrl-C; enrollment is
+    atomic. docs/service.md describes the protocol, tokens, limits and deployment.
+
+    \b
+    Example: voiceclaim serve speakers.store
+    Example: voiceclaim serve speakers.store --host 0.0.0.0 --tokens tokens.txt --tls-cert cert.pem --tls-key key.pem
+    """
+    try:
+        import fastapi as _fastapi  # noqa: F401
+        import uvicorn as _uvicorn  # noqa: F401
+    except ImportError as error:
+        raise LibraryMissingError(
+            f"serve: the service needs a package that is not installed ({error.name}): pip install 'voiceclaim[server]'"
+        ) from None
+    from pipeline.server.run import Address
+    from pipeline.server.run import serve as run_service
+    from pipeline.server.security import read_tokens
+    from pipeline.server.settings import HOSTS, MIB, Limits, Settings
+    from pipeline.store.store import Store
+    from pipeline.verification.audit import read_key
+
+    if tls_key is not None and tls_cert is None:
+        raise typer.BadParameter("--tls-key requires --tls-cert")
+    if store.exists():
+        Store(store).load()
+    if log is not None:
+        read_key(log_key)
+    address = Address(host, port, tls_cert, tls_key)
+    settings = Settings(
+        store=store,
+        tokens=read_tokens(tokens),
+        hosts=(*HOSTS, host),
+        config=read_settings(config, override),
+        evaluation=evaluation,
+        log=log,
+        log_key=log_key,
+        jobs=jobs or cores(),
+        unknown_impostors=unknown_impostors,
+        aim_seconds=aim,
+        limits=Limits(
+            body_bytes=body_mib * MIB,
+            file_seconds=file_seconds,
+            stream_seconds=stream_seconds,
+            streams=streams,
+            idle_seconds=idle_seconds,
+            grace_seconds=grace_seconds,
+        ),
+    )
+    if not address.is_loopback and tls_cert is None:
+        print_error("warning: tokens and voices cross the network unencrypted; use --tls-cert or a TLS proxy")
+    run_service(settings, address, threads=cores(), started=lambda url: print_line(f"serving {store} at {url}"))

@@ -1,0 +1,213 @@
+"""The command `voiceclaim verify`: verify a claim on files, a pipe or the microphone."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline.cli.live import microphone, pipe, verify_live
+from pipeline.cli.options import Device, Exit, Json, Log, LogKey, Raw, StoreArgument, UnknownImpostors
+from pipeline.cli.terminal import escape, print_error, print_json, print_line
+from pipeline.errors import AudioError, VoiceclaimError
+
+if TYPE_CHECKING:
+    from pipeline.metrics import OperatingPoint
+    from pipeline.scoring.decisions import Update
+    from pipeline.scoring.sequential import SequentialTest
+    from pipeline.store.model import SpeakerModel
+    from pipeline.verification.audit_events import Recorder
+    from pipeline.verification.verifier import Verifier
+
+_WORST_FIRST = (Exit.ERROR, Exit.REJECTED, Exit.NOT_ENOUGH_SPEECH, Exit.DONE)
+
+
+def verify(
+    store: StoreArgument,
+    claim: Annotated[str, typer.Option(metavar="NAME", help="Claimed speaker.")],
+    audio: Annotated[
+        list[str] | None, typer.Argument(metavar="AUDIO...", help="Audio files, or - for a pipe.", show_default=False)
+    ] = None,
+    mic: Annotated[bool, typer.Option("--mic", help="Use the microphone, until Ctrl-C or a decision.")] = False,
+    device: Device = None,
+    system: Annotated[str | None, typer.Option(metavar="NAME", help="Scoring system.", show_default="settings")] = None,
+    threshold: Annotated[float | None, typer.Option(metavar="X", help="Accept scores of X and above.")] = None,
+    far: Annotated[float | None, typer.Option("--far", metavar="P", help="Accept at this false-accept rate.")] = None,
+    prior: Annotated[
+        float | None, typer.Option(metavar="P", help="Decide by cost: prior of target trials.", show_default="settings")
+    ] = None,
+    cost_miss: Annotated[
+        float | None, typer.Option(metavar="X", help="Decide by cost: cost of a miss.", show_default="settings")
+    ] = None,
+    cost_false_accept: Annotated[
+        float | None, typer.Option(metavar="X", help="Decide by cost: cost of a false accept.", show_default="settings")
+    ] = None,
+    unknown_impostors: UnknownImpostors = None,
+    sequential: Annotated[
+        str | None, typer.Option(metavar="MISS:FALSE_ACCEPT", help="Sequential test at these error rates: 0.005:0.005.")
+    ] = None,
+    at_end: Annotated[
+        str, typer.Option(metavar="undecided|fixed", help="Decision of --sequential if the audio ends first.")
+    ] = "undecided",
+    raw: Raw = None,
+    interval: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Audio between live updates.")] = 0.25,
+    log: Log = None,
+    log_key: LogKey = None,
+    log_paths: Annotated[bool, typer.Option("--log-paths", help="Name the audio files in the log.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Verify a claimed speaker in files or live audio.
+
+    By default the score decides, against the threshold set at enrollment, or that of --threshold or --far. With
+    --prior or a cost the log-likelihood ratio (LLR, in nats) decides, at the lowest expected cost. --sequential stops
+    as soon as its error rates are met. P is the posterior probability of a target trial.
+
+    A pipe (-) and the microphone print updates as JSON lines; on a terminal, a live line instead. Exit codes:
+    0 accepted, 1 rejected, 3 not enough speech or undecided, 2 an error; for several files, the first of 2, 1, 3, 0
+    that occurred.
+
+    \b
+    Example: voiceclaim verify speakers.store --claim anna call.wav
+    Example: voiceclaim verify speakers.store --claim anna --prior 0.5 --cost-false-accept 10 call.wav
+    Example: sox -d -t wav - | voiceclaim verify speakers.store --claim anna -
+    Example: voiceclaim verify speakers.store --claim anna --sequential 0.005:0.005 --mic
+    """
+    from pipeline.store.store import Store
+    from pipeline.verification.audit_events import duplicate_memory, verification_recorder
+    from pipeline.verification.policies import policy_of
+    from pipeline.verification.verifier import Verifier
+
+    if bool(audio) == mic:
+        raise typer.BadParameter("give audio files, - for a pipe, or --mic")
+    rule = _sequential_test(sequential, at_end)
+    model = Store(store).load(unknown_impostors=unknown_impostors)
+    record = verification_recorder(log, model, claim, key_file=log_key, paths=log_paths)
+    try:
+        point = _point(model, prior, cost_miss, cost_false_accept)
+        policy = policy_of(threshold=threshold, false_accept=far, point=point, sequential=rule)
+        verifier = Verifier(model, claim, system=system, memory=duplicate_memory(log), decide_by=policy)
+    except VoiceclaimError as error:
+        record(None, None, error)
+        raise
+    if verifier.competing == 0:
+        print_error(f"only {claim!r} is enrolled; with nobody to compare with, the score is less reliable")
+    codes = []
+    for name in audio or ():
+        if name == "-":
+            codes.append(_verify_stream(verifier, pipe(raw), "-", interval, record, as_json=as_json))
+        else:
+            codes.append(verify_file(verifier, name, record, as_json=as_json))
+    if mic:
+        codes.append(_verify_stream(verifier, microphone(device), "microphone", interval, record, as_json=as_json))
+    raise typer.Exit(int(min(codes, key=_WORST_FIRST.index)))
+
+
+def _point(
+    model: SpeakerModel, prior: float | None, cost_miss: float | None, cost_false_accept: float | None
+) -> OperatingPoint | None:
+    """Return prior and costs, completed from the store's settings; None if no option asks for them."""
+    from pipeline.metrics import OperatingPoint
+
+    if prior is None and cost_miss is None and cost_false_accept is None:
+        return None
+    settings = model.config.threshold
+    return OperatingPoint(
+        settings.prior if prior is None else prior,
+        settings.cost_miss if cost_miss is None else cost_miss,
+        settings.cost_false_accept if cost_false_accept is None else cost_false_accept,
+    )
+
+
+def verify_file(verifier: Verifier, name: str, record: Recorder, *, as_json: bool) -> Exit:
+    """Verify one file, ``record`` the outcome and print it."""
+    try:
+        update = verifier.verify_file(name)
+    except VoiceclaimError as error:
+        record(verifier, name, error)
+        if not isinstance(error, AudioError):
+            raise
+        if as_json:
+            print_json({"claim": verifier.claim, "file": name, "decision": None, "error": str(error)})
+        print_error(error)
+        return Exit.ERROR
+    record(verifier, name, update)
+    _print(verifier, name, update, as_json=as_json)
+    return _exit_of(update)
+
+
+def _verify_stream(
+    verifier: Verifier,
+    source: AbstractContextManager[tuple[int, Any]],
+    name: str,
+    interval: float,
+    record: Recorder,
+    *,
+    as_json: bool,
+) -> Exit:
+    """Verify live audio; print updates as JSON lines unless the output is a terminal."""
+    json_lines = as_json or sys.stdout is None or not sys.stdout.isatty()
+
+    def report(update: Update) -> None:
+        if json_lines:
+            _print(verifier, name, update, as_json=True)
+
+    try:
+        with source as (rate, blocks):
+            update = verify_live(verifier, rate, blocks, interval, report, live=not as_json)
+    except VoiceclaimError as error:
+        record(verifier, None, error)
+        raise
+    record(verifier, None, update)
+    _print(verifier, name if json_lines else None, update, as_json=json_lines)
+    return _exit_of(update)
+
+
+def _sequential_test(sequential: str | None, at_end: str) -> SequentialTest | None:
+    """Parse --sequential and --at-end; raises typer.BadParameter, or InputError for rates out of range."""
+    from pipeline.scoring.sequential import SequentialTest
+
+    if at_end not in ("undecided", "fixed"):
+        raise typer.BadParameter(f"--at-end must be undecided or fixed, got {at_end!r}")
+    if sequential is None:
+        return None
+    try:
+        miss, false_accept = map(float, sequential.split(":"))
+    except ValueError:
+        raise typer.BadParameter(f"--sequential must read MISS:FALSE_ACCEPT, two rates, got {sequential!r}") from None
+    return SequentialTest(miss, false_accept, at_end="fixed" if at_end == "fixed" else "undecided")
+
+
+def _print(verifier: Verifier, name: str | None, update: Update, *, as_json: bool) -> None:
+    if not as_json:
+        print_line((f"{escape(name)}: " if name else "") + _sentence(verifier, update))
+        return
+    from pipeline.scoring.decisions import as_json as table_of
+
+    print_json({"file": name, **table_of(verifier.terms, update)})
+
+
+def _sentence(verifier: Verifier, update: Update) -> str:
+    """Describe a decision; the threshold stands beside the number that it applies to."""
+    words = [f"{verifier.claim!r} {update.decision.replace('_', ' ')}"]
+    if update.score is None:
+        words.append("no score")
+    else:
+        words.append(_with_threshold("score", update.score, verifier.decider.threshold, ".4f"))
+    if update.llr is not None and update.probability is not None:
+        words.append(_with_threshold("LLR", update.llr, verifier.decider.llr_threshold, ".2f"))
+        words.append(f"P {update.probability:.3f} at prior {verifier.decider.prior:g}")
+    words.append(f"{update.speech_seconds:.2f} s of speech")
+    if update.duplicate_suspected:
+        words.append("a copy of known audio: duplicate suspected")
+    return ", ".join(words)
+
+
+def _with_threshold(what: str, value: float, threshold: float | None, form: str) -> str:
+    return f"{what} {value:{form}}" + ("" if threshold is None else f" (threshold {threshold:{form}})")
+
+
+def _exit_of(update: Update) -> Exit:
+    codes = {"accepted": Exit.DONE, "rejected": Exit.REJECTED}
+    return codes.get(update.decision, Exit.NOT_ENOUGH_SPEECH)

@@ -1,0 +1,1 @@
+"""Enrollment: recordings to a speaker model."""

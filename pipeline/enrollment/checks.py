@@ -1,0 +1,227 @@
+"""Enrollment checks: problems with new speakers' recordings, found before anything is written.
+
+Five checks, each off, a warning or a refusal by the settings (``ChecksConfig``); too little speech is always refused
+(``pipeline.enrollment.speech.audible``). Clipping, noise and recordings shared with another speaker are measured on
+the recordings. The other two use the held-out trials, in log-likelihood ratios of the default scoring system,
+calibrated on the trials of the other speakers: ``consistency`` compares a speaker's own held-out utterances, and
+``matches`` those utterances claimed for anyone else with the speaker left out of the machines, to the typical value,
+the median of the other speakers' own. With fewer than ``MIN_OTHERS`` other speakers, or less than ``MIN_HELD_OUT``
+seconds held out, both are skipped. Two voices in one folder are detected if one follows the other, since the last
+utterances are held out; if they alternate, the machines contain both. Measured in ``benchmarks/ENROLLMENT_CHECKS.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.config import Action, ChecksConfig, ThresholdConfig
+from pipeline.enrollment.duplicates import duplicates, same_segments
+from pipeline.enrollment.quality import Recording, clipped_share, median_snr
+from pipeline.enrollment.speech import NewSpeaker
+from pipeline.errors import MetricError
+from pipeline.features.fingerprints import Prints
+from pipeline.machines.supervectors import Vectors
+from pipeline.scoring.trials import HeldOutTrials
+
+Array = NDArray[np.float64]
+Check = Literal["speech", "clipping", "noise", "duplicates", "consistency", "matches"]
+
+MIN_OTHERS = 5
+MIN_HELD_OUT = 3.0  # seconds
+# New speakers are split into at most this many groups, each judged by a calibration without the group's own trials.
+MAX_GROUPS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem with one speaker; ``reason`` is a sentence that names them and may name files."""
+
+    speaker: str
+    check: Check
+    refused: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strength:
+    """Mean log-likelihood ratios of a speaker's held-out utterances, as shares of the typical one; None if no trials.
+
+    ``own`` for the speaker; ``other`` for the other speaker, ``claim`` by id, with the highest.
+    """
+
+    own: float | None
+    other: float | None
+    claim: int
+
+
+class EnrollmentChecks:
+    """The checks of one enrollment under ``settings``."""
+
+    def __init__(self, settings: ChecksConfig) -> None:
+        self.settings = settings
+
+    @property
+    def needs_recordings(self) -> bool:
+        """True if recordings must be measured while they are read."""
+        return not {self.settings.clipping, self.settings.noise, self.settings.duplicates} <= {"off"}
+
+    def recordings(self, voices: Sequence[NewSpeaker], known: Mapping[str, Prints]) -> list[Finding]:
+        """Check the recordings; ``known`` are fingerprints (F,) of the enrolled speakers, by name."""
+        settings = self.settings
+        findings: list[Finding] = []
+        for voice in voices:
+            share, snr = clipped_share(voice.recordings), median_snr(voice.recordings)
+            if settings.clipping != "off" and share > settings.max_clipped:
+                reason = (
+                    f"{share:.2%} of the samples are clipped (at most {settings.max_clipped:.2%} expected)."
+                    " Was the recording level too high?"
+                )
+                findings.append(_finding(voice.name, "clipping", settings.clipping, reason))
+            if settings.noise != "off" and snr is not None and snr < settings.min_snr_db:
+                reason = (
+                    f"the signal-to-noise ratio is {snr:.1f} dB (at least {settings.min_snr_db:g} expected)."
+                    " Use another microphone or a quieter room?"
+                )
+                findings.append(_finding(voice.name, "noise", settings.noise, reason))
+        return findings + (self._duplicates(voices, known) if settings.duplicates != "off" else [])
+
+    def _duplicates(self, voices: Sequence[NewSpeaker], known: Mapping[str, Prints]) -> list[Finding]:
+        """Return a finding for each pair of a new and any other speaker who share a recording."""
+        names = [*(voice.name for voice in voices), *known]
+        recordings = [(number, recording) for number, voice in enumerate(voices) for recording in voice.recordings]
+        # Enrolled speakers come last, so that a pair begins with a new one, whose loud frames are known.
+        recordings += [
+            (number, Recording(Path(), 0, 0, None, prints, prints != 0))
+            for number, prints in enumerate(known.values(), start=len(voices))
+        ]
+        shared: dict[tuple[int, int], set[int]] = {}
+        for pair in duplicates(recordings):
+            for one, other in (pair, pair[::-1]):
+                if recordings[one][0] < len(voices):
+                    shared.setdefault((recordings[one][0], recordings[other][0]), set()).add(one)
+        return [
+            _finding(
+                names[own], "duplicates", self.settings.duplicates,
+                f"{len(places)} of {len(voices[own].recordings)} recordings are duplicates of recordings of"
+                f" {'enrolled speaker' if other >= len(voices) else 'speaker'} {names[other]!r}, the first of them"
+                f" {recordings[min(places)][1].path}. Wrong folder?",
+            )
+            for (own, other), places in sorted(shared.items())
+        ]  # fmt: skip
+
+    def segments_of(
+        self, voices: Sequence[NewSpeaker], segments: Sequence[Vectors], known: Mapping[str, Vectors]
+    ) -> list[Finding]:
+        """Compare the segments (S, D) of each new speaker with those of ``known`` speakers without fingerprints."""
+        if self.settings.duplicates == "off":
+            return []
+        findings = []
+        for voice, own in zip(voices, segments, strict=True):
+            for name, vectors in known.items():
+                if share := same_segments(own, vectors):
+                    reason = (
+                        f"{share:.0%} of the speech segments are duplicates of those of enrolled speaker {name!r}."
+                        " The same recordings under two names?"
+                    )
+                    findings.append(_finding(voice.name, "duplicates", self.settings.duplicates, reason))
+        return findings
+
+    def trials(
+        self,
+        voices: Sequence[NewSpeaker],
+        trials: HeldOutTrials,
+        names: Mapping[int, str],
+        system: str,
+        settings: ThresholdConfig,
+        step_seconds: float,
+    ) -> list[Finding]:
+        """Check the held-out ``trials`` of new and enrolled speakers; ``names`` has the name of each by id.
+
+        ``system`` is the scoring system, ``step_seconds`` the frame step.
+        """
+        checks, findings = self.settings, []
+        if checks.consistency == checks.matches == "off":
+            return []
+        seconds = held_out_seconds(trials, step_seconds)
+        judged = [voice.id for voice in voices if seconds.get(voice.id, 0.0) >= MIN_HELD_OUT]
+        strengths = strengths_of(judged, trials, system, settings, population=len(names))
+        for voice in voices:
+            strength = strengths.get(voice.id, Strength(None, None, 0))
+            is_another = strength.other is not None and strength.other > checks.max_match
+            if checks.matches != "off" and is_another:
+                reason = (
+                    f"their held-out recordings match speaker {names[strength.claim]!r} ({strength.other:.2f} of a"
+                    f" typical match with oneself; at most {checks.max_match:g} expected). One voice under two names?"
+                )
+                findings.append(_finding(voice.name, "matches", checks.matches, reason))
+            is_weak = strength.own is not None and strength.own < checks.min_consistency
+            # A voice enrolled twice scores low for both names: that is the finding above.
+            if checks.consistency != "off" and is_weak and not is_another:
+                reason = (
+                    f"their own held-out recordings match poorly ({strength.own:.2f} of typical;"
+                    f" {checks.min_consistency:g} expected). They will often be rejected. Second voice in the"
+                    " folder, or bad recordings?"
+                )
+                findings.append(_finding(voice.name, "consistency", checks.consistency, reason))
+        return findings
+
+
+def _finding(speaker: str, check: Check, action: Action, reason: str) -> Finding:
+    return Finding(speaker, check, action == "refuse", f"speaker {speaker!r}: {reason}")
+
+
+def held_out_seconds(trials: HeldOutTrials, step_seconds: float) -> dict[int, float]:
+    """Return the seconds of speech in each speaker's ``trials``, by id."""
+    seconds = {}
+    for speaker in np.unique(trials.speakers).tolist():
+        spoken = (trials.speakers == speaker) & ~trials.unknown
+        claim = trials.claims[np.argmax(spoken)]  # each utterance occurs once per claim
+        seconds[speaker] = float(trials.frames[spoken & (trials.claims == claim)].sum()) * step_seconds
+    return seconds
+
+
+def strengths_of(
+    new: Sequence[int], trials: HeldOutTrials, system: str, settings: ThresholdConfig, *, population: int
+) -> dict[int, Strength]:
+    """Return the strength of each ``new`` speaker, by id, where there are enough others to define what is typical."""
+    comparable = trials.comparable(population)
+    strengths: dict[int, Strength] = {}
+    for first in range(min(MAX_GROUPS, len(new))):
+        group = new[first::MAX_GROUPS]
+        others = reduce(HeldOutTrials.without, group, comparable)
+        try:
+            calibration = others.calibration(system, prior=settings.prior).at(settings.unknown_impostors)
+        except MetricError:
+            continue
+        typical = _typical(others, calibration.llr(others.scores, others.frames.astype(np.float64)))
+        if typical is None:
+            continue
+        llrs = calibration.llr(comparable.scores, comparable.frames.astype(np.float64)) / typical
+        strengths |= {speaker: _strength(speaker, comparable, llrs) for speaker in group}
+    return strengths
+
+
+def _typical(trials: HeldOutTrials, llrs: Array) -> float | None:
+    """Return the median over speakers of the mean of ``llrs`` (n,) of their target trials; None if not meaningful."""
+    own = trials.claims == trials.speakers
+    speakers = np.unique(trials.speakers[own])
+    if len(speakers) < MIN_OTHERS:
+        return None
+    median = float(np.median([llrs[own & (trials.speakers == speaker)].mean() for speaker in speakers]))
+    return median if median > 0.0 else None
+
+
+def _strength(speaker: int, trials: HeldOutTrials, llrs: Array) -> Strength:
+    spoken = trials.speakers == speaker
+    own, absent = spoken & (trials.claims == speaker), spoken & trials.unknown
+    claims = np.unique(trials.claims[absent]).tolist()
+    others = [(float(llrs[absent & (trials.claims == claim)].mean()), claim) for claim in claims]
+    highest, claim = max(others, default=(None, 0))
+    return Strength(float(llrs[own].mean()) if own.any() else None, highest, claim)

@@ -1,0 +1,92 @@
+"""Detection of one recording enrolled under two names, by fingerprints or by speech segments.
+
+Fingerprints (``pipeline.features.fingerprints``) of two recordings are compared at each lag at which some frame of one
+equals a frame of the other: one in thousands of unrelated recordings has such a lag by chance, a duplicate has one in
+nearly every word. There the bits of a window must differ as little as in duplicate-audio detection.
+
+A store that keeps no fingerprints (``duplicate_audio.keep``) still has supervectors of segments: those of different
+speech are far apart, those of duplicates are equal if they were cut alike, as when a whole folder is enrolled again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.enrollment.quality import Recording
+from pipeline.features.fingerprints import LEAST_LOUD, WINDOW, most_differing
+from pipeline.machines.supervectors import Vectors, unit
+
+# Frames compared with each frame of equal value, in the order of recordings: silence and tones repeat everywhere.
+MAX_PLACES = 100
+# Loud frames of recordings with identical fingerprints throughout, however short their windows.
+MIN_IDENTICAL = 10
+# Cosine of two segments of one recording; different speech of one speaker stays below 0.8.
+SAME_SEGMENT = 0.9
+
+# Bits that must differ less in a window with so many loud frames.
+_MAX_BITS = np.array([32 * n * most_differing(n) if n >= LEAST_LOUD else 0.0 for n in range(WINDOW + 1)])
+
+
+def duplicates(recordings: Sequence[tuple[int, Recording]]) -> list[tuple[int, int]]:
+    """Return the pairs (i, j), i < j, of duplicate recordings of two speakers; each is given with its speaker."""
+    pairs = set()
+    for first, second, lag in _candidates(recordings):
+        if (first, second) not in pairs and _is_duplicate(recordings[first][1], recordings[second][1], lag):
+            pairs.add((first, second))
+    return sorted(pairs)
+
+
+def _candidates(recordings: Sequence[tuple[int, Recording]]) -> list[tuple[int, int, int]]:
+    """Return triples (i, j, lag) such that some frame t of recording i equals frame t + lag of recording j."""
+    frames = [np.flatnonzero(recording.loud) for _, recording in recordings]
+    counts = [len(places) for places in frames]
+    if sum(counts) == 0:
+        return []
+    number = np.repeat(np.arange(len(recordings)), counts)
+    speaker = np.repeat([owner for owner, _ in recordings], counts)
+    frame = np.concatenate(frames)
+    prints = np.concatenate([one.prints[places] for (_, one), places in zip(recordings, frames, strict=True)])
+    order = np.argsort(prints, kind="stable")
+    number, speaker, frame, prints = number[order], speaker[order], frame[order], prints[order]
+    triples: list[NDArray[np.int64]] = []
+    for apart in range(1, MAX_PLACES):
+        equal = np.flatnonzero(prints[apart:] == prints[:-apart])
+        if len(equal) == 0:
+            break
+        equal = equal[speaker[equal] != speaker[equal + apart]]
+        other = equal + apart
+        triples.append(np.stack((number[equal], number[other], frame[other] - frame[equal]), axis=1))
+    if not triples:
+        return []
+    # The sort was stable, so that the earlier recording of a pair comes first.
+    return [(int(i), int(j), int(lag)) for i, j, lag in np.unique(np.concatenate(triples), axis=0)]
+
+
+def _is_duplicate(one: Recording, other: Recording, lag: int) -> bool:
+    """Return True if some window of ``one`` has nearly the bits of ``other``, ``lag`` frames later there."""
+    start, end = max(0, -lag), min(len(one.prints), len(other.prints) - lag)
+    loud = one.loud[start:end]
+    differing = np.bitwise_count(one.prints[start:end] ^ other.prints[start + lag : end + lag]) * loud
+    if lag == 0 and len(one.prints) == len(other.prints) and loud.sum() >= MIN_IDENTICAL and not differing.any():
+        return True
+    size = min(WINDOW, len(loud))
+    frames, bits = _window_sums(loud, size), _window_sums(differing, size)
+    return bool((bits < _MAX_BITS[frames]).any())
+
+
+def _window_sums(values: NDArray[Any], size: int) -> NDArray[np.int64]:
+    """Return the sums of each ``size`` consecutive ``values`` (T,)."""
+    sums = np.concatenate(([0], np.cumsum(values, dtype=np.int64)))
+    return np.asarray(sums[size:] - sums[: len(sums) - size])
+
+
+def same_segments(new: Vectors, stored: Vectors) -> float:
+    """Return the share of the segments ``new`` (S, D) that equal some one of ``stored`` (R, D)."""
+    if len(new) == 0 or len(stored) == 0:
+        return 0.0
+    products = unit(np.asarray(new, dtype=np.float32)) @ unit(np.asarray(stored, dtype=np.float32)).T
+    return float((products.max(axis=1) >= SAME_SEGMENT).mean())

@@ -1,0 +1,254 @@
+"""Enrollment: recordings of speakers to a speaker model in a store, with thresholds from held-out utterances.
+
+Two passes. The hold-out pass sets part of every new speaker's utterances aside, trains on the rest and scores the
+utterances set aside; only those scores are kept, and the posterior maps and calibrations fitted to them. The final pass
+trains the machines that go into the store on everything. Speakers already enrolled keep their machines.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from pipeline.audio.corpus import Utterance
+from pipeline.config import ChecksConfig, Config
+from pipeline.enrollment.checks import EnrollmentChecks, Finding
+from pipeline.enrollment.holdout import HeldOut, hold_out_pass
+from pipeline.enrollment.speech import NewSpeaker, Progress, audible, read_speech
+from pipeline.enrollment.training import Trainer
+from pipeline.errors import ConfigError, CorpusError, SpeakerExistsError
+from pipeline.machines.training import machine_count
+from pipeline.machines.workers import LocalThreads, Workers
+from pipeline.posteriors.posterior_maps import map_name
+from pipeline.scoring.rules import RULES, systems_of
+from pipeline.scoring.trials import HeldOutTrials
+from pipeline.store.model import Role, SpeakerModel
+from pipeline.store.store import Store
+
+
+@dataclass(frozen=True)
+class SpeakerSummary:
+    """One enrolled speaker: recordings, ``seconds`` of speech, frames and centroids."""
+
+    name: str
+    utterances: int
+    seconds: float
+    frames: int
+    centroids: int
+    short_of_centroids: bool
+
+
+@dataclass(frozen=True)
+class EnrollmentReport:
+    """Speakers enrolled, speakers refused and files skipped with the reasons, and the model as stored.
+
+    ``findings`` are those of the enrollment checks (``pipeline.enrollment.checks``), and of too little speech.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> config = pipeline.load_config(overrides=["codebook.centroids=8", "supervector.speeds_below=0"])
+    >>> report = pipeline.enroll("report.store", pipeline.read_corpus("recordings").speakers, config)
+    >>> [speaker.name for speaker in report.enrolled], report.refused, report.skipped
+    (['anna', 'ivan'], (), ())
+    """
+
+    model: SpeakerModel
+    enrolled: tuple[SpeakerSummary, ...]
+    findings: tuple[Finding, ...]
+    skipped: tuple[tuple[Path, str], ...]
+    held_out_trials: int
+    machines: int
+    elapsed_seconds: float
+
+    @property
+    def refused(self) -> tuple[tuple[str, str], ...]:
+        """Return the names of refused speakers, with the reasons."""
+        reasons: dict[str, list[str]] = {}
+        for finding in self.findings:
+            if finding.refused:
+                reasons.setdefault(finding.speaker, []).append(finding.reason)
+        return tuple((name, "; ".join(its_reasons)) for name, its_reasons in reasons.items())
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """Return the findings about speakers who were enrolled all the same."""
+        names = {speaker.name for speaker in self.enrolled}
+        return tuple(finding for finding in self.findings if finding.speaker in names)
+
+
+def enroll(
+    store: Store | Path | str,
+    speakers: Mapping[str, Sequence[Utterance]],
+    config: Config | None = None,
+    *,
+    role: Role = "speaker",
+    quality: ChecksConfig | None = None,
+    jobs: int = 1,
+    workers: Workers | None = None,
+    progress: Progress | None = None,
+) -> EnrollmentReport:
+    """Enroll speakers into a store, which is made if it is not there.
+
+    All or nothing: on any error the store is as it was. A file that cannot be decoded is skipped and reported; a
+    speaker with too little speech, or whom the enrollment checks refuse, is left out and reported.
+
+    Parameters
+    ----------
+    store : Store or path
+        Where the model is kept.
+    speakers : mapping of str to sequence of Utterance
+        Recordings by speaker (``read_corpus``).
+    config : Config, optional
+        Must equal the settings of a store that exists; None takes those, or the defaults.
+    role : {"speaker", "background"}
+        Background speakers are in cohorts only and cannot be claimed.
+    quality : ChecksConfig, optional
+        Stands in for the section of that name this once.
+    jobs, workers : int, Workers, optional
+        Threads, or workers elsewhere, for the coarse work; neither changes a bit of it.
+    progress : callable, optional
+        Called as ``progress(stage, steps just done, steps in all)``.
+
+    Returns
+    -------
+    EnrollmentReport
+
+    Raises
+    ------
+    SpeakerExistsError
+        Before any work is done, for a name that is taken.
+    NotEnoughSpeechError, EnrollmentRefusedError
+        If nobody is left to enroll.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> corpus = pipeline.read_corpus("recordings")
+    >>> config = pipeline.load_config(overrides=["codebook.centroids=8", "supervector.speeds_below=0"])
+    >>> pipeline.enroll("new.store", corpus.speakers, config).model.names
+    ('anna', 'ivan')
+    """
+    started = time.perf_counter()
+    workers = LocalThreads(jobs) if workers is None else workers
+    store = store if isinstance(store, Store) else Store(store)
+    with store.writing() as transaction, threadpool_limits(1):
+        settings = _agreed_settings(store, transaction.model, config)
+        _check_names(store, transaction.model, speakers)
+        known = transaction.model or None  # a store that was emptied begins anew
+        scaling = None if transaction.model is None else transaction.model.scaling
+        trainer = Trainer(settings, known, scaling, role, workers, progress or _silent)
+        checks = EnrollmentChecks(settings.checks if quality is None else quality)
+        voices, skipped = _read(trainer, speakers, measured=checks.needs_recordings or settings.duplicate_audio.keep)
+        voices, short = audible(voices, settings)
+        trained, held_out = train(trainer, voices, checks)
+        model = transaction.save(trained)
+    return EnrollmentReport(
+        model=model,
+        enrolled=_summaries(model, len(held_out.voices)),
+        findings=(*(Finding(name, "speech", True, reason) for name, reason in short), *held_out.findings),
+        skipped=tuple(skipped),
+        held_out_trials=len(held_out.trials),
+        machines=_trained_count(model, len(held_out.voices)),
+        elapsed_seconds=time.perf_counter() - started,
+    )
+
+
+def train(trainer: Trainer, voices: list[NewSpeaker], checks: EnrollmentChecks) -> tuple[SpeakerModel, HeldOut]:
+    """Make both passes in memory: return the model of known and new speakers, and what the hold-out pass gave.
+
+    Raises EnrollmentRefusedError if nobody is left.
+    """
+    held_out = hold_out_pass(trainer, voices, checks)
+    model = replace(trainer, scaling=held_out.scaling).train(held_out.voices, "training").model
+    return _with_held_out(model, trainer.known, held_out).calibrated(), held_out
+
+
+def _silent(_stage: str, _done: int, _total: int) -> None:
+    """Report no progress."""
+
+
+def _read(
+    trainer: Trainer, speakers: Mapping[str, Sequence[Utterance]], *, measured: bool
+) -> tuple[list[NewSpeaker], list[tuple[Path, str]]]:
+    return read_speech(
+        speakers,
+        trainer.settings,
+        trainer.scaling,
+        enrolled=0 if trainer.known is None else len(trainer.known),
+        workers=trainer.workers,
+        progress=trainer.progress,
+        measured=measured,
+    )
+
+
+def _with_held_out(model: SpeakerModel, known: SpeakerModel | None, held_out: HeldOut) -> SpeakerModel:
+    """Return the trained ``model`` with the held-out trials of all its speakers, and their posterior maps."""
+    before = None if known is None else known.trials()
+    trials = held_out.trials if before is None else HeldOutTrials.joined([before, held_out.trials])
+    maps, shared = held_out.maps, trials.as_arrays()
+    own = [{} for _ in model.speakers] if maps is None else [
+        *({} for _ in model.speakers[: -len(maps.speakers)]), *maps.speakers
+    ]  # fmt: skip
+    if maps is not None:
+        shared |= {f"posterior.{map_name(kind)}": pooled for kind, pooled in maps.pooled.items()}
+    return model.changed(own, shared)
+
+
+def _trained_count(model: SpeakerModel, newcomers: int) -> int:
+    first, pairs = len(model) - newcomers, None
+    if model.cohort_table is not None and model.pairs is not None:
+        pairs = sum(sum(other < n for other in model.pairs.against(n)) for n in range(first, len(model)))
+    return machine_count(len(model), first, model.config.machines, pairs)
+
+
+def _summaries(model: SpeakerModel, newcomers: int) -> tuple[SpeakerSummary, ...]:
+    wanted = model.config.codebook.centroids
+    return tuple(
+        SpeakerSummary(s.name, s.utterances, s.seconds, s.frames, s.centroids, s.centroids < wanted)
+        for s in model.speakers[-newcomers:]
+    )
+
+
+def _agreed_settings(store: Store, known: SpeakerModel | None, config: Config | None) -> Config:
+    if known is None:
+        return _with_machines(Config() if config is None else config)
+    if config is not None and config != known.config:
+        differing = [key for key in Config.model_fields if getattr(config, key) != getattr(known.config, key)]
+        raise ConfigError(
+            f"{store.path}: the store was enrolled with other settings (they differ in {', '.join(differing)});"
+            " leave the settings out to add to it, or enroll into a new store"
+        )
+    return known.config
+
+
+def _with_machines(config: Config) -> Config:
+    """Return ``config`` if its default scoring system has its machines; raises ConfigError."""
+    system, rivals = config.scoring.system, config.machines.cohort
+    if RULES[system].every_claim and rivals != "all":
+        raise ConfigError(
+            f"machines.cohort: the default system, scoring.system = {system!r}, wants the pair machines of everybody"
+            f' with everybody, got rivals = {rivals}; take another system, or rivals = "all"'
+        )
+    if config.scoring.system not in systems_of(config.machines.kinds):
+        missing = RULES[config.scoring.system].needs - set(config.machines.kinds)
+        raise ConfigError(
+            f"machines.kinds: the default system, scoring.system = {config.scoring.system!r}, needs"
+            f" {', '.join(sorted(missing))}, got {', '.join(config.machines.kinds)}"
+        )
+    return config
+
+
+def _check_names(store: Store, known: SpeakerModel | None, speakers: Mapping[str, Sequence[Utterance]]) -> None:
+    if not speakers:
+        raise CorpusError(f"{store.path}: nobody to enroll: no speakers were given")
+    taken = set() if known is None else {speaker.name for speaker in known.speakers}
+    if doubles := sorted(taken & set(speakers)):
+        raise SpeakerExistsError(
+            f"{store.path}: enrolled already: {', '.join(map(repr, doubles[:5]))}"
+            f"{' ...' if len(doubles) > 5 else ''}; remove them first, or leave them out"
+        )

@@ -1,0 +1,318 @@
+"""The hold-out pass: machines trained without some utterances of every new speaker, and the scores of these.
+
+Only the scores are kept: thresholds and calibrations are fitted to them. Speakers whose held-out scores fail an
+enrollment check are left out, and the pass is run again for the others as if nobody else had been there.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.config import Config
+from pipeline.enrollment.checks import EnrollmentChecks, Finding
+from pipeline.enrollment.speech import NewSpeaker, standardized
+from pipeline.enrollment.training import Trainer
+from pipeline.errors import EnrollmentRefusedError
+from pipeline.features.standardize import Standardizer
+from pipeline.features.stream import FeatureBlock, joined
+from pipeline.machines.margins import Population
+from pipeline.machines.supervectors import SupervectorTraining
+from pipeline.machines.workers import run_parallel
+from pipeline.posteriors.coupling import Posterior
+from pipeline.posteriors.map_fitting import FittedMaps, HeldOutMaps, half_of
+from pipeline.posteriors.sigmoid import FixedSigmoid
+from pipeline.scoring.claims import STATISTICS, ClaimScorer, ScoringSettings
+from pipeline.scoring.rules import RULES, systems_of
+from pipeline.scoring.trials import ALONE, HeldOutTrials
+from pipeline.store.model import SpeakerModel
+
+Array = NDArray[np.float64]
+
+# With fewer speakers, leaving one out leaves nobody to compare a claim with.
+MIN_FOR_UNKNOWN = 3
+
+# Of each trial these prefixes are scored too, under the default system: what a stream knows before it is over.
+PREFIX_SECONDS = (0.5, 0.75, 1.0, 1.5)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Speakers that the checks let in, all findings, the held-out trials, and posterior maps where they are fitted."""
+
+    voices: list[NewSpeaker]
+    scaling: Standardizer | None
+    findings: list[Finding]
+    trials: HeldOutTrials
+    maps: FittedMaps | None
+
+
+def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: EnrollmentChecks) -> HeldOut:
+    """Score held-out utterances of ``voices`` by machines trained without them, and run the enrollment checks.
+
+    Raises EnrollmentRefusedError if nobody is left.
+    """
+    known, settings, progress = trainer.known, trainer.settings, trainer.progress
+    findings = _of_recordings(trainer, voices, checks)
+    while True:
+        voices = _accepted(voices, findings)
+        scaled, scaling = standardized(voices, settings, trainer.scaling, first=known is None)
+        trials, maps = _scored(trainer, scaled)
+        before = None if known is None else known.trials()
+        new = checks.trials(
+            scaled,
+            trials if before is None else HeldOutTrials.joined([before, trials]),
+            _names(known, scaled),
+            settings.scoring.system,
+            settings.threshold,
+            settings.features.step_seconds,
+        )
+        findings += new
+        if not any(finding.refused for finding in new):
+            return HeldOut(scaled, scaling, findings, trials, maps)
+        findings = [finding for finding in findings if finding.refused or finding not in new]
+        trainer = replace(trainer, progress=lambda stage, *steps: progress(f"again, {stage}", *steps))
+
+
+def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> tuple[HeldOutTrials, FittedMaps | None]:
+    """Return the held-out trials of the new speakers, and posterior maps fitted to them where the settings ask."""
+    settings, known = trainer.settings, trainer.known
+    cuts = [cut_of(voice.utterances, settings) for voice in voices]
+    kept = [replace(voice, speech=voice.speech.kept(cut)) for voice, cut in zip(voices, cuts, strict=True)]
+    frames = settings.threshold.trial_seconds / settings.features.step_seconds
+    held = [join_trials(cut.held(voice.utterances), frames) for voice, cut in zip(voices, cuts, strict=True)]
+    trained = trainer.train(kept, "thresholds")
+    model = trained.model
+    population = model.population()
+    maps = None
+    if settings.posterior.fitted:
+        maps = HeldOutMaps(settings, population, held, [] if known is None else known.posterior_maps())
+    claims = [number for number, speaker in enumerate(model.speakers) if speaker.role == "speaker"]
+    ids = [speaker.id for speaker in model.speakers]
+    scoring = HeldOutScoring(settings, population, trained.solver, claims, ids)
+    scored = _scores(trainer, scoring, held, maps) if claims else [scoring.none()]
+    return HeldOutTrials.joined(scored), None if maps is None else maps.fitted()
+
+
+def _scores(
+    trainer: Trainer, scoring: HeldOutScoring, trials: list[list[FeatureBlock]], maps: HeldOutMaps | None
+) -> list[HeldOutTrials]:
+    """Return the scores of every trial, each by posterior maps that were fitted to the other half of the trials."""
+    scorings = [scoring, scoring]
+    if maps is not None:
+        scorings = [scoring.with_posterior(maps.posterior(1 - half)) for half in (0, 1)]
+    first, total = 0 if trainer.known is None else len(trainer.known), sum(map(len, trials))
+
+    def score(speaker: int, its_trials: list[FeatureBlock]) -> list[HeldOutTrials]:
+        scored = []
+        for number, trial in enumerate(its_trials):
+            scored.append(scorings[half_of(speaker, number)].score(speaker, trial))
+            trainer.progress("thresholds: scoring", 1, total)
+        return scored
+
+    # A speaker's trials one after another: machines without that speaker are made once.
+    by_speaker = run_parallel(score, enumerate(trials, start=first), jobs=trainer.workers.jobs)
+    return [scoring.none(), *(trial for its_trials in by_speaker for trial in its_trials)]
+
+
+def _of_recordings(trainer: Trainer, voices: list[NewSpeaker], checks: EnrollmentChecks) -> list[Finding]:
+    """Return the findings on recordings alone, compared with what the model keeps of its own."""
+    known = trainer.known
+    if known is None or checks.settings.duplicates == "off":
+        return checks.recordings(voices, {})
+    named = list(zip((speaker.name for speaker in known.speakers), known.arrays, strict=True))
+    printed = {name: arrays["fingerprints"] for name, arrays in named if "fingerprints" in arrays}
+    others = {
+        name: np.asarray(arrays["segments"], dtype=np.float32)
+        for name, arrays in named
+        if name not in printed and "segments" in arrays
+    }
+    findings = checks.recordings(voices, printed)
+    return findings + (checks.segments_of(voices, trainer.segments_as_stored(voices), others) if others else [])
+
+
+def _accepted(voices: Sequence[NewSpeaker], findings: Sequence[Finding]) -> list[NewSpeaker]:
+    """Return the speakers whom no finding refuses; raises EnrollmentRefusedError for nobody."""
+    refused = [finding for finding in findings if finding.refused]
+    names = {finding.speaker for finding in refused}
+    accepted = [voice for voice in voices if voice.name not in names]
+    if not accepted:
+        checks = {name: ", ".join(f.check for f in refused if f.speaker == name) for name in sorted(names)}
+        raise EnrollmentRefusedError(refused[0].reason, checks)
+    return accepted
+
+
+def _names(known: SpeakerModel | None, voices: Sequence[NewSpeaker]) -> dict[int, str]:
+    """Return everybody's name by id."""
+    before = {} if known is None else {speaker.id: speaker.name for speaker in known.speakers}
+    return before | {voice.id: voice.name for voice in voices}
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A hold-out split: the utterances after number ``first``, and all of that one but a leading ``share``."""
+
+    first: int
+    share: float
+
+    def kept(self, utterances: Sequence[FeatureBlock]) -> list[FeatureBlock]:
+        """Return the utterances, or augmented versions of them, that are left to train on."""
+        whole = list(utterances[: self.first])
+        if self.share > 0.0:
+            whole.append(utterances[self.first].part(slice(0, self._frames(utterances))))
+        return whole
+
+    def held(self, utterances: Sequence[FeatureBlock]) -> list[FeatureBlock]:
+        """Return the utterances that are held out."""
+        head = utterances[self.first].part(slice(self._frames(utterances), None))
+        return [block for block in (head, *utterances[self.first + 1 :]) if len(block.vectors)]
+
+    def _frames(self, utterances: Sequence[FeatureBlock]) -> int:
+        return round(self.share * len(utterances[self.first].vectors))
+
+
+def cut_of(utterances: Sequence[FeatureBlock], settings: Config) -> Cut:
+    """Hold out whole utterances that make up about the share ``threshold.holdout`` of the speech.
+
+    The last utterances are held out, not random ones: names sort by session or by text, and a threshold must hold for
+    sessions and texts that were not enrolled. A speaker with a single utterance has its end held out instead.
+    """
+    sizes = [len(block.vectors) for block in utterances]
+    wanted = settings.threshold.holdout * sum(sizes)
+    if len(sizes) == 1:
+        return Cut(0, max(1, sizes[0] - max(1, round(wanted))) / sizes[0])
+    from_the_end = np.cumsum(sizes[::-1])
+    return Cut(max(1, len(sizes) - 1 - int(np.searchsorted(from_the_end, wanted))), 0.0)
+
+
+def join_trials(parts: Sequence[FeatureBlock], frames: float) -> list[FeatureBlock]:
+    """Join utterances in order into trials of at least ``frames`` vectors; a remainder goes with the last."""
+    trials: list[list[FeatureBlock]] = [[]]
+    for part in parts:
+        if sum(len(block.vectors) for block in trials[-1]) >= frames:
+            trials.append([])
+        trials[-1].append(part)
+    if len(trials) > 1 and sum(len(block.vectors) for block in trials[-1]) < frames:
+        remainder = trials.pop()
+        trials[-1] += remainder
+    return [joined(trial) for trial in trials if trial]
+
+
+class HeldOutScoring:
+    """Scores held-out utterances of speakers of ``population`` under every system.
+
+    ``training`` is the solver of its segment machines, which can leave a speaker out. ``claims`` are the numbers of the
+    speakers who can be claimed, ``ids`` the ids of all. Posteriors are the fixed ones of ``settings``, unless others
+    are given to ``with_posterior``.
+    """
+
+    def __init__(
+        self,
+        settings: Config,
+        population: Population,
+        training: SupervectorTraining | None,
+        claims: list[int],
+        ids: list[int],
+    ) -> None:
+        systems = systems_of(settings.machines.kinds, settings.machines.cohort)
+        self.systems = tuple(name for name in systems if not RULES[name].parts)
+        self._units = sorted({RULES[name].alone for name in systems})
+        default = settings.scoring.system
+        self._default_parts = tuple(
+            name for name in RULES[default].parts_among(self.systems) or (default,) if name in self.systems
+        )
+        step, longest = settings.features.step_seconds, settings.threshold.trial_seconds
+        self._prefix_frames = tuple(
+            sorted({max(1, round(seconds / step)) for seconds in PREFIX_SECONDS if seconds < longest})
+        )
+        self._claims = claims
+        self._ids = np.array(ids, dtype=np.uint64)
+        self._population = population
+        self._training = training
+        most = settings.machines.cohort
+        self._judged_among = len(population) if most == "all" else min(len(population), most + 1)
+        posterior = FixedSigmoid(settings.posterior.slope)
+        scoring = ScoringSettings(posterior, settings.scoring.dtype, half_db=settings.supervector.half_db)
+        self._among = ClaimScorer(population, claims, self.systems, scoring)
+        self._alone = ClaimScorer(population, claims, self.systems, scoring, without_rivals=True)
+        if training is not None and self._judged_among >= MIN_FOR_UNKNOWN:
+            training.inverse()  # here, not on one of the threads that score
+
+    def with_posterior(self, posterior: Posterior) -> HeldOutScoring:
+        """The same machines under another ``posterior``."""
+        changed = copy.copy(self)
+        changed._among = self._among.with_posterior(posterior)
+        changed._alone = self._alone.with_posterior(posterior)
+        return changed
+
+    def none(self) -> HeldOutTrials:
+        """Return no trials, with the systems that ``score`` gives."""
+        names = [*self.systems, *(f"{ALONE}{unit}" for unit in self._units)]
+        return HeldOutTrials(
+            claims=np.empty(0, dtype=np.uint64),
+            speakers=np.empty(0, dtype=np.uint64),
+            population=np.empty(0, dtype=np.int64),
+            scores={name: np.empty(0) for name in names},
+            frames=np.empty(0, dtype=np.int64),
+            unknown=np.empty(0, dtype=bool),
+            prefixes={frames: {name: np.empty(0) for name in self._default_parts} for frames in self._prefix_frames},
+        )
+
+    def score(self, speaker: int, trial: FeatureBlock) -> HeldOutTrials:
+        """Return the trials of one utterance: every claim, then each nontarget one as by an unknown impostor."""
+        among, alone = self._among.start(), self._alone.start()
+        so_far, at = [], 0
+        for end in (*self._prefix_frames, len(trial.vectors)):
+            among.push(trial.part(slice(at, end)))
+            so_far.append((dict(among.sums), among.frames))
+            at = min(end, len(trial.vectors))
+        alone.push(trial)
+        fallback = {f"{ALONE}{RULES[name].alone}": values for name, values in alone.scores().items()}
+        parts = [self._trials(speaker, among.frames, self._finish(so_far, None, speaker), fallback, None)]
+        if self._judged_among >= MIN_FOR_UNKNOWN:
+            parts.append(self._trials(speaker, among.frames, self._finish(so_far, speaker, speaker), fallback, speaker))
+        return HeldOutTrials.joined(parts)
+
+    def _finish(
+        self, so_far: Sequence[tuple[dict[str, Array], int]], absent: int | None, speaker: int
+    ) -> list[dict[str, Array]]:
+        """Return the scores of each prefix and, last, of the whole trial."""
+        margins = self._segment_margins([sums for sums, _ in so_far], absent, speaker)
+        return [
+            self._among.finish(sums, frames, segment_margins=its_margins, absent=absent)
+            for (sums, frames), its_margins in zip(so_far, margins, strict=True)
+        ]
+
+    def _segment_margins(
+        self, sums: Sequence[dict[str, Array]], absent: int | None, speaker: int
+    ) -> Sequence[Array | None]:
+        if self._training is None or self._population.supervectors is None or len(self._population) < 2:
+            return [None] * len(sums)
+        space = self._population.supervectors.space
+        vectors = np.stack([space.vector(its_sums[STATISTICS]) for its_sums in sums])
+        if absent is None:
+            return list(self._training.margins(vectors))
+        return list(self._training.margins_without(speaker, vectors))
+
+    def _trials(
+        self, speaker: int, frames: int, scored: list[dict[str, Array]], fallback: dict[str, Array], absent: int | None
+    ) -> HeldOutTrials:
+        kept = np.array([claim != absent for claim in self._claims], dtype=bool)
+        count = int(kept.sum())
+        *prefixes, whole = scored
+        return HeldOutTrials(
+            claims=self._ids[np.array(self._claims)[kept]],
+            speakers=np.full(count, self._ids[speaker]),
+            population=np.full(count, len(self._population), dtype=np.int64),
+            scores={name: values[kept] for name, values in (whole | fallback).items()},
+            frames=np.full(count, frames, dtype=np.int64),
+            unknown=np.full(count, absent is not None),
+            prefixes={
+                length: {name: scores[name][kept] for name in self._default_parts}
+                for length, scores in zip(self._prefix_frames, prefixes, strict=True)
+            },
+        )

@@ -1,0 +1,124 @@
+"""Removal of a speaker, with every coefficient that the speaker's voice went into."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from pipeline.enrollment.training import rest_arrays, supervector_arrays
+from pipeline.errors import StoreMissingError
+from pipeline.machines.cohorts import cohorts_without
+from pipeline.machines.pairs import Pairs, PairSource
+from pipeline.machines.supervectors import SupervectorTraining
+from pipeline.machines.training import one_vs_rest
+from pipeline.posteriors.map_fitting import pooled_maps
+from pipeline.posteriors.posterior_maps import PAIR, map_name
+from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Store
+
+Named = dict[str, np.ndarray[Any, Any]]
+
+
+def remove_speaker(store: Store | Path | str, name: str, *, jobs: int = 1) -> SpeakerModel:
+    """Erase a speaker from a store, and return the model of those who remain.
+
+    Parameters
+    ----------
+    store : Store or path
+        The store.
+    name : str
+        Name of the speaker, a background speaker's too.
+    jobs : int
+        Threads for what is trained again.
+
+    Returns
+    -------
+    SpeakerModel
+
+    Raises
+    ------
+    UnknownSpeakerError
+        If nobody of that name is enrolled.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> pipeline.remove_speaker("speakers.store", "lars").names
+    ('anna', 'dexter', 'ivan')
+    """
+    store = store if isinstance(store, Store) else Store(store)
+    store.load().view_without(name)  # a wrong name is an error before anything is locked
+    with store.writing() as transaction, threadpool_limits(1):
+        if transaction.model is None:
+            raise StoreMissingError(f"{store.path}: no speaker store here; enroll somebody first")
+        return transaction.save(retrained_without(transaction.model, name, jobs=jobs))
+
+
+def retrained_without(model: SpeakerModel, name: str, *, jobs: int = 1) -> SpeakerModel:
+    """Train again what the speech of ``name`` went into, and return the model of everybody else.
+
+    That is one-vs-rest and supervector machines, cohorts, pooled posterior maps and calibrations. The UBM stays as it
+    was fitted to the first speakers; so do the other speakers' own posterior maps.
+    """
+    rest = model.view_without(name)
+    gone = [speaker.name for speaker in model.speakers].index(name)
+    if not len(rest):
+        kept = ("trials.", "scaling.")
+        gone_too = [key for key in rest.shared if not key.startswith(kept)]
+        return rest.changed([], {}, removed=gone_too, pairs=None).calibrated()
+    arrays: list[Named] = [{} for _ in rest.speakers]
+    shared: Named = {}
+    removed = _one_vs_rest(rest, arrays, jobs)
+    _supervectors(rest, arrays, shared)
+    if model.config.posterior.fitted:
+        _posterior_maps(rest, gone, arrays, shared)
+    pairs = _cohorts(model, rest, gone, shared, jobs)
+    return rest.changed(arrays, shared, removed=removed, pairs=pairs).calibrated()
+
+
+def _one_vs_rest(rest: SpeakerModel, arrays: list[Named], jobs: int) -> tuple[str, ...]:
+    """Train the one-vs-rest machines of those who remain; return the arrays that go where only one does."""
+    if "one_vs_rest" not in rest.config.machines.kinds:
+        return ()
+    if len(rest) < 2:
+        return ("one_vs_rest", "one_vs_rest_bias")
+    pool = rest.machines({"one_class"}).pool
+    for own, machine in zip(arrays, rest_arrays(*one_vs_rest(pool, rest.config.machines, jobs=jobs)), strict=True):
+        own.update(machine)
+    return ()
+
+
+def _supervectors(rest: SpeakerModel, arrays: list[Named], shared: Named) -> None:
+    """Solve the supervector machines of those who remain: the solution has everybody's speech in it."""
+    if rest.ubm is None:
+        return
+    settings = rest.config.supervector
+    pseudo = rest.pseudo_segments() if settings.has_pseudo_speakers(len(rest)) else []
+    solver = SupervectorTraining(rest.segments(), ridge=settings.ridge, pseudo_speakers=pseudo)
+    for own, machine in zip(arrays, supervector_arrays(solver.machines(rest.ubm)), strict=True):
+        own.update(machine)
+    shared["supervector.mean"] = solver.mean
+
+
+def _posterior_maps(rest: SpeakerModel, gone: int, arrays: list[Named], shared: Named) -> None:
+    """Drop the maps of pairs with the speaker who is gone, and fit the pooled maps again: they pool all margins."""
+    sources = rest.posterior_maps()
+    for own, source in zip(arrays[gone:], sources[gone:], strict=True):
+        own[map_name(PAIR)] = np.delete(source[map_name(PAIR)], gone, axis=0)
+    pooled = pooled_maps(rest.config, sources)
+    shared |= {f"posterior.{map_name(kind)}": maps for kind, maps in pooled.items()}
+
+
+def _cohorts(model: SpeakerModel, rest: SpeakerModel, gone: int, shared: Named, jobs: int) -> PairSource | None:
+    """Return the pair machines of those who remain, and update who is in whose cohort."""
+    table = model.cohort_table
+    if table is None or model.pairs is None or rest.pairs is None:
+        return rest.pairs
+    pool = rest.machines({"one_class"}).pool
+    table, trained = cohorts_without(gone, pool, table, model.pairs, model.config.machines, jobs=jobs)
+    shared["cohort.nearest"] = table.nearest.astype(np.uint32)
+    shared["cohort.similarity"] = table.similarity
+    return Pairs(trained, rest.pairs)

@@ -1,0 +1,238 @@
+"""Training: the speech of new speakers, and the model of those before them, to a model of everybody.
+
+Speakers already enrolled keep their codebooks, pair and one-class machines; one-vs-rest and supervector machines have
+everybody in them and are trained again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.config import Config
+from pipeline.enrollment.speech import NewSpeaker, Progress, Speech, Utterances
+from pipeline.errors import ConfigError
+from pipeline.features.standardize import Standardizer
+from pipeline.features.stream import FeatureBlock, joined
+from pipeline.machines.codebook import fit_codebook
+from pipeline.machines.gmm import MapAdaptation, MeanOffsets
+from pipeline.machines.margins import Population
+from pipeline.machines.pool import Pool
+from pipeline.machines.supervectors import SupervectorMachines, SupervectorTraining, Vectors, segments_of
+from pipeline.machines.training import machine_count, plan_of, train_population
+from pipeline.machines.ubm import UniversalBackgroundModel, loudness, train_ubm
+from pipeline.machines.workers import Workers, run_parallel
+from pipeline.store.model import PSEUDO, Arrays, Role, Speaker, SpeakerModel
+
+Array = NDArray[np.float64]
+
+# Pseudo-speakers made of a speaker's voice have one in so many of the speaker's most segments.
+PSEUDO_SHARE = 2
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model, and the solver of its supervector machines, which can leave a speaker out."""
+
+    model: SpeakerModel
+    solver: SupervectorTraining | None
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Trains new speakers in addition to those of a ``known`` model; ``progress`` is told of each stage."""
+
+    settings: Config
+    known: SpeakerModel | None
+    scaling: Standardizer | None
+    role: Role
+    workers: Workers
+    progress: Progress
+
+    def train(self, voices: Sequence[NewSpeaker], stage: str) -> Trained:
+        """Train on ``voices``: codebooks of the new speakers and all machines that involve them."""
+        population = self._frame_machines(voices, stage)
+        model = self._assembled(voices, population)
+        if "supervector" not in self.settings.machines.kinds:
+            return Trained(model, None)
+        return self._with_supervectors(model, voices, stage)
+
+    def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str) -> Population:
+        settings = self.settings
+        known = None if self.known is None else self.known.machines({"one_vs_one", "one_class"})
+        tasks = ((joined(voice.utterances).vectors,) for voice in voices)
+        books = []
+        for book in self.workers.map(_codebook, tasks, common=settings):
+            books.append(book)
+            self.progress(f"{stage}: codebooks", 1, len(voices))
+        old = [] if known is None else [known.pool.codebook(number) for number in range(len(known))]
+        pool = Pool.of([*old, *books], settings.machines.sigma)
+        plan = plan_of(pool, settings.machines, known, self.workers.jobs)
+        total = machine_count(len(pool), len(old), settings.machines, None if plan is None else len(plan[1]))
+        return train_population(
+            pool,
+            settings.machines,
+            known=known,
+            plan=plan,
+            workers=self.workers,
+            progress=lambda done: self.progress(f"{stage}: machines", done, total),
+        )
+
+    def _assembled(self, voices: Sequence[NewSpeaker], population: Population) -> SpeakerModel:
+        """Return a model with the machines over frames of everybody."""
+        pool, step = population.pool, self.settings.features.step_seconds
+        known = SpeakerModel(self.settings) if self.known is None else self.known
+        if population.one_class_coef is None or population.one_class_bias is None:
+            raise AssertionError("every population has one-class machines")
+        speakers, arrays = list(known.speakers), list(known.arrays)
+        for number, voice in enumerate(voices, start=len(speakers)):
+            size = len(pool.codebook(number))
+            counts = (voice.frames * step, voice.frames, len(voice.utterances), size)
+            speakers.append(Speaker(voice.id, voice.name, self.role, *counts))
+            arrays.append(
+                {
+                    "centroids": pool.codebook(number),
+                    "one_class": population.one_class_coef[pool.rows(number)],
+                    "one_class_bias": population.one_class_bias[number : number + 1],
+                }
+                | voice.fingerprints(keep=self.settings.duplicate_audio.keep)
+            )
+        shared: dict[str, NDArray[np.generic]] = {}
+        if self.known is None and self.scaling is not None:
+            shared |= {"scaling.mean": self.scaling.mean, "scaling.scale": self.scaling.scale}
+        if population.cohort_table is not None:
+            shared["cohort.nearest"] = population.cohort_table.nearest.astype(np.uint32)
+            shared["cohort.similarity"] = population.cohort_table.similarity
+        model = replace(known, speakers=tuple(speakers), arrays=tuple(arrays), pairs=population.pairs)
+        return model.changed(_rest_arrays(population), shared)
+
+    def _with_supervectors(self, model: SpeakerModel, voices: Sequence[NewSpeaker], stage: str) -> Trained:
+        settings, known = self.settings.supervector, self.known
+        has_pseudo = settings.has_pseudo_speakers(len(model))
+        ubm = None if known is None else known.ubm
+        if ubm is None:
+            ubm = train_ubm(
+                _frames(voices, pseudo=has_pseudo),
+                components=self.settings.ubm.components,
+                relevance=settings.relevance,
+                seed=self.settings.seed,
+            )
+        jobs = self.workers.jobs
+        made = run_parallel(self._segments, ((ubm, voice.speech, stage, len(voices)) for voice in voices), jobs=jobs)
+        own = ([] if known is None else known.segments()) + [vectors for vectors, _ in made]
+        pseudo = ([] if known is None else known.pseudo_segments()) + [vectors for _, vectors in made]
+        used = pseudo if has_pseudo else []
+        self._check_memory(sum(map(len, own)) + sum(len(part) for parts in used for part in parts))
+        # Solved from what the store will hold, so that enrolling together or one by one differs in nothing else.
+        solver = SupervectorTraining(own, ridge=settings.ridge, pseudo_speakers=used, jobs=jobs)
+        changed = supervector_arrays(solver.machines(ubm))
+        offsets = self._mean_offsets(ubm, voices)
+        for place, (arrays, (segments, parts)) in enumerate(zip(changed[-len(voices) :], made, strict=True)):
+            arrays["segments"] = segments.astype(np.float16)
+            arrays |= {f"{PSEUDO}{number}": part.astype(np.float16) for number, part in enumerate(parts)}
+            if offsets:
+                arrays["gmm"] = offsets[place]
+        shared = ubm_arrays(ubm) if known is None or known.ubm is None else {}
+        return Trained(model.changed(changed, {**shared, "supervector.mean": solver.mean}), solver)
+
+    def _mean_offsets(self, ubm: UniversalBackgroundModel, voices: Sequence[NewSpeaker]) -> list[MeanOffsets]:
+        """Return the mean offsets (K, d) of each new speaker's MAP-adapted GMM, where the settings ask for GMMs."""
+        if "gmm" not in self.settings.machines.kinds:
+            return []
+        settings = self.settings.gmm
+        adaptation = MapAdaptation.of(
+            ubm.means, groups=settings.groups, relevance=settings.relevance, group_relevance=settings.group_relevance
+        )
+
+        def offsets(speech: Speech) -> MeanOffsets:
+            blocks = [block for version in speech.versions for block in version if len(block.vectors)]
+            statistics = [ubm.statistics(block.vectors, self._weights(block)) for block in blocks]
+            return adaptation.mean_offsets(np.sum(statistics, axis=0))
+
+        return run_parallel(offsets, ((voice.speech,) for voice in voices), jobs=self.workers.jobs)
+
+    def _weights(self, block: FeatureBlock) -> Array:
+        return loudness(block.below_peak, self.settings.supervector.half_db)
+
+    def _segments(
+        self, ubm: UniversalBackgroundModel, speech: Speech, stage: str, count: int
+    ) -> tuple[Vectors, list[Vectors]]:
+        """Return one speaker's supervectors (S, D) of every version, and those of each pseudo-speaker."""
+        most = self.settings.supervector.max_segments
+        own = [self._supervectors(ubm, version, max(1, most // len(speech.versions))) for version in speech.versions]
+        pseudo = [self._supervectors(ubm, voice, max(1, most // PSEUDO_SHARE)) for voice in speech.pseudo_speakers]
+        self.progress(f"{stage}: segments", 1, count)
+        return np.concatenate(own), [voice for voice in pseudo if len(voice)]
+
+    def _supervectors(self, ubm: UniversalBackgroundModel, utterances: Utterances, most: int) -> Vectors:
+        """Return the supervectors (S, D) of the segments of ``utterances``, at the stored precision."""
+        settings = self.settings.supervector
+        frames = max(1, round(settings.segment_seconds / self.settings.features.step_seconds))
+        blocks = [(block.vectors, self._weights(block)) for block in utterances if len(block.vectors)]
+        vectors = [ubm.vector(ubm.statistics(*segment)) for segment in segments_of(blocks, frames, most)]
+        stacked = np.stack(vectors) if vectors else np.empty((0, ubm.dimension))
+        return stacked.astype(np.float16).astype(np.float32)
+
+    def segments_as_stored(self, voices: Sequence[NewSpeaker]) -> list[Vectors]:
+        """Return the supervectors (S, D) that the store would keep of each new speaker's recordings.
+
+        Empty arrays where there is no UBM yet to make them with.
+        """
+        ubm = None if self.known is None else self.known.ubm
+        if ubm is None:
+            return [np.empty((0, 0), dtype=np.float32) for _ in voices]
+        most = self.settings.supervector.max_segments
+        tasks = ((ubm, voice.utterances, max(1, most // len(voice.speech.versions))) for voice in voices)
+        return run_parallel(self._supervectors, tasks, jobs=self.workers.jobs)
+
+    def _check_memory(self, count: int) -> None:
+        """Refuse a Gram matrix of ``count`` segments that would be larger than the settings allow."""
+        gib, most = 4 * count * count / 2**30, self.settings.machines.gram_gib
+        if gib > most:
+            raise ConfigError(
+                f"supervector.max_segments: {count} segments of speech need a Gram matrix of {gib:.1f} GiB, and"
+                f" machines.gram_gib is {most:g}: allow fewer segments a speaker, raise it, or leave supervector out of"
+                " machines.kinds"
+            )
+
+
+def ubm_arrays(ubm: UniversalBackgroundModel) -> dict[str, NDArray[np.generic]]:
+    """Return the UBM as arrays of a model."""
+    return {f"ubm.{name}": getattr(ubm, name) for name in ("centre", "scale", "means", "variances", "weights")}
+
+
+def supervector_arrays(machines: SupervectorMachines) -> list[dict[str, NDArray[np.generic]]]:
+    """Return each speaker's supervector machine as arrays of a model, in single precision."""
+    rows = np.ascontiguousarray(machines.coef.T, dtype=np.float32)
+    return [{"supervector": row} for row in rows]
+
+
+def _rest_arrays(population: Population) -> list[Arrays]:
+    """Return each speaker's one-vs-rest machine as arrays of a model."""
+    coef, bias = population.one_vs_rest_coef, population.one_vs_rest_bias
+    if coef is None or bias is None:
+        return [{} for _ in range(len(population))]
+    return rest_arrays(coef, bias)
+
+
+def rest_arrays(coef: Array, bias: Array) -> list[Arrays]:
+    """Return one-vs-rest machines, coefficients (M, N) and biases (N,), as arrays of each speaker."""
+    columns = np.ascontiguousarray(coef.T)
+    return [
+        {"one_vs_rest": columns[number], "one_vs_rest_bias": bias[number : number + 1]} for number in range(len(bias))
+    ]
+
+
+def _codebook(settings: Config, vectors: Array) -> Array:
+    return fit_codebook(vectors, settings.codebook, seed=settings.seed)
+
+
+def _frames(voices: Sequence[NewSpeaker], *, pseudo: bool) -> Array:
+    """Return the frames (T, d) to fit a UBM to: those of pseudo-speakers too where there are any."""
+    versions = [
+        part for voice in voices for part in (*voice.speech.versions, *(voice.speech.pseudo_speakers if pseudo else ()))
+    ]
+    return np.concatenate([block.vectors for part in versions for block in part])

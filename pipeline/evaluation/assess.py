@@ -1,0 +1,347 @@
+"""Assessment: a trial list against a store, each file decoded and scored once for all its claims."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+
+from threadpoolctl import threadpool_limits
+
+from pipeline.audio.corpus import Utterance
+from pipeline.errors import AudioError, NotEnoughSpeechError
+from pipeline.evaluation import (
+    ScoreRow,
+    SpeakerSpread,
+    SystemScores,
+    Trial,
+    distinct,
+    identification_error,
+    speaker_error_rates,
+    speaker_spread,
+)
+from pipeline.features.frontend import read_features
+from pipeline.machines.workers import LocalThreads, Workers, path_for
+from pipeline.metrics import (
+    OPERATING_POINTS,
+    EqualErrorRate,
+    ErrorRates,
+    Interval,
+    actual_cost,
+    affine_cllr,
+    bootstrap_interval,
+    equal_error_rate_hull_of,
+    equal_error_rate_of,
+    error_curve,
+    log_likelihood_ratio_cost,
+    minimum_cllr,
+    minimum_costs_of,
+    rates_at,
+)
+from pipeline.scoring.claims import ClaimScorer
+from pipeline.store.model import SpeakerModel
+from pipeline.verification.verifier import ClaimScorers
+
+# Above these a bounded assessment leaves out what grows faster than sorting, or is slow for each speaker.
+MOST_RESAMPLED = 1_000_000  # trials
+MOST_SPEAKERS = 20_000
+
+Progress = Callable[[int, int], None]
+"""Called as progress(files just done, files in all)."""
+
+FileScores = dict[tuple[str, str], tuple[float, float | None]]
+"""Score, and log-likelihood ratio where there is a calibration, of one file by (system, speaker)."""
+
+_MAKING = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class FailedFile:
+    """A file without a score, the reason, and the number of its trials."""
+
+    path: str
+    reason: str
+    trials: int
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """Scores of every trial that could be scored, by system, and the files that could not.
+
+    Attributes
+    ----------
+    rows : tuple of ScoreRow
+        A line per system and trial.
+    scores : dict of str to SystemScores
+        The same as arrays, by system.
+    failed : tuple of FailedFile
+        Files without a score, and why.
+
+    Examples
+    --------
+    >>> import pathlib, pipeline
+    >>> model, trials = pipeline.Store("speakers.store").load(), pipeline.read_trials(pathlib.Path("trials.txt"))
+    >>> pipeline.assess(model, trials, pathlib.Path()).failed_trials
+    0
+    """
+
+    rows: tuple[ScoreRow, ...]
+    scores: dict[str, SystemScores]
+    failed: tuple[FailedFile, ...]
+
+    @property
+    def failed_trials(self) -> int:
+        """Trials without a score."""
+        return sum(file.trials for file in self.failed)
+
+
+@dataclass(frozen=True)
+class SystemMetrics:
+    """Metrics of one system on one list; None where a list of a single class defines none.
+
+    Error rates are those of the scores. ``costs`` (minimum and actual, by operating point), ``min_cllr`` and
+    ``affine_cllr``, in bits, are those of the log-likelihood ratios where the system is calibrated, so that actual
+    costs stand beside their own minimum, and else of the scores; actual costs and ``cllr`` are None without a
+    calibration. ``identification_error`` is a share. ``at_store_threshold`` are the error rates at
+    ``store_threshold``, the store's own threshold.
+    """
+
+    n_target: int
+    n_nontarget: int
+    eer: EqualErrorRate | None
+    eer_hull: float | None
+    eer_interval: Interval | None
+    costs: Mapping[str, tuple[float | None, float | None]]
+    cllr: float | None
+    min_cllr: float | None
+    affine_cllr: float | None
+    identification_error: float | None
+    speaker_spread: SpeakerSpread | None
+    store_threshold: float | None
+    at_store_threshold: ErrorRates
+
+    @property
+    def min_cost(self) -> float | None:
+        """Minimum normalised detection cost at the prior 0.01, equal costs."""
+        return self.costs["p01"][0]
+
+
+def assess(
+    model: SpeakerModel,
+    trials: Sequence[Trial],
+    root: Path,
+    *,
+    systems: Iterable[str] | None = None,
+    jobs: int = 1,
+    workers: Workers | None = None,
+    progress: Progress | None = None,
+) -> Assessment:
+    """Score ``trials``, their paths relative to ``root``, under ``systems`` (default: all that the store has).
+
+    A file that cannot be decoded or has too little speech costs its trials and is listed, never scored. ``workers``
+    score the files (default: ``jobs`` threads), and change no bit of any score. Raises UnknownSpeakerError for a claim
+    on somebody who is not enrolled.
+
+    Parameters
+    ----------
+    model : SpeakerModel
+        The enrolled speakers.
+    trials : sequence of Trial
+        Claims on audio files (``read_trials``).
+    root : Path
+        Folder that the trials' paths are relative to.
+    systems : iterable of str, optional
+        Scoring systems; all of the model's by default.
+    jobs, workers : int, Workers, optional
+        Threads, or workers elsewhere; neither changes a bit of any score.
+    progress : callable, optional
+        Called as ``progress(files just done, files in all)``.
+
+    Returns
+    -------
+    Assessment
+
+    Examples
+    --------
+    >>> import pathlib, pipeline
+    >>> model, trials = pipeline.Store("speakers.store").load(), pipeline.read_trials(pathlib.Path("trials.txt"))
+    >>> sorted(pipeline.assess(model, trials, pathlib.Path(), systems=["poao", "rpoao"]).scores)
+    ['poao', 'rpoao']
+    """
+    workers = LocalThreads(jobs) if workers is None else workers
+    names = tuple(model.check_system(system) for system in (model.systems if systems is None else systems))
+    positions = {name: model.position(name) for name in dict.fromkeys(trial.speaker for trial in trials)}
+    by_path: dict[str, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        by_path[trial.path].append(trial)
+    by_claims: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for path, its_trials in by_path.items():
+        by_claims[tuple(dict.fromkeys(trial.speaker for trial in its_trials))].append(path)
+    files = _FileScorer(model, path_for(root, workers), names, positions)
+    # Files of the same claims follow each other, and share a scorer.
+    tasks = [(path, claims, len(by_path[path])) for claims, paths in by_claims.items() for path in paths]
+    results: dict[str, FileScores | FailedFile] = {}
+    with threadpool_limits(1):
+        scored = workers.map(_score_file, tasks, common=files, reads=files.reads)
+        for (path, _, _), result in zip(tasks, scored, strict=True):
+            results[path] = result
+            if progress is not None:
+                progress(1, len(by_path))
+    return _collect(names, trials, results)
+
+
+@dataclass(frozen=True, eq=False)
+class _FileScorer:
+    """Files under ``root`` scored by ``systems`` of ``model``; ``positions`` number the claimed speakers."""
+
+    model: SpeakerModel
+    root: Path
+    systems: tuple[str, ...]
+    positions: Mapping[str, int]
+    _latest: dict[tuple[str, ...], ClaimScorer] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def _scorers(self) -> ClaimScorers:
+        return ClaimScorers(self.model, self.systems)
+
+    def scorer(self, claims: tuple[str, ...]) -> ClaimScorer:
+        """Return the scorer of ``claims``; one is kept, since each has coefficients of a whole population."""
+        with _MAKING:
+            if claims not in self._latest:
+                self._latest.clear()
+                self._latest[claims] = self._scorers.of([self.positions[claim] for claim in claims])
+            return self._latest[claims]
+
+    def reads(self, path: str, *_: object) -> tuple[Path, ...]:
+        """Return the paths that are read to score the file at ``path``."""
+        return (self.root / path,)
+
+
+def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: int) -> FileScores | FailedFile:
+    """Return the scores of the file at ``path`` for all ``claims``, or the reason why its ``trials`` have none."""
+    model, scorer = files.model, files.scorer(claims)
+    try:
+        speech = read_features(Utterance("", files.root / path), model.config.features, model.scaling).speech
+        if len(speech.vectors) < model.config.min_frames:
+            step = model.config.features.step_seconds
+            raise NotEnoughSpeechError(path, found=len(speech.vectors) * step, needed=model.config.min_frames * step)
+    except (AudioError, NotEnoughSpeechError) as error:
+        return FailedFile(path, str(error), trials)
+    running = scorer.start()
+    running.push(speech)
+    results: FileScores = {}
+    for system, scores in running.scores().items():
+        llrs = model.llrs(system, scores, running.frames)
+        for number, claim in enumerate(claims):
+            results[system, claim] = float(scores[number]), None if llrs is None else float(llrs[number])
+    return results
+
+
+def _collect(
+    systems: tuple[str, ...],
+    trials: Sequence[Trial],
+    results: dict[str, FileScores | FailedFile],
+) -> Assessment:
+    rows: list[ScoreRow] = []
+    scores: dict[str, SystemScores] = {}
+    for system in systems:
+        its_rows = []
+        for trial in trials:
+            result = results[trial.path]
+            if not isinstance(result, FailedFile):
+                score, llr = result[system, trial.speaker]
+                its_rows.append(ScoreRow(system, trial.speaker, trial.path, score, trial.target, llr))
+        rows += its_rows
+        scores[system] = SystemScores.from_rows(its_rows)
+    failed = tuple(result for result in results.values() if isinstance(result, FailedFile))
+    return Assessment(tuple(rows), scores, failed)
+
+
+def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded: bool = False) -> SystemMetrics:
+    """Return error rates and costs of one system's ``scores``; ``threshold`` is the store's, ``seed`` the interval's.
+
+    Takes O(n log n), and with ``bounded`` never much more than the sorting: without what ``left_out`` names.
+
+    Parameters
+    ----------
+    scores : SystemScores
+        Scores and labels of one system (``Assessment.scores``).
+    threshold : float or None
+        Threshold at which error rates are reported.
+    seed : int
+        Seeds the bootstrap.
+    bounded : bool
+        Leave out what takes long on lists of over a million trials.
+
+    Returns
+    -------
+    SystemMetrics
+
+    Examples
+    --------
+    >>> import pathlib, pipeline
+    >>> model, trials = pipeline.Store("speakers.store").load(), pipeline.read_trials(pathlib.Path("trials.txt"))
+    >>> scores = pipeline.assess(model, trials, pathlib.Path(), systems=["poao"]).scores["poao"]
+    >>> pipeline.measure(scores, threshold=model.threshold("poao"), seed=0).eer.rate
+    0.0
+    """
+    target, nontarget = scores.target, scores.nontarget
+    both = target.size > 0 and nontarget.size > 0
+    resampled = both and not (bounded and scores.scores.size > MOST_RESAMPLED)
+    by_speaker = {} if bounded and distinct(scores.speakers) > MOST_SPEAKERS else speaker_error_rates(scores)
+    calibrated = scores.llrs is not None
+    costed = cost_scores(scores)
+    judged = costed.target, costed.nontarget
+    curve = error_curve(target, nontarget) if both else None
+    minimum = {} if curve is None else minimum_costs_of(curve if not calibrated else error_curve(*judged))
+    return SystemMetrics(
+        n_target=target.size,
+        n_nontarget=nontarget.size,
+        eer=None if curve is None else equal_error_rate_of(curve),
+        eer_hull=None if curve is None else equal_error_rate_hull_of(curve),
+        eer_interval=_eer_interval(scores, seed) if resampled else None,
+        costs={
+            name: (minimum.get(name), actual_cost(*judged, *astuple(point)) if both and calibrated else None)
+            for name, point in OPERATING_POINTS.items()
+        },
+        cllr=log_likelihood_ratio_cost(*judged) if both and calibrated else None,
+        min_cllr=minimum_cllr(*judged) if both else None,
+        affine_cllr=affine_cllr(*judged) if resampled else None,
+        identification_error=identification_error(scores),
+        speaker_spread=speaker_spread(by_speaker) if by_speaker else None,
+        store_threshold=threshold,
+        at_store_threshold=ErrorRates(None, None) if threshold is None else rates_at(target, nontarget, threshold),
+    )
+
+
+def left_out(scores: SystemScores) -> tuple[str, ...]:
+    """Return, in words, the metrics that a bounded ``measure`` leaves out of a long list."""
+    omitted = []
+    if scores.scores.size > MOST_RESAMPLED:
+        omitted.append(
+            f"95 % intervals and affine-calibrated Cllr: too slow for lists of more than {MOST_RESAMPLED:,} trials"
+        )
+    if distinct(scores.speakers) > MOST_SPEAKERS:
+        omitted.append(f"error rates by speaker: too slow for more than {MOST_SPEAKERS:,} speakers")
+    return tuple(omitted)
+
+
+def cost_scores(scores: SystemScores) -> SystemScores:
+    """Return the scores that costs are computed from: the log-likelihood ratios if the system is calibrated."""
+    return scores if scores.llrs is None else replace(scores, scores=scores.llrs)
+
+
+def _eer_interval(scores: SystemScores, seed: int) -> Interval | None:
+    """Return the interval over speakers; None if a class has fewer than two of them."""
+    if distinct(scores.target_speakers) < 2 or distinct(scores.nontarget_speakers) < 2:
+        return None
+    return bootstrap_interval(
+        scores.target,
+        scores.nontarget,
+        seed=seed,
+        target_speakers=scores.target_speakers.codes,
+        nontarget_speakers=scores.nontarget_speakers.codes,
+    )

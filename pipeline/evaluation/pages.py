@@ -1,0 +1,92 @@
+"""HTML pages of results: one file each without scripts or outside resources, every text escaped by Jinja2.
+
+The templates stand in ``templates/``. The same results give the same page, byte for byte.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pipeline.evaluation.assess import FailedFile
+from pipeline.scoring.rules import RULES
+
+_WIDTH = re.compile(rb'<svg [^>]*width="([0-9.]+)pt"')
+_COLUMN_POINTS = 300.0
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def _printable(value: object) -> object:
+    """Return ``value`` as text that a page can hold; markup is left as it is."""
+    if hasattr(value, "__html__"):
+        return value
+    # File names that are not valid UTF-8 hold unpaired surrogates.
+    encodable = str(value).encode("utf-8", "backslashreplace").decode("utf-8")
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", encodable)
+
+
+TEMPLATES = Environment(
+    loader=PackageLoader("pipeline.evaluation"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=_printable,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
+
+
+def evaluation_page(
+    metrics: Mapping[str, Any],
+    *,
+    figures: Mapping[str, bytes],
+    failed: Sequence[FailedFile] = (),
+    command: str | None = None,
+    date: str | None = None,
+) -> str:
+    """Render report.html from the content of metrics.json; ``figures`` are SVG files by stem."""
+    settings = metrics.get("settings", {})
+    return TEMPLATES.get_template("evaluation.html").render(
+        metrics=metrics,
+        list_name=PurePath(str(metrics["trials"])).name,
+        store_default=settings.get("scoring", {}).get("system", metrics["default_system"]),
+        settings=settings_toml(settings),
+        units={name: rule.unit for name, rule in RULES.items()},
+        figures=_sources(figures),
+        failed=failed,
+        command=command,
+        date=date,
+    )
+
+
+def comparison_page(compared: Mapping[str, Any], *, figures: Mapping[str, bytes]) -> str:
+    """Render compare.html from the content of compare.json; ``figures`` are SVG files by stem."""
+    curves = ", ".join(f"{entry['label']}: {entry['system']}" for entry in compared["evaluations"])
+    template = TEMPLATES.get_template("comparison.html")
+    return template.render(compared=compared, curves=curves, figures=_sources(figures))
+
+
+def _sources(figures: Mapping[str, bytes]) -> dict[str, tuple[str, bool]]:
+    """Return the data URI of each SVG file, and whether it is wider than a column."""
+    widths = {stem: _WIDTH.search(svg) for stem, svg in figures.items()}
+    wide = {stem: width is not None and float(width[1]) > _COLUMN_POINTS for stem, width in widths.items()}
+    prefix = "data:image/svg+xml;base64,"
+    return {stem: (prefix + base64.b64encode(svg).decode("ascii"), wide[stem]) for stem, svg in figures.items()}
+
+
+def settings_toml(settings: Mapping[str, Any], section: str = "") -> str:
+    """Format settings as a TOML file; TOML has no null, so settings that are None are left out."""
+    lines = [f"[{section}]"] if section else []
+    tables = []
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            tables.append("\n" + settings_toml(value, f"{section}.{key}" if section else key))
+        elif value is not None:
+            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+    return "\n".join([*lines, *tables]).lstrip("\n") + ("" if section else "\n")

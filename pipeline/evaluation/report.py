@@ -1,0 +1,248 @@
+"""Results of one evaluation on disk: metrics.json, the scores, the figures and report.html."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pipeline import __version__
+from pipeline.errors import InputError, TrialListError
+from pipeline.evaluation import (
+    ScoredList,
+    SystemScores,
+    Trial,
+    distinct,
+    read_list,
+    read_scores,
+    write_list,
+)
+from pipeline.evaluation.assess import MOST_RESAMPLED, FailedFile, SystemMetrics, left_out
+from pipeline.evaluation.pages import evaluation_page
+from pipeline.evaluation.scores import by_system, table_of
+from pipeline.files import read_bounded
+from pipeline.metrics import MAIN_POINT, OPERATING_POINTS, DetBand, det_band
+from pipeline.scoring.rules import RULES
+from pipeline.store.model import SpeakerModel
+
+SCORES = "scores.txt"
+SCORES_TABLE = "scores.parquet"  # in place of SCORES for long lists
+METRICS = "metrics.json"
+REPORT = "report.html"
+_MAX_METRICS_BYTES = 2**24
+_BAND_SEED = 0  # the same scores give the same figure
+
+# Systems by figure: the paper's figures 1 and 2, the rules that go beyond it, and those for comparison.
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "fa_fr_one_vs_rest": ("boar", "poar"),
+    "fa_fr_one_vs_one": ("boao", "poao", "rpoao"),
+    "fa_fr_worst_rival": ("worst_rival", "refined_worst_rival"),
+}
+
+
+def about_evaluation(model: SpeakerModel, trials: Path, claims: Sequence[Trial]) -> dict[str, Any]:
+    """Return the entries of metrics.json about the list and the store; ``claims`` are those of the file ``trials``."""
+    return {
+        "trials": str(trials),
+        "store": str(model.where),
+        "speakers": len(model.names),
+        "speakers_claimed": len({claim.speaker for claim in claims}),
+        "files": len({claim.path for claim in claims}),
+        "unknown_impostors": model.unknown,
+        "version": __version__,
+        "settings": model.config.model_dump(mode="json"),
+    }
+
+
+def about_scores(scores: Path, key: Path | None, scored: ScoredList) -> dict[str, Any]:
+    """Return the entries of metrics.json about a score file and its key, in place of ``about_evaluation``."""
+    first = next(iter(scored.scores.values()))
+    return {
+        "trials": str(scores if key is None else key),
+        "scores": str(scores),
+        "formats": {"scores": scored.scores_format, "key": scored.key_format},
+        "speakers_claimed": distinct(first.speakers),
+        "files": distinct(first.paths),
+        "version": __version__,
+        "joined": {name: asdict(counts) for name, counts in scored.joined.items()},
+        "left_out": list(left_out(first)),
+    }
+
+
+def metrics_table(
+    metrics: Mapping[str, SystemMetrics], *, default_system: str, failed_trials: int, about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the content of metrics.json: rates in percent, null for what a list does not define."""
+    systems = {name: _system_entry(system, failed_trials) for name, system in metrics.items()}
+    return {**about, "default_system": default_system, "systems": systems}
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100.0 * share
+
+
+def _system_entry(metrics: SystemMetrics, failed_trials: int) -> dict[str, Any]:
+    eer, interval, main, spread = metrics.eer, metrics.eer_interval, metrics.costs[MAIN_POINT], metrics.speaker_spread
+    ends = None if interval is None else [_percent(interval.low), _percent(interval.high)]
+    return {
+        "eer_percent": None if eer is None else _percent(eer.rate),
+        "eer_interval_percent": ends,
+        "eer_percent_ci95": ends,
+        "eer_hull_percent": _percent(metrics.eer_hull),
+        "threshold": None if eer is None else eer.threshold,
+        "min_dcf": main[0],
+        "act_dcf": main[1],
+        "min_dcf_p01": metrics.min_cost,
+        "cllr": metrics.cllr,
+        "min_cllr": metrics.min_cllr,
+        "affine_cllr": metrics.affine_cllr,
+        "identification_error_percent": _percent(metrics.identification_error),
+        "speaker_eer_percent": None
+        if spread is None
+        else {
+            "median": _percent(spread.median),
+            "quartiles": [_percent(spread.lower_quartile), _percent(spread.upper_quartile)],
+            "worst": _percent(spread.worst),
+            "worst_speaker": spread.worst_speaker,
+        },
+        "operating_points": {
+            name: {**asdict(OPERATING_POINTS[name]), "min_dcf": minimum, "act_dcf": actual}
+            for name, (minimum, actual) in metrics.costs.items()
+        },
+        "store_threshold": metrics.store_threshold,
+        "false_accept_percent": _percent(metrics.at_store_threshold.false_accept),
+        "false_reject_percent": _percent(metrics.at_store_threshold.false_reject),
+        "n_target": metrics.n_target,
+        "n_nontarget": metrics.n_nontarget,
+        "n_failed": failed_trials,
+    }
+
+
+def write_evaluation(
+    out: Path,
+    scores: Mapping[str, SystemScores],
+    table: Mapping[str, Any],
+    *,
+    failed: Sequence[FailedFile] = (),
+    command: str | None = None,
+    date: str | None = None,
+) -> tuple[Path, ...]:
+    """Write metrics.json (``table``), scores.txt, the figures and report.html into ``out``; return the paths written.
+
+    A score file of more than ``MOST_RESAMPLED`` trials, or with names that scores.txt cannot hold, is kept as
+    scores.parquet. ``command`` and ``date`` are printed in the report.
+    """
+    metrics = write_text(out / METRICS, json.dumps(table, indent=1) + "\n")
+    kept, stale = out / SCORES, out / SCORES_TABLE
+    if "scores" in table and (_is_long(scores) or not all(map(_fits_a_line, _names_in(scores)))):
+        kept, stale = stale, kept
+        write_list(kept, table_of(scores), format_name="parquet")
+    else:
+        write_list(kept, table_of(scores), format_name="voiceclaim")
+    stale.unlink(missing_ok=True)  # left by an earlier evaluation, it would be taken for this one's
+    drawn = draw_evaluation(out, scores, table)
+    pictures = {path.stem: path.read_bytes() for path in drawn if path.suffix == ".svg"}
+    page = evaluation_page(table, figures=pictures, failed=failed, command=command, date=date)
+    return (kept, metrics, *drawn, write_text(out / REPORT, page))
+
+
+def _is_long(scores: Mapping[str, SystemScores]) -> bool:
+    return max(system.scores.size for system in scores.values()) > MOST_RESAMPLED
+
+
+def _names_in(scores: Mapping[str, SystemScores]) -> Iterator[str]:
+    yield from scores
+    for system in scores.values():
+        yield from chain(system.speakers.names, system.paths.names)
+
+
+def _fits_a_line(name: str) -> bool:
+    return not any(mark in name for mark in "\t\n\r")
+
+
+def draw_evaluation(out: Path, scores: Mapping[str, SystemScores], table: Mapping[str, Any]) -> list[Path]:
+    """Draw every figure that the scores allow; ``table`` is the content of metrics.json."""
+    from pipeline.evaluation import plots  # matplotlib takes a second to import
+
+    drawable = {name: system for name, system in scores.items() if system.two_classes}
+    if not drawable:
+        return []
+    families, units = dict(FAMILIES), {name: rule.unit for name, rule in RULES.items()}
+    if "scores" in table:
+        families["fa_fr"] = tuple(name for name in drawable if name not in chain(*FAMILIES.values()))
+        units = {**dict.fromkeys(drawable, "score"), **units}
+    written: list[Path] = []
+    for file, family in families.items():
+        if curves := {name: drawable[name] for name in family if name in drawable}:
+            written += plots.save_figure(plots.plot_error_rates(curves, units=units), out / file)
+    written += plots.save_figure(plots.plot_det(drawable), out / "det")
+    default = str(table["default_system"])
+    return written + (_draw_default(out, default, drawable[default], table, units) if default in drawable else [])
+
+
+def _draw_default(
+    out: Path, name: str, scores: SystemScores, table: Mapping[str, Any], units: Mapping[str, str]
+) -> list[Path]:
+    """Draw the default system: its DET band, its scores, and its calibration if it has one."""
+    from pipeline.evaluation import plots
+
+    threshold, unit = table["systems"][name]["store_threshold"], units.get(name, "score")
+    band = None if "scores" in table and _is_long({name: scores}) else _det_band(scores)
+    figures = {
+        "det_interval": plots.plot_det({name: scores}, bands={} if band is None else {name: band}),
+        "score_histogram": plots.plot_histogram(scores, threshold=threshold, title=name, unit=unit),
+    }
+    if scores.target_llrs is not None and scores.nontarget_llrs is not None:
+        llrs = scores.target_llrs, scores.nontarget_llrs
+        figures["reliability"] = plots.plot_reliability(*llrs, title=name)
+        figures["bayes_error"] = plots.plot_bayes_error(*llrs, title=name)
+    return [path for stem, figure in figures.items() for path in plots.save_figure(figure, out / stem)]
+
+
+def _det_band(scores: SystemScores) -> DetBand | None:
+    """Return the interval of the false rejects over speakers; None if a class has fewer than two of them."""
+    from pipeline.evaluation.plots import det_grid
+
+    speakers = scores.target_speakers, scores.nontarget_speakers
+    if min(distinct(names) for names in speakers) < 2:
+        return None
+    return det_band(
+        scores.target,
+        scores.nontarget,
+        det_grid(scores.nontarget.size),
+        seed=_BAND_SEED,
+        target_speakers=speakers[0].codes,
+        nontarget_speakers=speakers[1].codes,
+    )
+
+
+def read_results(folder: Path) -> dict[str, SystemScores]:
+    """Read the scores of an evaluation folder by system; raises TrialListError."""
+    table = folder / SCORES_TABLE
+    return by_system(read_list(table), table) if table.is_file() else read_scores(folder / SCORES)
+
+
+def read_metrics(folder: Path) -> dict[str, Any]:
+    """Read the metrics.json of an evaluation folder; raises TrialListError if the folder is none."""
+    path = folder / METRICS
+    hint = "name a folder that `voiceclaim evaluate` wrote"
+    try:
+        table = json.loads(read_bounded(path, _MAX_METRICS_BYTES))
+        return {**table, "default_system": str(table["default_system"])}
+    except OSError as error:
+        raise TrialListError(f"{path}: cannot be read: {error.strerror or error}; {hint}") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise TrialListError(f"{path}: not the metrics of an evaluation ({error!r}); {hint}") from None
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write ``text`` as UTF-8 and return the path, whose folder is created if missing; raises InputError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise InputError(f"{path.parent}: results cannot be written there: {error.strerror or error}") from None
+    return path

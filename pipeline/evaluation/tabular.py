@@ -1,0 +1,143 @@
+"""Parquet files of trials, keys and scores, with the columns of a CSV file; needs pyarrow."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import LibraryMissingError, TrialListError
+from pipeline.evaluation.columns import NameColumn, TrialTable
+from pipeline.evaluation.lists import MOST_BYTES, TABLE_LABELS, fields_of
+from pipeline.files import open_regular
+
+MOST_ROWS = 10**8  # about 2 GiB of columns, from a file of any size
+
+
+def read_parquet(path: Path) -> TrialTable:
+    """Read a list of trials with the labels, scores, log-likelihood ratios and systems in it.
+
+    Raises TrialListError for a file that is damaged, too large or lacks a column, a null or a number that is not finite
+    where a value must be, and labels other than target and nontarget, true and false, 1 and 0.
+    """
+    arrow, parquet = _library("pyarrow"), _library("pyarrow.parquet")
+    try:
+        with open_regular(path) as file:
+            opened = parquet.ParquetFile(file)
+            names = list(opened.schema_arrow.names)
+            wanted = {field: names[k] for k, field in enumerate(fields_of(path, names)) if field != "other"}
+            wanted.pop("side", None)
+            _check_size(path, opened.metadata)
+            table = opened.read(columns=list(wanted.values()), use_threads=False)
+            return _table(path, {field: (name, table.column(name)) for field, name in wanted.items()})
+    except (arrow.ArrowException, OverflowError, TypeError, ValueError) as error:  # damage surfaces as any of these
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        raise TrialListError(
+            f"{path}: not a Parquet file of trials ({reason}); likely cause: it is cut off or damaged"
+        ) from error
+    except OSError as error:
+        reason = error.strerror or str(error).splitlines()[0]
+        raise TrialListError(f"{path}: cannot read it: {reason}; is the path right, the file complete?") from error
+
+
+def write_parquet(file: BinaryIO, table: TrialTable) -> None:
+    """Write the columns system, model, segment, label, score and llr, as far as ``table`` has them."""
+    arrow, parquet = _library("pyarrow"), _library("pyarrow.parquet")
+    labels = (
+        None if table.targets is None else NameColumn.coded(("nontarget", "target"), table.targets.astype(np.int32))
+    )
+    names = {"system": table.systems, "model": table.models, "segment": table.segments, "label": labels}
+    columns = {
+        name: arrow.DictionaryArray.from_arrays(column.codes, arrow.array(column.names.tolist(), arrow.string()))
+        for name, column in names.items()
+        if column is not None
+    }
+    numbers = {"score": table.scores, "llr": table.llrs}
+    columns |= {name: arrow.array(values, from_pandas=True) for name, values in numbers.items() if values is not None}
+    # Scores hardly ever repeat: a dictionary of them would only take time.
+    coded = [name for name in columns if name not in numbers]
+    parquet.write_table(arrow.table(columns), file, compression="zstd", use_dictionary=coded)
+
+
+def _library(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise LibraryMissingError(
+            f"Parquet needs the library pyarrow, which cannot be loaded ({error});"
+            " install it with: pip install 'voiceclaim[formats]'"
+        ) from error
+
+
+def _check_size(path: Path, metadata: Any) -> None:
+    unpacked = sum(metadata.row_group(k).total_byte_size for k in range(metadata.num_row_groups))
+    if metadata.num_rows > MOST_ROWS or unpacked > MOST_BYTES:
+        raise TrialListError(
+            f"{path}: too large: at most {MOST_ROWS:,} rows and {MOST_BYTES:,} bytes are read, got"
+            f" {metadata.num_rows:,} and {unpacked:,}"
+        )
+    if metadata.num_rows == 0:
+        raise TrialListError(f"{path}: a list needs at least one trial, got none")
+
+
+def _table(path: Path, columns: dict[str, tuple[str, Any]]) -> TrialTable:
+    """Return the columns, each given by field as its name and its values, checked and converted to numpy."""
+    read = {field: _names_of(path, *columns[field]) for field in ("model", "segment", "system") if field in columns}
+    targets = _labels_of(path, *columns["label"]) if "label" in columns else None
+    scores = _numbers_of(path, *columns["score"], missing=False) if "score" in columns else None
+    llrs = _numbers_of(path, *columns["llr"], missing=scores is not None) if "llr" in columns else None
+    return TrialTable(
+        read["model"], read["segment"], targets, llrs if scores is None else scores, llrs, read.get("system")
+    )
+
+
+def _names_of(path: Path, name: str, values: Any) -> NameColumn:
+    _refuse_nulls(path, name, values)
+    arrow, kind = _library("pyarrow"), values.type
+    types = arrow.types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    if not (types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind)):
+        raise _error(path, name, "must hold texts", kind)
+    # Encoded anew: the dictionary in the file may contain a name twice.
+    coded = values.cast(arrow.string()).dictionary_encode().unify_dictionaries().combine_chunks()
+    chunk = coded.chunk(0) if isinstance(coded, arrow.ChunkedArray) else coded
+    names = chunk.dictionary.to_pylist()
+    if "" in names or None in names:
+        raise _error(path, name, "must not hold empty names", "one")
+    return NameColumn.coded(names, np.asarray(chunk.indices.to_numpy(zero_copy_only=False), dtype=np.int32))
+
+
+def _numbers_of(path: Path, name: str, values: Any, *, missing: bool) -> npt.NDArray[np.float64]:
+    arrow = _library("pyarrow")
+    if not (arrow.types.is_floating(values.type) or arrow.types.is_integer(values.type)):
+        raise _error(path, name, "must hold numbers", values.type)
+    if not missing:
+        _refuse_nulls(path, name, values)
+    numbers = np.asarray(values.cast(arrow.float64(), safe=False).to_numpy(), dtype=np.float64)
+    if np.count_nonzero(~np.isfinite(numbers)) != values.null_count:
+        raise _error(path, name, "must hold finite numbers", "others; a failed trial?")
+    return numbers
+
+
+def _labels_of(path: Path, name: str, values: Any) -> npt.NDArray[np.bool_]:
+    _refuse_nulls(path, name, values)
+    if _library("pyarrow").types.is_boolean(values.type):
+        return np.asarray(values.to_numpy(), dtype=np.bool_)
+    column = _names_of(path, name, values)
+    for label in column.used:
+        if label.encode() not in TABLE_LABELS:
+            raise _error(path, name, "must hold target or nontarget, true or false, 1 or 0", repr(label))
+    labels = np.array([TABLE_LABELS.get(label.encode(), False) for label in column.names], dtype=np.bool_)
+    return np.asarray(labels[column.codes])
+
+
+def _refuse_nulls(path: Path, name: str, values: Any) -> None:
+    if nulls := values.null_count:
+        raise _error(path, name, "must have a value in every row", f"{nulls:,} nulls")
+
+
+def _error(path: Path, name: str, rule: str, got: object) -> TrialListError:
+    return TrialListError(f"{path}: column {name!r} {rule}, got {got}")

@@ -1,0 +1,32 @@
+"""The codebook of one speaker: k-means centroids of their feature vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
+
+from pipeline.config import CodebookConfig
+
+Array = NDArray[np.float64]
+
+# Vectors that differ less are one to k-means (a pure tone, a repeated recording), which would warn of them.
+DECIMALS = 6
+
+
+def fit_codebook(vectors: Array, settings: CodebookConfig, *, seed: int) -> Array:
+    """Fit centroids (k, d) to ``vectors`` (T, d), k = ``settings.centroids`` or as many as there are distinct vectors.
+
+    One k-means++ start, seeded, on one thread: the same vectors and seed give the same centroids.
+    """
+    rounded = vectors.round(DECIMALS)
+    # Nearly always the first feature alone has enough distinct values; sorting whole vectors takes longer.
+    if len(np.unique(rounded[:, 0])) <= settings.centroids:
+        _, distinct = np.unique(rounded, axis=0, return_index=True)
+        if len(distinct) <= settings.centroids:
+            return vectors[distinct]
+    means = KMeans(settings.centroids, n_init=1, max_iter=settings.max_iterations, random_state=seed)
+    # OpenMP counts threads for each calling thread: a limit set outside does not reach a worker.
+    with threadpool_limits(1):
+        return np.asarray(means.fit(vectors).cluster_centers_, dtype=np.float64)

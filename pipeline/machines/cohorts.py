@@ -1,0 +1,210 @@
+"""Cohort selection: the most similar speakers of each speaker, and pair machines against these alone.
+
+Similarity is that of two codebooks (``CodebookSimilarity``). In order of enrollment, a pair machine (i, j) is trained
+if either speaker is among the R most similar to the other so far, and it is kept from then on. The machines therefore
+do not depend on who was enrolled together, every speaker has one against each of the R most similar of all, and a new
+speaker costs N similarities, at least R machines, and an update of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heapify, heappush, heappushpop
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.config import MachineConfig
+from pipeline.machines.pairs import Pair, PairMachine, PairSource, train_pairs
+from pipeline.machines.pool import Pool
+from pipeline.machines.workers import LocalThreads, in_order, jobs_of
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cohorts:
+    """Cohorts of C claims: ``members`` (C, P), speaker numbers in order, the claims' own at ``slots`` (C,)."""
+
+    members: Numbers
+    slots: Numbers
+
+    @classmethod
+    def of(cls, claims: Iterable[int], others: Numbers) -> Self:
+        """Return the cohorts of each claim and its ``others`` (C, W), in any order."""
+        own = np.fromiter(claims, dtype=np.int64)
+        members = np.sort(np.concatenate((own[:, None], others.reshape(len(own), -1)), axis=1), axis=1)
+        return cls(members, (members < own[:, None]).sum(axis=1))
+
+    @classmethod
+    def of_everybody(cls, claims: Iterable[int], speakers: int) -> Self:
+        """Return the cohorts of claims judged among all ``speakers``."""
+        own = np.fromiter(claims, dtype=np.int64)
+        return cls(np.broadcast_to(np.arange(speakers), (len(own), speakers)), own)
+
+    @property
+    def claims(self) -> Numbers:
+        """Speaker numbers (C,) of the claims."""
+        return self.members[np.arange(len(self.slots)), self.slots]
+
+    @property
+    def speakers(self) -> Numbers:
+        """Speakers who are in one of the cohorts, in order."""
+        return np.unique(self.members)
+
+    def numbered(self) -> Self:
+        """Return the same cohorts with speakers numbered by their places among ``speakers``."""
+        return type(self)(np.searchsorted(self.speakers, self.members), self.slots)
+
+
+@dataclass(frozen=True)
+class CodebookSimilarity:
+    """Similarity of the codebooks of two speakers of ``pool``, in [0, 1], the same whichever is named first.
+
+    The cosine of the two codebooks' means in the kernel's feature space: the mean kernel value between them over the
+    geometric mean of those within each. Without the division, tight codebooks would be similar to all others.
+    """
+
+    pool: Pool
+
+    def __call__(self, one: int, other: int) -> float:
+        """Return the similarity of two speakers."""
+        between = self.pool.gram(max(one, other), min(one, other)).mean()
+        return float(between / np.sqrt(self._within[one] * self._within[other]))
+
+    def to(self, speaker: int, others: Iterable[int]) -> Array:
+        """Return the similarity of one speaker to each of ``others`` (n,)."""
+        return np.array([self(speaker, other) for other in others])
+
+    @cached_property
+    def _within(self) -> Array:
+        return np.array([self.pool.gram(speaker, speaker).mean() for speaker in range(len(self.pool))])
+
+
+def most_similar_of(values: Array, most: int) -> Numbers:
+    """Return the places of the ``most`` largest of ``values`` (n,), largest first; of equal ones the earlier."""
+    return np.argsort(-values, kind="stable")[:most].astype(np.int64)
+
+
+def ever_in_cohort(values: Array, speaker: int, most: int) -> NDArray[np.bool_]:
+    """Return a mask (N,) of the speakers that are, or once were, among the ``most`` most similar to ``speaker``.
+
+    ``values`` (N,) are similarities to ``speaker``; that to itself is not read.
+    """
+    among = np.zeros(len(values), dtype=np.bool_)
+    among[most_similar_of(values[:speaker], most)] = True
+    most_similar = values[:speaker][among[:speaker]].tolist()
+    heapify(most_similar)
+    for later in range(speaker + 1, len(values)):
+        if len(most_similar) < most:
+            heappush(most_similar, values[later])
+        elif values[later] > most_similar[0]:
+            heappushpop(most_similar, values[later])
+        else:
+            continue
+        among[later] = True
+    return among
+
+
+@dataclass(frozen=True)
+class CohortTable:
+    """The W = min(R, N - 1) most similar of N speakers (N, W), most similar first, with similarities (N, W)."""
+
+    nearest: Numbers
+    similarity: Array
+
+    def __len__(self) -> int:
+        return len(self.nearest)
+
+    @classmethod
+    def of_nobody(cls) -> CohortTable:
+        """Return the table before the first speaker."""
+        return cls(np.empty((0, 0), dtype=np.int64), np.empty((0, 0)))
+
+    def with_newcomer(self, values: Array, most: int) -> tuple[CohortTable, Numbers]:
+        """Add a speaker of similarities ``values`` (N,); return the table, and the speakers to train a machine against.
+
+        ``most`` is R.
+        """
+        count, width = self.nearest.shape
+        own = most_similar_of(values, most)
+        if count == 0:
+            return CohortTable(np.empty((1, 0), dtype=np.int64), np.empty((1, 0))), own
+        nearest, known = self.nearest, self.similarity
+        if width < min(most, count):  # the lists are not full yet
+            nearest = np.concatenate((nearest, np.full((count, 1), count)), axis=1)
+            known = np.concatenate((known, np.full((count, 1), -np.inf)), axis=1)
+        entered = np.flatnonzero(values > known[:, -1])
+        nearest, known = nearest.copy(), known.copy()
+        # The new speaker takes the last place and moves up past those less similar, not past equals.
+        nearest[entered, -1], known[entered, -1] = count, values[entered]
+        order = np.argsort(-known[entered], axis=1, kind="stable")
+        nearest[entered] = np.take_along_axis(nearest[entered], order, axis=1)
+        known[entered] = np.take_along_axis(known[entered], order, axis=1)
+        table = CohortTable(np.concatenate((nearest, own[None])), np.concatenate((known, values[own][None])))
+        return table, np.union1d(own, entered).astype(np.int64)
+
+    def without(self, speaker: int, changed: Mapping[int, Array], most: int) -> CohortTable:
+        """Return the table without ``speaker``, the others renumbered.
+
+        ``changed`` holds, by new number, the similarities (N - 1,) of the speakers whose rows are made again. It must
+        hold all who had the removed one in their cohorts.
+        """
+        width = min(most, len(self) - 2)
+        nearest = np.delete(self.nearest, speaker, axis=0)[:, :width]
+        nearest = nearest - (nearest > speaker)
+        known = np.delete(self.similarity, speaker, axis=0)[:, :width]
+        for number, values in changed.items():
+            others = np.delete(np.arange(len(values)), number)
+            best = others[most_similar_of(values[others], width)]
+            nearest[number], known[number] = best, values[best]
+        return CohortTable(nearest, known)
+
+
+def plan_cohorts(
+    pool: Pool, most: int, known: CohortTable | None = None, *, jobs: int = 1
+) -> tuple[CohortTable, list[Pair]]:
+    """Return the table of ``pool``, and the pair machines (later, earlier) still to train, in order.
+
+    The first speakers of the pool are those of the ``known`` table; ``most`` is R.
+    """
+    table, similarity = known or CohortTable.of_nobody(), CodebookSimilarity(pool)
+    pairs: list[Pair] = []
+    newcomers = range(len(table), len(pool))
+    rows = in_order(lambda later: similarity.to(later, range(later)), newcomers, jobs_of(jobs))
+    for later, values in zip(newcomers, rows, strict=True):
+        table, others = table.with_newcomer(values, most)
+        pairs += [(later, int(earlier)) for earlier in others]
+    return table, pairs
+
+
+def cohorts_without(
+    gone: int, pool: Pool, table: CohortTable, machines: PairSource, settings: MachineConfig, *, jobs: int = 1
+) -> tuple[CohortTable, dict[Pair, PairMachine]]:
+    """Return the cohorts without the speaker ``gone``, and new machines by (later, earlier); ``pool`` is of the rest.
+
+    Only speakers with a machine against the removed one ever had it in their cohorts, where others now move up. Old and
+    new machines together are those that enrolling the rest alone would have given.
+    """
+    if settings.cohort == "all":
+        raise AssertionError("where machines are kept against everybody, there is none to train when a speaker goes")
+    most, similarity = settings.cohort, CodebookSimilarity(pool)
+
+    def renumbered(numbers: Iterable[int]) -> list[int]:
+        return [number - (number > gone) for number in numbers if number != gone]
+
+    affected = sorted(machines.against(gone))
+    kept = [renumbered(machines.against(number)) for number in affected]
+    left = renumbered(affected)
+    values = list(in_order(lambda number: similarity.to(number, range(len(pool))), left, jobs_of(jobs)))
+    missing = {
+        (max(number, other), min(number, other))
+        for number, row, there in zip(left, values, kept, strict=True)
+        for other in set(np.flatnonzero(ever_in_cohort(row, number, most)).tolist()) - set(there)
+    }
+    trained = train_pairs(pool, settings, sorted(missing), workers=LocalThreads(jobs))
+    return table.without(gone, dict(zip(left, values, strict=True)), most), trained

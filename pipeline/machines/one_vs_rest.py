@@ -1,0 +1,160 @@
+"""Train one-vs-rest machines over a pool of any size, without the Gram matrix of the whole pool.
+
+Few points of the other speakers are support vectors. A machine is therefore solved over an active set of points, which
+the points that break the optimality conditions join until none does: LIBSVM's stopping rule over the whole pool. Only
+the Gram matrix of the active set is held; the number of threads changes no bit of a machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import config_context
+from sklearn.svm import SVC
+from threadpoolctl import threadpool_limits
+
+from pipeline.errors import FitError
+from pipeline.machines.pool import Pool
+from pipeline.machines.smo import STEP_LIMIT, TOLERANCE
+from pipeline.machines.workers import in_order, jobs_of
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+
+GRAM_BYTES = 256 * 2**20
+NEAREST = 4  # points of the rest that a machine starts with, for each of its own
+GROWTH = 0.5  # the most that an active set grows by, as a share of itself
+ROUND_LIMIT = 1000  # ten are ordinary
+TILE_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class RestSolution:
+    """Speaker ``speaker`` against everybody else: margin = K(x, pool) @ coef + bias.
+
+    ``coef`` (M,) lies between 0 and C on the speaker's own centroids, between -C and 0 on the others; its sum is 0.
+    ``active`` counts the points of the last active set, ``rounds`` how often one was solved; both are 0 where the
+    active set outgrew its memory and LIBSVM solved the machine.
+    """
+
+    speaker: int
+    coef: Array
+    bias: float
+    active: int
+    rounds: int
+
+
+class RestSolver:
+    """Solver of the one-vs-rest problems over ``pool`` (two speakers or more).
+
+    ``tolerance``, ``jobs`` and ``step_limit`` as for PoolSolver. One thread's active Gram matrix takes ``memory`` bytes
+    at most; a machine that needs more is left to LIBSVM with a cache of that size. Raises FitError for centroids that
+    are not finite, and while solving where an active set takes more than ``step_limit`` steps.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        tolerance: float = TOLERANCE,
+        jobs: int = 1,
+        memory: int = GRAM_BYTES,
+        step_limit: int = STEP_LIMIT,
+    ) -> None:
+        if len(pool) < 2:
+            raise FitError(f"one-vs-rest machines need two speakers or more, and the pool has {len(pool)}")
+        if not np.isfinite(pool.centroids).all():
+            raise FitError("the pool of centroids holds values that are not finite; machines need finite ones")
+        # Loads numba, and compiles the first time: seconds that only training should cost.
+        from pipeline.machines import smo_kernels
+
+        self._kernels = smo_kernels
+        self._pool = pool
+        self._tolerance = tolerance
+        self._jobs = jobs_of(jobs)
+        self._memory = memory
+        self._step_limit = step_limit
+        self._points = np.ascontiguousarray(pool.centroids / pool.sigma)
+        self._norms = 0.5 * (self._points * self._points).sum(axis=1)
+
+    def machines(self, speakers: Iterable[int], *, C: float) -> Iterator[RestSolution]:
+        """Yield the soft-margin machine of each of the ``speakers`` against all others, in the order given."""
+        with threadpool_limits(1, "blas"):
+            yield from in_order(lambda speaker: self._solve(speaker, C), speakers, self._jobs)
+
+    def _solve(self, speaker: int, C: float) -> RestSolution:
+        labels = np.where(self._pool.owner == speaker, 1.0, -1.0)
+        coef, residual = np.zeros(len(labels)), labels.copy()
+        active = self._first_active(labels)
+        for rounds in range(1, ROUND_LIMIT + 1):
+            if 4 * len(active) ** 2 > self._memory:
+                return self._by_libsvm(speaker, labels, C)
+            if not self._improve(active, labels, coef, residual, C):
+                break
+            residual = labels.copy()
+            self._subtract_margins(np.flatnonzero(coef), coef, residual)
+            newcomers = self._newcomers(active, labels, coef, residual, C)
+            if not len(newcomers):
+                bias = self._kernels.bias_of(residual, *_room(labels, coef, C))
+                return RestSolution(speaker, coef, float(bias), len(active), rounds)
+            # Each round makes the objective greater, so that leaving points out again cannot go in circles.
+            active = np.sort(np.concatenate((np.flatnonzero((coef != 0.0) | (labels > 0)), newcomers)))
+        raise FitError(
+            f"machine of speaker {speaker} against the rest, C = {C:g}: not within {self._tolerance:g} of the optimum"
+            f" after {ROUND_LIMIT} rounds of {self._step_limit} steps; a smaller C or a larger tolerance ends sooner"
+        )
+
+    def _first_active(self, labels: Array) -> Numbers:
+        """Return the speaker's own points, and those of the rest with the largest sums of kernel values with them."""
+        mine, rest = np.flatnonzero(labels > 0), np.flatnonzero(labels < 0)
+        distance = np.zeros(len(labels))
+        self._subtract_margins(mine, np.ones(len(labels)), distance)
+        nearest = rest[np.argsort(distance[rest], kind="stable")[: NEAREST * len(mine)]]
+        return np.sort(np.concatenate((mine, nearest)))
+
+    def _newcomers(self, active: Numbers, labels: Array, coef: Array, residual: Array, C: float) -> Numbers:
+        """Return points outside the active set that break the optimality conditions: the worst, if they are many.
+
+        Their coefficients are zero and can only shrink. While the bias is wrong nearly every point breaks them.
+        """
+        up, _ = _room(labels, coef, C)
+        best = residual[up > 0.0].max(initial=-np.inf)
+        outside = np.ones(len(residual), dtype=bool)
+        outside[active] = False
+        violating = np.flatnonzero(outside & (best - residual >= self._tolerance))
+        return violating[np.argsort(residual[violating], kind="stable")[: max(1, round(GROWTH * len(active)))]]
+
+    def _improve(self, active: Numbers, labels: Array, coef: Array, residual: Array, C: float) -> bool:
+        """Optimise the active coefficients in place; return False where that takes too many steps."""
+        points, norms = self._points[active], self._norms[active]
+        gram = np.empty((len(active), len(active)), np.float32)
+        room = np.empty(TILE_ROWS * len(active))
+        for first in range(0, len(active), TILE_ROWS):
+            rows = slice(first, first + TILE_ROWS)
+            self._kernels.fill(points[rows], norms[rows], points, norms, room, gram[rows], 0)
+        left, (up, down) = residual[active], _room(labels[active], coef[active], C)
+        steps = self._kernels.optimise(gram, left, up, down, C, self._tolerance, self._step_limit)
+        coef[active] = np.where(labels[active] > 0, down, 0.0 - up)
+        return bool(steps >= 0)
+
+    def _subtract_margins(self, support: Numbers, weights: Array, residual: Array) -> None:
+        """Subtract K(pool, support) @ weights[support] from ``residual`` (M,)."""
+        points, norms = self._points[support], self._norms[support]
+        self._kernels.subtract_margins(self._points, self._norms, points, norms, weights[support], residual)
+
+    def _by_libsvm(self, speaker: int, labels: Array, C: float) -> RestSolution:
+        machine = SVC(C=C, gamma=0.5 / self._pool.sigma**2, tol=self._tolerance, cache_size=self._memory / 2**20)
+        with config_context(assume_finite=True, skip_parameter_validation=True):
+            machine.fit(self._pool.centroids, labels)
+        coef = np.zeros(len(labels))
+        coef[machine.support_] = machine.dual_coef_[0]
+        return RestSolution(speaker, coef, float(machine.intercept_[0]), 0, 0)
+
+
+def _room(labels: Array, coef: Array, C: float) -> tuple[Array, Array]:
+    """Return the room that each coefficient has to grow, and to shrink."""
+    own = labels > 0
+    return np.where(own, C - coef, -coef), np.where(own, coef, C + coef)

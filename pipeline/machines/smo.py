@@ -1,0 +1,167 @@
+"""Train many small machines over one pool: LIBSVM's algorithm, without its cost for each call.
+
+The kernel block of each speaker is shared by all of that speaker's machines, and batches of problems are solved without
+the interpreter's lock, on as many threads as are asked for. A machine depends on its own speakers' centroids alone, bit
+for bit, whatever else is trained beside it, in whichever order, on however many threads.
+
+Kernel values are float32, as in LIBSVM's cache; products, coefficients and residuals are float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from pipeline.errors import FitError
+from pipeline.machines.pool import Pool
+from pipeline.machines.workers import in_order, jobs_of
+
+Array = NDArray[np.float64]
+
+TOLERANCE = 1e-3
+STEP_LIMIT = 10_000_000  # LIBSVM's, of which ordinary problems take a thousand
+BLOCK_BYTES = 256 * 2**20
+BATCH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PairSolution:
+    """Speaker ``own`` against ``rival``: margin = K(x, own's) @ own_coef - K(x, rival's) @ rival_coef + bias.
+
+    ``own_coef`` (k_own,) and ``rival_coef`` (k_rival,) lie between 0 and C and have the same sum; ``steps`` counts the
+    moves of two coefficients that it took.
+    """
+
+    own: int
+    rival: int
+    own_coef: Array
+    rival_coef: Array
+    bias: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class OneClassSolution:
+    """One speaker alone: margin = K(x, centroids) @ coef + bias; ``coef`` (k,) from 0 to 1, its sum nu k."""
+
+    speaker: int
+    coef: Array
+    bias: float
+    steps: int
+
+
+class PoolSolver:
+    """Solver of the pair and one-class problems over ``pool``.
+
+    ``tolerance`` is LIBSVM's stopping rule: the most by which two points may still break the optimality conditions.
+    ``jobs`` threads share the work (negative: counted as joblib does). Speakers' own Gram blocks are held up to
+    ``memory`` bytes, and where they do not fit made again for each machine. Raises FitError for centroids that are not
+    finite, and while solving where a problem takes more than ``step_limit`` steps.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        tolerance: float = TOLERANCE,
+        jobs: int = 1,
+        memory: int = BLOCK_BYTES,
+        step_limit: int = STEP_LIMIT,
+    ) -> None:
+        if not np.isfinite(pool.centroids).all():
+            raise FitError("the pool of centroids holds values that are not finite; machines need finite ones")
+        # Loads numba, and compiles the first time: seconds that only training should cost.
+        from pipeline.machines import smo_kernels
+
+        self._kernels = smo_kernels
+        self._tolerance = tolerance
+        self._step_limit = step_limit
+        self._jobs = jobs_of(jobs)
+        self._points = np.ascontiguousarray(pool.centroids / pool.sigma)
+        self._norms = 0.5 * (self._points * self._points).sum(axis=1)
+        self._offsets = np.ascontiguousarray(pool.offsets, dtype=np.int64)
+        self._counts = np.diff(self._offsets)
+        self._places, values = self._places_within(memory)
+        self._blocks = np.empty(values, np.float32)
+        with threadpool_limits(1, "blas"):
+            held = np.flatnonzero((self._places >= 0) & (self._counts > 0))
+            for _ in in_order(self._fill_block, held.tolist(), self._jobs):
+                pass
+
+    def pairs(self, pairs: Iterable[tuple[int, int]], *, C: float) -> Iterator[PairSolution]:
+        """Yield the soft-margin machine of each (own, rival), in the order given, as they are solved."""
+        todo = iter(pairs)
+        batches = iter(lambda: list(islice(todo, BATCH)), [])
+        with threadpool_limits(1, "blas"):
+            for solutions in in_order(lambda batch: self._solve_pairs(batch, C), batches, self._jobs):
+                yield from solutions
+
+    def one_class(self, speakers: Iterable[int], *, nu: float) -> Iterator[OneClassSolution]:
+        """Yield the one-class machine of each of the ``speakers`` (Schoelkopf et al. 1999, in LIBSVM's scale)."""
+        with threadpool_limits(1, "blas"):
+            yield from in_order(lambda speaker: self._solve_one_class(speaker, nu), speakers, self._jobs)
+
+    def _places_within(self, memory: int) -> tuple[NDArray[np.int64], int]:
+        """Return the start of each speaker's block, -1 for those that are not held, and the number of values held."""
+        ends = np.cumsum(self._counts * self._counts)
+        held = int(np.searchsorted(4 * ends, memory, side="right"))
+        starts = np.concatenate(([0], ends))
+        places = np.where(np.arange(len(ends)) < held, starts[:-1], -1)
+        return np.ascontiguousarray(places, dtype=np.int64), int(starts[held])
+
+    def _fill_block(self, speaker: int) -> None:
+        first, last = self._offsets[speaker], self._offsets[speaker + 1]
+        count, place = last - first, self._places[speaker]
+        block = self._blocks[place : place + count * count].reshape(count, count)
+        self._fill(first, last, block)
+
+    def _fill(self, first: int, last: int, gram: NDArray[np.float32]) -> None:
+        points, norms = self._points[first:last], self._norms[first:last]
+        self._kernels.fill(points, norms, points, norms, np.empty(gram.size), gram, 0)
+
+    def _solve_pairs(self, batch: Sequence[tuple[int, int]], C: float) -> list[PairSolution]:
+        pairs = np.array(batch, dtype=np.int64)
+        most = self._counts[pairs].max()
+        own, rival = np.empty((len(pairs), most)), np.empty((len(pairs), most))
+        bias, steps = np.empty(len(pairs)), np.empty(len(pairs), np.int64)
+        self._kernels.solve_pairs(
+            *(self._points, self._norms, self._offsets, self._places, self._blocks),
+            *(pairs, float(C), self._tolerance, self._step_limit),
+            *(own, rival, bias, steps),
+        )
+        return [
+            PairSolution(
+                i,
+                j,
+                own[p, : self._counts[i]],
+                rival[p, : self._counts[j]],
+                float(bias[p]),
+                self._checked(int(steps[p]), f"speakers {i} and {j}, C = {C:g}"),
+            )
+            for p, (i, j) in enumerate(batch)
+        ]
+
+    def _solve_one_class(self, speaker: int, nu: float) -> OneClassSolution:
+        first, last = self._offsets[speaker], self._offsets[speaker + 1]
+        count = last - first
+        gram = np.empty((count, count), np.float32)
+        self._fill(first, last, gram)
+        # LIBSVM's start: the first points carry as much as they may.
+        coef = np.clip(nu * count - np.arange(count), 0.0, 1.0)
+        room, residual = 1.0 - coef, -(gram @ coef)
+        steps = self._kernels.optimise(gram, residual, room, coef, 1.0, self._tolerance, self._step_limit)
+        bias = self._kernels.bias_of(residual, room, coef)
+        return OneClassSolution(speaker, coef, bias, self._checked(steps, f"speaker {speaker} alone, nu = {nu:g}"))
+
+    def _checked(self, steps: int, what: str) -> int:
+        if steps < 0:
+            raise FitError(
+                f"machine of {what}: not within {self._tolerance:g} of the optimum after {self._step_limit} steps;"
+                " a smaller C or a larger tolerance ends sooner"
+            )
+        return steps

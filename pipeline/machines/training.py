@@ -1,0 +1,120 @@
+"""Train the machines of a population, only those that are not there yet."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.config import MachineConfig
+from pipeline.machines.cohorts import CohortTable, plan_cohorts
+from pipeline.machines.margins import Population
+from pipeline.machines.one_vs_rest import GRAM_BYTES, RestSolver
+from pipeline.machines.pairs import Pair, Pairs, Progress, train_pairs
+from pipeline.machines.pool import Pool
+from pipeline.machines.smo import PoolSolver
+from pipeline.machines.workers import LocalThreads, Workers
+
+Array = NDArray[np.float64]
+CohortPlan = tuple[CohortTable, list[Pair]]
+"""Cohorts, and the pair machines (later, earlier) that they still need."""
+
+
+def train_population(
+    pool: Pool,
+    settings: MachineConfig,
+    *,
+    known: Population | None = None,
+    plan: CohortPlan | None = None,
+    jobs: int = 1,
+    workers: Workers | None = None,
+    progress: Progress | None = None,
+) -> Population:
+    """Train machines over ``pool``; its first speakers are those of ``known``, whose pair and one-class machines stay.
+
+    One-vs-rest machines have everybody's centroids in them, so any new speaker means training all of them again.
+    Pair and one-class machines that are added are bit for bit those of training from scratch; so are all whatever
+    ``jobs`` is, and whichever ``workers`` train the pair machines. ``plan`` is ``plan_of`` the same, if it was made
+    already. Raises ValueError where ``known`` has no pair machines and the settings ask for them, FitError for
+    centroids that are not finite.
+    """
+    if known is not None and "one_vs_one" in settings.kinds and known.pairs is None:
+        raise ValueError("the known population has no pair machines to keep; train the population from scratch")
+    workers = LocalThreads(jobs) if workers is None else workers
+    first = 0 if known is None else len(known)
+    one_class_coef, one_class_bias = _one_class(pool, settings, known, workers.jobs)
+    if progress is not None:
+        progress(len(pool) - first)
+    pairs = None
+    plan = plan_of(pool, settings, known, workers.jobs) if plan is None else plan
+    if "one_vs_one" in settings.kinds:
+        wanted = [(later, earlier) for later in range(first, len(pool)) for earlier in range(later)]
+        wanted = wanted if plan is None else plan[1]
+        trained = train_pairs(pool, settings, wanted, workers=workers, progress=progress)
+        pairs = Pairs(trained, None if known is None else known.pairs)
+    rest_coef, rest_bias = None, None
+    if "one_vs_rest" in settings.kinds and len(pool) > 1:
+        rest_coef, rest_bias = one_vs_rest(pool, settings, jobs=workers.jobs, progress=progress)
+    return Population(
+        pool,
+        pairs=pairs,
+        one_class_coef=one_class_coef,
+        one_class_bias=one_class_bias,
+        one_vs_rest_coef=rest_coef,
+        one_vs_rest_bias=rest_bias,
+        cohort_table=None if plan is None else plan[0],
+    )
+
+
+def plan_of(pool: Pool, settings: MachineConfig, known: Population | None = None, jobs: int = 1) -> CohortPlan | None:
+    """Return the pair machines to train where cohorts are not everybody, else None."""
+    if settings.cohort == "all" or "one_vs_one" not in settings.kinds:
+        return None
+    return plan_cohorts(pool, settings.cohort, None if known is None else known.cohort_table, jobs=jobs)
+
+
+def one_vs_rest(
+    pool: Pool, settings: MachineConfig, *, jobs: int = 1, progress: Progress | None = None
+) -> tuple[Array, Array]:
+    """Train one-vs-rest machines of two or more speakers; return coefficients (M, N) and biases (N,)."""
+    # For each thread, whatever their number: a machine must not depend on it.
+    memory = min(GRAM_BYTES, int(settings.gram_gib * 2**30))
+    solver = RestSolver(pool, jobs=jobs, memory=memory)
+    coef, bias = np.empty((len(pool.centroids), len(pool))), np.empty(len(pool))
+    for made in solver.machines(range(len(pool)), C=settings.C):
+        coef[:, made.speaker], bias[made.speaker] = made.coef, made.bias
+        if progress is not None:
+            progress(1)
+    return coef, bias
+
+
+def machine_count(speakers: int, first_new: int, settings: MachineConfig, pairs: int | None = None) -> int:
+    """Return how many machines ``train_population`` trains for ``speakers``, those before ``first_new`` being known.
+
+    ``pairs`` is the number of pair machines among them where these are not against everybody.
+    """
+    if pairs is None:
+        pairs = speakers * (speakers - 1) // 2 - first_new * (first_new - 1) // 2
+    rest = speakers if speakers > 1 else 0
+    return speakers - first_new + pairs * ("one_vs_one" in settings.kinds) + rest * ("one_vs_rest" in settings.kinds)
+
+
+def _one_class(pool: Pool, settings: MachineConfig, known: Population | None, jobs: int) -> tuple[Array, Array]:
+    """Return coefficients (M,) and biases (N,), at the scale of the settings; those of known speakers are kept."""
+    coef, bias = np.empty(len(pool.centroids)), np.empty(len(pool))
+    first = 0
+    if known is not None and known.one_class_coef is not None and known.one_class_bias is not None:
+        first = len(known)
+        coef[: pool.offsets[first]], bias[:first] = known.one_class_coef, known.one_class_bias
+    # Each speaker's kernel values are wanted once, so that there is nothing to hold.
+    solver = PoolSolver(pool, jobs=jobs, memory=0)
+    for made in solver.one_class(range(first, len(pool)), nu=settings.nu):
+        factor = _one_class_sum(settings, len(made.coef)) / made.coef.sum()
+        coef[pool.rows(made.speaker)], bias[made.speaker] = made.coef * factor, made.bias * factor
+    return coef, bias
+
+
+def _one_class_sum(settings: MachineConfig, centroids: int) -> float:
+    """Return the sum of the coefficients of a one-class machine of so many centroids."""
+    if settings.one_class_scale == "libsvm":
+        return settings.nu * centroids
+    return 1.0 if settings.one_class_scale == "schoelkopf" else settings.one_class_scale

@@ -1,0 +1,156 @@
+"""The universal background model: a Gaussian mixture over everybody's frames, and the statistics of speech under it.
+
+A segment of speech enters the supervector machines and the adapted GMMs by its Baum-Welch statistics alone, of order
+zero and one (Reynolds, Quatieri and Dunn, Speaker verification using adapted Gaussian mixture models, 2000). They are
+sums over frames, so that a stream keeps (K, 1 + d) numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+# Frames that the mixture is fitted to, drawn at random; rounds of expectation-maximisation after k-means.
+MIXTURE_FRAMES = 60_000
+MIXTURE_ROUNDS = 6
+EM_FRAMES = 1024
+# No component narrower than this share of a feature's variance, nor given fewer frames than this on average: a
+# mixture that fits its first speakers too closely fails them once there are others.
+VARIANCE_FLOOR = 0.02
+FRAMES_A_COMPONENT = 150
+
+# dB below the half point in which a frame's weight falls by a factor of e.
+LOUDNESS_DB = 3.0
+
+
+@dataclass(frozen=True)
+class UniversalBackgroundModel:
+    """Universal background model: K diagonal Gaussians over standardised features.
+
+    Attributes
+    ----------
+    centre, scale : arrays (d,)
+        Standardise features: z = (x - centre) / scale.
+    means, variances : arrays (K, d)
+        Of the components, in standardised features.
+    weights : array (K,)
+        Priors of the components.
+    relevance : float
+        Frames at which a component's mean offset in a supervector is believed by half.
+    """
+
+    centre: Array
+    scale: Array
+    means: Array
+    variances: Array
+    weights: Array
+    relevance: float
+
+    @property
+    def dimension(self) -> int:
+        """Length K d of a supervector."""
+        return int(self.means.size)
+
+    def statistics(self, frames: Array, weights: Array) -> Array:
+        """Return the zeroth- and first-order statistics (K, 1 + d) of ``frames`` (T, d) with ``weights`` (T,).
+
+        With g_tk the posterior of component k for frame t times the frame's weight, row k holds n_k = sum_t g_tk and
+        sum_t g_tk (z_t - mean_k) / deviation_k.
+        """
+        standard = (frames - self.centre) / self.scale
+        share = self.responsibilities(standard) * weights[:, None]
+        occupancy = share.sum(axis=0)[:, None]
+        sums = np.concatenate((occupancy, share.T @ standard), axis=1)
+        offsets = sums[:, 1:]
+        offsets -= occupancy * self.means
+        offsets *= self._per_deviation
+        return sums
+
+    def vector(self, statistics: Array) -> Array:
+        """Return the supervector (K d,) of ``statistics``: mean offsets, drawn to zero where few frames were seen.
+
+        Offsets are f_k / (n_k + relevance), f_k the first-order statistics.
+        """
+        return np.asarray((statistics[:, 1:] * (1.0 / (statistics[:, :1] + self.relevance))).ravel())
+
+    def responsibilities(self, standard: Array) -> Array:
+        """Return the posterior (T, K) of each component for standardised frames (T, d)."""
+        slopes, intercepts = self._log_density
+        log = np.concatenate((standard, standard * standard), axis=1) @ slopes
+        log += intercepts
+        log -= log.max(axis=1, keepdims=True)
+        np.exp(log, out=log)
+        log /= log.sum(axis=1, keepdims=True)
+        return np.asarray(log)
+
+    @cached_property
+    def _per_deviation(self) -> Array:
+        """One by standard deviations (K, d)."""
+        return np.asarray(1.0 / np.sqrt(self.variances))
+
+    @cached_property
+    def _log_density(self) -> tuple[Array, Array]:
+        """Log density of each weighted component, but for a constant: slopes (2 d, K) of z and z^2, intercepts (K,)."""
+        precision = 1.0 / self.variances
+        slopes = np.concatenate((self.means * precision, -0.5 * precision), axis=1).T
+        intercepts = np.log(self.weights) - 0.5 * (self.means**2 * precision + np.log(self.variances)).sum(axis=1)
+        return np.ascontiguousarray(slopes), intercepts
+
+
+def train_ubm(frames: Array, *, components: int, relevance: float, seed: int) -> UniversalBackgroundModel:
+    """Train a universal background model by k-means and a few rounds of expectation-maximisation.
+
+    Parameters
+    ----------
+    frames : array (T, d)
+        Features of all speakers.
+    components : int
+        Gaussians; fewer are fitted where frames are few.
+    relevance : float
+        See ``UniversalBackgroundModel``.
+    seed : int
+        The same frames and seed give the same model.
+    """
+    from sklearn.cluster import MiniBatchKMeans  # takes a second that scoring need not wait for
+
+    centre, scale = frames.mean(axis=0), np.maximum(frames.std(axis=0), 1e-9)
+    random = np.random.default_rng(seed)
+    drawn = frames[random.permutation(len(frames))[:MIXTURE_FRAMES]]
+    drawn = (drawn - centre) / scale
+    count = max(1, min(components, len(frames) // FRAMES_A_COMPONENT))
+    kmeans = MiniBatchKMeans(count, random_state=seed, n_init=1, batch_size=4096, max_iter=50).fit(drawn)
+    means = np.asarray(kmeans.cluster_centers_, dtype=np.float64)
+    space = UniversalBackgroundModel(
+        centre, scale, means, np.full_like(means, 0.5), np.full(count, 1.0 / count), relevance
+    )
+    for _ in range(MIXTURE_ROUNDS):
+        space = _updated(space, drawn)
+    return space
+
+
+def _updated(space: UniversalBackgroundModel, drawn: Array) -> UniversalBackgroundModel:
+    """Return the model after one round of expectation-maximisation on standardised frames (T, d)."""
+    count, first, second = np.full(len(space.weights), 1e-3), np.zeros(space.means.shape), np.zeros(space.means.shape)
+    # A few frames at a time: their arrays stay in the processor's cache.
+    for start in range(0, len(drawn), EM_FRAMES):
+        part = drawn[start : start + EM_FRAMES]
+        share = space.responsibilities(part)
+        count += share.sum(axis=0)
+        first += share.T @ part
+        second += share.T @ (part * part)
+    means = first / count[:, None]
+    variances = np.maximum(second / count[:, None] - means * means, VARIANCE_FLOOR)
+    return UniversalBackgroundModel(space.centre, space.scale, means, variances, count / count.sum(), space.relevance)
+
+
+def loudness(below_peak: Array, half_db: float) -> Array:
+    """Return weights (T,) in (0, 1) of frames ``below_peak`` dB (T,) under the loudest so far: a half at ``half_db``.
+
+    Under noise, loud frames are the ones where the speaker still dominates.
+    """
+    return np.asarray(1.0 / (1.0 + np.exp((below_peak - half_db) / LOUDNESS_DB)))

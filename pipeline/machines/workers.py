@@ -1,0 +1,259 @@
+"""Executors of the coarse tasks of enrollment and evaluation: threads of this process, or a dask.distributed cluster.
+
+A task is a top-level function with picklable arguments (paths, arrays, frozen settings). Its result depends on its
+arguments alone, so that neither the number of workers nor the loss of one changes a bit of any result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pipeline.errors import ClusterError, LibraryMissingError
+from pipeline.files import open_regular
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Task = tuple[Any, ...]
+
+CONNECT_SECONDS = 5.0
+PATIENCE_SECONDS = 60.0
+# Tasks under way on a cluster: for each of its threads, and at least.
+_AHEAD, _LEAST_AHEAD = 4, 16
+
+
+@dataclass(frozen=True)
+class LocalThreads:
+    """Threads of this process, ``jobs`` of them (negative: counted as joblib does).
+
+    ``remote`` workers run tasks in other processes: arguments should be small, and paths absolute.
+    """
+
+    jobs: int = 1
+    remote: bool = False
+
+    def map(
+        self,
+        function: Callable[..., Result],
+        tasks: Iterable[Task],
+        *,
+        common: Any,
+        reads: Callable[..., Iterable[Path]] | None = None,  # noqa: ARG002  (threads open the same files)
+    ) -> Iterator[Result]:
+        """Yield ``function(common, *task)`` for each task, in order, running only a few tasks ahead.
+
+        ``common`` is sent once to each worker. ``reads(*task)`` names the files that a task opens.
+        """
+        return in_order(lambda task: function(common, *task), tasks, jobs_of(self.jobs))
+
+
+class DaskWorkers:
+    """Workers of the cluster whose scheduler is at ``address`` (tcp://host:port, or tls:// as dask is set up).
+
+    A context manager: leaving it cancels pending tasks. ``jobs`` threads of this process do the work that stays in
+    it. Dask runs the tasks of a lost worker again elsewhere; with no worker left for ``patience`` seconds the run
+    fails. Raises LibraryMissingError, and ClusterError if no scheduler answers within five seconds.
+    """
+
+    remote = True
+
+    def __init__(self, address: str, *, jobs: int = 1, patience: float = PATIENCE_SECONDS) -> None:
+        self.jobs = jobs
+        self.patience = patience
+        self.address = address
+        try:
+            import distributed
+        except ImportError as error:
+            raise LibraryMissingError(
+                f"--backend dask needs the library distributed, which cannot be loaded ({error});"
+                " install it with: pip install 'voiceclaim[distributed]'"
+            ) from error
+        self._dask: Any = distributed
+        _check_answers(distributed, address)
+        self._client = self._dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect from the cluster, which then drops every task that is not done."""
+        self._client.close(timeout=CONNECT_SECONDS)
+
+    def map(
+        self,
+        function: Callable[..., Result],
+        tasks: Iterable[Task],
+        *,
+        common: Any,
+        reads: Callable[..., Iterable[Path]] | None = None,
+    ) -> Iterator[Result]:
+        """See ``LocalThreads.map``; raises what a task raises, and ClusterError if the cluster fails."""
+        waiting: deque[Any] = deque()
+        # A task of its own rather than scattered data: dask makes it again if the worker that holds it is lost.
+        shared = self._submit(_identity, _Shared(uuid.uuid4().hex, common))
+        ahead = max(_LEAST_AHEAD, _AHEAD * self._threads())
+        for task in tasks:
+            files = () if reads is None else tuple(filter(_opens, reads(*task)))
+            waiting.append(self._submit(_perform, function, shared, task, files))
+            if len(waiting) > ahead:
+                yield self._result(waiting.popleft())
+        while waiting:
+            yield self._result(waiting.popleft())
+
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        from dask import config
+
+        with self._cluster_errors(), config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+            return self._client.submit(function, *arguments, pure=False)
+
+    def _threads(self) -> int:
+        """Number of threads of the cluster."""
+        with self._cluster_errors():
+            try:
+                return sum(self._client.nthreads().values())
+            except OSError:
+                raise self._lost() from None
+
+    def _result(self, future: Any) -> Any:
+        """Return or raise the outcome of one task."""
+        while True:
+            try:
+                with self._cluster_errors():
+                    return future.result(timeout=self.patience)
+            except OSError as error:  # TimeoutError among them
+                if future.status == "error":  # raised by the task
+                    raise
+                if not isinstance(error, TimeoutError):
+                    raise self._lost() from None
+            if self._threads() == 0:
+                raise ClusterError(
+                    f"--scheduler {self.address}: no worker for {self.patience:g} s, and tasks are waiting; start some"
+                    f" with `dask worker {self.address}`, and run the command again"
+                )
+
+    @contextmanager
+    def _cluster_errors(self) -> Iterator[None]:
+        """Raise ClusterError for failures of the cluster; errors of a task pass."""
+        try:
+            yield
+        except (self._dask.CancelledError, self._dask.client.ClosedClientError):
+            raise self._lost() from None
+        except self._dask.KilledWorker as error:
+            raise ClusterError(
+                f"--scheduler {self.address}: workers died repeatedly under one task ({error}); too little memory?"
+                " see the workers' logs"
+            ) from None
+
+    def _lost(self) -> ClusterError:
+        return ClusterError(
+            f"--scheduler {self.address}: the connection to the scheduler was lost; has it ended or been restarted?"
+            " Nothing was written: run the command again"
+        )
+
+
+Workers = LocalThreads | DaskWorkers
+"""Executors of coarse tasks."""
+
+
+def _check_answers(dask: Any, address: str) -> None:
+    """Raise ClusterError if no scheduler answers; a Client that cannot connect takes long to give up."""
+
+    async def connect() -> None:
+        secured = dask.Security().get_connection_args("client")
+        comm = await dask.comm.connect(address, timeout=CONNECT_SECONDS, **secured)
+        await comm.close()
+
+    try:
+        with ThreadPoolExecutor(1) as thread:  # the caller's thread may have an event loop, as in a notebook
+            thread.submit(asyncio.run, connect()).result()
+    except Exception as error:
+        raise ClusterError(
+            f"--scheduler {address}: no scheduler answers there within {CONNECT_SECONDS:g} s ({error});"
+            " give the address that `dask scheduler` prints, such as tcp://host:8786"
+        ) from None
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Common argument of the tasks of one ``map``; the token makes it hashable."""
+
+    token: str
+    value: Any = field(compare=False)
+
+
+@lru_cache(maxsize=2)
+def _own_copy(shared: _Shared) -> Any:
+    # The original stays as it was received, so that dask can pass it on to other workers.
+    return copy.deepcopy(shared.value)
+
+
+def _identity(value: Item) -> Item:
+    return value
+
+
+def _perform(function: Callable[..., Any], shared: _Shared, arguments: Task, files: Iterable[Path]) -> Any:
+    """Run one task on a worker; raise ClusterError for a file that only the client can open."""
+    for path in files:
+        if not _opens(path):
+            from distributed import get_worker
+
+            raise ClusterError(
+                f"{path}: worker {get_worker().address} cannot open it, but the machine that runs the command can;"
+                " workers read audio and the store themselves: share the folder with them, under the same path"
+            )
+    # Arrays from the network are read-only and unaligned; copies are like local ones, to the last bit of their sums.
+    return function(_own_copy(shared), *copy.deepcopy(arguments))
+
+
+def _opens(path: Path) -> bool:
+    try:
+        open_regular(path).close()
+    except OSError:
+        return False
+    return True
+
+
+def path_for(path: Path, workers: Workers) -> Path:
+    """Return ``path`` as ``workers`` must name it: absolute for processes with other working directories."""
+    return path.absolute() if workers.remote else path
+
+
+def jobs_of(jobs: int) -> int:
+    """Return the number of threads; negative ``jobs`` count down from the number of processors, as in joblib."""
+    if jobs == 1:
+        return 1
+    from joblib import effective_n_jobs  # takes a tenth of a second, which a single thread need not wait for
+
+    return int(effective_n_jobs(jobs))
+
+
+def in_order(function: Callable[[Item], Result], tasks: Iterable[Item], jobs: int) -> Iterator[Result]:
+    """Map on ``jobs`` threads, results in order, running only a few tasks ahead of the consumer."""
+    if jobs == 1:
+        yield from map(function, tasks)
+        return
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(jobs) as threads:
+        for task in tasks:
+            waiting.append(threads.submit(function, task))
+            if len(waiting) > 2 * jobs:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def run_parallel(function: Callable[..., Result], tasks: Iterable[tuple[Any, ...]], *, jobs: int) -> list[Result]:
+    """Map ``function`` over argument tuples on ``jobs`` threads (negative: counted as joblib does), in order."""
+    return list(in_order(lambda task: function(*task), tasks, jobs_of(jobs)))

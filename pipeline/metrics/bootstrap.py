@@ -1,0 +1,276 @@
+"""Bootstrap confidence intervals, resampling whole speakers where their names are given.
+
+Trials on one claimed speaker share that speaker's model and err together, so that resampling single trials gives an
+interval that is too narrow. A resample is held as counts over the original trials, which are ranked once: a replicate
+of a statistic takes two counts and two running sums, never another sort.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import MetricError
+from pipeline.metrics.cllr import pool_counts
+from pipeline.metrics.costs import MAIN_POINT, OPERATING_POINTS, OperatingPoint
+from pipeline.metrics.curves import FloatArray, IntArray, as_scores, crossing
+
+Statistic = Literal["eer", "min_dcf", "cllr", "min_cllr"]
+Replicate = Callable[[IntArray, IntArray], float]
+"""A statistic as a function of how often each target and each nontarget was drawn, shapes (targets,), (nontargets,)."""
+
+Draw = Callable[[np.random.Generator], tuple[IntArray, IntArray]]
+"""One resample: how often each target and each nontarget was drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A two-sided confidence interval in the statistic's own unit; ``level`` is its nominal coverage."""
+
+    low: float
+    high: float
+    level: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DetBand:
+    """Intervals of FR at given FA: three arrays of shares, shape (rates,).
+
+    Coverage is pointwise: a whole curve lies inside with a probability below ``level``.
+    """
+
+    false_accept: FloatArray
+    low: FloatArray
+    high: FloatArray
+    level: float
+
+
+def bootstrap_interval(
+    target: npt.ArrayLike,
+    nontarget: npt.ArrayLike,
+    *,
+    seed: int,
+    statistic: Statistic = "eer",
+    level: float = 0.95,
+    samples: int = 200,
+    target_speakers: npt.ArrayLike | None = None,
+    nontarget_speakers: npt.ArrayLike | None = None,
+    point: OperatingPoint = OPERATING_POINTS[MAIN_POINT],
+) -> Interval:
+    """Return the percentile bootstrap interval of a statistic.
+
+    Parameters
+    ----------
+    target, nontarget
+        Scores, shapes (targets,) and (nontargets,).
+    seed
+        The same seed gives the same interval.
+    statistic
+        "eer" (a share), "min_dcf" (normalised), "cllr" (bits, of scores that are log-likelihood ratios) or "min_cllr"
+        (bits).
+    level
+        Nominal coverage, in (0, 1).
+    samples
+        Number of resamples, 2 or more.
+    target_speakers, nontarget_speakers
+        Claimed speaker of every trial: speakers are resampled with all their trials of both classes, and a draw without
+        a trial of one class is repeated. Without them, the trials of each class are resampled one by one.
+    point
+        Operating point of "min_dcf".
+
+    Raises
+    ------
+    MetricError
+        For speakers of one class only, in the wrong number, or fewer than two; for a parameter out of range; and for
+        scores as ``error_curve``.
+
+    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
+    """
+    check_sampling(level, samples)
+    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    draw = draws_of(targets.size, nontargets.size, target_speakers, nontarget_speakers)
+    replicate = replicate_of(statistic, targets, nontargets, point)
+    generator = np.random.default_rng(seed)
+    return interval_of([replicate(*draw(generator)) for _ in range(samples)], level)
+
+
+def det_band(
+    target: npt.ArrayLike,
+    nontarget: npt.ArrayLike,
+    false_accept: npt.ArrayLike,
+    *,
+    seed: int,
+    level: float = 0.95,
+    samples: int = 200,
+    target_speakers: npt.ArrayLike | None = None,
+    nontarget_speakers: npt.ArrayLike | None = None,
+) -> DetBand:
+    """Return the percentile bootstrap interval of FR at each FA of ``false_accept``, shares in [0, 1], shape (rates,).
+
+    FR is interpolated on the polyline through the steps of the curve. Resampling and errors are those of
+    ``bootstrap_interval``; also raises MetricError for a false accept rate outside [0, 1]. These are the vertical bands
+    of Macskassy and Provost, Confidence bands for ROC curves, 2004.
+    """
+    check_sampling(level, samples)
+    rates = np.asarray(false_accept, dtype=np.float64)
+    if rates.ndim != 1 or not ((rates >= 0.0) & (rates <= 1.0)).all():
+        raise MetricError("false accept rates must form one row of shares in [0, 1]; percent for shares?")
+    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    draw = draws_of(targets.size, nontargets.size, target_speakers, nontarget_speakers)
+    replicate = miss_rates_at(targets, nontargets, rates)
+    generator = np.random.default_rng(seed)
+    values = np.array([replicate(*draw(generator)) for _ in range(samples)])
+    low, high = np.quantile(values, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=0)
+    return DetBand(rates, low, high, level)
+
+
+def check_sampling(level: float, samples: int) -> None:
+    """Raise MetricError unless ``level`` is a share inside (0, 1) and there are at least 2 samples."""
+    if not 0.0 < level < 1.0:
+        raise MetricError(f"the level must lie between 0 and 1, got {level}; percent for a share?")
+    if samples < 2:
+        raise MetricError(f"an interval needs at least 2 samples, got {samples}")
+
+
+def replicate_of(statistic: str, targets: FloatArray, nontargets: FloatArray, point: OperatingPoint) -> Replicate:
+    """Return the statistic as a function of counts; raises MetricError for an unknown name."""
+    if statistic not in STATISTICS:
+        raise MetricError(f"the statistic must be one of {', '.join(STATISTICS)}, got {statistic!r}")
+    return STATISTICS[statistic](targets, nontargets, point)
+
+
+def interval_of(values: npt.ArrayLike, level: float) -> Interval:
+    """Return the central interval that holds the share ``level`` of the replicates, shape (samples,)."""
+    low, high = np.quantile(np.asarray(values), [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    return Interval(float(low), float(high), level)
+
+
+def draws_of(
+    targets: int,
+    nontargets: int,
+    target_speakers: npt.ArrayLike | None,
+    nontarget_speakers: npt.ArrayLike | None,
+) -> Draw:
+    """Return the resampling of ``bootstrap_interval``; raises MetricError for speakers as it does."""
+    if target_speakers is None and nontarget_speakers is None:
+        return lambda generator: (_counts(generator, targets), _counts(generator, nontargets))
+    if target_speakers is None or nontarget_speakers is None:
+        raise MetricError("speakers must be given for both classes or for neither, got one")
+    return _draw_speakers(
+        _labels(target_speakers, targets, "target"), _labels(nontarget_speakers, nontargets, "nontarget")
+    )
+
+
+def _labels(speakers: npt.ArrayLike, trials: int, side: str) -> npt.NDArray[np.generic]:
+    labels = np.asarray(speakers)
+    if labels.shape != (trials,):
+        raise MetricError(f"{side} speakers must name one speaker a trial, shape ({trials},), got shape {labels.shape}")
+    return labels
+
+
+def _draw_speakers(target_speakers: npt.NDArray[np.generic], nontarget_speakers: npt.NDArray[np.generic]) -> Draw:
+    names, codes = np.unique(np.concatenate([target_speakers, nontarget_speakers]), return_inverse=True)
+    if names.size < 2:
+        raise MetricError("resampling speakers needs at least 2 of them, got 1: its spread would read as zero")
+    of_target, of_nontarget = codes[: target_speakers.size], codes[target_speakers.size :]
+
+    def draw(generator: np.random.Generator) -> tuple[IntArray, IntArray]:
+        while True:
+            counts = _counts(generator, names.size)
+            weights = counts[of_target], counts[of_nontarget]
+            if weights[0].any() and weights[1].any():
+                return weights
+
+    return draw
+
+
+def _counts(generator: np.random.Generator, n: int) -> IntArray:
+    return np.bincount(generator.integers(n, size=n), minlength=n)
+
+
+# Replicates
+
+
+def _counter(
+    targets: FloatArray, nontargets: FloatArray
+) -> Callable[[IntArray, IntArray], tuple[FloatArray, FloatArray]]:
+    """Rank the trials once; return a function from how often each was drawn to the counts of both at each score."""
+    scores, ranks = np.unique(np.concatenate([targets, nontargets]), return_inverse=True)
+    of_target, of_nontarget = ranks[: targets.size], ranks[targets.size :]
+
+    def count(of: IntArray, weights: IntArray) -> FloatArray:
+        return np.asarray(np.bincount(of, weights=weights, minlength=scores.size), dtype=np.float64)
+
+    return lambda *weights: (count(of_target, weights[0]), count(of_nontarget, weights[1]))
+
+
+def _rates(of_target: FloatArray, of_nontarget: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return FA and FR at each distinct score and above the highest, shapes (scores + 1,)."""
+    missed, refused = _running(of_target), _running(of_nontarget)
+    return (refused[-1] - refused) / refused[-1], missed / missed[-1]
+
+
+def _running(counts: FloatArray) -> FloatArray:
+    totals = np.zeros(counts.size + 1)
+    np.cumsum(counts, out=totals[1:])
+    return totals
+
+
+def _eer(targets: FloatArray, nontargets: FloatArray, _: OperatingPoint) -> Replicate:
+    count = _counter(targets, nontargets)
+    return lambda *weights: crossing(*_rates(*count(*weights)))[1]
+
+
+def _min_dcf(targets: FloatArray, nontargets: FloatArray, point: OperatingPoint) -> Replicate:
+    count = _counter(targets, nontargets)
+    return lambda *weights: float(point.cost(*_rates(*count(*weights))).min())
+
+
+def _min_cllr(targets: FloatArray, nontargets: FloatArray, _: OperatingPoint) -> Replicate:
+    count = _counter(targets, nontargets)
+    return lambda *weights: pool_counts(*count(*weights)).cllr
+
+
+def _cllr(targets: FloatArray, nontargets: FloatArray, _: OperatingPoint) -> Replicate:
+    miss, accept = np.logaddexp(0.0, -targets), np.logaddexp(0.0, nontargets)
+
+    def replicate(target_weights: IntArray, nontarget_weights: IntArray) -> float:
+        mean_miss = miss @ target_weights / target_weights.sum()
+        mean_accept = accept @ nontarget_weights / nontarget_weights.sum()
+        return float(mean_miss + mean_accept) / (2.0 * math.log(2.0))
+
+    return replicate
+
+
+STATISTICS: Mapping[str, Callable[[FloatArray, FloatArray, OperatingPoint], Replicate]] = {
+    "eer": _eer,
+    "min_dcf": _min_dcf,
+    "cllr": _cllr,
+    "min_cllr": _min_cllr,
+}
+
+
+def miss_rates_at(
+    targets: FloatArray, nontargets: FloatArray, false_accept: FloatArray
+) -> Callable[[IntArray, IntArray], FloatArray]:
+    """Return FR at each FA of ``false_accept``, shape (rates,), as a function of counts; interpolated on the polyline.
+
+    Where one FA has several FR, the lowest is taken.
+    """
+    count = _counter(targets, nontargets)
+
+    def replicate(target_weights: IntArray, nontarget_weights: IntArray) -> FloatArray:
+        accepted, rejected = _rates(*count(target_weights, nontarget_weights))
+        # First point at or below each rate; FA falls, so its negative is sorted.
+        after = np.searchsorted(-accepted, -false_accept, side="left")
+        before = np.maximum(after - 1, 0)
+        drop = accepted[before] - accepted[after]
+        along = np.divide(accepted[before] - false_accept, drop, out=np.ones_like(drop), where=drop > 0)
+        return np.asarray(rejected[before] + along * (rejected[after] - rejected[before]), dtype=np.float64)
+
+    return replicate

@@ -1,0 +1,169 @@
+"""Cllr, the cost of log-likelihood ratios, and how much of it is due to calibration.
+
+Conventions
+-----------
+Those of ``error_rates``. Log-likelihood ratios are natural logarithms, costs are in bits. Two minima bound what
+recalibration of the same trials can reach; both are fitted to the very trials that they judge, so they are yardsticks
+and no calibrations to use:
+
+- by pooling adjacent violators (PAV): trials are sorted by score and neighbouring groups merged until the share of
+  targets rises from group to group. No other rising map of the scores costs less, whatever the prior and the costs. The
+  boundaries between groups are the corners of the convex hull of the ROC curve.
+- by a straight line, which has only a scale and an offset. PAV fits a step to every few trials, so that its minimum is
+  optimistic where few scores overlap.
+
+Cllr less the affine minimum is what a better scale and offset would save; the affine minimum less the one by PAV is the
+cost of the shape. Brummer and du Preez, Application-independent evaluation of speaker detection, 2006, and The PAV
+algorithm optimizes binary proper scoring rules, 2013; Ferrer and Ramos, Evaluating posterior probabilities: decision
+theory, proper scoring rules, and calibration, 2024.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.metrics.curves import FloatArray, as_scores, tied_counts
+
+
+def log_likelihood_ratio_cost(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
+    """Return Cllr in bits, 0 or more, of scores that are natural-log likelihood ratios.
+
+    A system that always answers 0 costs 1 bit; more than that is worse than deciding by the prior alone. Cllr judges
+    calibration as well as order, so it has no meaning for scores in another unit. Raises MetricError as
+    ``error_curve``.
+    """
+    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    # Cllr = (mean log2(1 + exp(-l)) over targets + mean log2(1 + exp(l)) over nontargets) / 2
+    miss = np.logaddexp(0.0, -targets).mean()
+    accept = np.logaddexp(0.0, nontargets).mean()
+    return float(miss + accept) / (2.0 * math.log(2.0))
+
+
+def calibration_loss(target_llrs: npt.ArrayLike, nontarget_llrs: npt.ArrayLike) -> float:
+    """Return Cllr less minimum Cllr: bits that the best monotone calibration would save, 0 or more but for rounding.
+
+    Raises MetricError as ``error_curve``.
+    """
+    return log_likelihood_ratio_cost(target_llrs, nontarget_llrs) - minimum_cllr(target_llrs, nontarget_llrs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PooledGroups:
+    """Groups of trials in ascending order of score, as arrays of shape (groups,).
+
+    ``targets`` and ``nontargets`` are counts, which may be those of a weighted sample. ``starts`` is the index
+    of the first distinct score of each group.
+    """
+
+    targets: FloatArray
+    nontargets: FloatArray
+    starts: npt.NDArray[np.intp]
+
+    @property
+    def llrs(self) -> FloatArray:
+        """Log-likelihood ratio of each group: log odds of a target in it less those in all; infinite in pure groups."""
+        with np.errstate(divide="ignore"):
+            odds = np.log(self.targets) - np.log(self.nontargets)
+        return np.asarray(odds - math.log(self.targets.sum() / self.nontargets.sum()), dtype=np.float64)
+
+    @property
+    def cllr(self) -> float:
+        """Cllr in bits if every trial has the ratio of its group."""
+        llrs = self.llrs
+        # A group of one class has an infinite ratio of the right sign, which costs nothing.
+        missed, accepted = self.targets > 0, self.nontargets > 0
+        miss = self.targets[missed] @ np.logaddexp(0.0, -llrs[missed]) / self.targets.sum()
+        accept = self.nontargets[accepted] @ np.logaddexp(0.0, llrs[accepted]) / self.nontargets.sum()
+        return float(miss + accept) / (2.0 * math.log(2.0))
+
+
+def pool_counts(targets: npt.ArrayLike, nontargets: npt.ArrayLike) -> PooledGroups:
+    """Pool the counts of both classes at each distinct score, ascending; shapes (scores,), each class not empty.
+
+    Trials that tie form one step from the start, as nothing can order them. Takes O(scores).
+    """
+    from scipy.optimize import isotonic_regression  # slow to import, and seldom needed
+
+    of_target, of_nontarget = np.asarray(targets, dtype=np.float64), np.asarray(nontargets, dtype=np.float64)
+    drawn = _run_starts(of_target, of_nontarget)
+    of_target, of_nontarget = np.add.reduceat(of_target, drawn), np.add.reduceat(of_nontarget, drawn)
+    weights = of_target + of_nontarget
+    starts = isotonic_regression(of_target / weights, weights=weights).blocks[:-1]
+    # Counted again: sums of whole numbers, free of the rounding of the running means that made the groups.
+    return PooledGroups(np.add.reduceat(of_target, starts), np.add.reduceat(of_nontarget, starts), drawn[starts])
+
+
+def _run_starts(of_target: FloatArray, of_nontarget: FloatArray) -> npt.NDArray[np.intp]:
+    """Return the starts of runs of scores with trials of one class only, which end up in one group anyway."""
+    drawn = np.flatnonzero(of_target + of_nontarget)
+    targets, nontargets = of_target[drawn] > 0, of_nontarget[drawn] > 0
+    goes_on = (targets[1:] == targets[:-1]) & (nontargets[1:] == nontargets[:-1]) & (targets[1:] != nontargets[1:])
+    return np.asarray(drawn[np.append(True, ~goes_on)])
+
+
+def pav_llrs(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return the log-likelihood ratios of targets and nontargets after the best monotone calibration, nats.
+
+    In the order given, shapes (targets,) and (nontargets,). Infinite below the lowest target and above the highest
+    nontarget. Raises MetricError as ``error_curve``.
+    """
+    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    scores, of_target, of_nontarget = tied_counts(targets, nontargets)
+    groups = pool_counts(of_target, of_nontarget)
+    lowest, llrs = scores[groups.starts], groups.llrs
+    of = [llrs[np.searchsorted(lowest, side, side="right") - 1] for side in (targets, nontargets)]
+    return of[0], of[1]
+
+
+def minimum_cllr(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
+    """Return Cllr in bits, in [0, 1], after the best monotone calibration; it depends on the order of scores alone.
+
+    Scores in any unit. By hand: targets {1, 3}, nontargets {0, 2} give groups {0}, {1, 2}, {3} with ratios -inf, 0 and
+    inf, and 0.5 bits. Raises MetricError as ``error_curve``.
+    """
+    _, of_target, of_nontarget = tied_counts(as_scores(target, "target"), as_scores(nontarget, "nontarget"))
+    return pool_counts(of_target, of_nontarget).cllr
+
+
+def affine_cllr(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
+    """Return the least Cllr in bits, in [0, 1], over l = slope * score + offset with slope 0 or more.
+
+    Scores in any unit. It is 0 if all targets lie above all nontargets (the slope is unbounded), and 1 where a falling
+    line would be best. Raises MetricError as ``error_curve``.
+    """
+    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    if targets.min() > nontargets.max():
+        return 0.0
+    # Scaled first, so that no sum of large scores overflows.
+    largest = max(float(np.abs(targets).max()), float(np.abs(nontargets).max())) or 1.0
+    targets, nontargets = targets / largest, nontargets / largest
+    middle = 0.5 * (targets.mean() + nontargets.mean())
+    targets, nontargets = targets - middle, nontargets - middle
+    spread = float(np.std(targets)) + float(np.std(nontargets))
+    # At slope 0 the cost falls with the slope only if targets are higher on average.
+    if targets.mean() <= nontargets.mean() or spread == 0.0:
+        return 1.0
+    return min(1.0, _least(targets / spread, nontargets / spread))
+
+
+def _least(targets: FloatArray, nontargets: FloatArray) -> float:
+    """Minimise over slope and offset; the cost is convex."""
+    from scipy.optimize import minimize  # slow to import, and seldom needed
+    from scipy.special import expit
+
+    def cost(line: FloatArray) -> tuple[float, FloatArray]:
+        slope, offset = line
+        of_targets, of_nontargets = -(slope * targets + offset), slope * nontargets + offset
+        value = np.logaddexp(0.0, of_targets).mean() + np.logaddexp(0.0, of_nontargets).mean()
+        missed, accepted = expit(of_targets), expit(of_nontargets)
+        by_slope = (accepted * nontargets).mean() - (missed * targets).mean()
+        scale = 2.0 * math.log(2.0)
+        return float(value) / scale, np.array([by_slope, accepted.mean() - missed.mean()]) / scale
+
+    bounds = [(0.0, None), (None, None)]
+    options = {"maxiter": 1000, "ftol": 1e-15, "gtol": 1e-10}
+    return float(minimize(cost, np.array([5.0, 0.0]), jac=True, method="L-BFGS-B", bounds=bounds, options=options).fun)

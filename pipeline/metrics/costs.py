@@ -1,0 +1,146 @@
+"""Detection costs (DCF) at named operating points.
+
+Conventions
+-----------
+Those of ``error_rates``. The normalised detection cost is
+
+    (m * FR + a * FA) / min(m, a)  with  m = cost_miss * prior,  a = cost_false_accept * (1 - prior)
+
+so that 1 is the cost of the better of accepting all trials and rejecting all. The minimum (minDCF) takes the best
+threshold for the trials at hand and depends on the order of scores alone; the actual cost (actDCF) takes the threshold
+of Bayes' rule, and so needs calibrated natural-log likelihood ratios.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import MetricError
+from pipeline.metrics.curves import ErrorCurve, FloatArray, as_scores, error_curve, threshold_for
+
+
+@dataclass(frozen=True, slots=True)
+class OperatingPoint:
+    """An application: ``prior`` is the probability of a target trial, in (0, 1); costs are positive and finite.
+
+    Raises MetricError outside those ranges.
+
+    Parameters
+    ----------
+    prior : float
+        Probability of a target trial, in (0, 1).
+    cost_miss, cost_false_accept : float
+        Costs of the two errors, positive and finite.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> round(pipeline.OperatingPoint(0.05).threshold, 3)  # log-likelihood ratio, in nats
+    2.944
+    """
+
+    prior: float
+    cost_miss: float = 1.0
+    cost_false_accept: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.prior < 1.0:
+            raise MetricError(f"the prior of a target trial must lie between 0 and 1, got {self.prior}")
+        if not (0.0 < self.cost_miss < math.inf and 0.0 < self.cost_false_accept < math.inf):
+            raise MetricError(f"costs must be positive and finite, got {self.cost_miss} and {self.cost_false_accept}")
+
+    @property
+    def log_odds(self) -> float:
+        """Natural-log odds of a target trial that lead to the same decisions at equal costs."""
+        return math.log(self.cost_miss * self.prior) - math.log(self.cost_false_accept * (1.0 - self.prior))
+
+    @property
+    def threshold(self) -> float:
+        """Bayes threshold: the least log-likelihood ratio at which accepting is the cheaper decision."""
+        return -self.log_odds
+
+    def cost(self, false_accept: FloatArray, false_reject: FloatArray) -> FloatArray:
+        """Return the normalised detection cost of error rates, shares of any one shape."""
+        miss, accept = self.cost_miss * self.prior, self.cost_false_accept * (1.0 - self.prior)
+        return (miss * false_reject + accept * false_accept) / min(miss, accept)
+
+
+# "p05" is the point of the VoxSRC challenges, "nist08" that of NIST's evaluations up to 2008; "p50" weighs both error
+# rates alike, "p01" false accepts most.
+OPERATING_POINTS: Mapping[str, OperatingPoint] = MappingProxyType(
+    {
+        "p05": OperatingPoint(0.05),
+        "p01": OperatingPoint(0.01),
+        "p50": OperatingPoint(0.5),
+        "nist08": OperatingPoint(0.01, cost_miss=10.0),
+    }
+)
+MAIN_POINT = "p05"
+
+
+@dataclass(frozen=True, slots=True)
+class MinimumCost:
+    """The lowest normalised detection cost over all thresholds, and a finite threshold that reaches it."""
+
+    cost: float
+    threshold: float
+
+
+def detection_cost(
+    target: npt.ArrayLike,
+    nontarget: npt.ArrayLike,
+    *,
+    prior: float,
+    cost_miss: float = 1.0,
+    cost_false_accept: float = 1.0,
+) -> MinimumCost:
+    """Return the minimum normalised detection cost (minDCF of NIST's evaluations), in [0, 1].
+
+    ``prior`` is the probability of a target trial, in (0, 1); costs are positive. Of equally cheap thresholds the
+    lowest is taken. Raises MetricError for parameters outside those ranges and for scores as ``error_curve``.
+    """
+    point = OperatingPoint(prior, cost_miss, cost_false_accept)
+    return _minimum(point, error_curve(target, nontarget))
+
+
+def minimum_costs(
+    target: npt.ArrayLike, nontarget: npt.ArrayLike, points: Mapping[str, OperatingPoint] = OPERATING_POINTS
+) -> dict[str, float]:
+    """Return ``detection_cost`` at several operating points, sorting once."""
+    return minimum_costs_of(error_curve(target, nontarget), points)
+
+
+def minimum_costs_of(curve: ErrorCurve, points: Mapping[str, OperatingPoint] = OPERATING_POINTS) -> dict[str, float]:
+    """Return ``minimum_costs`` of the scores of ``curve``. Takes O(steps) per point."""
+    return {name: _minimum(point, curve).cost for name, point in points.items()}
+
+
+def _minimum(point: OperatingPoint, curve: ErrorCurve) -> MinimumCost:
+    costs = point.cost(curve.false_accept, curve.false_reject)
+    k = int(np.argmin(costs))
+    return MinimumCost(float(costs[k]), threshold_for(curve, k))
+
+
+def actual_cost(
+    target_llrs: npt.ArrayLike,
+    nontarget_llrs: npt.ArrayLike,
+    prior: float,
+    cost_miss: float = 1.0,
+    cost_false_accept: float = 1.0,
+) -> float:
+    """Return the normalised detection cost (actDCF) of deciding by log-likelihood ratios and Bayes' rule, 0 or more.
+
+    Trials are accepted at ratios of ``log(cost_false_accept * (1 - prior) / (cost_miss * prior))`` or above. Parameters
+    and errors are those of ``detection_cost``, which is a lower bound. Takes O(n).
+    """
+    point = OperatingPoint(prior, cost_miss, cost_false_accept)
+    targets, nontargets = as_scores(target_llrs, "target"), as_scores(nontarget_llrs, "nontarget")
+    accepted = np.count_nonzero(nontargets >= point.threshold) / nontargets.size
+    rejected = np.count_nonzero(targets < point.threshold) / targets.size
+    return float(point.cost(np.array(accepted), np.array(rejected)))

@@ -1,0 +1,132 @@
+"""False accept and false reject rates against the threshold; conventions as in ``error_rates``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import MetricError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ErrorCurve:
+    """Both error rates at every distinct threshold; three arrays of shape (steps + 1,).
+
+    ``thresholds`` ascends over the distinct scores and ends in +inf. ``false_accept`` falls from 1 to 0,
+    ``false_reject`` rises from 0 to 1; both are shares. Point k holds for every threshold above
+    ``thresholds[k - 1]`` up to and including ``thresholds[k]``.
+    """
+
+    thresholds: FloatArray
+    false_accept: FloatArray
+    false_reject: FloatArray
+
+
+def error_curve(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> ErrorCurve:
+    """Count both kinds of error at each distinct score.
+
+    ``target`` and ``nontarget`` are the scores of target and nontarget trials, shapes (targets,) and
+    (nontargets,), any finite unit, higher meaning more likely the claimed speaker. Takes O(n log n).
+    Raises MetricError for scores that are not one-dimensional, numeric and finite, or for an empty class.
+
+    Parameters
+    ----------
+    target, nontarget : arrays (targets,) and (nontargets,)
+        Scores; higher is more likely the claimed speaker.
+
+    Returns
+    -------
+    ErrorCurve
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> pipeline.error_curve([1.0, 3.0], [0.0, 2.0]).false_accept.tolist()
+    [1.0, 0.5, 0.5, 0.0, 0.0]
+    """
+    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    scores, of_target, of_nontarget = tied_counts(targets, nontargets)
+    refused, rejected = _running(of_nontarget), _running(of_target)
+    accepted = np.subtract(nontargets.size, refused, out=refused)
+    return ErrorCurve(np.append(scores, np.inf), accepted / nontargets.size, rejected / targets.size)
+
+
+def tied_counts(targets: FloatArray, nontargets: FloatArray) -> tuple[FloatArray, IntArray, IntArray]:
+    """Return the distinct scores, ascending, and the counts of targets and nontargets at each, shapes (scores,).
+
+    Both classes are as returned by ``as_scores``. Takes O(n log n).
+    """
+    scores = np.concatenate([targets, nontargets])
+    scores.sort()
+    first = np.append(True, scores[1:] != scores[:-1])
+    starts = np.flatnonzero(first)
+    scores = scores[first]
+    of_all = np.diff(starts, append=first.size)
+    # Only the smaller class is searched, sorted for locality.
+    fewer = np.sort(min(targets, nontargets, key=len))
+    of_fewer = np.bincount(np.searchsorted(scores, fewer), minlength=scores.size)
+    others = np.subtract(of_all, of_fewer, out=of_all)
+    return (scores, of_fewer, others) if targets.size <= nontargets.size else (scores, others, of_fewer)
+
+
+def _running(counts: IntArray) -> IntArray:
+    """Return the sums of the first 0, 1, 2 ... counts, shape (counts + 1,)."""
+    totals = np.zeros(counts.size + 1, dtype=np.intp)
+    np.cumsum(counts, out=totals[1:])
+    return totals
+
+
+def as_scores(values: npt.ArrayLike, side: str, *, allow_empty: bool = False) -> FloatArray:
+    """Return the scores of one class as float64; raises MetricError, which names the class."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise MetricError(f"{side} scores must form one array of numbers: {error}") from error
+    if array.ndim != 1:
+        raise MetricError(f"{side} scores must be one-dimensional, got shape {array.shape}")
+    if array.size == 0:
+        if allow_empty:
+            return np.empty(0)
+        raise MetricError(
+            f"no {side} scores: an error rate needs at least one trial of each class, got none;"
+            f" likely cause: the list holds no {side} trials, or none of them could be scored"
+        )
+    if array.dtype.kind not in "fiu":
+        raise MetricError(f"{side} scores must be real numbers, got {array.dtype}")
+    # Adding zero turns -0.0 into 0.0, so that the two tie however they are sorted or hashed.
+    scores = array.astype(np.float64) + 0.0
+    if not np.isfinite(scores).all():
+        at = int(np.argmin(np.isfinite(scores)))
+        raise MetricError(f"{side} scores must be finite, got {scores[at]} at index {at}; a failed trial?")
+    return scores
+
+
+def crossing(false_accept: FloatArray, false_reject: FloatArray) -> tuple[int, float]:
+    """Return the first point k at which FA no longer exceeds FR, and the rate where the polyline has FA = FR.
+
+    The rates must run from FA 1, FR 0 to FA 0, FR 1, as those of an ErrorCurve do; repeated points are fine.
+    """
+    k = int(np.argmax(false_accept <= false_reject))
+    excess = float(false_accept[k - 1] - false_reject[k - 1])
+    lack = float(false_reject[k] - false_accept[k])
+    if lack == 0.0:
+        return k, float(false_accept[k])
+    drop = float(false_accept[k - 1] - false_accept[k])
+    return k, float(false_accept[k - 1]) - drop * excess / (excess + lack)
+
+
+def threshold_for(curve: ErrorCurve, k: int) -> float:
+    """Return a finite threshold that realises point k of the curve, midway between its neighbouring scores."""
+    upper = float(curve.thresholds[k])
+    if k == 0:
+        return upper
+    lower = float(curve.thresholds[k - 1])
+    if upper == np.inf:
+        return float(np.nextafter(lower, np.inf))
+    middle = lower / 2 + upper / 2  # the sum of two large scores would overflow
+    return middle if lower < middle else upper

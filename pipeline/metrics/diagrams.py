@@ -1,0 +1,133 @@
+"""Data of the calibration figures: Bayes error rates, reliability, histograms. No drawing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import MetricError
+from pipeline.metrics.cllr import pool_counts
+from pipeline.metrics.curves import FloatArray, IntArray, as_scores, tied_counts
+
+# Natural-log odds of a target trial, from 1 in 1100 to 1100 in 1: wider than any operating point here.
+PRIOR_LOG_ODDS = np.linspace(-7.0, 7.0, 141)
+_LARGEST_LOG_ODDS = 100.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reliability:
+    """Predicted probability and observed share of targets, by bins of the prediction; arrays of shape (bins,).
+
+    ``predicted`` is the mean probability of a target in the bin, ``observed`` the share of targets there, ``low`` and
+    ``high`` its Wilson interval at ``level``, ``trials`` the count. Empty bins are left out.
+    """
+
+    predicted: FloatArray
+    observed: FloatArray
+    low: FloatArray
+    high: FloatArray
+    trials: IntArray
+    level: float
+
+
+def bayes_error_rates(
+    target_llrs: npt.ArrayLike, nontarget_llrs: npt.ArrayLike, log_odds: npt.ArrayLike = PRIOR_LOG_ODDS
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return log odds of a target trial, and the actual and the minimum normalised detection cost at each; (priors,).
+
+    Costs of both errors are equal; 1 is the cost of deciding by the prior alone. The actual cost is that of deciding by
+    log-likelihood ratios and Bayes' rule, the minimum that of the best threshold. Log odds are natural and lie within
+    100 of zero. An operating point with unequal costs stands at its ``log_odds``. This is the normalised Bayes
+    error-rate plot of Brummer and de Villiers, The BOSARIS Toolkit, 2013. Takes O(n log n) and O(priors log n). Raises
+    MetricError for log odds out of range and for scores as ``error_curve``.
+    """
+    odds = np.asarray(log_odds, dtype=np.float64)
+    if odds.ndim != 1 or not (np.abs(odds) <= _LARGEST_LOG_ODDS).all():
+        raise MetricError(f"log odds must form one row of numbers within {_LARGEST_LOG_ODDS:g} of zero")
+    targets, nontargets = np.sort(as_scores(target_llrs, "target")), np.sort(as_scores(nontarget_llrs, "nontarget"))
+    # prior / min(prior, 1 - prior) and (1 - prior) / min(prior, 1 - prior), without the priors' rounding.
+    miss, accept = np.exp(np.maximum(odds, 0.0)), np.exp(np.maximum(-odds, 0.0))
+    rejected = np.searchsorted(targets, -odds, side="left") / targets.size
+    accepted = (nontargets.size - np.searchsorted(nontargets, -odds, side="left")) / nontargets.size
+    corner_accepted, corner_rejected = _corners(targets, nontargets)
+    minimum = (np.outer(miss, corner_rejected) + np.outer(accept, corner_accepted)).min(axis=1)
+    return odds, miss * rejected + accept * accepted, minimum
+
+
+def _corners(targets: FloatArray, nontargets: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return FA and FR at the corners of the ROC curve's convex hull; one of them is the cheapest at every prior."""
+    _, of_target, of_nontarget = tied_counts(targets, nontargets)
+    groups = pool_counts(of_target, of_nontarget)
+    rejected = np.append(0.0, np.cumsum(groups.targets)) / targets.size
+    refused = np.append(0.0, np.cumsum(groups.nontargets))
+    return (nontargets.size - refused) / nontargets.size, rejected
+
+
+def reliability(
+    target_llrs: npt.ArrayLike, nontarget_llrs: npt.ArrayLike, *, bins: int = 10, level: float = 0.95
+) -> Reliability:
+    """Return predicted probabilities of a target and observed shares, at the prior of the list itself.
+
+    The probability is the logistic function of the log-likelihood ratio plus the log odds of a target in the list;
+    [0, 1] is divided into ``bins`` bins of equal width. Wilson, Probable inference, the law of succession, and
+    statistical inference, 1927. Raises MetricError for no bins, a level outside (0, 1), and scores as ``error_curve``.
+    """
+    if bins < 1 or not 0.0 < level < 1.0:
+        raise MetricError(f"bins must be 1 or more and the level between 0 and 1, got {bins} and {level}")
+    targets, nontargets = as_scores(target_llrs, "target"), as_scores(nontarget_llrs, "nontarget")
+    log_odds = math.log(targets.size / nontargets.size)
+    probability = np.exp(-np.logaddexp(0.0, -np.concatenate([targets, nontargets]) - log_odds))
+    bin_of = np.minimum((probability * bins).astype(np.intp), bins - 1)
+    trials = np.bincount(bin_of, minlength=bins)
+    filled = trials > 0
+    hits = np.bincount(bin_of[: targets.size], minlength=bins)[filled]
+    total = np.bincount(bin_of, weights=probability, minlength=bins)[filled]
+    low, high = wilson_interval(hits, trials[filled], level)
+    return Reliability(total / trials[filled], hits / trials[filled], low, high, trials[filled], level)
+
+
+def wilson_interval(hits: npt.ArrayLike, trials: npt.ArrayLike, level: float) -> tuple[FloatArray, FloatArray]:
+    """Return Wilson's score interval of the share ``hits`` of ``trials`` (1 or more), at ``level`` in (0, 1)."""
+    n = np.asarray(trials, dtype=np.float64)
+    share = np.asarray(hits, dtype=np.float64) / n
+    z = NormalDist().inv_cdf((1.0 + level) / 2.0)
+    centre = (share + z * z / (2.0 * n)) / (1.0 + z * z / n)
+    half = z * np.sqrt(share * (1.0 - share) / n + z * z / (4.0 * n * n)) / (1.0 + z * z / n)
+    # Exactly 0 and 1 at the ends, which rounding would overshoot.
+    return np.where(share == 0.0, 0.0, centre - half), np.where(share == 1.0, 1.0, centre + half)
+
+
+def score_histogram(
+    target: npt.ArrayLike,
+    nontarget: npt.ArrayLike,
+    *,
+    limits: tuple[float, float] | None = None,
+    bins: int = 40,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return bin edges (bins + 1,), and the shares of target and of nontarget trials in each bin, both (bins,).
+
+    Bins have equal width between ``limits``, by default the range of scores.
+
+    Scores beyond the limits count in the outermost bins, so that the shares of each class sum to 1. Raises
+    MetricError for no bins, limits that do not rise or are not finite, and scores as ``error_curve``.
+    """
+    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    both = np.concatenate([targets, nontargets])
+    low, high = limits if limits is not None else (float(both.min()), float(both.max()))
+    if limits is None and low == high:
+        low, high = low - 0.5, high + 0.5
+    if bins < 1 or not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise MetricError(f"a histogram needs 1 bin or more and rising, finite limits, got {bins} and {low}, {high}")
+    edges = np.linspace(low, high, bins + 1)
+    shares = [np.bincount(_bins(side, edges), minlength=bins) / side.size for side in (targets, nontargets)]
+    return edges, shares[0], shares[1]
+
+
+def _bins(scores: FloatArray, edges: FloatArray) -> IntArray:
+    """Return the index of each score's bin; a bin includes its lower edge, the last one both."""
+    inner = np.searchsorted(edges, scores, side="right") - 1
+    return np.clip(inner, 0, edges.size - 2)

@@ -1,0 +1,144 @@
+"""Error rates of scored trials, as pure functions of two score arrays.
+
+Conventions
+-----------
+``target`` holds the scores of target trials and ``nontarget`` those of nontarget (impostor) trials: one-dimensional,
+finite, any unit, a higher score meaning more likely the claimed speaker. A trial is accepted if its score is equal to
+or above the threshold. FA, the false accept rate, is the share of nontarget trials accepted; FR, the false reject rate,
+is the share of target trials rejected. Rates are shares in [0, 1], not percent. Trials are pooled over speakers.
+
+No threshold separates equal scores, so the curve has one step for each distinct score. The equal error rate is where
+the polyline through those steps has FA = FR, by linear interpolation; it depends on the order of the scores alone. The
+hull variant (ROCCH-EER) takes the lower convex hull of the same points, and never exceeds it. By hand:
+
+    targets {2, 3}, nontargets {0, 1}    0 by both
+    all four tied                        0.5 by both
+    targets {1, 3}, nontargets {0, 2}    0.5 interpolated, 0.25 by the hull
+
+Where any threshold between two scores would do, the middle of the gap is returned. What the scores do not define
+raises MetricError; a missing class never counts as an error rate of zero.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import MetricError
+from pipeline.metrics.curves import ErrorCurve, as_scores, crossing, error_curve, threshold_for
+
+# Points this close below a hull edge, as a rate, lie on it but for rounding.
+_COLLINEAR = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class EqualErrorRate:
+    """The rate at which FA equals FR, a share, and a finite threshold at which they are equal or cross."""
+
+    rate: float
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRates:
+    """Both error rates at one threshold, shares; None for a class without trials."""
+
+    false_accept: float | None
+    false_reject: float | None
+
+
+def equal_error_rate(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> EqualErrorRate:
+    """Return the interpolated equal error rate, in [0, 1].
+
+    If FA = FR at some threshold, ``threshold`` is the middle of the gap between scores where that holds: under perfect
+    separation, halfway from the highest nontarget to the lowest target. Otherwise FA and FR cross at one score, tied or
+    not, and ``threshold`` is that score: accepting it makes FA the larger, rejecting it FR. Raises MetricError as
+    ``error_curve``.
+
+    >>> from pipeline import equal_error_rate
+    >>> equal_error_rate([1.0, 3.0], [0.0, 2.0])
+    EqualErrorRate(rate=0.5, threshold=1.5)
+
+    Parameters
+    ----------
+    target, nontarget : arrays (targets,) and (nontargets,)
+        Scores; higher is more likely the claimed speaker.
+
+    Returns
+    -------
+    EqualErrorRate
+    """
+    return equal_error_rate_of(error_curve(target, nontarget))
+
+
+def equal_error_rate_of(curve: ErrorCurve) -> EqualErrorRate:
+    """Return ``equal_error_rate`` of the scores of ``curve``. Takes O(steps)."""
+    k, rate = crossing(curve.false_accept, curve.false_reject)
+    if curve.false_accept[k] == curve.false_reject[k]:
+        return EqualErrorRate(rate, threshold_for(curve, k))
+    return EqualErrorRate(rate, float(curve.thresholds[k - 1]))
+
+
+def equal_error_rate_hull(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
+    """Return the equal error rate on the convex hull of the ROC curve (ROCCH-EER), in [0, 0.5].
+
+    It is the error rate after the best monotone recalibration of the scores (Brummer and de Villiers, The BOSARIS
+    Toolkit, 2013). A point on an edge of the hull mixes two thresholds at random, so there is no single one to return.
+    Raises MetricError as ``error_curve``.
+    """
+    return equal_error_rate_hull_of(error_curve(target, nontarget))
+
+
+def equal_error_rate_hull_of(curve: ErrorCurve) -> float:
+    """Return ``equal_error_rate_hull`` of the scores of ``curve``."""
+    fa, fr = curve.false_accept, curve.false_reject
+    # Narrow a chord across the diagonal FA = FR down to one edge of the hull: the point farthest below the chord is a
+    # corner of the hull and replaces the end on its side of the diagonal. Each pass is one array sweep.
+    above, below = 0, fa.size - 1
+    while below - above > 1:
+        run, rise = fa[above] - fa[below], fr[below] - fr[above]
+        inside = slice(above + 1, below)
+        depth = rise * (fa[inside] - fa[above]) + run * (fr[inside] - fr[above])
+        k = above + 1 + int(np.argmin(depth))
+        if depth[k - above - 1] >= -_COLLINEAR * (run + rise):
+            break
+        if fa[k] >= fr[k]:
+            above = k
+        else:
+            below = k
+    excess, lack = float(fa[above] - fr[above]), float(fr[below] - fa[below])
+    return float(fa[above]) - float(fa[above] - fa[below]) * excess / (excess + lack)
+
+
+def rates_at(target: npt.ArrayLike, nontarget: npt.ArrayLike, threshold: float) -> ErrorRates:
+    """Return FA and FR at one threshold, which may be infinite. Either class may be empty.
+
+    Raises MetricError for a NaN threshold or for scores that are not one-dimensional, numeric and finite.
+    """
+    if math.isnan(threshold):
+        raise MetricError("the threshold must be a number, got nan")
+    targets = as_scores(target, "target", allow_empty=True)
+    nontargets = as_scores(nontarget, "nontarget", allow_empty=True)
+    return ErrorRates(
+        false_accept=float(np.mean(nontargets >= threshold)) if nontargets.size else None,
+        false_reject=float(np.mean(targets < threshold)) if targets.size else None,
+    )
+
+
+def threshold_at_false_accept(nontarget: npt.ArrayLike, rate: float) -> float:
+    """Return the lowest threshold whose FA does not exceed ``rate``, a share in [0, 1].
+
+    That is the next float above the highest score to be rejected, or the lowest score if none is. Raises MetricError
+    for a rate outside [0, 1] and for scores as ``error_curve``.
+    """
+    if not 0.0 <= rate <= 1.0:
+        raise MetricError(f"a false accept rate must lie in [0, 1], got {rate}; percent for a share?")
+    scores = np.sort(as_scores(nontarget, "nontarget"))
+    # Compared as the share that rates_at reports: flooring rate * n would lose a trial to rounding.
+    permitted = int(np.searchsorted(np.arange(1, scores.size + 1) / scores.size, rate, side="right"))
+    if permitted == scores.size:
+        return float(scores[0])
+    return float(np.nextafter(scores[-1 - permitted], np.inf))

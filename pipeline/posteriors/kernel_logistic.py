@@ -1,0 +1,185 @@
+"""Kernel logistic regression: a kernel machine trained by regularised likelihood, whose margins are log-odds.
+
+Platt 1999 compares the support vector machine and its sigmoid with it (eqs. 4 and 5, after Wahba). scikit-learn's
+``LogisticRegression`` does the fit, on explicit features of the kernel or on those that its matrix spans.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.linalg import eigh
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.preprocessing import PolynomialFeatures
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+Array = NDArray[np.float64]
+Kernel = Literal["linear", "poly", "rbf", "precomputed"]
+Solver = Literal["auto", "features", "gram"]
+
+# Up to so many rows the kernel matrix of a quadratic kernel is the faster way.
+GRAM_ROWS = 3000
+# Up to so many explicit features scikit-learn's Newton solver is fast.
+NEWTON_FEATURES = 500
+
+
+class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Binary classifier f = h + b that minimises C sum_i w_i log(1 + exp(-y_i f(x_i))) + |h|^2 / 2, y_i = 1 or -1.
+
+    Source: Platt 1999, eqs. 4 and 5; h is in the kernel's space and the bias b is free. C multiplies the sum of losses,
+    as in scikit-learn's ``SVC`` and ``LogisticRegression``. P(positive | x) = s(f(x)), the second of ``classes_`` being
+    positive: ``decision_function`` returns log-odds and needs no sigmoid.
+
+    Kernels: "linear" x.z; "poly" (gamma x.z + coef0)^degree; "rbf" exp(-gamma |x - z|^2); "precomputed" takes the
+    kernel matrix for X, (n, n) in ``fit`` and (m, n) afterwards. X (n, d) is dense, or sparse but for "precomputed".
+
+    Solvers: "features" works in the explicit features of the kernel; "gram" in those of its matrix K = V L V', the rows
+    of V sqrt(L). Both have the same minimum. A linear kernel has d features. A quadratic kernel (degree 2, coef0 >= 0)
+    over features that are all 0 or 1 has d (d + 1) / 2, few of which are 1 in sparse rows: since x_i^2 = x_i,
+
+        (g x.z + c)^2 = (g^2 + 2 g c) sum_i x_i z_i + 2 g^2 sum_{i<j} x_i x_j z_i z_j + c^2,
+
+    and c^2 changes nothing beside a free bias. "auto" takes the features of linear kernels, and of quadratic ones over
+    such data with more than 3000 rows.
+
+    Learned: ``classes_``, ``intercept_``; ``coef_`` (features,) or, with "gram", ``dual_coef_`` (n,) and ``X_fit_``;
+    ``n_iter_``; ``solver_``, the one taken.
+
+    Every training row has a coefficient: not where machines must be small. "gram" takes a few n x n matrices and time
+    of n^3 an iteration: not for more than some thousands of rows.
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        kernel: Kernel = "linear",
+        *,
+        degree: int = 2,
+        gamma: float | None = None,
+        coef0: float = 1.0,
+        solver: Solver = "auto",
+        tol: float = 1e-8,
+        max_iter: int = 200,
+    ) -> None:
+        """``C`` > 0; ``gamma`` > 0, 1 / d if None; ``tol`` and ``max_iter`` are ``LogisticRegression``'s."""
+        self.C = C
+        self.kernel = kernel
+        self.degree = degree
+        self.gamma = gamma
+        self.coef0 = coef0
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to X (n, d), classes y (n,) and weights (n,) >= 0; a weight of 2 is a row given twice.
+
+        Raises ValueError, as scikit-learn does, for unusable data or settings, and for other than two classes with a
+        weight above 0.
+        """
+        X, y = validate_data(self, X, y, accept_sparse=self._sparse(), dtype=np.float64)
+        check_classification_targets(y)
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        self.classes_, place = np.unique(y, return_inverse=True)
+        if len(self.classes_) != 2 or not all(weights[place == k].sum() > 0 for k in (0, 1)):
+            raise ValueError(
+                "Only binary classification is supported, and rows of both classes with a weight above 0;"
+                f" got {len(self.classes_)} class{'es' if len(self.classes_) != 1 else ''}"
+            )
+        self.gamma_ = 1.0 / X.shape[1] if self.gamma is None else float(self.gamma)
+        self.solver_ = self._solver_for(X)
+        if self.solver_ == "features":
+            features = self._features(X)
+            self.coef_ = self._solve(features, place, weights, newton=features.shape[1] <= NEWTON_FEATURES)
+            return self
+        self.X_fit_ = None if self.kernel == "precomputed" else X
+        values, vectors = eigh(np.asarray(X) if self.kernel == "precomputed" else self._kernel(X, X))
+        spanned = values > len(values) * np.finfo(np.float64).eps * values[-1]
+        root = np.sqrt(values[spanned])
+        # f = K a + b = V sqrt(L) c + b, so that a = V c / sqrt(L).
+        coef = self._solve(vectors[:, spanned] * root, place, weights, newton=True)
+        self.dual_coef_ = vectors[:, spanned] @ (coef / root)
+        return self
+
+    def _solve(self, features: Any, place: NDArray[np.intp], weights: Array, *, newton: bool) -> Array:
+        """Return the coefficients of ``features``; sets ``intercept_`` and ``n_iter_``."""
+        machine = LogisticRegression(
+            C=self.C,
+            solver="newton-cholesky" if newton else "lbfgs",
+            tol=self.tol,
+            max_iter=self.max_iter if newton else 100 * self.max_iter,
+        ).fit(features, place, weights)
+        self.intercept_, self.n_iter_ = float(machine.intercept_[0]), int(machine.n_iter_[0])
+        return np.asarray(machine.coef_[0])
+
+    def _sparse(self) -> str | bool:
+        return False if self.kernel == "precomputed" else "csr"
+
+    def _solver_for(self, X: Any) -> str:
+        if self.kernel not in ("linear", "poly", "rbf", "precomputed"):
+            raise ValueError(f"kernel: linear, poly, rbf or precomputed expected, got {self.kernel!r}")
+        if not self.C > 0 or not self.gamma_ > 0:
+            raise ValueError(f"C and gamma above 0 expected, got {self.C} and {self.gamma_}")
+        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
+            raise ValueError(f"Precomputed matrix must be a square matrix, got {X.shape}")
+        quadratic = self.kernel == "poly" and self.degree == 2 and self.coef0 >= 0 and _zeros_and_ones(X)
+        if self.solver == "features" and not (quadratic or self.kernel == "linear"):
+            raise ValueError("solver features: a linear kernel, or a quadratic one over features of 0 and 1, expected")
+        if self.solver != "auto":
+            return str(self.solver)
+        return "features" if self.kernel == "linear" or (quadratic and X.shape[0] > GRAM_ROWS) else "gram"
+
+    def _features(self, X: Any) -> Any:
+        """Return explicit features of rows X: X itself, or its columns and their products scaled to the kernel."""
+        if self.kernel == "linear":
+            return X
+        X = sparse.csr_matrix(X)
+        pairs = PolynomialFeatures(2, interaction_only=True, include_bias=False).fit_transform(X)
+        scales = np.full(pairs.shape[1], np.sqrt(2.0) * self.gamma_)
+        scales[: X.shape[1]] = np.sqrt(self.gamma_ * (self.gamma_ + 2.0 * self.coef0))
+        return pairs @ sparse.diags(scales)
+
+    def _kernel(self, X: Any, Z: Any) -> Array:
+        settings = {"gamma": self.gamma_, "degree": self.degree, "coef0": self.coef0}
+        return np.asarray(pairwise_kernels(X, Z, metric=self.kernel, filter_params=True, **settings))
+
+    def decision_function(self, X: Any) -> Array:
+        """Return log-odds (m,) of the second class for rows X (m, d)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse=self._sparse(), dtype=np.float64, reset=False)
+        if self.solver_ == "features":
+            if self.kernel == "poly" and not _zeros_and_ones(X):
+                raise ValueError("X: features of 0 and 1 expected, as in fit, got others")
+            return np.asarray(self._features(X) @ self.coef_ + self.intercept_)
+        K = X if self.kernel == "precomputed" else self._kernel(X, self.X_fit_)
+        return np.asarray(K @ self.dual_coef_ + self.intercept_)
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return probabilities (m, 2) of both ``classes_`` for rows X (m, d)."""
+        log_odds = self.decision_function(X)
+        return np.stack([expit(-log_odds), expit(log_odds)], axis=1)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class (m,) of the larger probability for rows X (m, d); the first at even odds."""
+        check_is_fitted(self)
+        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
+
+    def __sklearn_tags__(self) -> Any:
+        """Declare two classes only, and sparse rows unless they are kernels."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+
+def _zeros_and_ones(X: Any) -> bool:
+    values = X.data if sparse.issparse(X) else X
+    return bool(np.isin(values, (0.0, 1.0)).all())

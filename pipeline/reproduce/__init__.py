@@ -1,1 +1,0 @@
-"""The published tables again: the data of the papers' experiments, and a module for each paper."""

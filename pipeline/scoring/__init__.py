@@ -1,0 +1,1 @@
+"""Scoring: posteriors to utterance scores, log-likelihood ratios and decisions."""

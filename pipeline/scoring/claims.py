@@ -1,0 +1,211 @@
+"""Running utterance scores of claims: one pass over the frames for any number of systems and claims."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.features.stream import FeatureBlock
+from pipeline.machines.cohorts import Cohorts
+from pipeline.machines.margins import Margins, MarginScorer, Population
+from pipeline.machines.ubm import loudness
+from pipeline.posteriors.coupling import Posterior, alone
+from pipeline.scoring.calibration import Calibration
+from pipeline.scoring.rules import RULES, Rule
+
+Array = NDArray[np.float64]
+
+# Largest array of pair margins held at a time, in numbers (32 MiB of float64).
+BLOCK_NUMBERS = 4 * 2**20
+
+# Machines that rules over whole segments need.
+SEGMENT_MACHINES, SPEAKER_MODELS = frozenset({"supervector"}), frozenset({"gmm"})
+
+# Statistics of the speech so far are summed under this name, beside the sums of the frame rules.
+STATISTICS = "stretch"
+
+
+@dataclass(frozen=True)
+class ScoringSettings:
+    """Settings of scoring: those of ``ScoringConfig`` and ``SupervectorConfig``, and the fitted ones.
+
+    ``fusions`` are the calibrations of systems that sum others.
+    """
+
+    posterior: Posterior
+    dtype: str = "float64"
+    half_db: float = 30.0
+    fusions: Mapping[str, Calibration] | None = None
+
+
+class ClaimScorer:
+    """C claims under several systems, ready to score any number of utterances.
+
+    Parameters
+    ----------
+    population : Population
+        Must have the machines that the systems need (``SpeakerStore.check_system``).
+    claims : iterable of int
+        Speaker numbers, in any order.
+    systems : iterable of str
+        Names of ``RULES``.
+    settings : ScoringSettings
+        Posteriors, precision and fusions.
+    cohorts : Cohorts, optional
+        Who each claim is judged among by pair and one-class machines; by default what the population says.
+        One-vs-rest machines and those over whole segments judge among everybody.
+    without_rivals : bool
+        Score by the one-class machines alone; with one speaker there is no other way.
+    """
+
+    def __init__(
+        self,
+        population: Population,
+        claims: Iterable[int],
+        systems: Iterable[str],
+        settings: ScoringSettings,
+        *,
+        cohorts: Cohorts | None = None,
+        without_rivals: bool = False,
+    ) -> None:
+        self.systems = tuple(systems)
+        self.claims = np.fromiter(claims, dtype=np.int64)
+        self.settings = settings
+        self._population = population
+        self._cohorts = population.cohorts(self.claims) if cohorts is None else cohorts
+        self._alone = without_rivals or len(population) == 1
+        self._scored = self.systems if self._alone else with_parts(self.systems, settings.fusions)
+        rules = [RULES[name] for name in self._scored]
+        self._frame_rules = [rule for rule in rules if self._alone or not (rule.whole or rule.parts)]
+        self._whole_rules = [] if self._alone else [rule for rule in rules if rule.whole]
+        judged = self._cohorts
+        if any(rule.every_claim for rule in self._frame_rules) and not self._alone:
+            judged = Cohorts.of_everybody(range(len(population)), len(population))
+        needs = frozenset[str]().union(*(rule.needs for rule in self._frame_rules))
+        kinds = frozenset({"one_class"}) if self._alone else needs
+        self._margins = None
+        if self._frame_rules:
+            self._margins = MarginScorer(population, judged.claims, kinds, judged, dtype=settings.dtype)
+        self.block = max(1, min(256, BLOCK_NUMBERS // max(1, judged.members.size)))
+
+    def with_posterior(self, posterior: Posterior) -> ClaimScorer:
+        """Return the same claims and machines under another ``posterior``."""
+        changed = copy.copy(self)
+        changed.settings = replace(self.settings, posterior=posterior)
+        return changed
+
+    def start(self) -> RunningScores:
+        """Return the running scores of a new utterance."""
+        return RunningScores(self)
+
+    def sums(self, frames: FeatureBlock) -> dict[str, Array]:
+        """Return sums over ``frames``: per-frame values of each system, (C,) or (C, P), and the statistics."""
+        sums: dict[str, Array] = {}
+        if self._margins is not None:
+            margins = self._margins(frames.vectors)
+            sums = {rule.name: self._values(rule, margins).sum(axis=0, dtype=float) for rule in self._frame_rules}
+        if self._whole_rules and self._population.supervectors is not None:
+            weights = loudness(frames.below_peak, self.settings.half_db)
+            sums[STATISTICS] = self._population.supervectors.space.statistics(frames.vectors, weights)
+        return sums
+
+    def finish(
+        self, sums: Mapping[str, Array], frames: int, *, segment_margins: Array | None = None, absent: int | None = None
+    ) -> dict[str, Array]:
+        """Return utterance scores (C,) of each system from sums over ``frames`` frames.
+
+        For held-out trials, ``segment_margins`` (N,) replace those of the population's own machines, and the speaker
+        ``absent`` is left out where rules look for the best or worst rival.
+        """
+        means = {rule.name: sums[rule.name] / frames for rule in self._frame_rules}
+        if self._alone:
+            return means
+        scores = {}
+        for name, mean in means.items():
+            left_out = absent is not None and mean.ndim == 2
+            compared = np.where(self._cohorts.members == absent, np.inf, mean) if left_out else mean
+            scores[name] = RULES[name].finish(compared, self._cohorts.slots)
+        if self._whole_rules:
+            scores |= self._whole_scores(sums[STATISTICS], segment_margins, absent)
+        for name in self.systems:
+            if RULES[name].parts and self.settings.fusions is not None and name in self.settings.fusions:
+                one = len(self.claims) == 1
+                parts = {part: values[0] for part, values in scores.items()} if one else scores
+                scores[name] = np.atleast_1d(self.settings.fusions[name].llr(parts, frames))
+        return scores
+
+    def _whole_scores(self, statistics: Array, segment_margins: Array | None, absent: int | None) -> dict[str, Array]:
+        """Return the scores (C,) of rules over the whole utterance, from its ``statistics``."""
+        segments, numbers = self._population.supervectors, self._population.numbers
+        claims, scores = self.claims if numbers is None else numbers[self.claims], {}
+        for rule in self._whole_rules:
+            if segments is None or (rule.needs == SPEAKER_MODELS and segments.models is None):
+                raise AssertionError(f"system {rule.name!r} was asked of a population without machines for it")
+            if rule.needs == SPEAKER_MODELS and segments.models is not None:
+                margins = segments.models.scores(statistics)
+            else:
+                margins = segments.margins(statistics) if segment_margins is None else segment_margins
+            if absent is not None:
+                margins = np.where(np.arange(len(margins)) == absent, -np.inf, margins)
+            scores[rule.name] = rule.finish(margins, claims)
+        return scores
+
+    def _values(self, rule: Rule, margins: Margins) -> NDArray[Any]:
+        """Return the values of frames, (T, C) or (T, C, P), under ``rule``."""
+        posterior = self.settings.posterior
+        if self._alone:
+            return alone(rule.alone, margins.select(self._cohorts.slots), posterior)
+        if rule.every_claim:
+            return rule.frame(margins, posterior)[:, self.claims]
+        if "one_vs_rest" in rule.needs:
+            return rule.frame(Margins(self.claims, one_vs_rest=margins.one_vs_rest), posterior)
+        return rule.frame(margins.select(self._cohorts.slots), posterior)
+
+
+def is_judged_in_cohort(system: str) -> bool:
+    """Return True for systems of pair and one-class machines, which judge a claim within its cohort."""
+    return RULES[system].needs <= {"one_vs_one", "one_class"}
+
+
+def with_parts(systems: Iterable[str], fusions: Mapping[str, Calibration] | None = None) -> tuple[str, ...]:
+    """Return ``systems`` and, before them, those that they are sums of by ``fusions``, or can be; each once."""
+    named, known = list(systems), fusions or {}
+    parts = [part for name in named for part in (known[name].systems if name in known else RULES[name].parts)]
+    return tuple(dict.fromkeys(parts + named))
+
+
+class RunningScores:
+    """Scores of one utterance, exact after every push: from sums over all its frames so far.
+
+    Only sums are kept, so neither the cost of a push nor the memory grows with the utterance.
+    """
+
+    def __init__(self, scorer: ClaimScorer) -> None:
+        self.frames = 0
+        self.sums: dict[str, Array] = {}
+        self._scorer = scorer
+        self._scores: dict[str, Array] | None = None
+
+    def push(self, speech: FeatureBlock) -> None:
+        """Add the frames of ``speech``."""
+        for start in range(0, len(speech.vectors), self._scorer.block):
+            rows = slice(start, start + self._scorer.block)
+            block = FeatureBlock(speech.vectors[rows], speech.frames, speech.below_peak[rows])
+            for name, values in self._scorer.sums(block).items():
+                self.sums[name] = self.sums[name] + values if self.frames else values
+            self.frames += len(block.vectors)
+            self._scores = None
+
+    def scores(self) -> dict[str, Array]:
+        """Return the scores (C,) of each system; there must have been a frame."""
+        if self.frames == 0:
+            raise ValueError("no frame has been scored")
+        if self._scores is None:
+            scores = self._scorer.finish(self.sums, self.frames)
+            self._scores = {name: scores[name] for name in self._scorer.systems if name in scores}
+        return self._scores

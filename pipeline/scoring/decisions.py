@@ -1,0 +1,105 @@
+"""The decision on a claim: its terms, the state of its stream, and their fields as JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+
+class State(StrEnum):
+    """State of a stream.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> [str(state) for state in pipeline.State]
+    ['not_enough_speech', 'scoring', 'closed']
+    """
+
+    NOT_ENOUGH_SPEECH = "not_enough_speech"
+    SCORING = "scoring"
+    CLOSED = "closed"
+
+
+class Decision(StrEnum):
+    """The decision on the audio so far; too little speech is an outcome of its own, never a score.
+
+    ``undecided`` occurs under an ``SequentialTest`` only: there is speech, and its evidence does not suffice.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> str(pipeline.Decision.ACCEPTED)
+    'accepted'
+    """
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    UNDECIDED = "undecided"
+    NOT_ENOUGH_SPEECH = "not_enough_speech"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms on which a claim is decided, and the ``revision`` of the store; see ``Verifier``.
+
+    One of ``threshold`` (on the score) and ``llr_threshold`` is set. ``unknown_impostors`` is the assumed share of
+    impostors who are not enrolled, ``competing`` the number of speakers that the claim is judged against.
+    ``sequential_bounds`` are the log-likelihood ratios at which a sequential test rejects and accepts.
+    """
+
+    claim: str
+    system: str
+    threshold: float | None
+    llr_threshold: float | None
+    threshold_source: str
+    prior: float
+    unknown_impostors: float
+    competing: int
+    revision: int
+    sequential_bounds: tuple[float, float] | None = None
+
+
+@dataclass(slots=True)  # a frozen one takes several times as long to make, and every push makes one
+class Update:
+    """A stream after a push: ``score`` is None until there is enough speech.
+
+    ``llr`` is its log-likelihood ratio in nats, and ``probability`` that of a target trial at ``Verifier.prior``; None
+    where the store has no calibration. ``frames`` of speech make ``speech_seconds``, out of ``audio_seconds``.
+    ``decision`` is the one that would stand if the stream ended here, and ``settled`` marks one that will not change:
+    the stream is closed, or a ``SequentialTest`` has enough evidence. ``sequential_llr`` is then the ratio at this
+    length that the test is applied to, None without one; once settled by it, score and speech no longer change.
+    ``duplicate_suspected``: the audio contains a copy of a known recording (``pipeline.features.fingerprints``); None
+    where there is nothing to compare with. The decision does not depend on it.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> update = pipeline.Verifier(pipeline.Store("speakers.store").load(), "anna").verify_file("call.wav")
+    >>> update.decision, update.settled
+    (<Decision.ACCEPTED: 'accepted'>, True)
+    """
+
+    state: State
+    decision: Decision
+    score: float | None
+    llr: float | None
+    probability: float | None
+    frames: int
+    speech_seconds: float
+    audio_seconds: float
+    settled: bool = False
+    sequential_llr: float | None = None
+    duplicate_suspected: bool | None = None
+
+
+def as_json(*parts: Terms | Update) -> dict[str, Any]:
+    """Return the fields of ``parts`` in one table for JSON; numbers that are not finite become None."""
+    table: dict[str, Any] = {}
+    for part in parts:
+        for field in fields(part):
+            value = getattr(part, field.name)
+            table[field.name] = None if isinstance(value, float) and not math.isfinite(value) else value
+    return table

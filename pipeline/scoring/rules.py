@@ -1,0 +1,143 @@
+"""The scoring systems, as one table of rules: machines needed, value a frame, and score of the frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.machines.margins import Margins
+from pipeline.posteriors.coupling import (
+    Posterior,
+    boao,
+    boar,
+    poao,
+    poar,
+    refined_worst_rival,
+    rpoao,
+    worst_rival,
+)
+
+AnyFloat = NDArray[Any]
+
+
+def _keep(mean: AnyFloat, _claims: NDArray[np.int64]) -> AnyFloat:
+    return mean
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A scoring system: the utterance score is ``finish(mean over frames of frame(margins))``.
+
+    ``frame`` returns (T, C) or (T, C, N) for C claims; ``finish`` returns the scores (C,). ``needs`` are the machine
+    kinds that it reads; ``every_claim`` rules read the pair margins of all N speakers, at O(N^2). ``alone`` is the unit
+    of the one-class score that replaces it with one speaker. ``binary`` rules count frames. ``unit`` is the score's
+    meaning, for axes and reports. ``top`` is the largest score of rules bounded by 0 and that, else None.
+    ``whole`` rules score an utterance at once: ``finish`` takes the scores (N,) of all speakers by the one kind of
+    machine that they need. A rule with ``parts`` is the calibrated sum of other rules' scores: of those whose machines
+    it ``needs``, and of the others where their machines exist (``parts_among``).
+    """
+
+    name: str
+    needs: frozenset[str]
+    frame: Callable[[Margins, Posterior], AnyFloat]
+    unit: str
+    source: str
+    alone: Literal["mean", "log"]
+    finish: Callable[[AnyFloat, NDArray[np.int64]], AnyFloat] = _keep
+    every_claim: bool = False
+    binary: bool = False
+    top: float | None = None
+    whole: bool = False
+    parts: tuple[str, ...] = ()
+
+    def parts_among(self, systems: Container[str]) -> tuple[str, ...]:
+        """Return the parts of a sum where scores of ``systems`` are available."""
+        return tuple(name for name in self.parts if name in systems or RULES[name].needs <= self.needs)
+
+
+def smallest_over_competitors(mean: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
+    """Return the smallest of ``mean`` (C, N) over the competing speakers of each claim: (C,)."""
+    rivals = mean.copy()
+    rivals[np.arange(len(claims)), claims] = np.inf
+    return np.asarray(np.minimum.reduce(rivals, axis=-1))
+
+
+def own_margin(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
+    """Return each claim's own f_i (C,) of all speakers' (N,)."""
+    return np.asarray(margins[claims])
+
+
+def own_less_best_rival(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
+    """Return f_i less the largest f_j of another speaker, (C,), from all speakers' (N,)."""
+    rivals = np.empty((len(claims), len(margins)), dtype=margins.dtype)
+    rivals[:] = margins
+    rivals[np.arange(len(claims)), claims] = -np.inf
+    return np.asarray(margins[claims] - np.maximum.reduce(rivals, axis=1))
+
+
+def own_less_others(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
+    """Return f_i less the mean f_j of the others that are not -inf, (C,), from all speakers' (N,)."""
+    there = np.isfinite(margins)
+    count = np.count_nonzero(there)
+    total = np.add.reduce(margins if count == len(margins) else margins[there])
+    present = there[claims]
+    own = np.where(present, margins[claims], total / max(1, count))
+    return np.asarray(own - (total - own) / np.maximum(1, count - present))
+
+
+def _no_frames(_margins: Margins, _posterior: Posterior) -> AnyFloat:
+    raise AssertionError("a rule over whole utterances has no value for single frames")
+
+
+_PAIR = frozenset({"one_vs_one"})
+_REFINED = frozenset({"one_vs_one", "one_class"})
+_REST = frozenset({"one_vs_rest"})
+_SUPERVECTOR = frozenset({"supervector"})
+_GMM = frozenset({"gmm"})
+_SHARE = "share of frames won"
+_LOG = "mean log posterior (nats)"
+_XIN = "Xin, Wu and Pan 2002"
+
+RULES: dict[str, Rule] = {
+    rule.name: rule
+    for rule in (
+        Rule("boar", _REST, boar, "share of frames accepted", f"{_XIN}, eq. 18", "mean", binary=True, top=1.0),
+        Rule("poar", _REST, poar, _LOG, f"{_XIN}, eqs. 12 and 17", "log"),
+        Rule("boao", _PAIR, boao, _SHARE, f"{_XIN}, eq. 18", "mean", every_claim=True, binary=True, top=1.0),
+        Rule("poao", _PAIR, poao, _LOG, f"{_XIN}, eqs. 13 and 17", "log"),
+        Rule("rpoao", _REFINED, rpoao, _LOG, f"{_XIN}, eqs. 14-17", "log"),
+        Rule("worst_rival", _PAIR, worst_rival, "mean posterior against the worst rival",
+             "this project: min over j of the mean of r_ij", "mean", smallest_over_competitors, top=1.0),
+        Rule("refined_worst_rival", _REFINED, refined_worst_rival, "refined mean posterior, worst rival",
+             "this project: min over j of the mean of r'_ij (eq. 16)", "mean", smallest_over_competitors, top=2.0),
+        Rule("supervector", _SUPERVECTOR, _no_frames, "margin of the speaker's supervector machine",
+             "this project, after Campbell, Sturim and Reynolds 2006", "mean", own_margin, whole=True),
+        Rule("supervector_rival", _SUPERVECTOR, _no_frames, "supervector margin less the best rival's",
+             "this project: f_i - max over j of f_j", "mean", own_less_best_rival, whole=True),
+        Rule("gmm", _GMM, _no_frames, "mean log-likelihood ratio to the others (nats)",
+             "Reynolds, Quatieri and Dunn 2000; means adapted after Shinoda and Lee 2001", "mean", own_less_others,
+             whole=True),
+        Rule("gmm_rival", _GMM, _no_frames, "mean log-likelihood ratio to the best rival (nats)",
+             "this project: the claim's GMM score less the largest of another speaker", "mean", own_less_best_rival,
+             whole=True),
+        Rule("fused", _SUPERVECTOR | _PAIR, _no_frames, "log-likelihood ratio (nats)",
+             "this project: logistic fusion (Brummer and du Preez 2006)", "mean",
+             parts=("supervector_rival", "supervector", "worst_rival", "gmm_rival", "gmm")),
+    )
+}  # fmt: skip
+
+
+def systems_of(kinds: Iterable[str], rivals: int | str = "all") -> tuple[str, ...]:
+    """Return the scoring systems that machines of ``kinds`` suffice for, in the table's order.
+
+    Where ``rivals`` is not "all", pair machines are trained against a cohort only, and rules that need every pair are
+    left out.
+    """
+    trained = frozenset(kinds)
+    return tuple(
+        name for name, rule in RULES.items() if rule.needs <= trained and (rivals == "all" or not rule.every_claim)
+    )

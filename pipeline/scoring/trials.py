@@ -1,0 +1,387 @@
+"""Held-out trials of a speaker model, and the calibrations and thresholds fitted to them.
+
+A held-out trial is an utterance that the machines scoring it were not trained on, claimed for one speaker. Only scores
+are kept, no audio. Populations grow and shrink after the trials were scored, so:
+
+- A mean log posterior is compared with that of chance, 1 / N, with the N of its time.
+- Trials scored among fewer than half of today's speakers are left out as soon as there are better ones.
+- Each trial is also scored by the one-class machine alone, for the day when nobody else is enrolled.
+- A nontarget trial is scored twice: with its speaker in the cohort, and as by an unknown impostor, left out of the
+  supervector machines and of the cohort. Rules that share a posterior among all (BOAR to RPOAO) score both alike.
+- The default system also scores prefixes of each trial, for sequential decisions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import MetricError
+from pipeline.metrics import equal_error_rate, threshold_at_false_accept
+from pipeline.scoring.calibration import (
+    ENROLLED_PENALTY,
+    PENALTY,
+    UNKNOWN_PENALTY,
+    Calibration,
+    LogisticCalibration,
+    MixtureCalibration,
+    StackedCalibration,
+    fit_calibration,
+)
+from pipeline.scoring.rules import RULES
+
+Array = NDArray[np.float64]
+Origin = Literal["enrolled", "unknown", "all"]
+"""Impostors that a fit is against: enrolled speakers, unknown ones, or all where the trials do not part them."""
+
+# A population is much smaller when it had fewer than this share of today's speakers.
+COMPARABLE_SHARE = 0.5
+
+# Scores by the one-class machine alone are kept under this and the unit of the rules that they stand in for.
+ALONE = "alone."
+
+SMALLEST_SHARE = float(np.nextafter(0.0, 1.0))
+
+_PREFIX, _SCORE, _BEGINNING = "trials.", "trials.score.", "trials.prefix."
+_COLUMNS = ("claims", "speakers", "population", "frames", "unknown")
+
+
+@dataclass(frozen=True)
+class SystemCalibration:
+    """Fits of one system to held-out trials, against the impostors of each origin.
+
+    ``ratio`` maps the score to a log-likelihood ratio; for a system that sums others, ``weights`` make the sum first.
+    The share of unknown impostors enters when the fits are read (``at``), not when they are made.
+    """
+
+    system: str
+    ratio: tuple[tuple[Origin, LogisticCalibration], ...]
+    weights: tuple[tuple[Origin, LogisticCalibration], ...] = ()
+
+    def at(self, unknown_share: float) -> Calibration:
+        """Return the calibration where unknown impostors make up ``unknown_share`` of all nontarget trials."""
+        ratio = _mixed(self.ratio, unknown_share)
+        return StackedCalibration(self.system, _mixed(self.weights, 0.5), ratio) if self.weights else ratio
+
+
+@dataclass(frozen=True)
+class Calibrations:
+    """Calibrations of every system that could be calibrated: over whole utterances, and over speech of any length."""
+
+    whole: Mapping[str, SystemCalibration] = field(default_factory=dict)
+    sequential: Mapping[str, SystemCalibration] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain numbers and names, for ``from_json``."""
+        return {
+            kind: {
+                name: {"ratio": _fits_json(one.ratio), "weights": _fits_json(one.weights)}
+                for name, one in calibrations.items()
+            }
+            for kind, calibrations in (("whole", self.whole), ("sequential", self.sequential))
+        }
+
+    @classmethod
+    def from_json(cls, table: Mapping[str, Any]) -> Self:
+        """Read what ``as_json`` gives; raises ValueError, KeyError or TypeError for anything else."""
+        return cls(
+            *(
+                {
+                    _known(name): SystemCalibration(name, _fits(one["ratio"]), _fits(one["weights"]))
+                    for name, one in table[kind].items()
+                }
+                for kind in ("whole", "sequential")
+            )
+        )
+
+
+@dataclass(frozen=True)
+class HeldOutTrials:
+    """n trials: ``claims`` and ``speakers`` (n,) ids, ``population`` (n,) its size then, ``scores`` (n,) a system.
+
+    ``frames`` (n,) of speech were scored; ``unknown`` (n,) marks nontarget trials whose speaker was left out.
+    ``prefixes`` hold, by a number of frames, scores (n,) a system of the prefix of that length of each trial, or of
+    all it has where it has fewer; of the default system, or of those it sums.
+    """
+
+    claims: NDArray[np.uint64]
+    speakers: NDArray[np.uint64]
+    population: NDArray[np.int64]
+    scores: Mapping[str, Array]
+    frames: NDArray[np.int64]
+    unknown: NDArray[np.bool_]
+    prefixes: Mapping[int, Mapping[str, Array]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.claims)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], systems: Sequence[str] | None = None) -> Self | None:
+        """Read the trials among a model's shared ``arrays``, of ``systems`` only where named; None without any."""
+        if f"{_PREFIX}claims" not in arrays:
+            return None
+        columns = {name: arrays[_PREFIX + name] for name in _COLUMNS}
+        wanted = [name for name in arrays if systems is None or name.split(".", 3)[-1] in systems]
+        prefixes: dict[int, dict[str, Array]] = {}
+        for name in wanted:
+            if name.startswith(_BEGINNING):
+                frames, _, system = name.removeprefix(_BEGINNING).partition(".")
+                prefixes.setdefault(int(frames), {})[system] = arrays[name]
+        if systems is not None:
+            wanted = [_SCORE + system for system in systems if _SCORE + system in arrays]
+        scores = {name.removeprefix(_SCORE): arrays[name] for name in wanted if name.startswith(_SCORE)}
+        return cls(scores=scores, prefixes=prefixes, **columns)
+
+    def as_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that ``from_arrays`` reads."""
+        arrays: dict[str, NDArray[Any]] = {_PREFIX + name: getattr(self, name) for name in _COLUMNS}
+        arrays |= {_SCORE + name: scores for name, scores in self.scores.items()}
+        for frames, by_system in self.prefixes.items():
+            arrays |= {f"{_BEGINNING}{frames}.{name}": scores for name, scores in by_system.items()}
+        return arrays
+
+    @classmethod
+    def joined(cls, parts: Sequence[HeldOutTrials]) -> HeldOutTrials:
+        """Join ``parts``, at least one, which must hold the same systems; prefixes stay where all parts have them."""
+        kept = {
+            (frames, name)
+            for frames, scores in parts[0].prefixes.items()
+            for name in scores
+            if all(name in part.prefixes.get(frames, ()) for part in parts)
+        }
+        return cls(
+            scores={name: np.concatenate([part.scores[name] for part in parts]) for name in parts[0].scores},
+            prefixes={
+                frames: {
+                    name: np.concatenate([part.prefixes[frames][name] for part in parts])
+                    for name in parts[0].prefixes[frames]
+                    if (frames, name) in kept
+                }
+                for frames in sorted({frames for frames, _ in kept})
+            },
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS},
+        )
+
+    def without(self, speaker: int) -> HeldOutTrials:
+        """Return the trials in which the speaker with this id is neither the speaker nor the claim."""
+        return self._where((self.claims != speaker) & (self.speakers != speaker))
+
+    def in_cohorts(self, size: int) -> HeldOutTrials:
+        """Return the trials as rules count them that judge a claim among at most ``size`` speakers."""
+        return replace(self, population=np.minimum(self.population, size))
+
+    def comparable(self, population: int) -> HeldOutTrials:
+        """Return the trials scored among at least half of ``population`` speakers, all of them if there are none.
+
+        Trials with a cohort and without any are never comparable.
+        """
+        recent = self.population >= COMPARABLE_SHARE * population
+        if population > 1:
+            recent &= self.population > 1
+        return self._where(recent) if recent.any() else self
+
+    def expected(self, unknown_share: float) -> HeldOutTrials:
+        """Return the trials without impostors of an origin that makes up none of them; all if that leaves none."""
+        own = self.claims == self.speakers
+        kept = own | (~self.unknown if unknown_share == 0.0 else self.unknown if unknown_share == 1.0 else ~own)
+        return self._where(kept) if (kept & ~own).any() else self
+
+    def at_every_length(self, system: str) -> HeldOutTrials:
+        """Return every prefix of every trial as a trial of its own, and the whole ones, as ``system`` scored them.
+
+        Raises MetricError where no prefixes were scored by it, or by the systems that it sums.
+        """
+        parts = self._parts(system)
+        lengths = [(scores, n) for n, scores in sorted(self.prefixes.items()) if set(parts) <= scores.keys()]
+        if not lengths:
+            raise MetricError(
+                f"sequential test: the store holds no held-out scores of prefixes by {system!r}; they are kept for the"
+                " system that scoring.system names at enrollment"
+            )
+        prefixes = [
+            replace(self, scores={name: scores[name] for name in parts}, frames=np.minimum(n, self.frames), prefixes={})
+            for scores, n in lengths
+        ]
+        whole = replace(self, scores={name: self.scores[name] for name in parts}, prefixes={})
+        return HeldOutTrials.joined([*prefixes, whole])
+
+    def sequential_calibration(self, system: str, *, prior: float) -> SystemCalibration:
+        """Fit ``system`` over speech of any length: to these trials and their prefixes, each length weighing alike."""
+        lengths = 1 + len(self.prefixes)
+        # One utterance at several lengths counts as one.
+        return self.at_every_length(system).calibration(system, prior=prior, times=lengths)
+
+    def calibration(self, system: str, *, prior: float, times: int = 1) -> SystemCalibration:
+        """Fit the log-likelihood ratio of ``system``, or of the sum that it is; raises MetricError.
+
+        Once against enrolled impostors and once against unknown ones. A sum is weighted once, for both alike, and its
+        ratio is then fitted as that of any score. Every utterance is among the trials ``times`` times.
+        """
+        parts = self._parts(system)
+        if missing := [name for name in parts if name not in self.scores]:
+            raise MetricError(f"calibration: the store holds no held-out scores of {', '.join(missing)}")
+        alike = (times * PENALTY, times * PENALTY)
+        if parts == (system,):
+            return SystemCalibration(system, self._fits(parts, prior, alike))
+        weights = self._fits(parts, prior, alike)
+        sums = _mixed(weights, 0.5).llr(self.scores, self.frames.astype(np.float64))
+        summed = replace(self, scores={system: sums}, prefixes={})
+        penalties = (times * ENROLLED_PENALTY, times * UNKNOWN_PENALTY)
+        return SystemCalibration(system, summed._fits((system,), prior, penalties), weights)
+
+    def threshold(
+        self,
+        system: str,
+        *,
+        population: int,
+        calibration: Calibration | None = None,
+        false_accept: float | None = None,
+        unknown_share: float = 0.5,
+    ) -> float:
+        """Return the threshold of ``system`` for ``population`` speakers from these trials.
+
+        At the equal error rate, or for a false-accept rate, over the impostors that are ``expected``. Without any (one
+        speaker enrolled) the lowest target score, which accepts every held-out utterance. Where a score counts frames,
+        zero is never enough. A system that sums others needs its ``calibration``. Raises MetricError where the trials
+        cannot say.
+        """
+        rule = RULES.get(system)
+        key = system if rule is None or population > 1 else f"{ALONE}{rule.alone}"
+        needed = {key} if rule is None or population == 1 else set(self._parts(system))
+        if rule is None or not needed <= self.scores.keys():
+            raise MetricError(
+                f"threshold: the store holds no held-out scores of system {system!r}; give the threshold itself"
+            )
+        if population == 1:
+            return _threshold(self.scores[key], self.claims == self.speakers, false_accept)
+        trials = self.comparable(population).expected(unknown_share)
+        own = trials.claims == trials.speakers
+        if rule.parts:
+            if calibration is None:
+                raise MetricError(f"threshold: {system!r} has no calibration; give the threshold itself")
+            return _threshold(calibration.llr(trials.scores, trials.frames.astype(np.float64)), own, false_accept)
+        scores = trials.scores[key]
+        if rule.alone == "log":
+            scores = scores + np.log(trials.population / population)
+        threshold = _threshold(scores, own, false_accept)
+        return max(threshold, SMALLEST_SHARE) if rule.binary else threshold
+
+    def _fits(
+        self, systems: Sequence[str], prior: float, penalties: tuple[float, float]
+    ) -> tuple[tuple[Origin, LogisticCalibration], ...]:
+        """Fit once against the impostors of each origin that there are trials of."""
+        own = self.claims == self.speakers
+        origins: tuple[tuple[Origin, NDArray[np.bool_]], ...] = (
+            ("enrolled", ~own & ~self.unknown),
+            ("unknown", self.unknown),
+        )
+        fits: list[tuple[Origin, LogisticCalibration]] = [
+            (origin, self._where(own | impostors)._fit(systems, prior, penalty))
+            for (origin, impostors), penalty in zip(origins, penalties, strict=True)
+            if impostors.any()
+        ]
+        return tuple(fits) or (("all", self._fit(systems, prior, penalties[0])),)
+
+    def _fit(self, systems: Sequence[str], prior: float, penalty: float) -> LogisticCalibration:
+        own, frames = self.claims == self.speakers, self.frames.astype(np.float64)
+        return fit_calibration(systems, self.scores, frames, own, prior=prior, penalty=penalty)
+
+    def _parts(self, system: str) -> tuple[str, ...]:
+        """Return the systems that ``system`` sums, of those that scored these trials; itself if it sums nothing."""
+        return RULES[system].parts_among(self.scores) or (system,)
+
+    def _where(self, kept: NDArray[np.bool_]) -> HeldOutTrials:
+        return HeldOutTrials(
+            scores={name: scores[kept] for name, scores in self.scores.items()},
+            prefixes={
+                frames: {name: scores[kept] for name, scores in by_system.items()}
+                for frames, by_system in self.prefixes.items()
+            },
+            **{name: getattr(self, name)[kept] for name in _COLUMNS},
+        )
+
+
+def fit_calibrations(
+    judged: Callable[[str], tuple[HeldOutTrials, int]], systems: Sequence[str], sequential: str, *, prior: float
+) -> Calibrations:
+    """Fit every one of ``systems`` that its trials allow, and ``sequential`` over speech of any length.
+
+    ``judged`` gives the trials of a system, and the number of speakers that it judges a claim among.
+    """
+
+    def fitted(system: str, fit: Callable[..., SystemCalibration]) -> dict[str, SystemCalibration]:
+        trials, population = judged(system)
+        try:
+            return {system: fit(trials.comparable(population), system, prior=prior)} if population > 1 else {}
+        except MetricError:
+            return {}  # too few trials: whoever asks for this calibration is told so
+
+    whole: dict[str, SystemCalibration] = {}
+    for system in systems:
+        whole |= fitted(system, HeldOutTrials.calibration)
+    return Calibrations(whole, fitted(sequential, HeldOutTrials.sequential_calibration))
+
+
+def _mixed(fits: Sequence[tuple[Origin, LogisticCalibration]], unknown_share: float) -> Calibration:
+    """Return the ratio against impostors of all origins, unknown ones making up ``unknown_share``.
+
+    An origin that makes up none of them counts only where there is no other.
+    """
+    shares = {"enrolled": 1.0 - unknown_share, "unknown": unknown_share, "all": 1.0}
+    mixed = [(shares[origin], fit) for origin, fit in fits if shares[origin] > 0.0] or [(1.0, fit) for _, fit in fits]
+    if len(mixed) == 1:
+        return mixed[0][1]
+    total = sum(share for share, _ in mixed)
+    return MixtureCalibration(tuple(fit for _, fit in mixed), tuple(share / total for share, _ in mixed))
+
+
+def _threshold(scores: Array, own: NDArray[np.bool_], false_accept: float | None) -> float:
+    target, nontarget = scores[own], scores[~own]
+    if false_accept is not None:
+        if nontarget.size == 0:
+            raise MetricError(
+                "threshold: a false-accept rate needs held-out utterances of other speakers; enroll more speakers or"
+                " background speakers, or give the threshold itself"
+            )
+        return threshold_at_false_accept(nontarget, false_accept)
+    if target.size == 0:
+        raise MetricError("threshold: the store holds no held-out utterances; give the threshold itself")
+    return float(target.min()) if nontarget.size == 0 else equal_error_rate(target, nontarget).threshold
+
+
+def _fits_json(fits: Sequence[tuple[Origin, LogisticCalibration]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "against": origin,
+            "systems": list(fit.systems),
+            "weights": fit.weights.tolist(),
+            "offset": fit.offset,
+            "duration": fit.duration,
+            "usual_frames": fit.usual_frames,
+        }
+        for origin, fit in fits
+    ]
+
+
+def _fits(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[Origin, LogisticCalibration], ...]:
+    fits: list[tuple[Origin, LogisticCalibration]] = []
+    for row in rows:
+        numbers = [float(row[name]) for name in ("offset", "duration", "usual_frames")]
+        weights = np.array([float(weight) for weight in row["weights"]])
+        systems = tuple(_known(name) for name in row["systems"])
+        is_sound = all(map(math.isfinite, (*numbers, *weights))) and len(weights) == len(systems) and numbers[2] > 0
+        if row["against"] not in ("enrolled", "unknown", "all") or not is_sound:
+            raise ValueError("a calibration must have finite weights, one a system")
+        fits.append((row["against"], LogisticCalibration(systems, weights, *numbers)))
+    return tuple(fits)
+
+
+def _known(system: object) -> str:
+    if not isinstance(system, str) or system not in RULES:
+        raise ValueError(f"there is no system {str(system)[:40]!r}")
+    return system

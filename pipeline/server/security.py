@@ -1,0 +1,161 @@
+"""Access to the service: bearer tokens and their scopes, the origin of web pages, the size of requests, headers.
+
+Tokens come from a file or the environment: one entry a line, or between semicolons: scopes joined by commas, a space,
+the token. ``admin`` stands for every scope. Empty lines and lines that begin with # are ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pipeline.errors import ConfigError, ServiceError
+from pipeline.files import read_bounded
+
+VARIABLE = "VOICECLAIM_TOKENS"
+ENROLL, VERIFY, ADMIN = "enroll", "verify", "admin"
+SCOPES = frozenset({ENROLL, VERIFY})
+_ALLOWED = {ENROLL: frozenset({ENROLL}), VERIFY: frozenset({VERIFY}), ADMIN: SCOPES}
+_MAX_BYTES = 2**20
+_MIN_CHARACTERS = 16
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, b64token
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+        " worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "permissions-policy": "microphone=(self), camera=(), geolocation=()",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "x-frame-options": "DENY",
+    "cache-control": "no-store",
+}
+"""Headers of every response."""
+
+
+Tokens = Mapping[bytes, frozenset[str]]
+"""Scopes by the SHA-256 of their token; the tokens themselves are not kept."""
+
+
+def scopes_of(tokens: Tokens, token: str) -> frozenset[str]:
+    """Return the scopes of ``token``, none if it is unknown, in a time that does not depend on the token."""
+    digest, granted = _digest(token), frozenset[str]()
+    for known, scopes in tokens.items():
+        if hmac.compare_digest(known, digest):
+            granted = scopes
+    return granted
+
+
+def read_tokens(path: Path | None = None) -> Tokens | None:
+    """Read tokens from the file ``path``, else from the variable VOICECLAIM_TOKENS; None without either.
+
+    Raises ConfigError, which names the line and never shows a token.
+    """
+    if path is None:
+        return parse_tokens(os.environ[VARIABLE], VARIABLE) if VARIABLE in os.environ else None
+    try:
+        text = read_bounded(path, _MAX_BYTES).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise ConfigError(f"{path}: the tokens cannot be read: {reason}") from None
+    return parse_tokens(text, str(path))
+
+
+def parse_tokens(text: str, where: str) -> Tokens:
+    """Parse the entries in ``text``; raises ConfigError about ``where``."""
+    entries: dict[bytes, frozenset[str]] = {}
+    for number, line in enumerate(text.replace(";", "\n").split("\n"), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        names, _, token = line.strip().partition(" ")
+        token, entry = token.strip(), f"{where}, entry {number}"
+        scopes = _scopes(names.split(","), entry)
+        if len(token) < _MIN_CHARACTERS or _TOKEN.fullmatch(token) is None:
+            raise ConfigError(
+                f"{entry}: a token has at least {_MIN_CHARACTERS} letters, digits or -._~+/, then = if any;"
+                f" got {len(token)} characters; make one with `openssl rand -hex 24`"
+            )
+        if _digest(token) in entries:
+            raise ConfigError(f"{entry}: the token is there twice; join its scopes by a comma")
+        entries[_digest(token)] = scopes
+    if not entries:
+        raise ConfigError(f"{where}: at least one line 'scope token' was expected, got none")
+    return entries
+
+
+def _scopes(names: Iterable[str], entry: str) -> frozenset[str]:
+    unknown = [name for name in names if name not in _ALLOWED]
+    if unknown:  # which is not shown: it may be the token
+        raise ConfigError(
+            f"{entry}: a scope is one of {', '.join(_ALLOWED)}, and the entry does not begin with one;"
+            " is the token in front of its scope?"
+        )
+    return frozenset[str]().union(*(_ALLOWED[name] for name in names))
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def check_token(tokens: Tokens | None, token: str | None, *scopes: str) -> None:
+    """Raise ServiceError unless ``token`` has one of ``scopes``; without ``tokens`` every caller may pass."""
+    if tokens is None:
+        return
+    granted = scopes_of(tokens, token or "")
+    if not granted:
+        reason = "the token is unknown" if token else "the request has none"
+        raise ServiceError(401, f"a bearer token is needed, and {reason}", kind="Unauthorized")
+    if not granted & set(scopes):
+        raise ServiceError(403, f"the token does not allow this: it needs {' or '.join(scopes)}", kind="Forbidden")
+
+
+def check_origin(connection: HTTPConnection) -> None:
+    """Raise ServiceError for a request by a web page of another origin."""
+    origin, host = connection.headers.get("origin"), connection.headers.get("host", "")
+    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        raise ServiceError(403, "a page of another origin may not use this service", kind="Forbidden")
+
+
+class BodyLimit:
+    """ASGI middleware: bodies of at most ``body_bytes``, each part of which arrives within ``idle_seconds``."""
+
+    def __init__(self, app: ASGIApp, body_bytes: int, idle_seconds: float) -> None:
+        self._app = app
+        self._body_bytes = body_bytes
+        self._idle_seconds = idle_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI; ``receive`` raises ServiceError for a body that is too large, TimeoutError for one that stops."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        length = Headers(scope=scope).get("content-length", "0")
+        received, complete = 0, False
+        announced = int(length) if length.isdecimal() else 0
+
+        async def limited() -> Message:
+            nonlocal received, complete
+            if complete:  # the next message is the disconnect, whenever that is
+                return await receive()
+            if announced <= self._body_bytes:
+                async with asyncio.timeout(self._idle_seconds):
+                    message = await receive()
+                received += len(message.get("body", b""))
+                complete = not message.get("more_body", False)
+            if max(announced, received) > self._body_bytes:
+                raise ServiceError(413, f"a request has at most {self._body_bytes:,} bytes; send fewer files at a time")
+            return message
+
+        await self._app(scope, limited, send)

@@ -1,0 +1,1 @@
+"""The speaker store: everything that enrollment learned, on disk."""

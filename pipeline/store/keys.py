@@ -1,0 +1,55 @@
+"""Secret keys, from a file or an environment variable: the key of a store's seal, and that of an audit log."""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from pathlib import Path
+
+from pipeline.errors import StoreSealError, VoiceclaimError
+from pipeline.files import read_bounded
+
+MIN_KEY = 16  # bytes
+KEY_VARIABLE = "VOICECLAIM_STORE_KEY"
+_MAX_FILE = 2**16
+
+
+class NoKey(Enum):
+    """Stands for a key where a store must not be sealed, whatever the environment says."""
+
+    UNSEALED = "unsealed"
+
+
+Key = bytes | NoKey | None
+
+
+def key_in_use(key: Key = None) -> bytes | None:
+    """Return ``key``, or for None the one in the environment variable VOICECLAIM_STORE_KEY if there is one.
+
+    Raises StoreSealError for a key under 16 bytes.
+    """
+    if key is None:
+        return read_key(None, variable=KEY_VARIABLE, error=StoreSealError)
+    return None if isinstance(key, NoKey) else checked_key(key, "key", StoreSealError)
+
+
+def read_key(path: Path | None, *, variable: str, error: type[VoiceclaimError]) -> bytes | None:
+    """The key in the file ``path``, else in the environment ``variable``; None without either.
+
+    Line ends around it do not count. Raises ``error`` for a file that cannot be read, or a key under 16 bytes.
+    """
+    if path is None and variable not in os.environ:
+        return None
+    where = variable if path is None else str(path)
+    try:
+        key = os.fsencode(os.environ[variable]) if path is None else read_bounded(path, _MAX_FILE)
+    except OSError as failure:
+        raise error(f"{where}: the key cannot be read: {failure.strerror or failure}") from None
+    return checked_key(key.strip(b"\r\n"), where, error)
+
+
+def checked_key(key: bytes, where: str, error: type[VoiceclaimError]) -> bytes:
+    """``key`` itself, if it is long enough; ``where`` it came from is said in the ``error`` raised otherwise."""
+    if len(key) < MIN_KEY:
+        raise error(f"{where}: a key must have at least {MIN_KEY} bytes, got {len(key)}; is it cut off?")
+    return key

@@ -1,0 +1,427 @@
+"""The speaker model: everything that enrollment learned, in memory or read from a store when it is asked for.
+
+Training makes a model, verification and evaluation score with it, and the store loads and saves it. It holds arrays by
+name (``store.layout``): those of each speaker, and those of the population.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.config import Config
+from pipeline.errors import InputError, MetricError, StoreFormatError, UnknownSpeakerError
+from pipeline.features.standardize import Standardizer
+from pipeline.machines.cohorts import CohortTable
+from pipeline.machines.gmm import AdaptedMixtures
+from pipeline.machines.margins import Population
+from pipeline.machines.pairs import PairMachine, PairSource
+from pipeline.machines.pool import Pool
+from pipeline.machines.supervectors import SupervectorMachines, Vectors
+from pipeline.machines.ubm import UniversalBackgroundModel
+from pipeline.posteriors.coupling import Posterior
+from pipeline.posteriors.posterior_maps import KINDS, MachinePosterior, map_name
+from pipeline.posteriors.sigmoid import FixedSigmoid
+from pipeline.scoring.calibration import Calibration
+from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
+from pipeline.scoring.rules import RULES, systems_of
+from pipeline.scoring.trials import Calibrations, HeldOutTrials, fit_calibrations
+from pipeline.store.layout import AnyArray
+
+Array = NDArray[np.float64]
+Arrays = Mapping[str, AnyArray]
+Role = Literal["speaker", "background"]
+PSEUDO = "pseudo."
+_COHORTS = frozenset({"cohort.nearest", "cohort.similarity"})  # they number the speakers
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """One enrolled speaker; ``background`` speakers are in cohorts only and cannot be claimed.
+
+    ``seconds`` of speech in ``frames`` feature vectors of ``utterances`` recordings made ``centroids`` centroids. The
+    ``id`` is random and says nothing of the name.
+    """
+
+    id: int
+    name: str
+    role: Role
+    seconds: float
+    frames: int
+    utterances: int
+    centroids: int
+
+
+@dataclass(frozen=True, eq=False)
+class SpeakerModel:
+    """Settings, speakers in the order of their enrollment, and all that was trained on their speech.
+
+    Parameters
+    ----------
+    config : Config
+        Settings that the model was trained with.
+    speakers : tuple of Speaker
+        Background speakers too.
+    arrays : tuple of mappings
+        Arrays of each speaker by name (``store.layout.SPEAKER``).
+    shared : mapping
+        Arrays of the population by name (``store.layout.SHARED``).
+    pairs : PairSource or None
+        Pair machines, where the settings ask for any.
+    calibrations : Calibrations
+        Fitted to the held-out trials among the shared arrays (``calibrated``).
+    where, identity, revision, sealed
+        The store that the model was read from.
+    unknown_share : float or None
+        Share of impostors whom nobody enrolled, in place of the settings' own.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> model = pipeline.SpeakerModel(pipeline.Config())
+    >>> model.names
+    ()
+    """
+
+    config: Config
+    speakers: tuple[Speaker, ...] = ()
+    arrays: tuple[Arrays, ...] = ()
+    shared: Arrays = field(default_factory=dict)
+    pairs: PairSource | None = None
+    calibrations: Calibrations = field(default_factory=Calibrations)
+    where: str = "speaker model"
+    identity: str = ""
+    revision: int = 0
+    sealed: bool = False
+    unknown_share: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.speakers)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # what was cached stays here
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names that can be claimed."""
+        return tuple(speaker.name for speaker in self.speakers if speaker.role == "speaker")
+
+    def position(self, name: str) -> int:
+        """Return the number of the speaker claimed as ``name``; raises UnknownSpeakerError with the nearest names."""
+        for number, speaker in enumerate(self.speakers):
+            if speaker.name == name and speaker.role == "speaker":
+                return number
+        raise UnknownSpeakerError(name, tuple(difflib.get_close_matches(name, self.names, n=3, cutoff=0.0)))
+
+    # Scoring systems
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """Return the scoring systems that the model has machines for."""
+        return systems_of(self.config.machines.kinds, self.config.machines.cohort)
+
+    def check_system(self, system: str | None) -> str:
+        """Return ``system``, or the settings' own; raises InputError naming what can be had."""
+        system = self.config.scoring.system if system is None else system
+        cohort = self.config.machines.cohort
+        if system in RULES and RULES[system].every_claim and cohort != "all":
+            raise InputError(
+                f"{self.where}: scoring system {system!r} needs the pair machines of every two speakers, and the model"
+                f" has those against each speaker's cohort of {cohort} (machines.cohort); it has"
+                f" {', '.join(self.systems)}"
+            )
+        if system not in self.systems:
+            what = "needs machines that this store has none of" if system in RULES else "is unknown"
+            raise InputError(
+                f"{self.where}: scoring system {system!r} {what}; it has {', '.join(self.systems)}"
+                f" (machines.kinds is {', '.join(self.config.machines.kinds)})"
+            )
+        return system
+
+    def competing(self, system: str) -> int:
+        """Return how many other speakers a claim is judged among under ``system``."""
+        others, cohort = len(self.speakers) - 1, self.config.machines.cohort
+        return others if cohort == "all" or not is_judged_in_cohort(system) else min(others, cohort)
+
+    # Features and audio
+
+    @cached_property
+    def scaling(self) -> Standardizer | None:
+        """Return the global standardisation of features, where the settings ask for it."""
+        if "scaling.mean" not in self.shared:
+            return None
+        return Standardizer(self.shared["scaling.mean"], self.shared["scaling.scale"])
+
+    def fingerprints(self, name: str) -> NDArray[np.uint32] | None:
+        """Return the fingerprints (F,) of the enrollment recordings of ``name``; None where none are kept."""
+        return self.arrays[self.position(name)].get("fingerprints")
+
+    def segments(self) -> list[Vectors]:
+        """Return the supervectors (S, D) of each speaker that supervector machines are trained on."""
+        return [np.asarray(arrays["segments"], dtype=np.float32) for arrays in self.arrays]
+
+    def pseudo_segments(self) -> list[list[Vectors]]:
+        """Return the supervectors (S, D) of the pseudo-speakers made of each speaker's voice."""
+        return [
+            [np.asarray(arrays[name], dtype=np.float32) for name in sorted(arrays) if name.startswith(PSEUDO)]
+            for arrays in self.arrays
+        ]
+
+    # Machines
+
+    def population(self, systems: Iterable[str] | None = None, numbers: Sequence[int] | None = None) -> Population:
+        """Return the machines that ``systems`` need (default: all), of the speakers ``numbers`` (default: all)."""
+        return self.machines(_needs(self.systems if systems is None else systems), numbers)
+
+    def machines(self, kinds: Iterable[str], numbers: Sequence[int] | None = None) -> Population:
+        """Return the machines of ``kinds`` and the one-class machines, of ``numbers`` (default: everybody).
+
+        Supervector machines and GMMs are always everybody's, one-vs-rest machines only come with everybody. Machines of
+        everybody are read once.
+        """
+        asked = frozenset(kinds)
+        if numbers is not None:
+            return self._read_machines(asked, numbers)
+        if asked not in self._populations:
+            self._populations[asked] = self._read_machines(asked, None)
+        return self._populations[asked]
+
+    @cached_property
+    def _populations(self) -> dict[frozenset[str], Population]:
+        """Return the machines of everybody that were read so far, by kinds."""
+        return {}
+
+    def _read_machines(self, kinds: frozenset[str], numbers: Sequence[int] | None) -> Population:
+        everybody = numbers is None
+        chosen = range(len(self.speakers)) if numbers is None else numbers
+        arrays = [self.arrays[number] for number in chosen]
+        pool = Pool.of([own["centroids"] for own in arrays], self.config.machines.sigma)
+        has_rest = everybody and "one_vs_rest" in kinds and len(arrays) > 1
+        pairs = self.pairs if "one_vs_one" in kinds else None
+        return Population(
+            pool,
+            pairs=pairs if pairs is None or everybody else Renumbered(pairs, list(chosen)),
+            one_class_coef=np.concatenate([np.empty(0), *(own["one_class"] for own in arrays)]),
+            one_class_bias=np.concatenate([np.empty(0), *(own["one_class_bias"] for own in arrays)]),
+            one_vs_rest_coef=np.stack([own["one_vs_rest"] for own in arrays], axis=1) if has_rest else None,
+            one_vs_rest_bias=np.concatenate([own["one_vs_rest_bias"] for own in arrays]) if has_rest else None,
+            supervectors=self.supervector_machines() if "supervector" in kinds or "gmm" in kinds else None,
+            cohort_table=self.cohort_table if everybody else None,
+            numbers=None if everybody else np.array(chosen, dtype=np.int64),
+        )
+
+    @property
+    def cohort_table(self) -> CohortTable | None:
+        """Return each speaker's cohort, where ``machines.cohort`` is a number."""
+        if "cohort.nearest" not in self.shared:
+            return None
+        nearest = self.shared["cohort.nearest"].astype(np.int64)
+        ordered = np.sort(nearest, axis=1)
+        is_other = bool(np.all(nearest < len(self))) and not bool(np.any(nearest == np.arange(len(self))[:, None]))
+        if len(nearest) != len(self) or not is_other or bool(np.any(ordered[:, 1:] == ordered[:, :-1])):
+            raise StoreFormatError(
+                f"{self.where}: array 'cohort.nearest' must name other speakers, each once a row; damaged?"
+            )
+        return CohortTable(nearest, self.shared["cohort.similarity"])
+
+    @cached_property
+    def ubm(self) -> UniversalBackgroundModel | None:
+        """Return the universal background model, where there are supervector machines."""
+        if "ubm.means" not in self.shared:
+            return None
+        parts = {name: self.shared[f"ubm.{name}"] for name in ("centre", "scale", "means", "variances", "weights")}
+        return UniversalBackgroundModel(**parts, relevance=self.config.supervector.relevance)
+
+    def supervector_machines(self) -> SupervectorMachines | None:
+        """Return the supervector machines and GMMs of everybody; None where there are none."""
+        if self.ubm is None or "supervector.mean" not in self.shared:
+            return None
+        coef = np.stack([arrays["supervector"] for arrays in self.arrays]).T.astype(np.float64)
+        gmm = None
+        if "gmm" in self.config.machines.kinds:
+            gmm = AdaptedMixtures(np.stack([arrays["gmm"] for arrays in self.arrays]))
+        return SupervectorMachines(self.ubm, self.shared["supervector.mean"], coef, gmm)
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """Return the map from margins to posteriors, as the settings have it and as it was fitted."""
+        if not self.config.posterior.fitted:
+            return FixedSigmoid(self.config.posterior.slope)
+        return MachinePosterior(
+            self.posterior_maps(), {kind: self.shared[f"posterior.{map_name(kind)}"] for kind in KINDS}
+        )
+
+    def posterior_maps(self) -> list[dict[str, AnyArray]]:
+        """Return every speaker's fitted posterior maps and samples of held-out margins; none where none are fitted."""
+        if not self.config.posterior.fitted:
+            return []
+        return [{name: arrays[name] for name in arrays if name.endswith(("_map", "_sample"))} for arrays in self.arrays]
+
+    # Trials, calibrations and thresholds
+
+    @property
+    def unknown(self) -> float:
+        """Return the share of impostors taken to be people whom nobody enrolled."""
+        return self.config.threshold.unknown_impostors if self.unknown_share is None else self.unknown_share
+
+    def trials(self, systems: Sequence[str] | None = None) -> HeldOutTrials | None:
+        """Return the held-out trials, with the scores of ``systems`` (default: all); None without any."""
+        return HeldOutTrials.from_arrays(self.shared, systems)
+
+    def threshold(self, system: str, *, false_accept: float | None = None) -> float:
+        """Return the threshold from the held-out trials: see ``HeldOutTrials.threshold``. Raises MetricError."""
+        rule = RULES[system]
+        trials = self.trials([system, *rule.parts, f"alone.{rule.alone}"])
+        if trials is None:
+            raise MetricError(f"{self.where}: the store holds no held-out trials; give the threshold itself")
+        trials, population = self._judged(trials, system)
+        return trials.threshold(
+            system,
+            population=population,
+            calibration=self.calibration(system) if rule.parts else None,
+            false_accept=false_accept,
+            unknown_share=self.unknown,
+        )
+
+    def _judged(self, trials: HeldOutTrials, system: str) -> tuple[HeldOutTrials, int]:
+        """Return ``trials`` and today's number of speakers as ``system`` counts them: of cohorts, where it has any."""
+        cohort = self.config.machines.cohort
+        if cohort != "all" and is_judged_in_cohort(system):
+            trials = trials.in_cohorts(cohort + 1)
+        return trials, self.competing(system) + 1
+
+    def calibrated(self) -> SpeakerModel:
+        """Return the same model with calibrations fitted to its held-out trials."""
+        trials = self.trials()
+        if trials is None:
+            return replace(self, calibrations=Calibrations())
+        calibrations = fit_calibrations(
+            lambda system: self._judged(trials, system),
+            self.systems,
+            self.config.scoring.system,
+            prior=self.config.threshold.prior,
+        )
+        return replace(self, calibrations=calibrations)
+
+    def calibration(self, system: str) -> Calibration | None:
+        """Return the map from scores of ``system`` to log-likelihood ratios; None where trials were too few."""
+        fit = self.calibrations.whole.get(system)
+        return None if fit is None else fit.at(self.unknown)
+
+    def sequential_calibration(self, system: str) -> Calibration:
+        """Return the map from scores over speech of any length to log-likelihood ratios; raises MetricError."""
+        fit = self.calibrations.sequential.get(system)
+        if fit is None:
+            raise MetricError(
+                f"{self.where}: sequential test: {system!r} has no calibration over short speech; it is fitted for the"
+                f" system of the settings ({self.config.scoring.system}), to held-out trials of at least two speakers"
+            )
+        return fit.at(self.unknown)
+
+    def llrs(self, system: str, scores: Array, frames: int) -> Array | None:
+        """Return log-likelihood ratios (nats) of ``scores`` over ``frames`` of speech; None without a calibration."""
+        if RULES[system].parts and len(self.speakers) > 1:
+            return scores
+        calibration = self.calibration(system)
+        return None if calibration is None else calibration.llr({system: scores}, frames)
+
+    def scoring_settings(self, systems: Iterable[str]) -> ScoringSettings:
+        """Return what a ``ClaimScorer`` of ``systems`` needs; raises MetricError for a sum without weights."""
+        fusions = {}
+        for name in systems:
+            if RULES[name].parts and len(self.speakers) > 1:
+                fusion = self.calibration(name)
+                if fusion is None:
+                    raise MetricError(
+                        f"{self.where}: system {name!r} weighs others by held-out trials, and the store has too few;"
+                        f" enroll more speech, or name one of {', '.join(RULES[name].parts)}"
+                    )
+                fusions[name] = fusion
+        return ScoringSettings(
+            self.posterior, dtype=self.config.scoring.dtype, half_db=self.config.supervector.half_db, fusions=fusions
+        )
+
+    # Changes
+
+    def changed(
+        self, speakers: Sequence[Arrays], shared: Arrays, *, removed: Iterable[str] = (), **fields: Any
+    ) -> SpeakerModel:
+        """Return the model with these arrays in place of some of each speaker's and of the population's.
+
+        Arrays that are ``removed`` by name go from everybody and from the population; ``fields`` replace those of the
+        model.
+        """
+        gone = frozenset(removed)
+        arrays = tuple(Changed(dict(new), old, gone) for new, old in zip(speakers, self.arrays, strict=True))
+        return replace(self, arrays=arrays, shared=Changed(dict(shared), self.shared, gone), **fields)
+
+    def view_without(self, name: str) -> SpeakerModel:
+        """Return the same machines without those of ``name``: a view, in which nothing is trained again.
+
+        One-vs-rest and supervector machines and calibrations keep what the speaker contributed to them, and there are
+        no cohorts; ``enrollment.removal.retrained_without`` gives a model that is rid of it. Raises
+        UnknownSpeakerError.
+        """
+        if name not in {speaker.name for speaker in self.speakers}:
+            self.position(name)
+        kept = [number for number, speaker in enumerate(self.speakers) if speaker.name != name]
+        gone = next(speaker for speaker in self.speakers if speaker.name == name)
+        trials = self.trials()
+        return replace(
+            self,
+            speakers=tuple(self.speakers[number] for number in kept),
+            arrays=tuple(self.arrays[number] for number in kept),
+            shared=Changed({} if trials is None else trials.without(gone.id).as_arrays(), self.shared, _COHORTS),
+            pairs=None if self.pairs is None else Renumbered(self.pairs, kept),
+        )
+
+
+class Changed(Mapping[str, AnyArray]):
+    """Arrays of a ``base`` with some ``new`` ones in their place and some ``removed``."""
+
+    def __init__(self, new: dict[str, AnyArray], base: Arrays, removed: frozenset[str] = frozenset()) -> None:
+        self.new, self.removed = new, removed - new.keys()
+        self.base: Arrays = base
+        if isinstance(base, Changed):  # one layer over what is stored
+            self.base = base.base
+            self.new = {name: array for name, array in base.new.items() if name not in removed} | new
+            self.removed = (base.removed | removed) - self.new.keys()
+
+    def __getitem__(self, name: str) -> AnyArray:
+        if name in self.removed:
+            raise KeyError(name)
+        return self.new[name] if name in self.new else self.base[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.new or (name not in self.removed and name in self.base)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self.new, *(name for name in self.base if name not in self.new and name not in self.removed)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+class Renumbered:
+    """Pair machines of some speakers of a source, numbered by their places in ``numbers``."""
+
+    def __init__(self, source: PairSource, numbers: Sequence[int]) -> None:
+        self.source = source
+        self.numbers = list(numbers)
+        self._place = {number: place for place, number in enumerate(self.numbers)}
+
+    def against(self, speaker: int) -> dict[int, PairMachine]:
+        """See PairSource."""
+        machines = self.source.against(self.numbers[speaker]) if speaker < len(self.numbers) else {}
+        return {self._place[other]: made for other, made in machines.items() if other in self._place}
+
+
+def _needs(systems: Iterable[str]) -> frozenset[str]:
+    """Return the kinds of machines that ``systems`` need, or can do with."""
+    return frozenset[str]().union(*(RULES[name].needs for name in with_parts(systems)))

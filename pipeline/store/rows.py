@@ -1,0 +1,400 @@
+"""Rows of a store's SQLite file: arrays as checked blobs, pair machines, and the digests that vouch for them.
+
+Every row carries a digest over its name and content, and the row of the store one over everything else: settings,
+speakers and the digests of all arrays. Without a key digests are SHA-256 and show damage; under a key they are
+HMAC-SHA-256, a seal, and show edits too. A pair machine never changes once it is trained, so its own digest suffices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import sqlite3
+import stat
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import StoreBusyError, StoreError, StoreFormatError, StoreMissingError
+from pipeline.machines.pairs import PairMachine
+from pipeline.store.keys import key_in_use
+from pipeline.store.layout import SHARED, SPEAKER, AnyArray, Lengths, check_array
+
+SCHEMA = (
+    """CREATE TABLE store (
+ one INTEGER PRIMARY KEY CHECK (one = 1), format TEXT NOT NULL, version INTEGER NOT NULL, identity TEXT NOT NULL,
+ revision INTEGER NOT NULL, config TEXT NOT NULL, calibrations TEXT NOT NULL, digest TEXT NOT NULL)""",
+    """CREATE TABLE speaker (
+ id INTEGER PRIMARY KEY, number INTEGER NOT NULL, name TEXT NOT NULL UNIQUE, role TEXT NOT NULL, seconds REAL NOT NULL,
+ frames INTEGER NOT NULL, utterances INTEGER NOT NULL, centroids INTEGER NOT NULL)""",
+    """CREATE TABLE array (
+ owner INTEGER REFERENCES speaker (id) ON DELETE CASCADE, name TEXT NOT NULL, dtype TEXT NOT NULL, shape TEXT NOT NULL,
+ digest BLOB NOT NULL, data BLOB NOT NULL)""",
+    """CREATE TABLE pair (
+ later INTEGER NOT NULL REFERENCES speaker (id) ON DELETE CASCADE,
+ earlier INTEGER NOT NULL REFERENCES speaker (id) ON DELETE CASCADE,
+ bias REAL NOT NULL, own BLOB NOT NULL, rival BLOB NOT NULL, digest BLOB NOT NULL, UNIQUE (later, earlier))""",
+    "CREATE UNIQUE INDEX array_listing ON array (owner, name, dtype, shape, digest)",
+    "CREATE INDEX pair_earlier ON pair (earlier)",
+)
+_PRAGMAS = (
+    "foreign_keys = ON",
+    "secure_delete = ON",
+    "synchronous = FULL",
+    "trusted_schema = OFF",
+    "cell_size_check = ON",
+)
+_ENVIRONMENT = (
+    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+)  # fmt: skip
+_PATIENCE = 5000  # milliseconds to wait for somebody who opens or closes the file at this moment
+DTYPES = ("<f2", "<f4", "<f8", "<u4", "<u8", "<i8", "|b1")
+LISTING = dict[int | None, dict[str, tuple[str, str, bytes]]]
+"""Data type, shape and digest of each array, by owner and name; arrays of the whole population have the owner None."""
+
+_INHERITED: list[sqlite3.Connection] = []  # of the process that this one was forked from: never used or closed
+_PAIR_ROW = tuple[int, int, float, bytes, bytes, bytes]
+
+
+@contextmanager
+def typed(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into the store's own, with the file and the likely cause."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        raise StoreError(f"{path}: text that is no Unicode cannot be stored: {error.object!r:.200}") from None
+    except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreBusyError(
+                f"{path}: another process is writing to this store; try again when it is done"
+            ) from None
+        if code in _ENVIRONMENT:
+            raise StoreError(f"{path}: the store cannot be read or written: {error}") from None
+        raise StoreFormatError(f"{path}: not a speaker store, or a damaged one ({str(error)[:200]})") from None
+
+
+def digest_of(key: bytes | None, *parts: bytes) -> bytes:
+    """Return the digest of ``parts``, each with its length: HMAC-SHA-256 under ``key``, else SHA-256."""
+    content = hashlib.sha256() if key is None else hmac.new(key, digestmod="sha256")
+    for part in parts:
+        content.update(len(part).to_bytes(8, "little"))
+        content.update(part)
+    return content.digest()
+
+
+class Rows:
+    """One connection to a store's file, used by one thread at a time.
+
+    ``identity`` is the store's own; ``key`` is that of its seal, None where it has none. Every method raises a typed
+    StoreError.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, key: bytes | None) -> None:
+        self.path = path
+        self.key = key
+        self.identity = ""
+        self._absolute = path.absolute()
+        self._use(connection)
+
+    def _use(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._lock = RLock()
+        self._process = os.getpid()
+        self._closing = weakref.finalize(self, connection.close)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # What is read there is compared with the digests of what was read here.
+        return _reopened, (self._absolute, self.identity, self.key is not None)
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Run one statement and return all its rows."""
+        if self._process != os.getpid():  # SQLite's connections and locks do not pass a fork
+            self._closing.detach()
+            _INHERITED.append(self._connection)
+            self._use(opened(self._absolute, self.key).taken())
+        with self._lock, typed(self.path):
+            return self._connection.execute(sql, values).fetchall()
+
+    def taken(self) -> sqlite3.Connection:
+        """Return the connection, which this object no longer closes."""
+        self._closing.detach()
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection; a snapshot that it held is released."""
+        with self._lock:
+            self._connection.close()
+
+    def check_schema(self) -> bool:
+        """Return whether there are a store's tables, False for none at all; raises StoreFormatError for others."""
+        schema = [sql for (sql,) in self.run("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")]
+        if schema and schema != list(SCHEMA):
+            raise StoreFormatError(f"{self.path}: not a speaker store: its tables are others")
+        return bool(schema)
+
+    # Arrays
+
+    def listing(self) -> LISTING:
+        """Return what is said of every array, without reading any."""
+        listing: LISTING = {}
+        for owner, name, *entry in self.run("SELECT owner, name, dtype, shape, digest FROM array"):
+            arrays = listing.setdefault(owner, {})
+            types = (type(owner), type(name), *map(type, entry))
+            if types[0] not in (int, type(None)) or types[1:] != (str, str, str, bytes) or name in arrays:
+                raise StoreFormatError(f"{self.path}: the list of arrays is damaged, or was changed by hand")
+            arrays[name] = (entry[0], entry[1], entry[2])
+        return listing
+
+    def read_array(self, owner: int | None, name: str, entry: tuple[str, str, bytes], lengths: Lengths) -> AnyArray:
+        """Return one array, checked against its ``entry`` in the listing and against the lengths that must fit."""
+        dtype, shape, digest = entry
+        rows = self.run("SELECT data FROM array WHERE owner IS ? AND name = ?", (owner, name))
+        if len(rows) != 1 or not isinstance(rows[0][0], bytes):
+            raise StoreFormatError(f"{self.path}: array {name!r} is missing or damaged")
+        data = rows[0][0]
+        if not hmac.compare_digest(digest, self._array_digest(owner, name, dtype, shape, data)):
+            raise self._digest_error(f"array {name!r}")
+        array = _decoded(self.path, name, dtype, shape, data)
+        check_array(str(self.path), SHARED if owner is None else SPEAKER, name, array, lengths)
+        return array
+
+    def write_array(self, owner: int | None, name: str, array: AnyArray) -> None:
+        """Write one array in place of the one there."""
+        dtype, shape, data = _encoded(array)
+        digest = self._array_digest(owner, name, dtype, shape, data)
+        self.run("DELETE FROM array WHERE owner IS ? AND name = ?", (owner, name))
+        self.run("INSERT INTO array VALUES (?, ?, ?, ?, ?, ?)", (owner, name, dtype, shape, digest, data))
+
+    def _array_digest(self, owner: int | None, name: str, dtype: str, shape: str, data: bytes) -> bytes:
+        title = f"array {self.identity} {owner} {name} {dtype} {shape}"
+        return digest_of(self.key, title.encode("utf-8", "surrogatepass"), data)
+
+    # Pair machines
+
+    def pairs_of(self, speaker: int) -> dict[int, PairMachine]:
+        """Return the pair machines of the speaker with this id by the other's id, from the speaker's side."""
+        machines = {}
+        for row in self.run("SELECT later, earlier, bias, own, rival, digest FROM pair WHERE later = ?", (speaker,)):
+            machines[row[1]] = self._pair(row)
+        for row in self.run("SELECT later, earlier, bias, own, rival, digest FROM pair WHERE earlier = ?", (speaker,)):
+            machines[row[0]] = self._pair(row).flipped()
+        return machines
+
+    def write_pair(self, later: int, earlier: int, machine: PairMachine) -> None:
+        """Write the machine of two speakers, by their ids, from the later one's side."""
+        bias, own, rival = float(machine.bias), _doubles(machine.own), _doubles(machine.rival)
+        digest = self._pair_digest(later, earlier, bias, own, rival)
+        self.run("INSERT INTO pair VALUES (?, ?, ?, ?, ?, ?)", (later, earlier, bias, own, rival, digest))
+
+    def _pair(self, row: _PAIR_ROW) -> PairMachine:
+        later, earlier, bias, own, rival, digest = row
+        if [type(value) for value in row] != [int, int, float, bytes, bytes, bytes] or len(own) % 8 or len(rival) % 8:
+            raise StoreFormatError(f"{self.path}: a pair machine is damaged, or was changed by hand")
+        if not hmac.compare_digest(digest, self._pair_digest(later, earlier, bias, own, rival)):
+            raise self._digest_error("a pair machine")
+        machine = PairMachine(np.frombuffer(own, "<f8"), np.frombuffer(rival, "<f8"), bias)
+        if not (np.isfinite(bias) and np.isfinite(machine.own).all() and np.isfinite(machine.rival).all()):
+            raise StoreFormatError(f"{self.path}: a pair machine must hold finite numbers; damaged?")
+        return machine
+
+    def _pair_digest(self, later: int, earlier: int, bias: float, own: bytes, rival: bytes) -> bytes:
+        title = f"pair {self.identity} {later} {earlier} {bias!r}"
+        return digest_of(self.key, title.encode(), own, rival)
+
+    def reseal(self, listing: LISTING, key: bytes) -> None:
+        """Compare every array and pair machine with its digest, and make all digests anew under ``key``."""
+        old = self.key
+        for owner, entries in listing.items():
+            for name, entry in entries.items():
+                self.key = old
+                array = self.read_array(owner, name, entry, {})
+                self.key = key
+                self.write_array(owner, name, array)
+        for (rowid,) in self.run("SELECT rowid FROM pair"):
+            self.key = old
+            (row,) = self.run("SELECT later, earlier, bias, own, rival, digest FROM pair WHERE rowid = ?", (rowid,))
+            self._pair(row)
+            self.key = key
+            self.run("UPDATE pair SET digest = ? WHERE rowid = ?", (self._pair_digest(*row[:5]), rowid))
+        self.key = key
+
+    def _digest_error(self, what: str) -> StoreError:
+        why = "it was damaged, or changed by hand" if self.key is None else "it was changed by somebody without the key"
+        return StoreFormatError(f"{self.path}: the digest of {what} does not hold: {why}")
+
+
+def opened(path: Path, key: bytes | None, *, writable: bool = False) -> Rows:
+    """Open the store's file: a snapshot for reading, or the only writer. Raises a typed StoreError.
+
+    A file that is empty is in exclusive use by its writer until it is closed, so that nobody reads it before it is in
+    WAL mode.
+    """
+    status = status_of(path)
+    for suffix in ("-wal", "-journal", "-shm"):  # SQLite would wait for the other end of a pipe
+        status_of(path.with_name(path.name + suffix))
+    if status is None and not writable:
+        raise StoreMissingError(f"{path}: no speaker store here; enroll somebody first")
+    with typed(path):
+        rows = Rows(path, _connected(path, writable=writable), key)
+    try:
+        for pragma in _PRAGMAS if writable else (*_PRAGMAS, "query_only = ON"):
+            rows.run(f"PRAGMA {pragma}")
+        if not writable:
+            rows.run("BEGIN")
+        has_schema = rows.check_schema()
+        if not has_schema and not writable:
+            raise StoreMissingError(f"{path}: no speaker store here; enroll somebody first")
+        if writable:
+            rows.run("PRAGMA journal_mode = WAL" if has_schema else "PRAGMA locking_mode = EXCLUSIVE")
+            rows.run("PRAGMA busy_timeout = 0")
+            rows.run("BEGIN IMMEDIATE")
+            if rows.check_schema() != has_schema:
+                raise StoreBusyError(f"{path}: another process has just made this store; try again")
+    except BaseException:
+        rows.close()
+        raise
+    return rows
+
+
+def status_of(path: Path) -> os.stat_result | None:
+    """Return the status of the regular file at ``path``, None for nothing there; raises StoreError for other things."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        shown = str(path).encode("ascii", "backslashreplace").decode()
+        raise StoreError(f"{shown}: no store can be here: {getattr(error, 'strerror', None) or error}") from None
+    if not stat.S_ISREG(status.st_mode):
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise StoreError(f"{path}: {what}; a speaker store is one file")
+    return status
+
+
+def _connected(path: Path, *, writable: bool) -> sqlite3.Connection:
+    """Connect to the file; one that cannot be written to, and that nobody writes to, is opened as it stands."""
+    real, mode = path.resolve(), "rw"
+    if not writable and not (os.access(real, os.W_OK) and os.access(real.parent, os.W_OK)):
+        mode = "ro" if real.with_name(f"{real.name}-wal").exists() else "ro&immutable=1"
+    uri = f"{real.as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, timeout=_PATIENCE / 1000, isolation_level=None, check_same_thread=False)
+
+
+def _reopened(path: Path, identity: str, sealed: bool) -> Rows:
+    """Open a store in another process, by the key of that process."""
+    rows = opened(path, key_in_use() if sealed else None)
+    rows.identity = identity
+    return rows
+
+
+class _MissingArrayError(StoreFormatError, KeyError):
+    """An array that the settings ask for is not there; a mapping raises a KeyError."""
+
+    __str__ = Exception.__str__
+
+
+class StoredArrays(Mapping[str, AnyArray]):
+    """Arrays of one owner, each read from the store when it is asked for.
+
+    ``lengths`` gives what their shapes must agree with.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        owner: int | None,
+        entries: Mapping[str, tuple[str, str, bytes]],
+        lengths: Lengths,
+    ) -> None:
+        self.rows = rows
+        self._owner = owner
+        self._entries = entries
+        self._lengths = lengths
+
+    def __getitem__(self, name: str) -> AnyArray:
+        if name not in self._entries:
+            raise _MissingArrayError(f"{self.rows.path}: array {name!r} is missing; damaged, or changed by hand")
+        return self.rows.read_array(self._owner, name, self._entries[name], self._lengths)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class StoredPairs:
+    """Pair machines of speakers, given as (id, centroids) in order, read from the store when a claim asks for them.
+
+    Where claims are not judged among everybody, ``shared`` holds the cohorts.
+    """
+
+    def __init__(self, rows: Rows, speakers: Sequence[tuple[int, int]], shared: Mapping[str, AnyArray] | None) -> None:
+        self.rows = rows
+        self._speakers = list(speakers)
+        self._shared = shared
+        self._numbers = {speaker: number for number, (speaker, _) in enumerate(speakers)}
+
+    @cached_property
+    def _cohorts(self) -> AnyArray | None:
+        return None if self._shared is None else self._shared["cohort.nearest"]
+
+    def against(self, speaker: int) -> Mapping[int, PairMachine]:
+        """See PairSource; raises StoreFormatError for a machine that is missing or has a wrong size."""
+        if speaker >= len(self._speakers):  # of a model with more speakers than are stored
+            return {}
+        identity, size = self._speakers[speaker]
+        stored = self.rows.pairs_of(identity)
+        machines = {self._numbers[other]: made for other, made in stored.items() if other in self._numbers}
+        wanted = range(len(self._speakers)) if self._cohorts is None else self._cohorts[speaker].tolist()
+        fits = all(
+            (len(made.own), len(made.rival)) == (size, self._speakers[other][1]) for other, made in machines.items()
+        )
+        if not fits or set(wanted) - machines.keys() - {speaker}:
+            raise StoreFormatError(
+                f"{self.rows.path}: a pair machine of speaker number {speaker} is missing or has a wrong size; damaged?"
+            )
+        return machines
+
+
+def shape_of(text: str) -> tuple[int, ...]:
+    """Return the shape that is written as a JSON list; raises ValueError."""
+    shape = json.loads(text)
+    if not isinstance(shape, list) or not all(type(length) is int and 0 <= length < 2**40 for length in shape):
+        raise ValueError("a shape must be a list of lengths")
+    return tuple(shape)
+
+
+def _encoded(array: AnyArray) -> tuple[str, str, bytes]:
+    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    dtype = little.dtype.str
+    if dtype not in DTYPES:
+        raise StoreError(f"an array of {array.dtype} cannot be stored")
+    return dtype, json.dumps(list(array.shape)), little.tobytes()
+
+
+def _decoded(path: Path, name: str, dtype: str, shape: str, data: bytes) -> AnyArray:
+    try:
+        if dtype not in DTYPES:
+            raise ValueError(f"unknown data type {dtype[:20]!r}")
+        return np.frombuffer(data, dtype).reshape(shape_of(shape))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise StoreFormatError(f"{path}: array {name!r} is damaged ({str(error)[:200]})") from None
+
+
+def _doubles(array: NDArray[np.float64]) -> bytes:
+    return np.ascontiguousarray(array, dtype="<f8").tobytes()

@@ -1,0 +1,1 @@
+"""Verification: a claim and a stream of audio to a decision."""

@@ -1,0 +1,129 @@
+"""Events of the audit log: claims verified, and speakers enrolled, removed and exported.
+
+They hold names, numbers and decisions, but no biometric data, and paths of audio files only on request. Settings are
+identified by the SHA-256 of their JSON, the store by its format version and revision.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import EnrollmentRefusedError, VoiceclaimError
+from pipeline.scoring.decisions import Update, as_json
+from pipeline.store.model import SpeakerModel
+from pipeline.store.store import VERSION
+from pipeline.verification.audit import AuditLog, Value, read_key
+from pipeline.verification.duplicate_audio import DuplicateMemory
+from pipeline.verification.verifier import Verifier
+
+if TYPE_CHECKING:
+    from pipeline.enrollment.enroll import EnrollmentReport  # loads what trains machines
+
+VERIFY, ENROLL, REMOVE, EXPORT = "verify", "enroll", "remove", "export"
+Fields = dict[str, Value]
+Recorder = Callable[[Verifier | None, str | None, Update | VoiceclaimError], None]
+"""Called with the verifier (None if none was made), the file (None for a pipe), and the outcome."""
+
+
+def verification_recorder(
+    log: Path | None, store: SpeakerModel, claim: str, *, key_file: Path | None = None, paths: bool = False
+) -> Recorder:
+    """Return a function that appends each outcome of ``claim`` to the log at ``log`` (None: that does nothing).
+
+    The key is ``read_key``'s. With ``paths`` the entries name the audio files. Raises AuditError, as does the recorder.
+    """
+    if log is None:
+        return lambda _verifier, _file, _outcome: None
+    audit = AuditLog(log, key=read_key(key_file))
+
+    def record(verifier: Verifier | None, file: str | None, outcome: Update | VoiceclaimError) -> None:
+        fields: Fields = {"claim": claim, **of_store(store)}
+        if isinstance(outcome, Update) and verifier is not None:
+            fields |= of_decision(verifier, outcome)
+        else:
+            fields |= {"decision": None, "error": type(outcome).__name__}
+        audit.append(VERIFY, {**fields, "file": file} if paths else fields)
+
+    return record
+
+
+def duplicate_memory(log: Path | None) -> DuplicateMemory | None:
+    """Return the store of fingerprints of accepted audio beside the log at ``log``; None without a log."""
+    return None if log is None else DuplicateMemory.beside(AuditLog(log).path)
+
+
+def of_decision(verifier: Verifier, update: Update) -> Fields:
+    """Return a decision and its terms; a sequential test by its error rates, the store's revision by ``of_store``."""
+    table = as_json(verifier.terms, update)
+    del table["sequential_bounds"], table["revision"]
+    test = verifier.decider.test
+    return {
+        **table,
+        "sequential_miss": None if test is None else test.miss,
+        "sequential_false_accept": None if test is None else test.false_accept,
+    }
+
+
+def of_store(model: SpeakerModel) -> Fields:
+    """Return the fields that identify a store and its settings."""
+    settings = json.dumps(model.config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    return {
+        "store": model.identity,
+        "store_version": VERSION,
+        "store_revision": model.revision,
+        "settings": hashlib.sha256(settings.encode()).hexdigest(),
+    }
+
+
+def record_enrollment(audit: AuditLog, report: EnrollmentReport) -> None:
+    """Append a line for each speaker enrolled or refused, with the names of the checks.
+
+    The reasons are left out, since they may name files.
+    """
+    for speaker in report.enrolled:
+        audit.append(
+            ENROLL,
+            {
+                "speaker": speaker.name,
+                "decision": "enrolled",
+                "warnings": _checks(report, speaker.name),
+                "utterances": speaker.utterances,
+                "speech_seconds": speaker.seconds,
+                **of_store(report.model),
+            },
+        )
+    for name in dict.fromkeys(name for name, _ in report.refused):
+        fields: Fields = {"speaker": name, "decision": "refused", "checks": _checks(report, name)}
+        audit.append(ENROLL, {**fields, **of_store(report.model)})
+
+
+def _checks(report: EnrollmentReport, name: str) -> str:
+    """Return the names of the checks that one speaker failed."""
+    return ", ".join(dict.fromkeys(finding.check for finding in report.findings if finding.speaker == name))
+
+
+def record_removal(audit: AuditLog, model: SpeakerModel, name: str) -> None:
+    """Append a line for a speaker removed from the store of ``model``, and erase what is known of accepted audio.
+
+    Earlier lines of the log still name the speaker.
+    """
+    audit.append(REMOVE, {"speaker": name, "decision": "removed", "left": len(model.speakers), **of_store(model)})
+    DuplicateMemory.beside(audit.path).forget(name)
+
+
+def record_export(audit: AuditLog, model: SpeakerModel, name: str) -> None:
+    """Log that a speaker was exported from the store of ``model``."""
+    audit.append(EXPORT, {"speaker": name, "decision": "exported", **of_store(model)})
+
+
+def record_failure(audit: AuditLog, event: str, names: Iterable[str], error: VoiceclaimError) -> None:
+    """One line for each speaker whom ``error`` kept from being enrolled, removed or exported."""
+    refused = error.findings if isinstance(error, EnrollmentRefusedError) else {}
+    for name in names:
+        checks = refused.get(name)
+        outcome: Fields = {"error": type(error).__name__} if checks is None else {"checks": checks}
+        audit.append(event, {"speaker": name, "decision": None if checks is None else "refused", **outcome})

@@ -1,0 +1,201 @@
+"""Decision policies: how the score of a claim, or its log-likelihood ratio, becomes a decision."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from pipeline.errors import InputError, MetricError
+from pipeline.metrics import OperatingPoint
+from pipeline.scoring.calibration import Calibration
+from pipeline.scoring.sequential import SequentialTest
+from pipeline.store.model import SpeakerModel
+
+Source = Literal["eer", "far", "given", "cost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Decides one system's scores on one model.
+
+    By ``threshold`` of the score, or by ``llr_threshold`` of the log-likelihood ratio: the other of the two is None.
+    With a sequential ``test``, a stream is decided as soon as its ``calibration`` gives evidence enough, and by the
+    threshold only where the stream ends before that and the test says so. ``prior`` is that of a target trial.
+    """
+
+    source: Source
+    prior: float
+    threshold: float | None = None
+    llr_threshold: float | None = None
+    test: SequentialTest | None = None
+    calibration: Calibration | None = None
+
+    def accepts(self, score: float, llr: float | None) -> bool:
+        """Decide on a whole utterance."""
+        if self.threshold is not None:
+            return score >= self.threshold
+        if llr is None or self.llr_threshold is None:
+            raise AssertionError("a claim is decided by a score or by a log-likelihood ratio, and there is neither")
+        return llr >= self.llr_threshold
+
+
+class Policy(Protocol):
+    """A way to decide, made ready for a model and a system by ``decider``; raises MetricError where it cannot be."""
+
+    def decider(self, model: SpeakerModel, system: str) -> Decider:
+        """Return what decides scores of ``system``."""
+
+
+@dataclass(frozen=True, slots=True)
+class EqualErrorRate:
+    """Decide by the threshold at the equal error rate of the held-out trials.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> model = pipeline.Store("speakers.store").load()
+    >>> pipeline.Verifier(model, "anna", decide_by=pipeline.EqualErrorRate()).decider.source
+    'eer'
+    """
+
+    def decider(self, model: SpeakerModel, system: str) -> Decider:
+        """See Policy."""
+        return Decider("eer", model.config.threshold.prior, model.threshold(system))
+
+
+@dataclass(frozen=True, slots=True)
+class FalseAcceptRate:
+    """Decide by the threshold at which a share ``rate`` of the held-out nontarget trials is accepted.
+
+    Parameters
+    ----------
+    rate : float
+        Share of nontarget trials, from 0 to 1.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> model = pipeline.Store("speakers.store").load()
+    >>> pipeline.Verifier(model, "anna", decide_by=pipeline.FalseAcceptRate(0.01)).decider.source
+    'far'
+    """
+
+    rate: float
+
+    def decider(self, model: SpeakerModel, system: str) -> Decider:
+        """See Policy."""
+        return Decider("far", model.config.threshold.prior, model.threshold(system, false_accept=self.rate))
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Decide by a ``value`` of the score; raises InputError for a value that is no number.
+
+    Parameters
+    ----------
+    value : float
+        Lowest score that is accepted, on the scale of the system.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> model = pipeline.Store("speakers.store").load()
+    >>> pipeline.Verifier(model, "anna", decide_by=pipeline.Threshold(0.5)).decider.threshold
+    0.5
+    """
+
+    value: float
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.value):
+            raise InputError("threshold: must be a number, got nan")
+
+    def decider(self, model: SpeakerModel, _system: str) -> Decider:
+        """See Policy."""
+        return Decider("given", model.config.threshold.prior, self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class BayesCost:
+    """Decide by the log-likelihood ratio, at the least expected cost of an operating ``point``.
+
+    Parameters
+    ----------
+    point : OperatingPoint
+        Prior of a target trial, and the costs of the two errors.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> policy = pipeline.BayesCost(pipeline.OperatingPoint(0.5, cost_false_accept=10.0))
+    >>> verifier = pipeline.Verifier(pipeline.Store("speakers.store").load(), "anna", decide_by=policy)
+    >>> round(verifier.decider.llr_threshold, 3)
+    2.303
+    """
+
+    point: OperatingPoint
+
+    def decider(self, model: SpeakerModel, system: str) -> Decider:
+        """See Policy."""
+        if model.calibration(system) is None:
+            why = "nobody else is enrolled" if model.competing(system) == 0 else "the held-out trials are too few"
+            raise MetricError(
+                f"{model.where}: a prior and costs decide by log-likelihood ratios, and {why} to calibrate {system!r};"
+                " give a threshold instead"
+            )
+        return Decider("cost", self.point.prior, llr_threshold=self.point.threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequential:
+    """Decide as soon as the evidence suffices: Wald's sequential probability ratio test (``scoring.sequential``).
+
+    ``otherwise`` is for streams that end before that.
+
+    Parameters
+    ----------
+    test : SequentialTest
+        Error rates of the test.
+    otherwise : Policy
+        Decides streams that end before the test does, where the test says ``at_end="fixed"``.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> pipeline.Sequential(pipeline.SequentialTest(0.01, 0.01)).otherwise
+    EqualErrorRate()
+    """
+
+    test: SequentialTest = field(default_factory=SequentialTest)
+    otherwise: Policy = field(default_factory=EqualErrorRate)
+
+    def decider(self, model: SpeakerModel, system: str) -> Decider:
+        """See Policy."""
+        rest = self.otherwise.decider(model, system)
+        calibration = model.sequential_calibration(system)
+        return Decider(rest.source, rest.prior, rest.threshold, rest.llr_threshold, self.test, calibration)
+
+
+def policy_of(
+    *,
+    threshold: float | None = None,
+    false_accept: float | None = None,
+    point: OperatingPoint | None = None,
+    sequential: SequentialTest | None = None,
+) -> Policy:
+    """Return the one policy that is asked for, the equal error rate by default; raises InputError for several."""
+    asked: list[Policy] = []
+    if threshold is not None:
+        asked.append(Threshold(threshold))
+    if false_accept is not None:
+        asked.append(FalseAcceptRate(false_accept))
+    if point is not None:
+        asked.append(BayesCost(point))
+    if len(asked) > 1:
+        raise InputError(
+            "decisions follow one rule: a threshold, or a false-accept rate, or a prior and costs;"
+            f" got {len(asked)} of them"
+        )
+    policy = asked[0] if asked else EqualErrorRate()
+    return policy if sequential is None else Sequential(sequential, policy)

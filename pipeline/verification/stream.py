@@ -1,0 +1,216 @@
+"""A claim verified while the audio comes in: samples to frames to running scores to a decision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.audio.streams import check_samples
+from pipeline.errors import StreamClosedError
+from pipeline.features.frontend import FrontEnd
+from pipeline.features.stream import FeatureBlock
+from pipeline.scoring.decisions import Decision, State, Update
+from pipeline.scoring.sequential import check_frames
+from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Store
+from pipeline.verification.verifier import Verifier
+
+Array = NDArray[np.float64]
+
+
+class VerificationStream:
+    """One stream of audio for one claim: ``push`` any number of times, then ``close``.
+
+    Any chunking of the same samples gives the same score within 1e-9, or 1e-6 where supervector machines and GMMs are
+    summed, in single precision.
+
+    Parameters
+    ----------
+    verifier : Verifier, SpeakerModel or path of a store
+        A path or a model makes a verifier of ``claim`` with the other ``options`` (see ``Verifier``).
+    claim : str, optional
+        Name of the speaker, unless a verifier is given.
+    rate : int, optional
+        Sampling rate of the audio in Hz; the model's own by default.
+
+    Examples
+    --------
+    >>> import soundfile, pipeline
+    >>> samples, rate = soundfile.read("call.wav")
+    >>> stream = pipeline.VerificationStream("speakers.store", "anna", rate=rate)
+    >>> str(stream.push(samples[:100]).decision), str(stream.push(samples[100:]).decision)
+    ('not_enough_speech', 'accepted')
+    >>> stream.close().settled
+    True
+    """
+
+    def __init__(
+        self,
+        verifier: Verifier | SpeakerModel | Path | str,
+        claim: str | None = None,
+        *,
+        rate: int | None = None,
+        **options: Any,
+    ) -> None:
+        if not isinstance(verifier, Verifier):
+            model = verifier if isinstance(verifier, SpeakerModel) else Store(verifier).load()
+            verifier = Verifier(model, str(claim), **options)
+        config = verifier.model.config
+        self.verifier = verifier
+        self._where = f"claim {verifier.claim!r}"
+        self.front_end = FrontEnd(
+            config.features,
+            config.features.rate if rate is None else rate,
+            scaling=verifier.model.scaling,
+            where=self._where,
+        )
+        self._scores = verifier.scores()
+        self._test = _SequentialTest(verifier)
+        self._duplicates = verifier.duplicate_detector(self.front_end.rate)
+        self._batch: list[Array] = []
+        self._batched = 0
+        self._batch_samples = round(self.front_end.rate * verifier.update_ms / 1000)
+        self._last = self._decide()
+
+    @property
+    def delay_ms(self) -> float:
+        """Return the longest time from a sound to a score that includes it, for pushes no longer than ``update_ms``."""
+        return self.front_end.delay_ms + self.verifier.update_ms
+
+    def push(self, samples: Array) -> Update:
+        """Score more audio, and return the decision as it stands.
+
+        Parameters
+        ----------
+        samples : array of float, shape (n,)
+            Mono, full scale 1. They are scored once there are ``Verifier.update_ms`` of audio.
+
+        Returns
+        -------
+        Update
+
+        Raises
+        ------
+        AudioError
+            For samples that are not finite or far beyond full scale.
+        StreamClosedError
+            After ``close``.
+        """
+        samples = self._checked(samples)
+        self._batch.append(samples)
+        self._batched += len(samples)
+        if self._batched >= self._batch_samples:
+            self._score(self.front_end.push(self._take_batch()))
+            self._last = self._decide()
+        return replace(self._last, audio_seconds=self._audio_seconds)
+
+    def close(self) -> Update:
+        """End the audio: the last frames are scored and the decision is final. A second call repeats it.
+
+        Accepted audio goes into the verifier's memory, where it has one; raises AuditError.
+        """
+        if self._last.state is State.CLOSED:
+            return self._last
+        self._score(self.front_end.push(self._take_batch()))
+        self._score(self.front_end.flush())
+        if self._duplicates is not None:
+            self._duplicates.close()
+        self._last = self._decide(closed=True)
+        self._remember()
+        return self._last
+
+    def _checked(self, samples: Array) -> Array:
+        """Return a copy of ``samples``: the caller's may change before they are scored."""
+        if self._last.state is State.CLOSED:
+            raise StreamClosedError(f"{self._where}: the stream is closed and takes no more audio")
+        samples = np.array(samples, dtype=np.float64, order="C")
+        first = self.front_end.samples + self._batched
+        check_samples(samples, self._where, rate=self.front_end.rate, first=first)
+        if self._duplicates is not None:
+            self._duplicates.push(samples)
+        return samples
+
+    def _take_batch(self) -> Array:
+        samples = np.concatenate(self._batch) if self._batch else np.empty(0)
+        self._batch, self._batched = [], 0
+        return samples
+
+    def _score(self, speech: FeatureBlock) -> None:
+        """Score frames; under a sequential test up to the one that settles the claim."""
+        if self._test.rule is None:
+            self._scores.push(speech)
+        else:
+            self._test.push(self._scores, speech)
+
+    def _decide(self, *, closed: bool = False) -> Update:
+        frames, verifier = self._scores.frames, self.verifier
+        config = verifier.model.config
+        score, llr, decision = None, None, Decision.NOT_ENOUGH_SPEECH
+        if frames >= config.min_frames:
+            scores = self._scores.scores()[verifier.system]
+            llrs = verifier.model.llrs(verifier.system, scores, frames)
+            score, llr = float(scores[0]), None if llrs is None else float(llrs[0])
+            decision = self._decision(score, llr, closed=closed)
+        state = State.SCORING if score is not None else State.NOT_ENOUGH_SPEECH
+        return Update(
+            state=State.CLOSED if closed else state,
+            decision=decision,
+            score=score,
+            llr=llr,
+            probability=None if llr is None else verifier.probability(llr),
+            frames=frames,
+            speech_seconds=frames * config.features.step_seconds,
+            audio_seconds=self._audio_seconds,
+            settled=closed or self._test.accepted is not None,
+            sequential_llr=self._test.llr,
+            duplicate_suspected=None if self._duplicates is None else self._duplicates.suspected,
+        )
+
+    def _decision(self, score: float, llr: float | None, *, closed: bool) -> Decision:
+        """Decide by the sequential test where it has settled the claim, else by the policy's threshold."""
+        rule, accepted = self._test.rule, self._test.accepted
+        if accepted is None and rule is not None and not (rule.at_end == "fixed" and closed):
+            return Decision.UNDECIDED
+        if accepted is None:
+            accepted = self.verifier.decider.accepts(score, llr)
+        return Decision.ACCEPTED if accepted else Decision.REJECTED
+
+    def _remember(self) -> None:
+        """Keep the fingerprints of accepted audio that is not known yet."""
+        memory, replays = self.verifier.memory, self._duplicates
+        if memory is None or replays is None or replays.suspected:
+            return
+        if self._last.decision is Decision.ACCEPTED:
+            memory.add(self.verifier.claim, replays.prints)
+
+    @property
+    def _audio_seconds(self) -> float:
+        return (self.front_end.samples + self._batched) / self.front_end.rate
+
+
+class _SequentialTest:
+    """A sequential test of one stream: ``accepted`` once the evidence suffices, by the ``llr`` at that length."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        self.rule = verifier.decider.test
+        self.accepted: bool | None = None
+        self.llr: float | None = None
+        self._calibration = verifier.decider.calibration
+        config = verifier.model.config
+        self._next, self._every = check_frames(config.min_frames, config.features.step_seconds)
+
+    def push(self, scores: Any, speech: FeatureBlock) -> None:
+        """Score frames up to the next check, check, and so on until the claim is settled."""
+        at = 0
+        while at < len(speech.vectors) and self.accepted is None:
+            end = at + self._next - scores.frames
+            scores.push(speech.part(slice(at, end)))
+            at = end
+            if scores.frames == self._next and self.rule is not None and self._calibration is not None:
+                self._next += self._every
+                self.llr = float(self._calibration.llr(scores.scores(), scores.frames)[0])
+                self.accepted = self.rule.verdict(self.llr)

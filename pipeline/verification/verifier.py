@@ -1,0 +1,168 @@
+"""A verifier: one claim on one model, with its machines read and its policy made ready."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.audio.files import open_audio
+from pipeline.errors import InputError
+from pipeline.features.fingerprints import DuplicateDetector
+from pipeline.machines.cohorts import Cohorts
+from pipeline.machines.margins import Population
+from pipeline.posteriors import sigmoid
+from pipeline.scoring.claims import ClaimScorer, RunningScores, with_parts
+from pipeline.scoring.decisions import Terms, Update
+from pipeline.scoring.rules import RULES
+from pipeline.store.model import SpeakerModel
+from pipeline.verification.duplicate_audio import MOST_OF_ONE, DuplicateMemory
+from pipeline.verification.policies import EqualErrorRate, Policy
+
+if TYPE_CHECKING:
+    from pipeline.verification.stream import VerificationStream
+
+# Audio between two scores of a stream: five updates a second are as many as anybody can follow.
+UPDATE_MS = 200.0
+
+
+class ClaimScorers:
+    """Makes scorers of ``systems`` on ``model``; what all claims share is read once.
+
+    Raises what ``SpeakerModel.scoring_settings`` and ``SpeakerModel.population`` raise.
+    """
+
+    def __init__(self, model: SpeakerModel, systems: Sequence[str]) -> None:
+        self._model = model
+        self._systems = tuple(systems)
+        self._settings = model.scoring_settings(self._systems)
+        self._everybody: Population | None = None
+        if model.config.machines.cohort == "all" or any("one_vs_rest" in RULES[name].needs for name in systems):
+            self._everybody = model.population(self._systems)
+
+    def of(self, claims: Sequence[int], systems: Sequence[str] | None = None) -> ClaimScorer:
+        """Return the scorer of ``claims``, speaker numbers, under ``systems``: all, or some and parts that they sum."""
+        asked = self._systems if systems is None else tuple(systems)
+        table = self._model.cohort_table
+        if self._everybody is not None or table is None:
+            everybody = self._everybody or self._model.population(self._systems)
+            return ClaimScorer(everybody, claims, asked, self._settings)
+        # The speakers of the claims' cohorts alone: no other speaker's machines are read.
+        cohorts = Cohorts.of(claims, table.nearest[np.array(claims, dtype=np.int64)])
+        part = self._model.population(asked, cohorts.speakers.tolist())
+        numbers = np.searchsorted(cohorts.speakers, list(claims))
+        return ClaimScorer(part, numbers.tolist(), asked, self._settings, cohorts=cohorts.numbered())
+
+
+class Verifier:
+    """One claim on one model, ready to score any number of utterances.
+
+    Parameters
+    ----------
+    model : SpeakerModel
+        What ``Store.load`` or training gives.
+    claim : str
+        Name of an enrolled speaker.
+    system : str, optional
+        Scoring system; the settings' own by default.
+    decide_by : Policy
+        ``EqualErrorRate()``, ``FalseAcceptRate(0.01)``, ``Threshold(x)``, ``BayesCost(point)`` or ``Sequential(test)``.
+    memory : DuplicateMemory, optional
+        Fingerprints of earlier accepted audio, which every accepted stream is added to.
+    replays : bool
+        Whether audio is compared with known recordings.
+    update_ms : float
+        Milliseconds of audio between two scores; 0 scores every push at once.
+
+    Raises
+    ------
+    UnknownSpeakerError, InputError, MetricError, AuditError
+        For a name, a system, a policy that the model has no trials for, ``update_ms`` below 0, or ``memory``.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> model = pipeline.Store("speakers.store").load()
+    >>> pipeline.Verifier(model, "anna").verify_file("call.wav").decision
+    <Decision.ACCEPTED: 'accepted'>
+    """
+
+    def __init__(
+        self,
+        model: SpeakerModel,
+        claim: str,
+        *,
+        system: str | None = None,
+        decide_by: Policy | None = None,
+        memory: DuplicateMemory | None = None,
+        replays: bool = True,
+        update_ms: float = UPDATE_MS,
+    ) -> None:
+        if not update_ms >= 0:
+            raise InputError(f"update_ms: must be 0 or more milliseconds of audio, got {update_ms:g}")
+        self.update_ms = update_ms
+        self.model = model
+        self.claim = claim
+        self.system = model.check_system(system)
+        self.competing = model.competing(self.system)
+        self.memory = memory
+        position = model.position(claim)
+        self.decider = (EqualErrorRate() if decide_by is None else decide_by).decider(model, self.system)
+        self._enrolled = model.fingerprints(claim) if replays else None
+        self._compares = replays and (self._enrolled is not None or memory is not None)
+        # A sequential test needs the parts of a sum at every length, not their sum.
+        systems = (self.system,) if self.decider.test is None else with_parts((self.system,))
+        self._scorer = ClaimScorers(model, (self.system,)).of([position], systems)
+
+    @property
+    def terms(self) -> Terms:
+        """The terms on which the claim is decided."""
+        decider = self.decider
+        return Terms(
+            claim=self.claim,
+            system=self.system,
+            threshold=decider.threshold,
+            llr_threshold=decider.llr_threshold,
+            threshold_source=decider.source,
+            prior=decider.prior,
+            unknown_impostors=self.model.unknown,
+            competing=self.competing,
+            revision=self.model.revision,
+            sequential_bounds=None if decider.test is None else (decider.test.reject_at, decider.test.accept_at),
+        )
+
+    def probability(self, llr: float) -> float:
+        """Return the posterior probability of a target trial with this ``llr``, at the prior of the policy."""
+        prior = self.decider.prior
+        return float(sigmoid.probability(np.asarray(llr + math.log(prior) - math.log1p(-prior))))
+
+    def stream(self, rate: int | None = None) -> VerificationStream:
+        """Return a new stream for audio at ``rate`` Hz (None: the model's own rate)."""
+        from pipeline.verification.stream import VerificationStream
+
+        return VerificationStream(self, rate=rate)
+
+    def scores(self) -> RunningScores:
+        """Return a fresh running score for this claim."""
+        return self._scorer.start()
+
+    def duplicate_detector(self, rate: int) -> DuplicateDetector | None:
+        """Return what compares audio at ``rate`` Hz with known recordings of the claim; None where there are none."""
+        if not self._compares:
+            return None
+        known = [] if self._enrolled is None else [self._enrolled]
+        if self.memory is None:
+            return DuplicateDetector(known, rate, keep=0)
+        return DuplicateDetector(known + self.memory.known(self.claim), rate, keep=MOST_OF_ONE)
+
+    def verify_file(self, path: Path | str) -> Update:
+        """Decode a file and score it: a stream fed to its end, or until it is settled. Raises AudioError."""
+        with open_audio(path) as audio:
+            stream = self.stream(audio.rate)
+            for block in audio.blocks():
+                if stream.push(block).settled:
+                    break
+        return stream.close()

@@ -1,0 +1,138 @@
+"""Tables, bars and lines on a terminal: content, width and alignment."""
+
+from __future__ import annotations
+
+import io
+import sys
+import unicodedata
+
+import pytest
+
+from pipeline.cli.compare import print_comparison
+from pipeline.cli.evaluate import print_metrics
+from pipeline.cli.terminal import live_line, print_table, progress_bar
+from pipeline.scoring.rules import RULES
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """terminal(columns): the standard output from now on, a terminal of so many columns."""
+
+    def open_terminal(columns: int) -> Terminal:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(sys, "stdout", Terminal())
+        return sys.stdout
+
+    return open_terminal
+
+
+def entry(**changes) -> dict:
+    """An entry of metrics.json, with the widest numbers that are likely."""
+    return {
+        "eer_percent": 12.345,
+        "eer_percent_ci95": [10.005, 15.678],
+        "min_dcf": 0.98765,
+        "act_dcf": 12.34567,
+        "cllr": 1.23456,
+        "min_cllr": 0.87654,
+        "identification_error_percent": 56.789,
+        "false_accept_percent": 100.0,
+        "false_reject_percent": 100.0,
+        "n_target": 123_456,
+        "n_nontarget": 12_345_678,
+        "n_failed": 1234,
+        **changes,
+    }
+
+
+def test_the_table_of_metrics_shows_the_default_system_first(capsys):
+    nothing = {key: None for key, value in entry().items() if not key.startswith("n_")}
+    systems = {name: entry() for name in RULES} | {"poao": entry(**nothing)}
+    print_metrics({"default_system": "fused", "systems": systems})
+    header, *rows, trials, _ = capsys.readouterr().out.splitlines()
+    for title in ("EER % [95 %]", "minDCF", "actDCF", "Cllr/min", "ID err %", "FA %", "FR %"):
+        assert title in header
+    assert rows[0].split() == [
+        "fused", "*", "12.35", "[10.01,", "15.68]", "0.988", "12.346", "1.235/0.877", "56.79", "100.00", "100.00",
+    ]  # fmt: skip
+    by_name = {row.split()[0]: row for row in rows}
+    assert by_name.keys() == set(RULES)
+    assert by_name["poao"].split() == ["poao", "-", "-", "-", "-/-", "-", "-", "-"]
+    assert trials == "* default; 123456 target and 12345678 nontarget trials, 1234 not scored"
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_table_of_metrics_fits_the_terminal_a_line_a_system(terminal, columns):
+    shown = terminal(columns)
+    small = entry(act_dcf=0.1, false_accept_percent=1.0, false_reject_percent=1.0)
+    print_metrics({"default_system": "fused", "systems": dict.fromkeys(RULES, small)})
+    lines = shown.getvalue().splitlines()
+    assert len(lines) == len(RULES) + 3
+    assert max(map(len, lines)) <= columns
+    assert ("[10.01, 15.68]" in lines[1]) == (columns == 120)
+
+
+def test_the_tables_of_a_comparison_show_values_and_differences(capsys, terminal):
+    values = {"eer_percent": 2.0, "min_dcf": 0.25, "cllr": None, "min_cllr": 0.0625}
+    intervals = {"eer_percent_ci95": [1.0, 3.0], "min_dcf_ci95": [0.125, 0.5], "cllr_ci95": None}
+    difference = {"difference": -0.5, "ci95": [-1.0, 0.25]}
+    differences = {"eer_percent": difference, "min_dcf": difference, "cllr": None}
+    table = {
+        "reference": "a",
+        "evaluations": [{"label": label, "system": "poao", **values, **intervals} for label in ("a", "b")],
+        "differences": [{"label": "b", "n_target": 8, "n_nontarget": 32, **differences}],
+    }
+    print_comparison(table)
+    first, second = capsys.readouterr().out.split("\n\n")
+    assert [row.split() for row in first.splitlines()[1:]] == [
+        [f"{label}:", "poao", "2.00", "[1.00,", "3.00]", "0.250", "[0.125,", "0.500]", "-", "0.062"] for label in "ab"
+    ]
+    header, row = second.splitlines()
+    assert header.startswith("difference from a ")
+    assert row.split() == ["b", "-0.50", "[-1.00,", "+0.25]", "-0.500", "[-1.000,", "+0.250]", "-", "40"]
+    shown = terminal(50)
+    print_comparison(table)
+    assert max(map(len, shown.getvalue().splitlines())) <= 50
+    assert "+0.250]" in shown.getvalue()
+
+
+def test_wide_characters_are_aligned(capsys):
+    print_table(("speaker", "files"), [("李 雷", 3), ("Zoë", 12), ("anna", 444)])
+    lines = capsys.readouterr().out.splitlines()
+    widths = [sum(1 + (unicodedata.east_asian_width(c) == "W") for c in line) for line in lines]
+    assert set(widths) == {len("speaker  files")}
+
+
+def test_without_a_terminal_nothing_is_drawn(capsys):
+    with live_line() as show, progress_bar(quiet=False) as advance:
+        show("hello")
+        advance("reading", 1, 2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_one_bar_shows_the_stage_and_leaves_an_empty_line(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress_bar(quiet=False) as advance:
+        for stage in ("reading", "training", "reading"):
+            advance(stage, 1, 2)
+    shown = sys.stderr.getvalue()
+    assert "training:  50 %" in shown
+    assert "reading: 100 %" in shown
+    assert "\n" not in shown
+    assert shown.endswith(" \r")
+
+
+def test_a_hostile_name_cannot_move_the_cursor_of_the_live_line(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with live_line() as show:
+        show("anna\x1b[2J\u202e")
+    assert "anna\\x1b[2J\\u202e" in sys.stderr.getvalue()

@@ -1,0 +1,398 @@
+"""Enrollment checks: detection on degraded recordings, refusals, and their effect on the other speakers."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import typer
+from conftest import TINY
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_enrollment import assert_same, content
+
+from pipeline.audio.corpus import Utterance
+from pipeline.audio.files import read_samples
+from pipeline.cli.enroll import enroll as command
+from pipeline.config import ChecksConfig, ThresholdConfig
+from pipeline.enrollment.checks import MIN_OTHERS, held_out_seconds, strengths_of
+from pipeline.enrollment.duplicates import duplicates, same_segments
+from pipeline.enrollment.enroll import enroll
+from pipeline.enrollment.quality import Clipping, RecordingMeter, clipped_share, median_snr
+from pipeline.errors import ConfigError, EnrollmentRefusedError
+from pipeline.scoring.trials import HeldOutTrials
+
+EVERY = ("clipping", "noise", "duplicates", "consistency", "matches")
+RATE = 8000
+
+
+def quality(action: str = "off", **changes: object) -> ChecksConfig:
+    """Settings with every check at ``action``, but for ``changes``."""
+    return ChecksConfig(**{**dict.fromkeys(EVERY, action), **changes})
+
+
+def measured(samples: np.ndarray, tiny, rate: int = RATE, block: int = 4096):
+    meter = RecordingMeter(Path("x.wav"), tiny.features)
+    for start in range(0, len(samples), block):
+        meter.push(samples[start : start + block], rate)
+    return meter.finish()
+
+
+def saved(path: Path, samples: np.ndarray, rate: int = RATE) -> Utterance:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, samples, rate, subtype="PCM_16")
+    return Utterance(path.parent.name, path)
+
+
+# Clipping
+
+
+def runs_at_the_top(samples: np.ndarray) -> int:
+    """Count samples in runs of three or more equal ones at the largest magnitude, by a plain loop."""
+    top, count, start = np.abs(samples).max(), 0, 0
+    while start < len(samples):
+        end = start
+        while end < len(samples) and samples[end] == samples[start]:
+            end += 1
+        if top > 0 and abs(samples[start]) == top and end - start >= 3:
+            count += end - start
+        start = end
+    return count
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.floats(0.05, 5.0), st.floats(0.01, 1.0), st.integers(0, 400))
+def test_clipped_samples_are_those_in_runs_at_the_maximum_at_any_level(seed, level, gain, length):
+    random = np.random.default_rng(seed)
+    smooth = np.convolve(random.standard_normal(length + 20), np.ones(8) / 8, "valid")[:length]
+    samples = gain * np.clip(level * smooth, -1.0, 1.0)
+    counter = Clipping()
+    counter.push(samples)
+    assert counter.samples == len(samples)
+    assert counter.clipped == (runs_at_the_top(samples) if len(samples) else 0)
+
+
+def test_a_louder_block_resets_the_count():
+    counter = Clipping()
+    counter.push(np.full(50, 0.2))
+    assert counter.clipped == 50
+    counter.push(np.array([0.1, 0.9, 0.3]))
+    assert (counter.samples, counter.clipped) == (53, 0)
+
+
+def test_only_clipped_recordings_have_clipped_samples(recordings, tiny):
+    spoken = [read_samples(one)[0] for one in recordings["ivan"][:3]]
+    assert clipped_share([measured(samples, tiny) for samples in spoken]) == 0.0
+    loud = [0.3 * np.clip(samples / np.abs(samples).max() * 4, -1, 1) for samples in spoken]
+    assert clipped_share([measured(samples, tiny) for samples in loud]) > 0.01
+    assert clipped_share([]) == 0.0
+
+
+# Noise
+
+
+def test_the_estimate_follows_the_noise_that_was_added(recordings, tiny):
+    random, estimates = np.random.default_rng(0), {}
+    for snr in (5, 10, 15, 20, 25):
+        noisy = []
+        for one in recordings["ivan"][:4]:
+            samples, _ = read_samples(one)
+            speech = np.mean(samples[np.abs(samples) > 0.1 * np.abs(samples).max()] ** 2)
+            noise = np.sqrt(speech / 10 ** (snr / 10)) * random.standard_normal(len(samples))
+            noisy.append(measured(samples + noise, tiny))
+        estimates[snr] = median_snr(noisy)
+    assert list(estimates.values()) == sorted(estimates.values())
+    # Speech is loud samples here and speech frames there, which include its quieter half.
+    assert all(snr - 6 < estimate < snr + 2 for snr, estimate in estimates.items() if snr >= 10), estimates
+    assert estimates[5] < 5
+
+
+def test_silence_has_no_signal_to_noise_ratio(tiny):
+    assert measured(np.zeros(RATE), tiny).snr_db is None
+    assert measured(np.empty(0), tiny).snr_db is None
+    assert median_snr([measured(np.zeros(RATE), tiny)]) is None
+
+
+def test_measurements_do_not_depend_on_the_block_size(recordings, tiny):
+    samples, rate = read_samples(recordings["anna"][0])
+    whole, cut = measured(samples, tiny, rate, block=10**9), measured(samples, tiny, rate, block=777)
+    assert whole.snr_db == cut.snr_db
+    np.testing.assert_array_equal(whole.prints, cut.prints)
+    np.testing.assert_array_equal(whole.loud, cut.loud)
+
+
+# Duplicates
+
+
+def test_different_recordings_are_no_duplicates(recordings, tiny):
+    everything = [
+        (number, measured(*_read(one, tiny)))
+        for number, name in enumerate(sorted(recordings))
+        for one in recordings[name]
+    ]
+    assert len(everything) == 144
+    assert duplicates(everything) == []
+
+
+def _read(one: Utterance, tiny) -> tuple:
+    samples, rate = read_samples(one)
+    return samples, tiny, rate
+
+
+def coded(samples: np.ndarray, **how: object) -> np.ndarray:
+    file = io.BytesIO()
+    soundfile.write(file, samples, RATE, **how)
+    file.seek(0)
+    return soundfile.read(file)[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x,
+        lambda x: 0.2 * x,
+        lambda x: x[400:],
+        lambda x: np.concatenate((np.zeros(3001), x)),
+        lambda x: coded(x, format="WAV", subtype="ULAW"),
+        lambda x: coded(x, format="MP3", subtype="MPEG_LAYER_III"),
+        lambda x: x + 1e-3 * np.random.default_rng(0).standard_normal(len(x)),
+    ],
+    ids=["again", "quiet", "cut", "late", "mu-law", "MP3", "noise"],
+)
+def test_a_duplicate_is_detected_after_any_coding(recordings, tiny, change):
+    others = [(0, measured(*_read(one, tiny))) for one in recordings["lars"][:5]]
+    samples, rate = read_samples(recordings["lars"][2])
+    copy = measured(change(samples), tiny, rate)
+    assert duplicates([*others, (1, copy)]) == [(2, 5)]
+    assert duplicates([(1, copy), *others]) == [(0, 3)]
+    assert duplicates([*others, (0, copy)]) == []  # of the same speaker: allowed
+
+
+def test_silence_and_short_recordings_are_no_duplicates(tiny):
+    hum = np.sin(2 * np.pi * 400 * np.arange(RATE) / RATE)
+    quiet = [measured(np.zeros(RATE), tiny), measured(np.empty(0), tiny), measured(hum[:100], tiny)]
+    assert duplicates(list(enumerate(quiet))) == []
+    assert duplicates([]) == []
+
+
+def test_segments_equal_only_themselves():
+    random = np.random.default_rng(0)
+    one, other = (random.standard_normal((20, 300)).astype(np.float32) for _ in range(2))
+    assert same_segments(one, one[5:]) == 0.75
+    assert same_segments(one, 2 * one + 0.1 * other) == 1.0
+    assert same_segments(one, other) == 0.0
+    assert same_segments(one, one[:0]) == same_segments(one[:0], other) == 0.0
+
+
+# Refusals and warnings
+
+
+def test_a_recording_under_two_names_refuses_both_and_leaves_no_trace_in_the_others(tmp_path, recordings, tiny):
+    rest = {name: recordings[name] for name in ("anna", "dexter")}
+    copy = Utterance("zoe", recordings["ivan"][3].path)
+    speakers = rest | {"ivan": recordings["ivan"], "zoe": (*recordings["lars"][:5], copy)}
+    report = enroll(tmp_path / "s", speakers, tiny)
+    assert [name for name, _ in report.refused] == ["ivan", "zoe"]
+    assert "1 of 12 recordings are duplicates of recordings of speaker 'zoe'" in dict(report.refused)["ivan"]
+    assert (
+        f"1 of 6 recordings are duplicates of recordings of speaker 'ivan', the first of them {copy.path}"
+        in dict(report.refused)["zoe"]
+    )
+    assert {(finding.check, finding.refused) for finding in report.findings} == {("duplicates", True)}
+    assert report.warnings == ()
+    assert_same(report.model, enroll(tmp_path / "without", rest, tiny).model)
+
+
+def test_a_check_can_warn_or_be_off(tmp_path, recordings, tiny):
+    speakers = {"ivan": recordings["ivan"], "zoe": recordings["ivan"][:6]}
+    warned = enroll(tmp_path / "warn", speakers, tiny, quality=quality(duplicates="warn"))
+    assert [(finding.speaker, finding.check) for finding in warned.warnings] == [
+        ("ivan", "duplicates"),
+        ("zoe", "duplicates"),
+    ]
+    assert warned.refused == ()
+    assert warned.model.names == ("ivan", "zoe")
+    assert warned.model.config.checks == tiny.checks  # for one enrollment only
+    silent = enroll(tmp_path / "off", speakers, tiny, quality=quality())
+    assert silent.findings == ()
+    assert_same(silent.model, warned.model)
+
+
+@pytest.mark.parametrize("keep", ["true", "false"])
+def test_a_duplicate_of_an_enrolled_recording_is_refused_and_the_store_stays_as_it_was(
+    tmp_path, recordings, tiny_with, keep
+):
+    path, settings_ = tmp_path / "s", tiny_with(f"duplicate_audio.keep={keep}")
+    enroll(path, {name: recordings[name] for name in ("anna", "ivan")}, settings_)
+    before = content(path)
+    with pytest.raises(
+        EnrollmentRefusedError, match=r"speaker 'zoe': .* duplicates of .* enrolled speaker 'ivan'"
+    ) as caught:
+        enroll(path, {"zoe": recordings["ivan"]})
+    assert caught.value.findings == {"zoe": "duplicates"}
+    assert content(path) == before
+    later = enroll(path, {"zoe": recordings["ivan"], "lars": recordings["lars"]})
+    assert [name for name, _ in later.refused] == ["zoe"]
+    assert later.model.names == ("anna", "ivan", "lars")
+
+
+def test_one_duplicate_among_others_is_detected_by_stored_fingerprints(copied, recordings):
+    mixed = (*recordings["hugo"][:4], Utterance("hugo", recordings["lars"][7].path))
+    report = enroll(copied, {"hugo": mixed}, quality=quality("warn"))
+    (duplicate,) = [finding for finding in report.warnings if finding.check == "duplicates"]
+    assert "1 of 5 recordings are duplicates of recordings of enrolled speaker 'lars'" in duplicate.reason
+
+
+def test_if_every_speaker_is_refused_no_store_is_left_behind(tmp_path, recordings, tiny):
+    with pytest.raises(EnrollmentRefusedError, match=r"nobody was enrolled: speaker 'a': .*\(and 1 more speakers\)"):
+        enroll(tmp_path / "s", {"a": recordings["anna"], "b": recordings["anna"]}, tiny)
+    assert not (tmp_path / "s").exists()
+
+
+def test_clipped_and_noisy_recordings_warn_or_are_refused(tmp_path, recordings, tiny):
+    rest, random = {name: recordings[name][:4] for name in ("anna", "lars")}, np.random.default_rng(1)
+    speakers = dict(rest)
+    for name, change in (
+        ("loud", lambda x: 0.5 * np.clip(8 * x / np.abs(x).max(), -1, 1)),
+        ("noisy", lambda x: x + np.sqrt(np.mean(x**2)) * random.standard_normal(len(x))),
+    ):
+        speakers[name] = tuple(
+            saved(tmp_path / name / f"{n}.wav", change(read_samples(one)[0]))
+            for n, one in enumerate(recordings["dexter" if name == "loud" else "ivan"][:6])
+        )
+    warned = enroll(tmp_path / "warned", speakers, tiny)
+    assert [(finding.speaker, finding.check) for finding in warned.warnings] == [
+        ("loud", "clipping"),
+        ("noisy", "noise"),
+    ]
+    assert "% of the samples are clipped (at most 0.10% expected)" in warned.warnings[0].reason
+    assert "dB (at least 10 expected)" in warned.warnings[1].reason
+    strict = enroll(tmp_path / "strict", speakers, tiny, quality=quality("refuse"))
+    assert [name for name, _ in strict.refused] == ["loud", "noisy"]
+    assert_same(strict.model, enroll(tmp_path / "alone", rest, tiny).model)
+
+
+def test_two_voices_in_a_folder_and_one_voice_under_two_names_are_refused_without_a_trace(
+    tmp_path, recordings, tiny_with
+):
+    """Speakers refused by held-out trials were in the hold-out pass, which is repeated without them."""
+    settings_ = tiny_with("threshold.holdout=0.4", "scoring.system=supervector_rival")
+    rest = {name: recordings[name] for name in ("anna", "bruno", "clara", "dexter", "edith")}
+    mixed = (*recordings["fergus"][:7], *recordings["karla"][:5])
+    again = {"ivan": recordings["ivan"][::2], "ivan again": recordings["ivan"][1::2]}
+    steps: list[str] = []
+    report = enroll(
+        tmp_path / "s", rest | {"mixed": mixed} | again, settings_,
+        quality=quality(consistency="refuse", matches="refuse"),
+        progress=lambda stage, _done, _total: steps.append(stage),
+    )  # fmt: skip
+    assert {(finding.speaker, finding.check) for finding in report.findings} == {
+        ("mixed", "consistency"), ("ivan", "matches"), ("ivan again", "matches"),
+    }  # fmt: skip
+    assert "match speaker 'ivan again'" in dict(report.refused)["ivan"]
+    assert report.model.names == tuple(rest)
+    assert {"thresholds: machines", "again, thresholds: machines"} <= set(steps)
+    assert_same(report.model, enroll(tmp_path / "without", rest, settings_, quality=quality()).model)
+
+
+# Held-out trials
+
+
+def trials_of(own: dict[int, float], most: int | None = None, twin: tuple[int, int] | None = None) -> HeldOutTrials:
+    """Make two utterances per speaker, claimed for everyone: target scores near ``own``, nontarget ones near -4.
+
+    Utterances of the first of ``twin`` score on the second like the second's own.
+    """
+    random = np.random.default_rng(0)
+    rows = [
+        (claim, speaker, unknown)
+        for speaker in own
+        for _ in range(2)
+        for claim in own
+        for unknown in (False, True)
+        if not (unknown and claim == speaker)
+    ][:most]
+    claims, speakers, unknown = (np.array(column) for column in zip(*rows, strict=True))
+    scores = random.normal(-4.0, 1.0, len(rows))
+    for n, (claim, speaker) in enumerate(zip(claims, speakers, strict=True)):
+        if claim == speaker or (speaker, claim) == twin:
+            scores[n] = own[claim] + random.normal(0.0, 0.2)
+    return HeldOutTrials(
+        claims.astype(np.uint64), speakers.astype(np.uint64), np.full(len(rows), len(own)),
+        {"supervector_rival": scores}, np.full(len(rows), 200), unknown,
+    )  # fmt: skip
+
+
+def test_strengths_are_relative_to_the_other_speakers():
+    own = dict.fromkeys(range(1, 10), 4.0) | {7: -1.0}
+    strengths = strengths_of(
+        list(own), trials_of(own, twin=(3, 5)), "supervector_rival", ThresholdConfig(), population=9
+    )
+    assert set(strengths) == set(own)
+    assert strengths[7].own < 0.6 < min(strengths[n].own for n in own if n != 7)
+    assert strengths[3].claim == 5
+    assert strengths[3].other > 0.8
+    assert max(strengths[n].other for n in own if n != 3) < 0.3
+
+
+def test_strengths_need_enough_other_speakers():
+    many, few = (dict.fromkeys(range(1, 1 + count), 4.0) for count in (MIN_OTHERS + 1, MIN_OTHERS))
+    judged = strengths_of([1], trials_of(many), "supervector_rival", ThresholdConfig(), population=len(many))
+    assert judged[1].own == pytest.approx(1.0, abs=0.2)
+    assert strengths_of([1], trials_of(few), "supervector_rival", ThresholdConfig(), population=len(few)) == {}
+    assert strengths_of([], trials_of(many), "supervector_rival", ThresholdConfig(), population=len(many)) == {}
+
+
+def test_held_out_seconds_count_each_utterance_once():
+    trials = trials_of(dict.fromkeys(range(1, 4), 1.0))
+    assert held_out_seconds(trials, 0.01) == {1: 4.0, 2: 4.0, 3: 4.0}
+    assert held_out_seconds(replace(trials, frames=np.full(len(trials), 50)), 0.01)[2] == 1.0
+
+
+# Settings, the command
+
+
+def test_the_quality_settings_of_a_store_are_its_settings(copied, recordings, tiny_with):
+    with pytest.raises(ConfigError, match="they differ in checks"):
+        enroll(copied, {"hugo": recordings["hugo"]}, tiny_with("checks.noise=off"))
+
+
+def test_the_command_warns_refuses_and_logs_both_without_file_names(corpus_of, tmp_path, capsys):
+    root = corpus_of(anna=5, ivan=5, lars=5)
+    (root / "zoe").mkdir()
+    shutil.copy(sorted((root / "ivan").iterdir())[0], root / "zoe" / "copy.flac")
+    shutil.copy(sorted((root / "lars").iterdir())[1], root / "zoe" / "more.flac")
+    words = [*TINY, "codebook.min_seconds=1", "codebook.centroids=20"]
+    log = tmp_path / "changes.jsonl"
+    command(root, tmp_path / "s", override=words, log=log, as_json=True)
+    shown = capsys.readouterr()
+    result = json.loads(shown.out)
+    assert shown.err == ""
+    assert [speaker["name"] for speaker in result["enrolled"]] == ["anna"]
+    assert [entry["name"] for entry in result["refused"]] == ["ivan", "lars", "zoe"]
+    assert result["warnings"] == []
+    command(root, tmp_path / "t", override=words, check=["duplicates=warn"], log=log)
+    shown = capsys.readouterr()
+    assert shown.err.count("warning: speaker") == 4  # two of them about zoe
+    assert "4 enrolled, 0 refused" in shown.out
+    lines = [json.loads(line) for line in log.read_bytes().splitlines()[1:]]
+    assert [(line["speaker"], line["decision"], line.get("checks"), line.get("warnings")) for line in lines] == [
+        ("anna", "enrolled", None, ""), *((name, "refused", "duplicates", None) for name in ("ivan", "lars", "zoe")),
+        ("anna", "enrolled", None, ""),
+        *((name, "enrolled", None, "duplicates") for name in ("ivan", "lars", "zoe")),
+    ]  # fmt: skip
+    assert ".flac" not in log.read_text()
+
+
+@pytest.mark.parametrize("wrong", ["noise", "hiss=warn", "noise=maybe", "=warn"])
+def test_an_unknown_check_is_an_error_of_the_command(demo, copied, wrong):
+    before = content(copied)
+    with pytest.raises((typer.BadParameter, ConfigError), match="--check"):
+        command(demo / "enroll", copied, only=["hugo"], check=[wrong])
+    assert content(copied) == before

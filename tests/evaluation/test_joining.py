@@ -1,0 +1,162 @@
+"""Scores meet their key: against a dictionary, and what must not pass in silence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.errors import TrialListError
+from pipeline.evaluation import JoinCounts, NameColumn, TrialTable, distinct
+from pipeline.evaluation.columns import checked_llrs, split_by_system
+from pipeline.evaluation.joining import join, label_by_owner
+from pipeline.evaluation.scores import by_system, table_of
+
+NAMES = ("key.txt", "scores.txt")
+SETTINGS = settings(deadline=None, max_examples=120)
+PAIRS = st.tuples(st.sampled_from("abcd"), st.sampled_from("uvwxyz"))
+
+
+def key_of(*trials: tuple[str, str, bool]) -> TrialTable:
+    models, segments, labels = zip(*trials, strict=True) if trials else ((), (), ())
+    return TrialTable(NameColumn.of(models), NameColumn.of(segments), np.array(labels, dtype=bool))
+
+
+def scores_of(*rows: tuple[str, str, float], labels: list[bool] | None = None) -> TrialTable:
+    models, segments, values = zip(*rows, strict=True) if rows else ((), (), ())
+    return TrialTable(
+        NameColumn.of(models),
+        NameColumn.of(segments),
+        None if labels is None else np.array(labels),
+        np.array(values, dtype=float),
+        -np.array(values, dtype=float),
+    )
+
+
+@SETTINGS
+@given(
+    labels=st.dictionaries(PAIRS, st.booleans(), min_size=1),
+    again=st.lists(st.integers(0, 100), max_size=4),
+    extra=st.dictionaries(st.tuples(st.sampled_from("abq"), st.sampled_from("uvr")), st.integers(5, 9), max_size=5),
+    scored_again=st.lists(st.integers(0, 100), max_size=4),
+    seed=st.integers(0, 99),
+)
+def test_every_trial_of_the_key_gets_its_score(labels, again, extra, scored_again, seed):
+    rng = np.random.default_rng(seed)
+    trials = [(*pair, label) for pair, label in labels.items()]
+    trials += [trials[k % len(trials)] for k in again]
+    answers = {pair: float(k) for k, pair in enumerate(labels)} | {
+        pair: float(value) for pair, value in extra.items() if pair not in labels
+    }
+    rows = [(*pair, value) for pair, value in answers.items()]
+    rows += [rows[k % len(rows)] for k in scored_again]
+    rng.shuffle(trials)
+    rng.shuffle(rows)
+    trials, rows = [tuple(t) for t in trials], [(str(m), str(s), float(v)) for m, s, v in rows]
+    trials = [(str(m), str(s), bool(label)) for m, s, label in trials]
+    result, counts = join(key_of(*trials), scores_of(*rows), names=NAMES)
+    assert result.scores.tolist() == [answers[model, segment] for model, segment, _ in trials]
+    assert result.llrs.tolist() == [-answers[model, segment] for model, segment, _ in trials]
+    assert result.is_target.tolist() == [label for _, _, label in trials]
+    assert list(zip(result.speakers, result.paths, strict=True)) == [trial[:2] for trial in trials]
+    unkeyed = sum((model, segment) not in labels for model, segment, _ in rows)
+    keyed_again = len(rows) - unkeyed - len(labels)
+    assert (counts.trials, counts.extra_scores, counts.repeated_trials) == (len(trials), unkeyed, len(again))
+    assert keyed_again <= counts.repeated_scores <= len(scored_again)
+
+
+@SETTINGS
+@given(labels=st.dictionaries(PAIRS, st.booleans(), min_size=1), kept=st.lists(st.booleans(), min_size=30, max_size=30))
+def test_trials_without_a_score_are_counted_and_the_first_is_named(labels, kept):
+    rows = [(*pair, 0.0) for pair, keep in zip(labels, kept, strict=False) if keep]
+    missing = [pair for pair, keep in zip(labels, kept, strict=False) if not keep]
+    key = key_of(*((*pair, label) for pair, label in labels.items()))
+    if not missing:
+        join(key, scores_of(*rows), names=NAMES)
+        return
+    first = rf"the first is model '{missing[0][0]}', segment '{missing[0][1]}'"
+    words = rf"scores.txt: .*key.txt.* {len(missing)} of {len(labels)} have none, {first}"
+    with pytest.raises(TrialListError, match=words):
+        join(key, scores_of(*rows), names=NAMES)
+
+
+def test_a_trial_with_two_labels_or_two_scores_is_refused():
+    with pytest.raises(TrialListError, match=r"key.txt: a trial must have one label, .* model 'a', segment 'u'"):
+        join(key_of(("a", "u", True), ("b", "u", True), ("a", "u", False)), scores_of(("a", "u", 1)), names=NAMES)
+    rows = scores_of(("a", "u", 1), ("b", "u", 0), ("a", "u", 2))
+    with pytest.raises(TrialListError, match=r"scores.txt: a trial must have one score, got 1.0 and 2.0 for model 'a'"):
+        join(key_of(("a", "u", True)), rows, names=NAMES)
+
+
+def test_labels_beside_the_scores_must_be_those_of_the_key():
+    key = key_of(("a", "u", True), ("b", "u", False))
+    join(key, scores_of(("b", "u", 0), ("a", "u", 1), labels=[False, True]), names=NAMES)
+    with pytest.raises(TrialListError, match="1 are not, the first is model 'b', segment 'u'"):
+        join(key, scores_of(("b", "u", 0), ("a", "u", 1), labels=[True, True]), names=NAMES)
+
+
+def test_lists_of_the_wrong_kind_are_refused():
+    with pytest.raises(TrialListError, match="without labels"):
+        join(scores_of(("a", "u", 1)), scores_of(("a", "u", 1)), names=NAMES)
+    with pytest.raises(TrialListError, match="without any"):
+        join(key_of(("a", "u", True)), key_of(("a", "u", True)), names=NAMES)
+
+
+def test_owners_of_the_segments_say_what_is_true():
+    owners = {"u1": "a", "u2": "a", "v1": "b"}
+    rows = [("a", "u1", 1.0), ("a", "v1", 0.5), ("b", "u2", 0.1), ("q", "u1", 9.0), ("b", "r", 9.0), ("a", "u1", 1.0)]
+    result, counts = label_by_owner(owners, scores_of(*rows), names=NAMES)
+    assert result.scores.tolist() == [1.0, 0.5, 0.1, 1.0]
+    assert result.is_target.tolist() == [True, False, False, True]
+    assert list(result.speakers) == ["a", "a", "b", "a"]
+    assert counts == JoinCounts(trials=4, extra_scores=2, repeated_trials=0, repeated_scores=1)
+    with pytest.raises(TrialListError, match=r"scores.txt: some model and segment must be in key.txt, got none"):
+        label_by_owner(owners, scores_of(("q", "u1", 1.0)), names=NAMES)
+    with pytest.raises(TrialListError, match="must have one score"):
+        label_by_owner(owners, scores_of(("a", "u1", 1.0), ("a", "u1", 2.0)), names=NAMES)
+
+
+# Columns
+
+
+@SETTINGS
+@given(texts=st.lists(st.sampled_from(["x", "yy", "é", "z"])), data=st.data())
+def test_a_column_stands_for_the_texts(texts, data):
+    column = NameColumn.of(texts)
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts))), dtype=bool)
+    kept = column[mask]
+    assert list(column) == texts == np.asarray(column).tolist()
+    assert list(kept) == [text for text, keep in zip(texts, mask, strict=True) if keep]
+    assert len(kept) == mask.sum()
+    assert distinct(kept) == len(set(kept))
+    assert set(kept.used) == set(kept)
+    labels = column.codes
+    assert [[a == b for b in labels] for a in labels] == [[a == b for b in texts] for a in texts]
+    assert NameColumn.of(texts[::-1]).names.tolist() == column.names.tolist() == sorted(set(texts))
+
+
+def test_systems_are_taken_apart_and_put_together():
+    whole = TrialTable(
+        NameColumn.of(["a", "b", "a"]),
+        NameColumn.of(["u", "u", "v"]),
+        np.array([True, False, True]),
+        np.array([1.0, 2.0, 3.0]),
+        np.array([0.5, np.nan, 1.5]),
+        NameColumn.of(["B", "A", "B"]),
+    )
+    result = by_system(whole, Path("file"))
+    assert list(result) == ["B", "A"]
+    assert result["B"].llrs.tolist() == [0.5, 1.5]
+    assert result["A"].llrs is None
+    again = table_of(result)
+    assert list(again.systems) == ["B", "B", "A"]
+    assert list(again.models) == ["a", "a", "b"]
+    np.testing.assert_array_equal(again.llrs, [0.5, 1.5, np.nan])
+    assert table_of({"A": result["A"]}).llrs is None
+    assert list(split_by_system(replace(whole, systems=None), Path("folder/file.txt"))) == ["file"]
+    with pytest.raises(TrialListError, match=r"file: system 's' must have .* in all of its rows or in none"):
+        checked_llrs(whole, "s", Path("file"))

@@ -1,0 +1,386 @@
+"""The files of an evaluation, from scores made up here: metrics.json, the figures, and report.html."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from html_outline import Outline, check_accessible, check_self_contained
+
+from pipeline import __version__
+from pipeline.config import Config, load_config, parse_config
+from pipeline.evaluation import ScoreRow, SystemScores, Trial, identification_error, read_scores, speaker_error_rates
+from pipeline.evaluation.assess import FailedFile, measure
+from pipeline.evaluation.pages import TEMPLATES, settings_toml
+from pipeline.evaluation.report import about_evaluation, metrics_table, write_evaluation
+from pipeline.metrics import (
+    OPERATING_POINTS,
+    ErrorRates,
+    actual_cost,
+    affine_cllr,
+    detection_cost,
+    equal_error_rate,
+    equal_error_rate_hull,
+    log_likelihood_ratio_cost,
+    minimum_cllr,
+    rates_at,
+)
+from pipeline.store.store import Store
+
+KEYS = {
+    "eer_percent", "eer_interval_percent", "eer_percent_ci95", "eer_hull_percent", "threshold", "min_dcf", "act_dcf",
+    "min_dcf_p01", "cllr", "min_cllr", "affine_cllr", "identification_error_percent", "speaker_eer_percent",
+    "operating_points", "store_threshold", "false_accept_percent", "false_reject_percent", "n_target", "n_nontarget",
+    "n_failed",
+}  # fmt: skip
+DEFAULT_FIGURES = {"det_interval", "score_histogram"}
+CALIBRATION_FIGURES = {"reliability", "bayes_error"}
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "\"><img src=http://x.example/y onerror='alert(2)'>",
+    "</style></table><!-- & &amp; &#60;",
+    "'\"`${7*7}{{7*7}}",
+)
+ABOUT = {
+    "trials": "lists/trials.txt",
+    "store": "speakers.store",
+    "speakers": 7,
+    "speakers_claimed": 5,
+    "files": 21,
+    "version": "9.9.9",
+    "settings": Config().model_dump(mode="json"),
+}
+
+
+def rows_of(system: str, *, llr=None, speakers: tuple[str, ...] = ("a", "b", "c", "d", "e"), seed: int = 0):
+    """Four files of each speaker, every file claimed for everybody; ``llr`` maps a score to its ratio."""
+    generator = np.random.default_rng(seed)
+    rows = []
+    for own in speakers:
+        for file in range(4):
+            for claim in speakers:
+                score = float(generator.normal(1.3 * (own == claim), 1))
+                ratio = None if llr is None else llr(score)
+                rows.append(ScoreRow(system, claim, f"{own}/{file}.wav", score, own == claim, ratio))
+    return rows
+
+
+def table_of(scores: dict[str, SystemScores], *, threshold: float | None = 0.61, failed: int = 2, about=ABOUT) -> dict:
+    """The content of metrics.json; the last system is the default."""
+    metrics = {name: measure(system, threshold=threshold, seed=3) for name, system in scores.items()}
+    return metrics_table(metrics, default_system=list(scores)[-1], failed_trials=failed, about=about)
+
+
+def entry_of(rows: list[ScoreRow]) -> dict:
+    return table_of({rows[0].system: SystemScores.from_rows(rows)})["systems"][rows[0].system]
+
+
+def written(out: Path, *systems, failed=(), threshold: float | None = 0.61, about=ABOUT, **printed) -> tuple[str, dict]:
+    """report.html and metrics.json of an evaluation of these rows, whose default is the last system."""
+    scores = {rows[0].system: SystemScores.from_rows(rows) for rows in systems}
+    table = table_of(scores, threshold=threshold, failed=sum(file.trials for file in failed), about=about)
+    paths = write_evaluation(out, scores, table, failed=failed, **printed)
+    assert sorted(paths) == sorted(out.iterdir())
+    saved = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+    return (out / "report.html").read_text(encoding="utf-8"), saved
+
+
+@pytest.fixture(scope="module")
+def evaluation(tmp_path_factory):
+    """A page, its metrics and its folder: a system without a calibration, and a calibrated one, the default."""
+    out = tmp_path_factory.mktemp("report") / "out"
+    failed = [FailedFile("b/mute.wav", "b/mute.wav: 0.00 s of speech found", 5)]
+    systems = rows_of("boao", seed=1), rows_of("rpoao", llr=lambda score: 1.7 * score - 0.9, seed=2)
+    command = "voiceclaim evaluate speakers.store 'my list.txt' --out out"
+    return *written(out, *systems, failed=failed, command=command, date="21 November 2026"), out
+
+
+def leaves(value) -> list[float]:
+    """All numbers in a piece of JSON."""
+    if isinstance(value, dict):
+        return [number for item in value.values() for number in leaves(item)]
+    if isinstance(value, list):
+        return [number for item in value for number in leaves(item)]
+    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+# metrics.json
+
+
+def test_entry_of_a_system_without_calibration():
+    rows = rows_of("rpoao")
+    scores, entry = SystemScores.from_rows(rows), entry_of(rows)
+    target, nontarget = scores.target, scores.nontarget
+    assert entry.keys() == KEYS
+    assert entry["eer_percent"] == 100 * equal_error_rate(target, nontarget).rate
+    assert entry["eer_hull_percent"] == 100 * equal_error_rate_hull(target, nontarget) <= entry["eer_percent"]
+    low, high = entry["eer_percent_ci95"]
+    assert low <= entry["eer_percent"] <= high
+    assert entry["eer_interval_percent"] == [low, high]
+    assert entry["min_dcf"] == detection_cost(target, nontarget, prior=0.05).cost
+    assert entry["min_dcf_p01"] == detection_cost(target, nontarget, prior=0.01).cost
+    assert entry["min_cllr"] == minimum_cllr(target, nontarget)
+    assert entry["affine_cllr"] == affine_cllr(target, nontarget)
+    assert entry["act_dcf"] is entry["cllr"] is None
+    assert entry["identification_error_percent"] == 100 * identification_error(scores)
+    by_speaker = speaker_error_rates(scores)
+    spread = entry["speaker_eer_percent"]
+    assert spread["median"] == pytest.approx(100 * np.median([*by_speaker.values()]))
+    assert spread["quartiles"] == pytest.approx(100 * np.quantile([*by_speaker.values()], [0.25, 0.75]))
+    assert spread["worst"] == pytest.approx(100 * by_speaker[spread["worst_speaker"]])
+    assert spread["worst"] == pytest.approx(100 * max(by_speaker.values()))
+    assert entry["operating_points"].keys() == OPERATING_POINTS.keys()
+    for name, costs in entry["operating_points"].items():
+        point = dataclasses.asdict(OPERATING_POINTS[name])
+        assert costs == {**point, "min_dcf": detection_cost(target, nontarget, **point).cost, "act_dcf": None}
+    rates = rates_at(target, nontarget, 0.61)
+    assert entry["false_accept_percent"] == 100 * rates.false_accept
+    assert (entry["n_target"], entry["n_nontarget"], entry["n_failed"]) == (20, 80, 2)
+
+
+def test_costs_of_a_calibrated_system_are_those_of_the_ratios():
+    # A calibration that merges scores: its minimum is above that of the scores, and still below its actual cost.
+    rows = rows_of("rpoao", llr=lambda score: float(np.clip(round(2 * score - 1), -2, 2)))
+    scores, entry = SystemScores.from_rows(rows), entry_of(rows)
+    llrs = scores.target_llrs, scores.nontarget_llrs
+    assert entry["eer_percent"] == 100 * equal_error_rate(scores.target, scores.nontarget).rate
+    assert entry["cllr"] == log_likelihood_ratio_cost(*llrs)
+    assert entry["min_cllr"] == minimum_cllr(*llrs)
+    assert entry["affine_cllr"] == affine_cllr(*llrs)
+    assert minimum_cllr(scores.target, scores.nontarget) < entry["min_cllr"] < entry["cllr"]
+    assert entry["act_dcf"] == entry["operating_points"]["p05"]["act_dcf"] == actual_cost(*llrs, 0.05)
+    assert entry["min_dcf"] == entry["operating_points"]["p05"]["min_dcf"]
+    for point in entry["operating_points"].values():
+        costs = {name: point[name] for name in ("prior", "cost_miss", "cost_false_accept")}
+        actual, minimum = actual_cost(*llrs, **costs), detection_cost(*llrs, **costs).cost
+        assert point["min_dcf"] == minimum <= point["act_dcf"] == actual
+
+
+@pytest.mark.parametrize("llr", [None, lambda score: score])
+@pytest.mark.parametrize("target", [True, False])
+def test_metrics_that_a_list_of_one_class_does_not_define_are_null(llr, target):
+    entry = entry_of([row for row in rows_of("poao", llr=llr) if row.target == target])
+    defined = {name for name, value in entry.items() if value is not None}
+    side = "false_reject_percent" if target else "false_accept_percent"
+    assert defined == {"operating_points", "store_threshold", side, "n_target", "n_nontarget", "n_failed"}
+    for point in entry["operating_points"].values():
+        assert point["prior"] > 0
+        assert point["min_dcf"] is point["act_dcf"] is None
+
+
+def test_metrics_of_no_scores_at_all():
+    metrics = measure(SystemScores.from_rows([]), threshold=0.0, seed=0)
+    assert (metrics.n_target, metrics.n_nontarget, metrics.eer, metrics.min_cost) == (0, 0, None, None)
+    assert metrics.speaker_spread is None
+    assert metrics.at_store_threshold == ErrorRates(None, None)
+
+
+def test_metrics_name_the_list_and_the_store(store):
+    opened = Store(store).load()
+    claims = [Trial("anna", "a.wav", True), Trial("anna", "b.wav", False), Trial("ivan", "a.wav", False)]
+    about = about_evaluation(opened, Path("lists") / "trials.txt", claims)
+    counts = {"speakers": 4, "speakers_claimed": 2, "files": 2}
+    assert about.items() >= {**counts, "trials": str(Path("lists") / "trials.txt"), "version": __version__}.items()
+    assert about["store"] == str(store)
+    assert parse_config(json.loads(json.dumps(about["settings"])), source="metrics.json") == opened.config
+
+
+# Figures
+
+
+def test_figures_of_the_default_system_and_its_calibration(evaluation):
+    _, metrics, out = evaluation
+    assert {path.stem for path in out.glob("*.png")} == {path.stem for path in out.glob("*.svg")}
+    assert {path.stem for path in out.glob("*.svg")} >= DEFAULT_FIGURES | CALIBRATION_FIGURES
+    histogram = (out / "score_histogram.svg").read_text(encoding="utf-8")
+    assert "rpoao" in histogram
+    assert "threshold 0.61" in histogram
+    assert "95 % interval" in (out / "det_interval.svg").read_text(encoding="utf-8")
+    scores = read_scores(out / "scores.txt")
+    assert scores["boao"].llrs is None
+    assert scores["rpoao"].llrs == pytest.approx(1.7 * scores["rpoao"].scores - 0.9)
+    assert metrics["systems"]["boao"]["cllr"] is None
+    assert math.isfinite(metrics["systems"]["rpoao"]["cllr"])
+
+
+def test_one_speaker_has_no_interval_and_no_calibration_no_figures(tmp_path):
+    rows = [row for row in rows_of("boao") if row.speaker == "a"]
+    _, metrics = written(tmp_path / "out", rows_of("rpoao", llr=lambda score: score), rows)
+    entry = metrics["systems"]["boao"]
+    assert entry["eer_percent"] is not None
+    assert entry["eer_percent_ci95"] is None
+    assert entry["speaker_eer_percent"]["worst_speaker"] == "a"
+    stems = {path.stem for path in (tmp_path / "out").iterdir()}
+    assert stems >= DEFAULT_FIGURES
+    assert not stems & CALIBRATION_FIGURES
+    assert "95 % interval" not in (tmp_path / "out" / "det_interval.svg").read_text(encoding="utf-8")
+
+
+# report.html as a page
+
+
+def test_the_page_is_self_contained_and_accessible(evaluation):
+    page, _, out = evaluation
+    outline = check_self_contained(page)
+    check_accessible(outline)
+    (policy,) = [m for m in outline.all("meta") if m.attributes.get("http-equiv") == "Content-Security-Policy"]
+    assert "default-src 'none'" in policy.attributes["content"]
+    assert "script-src" not in policy.attributes["content"]
+    style = outline.all("style")[0].text
+    assert "@media print" in style
+    assert "prefers-color-scheme: dark" in style
+    assert any(m.attributes.get("name") == "viewport" for m in outline.all("meta"))
+    pictures = outline.pictures()
+    assert set(pictures) == {path.read_bytes() for path in out.glob("*.svg")}
+    assert len(pictures) == 6  # det, det_interval, score_histogram, reliability, bayes_error, fa_fr_one_vs_one
+
+
+def test_the_same_evaluation_gives_the_same_page_without_a_date(evaluation, tmp_path):
+    systems = rows_of("boao", seed=1), rows_of("rpoao", llr=lambda score: 1.7 * score - 0.9, seed=2)
+    pages = [written(tmp_path / folder, *systems)[0] for folder in ("first", "second")]
+    assert pages[0] == pages[1]
+    assert "Date" not in [row[0] for row in Outline(pages[0]).table("The list")]
+    assert ["Date", "21 November 2026"] in Outline(evaluation[0]).table("The list")
+
+
+# Its content
+
+
+def test_every_number_of_the_default_system_is_in_the_page_exactly_and_rounded(evaluation):
+    page, metrics, _ = evaluation
+    shown = {float(data.attributes["value"]): data.text for data in Outline(page).all("data")}
+    numbers = leaves(metrics["systems"]["rpoao"])
+    assert len(numbers) > 40
+    assert set(numbers) <= shown.keys()
+    for value, words in shown.items():
+        # Half a unit of the last digit shown.
+        digits = len(words.partition(".")[2])
+        assert abs(float(words) - value) <= 0.5 * 10.0**-digits * (1 + 1e-9)
+
+
+def test_the_tables_of_systems_hold_the_metrics_of_each(evaluation):
+    page, metrics, _ = evaluation
+    outline = Outline(page)
+    header, plain, calibrated = outline.table("Error rates and costs")
+    assert header[:4] == ["system", "EER %", "95 % interval", "ROCCH-EER %"]
+    assert (plain[0], calibrated[0]) == ("boao", "rpoao (default)")
+    keys = ("min_dcf", "act_dcf", "cllr", "min_cllr", "affine_cllr")
+    for row, system in ((plain, "boao"), (calibrated, "rpoao")):
+        entry = metrics["systems"][system]
+        low, high = entry["eer_percent_ci95"]
+        eer, hull = f"{entry['eer_percent']:.2f}", f"{entry['eer_hull_percent']:.2f}"
+        assert row[1:4] == [eer, f"{low:.2f} to {high:.2f}", hull]
+        assert row[4:9] == ["n/a" if entry[key] is None else f"{entry[key]:.3f}" for key in keys]
+        assert row[9] == f"{entry['identification_error_percent']:.2f}"
+    assert plain[5] == plain[6] == "n/a"
+    entry = metrics["systems"]["rpoao"]
+    decisions = {row[0]: row[1:] for row in outline.table("Decisions")[1:]}
+    rates = f"{entry['false_accept_percent']:.2f}", f"{entry['false_reject_percent']:.2f}"
+    assert decisions["rpoao (default)"][:3] == ["0.61", *rates]
+    points = {row[0]: row[1:] for row in outline.table("Detection costs of rpoao")[1:]}
+    assert points.keys() == OPERATING_POINTS.keys()
+    assert points["nist08"][:3] == ["0.01", "10", "1"]
+    spread = outline.table("Equal error rates of the trials claiming each speaker")[2]
+    assert spread[-1] == entry["speaker_eer_percent"]["worst_speaker"]
+    assert spread[1] == f"{entry['speaker_eer_percent']['median']:.2f}"
+
+
+def test_the_page_names_the_list_the_files_without_a_score_and_its_limits(evaluation, tmp_path):
+    outline = Outline(evaluation[0])
+    facts = dict(outline.table("The list")[1:])
+    assert facts["Trial list"] == "lists/trials.txt"
+    assert facts["Command"] == "voiceclaim evaluate speakers.store 'my list.txt' --out out"
+    assert facts["Voiceclaim version"] == "9.9.9"
+    counts = {"Target trials scored": "20", "Nontarget trials scored": "80", "Trials without a score": "5"}
+    assert facts.items() >= {**counts, "Files": "21", "Speakers claimed": "5", "Speakers enrolled": "7"}.items()
+    assert outline.all("h1")[0].text == "Speaker verification on trials.txt"
+    (caveat,) = [paragraph.text for paragraph in outline.all("p") if paragraph.attributes.get("class") == "note"]
+    assert caveat.startswith("Note: these error rates apply to audio like this test list.")
+    rows = outline.table("Their trials count")
+    assert rows[1:] == [["b/mute.wav", "5", "b/mute.wav: 0.00 s of speech found"]]
+    assert "None: every file of the list was scored." in written(tmp_path / "out", rows_of("boao"))[0]
+
+
+def test_a_list_of_one_class_gives_a_page_without_figures(tmp_path):
+    rows = [row for row in rows_of("poao", llr=lambda score: score) if row.target]
+    outline = check_self_contained(written(tmp_path / "out", rows)[0])
+    check_accessible(outline)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"scores.txt", "metrics.json", "report.html"}
+    assert outline.table("Error rates and costs")[1][1:] == ["n/a"] * 9
+    assert "defines no error rates" in outline.root.text
+
+
+def test_a_comparison_rule_as_default_has_no_threshold_and_is_not_the_stores_default(tmp_path):
+    page, metrics = written(tmp_path / "out", rows_of("boao", seed=1), rows_of("pkpd"), threshold=None)
+    entry = metrics["systems"]["pkpd"]
+    assert entry["eer_percent"] is not None
+    assert [entry[key] for key in ("store_threshold", "false_accept_percent", "false_reject_percent")] == [None] * 3
+    outline = check_self_contained(page)
+    assert outline.table("Decisions")[1][1:4] == ["n/a"] * 3
+    assert "threshold it accepts" not in outline.root.text
+    assert "threshold" not in (tmp_path / "out" / "score_histogram.svg").read_text(encoding="utf-8")
+    default = dict(outline.table("The list")[1:])["Default system"]
+    assert default == "pkpd (the store's default, fused, was not evaluated)"
+
+
+def test_no_speaker_is_called_the_worst_without_an_error(tmp_path):
+    rows = [dataclasses.replace(row, score=float(row.target)) for row in rows_of("fused")]
+    outline = Outline(written(tmp_path / "out", rows)[0])
+    spread = outline.table("Equal error rates of the trials claiming each speaker")[1]
+    assert spread[1:] == ["0.00", "0.00 to 0.00", "0.00", "none"]
+    assert dict(outline.table("The list")[1:])["Default system"] == "fused"
+
+
+# Its settings
+
+
+@pytest.mark.parametrize("overrides", [(), ("machines.one_class_scale=12.5", "codebook.min_seconds=1e-5", "seed=8")])
+def test_the_settings_in_the_page_read_back_as_the_settings(tmp_path, overrides):
+    config = load_config(None, overrides)
+    page, _ = written(tmp_path / "out", rows_of("boao"), about={**ABOUT, "settings": config.model_dump(mode="json")})
+    assert parse_config(tomllib.loads(Outline(page).all("pre")[0].text), source="the page") == config
+
+
+def test_settings_of_every_kind_are_toml():
+    text = 'quote " back \\ new\nline é'
+    tables = {"text": text, "b": {"list": [1.5, 2.0], "on": True}}
+    assert tomllib.loads(settings_toml({"seed": 1, "none": None, "a": tables})) == {"seed": 1, "a": tables}
+
+
+# Text from elsewhere
+
+
+def test_names_paths_and_commands_cannot_become_markup(tmp_path):
+    rows = rows_of("boao", speakers=HOSTILE)
+    # All speakers but one have no errors, so that each hostile name is the worst in turn.
+    for worst in HOSTILE:
+        its = [row if row.speaker == worst else dataclasses.replace(row, score=9.0 * row.target) for row in rows]
+        failed = [FailedFile(path, f"{path}: cannot be read", 1) for path in HOSTILE]
+        about = {**ABOUT, "trials": f"lists/{worst.replace('/', '')}", "store": worst, "version": worst}
+        about["settings"] = {"section": {"key": worst}}
+        printed = {"command": f"voiceclaim {worst}", "date": worst}
+        page, metrics = written(tmp_path / "out", its, failed=failed, about=about, **printed)
+        assert metrics["systems"]["boao"]["speaker_eer_percent"]["worst_speaker"] == worst
+        outline = check_self_contained(page.replace("http://x.example", "elsewhere"))
+        check_accessible(outline)
+        shown = {cell.text.replace("elsewhere", "http://x.example") for cell in outline.all("bdi", "code", "td")}
+        assert shown >= {worst, f"voiceclaim {worst}", *HOSTILE}
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("<b>\"'", "&lt;b&gt;&#34;&#39;"),
+        ("a\0b\x1b[31m\x85", "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}"),
+        ("caf\udce9.wav", "caf\\udce9.wav"),
+    ],
+)
+def test_text_is_escaped_and_made_printable(value, shown):
+    assert TEMPLATES.from_string("{{ value }}").render(value=value) == shown
+    markup = TEMPLATES.from_string('{% import "kit.html" as kit %}{{ kit.name(value) }}').render(value=value)
+    assert markup == f"<bdi>{shown}</bdi>"

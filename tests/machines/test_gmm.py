@@ -1,0 +1,193 @@
+"""Speaker models against Gaussian densities, scikit-learn's mixtures and Bayes' rule for a Gaussian's mean."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.stats import norm
+from sklearn.mixture import GaussianMixture
+
+from pipeline.config import GmmConfig, load_config
+from pipeline.errors import ConfigError
+from pipeline.machines.gmm import AdaptedMixtures, MapAdaptation
+from pipeline.machines.ubm import UniversalBackgroundModel
+
+SEEDS = st.integers(0, 2**32 - 1)
+DIMENSION = 3
+
+
+def space_of(seed: int, components: int = 5, apart: float = 1.0) -> UniversalBackgroundModel:
+    """A mixture over standardised frames, its components about so far ``apart``."""
+    random = np.random.default_rng(seed)
+    weights = random.uniform(0.2, 1.0, components)
+    return UniversalBackgroundModel(
+        centre=np.zeros(DIMENSION),
+        scale=np.ones(DIMENSION),
+        means=apart * random.standard_normal((components, DIMENSION)),
+        variances=random.uniform(0.1, 2.0, (components, DIMENSION)),
+        weights=weights / weights.sum(),
+        relevance=2.0,
+    )
+
+
+def heard(space: UniversalBackgroundModel, seed: int, frames: int = 80) -> tuple[np.ndarray, np.ndarray]:
+    """Frames (T, d) and the statistics of them, all equally loud."""
+    x = np.random.default_rng(seed).normal(0.3, 1.5, (frames, DIMENSION))
+    return x, space.statistics(x, np.ones(frames))
+
+
+def adaptation(
+    space: UniversalBackgroundModel, *groups: int, relevance: float = 4.0, group_relevance: float = 16.0
+) -> MapAdaptation:
+    return MapAdaptation.of(space.means, groups=groups, relevance=relevance, group_relevance=group_relevance)
+
+
+# Scores
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, speakers=st.integers(1, 4))
+def test_a_score_is_the_mean_ratio_of_densities_with_the_means_moved_and_not(seed, speakers):
+    space = space_of(seed)
+    x, statistics = heard(space, seed)
+    shifts = np.random.default_rng(seed).standard_normal((speakers, *space.means.shape)).astype(np.float32)
+    share, spread = space.responsibilities(x), np.sqrt(space.variances)
+    at_rest = norm.logpdf(x[:, None], space.means, spread).sum(axis=-1)
+    expected = [
+        (share * (norm.logpdf(x[:, None], space.means + shift * spread, spread).sum(axis=-1) - at_rest)).sum() / len(x)
+        for shift in shifts.astype(float)
+    ]
+    np.testing.assert_allclose(AdaptedMixtures(shifts).scores(statistics), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_sounds_are_far_apart_a_score_is_the_ratio_of_two_of_scikit_learns_mixtures(seed):
+    """There, no frame leaves its component when the means move by less than the way to the next."""
+    space = space_of(seed, components=4, apart=40.0)
+    random = np.random.default_rng(seed)
+    component = random.integers(0, 4, 300)
+    x = space.means[component] + 1.2 * np.sqrt(space.variances[component]) * random.standard_normal((300, DIMENSION))
+    shift = random.standard_normal(space.means.shape).astype(np.float32)
+
+    def mixture(means: np.ndarray) -> GaussianMixture:
+        made = GaussianMixture(4, covariance_type="diag")
+        made.weights_, made.means_, made.covariances_ = space.weights, means, space.variances
+        made.precisions_cholesky_ = 1 / np.sqrt(space.variances)
+        return made
+
+    moved = mixture(space.means + shift * np.sqrt(space.variances))
+    expected = (moved.score_samples(x) - mixture(space.means).score_samples(x)).mean()
+    found = AdaptedMixtures(shift[None]).scores(space.statistics(x, np.ones(300)))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, first=st.integers(1, 60), second=st.integers(1, 60))
+def test_the_score_of_two_stretches_is_their_mean_weighed_by_their_frames(seed, first, second):
+    space = space_of(seed)
+    models = AdaptedMixtures(np.random.default_rng(seed).standard_normal((3, *space.means.shape)).astype(np.float32))
+    (_, one), (_, other) = heard(space, seed, first), heard(space, seed + 1, second)
+    expected = (first * models.scores(one) + second * models.scores(other)) / (first + second)
+    np.testing.assert_allclose(models.scores(one + other), expected, atol=1e-4)
+
+
+def test_a_model_that_did_not_move_and_a_stretch_without_sound_score_nothing():
+    space = space_of(0)
+    _, statistics = heard(space, 1)
+    still = AdaptedMixtures(np.zeros((2, *space.means.shape), dtype=np.float32))
+    np.testing.assert_array_equal(still.scores(statistics), 0.0)
+    np.testing.assert_array_equal(still.scores(np.zeros_like(statistics)), 0.0)
+
+
+def test_models_are_joined_and_taken_out_by_speaker():
+    shifts = np.random.default_rng(0).standard_normal((3, 4, 2)).astype(np.float32)
+    models = AdaptedMixtures(shifts[:1]).with_more([shifts[1], shifts[2]])
+    np.testing.assert_array_equal(models.offsets, shifts)
+    np.testing.assert_array_equal(models.without(1).offsets, shifts[[0, 2]])
+    assert len(models) == 3
+    np.testing.assert_array_equal(models.with_more([]).offsets, shifts)
+
+
+# MapAdaptation
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, relevance=st.floats(0.1, 100.0))
+def test_without_groups_a_mean_goes_to_where_bayes_rule_puts_it(seed, relevance):
+    """Posterior mean of a Gaussian's mean: prior N(m, var / r), n frames with variance var."""
+    space = space_of(seed)
+    x, statistics = heard(space, seed)
+    found = adaptation(space, relevance=relevance).mean_offsets(statistics)
+    share = space.responsibilities(x)
+    n = share.sum(axis=0)[:, None]
+    precision = (relevance + n) / space.variances
+    posterior = (relevance / space.variances * space.means + (share.T @ x) / space.variances) / precision
+    expected = (posterior - space.means) / np.sqrt(space.variances)
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS)
+def test_sounds_that_were_not_heard_follow_their_group_and_the_group_what_was_heard_of_it(seed):
+    space = space_of(seed, components=8)
+    made = adaptation(space, 3, 1)
+    groups = made.levels[0]
+    statistics = np.zeros((8, 1 + DIMENSION))
+    only = int(np.random.default_rng(seed).integers(8))
+    offset = np.random.default_rng(seed).standard_normal(DIMENSION)
+    statistics[only] = np.r_[10.0, 10.0 * offset]
+    found = made.mean_offsets(statistics)
+    everybody = 10 * offset / 26
+    group = (10 * offset + 16 * everybody) / 26
+    own = (10 * offset + 4 * group) / 14
+    for k in range(8):
+        expected = own if k == only else group if groups[k] == groups[only] else everybody
+        np.testing.assert_allclose(found[k], expected, atol=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, components=st.integers(2, 12), groups=st.sampled_from([(6, 2, 1), (4, 1), (3,), (1,)]))
+def test_groups_are_wards_and_each_lies_in_one_of_the_next(seed, components, groups):
+    space = space_of(seed, components)
+    made = adaptation(space, *groups)
+    tree, members = linkage(space.means, "ward"), np.arange(components)
+    for level, count in zip(made.levels, groups, strict=True):
+        members = level[members]
+        expected = fcluster(tree, count, "maxclust")
+        assert len(set(zip(members.tolist(), expected.tolist(), strict=True))) == len(set(expected.tolist()))
+        assert len(np.unique(members)) == len(np.unique(expected)) == min(components, count)
+
+
+def test_with_much_speech_every_sound_has_its_own_shift_and_with_none_there_is_none():
+    space = space_of(3)
+    _, statistics = heard(space, 4)
+    own = statistics[:, 1:] / statistics[:, :1]
+    np.testing.assert_allclose(adaptation(space, 3, 1).mean_offsets(1e7 * statistics), own, atol=1e-3)
+    np.testing.assert_array_equal(adaptation(space, 3, 1).mean_offsets(0.0 * statistics), 0.0)
+
+
+def test_one_component_is_a_group_of_its_own():
+    space = space_of(0, components=1)
+    _, statistics = heard(space, 1)
+    assert adaptation(space, 32, 8, 1).mean_offsets(statistics).shape == (1, DIMENSION)
+
+
+# Settings
+
+
+@pytest.mark.parametrize("groups", ["[8,8]", "[1,8,32]", "[0]", "[2.5]"])
+def test_groups_that_do_not_shrink_are_refused(groups):
+    with pytest.raises(ConfigError, match="gmm"):
+        load_config(None, [f"gmm.groups={groups}"])
+
+
+def test_no_groups_are_plain_adaptation():
+    assert load_config(None, ["gmm.groups=[]"]).gmm == GmmConfig(groups=())
+
+
+def test_models_need_the_mixture_of_segment_machines():
+    with pytest.raises(ConfigError, match="supervector is not among them"):
+        load_config(None, ['machines.kinds=["one_class","gmm"]'])

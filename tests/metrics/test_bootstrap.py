@@ -1,0 +1,333 @@
+"""Intervals by resampling: counted replicates against resamples spelt out, and coverage against theory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from pipeline.errors import MetricError
+from pipeline.evaluation import ScoreRow, SystemScores, paired_bootstrap
+from pipeline.metrics import (
+    MAIN_POINT,
+    OPERATING_POINTS,
+    bootstrap_interval,
+    det_band,
+    detection_cost,
+    equal_error_rate,
+    error_curve,
+    log_likelihood_ratio_cost,
+    minimum_cllr,
+)
+from pipeline.metrics.bootstrap import STATISTICS, miss_rates_at
+
+MAIN = OPERATING_POINTS[MAIN_POINT]
+TIED = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12)
+FREE = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
+SCORES = TIED | FREE
+DIRECT = {
+    "eer": lambda t, n: equal_error_rate(t, n).rate,
+    "min_dcf": lambda t, n: detection_cost(t, n, prior=MAIN.prior).cost,
+    "cllr": log_likelihood_ratio_cost,
+    "min_cllr": minimum_cllr,
+}
+
+
+def gaussians(distance: float, targets: int, nontargets: int, seed: int = 0):
+    generator = np.random.default_rng(seed)
+    return generator.normal(distance, 1, targets), generator.normal(0, 1, nontargets)
+
+
+def drawn_weights(data, n: int):
+    return np.array(data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n).filter(any)))
+
+
+# One replicate.
+
+
+@pytest.mark.parametrize("statistic", DIRECT)
+@given(st.data())
+def test_counted_replicate_equals_the_resample_spelt_out(statistic, data):
+    target, nontarget = np.array(data.draw(SCORES)), np.array(data.draw(SCORES))
+    weights = drawn_weights(data, target.size), drawn_weights(data, nontarget.size)
+    spelt_out = np.repeat(target, weights[0]), np.repeat(nontarget, weights[1])
+    result = STATISTICS[statistic](target, nontarget, MAIN)(*weights)
+    assert result == pytest.approx(DIRECT[statistic](*spelt_out), rel=1e-9, abs=1e-12)
+
+
+def miss_rate(target, nontarget, rate: float) -> float:
+    """FR at one FA by walking along the curve."""
+    curve = error_curve(target, nontarget)
+    for k, accepted in enumerate(curve.false_accept):
+        if accepted == rate:
+            return curve.false_reject[k]
+        if accepted < rate:
+            before = curve.false_accept[k - 1], curve.false_reject[k - 1]
+            along = (before[0] - rate) / (before[0] - accepted)
+            return before[1] + along * (curve.false_reject[k] - before[1])
+    raise AssertionError
+
+
+@given(st.data(), st.lists(st.floats(0, 1) | st.sampled_from([0, 0.25, 0.5, 1]), min_size=1, max_size=5))
+def test_counted_miss_rates_equal_those_of_the_resample_spelt_out(data, rates):
+    target, nontarget = np.array(data.draw(SCORES)), np.array(data.draw(SCORES))
+    weights = drawn_weights(data, target.size), drawn_weights(data, nontarget.size)
+    spelt_out = np.repeat(target, weights[0]), np.repeat(nontarget, weights[1])
+    result = miss_rates_at(target, nontarget, np.array(rates))(*weights)
+    assert result == pytest.approx([miss_rate(*spelt_out, rate) for rate in rates], abs=1e-12)
+
+
+# Intervals.
+
+
+def naive_interval(target, nontarget, samples, seed, statistic=lambda t, n: equal_error_rate(t, n).rate):
+    generator = np.random.default_rng(seed)
+    values = []
+    for _ in range(samples):
+        drawn = generator.choice(target, len(target)), generator.choice(nontarget, len(nontarget))
+        values.append(statistic(*drawn))
+    return np.quantile(values, [0.025, 0.975])
+
+
+@pytest.mark.parametrize("rounding", [0, 6])
+def test_bootstrap_agrees_with_resampling_and_sorting_again(rounding):
+    target, nontarget = (np.round(s, rounding) for s in gaussians(1.5, 60, 200))
+    result = bootstrap_interval(target, nontarget, seed=1, samples=4000)
+    expected = naive_interval(target, nontarget, 4000, 2)
+    assert (result.low, result.high) == pytest.approx(expected, abs=0.012)
+    result = bootstrap_interval(target, nontarget, seed=1, samples=4000, statistic="cllr")
+    expected = naive_interval(target, nontarget, 4000, 2, log_likelihood_ratio_cost)
+    assert (result.low, result.high) == pytest.approx(expected, abs=0.03)
+
+
+@pytest.mark.parametrize("statistic", ["min_dcf", "min_cllr"])
+def test_intervals_of_the_minima_agree_with_resampling_and_sorting_again(statistic):
+    target, nontarget = (np.round(s, 1) for s in gaussians(1.5, 60, 200))
+    result = bootstrap_interval(target, nontarget, seed=1, samples=1500, statistic=statistic)
+    expected = naive_interval(target, nontarget, 1500, 2, DIRECT[statistic])
+    assert (result.low, result.high) == pytest.approx(expected, abs=0.03)
+
+
+def test_the_interval_of_the_minimum_cost_is_that_of_its_operating_point():
+    target, nontarget = gaussians(1.5, 60, 200)
+    costs = {
+        name: bootstrap_interval(target, nontarget, seed=1, statistic="min_dcf", point=point)
+        for name, point in OPERATING_POINTS.items()
+    }
+    assert costs["p05"] == bootstrap_interval(target, nontarget, seed=1, statistic="min_dcf")
+    for name, point in OPERATING_POINTS.items():
+        lowest = detection_cost(target, nontarget, prior=point.prior, cost_miss=point.cost_miss).cost
+        assert costs[name].low <= lowest <= costs[name].high
+    assert costs["p50"].high < costs["p01"].high
+
+
+def test_speaker_bootstrap_agrees_with_gathering_their_trials():
+    generator = np.random.default_rng(5)
+    names = np.array([f"s{k}" for k in range(12)])
+    offsets = generator.normal(0, 1, 12)
+    of_target, of_nontarget = np.repeat(np.arange(12), 5), np.repeat(np.arange(12), 20)
+    target = generator.normal(2, 0.5, 60) + offsets[of_target]
+    nontarget = generator.normal(0, 0.5, 240) + offsets[of_nontarget]
+    result = bootstrap_interval(
+        target,
+        nontarget,
+        seed=1,
+        samples=3000,
+        target_speakers=names[of_target],
+        nontarget_speakers=names[of_nontarget],
+    )
+    values = []
+    for _ in range(3000):
+        drawn = generator.integers(12, size=12)
+        values.append(
+            equal_error_rate(
+                np.concatenate([target[of_target == k] for k in drawn]),
+                np.concatenate([nontarget[of_nontarget == k] for k in drawn]),
+            ).rate
+        )
+    assert (result.low, result.high) == pytest.approx(np.quantile(values, [0.025, 0.975]), abs=0.012)
+    # Speakers differ more than trials do here, so ignoring them claims too much.
+    by_trial = bootstrap_interval(target, nontarget, seed=1, samples=3000)
+    assert result.high - result.low > 1.25 * (by_trial.high - by_trial.low)
+
+
+def test_bootstrap_covers_the_analytic_rate_about_as_often_as_it_says():
+    truth = norm.cdf(-1.0)
+    intervals = [
+        bootstrap_interval(*gaussians(2.0, 80, 400, seed=k), seed=k, level=0.9, samples=100) for k in range(200)
+    ]
+    covered = np.mean([interval.low <= truth <= interval.high for interval in intervals])
+    assert 0.82 <= covered <= 0.96
+
+
+def test_bootstrap_is_reproducible_and_widens_with_the_level():
+    target, nontarget = gaussians(1.5, 40, 100)
+    result = bootstrap_interval(target, nontarget, seed=3)
+    assert result == bootstrap_interval(target, nontarget, seed=3)
+    assert result != bootstrap_interval(target, nontarget, seed=4)
+    wider = bootstrap_interval(target, nontarget, seed=3, level=0.99)
+    assert wider.low <= result.low < equal_error_rate(target, nontarget).rate < result.high <= wider.high
+    assert wider.level == 0.99
+
+
+def test_draws_without_one_class_are_drawn_again():
+    # Half of all draws hold a single speaker, and with it a single class.
+    result = bootstrap_interval(
+        [1.0, 2.0], [0.0, 1.5], seed=0, target_speakers=["a", "a"], nontarget_speakers=["b", "b"]
+    )
+    assert result.low == result.high == equal_error_rate([1.0, 2.0], [0.0, 1.5]).rate
+
+
+def test_perfect_separation_has_an_interval_of_zero():
+    result = bootstrap_interval([3.0, 4.0], [0.0, 1.0], seed=0)
+    assert (result.low, result.high) == (0.0, 0.0)
+
+
+# The band of a DET curve.
+
+
+def test_the_band_at_each_rate_is_the_interval_of_the_miss_rate_there():
+    target, nontarget = gaussians(1.5, 50, 150)
+    rates = [0.01, 0.1, 0.5, 1.0]
+    result = det_band(target, nontarget, rates, seed=1, samples=2000)
+    generator = np.random.default_rng(2)
+    values = []
+    for _ in range(1000):
+        drawn = generator.choice(target, target.size), generator.choice(nontarget, nontarget.size)
+        values.append([miss_rate(*drawn, rate) for rate in rates])
+    expected = np.quantile(values, [0.025, 0.975], axis=0)
+    np.testing.assert_allclose([result.low, result.high], expected, atol=0.05)
+    assert result.false_accept.tolist() == rates
+    assert (result.low <= result.high).all()
+
+
+def test_the_band_covers_the_analytic_curve_about_as_often_as_it_says():
+    rates = np.array([0.05, 0.2])
+    truth = norm.cdf(norm.isf(rates) - 2.0)
+    covered = []
+    for k in range(150):
+        band = det_band(*gaussians(2.0, 80, 400, seed=k), rates, seed=k, level=0.9, samples=100)
+        covered.append((band.low <= truth) & (truth <= band.high))
+    assert ((np.mean(covered, axis=0) >= 0.8) & (np.mean(covered, axis=0) <= 0.97)).all()
+
+
+def test_a_band_over_speakers_is_reproducible_and_wider_where_they_differ():
+    generator = np.random.default_rng(5)
+    offsets = generator.normal(0, 1, 12)
+    of_target, of_nontarget = np.repeat(np.arange(12), 5), np.repeat(np.arange(12), 20)
+    scores = generator.normal(2, 0.5, 60) + offsets[of_target], generator.normal(0, 0.5, 240) + offsets[of_nontarget]
+    speakers = {"target_speakers": of_target, "nontarget_speakers": of_nontarget}
+    first, second = (det_band(*scores, [0.1, 0.3], seed=1, **speakers) for _ in range(2))
+    assert np.array_equal(first.low, second.low)
+    assert np.array_equal(first.high, second.high)
+    by_trial = det_band(*scores, [0.1, 0.3], seed=1)
+    assert np.mean(first.high - first.low) > 1.2 * np.mean(by_trial.high - by_trial.low)
+
+
+# Two systems on the same trials.
+
+
+def system(target, nontarget, *, names=12, llr=None, order=None) -> SystemScores:
+    """Scores of trials whose speakers take turns; ``order`` lists them otherwise, ``llr`` calibrates them."""
+    rows = [
+        ScoreRow("A", f"s{k % names}", f"{side}{k}", float(score), side == "t", None if llr is None else llr * score)
+        for side, scores in (("t", target), ("n", nontarget))
+        for k, score in enumerate(scores)
+    ]
+    return SystemScores.from_rows(rows if order is None else [rows[k] for k in order])
+
+
+@pytest.mark.parametrize("statistic", DIRECT)
+def test_paired_difference_agrees_with_gathering_the_same_speakers_trials_twice(statistic):
+    first = gaussians(1.5, 60, 240)
+    noise = gaussians(0.0, 60, 240, seed=3)
+    second = tuple(side + 0.7 * extra for side, extra in zip(first, noise, strict=True))
+    result = paired_bootstrap(
+        system(*first, llr=1.0), system(*second, llr=1.0), seed=1, statistic=statistic, samples=1500
+    )
+    value = DIRECT[statistic]
+    assert (result.first, result.second) == pytest.approx((value(*first), value(*second)), abs=1e-12)
+    assert result.difference == pytest.approx(value(*second) - value(*first), abs=1e-12)
+    generator = np.random.default_rng(2)
+    of = np.arange(60) % 12, np.arange(240) % 12
+    differences = []
+    for _ in range(1500):
+        drawn = generator.integers(12, size=12)
+        at = [np.concatenate([np.flatnonzero(side == k) for k in drawn]) for side in of]
+        one, other = ([side[its] for side, its in zip(pair, at, strict=True)] for pair in (first, second))
+        differences.append(value(*other) - value(*one))
+    expected = np.quantile(differences, [0.025, 0.975])
+    assert (result.interval.low, result.interval.high) == pytest.approx(expected, abs=0.02)
+    assert result.share_below_zero == pytest.approx(np.mean(np.array(differences) < 0), abs=0.06)
+
+
+def test_what_is_hard_for_both_cancels_in_the_difference():
+    generator = np.random.default_rng(5)
+    hard = generator.normal(0, 1, 12)
+    first = generator.normal(2, 0.5, 60) + hard[np.arange(60) % 12], generator.normal(0, 0.5, 240)
+    second = tuple(side + generator.normal(0, 0.2, side.size) for side in first)
+    result = paired_bootstrap(system(*first), system(*second), seed=1)
+    speakers = {"target_speakers": np.arange(60) % 12, "nontarget_speakers": np.arange(240) % 12}
+    alone = [bootstrap_interval(*scores, seed=1, samples=1000, **speakers) for scores in (first, second)]
+    width = result.interval.high - result.interval.low
+    assert width < 0.5 * sum(interval.high - interval.low for interval in alone)
+    assert result.interval.low <= result.difference <= result.interval.high
+
+
+def test_a_system_does_not_differ_from_itself_in_another_order_or_unit():
+    target, nontarget = gaussians(1.5, 30, 90)
+    once = system(target, nontarget)
+    other = system(3 * target + 1, 3 * nontarget + 1, order=np.random.default_rng(0).permutation(120))
+    result = paired_bootstrap(once, other, seed=1)
+    assert (result.difference, result.interval.low, result.interval.high, result.share_below_zero) == (0, 0, 0, 0)
+    assert (result.n_target, result.n_nontarget, result.unmatched) == (30, 90, 0)
+
+
+def test_the_sign_says_which_system_errs_less():
+    better, worse = system(*gaussians(4.0, 60, 240)), system(*gaussians(0.5, 60, 240))
+    down, up = paired_bootstrap(worse, better, seed=1), paired_bootstrap(better, worse, seed=1)
+    assert down.difference == -up.difference < 0
+    assert (down.interval.low, down.interval.high) == pytest.approx((-up.interval.high, -up.interval.low), abs=1e-12)
+    assert (down.share_below_zero, up.share_below_zero) == (1.0, 0.0)
+    assert down == paired_bootstrap(worse, better, seed=1)
+
+
+def test_only_trials_that_both_scored_count_and_repeats_pair_up():
+    rows = [
+        ScoreRow("A", speaker, path, score, target)
+        for speaker, path, score, target in (
+            ("a", "1", 3.0, True),
+            ("a", "1", 1.0, True),
+            ("a", "2", 0.0, False),
+            ("b", "2", 4.0, True),
+            ("b", "1", 2.0, False),
+            ("b", "3", 9.0, False),
+        )
+    ]
+    # The other system lacks the last row and one of the repeats, and has a trial of its own.
+    rest = [rows[4], rows[0], rows[3], rows[2], ScoreRow("A", "b", "4", -9.0, True)]
+    result = paired_bootstrap(SystemScores.from_rows(rows), SystemScores.from_rows(rest), seed=1)
+    assert (result.n_target, result.n_nontarget, result.unmatched) == (2, 2, 3)
+    # Targets {3, 4}, nontargets {0, 2} for both: the repeat with score 1 has no partner.
+    assert result.first == result.second == 0.0
+
+
+def test_systems_that_cannot_be_compared_are_refused():
+    one = system(*gaussians(1.5, 30, 90))
+    flipped = SystemScores(one.speakers, one.paths, one.scores, ~one.is_target)
+    elsewhere = SystemScores(one.speakers, one.speakers, one.scores, one.is_target)
+    for other, keywords, words in (
+        (flipped, {}, "disagree"),
+        (elsewhere, {}, "no target scores"),
+        (one, {"statistic": "cllr"}, "log-likelihood ratios"),
+        (one, {"statistic": "auc"}, "statistic must be one of"),
+        (one, {"samples": 1}, "at least 2 samples"),
+        (one, {"level": 95}, "level"),
+    ):
+        with pytest.raises(MetricError, match=words):
+            paired_bootstrap(one, other, seed=0, **keywords)
+    single = system([1.0, 2.0], [0.0], names=1)
+    with pytest.raises(MetricError, match="at least 2"):
+        paired_bootstrap(single, single, seed=0)

@@ -1,0 +1,302 @@
+"""Error rates against hand-worked cases, brute force, scikit-learn and theory."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial import ConvexHull
+from scipy.stats import norm
+from sklearn.metrics import auc, roc_auc_score, roc_curve
+
+from pipeline.errors import MetricError
+from pipeline.metrics import (
+    ErrorRates,
+    OperatingPoint,
+    actual_cost,
+    bayes_error_rates,
+    bootstrap_interval,
+    calibration_loss,
+    det_band,
+    detection_cost,
+    equal_error_rate,
+    equal_error_rate_hull,
+    error_curve,
+    log_likelihood_ratio_cost,
+    minimum_cllr,
+    minimum_costs,
+    pav_llrs,
+    rates_at,
+    reliability,
+    score_histogram,
+    threshold_at_false_accept,
+)
+
+# Few distinct values, so that ties are common.
+TIED = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12)
+FREE = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
+SCORES = TIED | FREE
+
+
+def gaussians(distance: float, targets: int, nontargets: int, seed: int = 0):
+    generator = np.random.default_rng(seed)
+    return generator.normal(distance, 1, targets), generator.normal(0, 1, nontargets)
+
+
+# Worked by hand.
+
+
+@pytest.mark.parametrize(
+    ("target", "nontarget", "rate", "hull", "threshold"),
+    [
+        ([2, 3], [0, 1], 0.0, 0.0, 1.5),
+        ([5.0], [5.0], 0.5, 0.5, 5.0),
+        ([2, 2, 2], [2, 2], 0.5, 0.5, 2.0),
+        ([1, 3], [0, 2], 0.5, 0.25, 1.5),
+        ([0.0], [1.0], 1.0, 0.5, 0.5),
+        # FA, FR: (1, 0), (1/2, 0), (1/2, 1), (0, 1): FR leaps over FA at the only target.
+        ([1.0], [0.0, 2.0], 0.5, 1 / 3, 1.0),
+        # (1, 0), (1/2, 0), (0, 1/3), (0, 2/3), (0, 1): the tie at 1 is a chord that meets FA = FR at 1/5.
+        ([1, 2, 3], [0, 1], 0.2, 0.2, 1.0),
+        # One error of each kind among four of each.
+        ([0.5, 4, 5, 6], [-3, -2, -1, 2], 0.25, 0.125, 1.25),
+    ],
+)
+def test_equal_error_rate_by_hand(target, nontarget, rate, hull, threshold):
+    result = equal_error_rate(target, nontarget)
+    assert result.rate == pytest.approx(rate, abs=1e-15)
+    assert result.threshold == pytest.approx(threshold)
+    assert equal_error_rate_hull(target, nontarget) == pytest.approx(hull, abs=1e-15)
+
+
+def test_curve_by_hand():
+    curve = error_curve([1, 3, 3], [0, 1])
+    assert curve.thresholds.tolist() == [0, 1, 3, np.inf]
+    assert curve.false_accept.tolist() == [1, 0.5, 0, 0]
+    assert curve.false_reject == pytest.approx([0, 0, 1 / 3, 1])
+
+
+def test_negative_zero_ties_with_zero():
+    assert error_curve([0.0], [-0.0]).thresholds.tolist() == [0.0, np.inf]
+    assert equal_error_rate([0.0], [-0.0]).rate == 0.5
+
+
+# Against other ways to the same number.
+
+
+@given(SCORES, SCORES)
+def test_curve_equals_counting(target, nontarget):
+    curve = error_curve(target, nontarget)
+    assert curve.thresholds.tolist() == [*sorted(set(target) | set(nontarget)), np.inf]
+    for t, fa, fr in zip(curve.thresholds, curve.false_accept, curve.false_reject, strict=True):
+        assert fa == sum(score >= t for score in nontarget) / len(nontarget)
+        assert fr == sum(score < t for score in target) / len(target)
+        assert rates_at(target, nontarget, t) == ErrorRates(fa, fr)
+
+
+@given(SCORES, SCORES)
+def test_curve_equals_scikit_learn(target, nontarget):
+    curve = error_curve(target, nontarget)
+    labels = [1] * len(target) + [0] * len(nontarget)
+    fpr, tpr, thresholds = roc_curve(labels, target + nontarget, drop_intermediate=False)
+    np.testing.assert_array_equal(curve.thresholds, thresholds[::-1])
+    np.testing.assert_allclose(curve.false_accept, fpr[::-1], atol=1e-15)
+    np.testing.assert_allclose(curve.false_reject, 1 - tpr[::-1], atol=1e-15)
+    area = auc(curve.false_accept, 1 - curve.false_reject)
+    assert area == pytest.approx(roc_auc_score(labels, target + nontarget))
+
+
+@given(SCORES, SCORES)
+def test_equal_error_rate_lies_on_the_polyline(target, nontarget):
+    curve = error_curve(target, nontarget)
+    rate = equal_error_rate(target, nontarget).rate
+    points = np.column_stack([curve.false_accept, curve.false_reject])
+    starts, ends = points[:-1], points[1:]
+    along = np.clip(np.sum((rate - starts) * (ends - starts), axis=1) / np.sum((ends - starts) ** 2, axis=1), 0, 1)
+    distances = np.linalg.norm(starts + along[:, None] * (ends - starts) - rate, axis=1)
+    assert distances.min() < 1e-12
+
+
+@given(SCORES, SCORES)
+def test_hull_rate_equals_the_geometric_hull(target, nontarget):
+    curve = error_curve(target, nontarget)
+    # The corner (1, 1) closes the hull without touching its lower side.
+    points = np.column_stack([np.append(curve.false_accept, 1), np.append(curve.false_reject, 1)])
+    # Each facet says a.FA + b.FR + c <= 0 inside: on FA = FR = r that bounds r by -c / (a + b).
+    planes = ConvexHull(points).equations
+    slopes = planes[:, 0] + planes[:, 1]
+    lower = slopes < -1e-12
+    expected = np.max(-planes[lower, 2] / slopes[lower])
+    assert equal_error_rate_hull(target, nontarget) == pytest.approx(expected, abs=1e-9)
+
+
+# Laws.
+
+
+@given(TIED, TIED)
+def test_equal_error_rate_sees_only_the_order(target, nontarget):
+    before = equal_error_rate(target, nontarget).rate
+    for monotone in (lambda x: 3 * x - 7, np.exp, np.arctan, lambda x: x**3):
+        assert equal_error_rate(monotone(np.array(target)), monotone(np.array(nontarget))).rate == before
+
+
+@given(SCORES, SCORES)
+def test_negating_and_swapping_changes_nothing(target, nontarget):
+    mirrored = -np.array(nontarget), -np.array(target)
+    assert equal_error_rate(*mirrored).rate == pytest.approx(equal_error_rate(target, nontarget).rate, abs=1e-12)
+    assert equal_error_rate_hull(*mirrored) == pytest.approx(equal_error_rate_hull(target, nontarget), abs=1e-12)
+
+
+@given(SCORES, SCORES, st.randoms())
+def test_order_of_trials_does_not_matter(target, nontarget, random):
+    before = equal_error_rate(target, nontarget)
+    random.shuffle(target)
+    random.shuffle(nontarget)
+    assert equal_error_rate(target, nontarget) == before
+
+
+@given(SCORES, SCORES)
+def test_threshold_is_where_the_rates_change_places(target, nontarget):
+    rate, threshold = (result := equal_error_rate(target, nontarget)).rate, result.threshold
+    assert math.isfinite(threshold)
+    at = rates_at(target, nontarget, threshold)
+    above = rates_at(target, nontarget, np.nextafter(threshold, np.inf))
+    assert at.false_accept >= rate - 1e-12 >= at.false_reject - 2e-12
+    assert above.false_accept - 1e-12 <= rate <= above.false_reject + 1e-12 or at == above
+
+
+def test_threshold_survives_scores_near_the_largest_and_the_closest_floats():
+    largest = np.finfo(float).max
+    assert equal_error_rate([largest], [largest / 2]).threshold == pytest.approx(0.75 * largest)
+    neighbour = np.nextafter(1.0, 2.0)
+    assert equal_error_rate([neighbour], [1.0]).threshold == neighbour
+
+
+def test_gaussian_theory():
+    for distance in (1.0, 2.0, 3.0):
+        target, nontarget = gaussians(distance, 200_000, 200_000)
+        expected = norm.cdf(-distance / 2)
+        assert equal_error_rate(target, nontarget).rate == pytest.approx(expected, abs=0.002)
+        assert equal_error_rate_hull(target, nontarget) == pytest.approx(expected, abs=0.002)
+        assert equal_error_rate(target, nontarget).threshold == pytest.approx(distance / 2, abs=0.02)
+
+
+# Operating points.
+
+
+def test_rates_with_an_empty_side():
+    assert rates_at([], [0.0, 1.0], 1.0) == ErrorRates(0.5, None)
+    assert rates_at([0.0, 1.0], [], 1.0) == ErrorRates(None, 0.5)
+    assert rates_at([0.0], [1.0], math.inf) == ErrorRates(0.0, 1.0)
+    assert rates_at([0.0], [1.0], -math.inf) == ErrorRates(1.0, 0.0)
+
+
+@given(SCORES, st.floats(0, 1))
+def test_threshold_at_false_accept_is_the_lowest(nontarget, rate):
+    threshold = threshold_at_false_accept(nontarget, rate)
+    assert math.isfinite(threshold)
+    assert rates_at([], nontarget, threshold).false_accept <= rate
+    below = rates_at([], nontarget, np.nextafter(threshold, -np.inf)).false_accept
+    assert below > rate or below == 1.0
+
+
+def test_threshold_at_false_accept_by_hand():
+    scores = [1, 2, 2, 3]
+    assert threshold_at_false_accept(scores, 0.0) == np.nextafter(3, np.inf)
+    assert threshold_at_false_accept(scores, 0.25) == np.nextafter(2, np.inf)
+    assert threshold_at_false_accept(scores, 0.5) == np.nextafter(2, np.inf)
+    assert threshold_at_false_accept(scores, 0.75) == np.nextafter(1, np.inf)
+    assert threshold_at_false_accept(scores, 1.0) == 1.0
+
+
+def test_threshold_at_false_accept_keeps_every_permitted_trial():
+    # 0.29 * 100 is 28.999999999999996 in floating point; 29 accepts are permitted all the same.
+    scores = np.arange(100.0)
+    assert rates_at([], scores, threshold_at_false_accept(scores, 0.29)).false_accept == 0.29
+
+
+# What the scores do not define.
+
+FUNCTIONS = [
+    error_curve,
+    equal_error_rate,
+    equal_error_rate_hull,
+    log_likelihood_ratio_cost,
+    minimum_cllr,
+    minimum_costs,
+    calibration_loss,
+    pav_llrs,
+    bayes_error_rates,
+    reliability,
+    score_histogram,
+    lambda t, n: detection_cost(t, n, prior=0.5),
+    lambda t, n: actual_cost(t, n, 0.5),
+    lambda t, n: bootstrap_interval(t, n, seed=0),
+    lambda t, n: det_band(t, n, [0.1], seed=0),
+]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("target", "nontarget", "words"),
+    [
+        ([], [1.0], "no target scores"),
+        ([1.0], [], "no nontarget scores"),
+        ([1.0, math.nan], [1.0], "target scores must be finite, got nan at index 1"),
+        ([1.0], [-math.inf], "nontarget scores must be finite, got -inf at index 0"),
+        ([[1.0]], [1.0], r"target scores must be one-dimensional, got shape \(1, 1\)"),
+        (1.0, [1.0], "one-dimensional"),
+        ([1.0], ["a"], "nontarget scores must be real numbers"),
+        ([True], [1.0], "real numbers, got bool"),
+        ([1j], [1.0], "real numbers, got complex"),
+        ([[1.0], [1.0, 2.0]], [1.0], "target scores must form one array"),
+    ],
+)
+def test_unusable_scores_are_refused_by_class(function, target, nontarget, words):
+    with pytest.raises(MetricError, match=words):
+        function(target, nontarget)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: rates_at([1.0], [0.0], math.nan),
+        lambda: threshold_at_false_accept([1.0], 5),
+        lambda: threshold_at_false_accept([1.0], -0.1),
+        lambda: threshold_at_false_accept([1.0], math.nan),
+        lambda: threshold_at_false_accept([], 0.1),
+        lambda: detection_cost([1.0], [0.0], prior=0.0),
+        lambda: detection_cost([1.0], [0.0], prior=1.0),
+        lambda: detection_cost([1.0], [0.0], prior=0.5, cost_miss=0),
+        lambda: detection_cost([1.0], [0.0], prior=0.5, cost_false_accept=math.inf),
+        lambda: actual_cost([1.0], [0.0], 1.0),
+        lambda: actual_cost([1.0], [0.0], 0.5, cost_miss=-1.0),
+        lambda: OperatingPoint(math.nan),
+        lambda: bayes_error_rates([1.0], [0.0], [math.nan]),
+        lambda: bayes_error_rates([1.0], [0.0], [101.0]),
+        lambda: bayes_error_rates([1.0], [0.0], 0.0),
+        lambda: reliability([1.0], [0.0], bins=0),
+        lambda: reliability([1.0], [0.0], level=95),
+        lambda: score_histogram([1.0], [0.0], bins=0),
+        lambda: score_histogram([1.0], [0.0], limits=(1.0, 1.0)),
+        lambda: score_histogram([1.0], [0.0], limits=(0.0, math.inf)),
+        lambda: det_band([1.0], [0.0], [1.1], seed=0),
+        lambda: det_band([1.0], [0.0], [math.nan], seed=0),
+        lambda: det_band([1.0], [0.0], 0.5, seed=0),
+        lambda: det_band([1.0], [0.0], [0.5], seed=0, level=95),
+        lambda: det_band([1.0], [0.0], [0.5], seed=0, target_speakers=["a"]),
+        lambda: bootstrap_interval([1.0], [0.0], seed=0, level=95),
+        lambda: bootstrap_interval([1.0], [0.0], seed=0, samples=1),
+        lambda: bootstrap_interval([1.0], [0.0], seed=0, statistic="auc"),
+        lambda: bootstrap_interval([1.0], [0.0], seed=0, target_speakers=["a"]),
+        lambda: bootstrap_interval([1.0], [0.0], seed=0, nontarget_speakers=["a"]),
+        lambda: bootstrap_interval([1.0], [0.0], seed=0, target_speakers=["a", "b"], nontarget_speakers=["a"]),
+        lambda: bootstrap_interval([1.0], [0.0], seed=0, target_speakers=["a"], nontarget_speakers=["a"]),
+    ],
+)
+def test_parameters_out_of_range_are_refused(call):
+    with pytest.raises(MetricError):
+        call()

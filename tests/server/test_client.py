@@ -1,0 +1,177 @@
+"""The client against the real service: what it gives is what the library gives, and every refusal is a ServiceError."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from service import ADMIN_TOKEN, TOKENS, VERIFY_TOKEN, running, samples_of
+
+from pipeline.errors import AudioError, ServiceError, StreamClosedError
+from pipeline.scoring.decisions import Decision, State, Update
+from pipeline.scoring.sequential import SequentialTest
+from pipeline.server.client import AsyncVoiceclaimClient, EnrolledSpeaker, VoiceclaimClient
+from pipeline.store.store import Store
+from pipeline.verification.policies import Sequential
+from pipeline.verification.verifier import Verifier
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module")
+def service(store, tmp_path_factory):
+    """A service with tokens on a copy of the session's store."""
+    folder = tmp_path_factory.mktemp("client")
+    copy = Path(shutil.copy(store, folder / "voices.store"))
+    with running(copy, folder, environment={"VOICECLAIM_TOKENS": TOKENS}) as started:
+        yield started
+
+
+@pytest.fixture
+def client(service):
+    with VoiceclaimClient(service.url, token=ADMIN_TOKEN) as started:
+        yield started
+
+
+def assert_alike(result: Update, expected: Update) -> None:
+    """Every field of the two, numbers to the last digits but a few."""
+    for field in dataclasses.fields(Update):
+        ours, theirs = getattr(result, field.name), getattr(expected, field.name)
+        assert ours == (pytest.approx(theirs, abs=1e-6) if isinstance(theirs, float) else theirs), field.name
+
+
+def test_a_file_is_verified_as_the_library_does(client, store, heard):
+    verifier = Verifier(Store(store).load(), "dexter")
+    for voice in ("dexter", "anna"):
+        result = client.verify("dexter", heard(voice))
+        assert result.update == verifier.verify_file(heard(voice))
+        assert client.verify("dexter", heard(voice).read_bytes(), system="rpoao").terms.system == "rpoao"
+        assert (result.terms.claim, result.terms.threshold, result.terms.competing) == (
+            "dexter",
+            verifier.decider.threshold,
+            3,
+        )
+    assert result.decision is Decision.REJECTED
+    assert (result.score, result.probability) == (result.update.score, result.update.probability)
+
+
+@pytest.mark.parametrize("early", [None, SequentialTest(0.05, 0.05, "fixed")])
+def test_a_stream_gives_the_updates_that_the_library_gives(client, store, heard, early):
+    samples, rate = samples_of(heard("ivan"))
+    policy = None if early is None else Sequential(early)
+    expected = Verifier(Store(store).load(), "ivan", decide_by=policy).stream(rate)
+    with client.stream("ivan", rate=rate, early=early) as stream:
+        for start in range(0, len(samples), 1600):
+            chunk = samples[start : start + 1600]
+            assert_alike(stream.push(chunk), expected.push(chunk))
+        with pytest.raises(StreamClosedError, match="has not ended"):
+            _ = stream.final
+    assert_alike(stream.final.update, expected.close())
+    assert stream.final.update.state is State.CLOSED
+    assert stream.terms == stream.final.terms
+    assert (stream.terms.sequential_bounds is None) == (early is None)
+    with pytest.raises(StreamClosedError, match="takes no more"):
+        stream.push(samples)
+
+
+def test_the_same_calls_can_be_awaited(service, store, heard, recordings):
+    samples, rate = samples_of(heard("lars"))
+    expected = Verifier(Store(store).load(), "lars").verify_file(heard("lars"))
+
+    async def calls() -> None:
+        async with AsyncVoiceclaimClient(service.url, token=ADMIN_TOKEN) as client:
+            before = await client.speakers()
+            assert [speaker.name for speaker in before] == ["anna", "dexter", "ivan", "lars"]
+            made = await client.enroll("greta ß", [utterance.path for utterance in recordings["greta"][:6]])
+            assert made.speaker in await client.speakers()
+            assert made.skipped == ()
+            assert await client.remove("greta ß") == 4
+            assert await client.speakers() == before
+            assert (await client.verify("lars", heard("lars"))).update == expected
+
+            async def one(size: int) -> Update:
+                async with client.stream("lars", rate=rate) as stream:
+                    for start in range(0, len(samples), size):
+                        update = await stream.push(samples[start : start + size])
+                    assert update.audio_seconds == pytest.approx(len(samples) / rate)
+                return stream.final.update
+
+            for result in await asyncio.gather(*(one(size) for size in (700, 1999, 10**6))):
+                assert_alike(result, expected)
+
+    asyncio.run(calls())
+
+
+def test_enrollment_tells_what_was_left_out(client, recordings, tmp_path):
+    (tmp_path / "notes.txt").write_text("no audio")
+    files = [*(utterance.path for utterance in recordings["fergus"][:6]), tmp_path / "notes.txt"]
+    try:
+        made = client.enroll("fergus", files)
+        assert made.speaker == EnrolledSpeaker("fergus", made.speaker.seconds, 6)
+        assert [name for name, _ in made.skipped] == ["notes.txt"]
+        with pytest.raises(ServiceError, match="enrolled already") as refused:
+            client.enroll("fergus", files)
+        assert (refused.value.status, refused.value.kind) == (409, "SpeakerExistsError")
+    finally:
+        assert client.remove("fergus") == 4
+
+
+def test_a_refusal_is_an_error_with_its_status(client, service, heard, silence):
+    with pytest.raises(ServiceError, match="no such speaker") as refused:
+        client.verify("nobody", heard("anna"))
+    assert (refused.value.status, refused.value.kind) == (404, "UnknownSpeakerError")
+    with pytest.raises(ServiceError) as refused, client.stream("nobody", rate=8000):
+        pass
+    assert refused.value.status == 404
+    with pytest.raises(ServiceError, match="finite") as refused, client.stream("anna", rate=8000) as stream:
+        stream.push(np.full(100, np.nan))
+    assert refused.value.kind == "AudioError"
+    with VoiceclaimClient(service.url, token=VERIFY_TOKEN) as other:
+        with pytest.raises(ServiceError, match="it needs enroll") as refused:
+            other.remove("anna")
+        assert refused.value.status == 403
+    assert client.verify("anna", silence).decision is Decision.NOT_ENOUGH_SPEECH
+
+
+def test_what_the_caller_does_wrong_stays_his_own_error(client, tmp_path):
+    with pytest.raises(AudioError, match="cannot be read"):
+        client.verify("anna", tmp_path / "missing.wav")
+    with pytest.raises(AudioError, match="one channel"), client.stream("anna", rate=8000) as stream:
+        stream.push(np.zeros((10, 2)))
+    with pytest.raises(ConnectionError, match="mine"), client.stream("anna", rate=8000):
+        raise ConnectionError("mine")
+
+
+def test_a_service_that_is_not_there_is_an_error_in_one_line(unused_port):
+    url = f"http://127.0.0.1:{unused_port}"
+    with VoiceclaimClient(url) as client:
+        for call in (client.speakers, lambda: client.verify("anna", b"x")):
+            with pytest.raises(ServiceError, match="cannot be reached") as refused:
+                call()
+            assert refused.value.status == 0
+        with pytest.raises(ServiceError, match="cannot be reached"), client.stream("anna", rate=8000):
+            pass
+
+
+@pytest.fixture
+def unused_port() -> int:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.mark.slow
+def test_the_end_of_the_service_ends_a_stream_with_an_error(copied, tmp_path):
+    with running(copied, tmp_path) as service, VoiceclaimClient(service.url) as client:
+        with pytest.raises(ServiceError) as refused, client.stream("anna", rate=8000) as stream:
+            stream.push(np.zeros(800))
+            service.process.terminate()
+            service.process.wait(30)
+            stream.push(np.zeros(800))
+        assert refused.value.status in (0, 503)

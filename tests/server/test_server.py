@@ -1,0 +1,639 @@
+"""The service: real processes, real sockets. What it answers, what it refuses, what it never leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import soundfile
+import soxr
+from service import (
+    ADMIN_TOKEN,
+    ENROLL_TOKEN,
+    TOKENS,
+    VERIFY_TOKEN,
+    Running,
+    pcm16,
+    receive,
+    running,
+    samples_of,
+    send,
+    until,
+)
+from starlette.routing import Mount, Route, WebSocketRoute
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from pipeline.server.app import create_app, router
+from pipeline.server.service import Service
+from pipeline.server.settings import Settings
+from pipeline.store.store import Store
+from pipeline.verification.audit import check_log
+from pipeline.verification.verifier import Verifier
+
+pytestmark = pytest.mark.server
+CHUNKS = (1, 79, 800, 4096)
+OPEN = {"/", "/docs", "/openapi.json", "/page", "/healthz"}  # they hold nothing of anybody
+
+
+@pytest.fixture(scope="module")
+def service(store, tmp_path_factory):
+    """A service on a copy of the session's store, for this machine only."""
+    folder = tmp_path_factory.mktemp("service")
+    copy = Path(shutil.copy(store, folder / "voices.store"))
+    with running(copy, folder) as started:
+        started.store = copy
+        yield started
+
+
+@pytest.fixture(scope="module")
+def guarded(store, tmp_path_factory):
+    """A service with tokens, an audit log and narrow bounds."""
+    folder = tmp_path_factory.mktemp("guarded")
+    copy = Path(shutil.copy(store, folder / "voices.store"))
+    bounds = ("--body-mib", 1, "--stream-seconds", 4, "--file-seconds", 5, "--streams", 2, "--idle-seconds", 1)
+    log = folder / "log.jsonl"
+    with running(copy, folder, *bounds, "--log", log, environment={"VOICECLAIM_TOKENS": TOKENS}) as started:
+        started.log = log
+        yield started
+
+
+def problem_of(answer: httpx.Response, status: int) -> str:
+    """The detail of a problem, which must be one."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    table = answer.json()
+    assert table["status"] == status
+    assert table["type"].startswith("urn:voiceclaim:")
+    return table["detail"]
+
+
+def cut(data: bytes, width: int, seed: int) -> list[bytes]:
+    """``data`` in pieces of random lengths, samples cut in two now and then."""
+    chosen, pieces = np.random.default_rng(seed), []
+    while data:
+        size = int(chosen.choice(CHUNKS) * width + chosen.choice((0, 0, 1)))
+        pieces.append(data[:size])
+        data = data[size:]
+    return pieces
+
+
+def streamed(service: Running, claim: str, rate: int, data: bytes, form: str, seed: int, token: str | None = None):
+    """Return the final state of a claim on a stream."""
+    with service.socket("/verify") as socket:
+        hello = {"claim": claim, "rate": rate, "format": form}
+        send(socket, **(hello if token is None else {**hello, "token": token}))
+        until(socket, "ready")
+        for piece in cut(data, 2 if form == "pcm_s16le" else 4, seed):
+            socket.send(piece)
+        send(socket, type="end")
+        return until(socket, "final")
+
+
+# Verification
+
+
+@pytest.mark.parametrize("form", ["pcm_s16le", "f32le"])
+def test_a_stream_in_chunks_of_any_size_has_the_score_of_the_file(service, store, heard, voices, form):
+    opened = Store(store).load()
+    for seed, voice in enumerate(voices):
+        for claim in (voice, voices[0]):
+            expected = Verifier(opened, claim).verify_file(heard(voice, seed))
+            samples, rate = samples_of(heard(voice, seed))
+            data = pcm16(samples) if form == "pcm_s16le" else samples.astype("<f4").tobytes()
+            result = streamed(service, claim, rate, data, form, seed)
+            assert result["score"] == pytest.approx(expected.score, abs=1e-6)
+            assert result["decision"] == expected.decision
+            assert result["frames"] == expected.frames
+
+
+def test_the_server_resamples(service, store, heard, tmp_path):
+    samples, rate = samples_of(heard("ivan"))
+    wide = soxr.resample(samples, rate, 44_100).astype("<f4")
+    soundfile.write(tmp_path / "wide.wav", wide, 44_100, subtype="FLOAT")
+    expected = Verifier(Store(store).load(), "ivan").verify_file(tmp_path / "wide.wav")
+    result = streamed(service, "ivan", 44_100, wide.tobytes(), "f32le", 0)
+    assert result["score"] == pytest.approx(expected.score, abs=1e-6)
+    assert result["decision"] == "accepted"
+
+
+def test_every_chunk_is_covered_by_an_update(service, heard):
+    samples, rate = samples_of(heard("anna"))
+    with service.socket("/verify") as socket:
+        send(socket, claim="anna", rate=rate, format="pcm_s16le")
+        ready = receive(socket)
+        assert ready["type"] == "ready"
+        assert (ready["claim"], ready["competing"], ready["rate"]) == ("anna", 3, rate)
+        for count, start in enumerate(range(0, len(samples), 2000), start=1):
+            socket.send(pcm16(samples[start : start + 2000]))
+            update = receive(socket)
+            assert update["chunks"] == count
+            assert update["audio_seconds"] == pytest.approx(min(start + 2000, len(samples)) / rate)
+            assert (update["score"] is None) == (update["decision"] == "not_enough_speech")
+            if update["score"] is not None:
+                accepted = update["score"] >= ready["threshold"]
+                assert (update["decision"] == "accepted") == accepted
+                assert (update["probability"] >= update["threshold_probability"]) == accepted
+
+
+def test_silence_is_not_enough_speech_and_no_error(service):
+    final = streamed(service, "anna", 8000, bytes(16_000), "pcm_s16le", 0)
+    assert (final["decision"], final["score"]) == ("not_enough_speech", None)
+
+
+@pytest.mark.parametrize(
+    ("data", "files", "status", "words"),
+    [
+        ({"claim": "ana"}, {"file": b"RIFF"}, 404, "nearest enrolled: 'anna'"),
+        ({"claim": "anna"}, {"file": b"no audio"}, 422, "cannot be decoded"),
+        ({"claim": "anna"}, {"file": b""}, 422, "empty"),
+        ({"claim": "anna", "system": "guess"}, {"file": b"RIFF"}, 422, "'guess' is unknown"),
+        ({}, {"file": b"RIFF"}, 422, "'claim' must name a speaker"),
+        ({"claim": ["anna", "lars"]}, {"file": b"RIFF"}, 422, "once"),
+        ({"claim": "anna"}, {"files": b"RIFF"}, 422, "at least one file in the field 'file'"),
+        ({"claim": "anna"}, {}, 415, "multipart/form-data"),
+    ],
+)
+def test_what_cannot_be_verified_is_a_problem(service, data, files, status, words):
+    detail = problem_of(service.request("POST", "/verify", data=data, files=files), status)
+    assert words in detail
+    assert str(service.store) not in detail
+
+
+@pytest.mark.parametrize(
+    ("hello", "status", "words"),
+    [
+        ("{", 422, "the first message"),
+        (b"\0\0", 422, "must be a hello"),
+        ({"rate": 8000, "format": "pcm_s16le"}, 422, "claim"),
+        ({"claim": "anna", "rate": 8000, "format": "mp3"}, 422, "format"),
+        ({"claim": "anna", "rate": 10, "format": "f32le"}, 422, "rate"),
+        ({"claim": "anna", "rate": 8000, "format": "f32le", "more": 1}, 422, "more"),
+        ({"claim": "nobody", "rate": 8000, "format": "f32le"}, 404, "no such speaker"),
+        ({"claim": "x" * 20_000, "rate": 8000, "format": "f32le"}, 413, "8192"),
+    ],
+)
+def test_a_hello_that_is_none_is_a_problem(service, hello, status, words):
+    with service.socket("/verify") as socket:
+        socket.send(json.dumps(hello) if isinstance(hello, dict) else hello)
+        problem = receive(socket)
+        assert (problem["type"], problem["status"]) == ("problem", status)
+        assert words in problem["detail"]
+        with pytest.raises(ConnectionClosed):
+            socket.recv(30)
+
+
+def test_a_stream_of_no_numbers_is_a_problem(service):
+    with service.socket("/verify") as socket:
+        send(socket, claim="anna", rate=8000, format="f32le")
+        until(socket, "ready")
+        socket.send(np.full(100, np.nan, "<f4").tobytes())
+        problem = receive(socket)
+        assert (problem["status"], problem["kind"]) == (422, "AudioError")
+
+
+# Enrollment
+
+
+def files_of(recordings, voice: str, count: int = 6) -> list[tuple[str, bytes]]:
+    return [("files", utterance.path.read_bytes()) for utterance in recordings[voice][:count]]
+
+
+def names_in(service: Running) -> list[str]:
+    return [entry["name"] for entry in service.request("GET", "/speakers").json()["speakers"]]
+
+
+@pytest.mark.slow
+def test_a_speaker_comes_and_goes_and_a_stream_keeps_its_revision(service, recordings, heard):
+    path = "/speakers/Zo%C3%AB%2F..%2F%F0%9F%98%80"
+    name = "Zoë/../😀"
+    files = [*files_of(recordings, "bruno"), ("files", ("notes.txt", b"no audio"))]
+    answer = service.request("POST", path, files=files)
+    assert answer.status_code == 201, answer.text
+    result = answer.json()
+    assert (result["name"], result["utterances"]) == (name, 6)
+    assert [entry["file"] for entry in result["skipped"]] == ["notes.txt"]
+    assert name in names_in(service)
+    assert "enrolled already" in problem_of(service.request("POST", path, files=files), 409)
+
+    samples, rate = samples_of(heard("bruno"))
+    with service.socket("/verify") as socket:
+        send(socket, claim=name, rate=rate, format="pcm_s16le")
+        revision = until(socket, "ready")["revision"]
+        assert revision == result["revision"]
+        socket.send(pcm16(samples[: len(samples) // 2]))
+        removed = service.request("DELETE", path)
+        assert removed.json() == {"removed": name, "left": 4, "revision": revision + 1}
+        assert name not in names_in(service)
+        socket.send(pcm16(samples[len(samples) // 2 :]))
+        send(socket, type="end")
+        final = until(socket, "final")
+    assert (final["decision"], final["revision"]) == ("accepted", revision)
+    assert "no such speaker" in problem_of(service.request("DELETE", path), 404)
+    assert list(service.spool.iterdir()) == []
+
+
+def test_somebody_enrolls_by_speaking(service, recordings, heard):
+    with service.socket("/enroll") as socket:
+        send(socket, name="carla", rate=8000, format="pcm_s16le")
+        ready = receive(socket)
+        assert (ready["type"], ready["least_seconds"], ready["aim_seconds"]) == ("ready", 3.0, 8.0)
+        for utterance in recordings["clara"][:5]:
+            socket.send(pcm16(samples_of(utterance.path)[0]))
+            send(socket, type="utterance")
+        send(socket, type="end")
+        progress = until(socket, "progress")
+        assert progress["audio_seconds"] > progress["speech_seconds"] > 0
+        assert 0 < progress["peak"] <= 1
+        enrolled = until(socket, "enrolled")
+    try:
+        assert enrolled["name"] == "carla"
+        assert enrolled["seconds"] > 3
+        samples, rate = samples_of(heard("clara"))
+        assert streamed(service, "carla", rate, pcm16(samples), "pcm_s16le", 1)["decision"] == "accepted"
+    finally:
+        service.request("DELETE", "/speakers/carla")
+    assert list(service.spool.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["gone", "gone after the end", "too little speech", "known name", "odd name"])
+def test_nobody_is_enrolled_by_half(service, how):
+    before = Store(service.store).state()
+    name = {"known name": "anna", "odd name": ".."}.get(how, "dora")
+    with service.socket("/enroll") as socket:
+        send(socket, name=name, rate=8000, format="pcm_s16le")
+        if how in ("known name", "odd name"):
+            assert receive(socket)["status"] == (409 if how == "known name" else 422)
+        else:
+            until(socket, "ready")
+            socket.send(bytes(8000))
+            until(socket, "progress")
+        if how in ("too little speech", "gone after the end"):
+            send(socket, type="end")
+        if how == "too little speech":
+            while (message := receive(socket))["type"] == "training":
+                pass
+            assert (message["status"], message["kind"]) == (422, "NotEnoughSpeechError")
+    deadline = time.monotonic() + 60
+    while list(service.spool.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(service.spool.iterdir()) == []
+    assert Store(service.store).state() == before
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/speakers/", 422), ("/speakers/%2e%2e", 404), ("/speakers/a%00b", 422), ("/speakers/%ff", 400)],
+)
+def test_a_name_that_no_url_can_carry_is_refused(service, path, status):
+    answer = service.request("POST", path, files=[])
+    assert answer.status_code in (status, 422), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.slow
+def test_what_one_service_enrolls_another_sees(service, tmp_path, recordings, heard):
+    with running(service.store, tmp_path) as other:
+        assert "edith" not in names_in(other)
+        made = service.request("POST", "/speakers/edith", files=files_of(recordings, "edith"))
+        assert made.status_code == 201
+        try:
+            assert "edith" in names_in(other)
+            with heard("edith").open("rb") as file:
+                result = other.request("POST", "/verify", data={"claim": "edith"}, files={"file": file}).json()
+            assert result["decision"] == "accepted"
+        finally:
+            assert other.request("DELETE", "/speakers/edith").status_code == 200
+        assert "edith" not in names_in(service)
+        assert other.end() == 0
+
+
+# Who may come in
+
+
+def test_other_hosts_and_pages_of_other_origins_are_refused(service):
+    host = service.url.removeprefix("http://")
+    port = host.rpartition(":")[2]
+    for headers, status in (
+        ({}, 200),
+        ({"Host": f"localhost:{port}"}, 200),
+        ({"Host": "evil.example"}, 400),
+        ({"Host": f"evil.example:{port}"}, 400),
+        ({"Host": f"127.0.0.1.evil.example:{port}"}, 400),
+        ({"Origin": f"http://{host}"}, 200),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": f"http://127.0.0.1:{int(port) - 1}"}, 403),
+        ({"Origin": "null"}, 403),
+    ):
+        assert service.request("GET", "/speakers", headers=headers).status_code == status, headers
+    with pytest.raises(InvalidStatus) as refused:
+        service.socket("/verify", additional_headers={"Origin": "http://evil.example"})
+    assert refused.value.response.status_code == 403
+    with service.socket("/verify", additional_headers={"Origin": f"http://{host}"}) as socket:
+        send(socket, claim="anna", rate=8000, format="f32le")
+        assert receive(socket)["type"] == "ready"
+
+
+def routes_of(store: Path) -> list[Route | WebSocketRoute | Mount]:
+    app = Service(Settings(store), threads=1)
+    try:
+        own = [route for route in create_app(app).routes if isinstance(route, Route | Mount)]
+        assert {route.path for route in own} == {"/openapi.json", "/page"}
+        return [*own, *router.routes]
+    finally:
+        app.close()
+
+
+def test_no_endpoint_works_without_its_scope(guarded, store):
+    seen = set()
+    for route in routes_of(store):
+        if route.path in OPEN:
+            continue
+        seen.add(route.path)
+        path = route.path.replace("{name:path}", "nobody")
+        needs = "verify" if path == "/verify" else "enroll" if path in ("/enroll", "/speakers/nobody") else ""
+        tokens = {"": None, "x" * 20: None, ENROLL_TOKEN: "enroll", VERIFY_TOKEN: "verify", ADMIN_TOKEN: needs}
+        for token, scope in tokens.items():
+            expected = 401 if scope is None else 403 if needs not in ("", scope) else None
+            if isinstance(route, WebSocketRoute):
+                assert refusal_of(guarded, path, token) == expected, (path, scope)
+                continue
+            for method in route.methods:
+                answer = guarded.request(method, path, token=token)
+                assert (answer.status_code if answer.status_code in (401, 403) else None) == expected, (path, scope)
+                assert answer.status_code < 500
+                if expected == 401:
+                    assert answer.headers["www-authenticate"] == "Bearer"
+    assert seen == {"/speakers", "/speakers/{name:path}", "/verify", "/enroll", "/metrics", "/evaluation"}
+
+
+def refusal_of(service: Running, path: str, token: str) -> int | None:
+    """Status of a problem that a hello with ``token`` meets, None if it is let in."""
+    who = {"claim": "anna"} if path == "/verify" else {"name": "dora"}
+    with service.socket(path) as socket:
+        send(socket, **who, rate=8000, format="f32le", **({"token": token} if token else {}))
+        answer = receive(socket)
+    return answer["status"] if answer["type"] == "problem" else None
+
+
+def test_audio_that_was_accepted_before_is_told_when_there_is_a_log(guarded, heard):
+    """The guarded service keeps a log, and fingerprints of what it accepted beside it."""
+    recording = heard("lars", 2)  # of words that this synthetic voice was not enrolled with
+    result = []
+    for _ in range(2):
+        with recording.open("rb") as file:
+            answer = guarded.request(
+                "POST", "/verify", data={"claim": "lars"}, files={"file": file}, token=VERIFY_TOKEN
+            )
+            result.append(answer.json())
+    assert [outcome["decision"] for outcome in result] == ["accepted", "accepted"]
+    assert [outcome["duplicate_suspected"] for outcome in result] == [False, True]
+
+
+def test_a_token_may_come_in_the_head_of_a_websocket_too(guarded):
+    with guarded.socket("/verify", additional_headers={"Authorization": f"Bearer {VERIFY_TOKEN}"}) as socket:
+        send(socket, claim="anna", rate=8000, format="f32le")
+        assert receive(socket)["type"] == "ready"
+
+
+def test_an_address_or_certificate_that_cannot_be_used_is_an_error_in_one_line(
+    service, store, run, garbage, monkeypatch
+):
+    monkeypatch.delenv("VOICECLAIM_TOKENS", raising=False)
+    for options, words in (
+        (("--host", "192.0.2.1", "--port", 0), "needs tokens"),
+        (("--port", service.url.rpartition(":")[2]), "cannot listen"),
+        (("--port", 0, "--tls-cert", garbage), "certificate or its key cannot be used"),
+        (("--port", 0, "--tls-cert", garbage.with_name("missing.pem")), "certificate or its key cannot be used"),
+    ):
+        result = run("serve", store, *options)
+        assert result.code == 2
+        assert words in result.err.splitlines()[-1]
+
+
+def test_headers_keep_the_page_to_itself(service):
+    for path in ("/", "/docs", "/page/main.js", "/page/style.css", "/speakers", "/nowhere"):
+        answer = service.request("GET", path)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "server" not in answer.headers
+    assert "no-store" in service.request("GET", "/speakers").headers["cache-control"]
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nowhere", 404), ("PUT", "/verify", 405)])
+def test_what_is_not_there_is_a_problem_too(service, method, path, status):
+    problem_of(service.request(method, path), status)
+
+
+@pytest.mark.parametrize("path", ["/page/../app.py", "/page/%2e%2e/app.py", "/page//etc/passwd", "/page/"])
+def test_the_page_gives_no_other_file(service, path):
+    assert service.request("GET", path).status_code == 404
+
+
+# Bounds
+
+
+def test_requests_have_bounds(guarded, tmp_path):
+    soundfile.write(tmp_path / "long.wav", np.zeros(6 * 8000), 8000)
+    long = (tmp_path / "long.wav").read_bytes()
+    for path, token, field, content, words in (
+        ("/verify", VERIFY_TOKEN, "file", bytes(2**20 + 1), "1,048,576 bytes"),
+        ("/verify", VERIFY_TOKEN, "file", long, "at most 5 s"),
+        ("/speakers/dora", ENROLL_TOKEN, "files", long, "at most 5 s"),
+    ):
+        answer = guarded.request("POST", path, data={"claim": "anna"}, files={field: content}, token=token)
+        assert words in problem_of(answer, 413)
+    assert list(guarded.spool.iterdir()) == []
+
+
+def test_the_head_of_a_request_has_an_end(service):
+    host, _, port = service.url.removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as caller:
+        caller.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+        with pytest.raises(OSError, match=r"reset|Broken pipe"):
+            for _ in range(1000):
+                caller.sendall(b"X: " + b"y" * 2**15 + b"\r\n")
+    assert service.request("GET", "/healthz").status_code == 200
+
+
+@contextmanager
+def begun(service: Running):
+    """A stream, and the first answer that it got."""
+    with service.socket("/verify") as socket:
+        send(socket, claim="anna", rate=8000, format="pcm_s16le", token=VERIFY_TOKEN)
+        yield socket, receive(socket)
+
+
+def test_streams_have_bounds(guarded):
+    with begun(guarded) as (socket, _):
+        socket.send(bytes(2 * 8000 * 5))
+        assert "at most 4 s" in receive(socket)["detail"]
+    with begun(guarded) as (socket, _), pytest.raises(ConnectionClosed) as closed:
+        socket.send(bytes(2**20 + 1))
+        socket.recv(30)
+    assert closed.value.rcvd.code == 1009
+    with begun(guarded) as (socket, _):
+        problem = receive(socket)
+        assert (problem["status"], problem["kind"]) == (408, "TimeoutError")
+
+
+def test_there_are_only_so_many_streams(guarded):
+    time.sleep(0.3)  # those of the test before have been counted out
+    with begun(guarded) as (_, first), begun(guarded) as (_, second), begun(guarded) as (_, third):
+        assert (first["type"], second["type"]) == ("ready", "ready")
+        assert (third["status"], "2 streams" in third["detail"]) == (503, True)
+
+
+def test_a_sender_who_is_faster_than_the_maths_is_held_up_and_loses_nothing(service, store, heard):
+    samples, rate = samples_of(heard("lars"))
+    many = np.tile(samples, 20)
+    stream = Verifier(Store(store).load(), "lars").stream(rate)
+    stream.push(np.round(many * 2**15) / 2**15)
+    expected = stream.close()
+    result = streamed(service, "lars", rate, pcm16(many), "pcm_s16le", 5)
+    assert result["score"] == pytest.approx(expected.score, abs=1e-6)
+    assert result["audio_seconds"] == pytest.approx(len(many) / rate)
+
+
+# What is kept, told and counted
+
+
+def test_names_are_in_the_audit_log_and_nowhere_else(guarded, heard):
+    samples, rate = samples_of(heard("dexter"))
+    final = streamed(guarded, "dexter", rate, pcm16(samples), "pcm_s16le", 2, VERIFY_TOKEN)
+    with heard("dexter").open("rb") as file:
+        files = {"file": ("dexters-call.flac", file)}
+        guarded.request("POST", "/verify", data={"claim": "dexter"}, files=files, token=VERIFY_TOKEN)
+    guarded.request("POST", "/verify", data={"claim": "quentin"}, files={"file": b"x"}, token=VERIFY_TOKEN)
+    lines = [json.loads(line) for line in guarded.log.read_text(encoding="utf-8").splitlines()]
+    entries = [line for line in lines if line.get("claim") in ("dexter", "quentin")]
+    assert [line["decision"] for line in entries] == ["accepted", "accepted", None]
+    assert entries[0]["score"] == final["score"]
+    assert entries[2]["error"] == "UnknownSpeakerError"
+    assert check_log(guarded.log).lines == len(lines)
+    assert "dexter" not in guarded.log_text
+    assert "quentin" not in guarded.log_text
+    assert VERIFY_TOKEN not in guarded.log_text
+
+
+def test_a_stream_that_breaks_off_is_in_the_audit_log(guarded, heard):
+    samples, rate = samples_of(heard("ivan"))
+    with guarded.socket("/verify") as socket:
+        send(socket, claim="ivan", rate=rate, format="pcm_s16le", token=VERIFY_TOKEN)
+        until(socket, "ready")
+        socket.send(pcm16(samples))
+        update = until(socket, "update")
+    deadline = time.monotonic() + 20
+    while '"ivan"' not in guarded.log.read_text(encoding="utf-8") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    last = [json.loads(line) for line in guarded.log.read_text(encoding="utf-8").splitlines()][-1]
+    assert (last["claim"], last["decision"], update["decision"]) == ("ivan", "accepted", "accepted")
+
+
+def test_prometheus_reads_what_is_counted(service, heard):
+    samples, rate = samples_of(heard("anna"))
+    streamed(service, "anna", rate, pcm16(samples), "pcm_s16le", 3)
+    text = service.request("GET", "/metrics").text
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(lines["voiceclaim_speakers"]) == 4
+    assert float(lines['voiceclaim_decisions_total{decision="accepted"}']) >= 1
+    assert float(lines['voiceclaim_audio_seconds_total{kind="verify"}']) >= len(samples) / rate
+    assert float(lines['voiceclaim_streams{kind="verify"}']) == 0
+    assert "anna" not in text
+
+
+# The end
+
+
+@pytest.mark.slow
+def test_the_end_waits_for_who_is_being_enrolled_and_refuses_the_others(copied, tmp_path, recordings, heard):
+    answers: list[httpx.Response] = []
+    with running(copied, tmp_path) as service:
+        with service.socket("/verify") as socket:
+            send(socket, claim="anna", rate=8000, format="pcm_s16le")
+            until(socket, "ready")
+            enrolling = threading.Thread(
+                target=lambda: answers.append(
+                    service.request("POST", "/speakers/hugo", files=files_of(recordings, "hugo"))
+                )
+            )
+            enrolling.start()
+            while not list(service.spool.iterdir()):
+                time.sleep(0.01)
+            time.sleep(0.5)
+            started = time.monotonic()
+            service.process.terminate()
+            with pytest.raises(ConnectionClosed) as closed:
+                receive(socket)
+            assert closed.value.rcvd.code == 1012
+        assert service.process.wait(60) == 0, service.log_text
+        assert time.monotonic() - started < 60
+        enrolling.join(30)
+    enrolled = answers[0].status_code == 201
+    assert enrolled or answers[0].status_code == 503
+    assert ("hugo" in Store(copied).load().names) == enrolled
+    assert Verifier(Store(copied).load(), "hugo" if enrolled else "anna").verify_file(heard("anna")).frames
+    assert list(service.spool.iterdir()) == []
+
+
+def trainer_of(service: Running) -> int | None:
+    """The process that trains, if there is one yet (Linux)."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == service.process.pid and b"spawn_main" in (entry / "cmdline").read_bytes():
+                return int(entry.name)
+        except OSError:  # it has ended meanwhile
+            continue
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
+def test_a_training_process_that_dies_leaves_the_service_and_the_store(copied, tmp_path, recordings):
+    before = Store(copied).state()
+    answers: list[httpx.Response] = []
+    with running(copied, tmp_path) as service:
+
+        def call() -> httpx.Response:
+            return service.request("POST", "/speakers/hugo", files=files_of(recordings, "hugo"))
+
+        enrolling = threading.Thread(target=lambda: answers.append(call()))
+        enrolling.start()
+        while (trainer := trainer_of(service)) is None:
+            time.sleep(0.01)
+        os.kill(trainer, signal.SIGKILL)
+        enrolling.join(60)
+        assert "has died" in problem_of(answers[0], 503)
+        assert answers[0].headers["retry-after"]
+        assert Store(copied).state() == before
+        assert list(service.spool.iterdir()) == []
+        assert call().status_code == 201
+        assert names_in(service)[-1] == "hugo"
+
+
+@pytest.mark.slow
+def test_a_store_is_made_by_the_first_enrollment(tmp_path, recordings, heard):
+    settings = ("--set", "features.rate=8000", "--set", "scoring.system=worst_rival", "--set", "codebook.centroids=30")
+    with running(tmp_path / "new.store", tmp_path, *settings) as service:
+        assert names_in(service) == []
+        with heard("anna").open("rb") as file:
+            nobody = service.request("POST", "/verify", data={"claim": "anna"}, files={"file": file})
+        assert "nobody is enrolled" in problem_of(nobody, 404)
+        for name in ("anna", "lars"):
+            made = service.request("POST", f"/speakers/{name}", files=files_of(recordings, name, 12))
+            assert made.status_code == 201, made.text
+        assert names_in(service) == ["anna", "lars"]
+        samples, rate = samples_of(heard("anna"))
+        assert streamed(service, "anna", rate, pcm16(samples), "pcm_s16le", 4)["decision"] == "accepted"

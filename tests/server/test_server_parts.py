@@ -1,0 +1,214 @@
+"""Parts of the service that need no sockets: tokens, the store as it changes, errors, addresses, curves."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import errors
+from pipeline.enrollment.enroll import enroll
+from pipeline.enrollment.removal import remove_speaker
+from pipeline.errors import ConfigError, ServiceError, UnknownSpeakerError, VoiceclaimError
+from pipeline.evaluation import ScoreRow, write_scores
+from pipeline.metrics import equal_error_rate, error_curve
+from pipeline.server.curves import last_evaluation
+from pipeline.server.messages import problem, service_error
+from pipeline.server.run import Address
+from pipeline.server.security import SCOPES, VARIABLE, parse_tokens, read_tokens, scopes_of
+from pipeline.server.service import NewestModel
+
+TOKEN = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/", min_size=16, max_size=64)
+
+
+# Tokens
+
+
+@given(st.dictionaries(TOKEN, st.sampled_from(["enroll", "verify", "admin", "enroll,verify"]), min_size=1, max_size=5))
+def test_a_token_has_the_scopes_of_its_line_and_others_have_none(entries):
+    tokens = parse_tokens("\n".join(f"{scope} {token}" for token, scope in entries.items()), "here")
+    for token, scope in entries.items():
+        expected = SCOPES if scope == "admin" else set(scope.split(","))
+        assert scopes_of(tokens, token) == expected
+        assert scopes_of(tokens, f"{token}x") == scopes_of(tokens, token[:-1]) == frozenset()
+        assert token not in repr(tokens)
+    assert scopes_of(tokens, "") == scopes_of(tokens, "\ud800") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "at least one line"),
+        ("# nothing\n\n", "at least one line"),
+        ("s3cret-s3cret-s3cret", "scope is one of"),
+        ("root aaaaaaaaaaaaaaaaaaaa", "scope is one of"),
+        ("verify short", "at least 16"),
+        ("verify with blanks in the token", "at least 16"),
+        ("verify aaaaaaaaaaaaaaaaaaaa\nenroll aaaaaaaaaaaaaaaaaaaa", "entry 2: the token is there twice"),
+    ],
+)
+def test_tokens_that_are_none_are_refused_and_not_shown(text, words):
+    with pytest.raises(ConfigError, match=words) as refused:
+        parse_tokens(text, "tokens.txt")
+    assert "s3cret" not in str(refused.value)
+    assert "aaaa" not in str(refused.value)
+
+
+def test_tokens_come_from_a_file_or_the_environment(tmp_path, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert read_tokens() is None
+    monkeypatch.setenv(VARIABLE, "verify aaaaaaaaaaaaaaaaaaaa;enroll bbbbbbbbbbbbbbbbbbbb")
+    result = read_tokens()
+    assert result is not None
+    assert scopes_of(result, "b" * 20) == {"enroll"}
+    (tmp_path / "tokens.txt").write_text("verify cccccccccccccccccccc\r\n")
+    assert scopes_of(read_tokens(tmp_path / "tokens.txt"), "c" * 20) == {"verify"}
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_tokens(tmp_path / "missing.txt")
+
+
+# The store as it changes
+
+
+def test_the_newest_revision_is_seen_and_an_older_one_goes_on(copied, recordings, heard):
+    live = NewestModel(copied, most=2)
+    first = live.current()
+    assert live.current() is first
+    verifier = live.verifier("anna")
+    assert live.verifier("anna") is verifier
+    expected = verifier.verify_file(heard("anna"))
+    enroll(copied, {"clara": recordings["clara"][:6]})
+    assert live.current().names[-1] == "clara"
+    assert live.verifier("anna") is not verifier
+    assert verifier.verify_file(heard("anna")) == expected
+    remove_speaker(copied, "clara")
+    with pytest.raises(UnknownSpeakerError):
+        live.verifier("clara")
+    assert verifier.verify_file(heard("anna")) == expected
+
+
+def test_only_so_many_verifiers_are_kept(copied):
+    live = NewestModel(copied, most=2)
+    anna = live.verifier("anna")
+    lars = live.verifier("lars")
+    assert live.verifier("anna") is anna
+    live.verifier("ivan")
+    assert live.verifier("anna") is anna
+    assert live.verifier("lars") is not lars
+
+
+def test_threads_that_ask_at_once_get_the_same_verifier(copied):
+    live, result = NewestModel(copied, most=4), []
+    threads = [threading.Thread(target=lambda: result.append(live.verifier("anna"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(result) == 4
+    assert len(set(map(id, result))) == 1
+
+
+def test_a_store_that_is_not_there_yet_has_nobody(tmp_path):
+    live = NewestModel(tmp_path / "none", most=2)
+    assert live.current() is None
+    with pytest.raises(UnknownSpeakerError, match="nobody is enrolled"):
+        live.verifier("anna")
+
+
+# Errors
+
+
+def every_error() -> list[type[VoiceclaimError]]:
+    return [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, VoiceclaimError)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in every_error() if issubclass(kind, errors.InputError)])
+def test_no_input_is_an_error_of_the_server(kind):
+    made = kind.__new__(kind)
+    Exception.__init__(made, "/srv/store: x")
+    result = problem(service_error(made, []))
+    assert 400 <= result["status"] < 500
+    assert result["type"] == f"urn:voiceclaim:{kind.__name__}"
+    json.dumps(result)
+
+
+def test_paths_of_the_server_are_not_told(tmp_path):
+    error = errors.StoreBusyError(f"{tmp_path / 'a'}: busy, {tmp_path}")
+    result = service_error(error, [(tmp_path, "the store"), (tmp_path / "a", "the file")])
+    assert result.detail == "the file: busy, the store"
+    assert service_error(ServiceError(418, str(tmp_path)), [(tmp_path, "x")]).detail == str(tmp_path)
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("192.0.2.1", False),
+        ("::", False),
+        ("localhost.example", False),
+        ("127.0.0.1.example", False),
+        ("", False),
+    ],
+)
+def test_only_addresses_of_this_machine_go_without_tokens(host, loopback):
+    assert Address(host).is_loopback is loopback
+
+
+def test_urls_name_what_is_served():
+    assert Address("::1").url(8000) == "http://[::1]:8000/"
+
+
+# The evaluation
+
+
+def written(folder, target, nontarget, **more):
+    rows = [ScoreRow("supervector", f"s{n % 3}", f"secret{n}.wav", float(x), True) for n, x in enumerate(target)]
+    rows += [ScoreRow("supervector", f"s{n % 3}", f"other{n}.wav", float(x), False) for n, x in enumerate(nontarget)]
+    folder.mkdir(exist_ok=True)
+    write_scores(folder / "scores.txt", rows)
+    table = {"default_system": "supervector", "systems": {"supervector": {"store_threshold": 0.25}}, **more}
+    (folder / "metrics.json").write_text(json.dumps(table))
+
+
+@pytest.mark.parametrize("trials", [20, 3000])
+def test_the_curves_of_an_evaluation_are_those_of_its_scores(tmp_path, trials):
+    rng = np.random.default_rng(0)
+    target, nontarget = rng.normal(1.5, 1.0, trials), rng.normal(0.0, 1.0, trials)
+    written(tmp_path / "evaluation", target, nontarget, speakers=3)
+    result = last_evaluation(tmp_path / "evaluation")
+    assert last_evaluation(tmp_path / "evaluation") is result
+    (system,) = result.systems
+    curve = error_curve(target, nontarget)
+    assert len(system.thresholds) <= 400
+    for threshold, accept, reject in zip(system.thresholds, system.false_accept, system.false_reject, strict=True):
+        step = np.searchsorted(curve.thresholds, threshold)
+        assert (accept, reject) == (curve.false_accept[step], curve.false_reject[step])
+    assert (system.false_accept[0], system.false_reject[0]) == (1.0, 0.0)
+    assert system.thresholds == sorted(set(system.thresholds))
+    assert np.max(np.abs(np.diff(system.false_accept))) < 0.1
+    assert np.max(np.abs(np.diff(system.false_reject))) < 0.1
+    assert system.equal_error_rate == equal_error_rate(target, nontarget).rate
+    assert system.store_threshold == 0.25
+    assert "secret" not in result.model_dump_json()
+    written(tmp_path / "evaluation", target[:10], nontarget)
+    assert last_evaluation(tmp_path / "evaluation").systems[0].targets == 10
+
+
+def test_no_evaluation_is_said_to_be_none(tmp_path):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "scores.txt").write_text("no scores")
+    for folder in (None, tmp_path / "missing", tmp_path / "broken"):
+        with pytest.raises(ServiceError) as refused:
+            last_evaluation(folder)
+        assert refused.value.status == 404
+        assert str(tmp_path) not in refused.value.detail

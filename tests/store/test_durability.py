@@ -1,0 +1,259 @@
+"""What is left of a store when its writer is killed, the power fails, the disk is full or may not be written to."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from populations import NAMES, add, assert_same, content, left_over, model_of
+from store_process import BASE, MORE
+
+from pipeline.enrollment.removal import remove_speaker
+from pipeline.errors import StoreError, StoreMissingError
+from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Store
+
+HERE = Path(__file__).resolve().parents[1]
+CHANGES = ("enroll", "extend", "remove")
+LATER = {"enroll": NAMES[:BASE], "extend": NAMES[:MORE], "remove": (NAMES[0], *NAMES[2:BASE])}
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork, /proc and namespaces")
+
+
+@pytest.fixture(scope="module")
+def changer():
+    """changer(change, store, kill_before=None): "done", "killed", or what was wrong; see ``store_process``."""
+    paths = [str(HERE), str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    words = [sys.executable, str(HERE / "store_process.py")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as process:
+
+        def change(name: str, store: Path, kill_before: int | None = None) -> str:
+            process.stdin.write(json.dumps({"change": name, "store": str(store), "kill_before": kill_before}) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())[1]
+
+        assert process.stdout.readline() == '["ready"]\n'
+        yield change
+        process.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> Path:
+    """A store of three speakers."""
+    path = tmp_path_factory.mktemp("base") / "s"
+    add(path, NAMES[:BASE])
+    return path
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[tuple[str, ...], SpeakerModel]:
+    """The models before and after each change, which never saw a disk."""
+    return {names: model_of(names) for names in (NAMES[:BASE], *LATER.values())}
+
+
+def start_of(change: str, base: Path, folder: Path) -> Path:
+    """Return where ``change`` begins: a copy of the base, or nothing there."""
+    folder.mkdir()
+    return folder / "s" if change == "enroll" else Path(shutil.copy(base, folder / "s"))
+
+
+def state_of(path: Path, change: str, models: dict[tuple[str, ...], SpeakerModel]) -> str:
+    """Return whether the store is the one before ``change`` or the one after it, in every number; others fail."""
+    try:
+        model = Store(path).check()
+    except StoreMissingError:
+        assert change == "enroll", "the store is gone"
+        return "before"
+    assert model.names in (NAMES[:BASE], LATER[change])
+    assert_same(model, models[model.names])
+    return "after" if model.names == LATER[change] else "before"
+
+
+def next_change(path: Path, models: dict[tuple[str, ...], SpeakerModel]) -> None:
+    """Make another change, whatever came before; nothing may lie about afterwards."""
+    try:
+        assert NAMES[0] not in remove_speaker(path, NAMES[0]).names
+    except StoreMissingError:
+        assert_same(add(path, NAMES[:BASE]), models[NAMES[:BASE]])
+    assert left_over(path) == set()
+
+
+# Killed
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_writer_killed_before_any_of_its_statements_leaves_the_old_store_or_the_new_one(
+    changer, base, models, tmp_path, change
+):
+    states, number = [], 0
+    while True:
+        path = start_of(change, base, tmp_path / str(number))
+        before = content(path) if path.exists() else {}
+        ended = changer(change, path, number)
+        states.append(state_of(path, change, models))
+        if states[-1] == "before" and path.exists() and before:
+            assert content(path) == before
+        next_change(path, models)
+        if ended == "done":
+            break
+        assert ended == "killed"
+        number += 1 if number < 20 or len(states) > 40 else 3
+    assert states[0] == "before"
+    assert states[-1] == "after"
+    assert states == sorted(states, reverse=True), "a commit that was taken back"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_writer_killed_at_a_random_moment_leaves_the_old_store_or_the_new_one(
+    changer, base, models, tmp_path, change
+):
+    """Among SQLite's own steps, which no statement parts; real processes, SIGKILL."""
+    whole = start_of(change, base, tmp_path / "whole")
+    started = time.perf_counter()
+    assert changer(change, whole) == "done"
+    seconds, chance, states = time.perf_counter() - started, random.Random(0), []  # noqa: S311
+    for number in range(12):
+        path = start_of(change, base, tmp_path / str(number))
+        child = os.fork()
+        if child == 0:
+            try:
+                from store_process import CHANGES as WORK
+
+                WORK[change](path)
+            finally:
+                os._exit(0)
+        time.sleep(seconds * chance.uniform(0, 1.2))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        states.append(state_of(path, change, models))
+        next_change(path, models)
+    assert "before" in states
+
+
+# Power
+
+
+@pytest.mark.parametrize("change", ["extend", "remove"])
+def test_whatever_of_the_log_reached_the_disk_the_store_is_the_old_one_or_the_new_one(
+    changer, base, models, tmp_path, change
+):
+    """A power cut may leave any beginning of the log, cut anywhere, and a main file that has not seen it."""
+    path = start_of(change, base, tmp_path / "s")
+    reader = Store(path).load()  # keeps the log from being written back
+    assert changer(change, path) == "done"
+    main, log = path.read_bytes(), path.with_name("s-wal").read_bytes()
+    assert main == base.read_bytes()
+    chance, states = random.Random(0), []  # noqa: S311
+    for number in range(40):
+        size = len(log) if number == 0 else chance.randrange(len(log))
+        cut = tmp_path / f"cut {number}" / "s"
+        cut.parent.mkdir()
+        cut.write_bytes(main)
+        tail = bytes(chance.choice([0, 0, 5000]))
+        cut.with_name("s-wal").write_bytes(log[:size] + (chance.randbytes(300) if number % 3 == 1 else tail))
+        states.append(state_of(cut, change, models))
+        next_change(cut, models)
+    assert states[0] == "after"
+    assert "before" in states
+    assert_same(reader, models[NAMES[:BASE]])
+
+
+def test_a_commit_is_flushed_to_the_disk_before_it_is_reported(base, tmp_path):
+    """From outside: the log is synced after its last write, and before the writer goes on."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    path = Path(shutil.copy(base, tmp_path / "s"))
+    code = (
+        "import sys; from pathlib import Path; from store_process import extend; import os; extend(Path(sys.argv[1]));"
+        " os.write(2, b'reported')"
+    )
+    calls = "trace=pwrite64,fdatasync,fsync,write"
+    done = subprocess.run(
+        ["strace", "-f", "-y", "-e", calls, "-o", tmp_path / "calls", sys.executable, "-c", code, path],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip("strace may not trace here")
+    lines = [line for line in (tmp_path / "calls").read_text().splitlines() if "s-wal" in line or "reported" in line]
+    writes = [n for n, line in enumerate(lines) if "pwrite64" in line]
+    syncs = [n for n, line in enumerate(lines) if "sync" in line]
+    assert writes[-1] < syncs[-1] < len(lines) - 1
+
+
+# Disks that are full, and those that cannot be written to
+
+
+@pytest.mark.parametrize("disk", ["fill", "read_only", "limited"])
+def test_where_nothing_can_be_written_the_store_stays_as_it_was(changer, base, tmp_path, disk):
+    (tmp_path / "in").mkdir()
+    path = Path(shutil.copy(base, tmp_path / "in" / "s"))
+    before = content(path)
+    ended = changer(disk, path)
+    if ended.startswith("skip"):
+        pytest.skip(ended)
+    assert ended == "done"
+    if disk == "limited":  # it had room in the end
+        assert Store(path).check().names == NAMES[:MORE]
+    else:
+        assert content(path) == before
+    assert left_over(path) <= {"mounted"}
+
+
+def test_files_of_others_beside_a_store_are_left_alone(base, tmp_path):
+    path = Path(shutil.copy(base, tmp_path / "s"))
+    for name in ("s.bak", "notes", "s2", "s-wal.txt"):
+        (tmp_path / name).write_text("mine")
+    add(path, NAMES[BASE:MORE])
+    remove_speaker(path, NAMES[0])
+    assert {file.read_text() for file in tmp_path.iterdir() if file != path} == {"mine"}
+    assert len(left_over(path)) == 4
+
+
+# Readers
+
+
+def test_a_store_that_is_closed_leaves_no_descriptor_and_no_file(base, tmp_path):
+    path = Path(shutil.copy(base, tmp_path / "s"))
+
+    def descriptors() -> int:
+        return sum("/s" in str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+
+    before = descriptors()
+    model = Store(path).load()
+    assert descriptors() > before
+    del model
+    Store(path).check()
+    assert Store(path).state() is not None
+    for attempt in (lambda: Store(path, key=b"x" * 16).load(), lambda: Store(tmp_path / "nowhere").load()):
+        with pytest.raises(StoreError):
+            attempt()
+    assert descriptors() == before
+    assert left_over(path) == set()
+
+
+def test_the_log_of_another_store_beside_a_store_is_refused_or_read_whole(base, tmp_path):
+    other = tmp_path / "other"
+    add(other, NAMES[:2])
+    reader = Store(other).load()
+    add(other, NAMES[2:4])
+    path = Path(shutil.copy(base, tmp_path / "s"))
+    shutil.copy(f"{other}-wal", f"{path}-wal")
+    try:
+        model = Store(path).check()  # one of the two, and no mix
+        assert_same(model, model_of(model.names))
+        assert model.names in (NAMES[:BASE], NAMES[:4])
+    except StoreError as error:
+        assert str(path) in str(error)
+    assert reader.names == NAMES[:2]

@@ -1,0 +1,322 @@
+"""Settings and stores made by hand: each loads and scores as its numbers say, or is refused by name."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import hostile
+import numpy as np
+import pytest
+from hostile import bent, soon
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from populations import NAMES, add, assert_same, cohorts_of, model_of, numbers_of
+
+from pipeline.config import load_config
+from pipeline.enrollment.enroll import enroll
+from pipeline.errors import ConfigError, MetricError, StoreError, StoreFormatError
+from pipeline.store.layout import TRIALS
+from pipeline.store.store import Store
+from pipeline.verification.policies import Threshold
+from pipeline.verification.verifier import Verifier
+
+SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "[" * 20_000,
+        "x = " + "[\n" * 20_000,
+        "x = " + "{a=" * 5000,
+        ".".join(["a"] * 20_000) + " = 1",
+        "[" + ".".join(["a"] * 200_000) + "]",
+        "seed = " + "9" * 5000,
+        "seed = 0x" + "f" * 100_000,
+        "seed = 1\0",
+        "# " + "x" * 2**20,
+        "[scoring]\nmin_seconds = 1e308",
+    ],
+)
+def test_settings_that_would_take_for_ever_are_refused_by_name(tmp_path, text):
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    with soon(), pytest.raises(ConfigError, match=r"settings\.toml: ") as caught:
+        load_config(path)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("override", ["seed=" + "[" * 20_000, "seed=" + "9" * 5000, ".".join(["a"] * 20_000) + "=1"])
+def test_an_override_that_would_take_for_ever_is_refused(override):
+    with soon(), pytest.raises(ConfigError):
+        load_config(None, [override])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_pipes_in_the_places_of_settings_stores_and_their_logs_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "settings.toml")
+    os.mkfifo(tmp_path / "s")
+    with soon(), pytest.raises(ConfigError, match=r"settings\.toml: .*named pipe"):
+        load_config(tmp_path / "settings.toml")
+    for attempt in (Store(tmp_path / "s").load, lambda: add(tmp_path / "s", NAMES[:1])):
+        with soon(), pytest.raises(StoreError, match="s: not a regular file"):
+            attempt()
+    add(tmp_path / "t", NAMES[:2])
+    for name in ("t-wal", "t-journal", "t-shm"):
+        for kind, make in {"pipe": os.mkfifo, "folder": Path.mkdir, "loop": lambda path: path.symlink_to(path)}.items():
+            make(tmp_path / name)
+            try:
+                with soon():
+                    assert_same(Store(tmp_path / "t").check(), model_of(NAMES[:2]))
+            except StoreError as error:
+                assert str(tmp_path / "t") in str(error)
+            assert (tmp_path / "t").is_file(), kind
+            if (tmp_path / name).is_dir() and not (tmp_path / name).is_symlink():
+                (tmp_path / name).rmdir()
+            else:
+                (tmp_path / name).unlink(missing_ok=True)
+    Store(tmp_path / "t").check()
+
+
+def scored_or_refused(path: Path, heard) -> None:
+    """Load a store and score a recording by every system, or be refused by an error that names the store."""
+    try:
+        model = Store(path).load()
+        for system in model.systems:
+            score = Verifier(model, "anna", system=system, decide_by=Threshold(0.0)).verify_file(heard("anna")).score
+            assert score is not None
+            assert np.isfinite(score)
+        model.segments()
+    except (StoreFormatError, MetricError) as error:
+        assert str(path) in str(error)
+
+
+@settings(SETTINGS, max_examples=30)
+@given(st.data())
+def test_a_store_whose_arrays_do_not_fit_each_other_is_refused_though_digests_hold(store, heard, tmp_path, data):
+    path = Path(shutil.copy(store, tmp_path / "bent.store"))
+    row, name, array = data.draw(st.sampled_from([entry for entry in hostile.arrays_in(path) if entry[2].size]))
+    how = data.draw(st.sampled_from(["left out", "longer", "shorter", "narrower", "another kind", "NaN", "huge"]))
+    if how == "left out":
+        hostile.edit(path, "DELETE FROM array WHERE rowid = ?", row)
+    else:
+        hostile.put_array(path, row, np.asarray(bent({name: array}, name, how)[name]))
+    scored_or_refused(path, heard)
+    if how in {"left out", "shorter"} and not name.startswith("trials.score"):
+        optional = name in {*TRIALS, "fingerprints", "segments"} or name.startswith("trials.beginning")
+        try:
+            Store(path).check()
+        except StoreFormatError as error:
+            assert str(path) in str(error)
+        else:
+            assert optional, f"{name} was {how}"
+
+
+# Rows
+
+VALUES = (
+    None, 0, 1, -1, 2**31, 2**63 - 1, -(2**63), 0.5, float("inf"), -1e308, "", "x", "null", "[]", "{}", "[" * 9999,
+    "9" * 5000, '{"a": NaN}', b"", b"\xff\xfe", b"x" * 40, "anna", "[-1]", "[1099511627776, 0]", "[true]", "sha256:",
+)  # fmt: skip
+COLUMNS = [
+    *(("store", name) for name in ("format", "version", "identity", "revision", "config", "calibrations", "digest")),
+    *(("speaker", name) for name in ("id", "number", "name", "role", "seconds", "frames", "utterances", "centroids")),
+    *(("array", name) for name in ("owner", "name", "dtype", "shape", "digest", "data")),
+    *(("pair", name) for name in ("later", "earlier", "bias", "own", "rival", "digest")),
+]
+
+
+def loosened(path: Path) -> sqlite3.Connection:
+    """Open a store's file so that any value of any type can be put anywhere, as by an editor of bytes."""
+    rows = sqlite3.connect(path, isolation_level=None)
+    rows.execute("PRAGMA writable_schema = ON")
+    # No constraints, and BLOB affinity, which keeps every value as it is.
+    schema = rows.execute("SELECT rowid, sql FROM sqlite_master WHERE type = 'table'").fetchall()
+    for row, sql in schema:
+        loose = re.sub(r" NOT NULL| UNIQUE(?! \()| CHECK \(one = 1\)", "", sql)
+        loose = re.sub(r"\b(TEXT|REAL)\b", "BLOB", re.sub(r"INTEGER(?! PRIMARY)", "BLOB", loose))
+        rows.execute("UPDATE sqlite_master SET sql = ? WHERE rowid = ?", (loose, row))
+    rows.close()
+    rows = sqlite3.connect(path, isolation_level=None)
+    rows.execute("PRAGMA writable_schema = ON")
+    rows.create_function("restore", 0, lambda: None)
+    for row, sql in schema:
+        rows.execute("UPDATE sqlite_master SET sql = ? WHERE rowid = ?", (sql, row))  # read again by the next to open
+    return rows
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("small") / "s"
+    add(path, NAMES[:3], cohorts_of(2))
+    return path
+
+
+@settings(SETTINGS, max_examples=40)
+@given(st.sampled_from(COLUMNS), st.sampled_from(VALUES), st.booleans(), st.booleans())
+def test_any_value_of_any_type_in_any_column_is_refused_or_makes_no_difference(
+    small, tmp_path, column, value, everywhere, vouched
+):
+    path, (table, name) = Path(shutil.copy(small, tmp_path / "s")), column
+    where = "" if everywhere else f"WHERE rowid = (SELECT max(rowid) FROM {table})"  # noqa: S608
+    before = numbers_of(Store(path).load())
+    with closing(loosened(path)) as rows:
+        try:
+            rows.execute(f"UPDATE {table} SET {name} = ? {where}", (value,))  # noqa: S608
+        except sqlite3.IntegrityError:
+            return
+    if vouched:
+        try:
+            hostile.vouch_for(path)
+        except (TypeError, ValueError, sqlite3.Error):
+            return
+    try:
+        with soon():
+            model = Store(path).check()
+            numbers = numbers_of(model)
+            for speaker in model.names:
+                Verifier(model, speaker, decide_by=Threshold(0.5))
+    except (StoreError, MetricError) as error:
+        assert str(path) in str(error)
+        assert len(str(error)) < 2000
+        return
+    if not vouched:
+        assert numbers.keys() == before.keys()
+        assert all(np.array_equal(numbers[key], before[key]) for key in before)
+
+
+@settings(SETTINGS, max_examples=40)
+@given(st.data())
+def test_a_file_with_changed_bytes_is_refused_or_makes_no_difference(small, tmp_path, data):
+    sound, path = small.read_bytes(), tmp_path / "s"
+    damaged = bytearray(sound)
+    how = data.draw(st.sampled_from(["bytes", "head", "cut", "page", "longer"]))
+    if how == "cut":
+        del damaged[data.draw(st.integers(0, len(sound) - 1)) :]
+    elif how == "page":
+        one, other = (4096 * data.draw(st.integers(0, len(sound) // 4096 - 1)) for _ in range(2))
+        damaged[one : one + 4096] = sound[other : other + 4096]
+    elif how == "longer":
+        damaged += data.draw(st.binary(max_size=5000))
+    else:
+        for _ in range(data.draw(st.integers(1, 4))):
+            place = data.draw(st.integers(0, (100 if how == "head" else len(sound)) - 1))
+            damaged[place] = data.draw(st.integers(0, 255))
+    path.write_bytes(damaged)
+    try:
+        with soon():
+            model = Store(path).load()
+            assert_same(model, model_of(NAMES[:3], cohorts_of(2)))
+    except StoreError as error:
+        assert str(path) in str(error)
+
+
+def test_text_that_is_not_utf_8_is_refused(small, tmp_path):
+    path = tmp_path / "s"
+    for old, new in ((b"bea", b"be\xff"), (b"one_class_bias", b"one_class_bia\xff"), (b'"seed": 0', b'"see\xc3": 0')):
+        path.write_bytes(small.read_bytes().replace(old, new))
+        with pytest.raises(StoreFormatError, match=re.escape(str(path))):
+            Store(path).load()
+
+
+def test_a_file_far_larger_than_its_rows_costs_no_memory_and_no_time(small, tmp_path):
+    path = hostile.sparse(tmp_path / "s", small.read_bytes(), 2**35)
+    with soon():
+        try:
+            assert_same(Store(path).load(), model_of(NAMES[:3], cohorts_of(2)))
+        except StoreFormatError as error:
+            assert str(path) in str(error)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"), [("machines", "sigma", -1.0), ("scoring", "system", "oracle"), ("scoring", "x", 1)]
+)
+def test_settings_of_a_store_that_break_a_rule_are_refused_by_their_key(small, tmp_path, section, key, value):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    hostile.edit_config(path, section, **{key: value})
+    with pytest.raises(StoreFormatError, match=rf"{path}: .*{section}"):
+        Store(path).load()
+
+
+def test_a_store_of_another_version_is_refused_with_both_versions(small, tmp_path):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    hostile.edit(path, "UPDATE store SET version = 9")
+    for attempt in (Store(path).load, lambda: add(path, ("fay",))):
+        with pytest.raises(StoreFormatError, match=r"version 9.*reads version"):
+            attempt()
+
+
+def test_a_store_without_trials_asks_for_the_threshold(copied, heard):
+    hostile.edit(copied, "DELETE FROM array WHERE name LIKE 'trials.%'")
+    model = Store(copied).load()
+    with pytest.raises(MetricError, match="give the threshold"):
+        Verifier(model, "anna")
+    assert Verifier(model, "anna", decide_by=Threshold(0.0)).verify_file(heard("anna")).decision == "accepted"
+
+
+# Posterior maps
+
+
+@pytest.fixture(scope="module", params=["newton", "histogram"])
+def fitted(request, tmp_path_factory, recordings, voices, tiny_with) -> Path:
+    """A store whose maps are quadratics, and one whose maps are tables."""
+    path = tmp_path_factory.mktemp("fitted") / "s"
+    enroll(path, {name: recordings[name][:4] for name in voices[:3]}, tiny_with(f"posterior.kind={request.param}"))
+    return path
+
+
+def bent_maps(maps: np.ndarray, how: str) -> np.ndarray:
+    """Maps that no fit gives."""
+    if how == "ends exchanged":
+        return maps[..., [1, 0, *range(2, maps.shape[-1])]] if maps.shape[-1] > 3 else np.full_like(maps, np.inf)
+    if how == "ends together":
+        return np.zeros_like(maps) if maps.shape[-1] > 3 else maps[..., :2]
+    return {
+        "fewer numbers": maps[..., :2],
+        "no numbers": maps[..., :0],
+        "another map": maps[..., :-1],
+        "infinite": np.full_like(maps, -np.inf),
+        "huge": np.full_like(maps, 1e30),
+        "flat": maps.ravel(),
+        "whole numbers": np.zeros(maps.shape, dtype=np.int64),
+    }[how]
+
+
+BENT = (
+    "ends exchanged", "ends together", "fewer numbers", "no numbers", "another map", "infinite", "huge", "flat",
+    "whole numbers",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("how", BENT)
+def test_maps_that_are_none_are_refused_though_digests_hold(fitted, heard, tmp_path, how):
+    for which in ("posterior.pair_map", "one_class_map"):
+        path = Path(shutil.copy(fitted, tmp_path / which))
+        row, _, array = [entry for entry in hostile.arrays_in(path) if entry[1] == which][-1]
+        changed = bent_maps(array, how)
+        if changed.shape == array.shape and np.array_equal(changed, array):
+            continue  # the pooled one is flat already
+        hostile.put_array(path, row, changed)
+        with pytest.raises(StoreFormatError, match=rf"{path}: array '"):
+            Store(path).check()
+        with pytest.raises(StoreFormatError, match=rf"{path}: array '"):
+            Verifier(Store(path).load(), "anna", system="rpoao", decide_by=Threshold(0.0)).verify_file(heard("anna"))
+
+
+def test_pooled_maps_may_not_have_gaps_and_those_of_speakers_may(fitted, heard, tmp_path):
+    path = Path(shutil.copy(fitted, tmp_path / "s"))
+    for which in ("one_class_map", "posterior.one_class_map"):
+        row, _, array = next(entry for entry in hostile.arrays_in(path) if entry[1] == which)
+        hostile.put_array(path, row, np.full_like(array, np.nan))
+        model = Store(path).load()
+        if which == "one_class_map":
+            verifier = Verifier(model, "anna", system="rpoao", decide_by=Threshold(0.0))
+            assert np.isfinite(verifier.verify_file(heard("anna")).score)
+        else:
+            with pytest.raises(StoreFormatError, match=re.escape(str(path))):
+                Verifier(model, "anna", system="rpoao", decide_by=Threshold(0.0))

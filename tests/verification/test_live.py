@@ -1,0 +1,354 @@
+"""Live use: the microphone's queue, the line on a terminal, prompts, and people who enroll by reading them aloud."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from pipeline.audio.microphone import Microphone, SampleQueue
+from pipeline.cli.live import LevelMeter, verify_live
+from pipeline.cli.record import PhraseRecorder, prompts
+from pipeline.config import Config, FeatureSettings
+from pipeline.errors import AudioError
+from pipeline.store.store import Store
+from pipeline.verification.verifier import Verifier
+
+pty = pytest.importorskip("pty")  # not on Windows
+COLUMNS = 100
+
+
+def on_a_terminal(words: list[str], data: bytes, *, cwd: Path, out: bool = True, json: bool = False) -> tuple:
+    """Run the command with its error output, and its output too unless not ``out``, on a terminal of its own.
+
+    The exit code, what the terminal showed, and the output where that was a pipe. The audio begins when the command
+    shows that it listens, unless it speaks ``json``, and then comes faster than it is spoken, but not all at once.
+    """
+    shown, terminal = pty.openpty()
+    settings = {**os.environ, "COLUMNS": str(COLUMNS), "TERM": "xterm"}
+    output = terminal if out else subprocess.PIPE
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=output, stderr=terminal, cwd=cwd, env=settings
+    ) as process:
+        os.close(terminal)
+        listening = threading.Event()
+        if json:
+            listening.set()
+        feeder = threading.Thread(target=_feed, args=(process.stdin, data, listening))
+        feeder.start()
+        seen = bytearray()
+        while True:
+            try:
+                part = os.read(shown, 65_536)
+            except OSError:  # the terminal's last user is gone
+                break
+            if not part:
+                break
+            seen += part
+            listening.set()
+        printed = b"" if out else process.stdout.read()
+        listening.set()
+        feeder.join()
+        code = process.wait(timeout=60)
+    os.close(shown)
+    return code, seen.decode(), printed.decode()
+
+
+def _feed(pipe: io.BufferedWriter, data: bytes, listening: threading.Event) -> None:
+    try:
+        pipe.write(data[:1000])  # with the header, which the command waits for
+        pipe.flush()
+        listening.wait(60)
+        for at in range(1000, len(data), 8000):
+            pipe.write(data[at : at + 8000])
+            pipe.flush()
+            time.sleep(0.1)
+        pipe.close()
+    except BrokenPipeError:
+        pass  # it has heard enough
+
+
+def wav(samples: np.ndarray, rate: int) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format="WAV", subtype="PCM_16")
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def said(heard) -> tuple[np.ndarray, int]:
+    return soundfile.read(heard("anna"))
+
+
+# The queue of a microphone
+
+
+def test_blocks_come_out_as_they_went_in_though_the_buffer_is_filled_again():
+    source, buffer = SampleQueue(8000), np.empty((160, 1), dtype=np.float32)
+
+    def callback() -> None:
+        for number in range(50):
+            buffer[:] = number / 100
+            source.put(buffer)
+        source.close()
+
+    thread = threading.Thread(target=callback)
+    thread.start()
+    blocks = list(source.blocks())
+    thread.join()
+    assert [len(block) for block in blocks] == [160] * 50
+    np.testing.assert_allclose(np.concatenate(blocks), np.repeat(np.arange(50) / 100, 160), atol=1e-7)
+    assert source.lost == 0
+
+
+def test_several_channels_become_their_mean():
+    source = SampleQueue(8000)
+    source.put(np.array([[0.5, -0.5], [1.0, 0.0]]))
+    source.close()
+    np.testing.assert_array_equal(next(source.blocks()), [0.0, 0.5])
+
+
+def test_a_listener_who_is_too_slow_loses_sound_and_hears_how_much():
+    source = SampleQueue(1000, waiting=1.0)
+    for _ in range(15):
+        source.put(np.zeros(100))
+    source.close()
+    assert sum(map(len, source.blocks())) == 1000
+    assert source.lost == pytest.approx(0.5)
+    source.put(np.zeros(100))  # there is room again
+    assert len(next(source.blocks())) == 100
+
+
+def test_a_microphone_that_gives_nothing_any_more_is_an_error():
+    source = SampleQueue(8000, silent=0.05)
+    source.put(np.zeros(80))
+    with pytest.raises(AudioError, match="unplugged"):
+        list(source.blocks())
+
+
+def test_a_claim_spoken_into_a_queue_is_the_claim_of_the_file(store, heard, said):
+    samples, rate = said
+    verifier, source, reported = Verifier(Store(store).load(), "anna"), SampleQueue(rate, waiting=60), []
+
+    def callback() -> None:
+        for block in np.array_split(samples.astype(np.float32), 97):
+            source.put(block[:, None])
+        source.close()
+
+    thread = threading.Thread(target=callback)
+    thread.start()
+    update = verify_live(verifier, rate, source.blocks(), 0.25, reported.append, live=False)
+    thread.join()
+    expected = verifier.verify_file(heard("anna"))
+    assert update.score == pytest.approx(expected.score, abs=1e-6)
+    assert (update.decision, update.frames) == (expected.decision, expected.frames)
+    assert len(reported) == pytest.approx(len(samples) / rate / 0.25, abs=3)
+
+
+def test_without_a_microphone_there_is_one_line_that_says_what_to_do(run, tmp_path):
+    """Here is no sound card: sounddevice, PortAudio or the device is missing."""
+    try:
+        with Microphone():
+            pytest.skip("this machine has a microphone")
+    except AudioError as error:
+        assert re.search(r"pip install 'voiceclaim\[mic\]'|libportaudio2|plugged in", str(error))
+    outcome = run("record", "bert", "--store", "new.store")
+    assert (outcome.code, outcome.out, len(outcome.err.splitlines())) == (2, "", 1)
+    assert outcome.err.startswith("voiceclaim: microphone: ")
+    assert not (tmp_path / "new.store").exists()
+
+
+def test_without_sounddevice_the_extra_is_named(store, command, tmp_path):
+    program = f"import sys; sys.modules['sounddevice'] = None; {command[2]}"
+    words = [sys.executable, "-c", program, "verify", str(store), "--claim", "anna", "--mic"]
+    outcome = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert outcome.returncode == 2
+    assert "pip install 'voiceclaim[mic]'" in outcome.stderr
+    assert len(outcome.stderr.splitlines()) == 1
+
+
+def test_a_microphone_and_files_are_not_taken_together(store, heard, run):
+    outcome = run("verify", store, "--claim", "anna", "--mic", heard("anna"))
+    assert outcome.code == 2
+    assert "--mic" in outcome.err
+
+
+# The line
+
+
+def test_the_meter_shows_level_silence_and_clipping():
+    tone = np.sin(2 * np.pi * 440 * np.arange(8000) / 8000)
+    meter = LevelMeter(max_clipped=0.001)
+    meter.push(np.zeros(100))
+    assert (meter.level_db, "silence" in str(meter)) == (-math.inf, True)
+    meter.push(np.round(tone * 2) / 2**15)  # a dither of one bit
+    assert "CLIPPED" not in str(meter)
+    meter.push(tone * 0.1 * 2**0.5)
+    assert meter.level_db == pytest.approx(-20)
+    assert str(meter) == "[########....]  -20 dB"
+    meter.push(np.clip(tone * 1.2, -1, 1))
+    assert str(meter).endswith("CLIPPED")
+    for _ in range(500):
+        meter.push(tone * 0.5)
+    assert not meter.clipped
+
+
+def test_a_pipe_on_a_terminal_is_a_line_drawn_in_place_and_then_the_decision(store, said, command, tmp_path):
+    samples, rate = said
+    words = [*command, "verify", str(store), "--claim", "anna", "-"]
+    code, shown, _ = on_a_terminal(words, wav(samples, rate), cwd=tmp_path)
+    assert code == 0
+    drawn = shown.split("\r\x1b[2K")
+    assert len(drawn) > 4
+    assert re.search(r"\x1b\[2K'anna' accepted, score [^\r]*\r\n$", shown)
+    assert "{" not in shown
+    moving = [text for text in drawn[1:-1] if "s of speech" in text]
+    assert all("\n" not in text and len(text) < COLUMNS for text in moving)
+    assert all(re.match(r"\[[#.]{12}\] ", text) for text in moving)
+    seconds = [float(re.search(r"([\d.]+) s of speech", text)[1]) for text in moving]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] > 0.5
+    assert any("accepted so far" in text for text in moving)
+
+
+def test_an_output_that_programs_read_gets_lines_and_the_terminal_the_line(store, said, command, tmp_path):
+    samples, rate = said
+    words = [*command, "verify", str(store), "--claim", "anna", "-"]
+    code, shown, printed = on_a_terminal(words, wav(samples, rate), cwd=tmp_path, out=False)
+    tables = [json.loads(line) for line in printed.splitlines()]
+    assert code == 0
+    assert tables[-1]["state"] == "closed"
+    assert len(tables) > 3
+    assert "\r\x1b[2K[" in shown
+    assert "accepted, score" not in shown
+
+
+@pytest.mark.slow
+def test_json_on_a_terminal_is_json_and_nothing_else(store, said, command, tmp_path):
+    samples, rate = said
+    words = [*command, "verify", str(store), "--claim", "anna", "--json", "-"]
+    _, shown, _ = on_a_terminal(words, wav(samples, rate), cwd=tmp_path, json=True)
+    assert [json.loads(line)["claim"] for line in shown.splitlines()].count("anna") > 3
+    assert "\x1b" not in shown
+
+
+# Prompts
+
+
+def test_phrases_are_three_numbers_that_come_once_before_one_comes_again():
+    drawn = [phrase.split() for phrase in islice(prompts(random.Random(1)), 24)]  # noqa: S311
+    assert all(len(phrase) == 3 for phrase in drawn)
+    numbers = [number for phrase in drawn for number in phrase]
+    assert sorted(map(int, numbers)) == [10 * tens + ones for tens in range(2, 10) for ones in range(1, 10)]
+
+
+def test_phrases_are_drawn_anew_each_time():
+    assert list(islice(prompts(), 5)) != list(islice(prompts(), 5))
+
+
+# Recording
+
+
+def recorded(samples: np.ndarray, rate: int) -> PhraseRecorder:
+    recorder = PhraseRecorder(Config(features=FeatureSettings(rate=8000)), rate)
+    for at in range(0, len(samples), 800):
+        recorder.push(samples[at : at + 800])
+        if recorder.over:
+            break
+    return recorder
+
+
+def test_a_phrase_is_over_at_the_pause_after_it(said):
+    samples, rate = said
+    spoken = samples[: np.flatnonzero(np.abs(samples) > 0.02)[-1]]
+    recorder = recorded(np.concatenate([np.zeros(rate), spoken, np.zeros(5 * rate)]), rate)
+    assert recorder.over
+    assert recorder.seconds == pytest.approx(1 + len(spoken) / rate + 0.8, abs=0.3)
+    phrase, _, fault = recorder.finish()
+    assert fault == ""
+    assert len(phrase) == round(recorder.seconds * rate)
+    assert 0.6 < recorder.speech_seconds < recorder.seconds
+
+
+def test_a_phrase_that_never_comes_is_given_up():
+    recorder = recorded(np.zeros(8000 * 30), 8000)
+    assert recorder.over
+    assert recorder.seconds == pytest.approx(20, abs=0.2)
+    assert recorder.finish()[2] == "no speech detected"
+
+
+def test_phrases_that_are_clipped_or_faint_are_no_good(said):
+    samples, rate = said
+    loud = np.clip(20 * samples / np.abs(samples).max(), -1, 1)
+    assert "clipped" in recorded(loud, rate).finish()[2]
+    assert recorded(samples * 1e-3 / np.abs(samples).max(), rate).finish()[2] == "too quiet"
+
+
+def dictated(recordings, voice: str, *, faint: tuple[int, ...] = (), count: int = 12) -> tuple[np.ndarray, int]:
+    """Phrases of a demo voice with pauses between; those in ``faint`` nearly inaudible."""
+    parts = []
+    for number, utterance in enumerate(recordings[voice][:count]):
+        samples, rate = soundfile.read(utterance.path)
+        parts += [samples * (1e-3 if number in faint else 1.0), np.zeros(round(1.2 * rate))]
+    return np.concatenate(parts), rate
+
+
+@pytest.mark.slow
+def test_a_person_is_enrolled_by_reading_aloud_and_then_scores_well(
+    copied, recordings, heard, command, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    samples, rate = dictated(recordings, "greta", faint=(1,))
+    words = [*command, "record", "greta", "-", "--store", str(copied), "--seconds", "8"]
+    code, shown, _ = on_a_terminal(words, wav(samples, rate), cwd=tmp_path)
+    assert code == 0, shown
+    assert re.search(r"say:  \d\d \d\d \d\d\r\n", shown)
+    assert "too quiet; please repeat" in shown
+    to_go = [float(outcome) for outcome in re.findall(r"good: .* ([\d.]+) s to go", shown)]
+    assert to_go == sorted(to_go, reverse=True)
+    assert to_go[-1] == 0.0
+    assert re.search(r"\[[#.]{12}\].* s of speech, [\d.]+ s to go", shown)
+    assert "greta: enrolled with" in shown
+    assert not list(tmp_path.glob("voiceclaim-*"))  # the recordings are gone
+    assert "greta" in Store(copied).load().names
+    scores = [Verifier(Store(copied).load(), name).verify_file(heard("greta")).score for name in ("greta", "anna")]
+    assert scores[0] > scores[1] + 0.1
+
+
+@pytest.mark.slow
+def test_recordings_are_kept_where_asked_and_an_early_end_counts(copied, recordings, run, tmp_path):
+    samples, rate = dictated(recordings, "hugo", count=3)
+    outcome = run("record", "hugo", "-", "--store", copied, "--keep", "kept", "--json", data=wav(samples, rate))
+    assert outcome.code == 0, outcome.err
+    table = json.loads(outcome.out)
+    files = sorted((tmp_path / "kept").glob("*.wav"))
+    assert len(files) == table["phrases"] == 3
+    assert table["speech_seconds"] < table["asked_seconds"]
+    assert "\x1b" not in outcome.err
+
+
+def test_too_little_speech_enrolls_nobody(copied, recordings, run):
+    before = copied.read_bytes()
+    samples, rate = dictated(recordings, "hugo", count=1)
+    outcome = run("record", "hugo", "-", "--store", copied, data=wav(samples, rate))
+    assert (outcome.code, outcome.out) == (3, "")
+    assert copied.read_bytes() == before
+
+
+def test_a_name_that_is_taken_is_refused_before_anybody_speaks(copied, run):
+    outcome = run("record", "anna", "-", "--store", copied)
+    assert outcome.code == 2
+    assert "enrolled already" in outcome.err
+    assert "say:" not in outcome.err
