@@ -31,9 +31,9 @@ from pipeline.machines.training import train_population
 from pipeline.store.model import Speaker, SpeakerModel
 from pipeline.store.store import Store
 
-SETTINGS = ('machines.kinds=["one_vs_one","one_class"]', f"scoring.system={SYSTEM}", "scoring.dtype=float32")
+SETTINGS = ('machines.kinds=["one_vs_one","one_class"]', f"scoring.system={SYSTEM}", "scoring.dtype=float32", "duplicate_audio.keep=false")
 CURVES = ("claim", "add", "add_store", "open")
-STRETCHES, VECTOR = 16, 10_240  # of each speaker, as 8 s of speech give; numbers in a stretch's vector
+SEGMENTS, VECTOR = 16, 10_240  # of each speaker, as 8 s of speech give; numbers in a segment's supervector
 
 
 def measure(options: Options) -> Figures:
@@ -41,7 +41,7 @@ def measure(options: Options) -> Figures:
     found: Figures = {
         "growth.speakers": max(options.sizes),
         "growth.centroids": options.centroids,
-        "growth.stretches_each": STRETCHES,
+        "growth.segments_each": SEGMENTS,
         "growth.frames": FRAMES,
         "growth.dtype": "float32",
     }
@@ -135,7 +135,7 @@ def extended(model: SpeakerModel, population: Population) -> SpeakerModel:
 def segment_machines(options: Options, size: int) -> Figures:
     """Training them, from vectors made up: one solve over the segments of everybody."""
     config, rng = options.config(), np.random.default_rng(size)
-    vectors = [rng.standard_normal((STRETCHES, VECTOR), dtype=np.float32) for _ in range(size)]
+    vectors = [rng.standard_normal((SEGMENTS, VECTOR), dtype=np.float32) for _ in range(size)]
     seconds = seconds_of(lambda: SupervectorTraining(vectors, ridge=config.supervector.ridge))
     return {f"growth.segment_seconds.{size}": seconds, f"growth.segment_peak_gib.{size}": peak_gib()}
 

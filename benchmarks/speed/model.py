@@ -5,7 +5,7 @@ A prediction's key is ``model.`` and the key of what it predicts.
 
 from __future__ import annotations
 
-from speed.growth import STRETCHES, VECTOR
+from speed.growth import SEGMENTS, VECTOR
 from speed.measuring import Figures
 
 DIMENSION = 40  # of the default settings
@@ -62,7 +62,7 @@ def add_seconds(found: Figures, speakers: int) -> float:
 
 def segment_seconds(found: Figures, speakers: int) -> float:
     """Gram matrix, its factor and three solutions in single precision; five passes over all vectors in double."""
-    rows = STRETCHES * speakers
+    rows = SEGMENTS * speakers
     single = rows**2 * VECTOR + rows**3 / 3 + 6.0 * rows**2 * speakers
     # A product of twice the width takes twice as long.
     return (single + 2 * 10.0 * rows * VECTOR * speakers) / _products(found)

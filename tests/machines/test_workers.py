@@ -50,7 +50,8 @@ def cluster() -> Iterator[distributed.LocalCluster]:
 
 @pytest.fixture
 def workers(cluster) -> Iterator[DaskWorkers]:
-    with DaskWorkers(cluster.scheduler_address, jobs=2) as connected:
+    # One thread beside them, as the stores they are compared with had: BLAS rounds otherwise on two.
+    with DaskWorkers(cluster.scheduler_address, jobs=1) as connected:
         yield connected
 
 
