@@ -100,7 +100,8 @@ def sequential(
 
     Without ``corrected`` the test uses the calibration of whole utterances at every length.
     """
-    calibration = store.early_calibration(SYSTEM) if corrected else store.calibration(SYSTEM)
+    calibration = store.sequential_calibration(SYSTEM) if corrected else store.calibration(SYSTEM)
+    assert calibration is not None  # noqa: S101  (there are held-out trials)
     threshold = store.threshold(SYSTEM)
     accepted, undecided, seconds, target = [], [], [], []
     for file in files:
@@ -141,7 +142,7 @@ def fixed(store: SpeakerModel, files: list[ScoredFile]) -> dict[str, Any]:
         "at_threshold": errors(whole >= store.threshold(SYSTEM), target),
         "cut": [],
     }
-    early = store.early_calibration(SYSTEM)
+    early = store.sequential_calibration(SYSTEM)
     for frames in sorted({int(n) for file in files for n in file.frames[:-1]}):
         at = [int(np.searchsorted(file.frames, frames).clip(max=len(file.frames) - 1)) for file in files]
         scores = np.concatenate([file.scores[SYSTEM][n] for file, n in zip(files, at, strict=True)])

@@ -48,7 +48,7 @@ def coded(samples: Array, rate: int, **format_: Any) -> Array:
     file = io.BytesIO()
     soundfile.write(file, np.clip(samples, -1.0, 1.0), rate, **format_)
     file.seek(0)
-    return soundfile.read(file)[0]
+    return np.asarray(soundfile.read(file)[0])
 
 
 COPIES: dict[str, Callable[[Array, int, np.random.Generator], Array]] = {

@@ -74,7 +74,7 @@ class Embedder:
         if enrollment == "joined":
             return self._embed(np.concatenate([read(path) for path in paths]), paths[0].parent)
         mean = np.mean([self(path) for path in paths], axis=0)
-        return mean / np.linalg.norm(mean)
+        return np.asarray(mean / np.linalg.norm(mean))
 
     def _embed(self, samples: Vector, source: Path) -> Vector:
         trimmed = preprocess_wav(samples) if self._own else samples

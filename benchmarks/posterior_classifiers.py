@@ -61,7 +61,7 @@ class TruePosterior:
 
     def predict_proba(self, X: Array) -> Array:
         """Return the posteriors (n, 5)."""
-        return softmax(-0.5 * ((X[:, None] - self.means) ** 2).sum(axis=-1), axis=1)
+        return np.asarray(softmax(-0.5 * ((X[:, None] - self.means) ** 2).sum(axis=-1), axis=1))
 
 
 def machine() -> SVC:

@@ -44,7 +44,6 @@ import soundfile
 
 import pipeline
 from pipeline.audio.augmentation import (
-    Samples,
     babble,
     mix_at_snr,
     mu_law,
@@ -54,6 +53,7 @@ from pipeline.audio.augmentation import (
 )
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.files import open_audio
+from pipeline.audio.streams import Samples
 from pipeline.config import Config
 from pipeline.evaluation import Trial
 from pipeline.files import find_config
@@ -243,7 +243,7 @@ class Bench:
                 clips = {name: self._changed(its, condition.enroll, folder) for name, its in clips.items()}
             config = scoring_however_short(self.config) if however_short else self.config
             path = self.work / f"store-{len(self._stores)}"
-            self._stores[key] = pipeline.enroll(path, clips, config, jobs=self.jobs).store
+            self._stores[key] = pipeline.enroll(path, clips, config, jobs=self.jobs).model
         return self._stores[key]
 
     def _clips(self, speaker: str, seconds: float | None) -> list[Utterance]:

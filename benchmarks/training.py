@@ -122,7 +122,7 @@ def compared(
 ) -> dict[str, float]:
     """Largest difference of margins, and share of frames on which both machines decide alike."""
     kernels = [rbf_kernel(frames, book, sigma) for book in books]
-    comparison = {}
+    comparison: dict[str, float] = {}
     pair_margins = (
         kernels[mine.own] @ mine.own_coef - kernels[mine.rival] @ mine.rival_coef + mine.bias for mine in ours[0]
     )

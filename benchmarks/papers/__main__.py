@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from benchmarks.papers.outcome import Outcome, as_markdown, write
 from pipeline.errors import VoiceclaimError
@@ -96,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with bars() as progress:
             outcome = run(arguments, progress)
-        about = {
+        about: dict[str, Any] = {
             "command": shlex.join(["python", "-m", "benchmarks.papers", *(sys.argv[1:] if argv is None else argv)]),
             "seconds": round(time.perf_counter() - started, 1),
             "date": datetime.date.today().isoformat(),

@@ -31,7 +31,12 @@ from pipeline.machines.training import train_population
 from pipeline.store.model import Speaker, SpeakerModel
 from pipeline.store.store import Store
 
-SETTINGS = ('machines.kinds=["one_vs_one","one_class"]', f"scoring.system={SYSTEM}", "scoring.dtype=float32", "duplicate_audio.keep=false")
+SETTINGS = (
+    'machines.kinds=["one_vs_one","one_class"]',
+    f"scoring.system={SYSTEM}",
+    "scoring.dtype=float32",
+    "duplicate_audio.keep=false",
+)
 CURVES = ("claim", "add", "add_store", "open")
 SEGMENTS, VECTOR = 16, 10_240  # of each speaker, as 8 s of speech give; numbers in a segment's supervector
 
@@ -125,6 +130,8 @@ def every_pair(population: Population) -> dict[tuple[int, int], PairMachine]:
 def extended(model: SpeakerModel, population: Population) -> SpeakerModel:
     """Return ``model`` with the further speakers of ``population``, without held-out trials."""
     pool, speakers, arrays = population.pool, list(model.speakers), list(model.arrays)
+    if population.one_class_coef is None or population.one_class_bias is None:
+        raise AssertionError("every population has one-class machines")
     for n in range(len(speakers), len(population)):
         speakers.append(Speaker(secrets.randbits(63), f"speaker {n}", "speaker", 8.0, 800, 1, len(pool.codebook(n))))
         coef, bias = population.one_class_coef[pool.rows(n)], population.one_class_bias[n : n + 1]

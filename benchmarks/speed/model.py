@@ -65,7 +65,7 @@ def segment_seconds(found: Figures, speakers: int) -> float:
     rows = SEGMENTS * speakers
     single = rows**2 * VECTOR + rows**3 / 3 + 6.0 * rows**2 * speakers
     # A product of twice the width takes twice as long.
-    return (single + 2 * 10.0 * rows * VECTOR * speakers) / _products(found)
+    return float((single + 2 * 10.0 * rows * VECTOR * speakers) / _products(found))
 
 
 def _products(found: Figures) -> float:
