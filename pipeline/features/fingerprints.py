@@ -13,12 +13,10 @@ room and a synthetic voice pass.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.audio.files import open_audio
 from pipeline.audio.resampling import Resampler
 from pipeline.features.framing import FrameStream
 
@@ -181,17 +179,3 @@ class DuplicateDetector:
 def joined(recordings: Iterable[Prints]) -> Prints:
     """Concatenate the fingerprints of several recordings."""
     return np.concatenate([np.empty(0, dtype=np.uint32), *recordings])
-
-
-def fingerprint_of(samples: Array, rate: int) -> Prints:
-    """Return fingerprints (T,) of mono ``samples`` (n,) at ``rate`` Hz."""
-    stream = FingerprintStream(rate)
-    return np.concatenate((stream.push(samples)[0], stream.flush()[0]))
-
-
-def fingerprint_file(path: Path | str, *, start: float | None = None, end: float | None = None) -> Prints:
-    """Return fingerprints (T,) of a file, or of a segment of it in seconds; raises AudioError."""
-    with open_audio(path, start=start, end=end) as audio:
-        stream = FingerprintStream(audio.rate)
-        prints = [stream.push(samples)[0] for samples in audio.blocks()]
-    return joined([*prints, stream.flush()[0]])

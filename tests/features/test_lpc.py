@@ -5,11 +5,12 @@ from __future__ import annotations
 import librosa
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.linalg import solve_toeplitz
 from scipy.signal import lfilter
+from sounds import hard_sounds
 
 from pipeline.features import lpc
 
@@ -110,20 +111,6 @@ def test_second_order_process_is_recovered_from_its_closed_form_autocorrelation(
 
 
 @settings(deadline=None)
-@given(SEEDS, st.sampled_from(ORDERS))
-def test_process_is_recovered_from_the_autocorrelation_of_its_spectrum(seed, order):
-    model = stable_model(order, seed, radius=0.8)
-    r = autocorrelation_of(model, order)
-    lags = np.abs(np.arange(order)[:, None] - np.arange(order))
-    # To first order, noise of -90 dB moves the solution of R a = -r by R^-1 (1e-9 r_0 a); rounding adds its share.
-    inverse = r[0] * np.linalg.norm(np.linalg.inv(r[lags]), 2)
-    bound = 2 * (lpc.RELATIVE_FLOOR + 1e-13) * inverse * np.linalg.norm(np.r_[1.0, model])
-    assume(bound < 0.01)
-    result = lpc.levinson_durbin(r[None])
-    assert np.linalg.norm(result.coefficients[0] - model) <= bound
-
-
-@settings(deadline=None)
 @given(SEEDS)
 def test_more_order_than_the_process_has_adds_zeros(seed):
     model = stable_model(2, seed, radius=0.8)
@@ -135,7 +122,7 @@ def test_more_order_than_the_process_has_adds_zeros(seed):
 # Burg's method.
 
 
-@pytest.mark.parametrize("seed", [0, 1, 3, 7])
+@pytest.mark.parametrize("seed", [0, 7])
 def test_long_realisation_gives_the_same_model_by_autocorrelation_by_burg_and_in_truth(seed):
     model = stable_model(12, seed)
     noise = np.random.default_rng(seed).standard_normal(120_000)
@@ -151,57 +138,57 @@ def test_long_realisation_gives_the_same_model_by_autocorrelation_by_burg_and_in
 
 def test_burg_option_is_librosa_frame_by_frame():
     frames = frame_batch(3)
-    result = lpc.burg(frames, 12)
-    for frame, row in zip(frames, result, strict=True):
+    for frame, row in zip(frames, lpc.burg(frames, 12), strict=True):
         np.testing.assert_array_equal(row, librosa.lpc(frame, order=12)[1:])
 
 
 def test_burg_option_is_finite_on_hard_frames_and_zero_on_silence():
-    frames = np.stack(list(hard_frames().values()))
-    result = lpc.burg(frames, 12)
+    result = lpc.burg(np.stack(list(hard_sounds(LENGTH).values())), 12)
     assert np.isfinite(result).all()
-    assert not result[list(hard_frames()).index("silence")].any()
-
-
-def test_burg_result_of_a_frame_does_not_depend_on_its_batch():
-    frames = frame_batch(9, length=241)
-    whole = lpc.burg(frames, 12)
-    for t in range(len(frames)):
-        np.testing.assert_array_equal(lpc.burg(frames[t : t + 1].copy(), 12), whole[t : t + 1])
+    assert not result[list(hard_sounds(LENGTH)).index("silence")].any()
 
 
 # Stability and scale.
 
 
-@settings(max_examples=60, deadline=None)
+def assert_stable(result: lpc.LinearPrediction) -> None:
+    assert np.isfinite(result.coefficients).all()
+    assert np.abs(result.reflection).max() < 1
+    assert np.isfinite(result.energy).all()
+    assert (result.energy > 0).all()
+
+
+def assert_usable(frames: np.ndarray, order: int) -> None:
+    """Models of ``frames`` are finite and stable, in every representation."""
+    result = predict(frames, order)
+    assert_stable(result)
+    assert np.isfinite(lpc.cepstrum(result.coefficients)).all()
+    assert np.isfinite(lpc.log_area_ratios(lpc.reflection_from_coefficients(result.coefficients))).all()
+    lines = lpc.line_spectral_frequencies(result.coefficients)
+    assert lines.shape == (len(frames), order)
+    assert (np.diff(lines, axis=1, prepend=0.0, append=np.pi) > 0).all()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_hard_frames_have_finite_stable_models(order):
+    assert_usable(np.stack(list(hard_sounds(LENGTH).values())), order)
+
+
+@settings(max_examples=50, deadline=None)
 @given(SEEDS, st.sampled_from(ORDERS))
 def test_models_of_all_kinds_of_frame_are_stable(seed, order):
-    result = predict(frame_batch(seed), order)
-    assert np.abs(result.reflection).max() < 1
-    assert (result.energy > 0).all()
-    for coefficients in result.coefficients:
+    assert_usable(frame_batch(seed), order)
+    for coefficients in predict(frame_batch(seed), order).coefficients:
         assert np.abs(np.roots(np.r_[1.0, coefficients])).max() < 1
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(arrays(np.float64, (2, 64), elements=st.floats(-1, 1)), st.sampled_from((1, 2, 12, 20)))
 def test_models_of_arbitrary_samples_are_finite_and_stable(frames, order):
-    result = predict(frames, order)
-    assert np.isfinite(result.coefficients).all()
-    assert np.abs(result.reflection).max() < 1
-    assert (result.energy > 0).all()
+    assert_stable(predict(frames, order))
 
 
-@settings(deadline=None)
-@given(SEEDS, st.integers(-12, 12))
-def test_scaling_by_a_power_of_two_changes_no_bit_of_the_model(seed, exponent):
-    frames = np.random.default_rng(seed).standard_normal((4, LENGTH))
-    plain, scaled = predict(frames, 12), predict(frames * 2.0**exponent, 12)
-    np.testing.assert_array_equal(plain.coefficients, scaled.coefficients)
-    np.testing.assert_array_equal(plain.energy * 4.0**exponent, scaled.energy)
-
-
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(SEEDS, st.floats(1e-4, 1e4))
 def test_scaling_by_any_gain_leaves_the_model_and_squares_into_the_energy(seed, gain):
     frames = np.random.default_rng(seed).standard_normal((4, LENGTH))
@@ -210,60 +197,12 @@ def test_scaling_by_any_gain_leaves_the_model_and_squares_into_the_energy(seed, 
     np.testing.assert_allclose(plain.energy * gain**2, scaled.energy, rtol=1e-9)
 
 
-def hard_frames(length: int = LENGTH) -> dict[str, np.ndarray]:
-    """Frames with little or nothing to predict."""
-    impulse = np.zeros(length)
-    impulse[length // 2] = 1.0
-    last = np.zeros(length)
-    last[-1] = -1.0
-    square = np.where(np.sin(np.arange(length) * 0.1) >= 0, 1.0, -1.0)
-    return {
-        "silence": np.zeros(length),
-        "constant": np.full(length, 0.5),
-        "constant under a window": 0.5 * np.hamming(length),
-        "clipped square wave": square,
-        "alternating": np.where(np.arange(length) % 2, -1.0, 1.0),
-        "single impulse": impulse,
-        "impulse at the end": last,
-        "denormal noise": np.random.default_rng(0).standard_normal(length) * 5e-320,
-        "square underflows": np.full(length, 1e-170),
-        "one bit of 32": np.where(np.arange(length) % 3, 0.0, 2.0**-31),
-        "full scale noise": np.random.default_rng(0).uniform(-1, 1, length),
-        "huge": np.random.default_rng(0).standard_normal(length) * 1e30,
-    }
-
-
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("name", hard_frames())
-def test_hard_frames_have_finite_stable_models(name, order):
-    result = predict(hard_frames()[name][None], order)
-    assert np.isfinite(result.coefficients).all()
-    assert np.isfinite(result.energy).all()
-    assert np.abs(result.reflection).max() < 1
-    assert np.isfinite(lpc.cepstrum(result.coefficients)).all()
-    assert np.isfinite(lpc.log_area_ratios(lpc.reflection_from_coefficients(result.coefficients))).all()
-
-
-@pytest.mark.parametrize("name", hard_frames())
-def test_hard_frames_have_line_spectral_frequencies_between_zero_and_pi(name):
-    result = lpc.line_spectral_frequencies(predict(hard_frames()[name][None], 12).coefficients)
-    assert result.shape == (1, 12)
-    assert result.min() > 0
-    assert result.max() < np.pi
-    assert (np.diff(result) > 0).all()
-
-
-@pytest.mark.parametrize("name", ["silence", "denormal noise", "square underflows"])
-def test_frames_without_energy_have_the_flat_model(name):
-    result = predict(hard_frames()[name][None], 12)
+@pytest.mark.parametrize("name", ["silence", "denormal", "square underflows", "impulse"])
+def test_frames_without_energy_or_prediction_have_the_flat_model(name):
+    result = predict(hard_sounds(LENGTH)[name][None], 12)
     np.testing.assert_array_equal(result.coefficients, np.zeros((1, 12)))
     np.testing.assert_array_equal(result.reflection, np.zeros((1, 12)))
     np.testing.assert_array_equal(lpc.cepstrum(result.coefficients), np.zeros((1, 12)))
-
-
-def test_single_impulse_is_as_flat_as_white_noise():
-    result = predict(hard_frames()["single impulse"][None], 12)
-    np.testing.assert_array_equal(result.coefficients, np.zeros((1, 12)))
 
 
 # Cepstrum.
@@ -299,14 +238,6 @@ def test_step_down_gives_back_levinsons_own_reflection_coefficients(seed, order)
 
 
 @settings(deadline=None)
-@given(SEEDS)
-def test_step_down_gives_back_levinsons_own_reflection_coefficients_on_tones_and_steps(seed):
-    result = predict(frame_batch(seed), 12)
-    stepped = lpc.reflection_from_coefficients(result.coefficients)
-    np.testing.assert_allclose(stepped, result.reflection, atol=1e-6)
-
-
-@settings(deadline=None)
 @given(arrays(np.float64, (2, 10), elements=st.floats(-0.95, 0.95)))
 def test_step_down_undoes_a_literal_step_up(reflection):
     models = []
@@ -338,8 +269,7 @@ def test_log_area_ratio_of_an_unstable_reflection_is_finite():
 @pytest.mark.parametrize("order", range(1, 22))
 def test_flat_model_has_equally_spaced_line_spectral_frequencies(order):
     result = lpc.line_spectral_frequencies(np.zeros((2, order)))
-    expected = np.arange(1, order + 1) * np.pi / (order + 1)
-    np.testing.assert_allclose(result, np.tile(expected, (2, 1)), atol=1e-12)
+    np.testing.assert_allclose(result, np.arange(1, order + 1) * np.pi / (order + 1) * np.ones((2, 1)), atol=1e-12)
 
 
 def polynomial_of(frequencies: np.ndarray) -> np.ndarray:
@@ -377,16 +307,3 @@ def test_model_is_rebuilt_from_line_spectral_frequencies_that_alternate(seed, or
 def test_first_order_model_has_the_line_spectral_frequency_of_its_coefficient(coefficient):
     result = lpc.line_spectral_frequencies(np.array([[coefficient]]))
     np.testing.assert_allclose(result, [[np.arccos(-coefficient)]], atol=1e-9)
-
-
-@settings(max_examples=60, deadline=None)
-@given(SEEDS, st.sampled_from((2, 3, 12, 13, 20)))
-def test_line_spectral_frequencies_of_all_kinds_of_frame_ascend_between_zero_and_pi(seed, order):
-    result = lpc.line_spectral_frequencies(predict(frame_batch(seed), order).coefficients)
-    assert result.shape == (len(SHAPES), order)
-    assert result.min() > 0
-    assert result.max() < np.pi
-    assert (np.diff(result, axis=1) > 0).all()
-
-
-# One frame does not depend on the others.
