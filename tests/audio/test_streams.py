@@ -9,6 +9,7 @@ import struct
 import threading
 from contextlib import contextmanager
 
+import hostile
 import numpy as np
 import pytest
 import soundfile
@@ -149,12 +150,6 @@ def test_chunks_before_and_after_the_data_are_no_audio():
     assert np.array_equal(collect(data)[1], np.zeros(10))
 
 
-def aiff() -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, np.zeros(100), RATE, format="AIFF")
-    return file.getvalue()
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -162,7 +157,7 @@ def aiff() -> bytes:
         (wav_header(20)[:30], "a WAV file was expected"),
         (b"fLaC" + bytes(100), "a WAV file was expected .*--raw"),
         (wav_header(0) + bytes(100), "no samples follow.*0xFFFFFFFF"),
-        (aiff(), "must carry a WAV file, got AIFF"),
+        (hostile.encoded("AIFF", "PCM_16"), "must carry a WAV file, got AIFF"),
         (wav_header(20, fmt=(1, 1, 100, 200, 2, 16)) + bytes(20), "2000 and 768000 Hz, got 100"),
         (wav_header(260, fmt=(1, 65, RATE, 130 * RATE, 130, 16)) + bytes(260), "1 to 64 channels can be read, got 65"),
     ],

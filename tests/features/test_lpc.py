@@ -17,31 +17,17 @@ from pipeline.features import lpc
 ORDERS = (1, 2, 3, 5, 12, 13, 20)
 LENGTH = 240
 SEEDS = st.integers(0, 2**32 - 1)
-SHAPES = ("noise", "tone", "two tones", "clipped", "ramp", "impulse", "steps", "decay")
 
 
-def signal(shape: str, seed: int, length: int = LENGTH) -> np.ndarray:
-    """One frame of a shape that speech, faults or instruments give, at a random level."""
-    generator = np.random.default_rng(seed)
-    n = np.arange(length)
-    frequency, phase = generator.uniform(0.01, 3.1, 2), generator.uniform(0, 6.28, 2)
-    tones = np.sin(frequency[:, None] * n + phase[:, None])
-    made = {
-        "noise": lambda: generator.standard_normal(length),
-        "tone": lambda: tones[0],
-        "two tones": lambda: tones[0] + 0.1 * tones[1],
-        "clipped": lambda: np.clip(5 * tones[0], -1, 1),
-        "ramp": lambda: n - generator.uniform(0, length),
-        "impulse": lambda: (n == generator.integers(length)).astype(float),
-        "steps": lambda: np.repeat(generator.standard_normal(length // 8 + 1), 8)[:length],
-        "decay": lambda: tones[0] * np.exp(-n / generator.uniform(2, 50)),
-    }[shape]()
-    return np.asarray(made * 10.0 ** generator.uniform(-4, 0))
-
-
-def frame_batch(seed: int, length: int = LENGTH) -> np.ndarray:
-    """Every shape once, windowed: (T, length)."""
-    return np.stack([signal(shape, seed + k, length) for k, shape in enumerate(SHAPES)]) * np.hamming(length)
+def frame_batch(seed: int) -> np.ndarray:
+    """Frames (7, LENGTH) of shapes that speech, faults or instruments give, at random levels, windowed."""
+    generator, n = np.random.default_rng(seed), np.arange(LENGTH)
+    frequency, phase = generator.uniform(0.01, 3.1, (2, 1)), generator.uniform(0, 6.28, (2, 1))
+    tone, other = np.sin(frequency * n + phase)
+    steps = np.repeat(generator.standard_normal(LENGTH // 8), 8)
+    shapes = [generator.standard_normal(LENGTH), tone, tone + 0.1 * other, np.clip(5 * tone, -1, 1), steps]
+    shapes += [n - generator.uniform(0, LENGTH), tone * np.exp(-n / generator.uniform(2, 50))]
+    return np.stack(shapes) * 10.0 ** generator.uniform(-4, 0, (7, 1)) * np.hamming(LENGTH)
 
 
 def predict(frames: np.ndarray, order: int) -> lpc.LinearPrediction:
@@ -275,13 +261,8 @@ def test_flat_model_has_equally_spaced_line_spectral_frequencies(order):
 def polynomial_of(frequencies: np.ndarray) -> np.ndarray:
     """A(z) from its line spectral frequencies: half the sum of the two polynomials that they are the roots of."""
     order = len(frequencies)
-    total, difference = np.ones(1), np.ones(1)
-    for position, frequency in enumerate(frequencies):
-        factor = [1.0, -2.0 * np.cos(frequency), 1.0]
-        if position % 2 == 0:
-            total = np.convolve(total, factor)
-        else:
-            difference = np.convolve(difference, factor)
+    circle = np.exp(1j * frequencies)
+    total, difference = (np.poly(np.r_[half, half.conj()]).real for half in (circle[::2], circle[1::2]))
     if order % 2 == 0:
         total, difference = np.convolve(total, [1.0, 1.0]), np.convolve(difference, [1.0, -1.0])
     else:
