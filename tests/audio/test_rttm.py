@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.audio.rttm import Turn, read_rttm
+from pipeline.audio.lists import read_rttm
 from pipeline.errors import CorpusError
 
 NAMES = st.one_of(st.text("abc-_.é#", min_size=1, max_size=5), st.sampled_from(["\u00a0", "SPEAKER", "<NA>"]))
@@ -18,18 +18,19 @@ def line(file="call", speaker="anna", start=0.5, duration=1.0, channel="1") -> s
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(turns=st.lists(st.builds(Turn, NAMES, SECONDS, SECONDS.filter(bool), NAMES, st.sampled_from("12")), min_size=1))
+@given(st.lists(st.tuples(NAMES, NAMES, SECONDS, SECONDS.filter(bool), st.sampled_from("12")), min_size=1))
 def test_turns_read_back(tmp_path, turns):
     path = tmp_path / "x.rttm"
-    lines = [line(turn.file, turn.speaker, turn.start, turn.duration, turn.channel) for turn in turns]
-    path.write_text("".join(lines), encoding="utf-8")
-    assert read_rttm(path) == tuple(turns)
+    path.write_text("".join(line(*turn) for turn in turns), encoding="utf-8")
+    assert read_rttm(path) == [
+        (file, channel, speaker, start, start + duration) for file, speaker, start, duration, channel in turns
+    ]
 
 
 def test_other_lines_are_ignored(tmp_path):
     path = tmp_path / "x.rttm"
     path.write_text(f"\ufeff;; comment\nSPKR-INFO call 1 <NA> <NA> <NA> unknown anna <NA> <NA>\n\n{line()}")
-    assert read_rttm(path) == (Turn("call", 0.5, 1.0, "anna"),)
+    assert read_rttm(path) == [("call", "1", "anna", 0.5, 1.5)]
 
 
 @pytest.mark.parametrize(
