@@ -134,10 +134,11 @@ def _read_folders(root: Path, kind: Kind) -> Corpus:
     speakers: dict[str, tuple[Utterance, ...]] = {}
     skipped: list[Skipped] = []
     loose: list[Path] = []
+    home = Path(os.path.realpath(root))
     for entry in sorted(root.iterdir()):
         if entry.name.startswith("."):
             skipped.append((entry, "hidden"))
-        elif entry.is_symlink() and entry.is_dir() and _is_above(entry, root):
+        elif entry.is_symlink() and entry.is_dir() and home.is_relative_to(os.path.realpath(entry)):
             skipped.append((entry, _ELSEWHERE))
         elif entry.is_dir():
             files = sorted(_audio_files(entry, root, skipped), key=str)
@@ -179,9 +180,10 @@ def _speaker_name(folder: Path) -> str:
 
 def _audio_files(folder: Path, root: Path, skipped: list[Skipped]) -> Iterator[Path]:
     """Yield the audio files at any depth under ``folder``; the others are added to ``skipped``."""
-    pending, visited = [folder], {_identity(folder)}
+    home, pending, visited = Path(os.path.realpath(root)), [folder], {Path(os.path.realpath(folder))}
     while pending:
         for entry in sorted(pending.pop().iterdir()):
+            real = Path(os.path.realpath(entry))
             if entry.name.startswith("."):
                 skipped.append((entry, "hidden"))
             elif not entry.is_dir():
@@ -189,10 +191,10 @@ def _audio_files(folder: Path, root: Path, skipped: list[Skipped]) -> Iterator[P
                     yield entry
                 else:
                     skipped.append((entry, reason))
-            elif (entry.is_symlink() and _leads_back(entry, root)) or _identity(entry) in visited:
+            elif real in visited or (entry.is_symlink() and (real.is_relative_to(home) or home.is_relative_to(real))):
                 skipped.append((entry, _ELSEWHERE))
             else:
-                visited.add(_identity(entry))
+                visited.add(real)
                 pending.append(entry)
 
 
@@ -205,20 +207,6 @@ def _reason_to_skip(entry: Path) -> str | None:
     return None if suffix in audio_suffixes() else "not the name of an audio file"
 
 
-def _identity(folder: Path) -> tuple[int, int]:
-    status = folder.stat()
-    return status.st_dev, status.st_ino
-
-
-def _is_above(folder: Path, root: Path) -> bool:
-    """Return True for a link to ``root`` or to a folder that contains it."""
-    return Path(os.path.realpath(root)).is_relative_to(os.path.realpath(folder))
-
-
-def _leads_back(link: Path, root: Path) -> bool:
-    return _is_above(link, root) or Path(os.path.realpath(link)).is_relative_to(os.path.realpath(root))
-
-
 def _yoho_enroll(root: Path) -> Path | None:
     """Return the ENROLL folder of a YOHO tree, None where there is none.
 
@@ -229,11 +217,9 @@ def _yoho_enroll(root: Path) -> Path | None:
     if enroll is None or not any(entry.is_dir() for entry in enroll.iterdir()):
         return None
     others = [folder for folder in folders if folder.name.lower() not in {"enroll", "verify"}]
-    return None if any(_has_audio(folder, root) for folder in others) else enroll
-
-
-def _has_audio(folder: Path, root: Path) -> bool:
-    return next(_audio_files(folder, root, []), None) is not None
+    return (
+        enroll if next((file for folder in others for file in _audio_files(folder, root, [])), None) is None else None
+    )
 
 
 def _read_rttm(root: Path, marked: list[Path]) -> Corpus:

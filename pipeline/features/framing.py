@@ -93,11 +93,6 @@ class DeltaStream:
         self._per_square = scale / (2.0 * sum(w * w for w in range(1, width + 1)))
         self._held: Array | None = None
 
-    @property
-    def delay_frames(self) -> int:
-        """Frames of look-ahead."""
-        return self.width
-
     def push(self, static: Array) -> Array:
         """Return every frame whose look-ahead has arrived, with its deltas."""
         if len(static) == 0:

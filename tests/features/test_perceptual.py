@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 from scipy.signal import lfilter
 
 from pipeline.config import FeatureSettings
-from pipeline.features.plp import POWER_FLOOR, PerceptualPrediction, mel_filters
+from pipeline.features.plp import POWER_FLOOR, mel_filters, perceptual_prediction
 from pipeline.features.stream import static_features
 
 
@@ -40,7 +40,7 @@ def test_coefficients_are_those_of_librosas_bands_a_cosine_transform_and_scipys_
     autocorrelation = dct(loudness, type=2, axis=1)[:, : order + 1] / (2 * bands)
     autocorrelation[:, 0] *= 1.0 + 1e-9
     expected = [solve_toeplitz(r[:-1], -r[1:]) for r in autocorrelation]
-    result = PerceptualPrediction(rate, length, order, bands=bands, compression=compression)(frames)
+    result = perceptual_prediction(rate, length, order, bands=bands, compression=compression)(frames)
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-8)
     assert np.abs(result).max() > 0.05, "models of nothing"
 
@@ -57,14 +57,14 @@ def test_a_spectrum_that_is_all_pole_once_compressed_gives_its_own_poles(compres
     power, rest = nnls(mel.astype(np.float64), wanted ** (1.0 / compression))
     assert rest < 1e-9, "no frame has such a spectrum"
     frame = np.fft.irfft(np.sqrt(power), length)[None]
-    result = PerceptualPrediction(rate, length, 4, bands=bands, compression=compression)(frame)
+    result = perceptual_prediction(rate, length, 4, bands=bands, compression=compression)(frame)
     np.testing.assert_allclose(result[0], model[1:], rtol=0, atol=1e-6)
 
 
 def test_the_cepstrum_is_that_of_the_model():
     configuration = FeatureSettings(kind="plp", order=20)
     frames = np.random.default_rng(0).standard_normal((5, 480)) * np.hamming(480)
-    models = PerceptualPrediction(16_000, 480, 20, bands=32, compression=0.33)(frames)
+    models = perceptual_prediction(16_000, 480, 20, bands=32, compression=0.33)(frames)
     polynomials = np.concatenate((np.ones((5, 1)), models), axis=1)
     expected = 2.0 * np.fft.irfft(-np.log(np.abs(np.fft.rfft(polynomials, 8192, axis=1))), axis=1)[:, 1:21]
     np.testing.assert_allclose(static_features(configuration)(frames), expected, rtol=0, atol=1e-9)
@@ -100,7 +100,7 @@ def test_compression_draws_the_model_towards_flat():
     frames = lfilter([1.0], [1.0, -0.95], np.random.default_rng(0).standard_normal((4, 480))) * np.hamming(480)
     sizes = []
     for compression in (1.0, 0.5, 0.1, 0.001):
-        model = PerceptualPrediction(16_000, 480, 10, bands=32, compression=compression)(frames)
+        model = perceptual_prediction(16_000, 480, 10, bands=32, compression=compression)(frames)
         sizes.append(np.linalg.norm(model, axis=1).mean())
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] < 0.01
