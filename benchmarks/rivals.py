@@ -51,7 +51,7 @@ def claim_times(path: Path, trials: list[Trial], root: Path) -> dict[str, float]
         verifiers: list[Verifier] = []
         opened.append(milliseconds(lambda trial=trial, into=verifiers: into.append(_verifier(path, trial.speaker))))
         store = verifiers[0].store
-        speech = read_features(Utterance("", root / trial.path), store.config.features, store.scaling).speech
+        speech = read_features(Utterance("", root / trial.path), store.config.features, store.scaling)
         scored.append(milliseconds(lambda speech=speech, verifier=verifiers[0]: verifier.scores().push(speech)))
     return {"open_ms": median(opened), "score_ms": median(scored)}
 

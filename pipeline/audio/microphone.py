@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from pipeline.audio.streams import Samples
 from pipeline.errors import AudioError
 
-INSTALL = "pip install 'voiceclaim[mic]'"
 _PORTAUDIO = "install PortAudio (Debian and Ubuntu: apt install libportaudio2)"
 _MOST_WAITING = 10.0  # seconds of sound that may wait for a slow reader
 _MOST_SILENT = 5.0  # seconds without a block, however quiet, before a device is taken for unplugged
@@ -110,7 +109,7 @@ def _sounddevice() -> Any:
     try:
         return importlib.import_module("sounddevice")
     except ImportError:
-        problem = f"the library sounddevice is needed and not installed: {INSTALL}"
+        problem = "the library sounddevice is needed and not installed: pip install 'voiceclaim[mic]'"
     except OSError as error:
         problem = f"sounddevice cannot load PortAudio ({error}): {_PORTAUDIO}"
     raise AudioError(f"microphone: {problem}; or pipe the audio of another program into the command")

@@ -73,20 +73,17 @@ def reflection_from_coefficients(coefficients: Array) -> Array:
     return np.ascontiguousarray(reflection.T)
 
 
-def cepstrum(coefficients: Array, count: int | None = None) -> Array:
-    """Return the cepstrum c_1..c_count (T, count) of the all-pole filters 1 / A(z), without gain; default count p."""
+def cepstrum(coefficients: Array) -> Array:
+    """Return the cepstrum c_1..c_p (T, p) of the all-pole filters 1 / A(z), without gain."""
     a = _columns(coefficients)
     order = len(a)
-    count = order if count is None else count
     backwards = np.ascontiguousarray(a[::-1])
-    numbers = np.arange(1, count + 1)[:, None]
-    # n c_n = -n a_n - sum over k = max(1, n - p)..n - 1 of k c_k a_{n - k}
-    weighted = np.zeros((count, a.shape[1]))
-    weighted[:order] = -numbers[:order] * a[:count]
+    numbers = np.arange(1, order + 1)[:, None]
+    # n c_n = -n a_n - sum over k = 1..n - 1 of k c_k a_{n - k}
+    weighted = -numbers * a
     products = np.empty_like(a)
-    for n in range(2, count + 1):
-        first = max(1, n - order)
-        terms = np.multiply(weighted[first - 1 : n - 1], backwards[order - n + first :], out=products[: n - first])
+    for n in range(2, order + 1):
+        terms = np.multiply(weighted[: n - 1], backwards[order - n + 1 :], out=products[: n - 1])
         weighted[n - 1] -= np.add.reduce(terms, axis=0)
     return np.ascontiguousarray((weighted / numbers)[:, : len(coefficients)].T)
 

@@ -185,20 +185,19 @@ def test_frames_without_energy_or_prediction_have_the_flat_model(name):
 
 
 @settings(deadline=None)
-@given(SEEDS, st.sampled_from(ORDERS), st.integers(1, 40))
-def test_cepstrum_is_the_inverse_transform_of_the_log_spectrum(seed, order, count):
+@given(SEEDS, st.sampled_from(ORDERS))
+def test_cepstrum_is_the_inverse_transform_of_the_log_spectrum(seed, order):
     models = np.stack([stable_model(order, seed + k) for k in range(3)])
-    result = lpc.cepstrum(models, count)
     log_spectrum = -np.log(np.abs(np.fft.rfft(np.concatenate((np.ones((3, 1)), models), axis=1), 2**13, axis=1)))
     # The real cepstrum is even, so each side holds half of the minimum-phase one.
-    expected = 2.0 * np.fft.irfft(log_spectrum, axis=1)[:, 1 : count + 1]
-    np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9)
+    expected = 2.0 * np.fft.irfft(log_spectrum, axis=1)[:, 1 : order + 1]
+    np.testing.assert_allclose(lpc.cepstrum(models), expected, rtol=1e-9, atol=1e-9)
 
 
 @settings(deadline=None)
 @given(st.floats(-0.99, 0.99))
 def test_cepstrum_of_one_pole_is_its_logarithm_series(pole):
-    result = lpc.cepstrum(np.array([[-pole]]), 20)[0]
+    result = lpc.cepstrum(np.array([[-pole, *np.zeros(19)]]))[0]
     np.testing.assert_allclose(result, [pole**n / n for n in range(1, 21)], rtol=1e-12, atol=1e-300)
 
 
