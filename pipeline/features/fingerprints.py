@@ -95,10 +95,10 @@ class DuplicateDetector:
 
     ``push`` and ``close`` return ``suspected``, which stays true. Every 0.2 s of audio is checked, at the same places
     however it is cut, at a cost proportional to the length of all known recordings. ``prints`` are those of the stream
-    itself, of its first ``keep`` frames where that is a number: a stream may be long.
+    itself, of its first ``keep`` frames.
     """
 
-    def __init__(self, known: Iterable[Prints], rate: int, *, keep: int | None = None) -> None:
+    def __init__(self, known: Iterable[Prints], rate: int, *, keep: int = 0) -> None:
         self.suspected = False
         # A window may begin before the first recording, and end after the last.
         room = np.zeros(WINDOW, dtype=np.uint32)
@@ -140,7 +140,7 @@ class DuplicateDetector:
         self._take(*self._stream.push(samples))
 
     def _take(self, prints: Prints, levels: Array) -> None:
-        if self._keep_most is None or self._count < self._keep_most:
+        if self._count < self._keep_most:
             self._kept.append(prints)
         at = 0
         while at < len(prints):

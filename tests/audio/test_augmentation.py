@@ -349,14 +349,14 @@ def test_the_same_seed_and_utterance_give_the_same_versions_in_any_order_and_on_
         assert dict(zip(backwards, threads.map(lambda task: made(other, task), backwards), strict=True)) == expected
     assert len(set(expected.values())) == len(tasks), "two utterances met the same noise"
     np.testing.assert_array_equal(speech, before)
-
-
-def test_another_seed_gives_other_noise_and_the_same_telephone(hummers, speech):
-    settings = settings_of(*KINDS)
-    first = versions_of(Augmenter(settings, hummers), speech)
-    second = versions_of(Augmenter(settings.model_copy(update={"seed": 1}), hummers), speech)
-    same = [np.array_equal(a, b) for a, b in zip(first, second, strict=True)]
-    assert same == [True, False, False, False]
+    another = Augmenter(settings_of(*KINDS).model_copy(update={"seed": 1}), hummers)
+    pairs = zip(versions_of(another, speech), versions_of(one, speech), strict=True)
+    assert [np.array_equal(*pair) for pair in pairs] == [
+        True,
+        False,
+        False,
+        False,
+    ]  # a telephone is no matter of chance
 
 
 @pytest.mark.parametrize("kinds", [("telephone",), ("noise", "telephone"), ("babble", "noise"), ()])
@@ -387,7 +387,6 @@ def test_a_room_rings_on_after_the_sound_and_is_another_for_each_utterance(humme
     rooms = [versions_of(augmenter, clap, number=n)[0] for n in range(5)]
     for room in rooms:
         assert np.abs(room[: FEATURE_RATE // 2]).max() < 1e-12, "an echo before the sound"
-        assert np.argmax(np.abs(room)) == FEATURE_RATE // 2
         later = room[FEATURE_RATE // 2 + 1 :]
         assert np.any(later[: round(0.2 * FEATURE_RATE)])
         assert np.abs(later[round(ROOM_RT60[1] * FEATURE_RATE) :]).max() < 1e-12

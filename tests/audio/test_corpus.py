@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pipeline.audio.corpus import Utterance, audio_suffixes, read_corpus
 from pipeline.audio.files import read_samples
+from pipeline.audio.lists import read_rttm
 from pipeline.errors import CorpusError
 
 needs_links = pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege on Windows")
@@ -236,7 +239,6 @@ def test_a_kaldi_directory_may_have_spk2utt_alone(kaldi, audio):
 @pytest.mark.parametrize(
     ("scp", "utt2spk", "segments", "message"),
     [
-        ("u1 | cat\n", "u1 bob\n", None, r"wav\.scp, line 1: .*commands are not executed"),
         ("u1 A\n", b"\nu1 M\xfcller\n", None, r"utt2spk, line 2: UTF-8"),
         ("u1 nowhere.wav\n", "u1 bob\n", None, r"wav\.scp, line 1: no such file: 'nowhere\.wav'"),
         ("u1\n", "u1 bob\n", None, r"wav\.scp, line 1: a key and a value"),
@@ -247,7 +249,6 @@ def test_a_kaldi_directory_may_have_spk2utt_alone(kaldi, audio):
         ("u1 A\n", "u1 bob jones\n", None, r"utt2spk, line 1: .*'bob jones'"),
         ("u1 A\n", None, None, r"hold wav\.scp and utt2spk, got no utt2spk"),
         ("", "", None, r"wav\.scp: it must list at least one utterance, got none"),
-        ("r A\n", "u bob\n", "u r 0.5\n", r"segments, line 1: 'utterance recording start end'"),
         ("r A\n", "u bob\n", "u r 0.5 x\n", r"segments, line 1: 'utterance recording start end'"),
         ("r A\n", "u bob\n", "u r 0.5 0.5\n", r"segments, line 1: 0 <= start < end .*got 0\.5 to 0\.5"),
         ("r A\n", "u bob\n", "u r nan 0.5\n", r"segments, line 1: 0 <= start < end"),
@@ -282,6 +283,53 @@ def recordings(tmp_path: Path) -> Path:
 
 def turn(file="call", speaker="anna", start=0.5, duration=1.0, channel="1") -> str:
     return f"SPEAKER {file} {channel} {start} {duration} <NA> <NA> {speaker} <NA> <NA>\n"
+
+
+NAMES = st.one_of(st.text("abc-_.é#", min_size=1, max_size=5), st.sampled_from(["\u00a0", "SPEAKER", "<NA>"]))
+SECONDS = st.floats(0, 1e6, allow_nan=False)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(NAMES, NAMES, SECONDS, SECONDS.filter(bool), st.sampled_from("12")), min_size=1))
+def test_turns_read_back(tmp_path, turns):
+    path = tmp_path / "x.rttm"
+    path.write_text("".join(turn(*one) for one in turns), encoding="utf-8")
+    assert read_rttm(path) == [
+        (file, channel, speaker, start, start + duration) for file, speaker, start, duration, channel in turns
+    ]
+
+
+def test_other_lines_are_ignored(tmp_path):
+    path = tmp_path / "x.rttm"
+    path.write_text(f"\ufeff;; comment\nSPKR-INFO call 1 <NA> <NA> <NA> unknown anna <NA> <NA>\n\n{turn()}")
+    assert read_rttm(path) == [("call", "1", "anna", 0.5, 1.5)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "needs at least one SPEAKER line, got none"),
+        ("anna call target\n", "needs at least one SPEAKER line, got none"),
+        (turn() + "SPEAKER call 1 0.5 1.0 <NA>\n", r"line 2: 'SPEAKER file channel .* was expected, got 'SPEAKER c"),
+        (turn(start="x"), "line 1: a start of 0 or more and a duration above 0"),
+        (turn(start=-1), "line 1: a start of 0 or more"),
+        (turn(duration=0), "line 1: .* a duration above 0"),
+        (turn(duration="nan"), "line 1: .* a duration above 0"),
+        (turn(duration="inf"), "line 1: .* a duration above 0"),
+        (b"SPEAKER \xff 1 0 1 <NA> <NA> anna\n", "line 1: UTF-8 text was expected"),
+    ],
+)
+def test_files_that_break_the_format(tmp_path, text, message):
+    path = tmp_path / "x.rttm"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(CorpusError, match=message):
+        read_rttm(path)
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    for path, problem in ((tmp_path / "x.rttm", "cannot be read: No such file"), (tmp_path, "a folder")):
+        with pytest.raises(CorpusError, match=problem):
+            read_rttm(path)
 
 
 def test_turns_are_utterances_of_their_speakers(recordings):

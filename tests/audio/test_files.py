@@ -133,10 +133,6 @@ def test_a_sphere_file_called_wav(tmp_path):
         open_audio(path)
 
 
-def test_an_audio_file_without_samples_yields_nothing(tmp_path):
-    assert len(decode(encode(tmp_path / "a.wav", np.empty(0)))) == 0
-
-
 # Segments
 
 SEEKING = ["WAV PCM_16", "FLAC PCM_16", "OGG VORBIS", "OGG OPUS", "MP3 MPEG_LAYER_III", "WAV GSM610", "AU ULAW"]

