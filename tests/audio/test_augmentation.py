@@ -295,7 +295,7 @@ def versions_of(augmenter: Augmenter, samples: np.ndarray, *, speaker: str = "ad
 
 
 def noises_of(augmenter: Augmenter, speech: np.ndarray, count: int = 1, *, speaker: str = "ada") -> list[np.ndarray]:
-    """What is added to the first ``count`` utterances of a speaker."""
+    """The noise added to the first ``count`` utterances of a speaker."""
     return [versions_of(augmenter, speech, speaker=speaker, number=n)[0] - speech for n in range(count)]
 
 

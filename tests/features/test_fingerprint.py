@@ -1,4 +1,4 @@
-"""Replays: copies of known recordings are found whatever they went through, and nobody else is taken for one."""
+"""Duplicate audio: copies of known recordings are detected whatever they went through, and other takes are not."""
 
 from __future__ import annotations
 
