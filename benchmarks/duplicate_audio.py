@@ -24,7 +24,7 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from pipeline.features.fingerprints import DuplicateDetector, Prints, fingerprint_of
+from pipeline.features.fingerprints import DuplicateDetector, FingerprintStream, Prints, joined
 
 Array = NDArray[np.float64]
 Audio = tuple[Array, int]
@@ -96,7 +96,8 @@ def run(corpus: Path, every: int, speakers: int | None) -> dict[str, Any]:
     for folder in sorted((corpus / "enroll").iterdir())[:speakers]:
         files = sorted(folder.glob("*.flac"))
         recordings = [soundfile.read(file) for file in files]
-        prints = [fingerprint_of(samples, rate) for samples, rate in recordings]
+        streams = [FingerprintStream(rate) for _, rate in recordings]
+        prints = [joined([s.push(x)[0], s.flush()[0]]) for s, (x, _) in zip(streams, recordings, strict=True)]
         for number in range(int(folder.name) % every, len(files), every):
             samples, rate = recordings[number]
             for name, copy in COPIES.items():

@@ -104,7 +104,7 @@ def main() -> None:
         read = parallel(
             delayed(read_features)(Utterance("", options.trials.parent / path), config.features) for path in paths
         )
-        speech = {path: found.speech for path, found in zip(paths, read, strict=True)}
+        speech = dict(zip(paths, read, strict=True))
         for cost in tqdm(COSTS, disable=None):
             settings = config.machines.model_copy(update={"C": cost, "one_class_scale": "schoelkopf"})
             population = train_population(pool, settings, jobs=options.jobs)

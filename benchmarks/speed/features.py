@@ -83,4 +83,4 @@ def front_end(samples: np.ndarray, config: Config) -> int:
 
 def models(frames: np.ndarray, config: Config) -> np.ndarray:
     """The linear prediction alone, which is all that librosa does."""
-    return lpc.levinson_durbin(lpc.autocorrelate(frames, config.features.order)).coefficients
+    return lpc.levinson_durbin(lpc.autocorrelate(frames, config.features.order))

@@ -13,7 +13,7 @@ Samples that are not mono and finite are an ``AudioError``.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import soundfile
@@ -174,31 +174,20 @@ def babble(sources: Sequence[Samples], n: int, rng: np.random.Generator, voices:
 
     ``sources`` are recordings at one rate, best one a speaker: each serves once before any serves twice. Silent and
     empty ones are passed over. A segment begins anywhere; where a recording ends it begins again. Raises AudioError
-    for sources without sound and fewer than one voice.
+    for sources without sound.
     """
-    if voices < 1:
-        raise AudioError(f"babble: at least 1 voice is needed, got {voices}")
+    sounding = [source for source in sources if np.any(source)]
+    if not sounding:
+        raise AudioError(f"babble: at least one source must hold sound, got {len(sources)} that hold none")
     total = np.zeros(n)
-    for source in _in_turn(sources, voices, rng):
-        segment = _segment(source, n, rng)
+    for turn in range(voices):
+        place = turn % len(sounding)
+        if place == 0:
+            order = rng.permutation(len(sounding))
+        segment = _segment(sounding[order[place]], n, rng)
         _check(segment, "babble: a source")  # not whole sources: minutes of them may be given for each second
         total += _at_unit_rms(segment)
     return total
-
-
-def _in_turn(sources: Sequence[Samples], count: int, rng: np.random.Generator) -> Iterator[Samples]:
-    """Yield ``count`` sources with sound in them in random order; none comes again before all others have come."""
-    given = 0
-    while True:
-        before = given
-        for number in rng.permutation(len(sources)).tolist():
-            if np.any(sources[number]):
-                yield sources[number]
-                given += 1
-                if given == count:
-                    return
-        if given == before:
-            raise AudioError(f"babble: at least one source must hold sound, got {len(sources)} that hold none")
 
 
 def _segment(source: Samples, n: int, rng: np.random.Generator) -> Samples:

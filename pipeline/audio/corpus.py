@@ -10,14 +10,15 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal
 
 import soundfile
 
-from pipeline.audio.rttm import read_rttm
+from pipeline.audio.lists import Segment, read_kaldi, read_rttm
 from pipeline.errors import CorpusError
-from pipeline.files import open_regular, read_bounded
 
 Kind = Literal["folders", "kaldi", "rttm", "yoho"]
 Skipped = tuple[Path, str]
@@ -93,7 +94,7 @@ def read_corpus(root: Path | str) -> Corpus:
             kind = "a file" if root.exists() else "nothing"
             raise CorpusError(f"{root}: a corpus must be a folder, got {kind}; a mistyped or moved path?")
         if (root / "wav.scp").exists():
-            return _read_kaldi(root)
+            return Corpus(root, "kaldi", _by_speaker(read_kaldi(root)))
         if marked := sorted(path for path in root.glob("*.rttm") if path.is_file()):
             return _read_rttm(root, marked)
         enroll = _yoho_enroll(root)
@@ -133,10 +134,11 @@ def _read_folders(root: Path, kind: Kind) -> Corpus:
     speakers: dict[str, tuple[Utterance, ...]] = {}
     skipped: list[Skipped] = []
     loose: list[Path] = []
+    home = Path(os.path.realpath(root))
     for entry in sorted(root.iterdir()):
         if entry.name.startswith("."):
             skipped.append((entry, "hidden"))
-        elif entry.is_symlink() and entry.is_dir() and _is_above(entry, root):
+        elif entry.is_symlink() and entry.is_dir() and home.is_relative_to(os.path.realpath(entry)):
             skipped.append((entry, _ELSEWHERE))
         elif entry.is_dir():
             files = sorted(_audio_files(entry, root, skipped), key=str)
@@ -178,9 +180,10 @@ def _speaker_name(folder: Path) -> str:
 
 def _audio_files(folder: Path, root: Path, skipped: list[Skipped]) -> Iterator[Path]:
     """Yield the audio files at any depth under ``folder``; the others are added to ``skipped``."""
-    pending, visited = [folder], {_identity(folder)}
+    home, pending, visited = Path(os.path.realpath(root)), [folder], {Path(os.path.realpath(folder))}
     while pending:
         for entry in sorted(pending.pop().iterdir()):
+            real = Path(os.path.realpath(entry))
             if entry.name.startswith("."):
                 skipped.append((entry, "hidden"))
             elif not entry.is_dir():
@@ -188,10 +191,10 @@ def _audio_files(folder: Path, root: Path, skipped: list[Skipped]) -> Iterator[P
                     yield entry
                 else:
                     skipped.append((entry, reason))
-            elif (entry.is_symlink() and _leads_back(entry, root)) or _identity(entry) in visited:
+            elif real in visited or (entry.is_symlink() and (real.is_relative_to(home) or home.is_relative_to(real))):
                 skipped.append((entry, _ELSEWHERE))
             else:
-                visited.add(_identity(entry))
+                visited.add(real)
                 pending.append(entry)
 
 
@@ -204,20 +207,6 @@ def _reason_to_skip(entry: Path) -> str | None:
     return None if suffix in audio_suffixes() else "not the name of an audio file"
 
 
-def _identity(folder: Path) -> tuple[int, int]:
-    status = folder.stat()
-    return status.st_dev, status.st_ino
-
-
-def _is_above(folder: Path, root: Path) -> bool:
-    """Return True for a link to ``root`` or to a folder that contains it."""
-    return Path(os.path.realpath(root)).is_relative_to(os.path.realpath(folder))
-
-
-def _leads_back(link: Path, root: Path) -> bool:
-    return _is_above(link, root) or Path(os.path.realpath(link)).is_relative_to(os.path.realpath(root))
-
-
 def _yoho_enroll(root: Path) -> Path | None:
     """Return the ENROLL folder of a YOHO tree, None where there is none.
 
@@ -228,66 +217,9 @@ def _yoho_enroll(root: Path) -> Path | None:
     if enroll is None or not any(entry.is_dir() for entry in enroll.iterdir()):
         return None
     others = [folder for folder in folders if folder.name.lower() not in {"enroll", "verify"}]
-    return None if any(_has_audio(folder, root) for folder in others) else enroll
-
-
-def _has_audio(folder: Path, root: Path) -> bool:
-    return next(_audio_files(folder, root, []), None) is not None
-
-
-def _read_kaldi(root: Path) -> Corpus:
-    recordings = {key: _recording_path(root, line, rest) for key, line, rest in _lines(root, "wav.scp")}
-    owned, owners = _read_owners(root)
-    segmented = (root / "segments").exists()
-    listing = "segments" if segmented else "wav.scp"
-    speakers: dict[str, list[Utterance]] = {}
-    for utterance, line, rest in _lines(root, listing):
-        recording, start, end = _segment(root, line, rest) if segmented else (utterance, None, None)
-        if utterance not in owners:
-            _refuse(root, listing, line, f"every utterance must be in {owned}, {utterance!r} is not")
-        if recording not in recordings:
-            _refuse(root, listing, line, f"every recording must be in wav.scp, {recording!r} is not")
-        speaker = owners.pop(utterance)[1]
-        speakers.setdefault(speaker, []).append(Utterance(speaker, recordings[recording], start, end))
-    for utterance, (line, _) in owners.items():
-        _refuse(root, owned, line, f"every utterance must be in {listing}, {utterance!r} is not")
-    if not speakers:
-        raise CorpusError(f"{root / listing}: it must list at least one utterance, got none")
-    return Corpus(root, "kaldi", _sorted(speakers))
-
-
-def _read_owners(root: Path) -> tuple[str, dict[str, tuple[int, str]]]:
-    """Return the name of the list of speakers, and the line and speaker of each utterance in it."""
-    if (root / "utt2spk").exists() or not (root / "spk2utt").exists():
-        return "utt2spk", {key: (line, _speaker(root, line, rest)) for key, line, rest in _lines(root, "utt2spk")}
-    return "spk2utt", _spk2utt(root, "spk2utt")
-
-
-def _spk2utt(root: Path, name: str) -> dict[str, tuple[int, str]]:
-    owners: dict[str, tuple[int, str]] = {}
-    for speaker, line, rest in _lines(root, name):
-        for utterance in rest.replace("\t", " ").split(" "):
-            if utterance in owners:
-                _refuse(root, name, line, f"{utterance!r} may be given once, it is on line {owners[utterance][0]} too")
-            if utterance:
-                owners[utterance] = line, speaker
-    return owners
-
-
-def read_spk2utt(path: Path) -> dict[str, str]:
-    """Read Kaldi's ``spk2utt`` (``speaker utterance utterance ...``): the speaker of each utterance, in file order.
-
-    Raises CorpusError, naming file and line, for a file that cannot be read or is empty, a line without utterances,
-    and a speaker or an utterance given twice.
-    """
-    try:
-        open_regular(path).close()
-    except OSError as error:
-        raise CorpusError(f"{path}: cannot be read: {error.strerror or error}") from error
-    owners = {utterance: speaker for utterance, (_, speaker) in _spk2utt(path.parent, path.name).items()}
-    if not owners:
-        raise CorpusError(f"{path}: it must list at least one speaker, got none")
-    return owners
+    return (
+        enroll if next((file for folder in others for file in _audio_files(folder, root, [])), None) is None else None
+    )
 
 
 def _read_rttm(root: Path, marked: list[Path]) -> Corpus:
@@ -297,94 +229,27 @@ def _read_rttm(root: Path, marked: list[Path]) -> Corpus:
         for name in {path.stem, path.name}:
             by_name.setdefault(name, []).append(path)
     channels: dict[Path, str] = {}
-    speakers: dict[str, list[Utterance]] = {}
+    segments: list[Segment] = []
     for source in marked:
-        for turn in read_rttm(source):
-            files = by_name.get(turn.file, [])
+        for file, channel, speaker, start, end in read_rttm(source):
+            files = by_name.get(file, [])
             if len(files) != 1:
+                raise CorpusError(f"{source}: one audio file must be called {file!r}, got {len(files)} under {root}")
+            if channels.setdefault(files[0], channel) != channel:
                 raise CorpusError(
-                    f"{source}: one audio file must be called {turn.file!r}, got {len(files)} under {root}"
+                    f"{source}: {file!r} has speech in two channels, which would be mixed; split them first"
                 )
-            if channels.setdefault(files[0], turn.channel) != turn.channel:
-                raise CorpusError(
-                    f"{source}: {turn.file!r} has speech in two channels, which would be mixed; split them first"
-                )
-            end = turn.start + turn.duration
-            speakers.setdefault(turn.speaker, []).append(Utterance(turn.speaker, files[0], turn.start, end))
+            segments.append((speaker, files[0], start, end))
     unnamed = {path for paths in by_name.values() for path in paths} - channels.keys()
-    skipped = [entry for entry in skipped if entry[0] not in marked] + [
-        (path, "not in an RTTM file") for path in unnamed
-    ]
-    return Corpus(root, "rttm", _sorted(speakers), tuple(sorted(skipped)))
+    skipped = [entry for entry in skipped if entry[0] not in marked]
+    skipped += [(path, "not in an RTTM file") for path in unnamed]
+    return Corpus(root, "rttm", _by_speaker(segments), tuple(sorted(skipped)))
 
 
-def _sorted(speakers: dict[str, list[Utterance]]) -> dict[str, tuple[Utterance, ...]]:
-    def place(utterance: Utterance) -> tuple[str, float, float]:
-        return str(utterance.path), utterance.start or 0.0, utterance.end or float("inf")
+def _by_speaker(segments: list[Segment]) -> dict[str, tuple[Utterance, ...]]:
+    def place(segment: Segment) -> tuple[str, str, float, float]:
+        speaker, path, start, end = segment
+        return speaker, str(path), start or 0.0, end or float("inf")
 
-    return {name: tuple(sorted(speakers[name], key=place)) for name in sorted(speakers)}
-
-
-def _refuse(root: Path, name: str, line: int, problem: str) -> NoReturn:
-    raise CorpusError(f"{root / name}, line {line}: {problem}")
-
-
-_MOST_BYTES = 2**28  # of one of Kaldi's lists
-_BLANKS = " \t\r"  # Kaldi's separators; other white space may be part of a name
-
-
-def _lines(root: Path, name: str) -> Iterator[tuple[str, int, str]]:
-    """Yield the key, line number and rest of every line; blank lines are skipped."""
-    if not (root / name).is_file():
-        raise CorpusError(f"{root}: a Kaldi data directory must hold wav.scp and utt2spk, got no {name}")
-    seen: dict[str, int] = {}
-    try:
-        content = read_bounded(root / name, _MOST_BYTES)
-    except OSError as error:
-        raise CorpusError(f"{root / name}: cannot be read: {error.strerror or error}") from error
-    for line, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        try:
-            text = raw.decode().strip(_BLANKS)
-        except UnicodeDecodeError as error:
-            _refuse(root, name, line, f"UTF-8 text was expected ({error})")
-        if not text:
-            continue
-        key, _, rest = text.replace("\t", " ").partition(" ")
-        if not rest:
-            _refuse(root, name, line, f"a key and a value were expected, got {text!r}")
-        if key in seen:
-            _refuse(root, name, line, f"{key!r} may be given once, it is on line {seen[key]} too")
-        seen[key] = line
-        yield key, line, text[len(key) :].strip(_BLANKS)
-
-
-def _recording_path(root: Path, line: int, text: str) -> Path:
-    if text.endswith("|") or text.startswith("|"):
-        _refuse(root, "wav.scp", line, f"a file path was expected; commands are not executed, got {text!r}")
-    try:
-        for path in (Path(text), root / text):
-            if path.is_file():
-                return path
-    except (OSError, ValueError):  # longer than any path, for instance
-        pass
-    return _refuse(root, "wav.scp", line, f"no such file: {text!r}, looked for from the current folder and from {root}")
-
-
-def _speaker(root: Path, line: int, text: str) -> str:
-    if " " in text or "\t" in text:
-        _refuse(root, "utt2spk", line, f"'utterance speaker' was expected, got more words: {text!r}")
-    return text
-
-
-def _segment(root: Path, line: int, text: str) -> tuple[str, float, float | None]:
-    """Read 'recording start end' in seconds; an end of -1 stands for the end of the recording."""
-    try:
-        recording, first, last = text.split()
-        start, end = float(first), float(last)
-    except ValueError:
-        _refuse(root, "segments", line, f"'utterance recording start end' was expected, got {text!r}")
-    if end == -1.0 and 0.0 <= start < float("inf"):
-        return recording, start, None
-    if not 0.0 <= start < end < float("inf"):
-        _refuse(root, "segments", line, f"0 <= start < end must hold (in seconds), got {first} to {last}")
-    return recording, start, end
+    owned = groupby(sorted(segments, key=place), key=itemgetter(0))
+    return {speaker: tuple(Utterance(*segment) for segment in its) for speaker, its in owned}

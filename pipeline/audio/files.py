@@ -217,8 +217,12 @@ def _open_path(path: Path) -> BinaryIO:
         ) from error
 
 
-def _open_sound(source: _Source, name: str) -> _SequentialFile:
-    """Open ``source`` by libsndfile; raises AudioError with the likely cause."""
+def _open_sound(source: _Source, name: str) -> soundfile.SoundFile:
+    """Open ``source`` by libsndfile; raises AudioError with the likely cause.
+
+    ``SoundFile.read`` seeks to the new position after every block of a seekable file. For MP3 that restarts the
+    decoder, and the samples then depend on the block size: it is told that the file cannot seek.
+    """
     head = bytearray(1024)
     source.seek(0)
     del head[source.readinto(head) :]
@@ -227,12 +231,13 @@ def _open_sound(source: _Source, name: str) -> _SequentialFile:
     if not head:
         raise AudioError(f"{name}: an audio file cannot be empty, got 0 bytes; a failed recording?")
     try:
-        sound = _SequentialFile(source)
+        sound = soundfile.SoundFile(source)
     except DECODER_ERRORS as error:
         source.reraise(name)
         raise AudioError(
             f"{name}: cannot be decoded as audio ({reason(error)}); {_likely_cause(bytes(head))}"
         ) from error
+    sound.seekable = lambda: False
     source.reraise(name)
     if sound.format in _NO_RECORDINGS:
         sound.close()
@@ -249,18 +254,6 @@ def _likely_cause(head: bytes) -> str:
     if b"\0" not in head and all(c.isprintable() or c.isspace() for c in head.decode("utf-8", "ignore")):
         return "it holds text, not audio"
     return "it is damaged, cut short, or not in an audio format that libsndfile reads"
-
-
-class _SequentialFile(soundfile.SoundFile):  # type: ignore[misc]  # soundfile ships no types
-    """A sound file that is read from front to back without a seek.
-
-    ``SoundFile.read`` seeks to the new position after every block of a seekable file. For MP3 that restarts the
-    decoder, and the samples then depend on the block size. Read as a stream, every format gives the same samples.
-    """
-
-    def seekable(self) -> bool:
-        """Return False, whatever the file can do."""
-        return False
 
 
 class _Source:

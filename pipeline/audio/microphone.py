@@ -9,7 +9,8 @@ import importlib
 import queue
 import threading
 from collections.abc import Iterator
-from typing import Any, Self
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from pipeline.audio.streams import Samples
 from pipeline.errors import AudioError
 
-INSTALL = "pip install 'voiceclaim[mic]'"
 _PORTAUDIO = "install PortAudio (Debian and Ubuntu: apt install libportaudio2)"
 _MOST_WAITING = 10.0  # seconds of sound that may wait for a slow reader
 _MOST_SILENT = 5.0  # seconds without a block, however quiet, before a device is taken for unplugged
@@ -71,72 +71,45 @@ class SampleQueue:
                 yield samples
 
 
-class Microphone:
-    """The input ``device`` (its number or a part of its name; None: the system's default), open as a context manager.
+@contextmanager
+def open_microphone(device: int | str | None = None) -> Iterator[SampleQueue]:
+    """Record from the input ``device`` (its number or a part of its name; None: the system's default).
 
-    ``rate`` is the device's own, in Hz. Raises AudioError on entry where sounddevice or
-    PortAudio is missing, and where there is no such device or it cannot be opened.
+    Yields the queue of its blocks, at the device's own rate in Hz. Raises AudioError where sounddevice or PortAudio is
+    missing, and where there is no such device or it cannot be opened.
     """
-
-    def __init__(self, device: int | str | None = None) -> None:
-        self._device = device
-        self._stream: Any = None
-        self._queue: SampleQueue | None = None
-
-    def __enter__(self) -> Self:
-        sounddevice = _sounddevice()
-        try:
-            properties = sounddevice.query_devices(self._device, "input")
-            source = SampleQueue(int(properties["default_samplerate"]))
-            self._stream = sounddevice.InputStream(
-                samplerate=source.rate,
-                channels=1,
-                dtype="float32",
-                device=self._device,
-                callback=lambda block, _frames, _time, _status: source.put(block),
-            )
-            self._stream.start()
-        except (sounddevice.PortAudioError, ValueError) as error:
-            if self._stream is not None:
-                self._stream.close()
-            which = "the default one" if self._device is None else repr(self._device)
-            raise AudioError(
-                f"microphone: an input device is needed and {which} cannot be opened"
-                f" ({' '.join(str(error).split())}); is one plugged in, and may this program use it?"
-            ) from None
-        self._queue = source
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-        self._opened.close()
-
-    @property
-    def _opened(self) -> SampleQueue:
-        if self._queue is None:
-            raise AudioError("microphone: it must be opened first, with a `with` statement")
-        return self._queue
-
-    @property
-    def rate(self) -> int:
-        """Samples a second."""
-        return self._opened.rate
-
-    @property
-    def lost(self) -> float:
-        """Seconds of sound dropped because the reader was too slow."""
-        return self._opened.lost
-
-    def blocks(self) -> Iterator[Samples]:
-        """Return the blocks (n,) of mono samples, full scale 1, until the microphone is closed."""
-        return self._opened.blocks()
+    sounddevice, stream = _sounddevice(), None
+    try:
+        properties = sounddevice.query_devices(device, "input")
+        source = SampleQueue(int(properties["default_samplerate"]))
+        stream = sounddevice.InputStream(
+            samplerate=source.rate,
+            channels=1,
+            dtype="float32",
+            device=device,
+            callback=lambda block, _frames, _time, _status: source.put(block),
+        )
+        stream.start()
+    except (sounddevice.PortAudioError, ValueError) as error:
+        if stream is not None:
+            stream.close()
+        which = "the default one" if device is None else repr(device)
+        raise AudioError(
+            f"microphone: an input device is needed and {which} cannot be opened"
+            f" ({' '.join(str(error).split())}); is one plugged in, and may this program use it?"
+        ) from None
+    try:
+        yield source
+    finally:
+        stream.close()
+        source.close()
 
 
 def _sounddevice() -> Any:
     try:
         return importlib.import_module("sounddevice")
     except ImportError:
-        problem = f"the library sounddevice is needed and not installed: {INSTALL}"
+        problem = "the library sounddevice is needed and not installed: pip install 'voiceclaim[mic]'"
     except OSError as error:
         problem = f"sounddevice cannot load PortAudio ({error}): {_PORTAUDIO}"
     raise AudioError(f"microphone: {problem}; or pipe the audio of another program into the command")

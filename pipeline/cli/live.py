@@ -38,9 +38,9 @@ def pipe(raw: str | None) -> Iterator[tuple[int, Blocks]]:
 @contextmanager
 def microphone(device: str | None) -> Iterator[tuple[int, Blocks]]:
     """Yield the rate in Hz and the blocks of a microphone, until Ctrl-C."""
-    from pipeline.audio.microphone import Microphone
+    from pipeline.audio.microphone import open_microphone
 
-    with Microphone(int(device) if device is not None and device.isdecimal() else device) as opened:
+    with open_microphone(int(device) if device is not None and device.isdecimal() else device) as opened:
         yield opened.rate, _until_interrupted(opened.blocks())
         if opened.lost:
             print_error(f"this machine is too slow for the microphone: {opened.lost:.1f} s of sound were lost")

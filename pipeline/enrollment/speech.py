@@ -146,8 +146,7 @@ def _read(
     listen = None if meter is None else meter.push
     try:
         if augmenter is None:
-            heard = read_features(utterance, settings.features, how.scaling, listen=listen)
-            speech = Speech([[heard.speech]], [])
+            speech = Speech([[read_features(utterance, settings.features, how.scaling, listen=listen)]], [])
         else:
             speech = _augmented(
                 augmenter, utterance, settings, how.scaling, speaker=speaker, number=number, listen=listen
@@ -181,7 +180,7 @@ def _augmented(
         listen(samples, rate)
 
     def speech(audio: Samples, audio_rate: int) -> FeatureBlock:
-        return features_of(audio, audio_rate, settings.features, scaling, where=str(utterance.path)).speech
+        return features_of(audio, audio_rate, settings.features, scaling, where=str(utterance.path))
 
     recorded = speech(samples, rate)
     if len(recorded.vectors) == 0:

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.audio.corpus import read_spk2utt
+from pipeline.audio.lists import read_spk2utt
 from pipeline.errors import InputError, TrialListError
 from pipeline.evaluation.columns import Codes, NameColumn, TrialTable, checked_llrs, split_by_system
 from pipeline.evaluation.lists import check_format, format_of, read_list

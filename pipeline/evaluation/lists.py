@@ -34,7 +34,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.audio.corpus import read_spk2utt
+from pipeline.audio.lists import read_spk2utt
 from pipeline.errors import InputError, TrialListError
 from pipeline.evaluation import FORMATS
 from pipeline.evaluation.columns import NameColumn, TrialTable

@@ -13,12 +13,10 @@ room and a synthetic voice pass.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.audio.files import open_audio
 from pipeline.audio.resampling import Resampler
 from pipeline.features.framing import FrameStream
 
@@ -97,10 +95,10 @@ class DuplicateDetector:
 
     ``push`` and ``close`` return ``suspected``, which stays true. Every 0.2 s of audio is checked, at the same places
     however it is cut, at a cost proportional to the length of all known recordings. ``prints`` are those of the stream
-    itself, of its first ``keep`` frames where that is a number: a stream may be long.
+    itself, of its first ``keep`` frames.
     """
 
-    def __init__(self, known: Iterable[Prints], rate: int, *, keep: int | None = None) -> None:
+    def __init__(self, known: Iterable[Prints], rate: int, *, keep: int = 0) -> None:
         self.suspected = False
         # A window may begin before the first recording, and end after the last.
         room = np.zeros(WINDOW, dtype=np.uint32)
@@ -142,7 +140,7 @@ class DuplicateDetector:
         self._take(*self._stream.push(samples))
 
     def _take(self, prints: Prints, levels: Array) -> None:
-        if self._keep_most is None or self._count < self._keep_most:
+        if self._count < self._keep_most:
             self._kept.append(prints)
         at = 0
         while at < len(prints):
@@ -181,17 +179,3 @@ class DuplicateDetector:
 def joined(recordings: Iterable[Prints]) -> Prints:
     """Concatenate the fingerprints of several recordings."""
     return np.concatenate([np.empty(0, dtype=np.uint32), *recordings])
-
-
-def fingerprint_of(samples: Array, rate: int) -> Prints:
-    """Return fingerprints (T,) of mono ``samples`` (n,) at ``rate`` Hz."""
-    stream = FingerprintStream(rate)
-    return np.concatenate((stream.push(samples)[0], stream.flush()[0]))
-
-
-def fingerprint_file(path: Path | str, *, start: float | None = None, end: float | None = None) -> Prints:
-    """Return fingerprints (T,) of a file, or of a segment of it in seconds; raises AudioError."""
-    with open_audio(path, start=start, end=end) as audio:
-        stream = FingerprintStream(audio.rate)
-        prints = [stream.push(samples)[0] for samples in audio.blocks()]
-    return joined([*prints, stream.flush()[0]])

@@ -46,17 +46,6 @@ def without_offset(frames: Array) -> Array:
     return np.asarray(frames - np.add.reduce(frames, axis=1, keepdims=True) / frames.shape[1])
 
 
-def frames_of(samples: Array, count: int, length: int, step: int) -> Array:
-    """Return the first ``count`` frames (count, length) of ``samples`` (n,), one every ``step``: a read-only view."""
-    if count == 0:
-        return np.empty((0, length))
-    # As numpy's sliding_window_view, which costs more than a short chunk's frames are worth.
-    size = samples.itemsize
-    frames: Array = np.ndarray((count, length), dtype=samples.dtype, buffer=samples, strides=(step * size, size))
-    frames.flags.writeable = False
-    return frames
-
-
 class FrameStream:
     """Cut a stream of samples into frames (T, length), one every ``step`` samples."""
 
@@ -76,7 +65,14 @@ class FrameStream:
         used = count * self.step
         self._skip += max(0, used - pending.size)
         self._pending = pending[used:].copy()
-        return frames_of(np.ascontiguousarray(pending), count, self.length, self.step)
+        if count == 0:
+            return np.empty((0, self.length))
+        # As numpy's sliding_window_view, which costs more than a short chunk's frames are worth.
+        samples = np.ascontiguousarray(pending)
+        strides = (self.step * samples.itemsize, samples.itemsize)
+        frames: Array = np.ndarray((count, self.length), samples.dtype, samples, strides=strides)
+        frames.flags.writeable = False
+        return frames
 
 
 class DeltaStream:
@@ -92,11 +88,6 @@ class DeltaStream:
         self.scale = scale
         self._per_square = scale / (2.0 * sum(w * w for w in range(1, width + 1)))
         self._held: Array | None = None
-
-    @property
-    def delay_frames(self) -> int:
-        """Frames of look-ahead."""
-        return self.width
 
     def push(self, static: Array) -> Array:
         """Return every frame whose look-ahead has arrived, with its deltas."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,27 +59,13 @@ class FrontEnd:
         return FeatureBlock(self._scaling(block.vectors), block.frames, block.below_peak)
 
 
-@dataclass(frozen=True, slots=True)
-class UtteranceFeatures:
-    """One decoded utterance: speech ``vectors`` (T, d), their level ``below_peak`` (T,), ``seconds`` of audio."""
-
-    vectors: Array
-    seconds: float
-    below_peak: Array
-
-    @property
-    def speech(self) -> FeatureBlock:
-        """The speech frames as one block."""
-        return FeatureBlock(self.vectors, len(self.vectors), self.below_peak)
-
-
 def read_features(
     utterance: Utterance,
     settings: FeatureSettings,
     scaling: Standardizer | None = None,
     *,
     listen: Listener | None = None,
-) -> UtteranceFeatures:
+) -> FeatureBlock:
     """Decode one utterance and push it through a front end of its own, block by block.
 
     ``listen`` receives every block too. Raises AudioError.
@@ -92,17 +77,12 @@ def read_features(
             blocks.append(front_end.push(samples))
             if listen is not None:
                 listen(samples, audio.rate)
-    return _finished(front_end, blocks)
+    return joined([*blocks, front_end.flush()])
 
 
 def features_of(
     samples: Array, rate: int, settings: FeatureSettings, scaling: Standardizer | None = None, *, where: str = "samples"
-) -> UtteranceFeatures:
+) -> FeatureBlock:
     """Push the mono ``samples`` (n,) at ``rate`` Hz through a front end of their own; raises AudioError."""
     front_end = FrontEnd(settings, rate, scaling=scaling, where=where)
-    return _finished(front_end, [front_end.push(samples)])
-
-
-def _finished(front_end: FrontEnd, blocks: list[FeatureBlock]) -> UtteranceFeatures:
-    whole = joined([*blocks, front_end.flush()])
-    return UtteranceFeatures(whole.vectors, front_end.samples / front_end.rate, whole.below_peak)
+    return joined([front_end.push(samples), front_end.flush()])

@@ -7,8 +7,6 @@ the frame axis, sums are in a fixed order, so the result for one frame does not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,15 +18,6 @@ RELATIVE_FLOOR = 1e-9
 ABSOLUTE_FLOOR = 1e-30
 
 
-@dataclass(frozen=True, slots=True)
-class LinearPrediction:
-    """All-pole models of T frames: ``coefficients`` and ``reflection`` (T, p), residual ``energy`` (T,)."""
-
-    coefficients: Array
-    reflection: Array
-    energy: Array
-
-
 def autocorrelate(frames: Array, order: int) -> Array:
     """Return the autocorrelation r_0..r_order (T, order + 1) of windowed ``frames`` (T, L), unnormalised."""
     length = frames.shape[1]
@@ -37,33 +26,27 @@ def autocorrelate(frames: Array, order: int) -> Array:
     return np.stack(lags, axis=1)
 
 
-def levinson_durbin(autocorrelation: Array) -> LinearPrediction:
-    """Solve the normal equations of every row of ``autocorrelation`` (T, p + 1) by the Levinson-Durbin recursion."""
+def levinson_durbin(autocorrelation: Array) -> Array:
+    """Return coefficients (T, p) that solve the normal equations of every row of ``autocorrelation`` (T, p + 1)."""
     r = _columns(autocorrelation)
     order = r.shape[0] - 1
     backwards = np.ascontiguousarray(r[:0:-1])
     # With a_0 = 1 stored and the energy negated, an order takes seven numpy calls, which dominate for a few frames.
     a = np.zeros((order + 1, r.shape[1]))
     a[0] = 1.0
-    reflection = np.zeros_like(a[1:])
     products = np.empty_like(a)
-    residual = np.empty_like(a[0])
+    residual, k = np.empty_like(a[0]), np.empty_like(a[0])
     negative_energy = -(r[0] * (1.0 + RELATIVE_FLOOR) + ABSOLUTE_FLOOR)
     for m in range(order):
         # residual = sum over i = 0..m of a_i r_{m + 1 - i}
         terms = np.multiply(a[: m + 1], backwards[order - m - 1 :], out=products[: m + 1])
         np.add.reduce(terms, axis=0, out=residual)
         # k = -residual / E, then a_i += k a_{m + 1 - i}
-        k = np.divide(residual, negative_energy, out=reflection[m])
+        np.divide(residual, negative_energy, out=k)
         a[1 : m + 2] += np.multiply(k, a[m::-1], out=terms)
         # E (1 - k^2) = E + k residual, since k E = -residual
         negative_energy -= np.multiply(k, residual, out=residual)
-    frames = len(autocorrelation)
-    return LinearPrediction(
-        np.ascontiguousarray(a[1:, :frames].T),
-        np.ascontiguousarray(reflection[:, :frames].T),
-        -negative_energy[:frames],
-    )
+    return np.ascontiguousarray(a[1:, : len(autocorrelation)].T)
 
 
 def burg(frames: Array, order: int) -> Array:
@@ -90,20 +73,17 @@ def reflection_from_coefficients(coefficients: Array) -> Array:
     return np.ascontiguousarray(reflection.T)
 
 
-def cepstrum(coefficients: Array, count: int | None = None) -> Array:
-    """Return the cepstrum c_1..c_count (T, count) of the all-pole filters 1 / A(z), without gain; default count p."""
+def cepstrum(coefficients: Array) -> Array:
+    """Return the cepstrum c_1..c_p (T, p) of the all-pole filters 1 / A(z), without gain."""
     a = _columns(coefficients)
     order = len(a)
-    count = order if count is None else count
     backwards = np.ascontiguousarray(a[::-1])
-    numbers = np.arange(1, count + 1)[:, None]
-    # n c_n = -n a_n - sum over k = max(1, n - p)..n - 1 of k c_k a_{n - k}
-    weighted = np.zeros((count, a.shape[1]))
-    weighted[:order] = -numbers[:order] * a[:count]
+    numbers = np.arange(1, order + 1)[:, None]
+    # n c_n = -n a_n - sum over k = 1..n - 1 of k c_k a_{n - k}
+    weighted = -numbers * a
     products = np.empty_like(a)
-    for n in range(2, count + 1):
-        first = max(1, n - order)
-        terms = np.multiply(weighted[first - 1 : n - 1], backwards[order - n + first :], out=products[: n - first])
+    for n in range(2, order + 1):
+        terms = np.multiply(weighted[: n - 1], backwards[order - n + 1 :], out=products[: n - 1])
         weighted[n - 1] -= np.add.reduce(terms, axis=0)
     return np.ascontiguousarray((weighted / numbers)[:, : len(coefficients)].T)
 

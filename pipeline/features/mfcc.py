@@ -6,6 +6,8 @@ those of ``librosa.feature.mfcc`` with ``center=False`` and ``top_db=None``, on 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,23 +17,24 @@ MELS = 40
 POWER_FLOOR = 1e-10
 
 
-class MelCepstrum:
-    """c_1..c_count of frames at ``rate`` Hz; c_0, the level, is left out as it is for linear prediction."""
+def mel_cepstrum(rate: int, frame_length: int, count: int) -> Callable[[Array], Array]:
+    """Return the function from windowed frames (T, ``frame_length``) at ``rate`` Hz to c_1..c_count (T, count).
 
-    def __init__(self, rate: int, frame_length: int, count: int) -> None:
-        import librosa
+    c_0, the level, is left out as it is for linear prediction.
+    """
+    import librosa
 
-        # Bins no wider than 16 Hz, so that even the narrowest filters of a short frame hold one.
-        self._size = 1 << (max(frame_length, rate // 16) - 1).bit_length()
-        mel = librosa.filters.mel(sr=rate, n_fft=self._size, n_mels=MELS, dtype=np.float64)
-        k, n = np.arange(1, count + 1)[:, None], np.arange(MELS)[None, :]
-        self._mel = mel
-        self._dct = np.sqrt(2.0 / MELS) * np.cos(np.pi * k * (2 * n + 1) / (2 * MELS))
+    # Bins no wider than 16 Hz, so that even the narrowest filters of a short frame hold one.
+    size = 1 << (max(frame_length, rate // 16) - 1).bit_length()
+    mel = librosa.filters.mel(sr=rate, n_fft=size, n_mels=MELS, dtype=np.float64)
+    k, n = np.arange(1, count + 1)[:, None], np.arange(MELS)[None, :]
+    dct = np.sqrt(2.0 / MELS) * np.cos(np.pi * k * (2 * n + 1) / (2 * MELS))
 
-    def __call__(self, frames: Array) -> Array:
-        """Return coefficients (T, count) of windowed ``frames`` (T, L)."""
-        spectrum = np.fft.rfft(frames, self._size, axis=1)
+    def cepstrum(frames: Array) -> Array:
+        spectrum = np.fft.rfft(frames, size, axis=1)
         power = spectrum.real**2 + spectrum.imag**2
         # einsum, not a BLAS product: BLAS may round differently for different numbers of frames.
-        level = 10.0 * np.log10(np.maximum(np.einsum("tf,mf->tm", power, self._mel), POWER_FLOOR))
-        return np.asarray(np.einsum("tm,cm->tc", level, self._dct))
+        level = 10.0 * np.log10(np.maximum(np.einsum("tf,mf->tm", power, mel), POWER_FLOOR))
+        return np.asarray(np.einsum("tm,cm->tc", level, dct))
+
+    return cepstrum

@@ -8,6 +8,8 @@ between formants, count less than on a scale of decibels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,31 +23,31 @@ HIGHEST_SHARE = 0.4875  # of the sampling rate: 7.8 kHz of 16
 POWER_FLOOR = 1e-8
 
 
-class PerceptualPrediction:
-    """Predictor coefficients a_1..a_order of frames of ``frame_length`` samples at ``rate`` Hz.
+def perceptual_prediction(
+    rate: int, frame_length: int, order: int, *, bands: int, compression: float
+) -> Callable[[Array], Array]:
+    """Return the function from windowed frames (T, ``frame_length``) at ``rate`` Hz to coefficients (T, order).
 
-    ``bands`` triangular mel filters (``mel_filters``) from 100 Hz to 0.4875 of the rate;
-    their powers are raised to ``compression``.
+    The powers of ``bands`` triangular mel filters (``mel_filters``), from 100 Hz to 0.4875 of the rate, are raised to
+    ``compression``.
     """
+    # Bins of 32 Hz at most, so that the narrowest filter holds a few.
+    size = 1 << (max(frame_length, rate // 32) - 1).bit_length()
+    bins = np.arange(size // 2 + 1, dtype=np.float64) * (rate / size)
+    filters = mel_filters(bins, bands, LOWEST_HZ, HIGHEST_SHARE * rate)
+    # The autocorrelation is the inverse transform of the power spectrum, sampled at the middle of each band:
+    # r_k = 1/B sum over b of loudness_b cos(pi k (b + 1/2) / B)
+    lags, middles = np.arange(order + 1)[:, None], (np.arange(bands) + 0.5)[None, :] / bands
+    cosines = np.cos(np.pi * lags * middles) / bands
 
-    def __init__(self, rate: int, frame_length: int, order: int, *, bands: int, compression: float) -> None:
-        # Bins of 32 Hz at most, so that the narrowest filter holds a few.
-        self._size = 1 << (max(frame_length, rate // 32) - 1).bit_length()
-        bins = np.arange(self._size // 2 + 1, dtype=np.float64) * (rate / self._size)
-        self._filters = mel_filters(bins, bands, LOWEST_HZ, HIGHEST_SHARE * rate)
-        self._compression = compression
-        # The autocorrelation is the inverse transform of the power spectrum, sampled at the middle of each band:
-        # r_k = 1/B sum over b of loudness_b cos(pi k (b + 1/2) / B)
-        lags, middles = np.arange(order + 1)[:, None], (np.arange(bands) + 0.5)[None, :] / bands
-        self._cosines = np.cos(np.pi * lags * middles) / bands
-
-    def __call__(self, frames: Array) -> Array:
-        """Return coefficients (T, order) of windowed ``frames`` (T, L)."""
-        spectrum = np.fft.rfft(frames, self._size, axis=1)
+    def predict(frames: Array) -> Array:
+        spectrum = np.fft.rfft(frames, size, axis=1)
         power = spectrum.real**2 + spectrum.imag**2
         # einsum, not a BLAS product: BLAS may round differently for different numbers of frames.
-        loudness = (np.einsum("tf,bf->tb", power, self._filters) + POWER_FLOOR) ** self._compression
-        return levinson_durbin(np.einsum("tb,kb->tk", loudness, self._cosines)).coefficients
+        loudness = (np.einsum("tf,bf->tb", power, filters) + POWER_FLOOR) ** compression
+        return levinson_durbin(np.einsum("tb,kb->tk", loudness, cosines))
+
+    return predict
 
 
 def mel_filters(frequencies: Array, bands: int, lowest: float, highest: float) -> Array:

@@ -20,8 +20,8 @@ from pipeline.config import FeatureSettings
 from pipeline.errors import StreamClosedError
 from pipeline.features import lpc
 from pipeline.features.framing import DeltaStream, FrameStream, PreEmphasis, window, without_offset
-from pipeline.features.mfcc import MelCepstrum
-from pipeline.features.plp import PerceptualPrediction
+from pipeline.features.mfcc import mel_cepstrum
+from pipeline.features.plp import perceptual_prediction
 from pipeline.features.vad import VoiceActivityDetector, frame_level
 
 Array = NDArray[np.float64]
@@ -60,7 +60,7 @@ def static_features(settings: FeatureSettings) -> Callable[[Array], Array]:
     It is stateless, so streams share it.
     """
     if settings.kind == "mfcc":
-        return MelCepstrum(settings.rate, settings.frame_length, settings.order)
+        return mel_cepstrum(settings.rate, settings.frame_length, settings.order)
     solve = _coefficients(settings)
     if settings.kind == "lpc":
         return solve
@@ -77,10 +77,10 @@ def _coefficients(settings: FeatureSettings) -> Callable[[Array], Array]:
     order = settings.order
     if settings.kind == "plp":
         length, bands = settings.frame_length, settings.bands
-        return PerceptualPrediction(settings.rate, length, order, bands=bands, compression=settings.compression)
+        return perceptual_prediction(settings.rate, length, order, bands=bands, compression=settings.compression)
     if settings.method == "burg":
         return lambda frames: lpc.burg(frames, order)
-    return lambda frames: lpc.levinson_durbin(lpc.autocorrelate(frames, order)).coefficients
+    return lambda frames: lpc.levinson_durbin(lpc.autocorrelate(frames, order))
 
 
 class FeatureStream:
@@ -103,7 +103,7 @@ class FeatureStream:
     @property
     def delay_ms(self) -> float:
         """Delay from a sound to its vector: the frame's own length and the look-ahead of the deltas."""
-        look_ahead = 0 if self._deltas is None else self._deltas.delay_frames
+        look_ahead = 0 if self._deltas is None else self._deltas.width
         samples = self.settings.frame_length + look_ahead * self.settings.frame_step
         return 1000.0 * samples / self.settings.rate
 

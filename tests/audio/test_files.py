@@ -4,26 +4,47 @@ from __future__ import annotations
 
 import io
 import os
-import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pipeline.audio.files import open_audio
 from pipeline.errors import AudioError
 
 RATE = 16_000
+# Coding: the largest error of a sample.
+STEPS = {"PCM_16": 2**-15, "PCM_24": 2**-23, "PCM_U8": 2**-7, "PCM_S8": 2**-7, "ALAC_16": 2**-15, "DOUBLE": 0.0}
+LOSSLESS = [f"{kind} PCM_16" for kind in ("WAV", "WAVEX", "RF64", "FLAC", "AIFF", "AU", "CAF", "NIST")]
+LOSSLESS += ["WAV PCM_U8", "WAV DOUBLE", "W64 PCM_24", "FLAC PCM_24", "FLAC PCM_S8", "CAF ALAC_16"]
+# Coding: rate in Hz, and the least signal-to-noise ratio in dB.
+LOSSY = {
+    "OGG VORBIS": (16_000, 15.0),
+    "OGG OPUS": (16_000, 8.0),
+    "MP3 MPEG_LAYER_III": (16_000, 15.0),
+    "WAV ULAW": (8_000, 25.0),
+    "WAV ALAW": (8_000, 25.0),
+    "NIST ULAW": (8_000, 25.0),
+    "WAV IMA_ADPCM": (8_000, 15.0),
+    "WAV MS_ADPCM": (8_000, 15.0),
+    "WAV GSM610": (8_000, 3.0),
+}
 
 
-def voice(seconds: float = 1.0, rate: int = RATE, seed: int = 0) -> np.ndarray:
+def voice(seconds: float = 1.0, rate: int = RATE) -> np.ndarray:
     """A decaying chord with a little noise: something every codec can follow."""
     t = np.arange(round(seconds * rate)) / rate
-    noise = np.random.default_rng(seed).standard_normal(len(t))
+    noise = np.random.default_rng(0).standard_normal(len(t))
     return 0.3 * np.sin(880 * np.pi * t) + 0.2 * np.sin(2345 * np.pi * t) * np.cos(4 * t) + 0.002 * noise
+
+
+def encode(path: Path, samples: np.ndarray, rate: int = RATE, coding: str = "WAV PCM_16") -> Path:
+    kind, subtype = coding.split()
+    if kind not in soundfile.available_formats() or subtype not in soundfile.available_subtypes(kind):
+        pytest.skip(f"this libsndfile was built without {coding}")
+    soundfile.write(path, samples, rate, format=kind, subtype=subtype)
+    return path
 
 
 def decode(source, size: int = 4096, **options) -> np.ndarray:
@@ -31,190 +52,117 @@ def decode(source, size: int = 4096, **options) -> np.ndarray:
         return np.concatenate([np.empty(0), *audio.blocks(size)])
 
 
-def sphere(samples: np.ndarray, *, coding: str | None = "pcm", count: int | None = None) -> bytes:
-    """A NIST SPHERE file of 16-bit samples at 8 kHz, as the LDC's corpora have them."""
-    fields = [
-        "NIST_1A",
-        "   1024",
-        "database_id -s4 YOHO",
-        f"sample_count -i {len(samples) if count is None else count}",
-        "sample_rate -i 8000",
-        "channel_count -i 1",
-        "sample_n_bytes -i 2",
-        "sample_byte_format -s2 01",
-        "sample_sig_bits -i 16",
-    ]
-    if coding is not None:
-        fields.append(f"sample_coding -s{len(coding)} {coding}")
-    header = "\n".join([*fields, "end_head", ""]).encode().ljust(1024, b"\0")
-    return header + np.round(samples * 2**15).astype("<i2").tobytes()
-
-
-LOSSLESS = [
-    ("WAV", "PCM_U8", 2**-7),
-    ("WAV", "PCM_16", 2**-15),
-    ("WAV", "PCM_24", 2**-23),
-    ("WAV", "PCM_32", 2**-31),
-    ("WAV", "FLOAT", 2**-24),
-    ("WAV", "DOUBLE", 0.0),
-    ("WAVEX", "PCM_16", 2**-15),
-    ("RF64", "PCM_16", 2**-15),
-    ("W64", "PCM_24", 2**-23),
-    ("FLAC", "PCM_S8", 2**-7),
-    ("FLAC", "PCM_16", 2**-15),
-    ("FLAC", "PCM_24", 2**-23),
-    ("AIFF", "PCM_S8", 2**-7),
-    ("AIFF", "PCM_16", 2**-15),
-    ("AU", "PCM_16", 2**-15),
-    ("CAF", "PCM_16", 2**-15),
-    ("CAF", "ALAC_16", 2**-15),
-    ("NIST", "PCM_16", 2**-15),
-]
-LOSSY = [
-    ("OGG", "VORBIS", 16_000, 15.0),
-    ("OGG", "OPUS", 16_000, 8.0),
-    ("MP3", "MPEG_LAYER_III", 16_000, 15.0),
-    ("MP3", "MPEG_LAYER_III", 44_100, 15.0),
-    ("WAV", "ULAW", 8_000, 25.0),
-    ("WAV", "ALAW", 8_000, 25.0),
-    ("NIST", "ULAW", 8_000, 25.0),
-    ("WAV", "IMA_ADPCM", 8_000, 15.0),
-    ("WAV", "MS_ADPCM", 8_000, 15.0),
-    ("WAV", "GSM610", 8_000, 3.0),
-]
-
-
-def encode(path: Path, samples: np.ndarray, rate: int, kind: str, subtype: str) -> Path:
-    if kind not in soundfile.available_formats() or subtype not in soundfile.available_subtypes(kind):
-        pytest.skip(f"this libsndfile was built without {kind}/{subtype}")
-    soundfile.write(path, samples, rate, format=kind, subtype=subtype)
-    return path
-
-
-@pytest.mark.parametrize(("kind", "subtype", "step"), LOSSLESS)
-def test_lossless_formats_give_the_samples_within_their_quantisation(tmp_path, kind, subtype, step):
+@pytest.mark.parametrize("coding", LOSSLESS)
+def test_lossless_formats_give_the_samples_within_their_quantisation(tmp_path, coding):
     x = voice()
-    path = encode(tmp_path / "a.bin", x, RATE, kind, subtype)
-    with open_audio(path) as audio:
+    with open_audio(encode(tmp_path / "a.bin", x, coding=coding)) as audio:
         assert (audio.rate, audio.channels, audio.frames) == (RATE, 1, len(x))
         y = np.concatenate(list(audio.blocks(1000)))
     assert y.dtype == np.float64
-    assert y.shape == x.shape
-    assert np.abs(y - x).max() <= step
+    np.testing.assert_allclose(y, x, rtol=0, atol=STEPS[coding.split()[1]])
 
 
-@pytest.mark.parametrize(("kind", "subtype", "rate", "decibels"), LOSSY)
-def test_lossy_formats_stay_close(tmp_path, kind, subtype, rate, decibels):
+@pytest.mark.parametrize("coding", LOSSY)
+def test_lossy_formats_stay_close(tmp_path, coding):
+    rate, decibels = LOSSY[coding]
     x = voice(2.0, rate)
-    y = decode(encode(tmp_path / "a.bin", x, rate, kind, subtype))
+    y = decode(encode(tmp_path / "a.bin", x, rate, coding))
     assert abs(len(y) - len(x)) < 0.1 * rate
     x, y = x[: len(y)], y[: len(x)]
     assert 10 * np.log10(np.sum(x**2) / np.sum((x - y) ** 2)) > decibels
 
 
-@pytest.mark.parametrize(("kind", "subtype"), sorted({case[:2] for case in LOSSLESS + LOSSY}))
-def test_samples_do_not_depend_on_the_size_of_the_blocks(tmp_path, kind, subtype):
-    path = encode(tmp_path / "a.bin", voice(), RATE, kind, subtype)
+@pytest.mark.parametrize("coding", [*LOSSLESS, *LOSSY])
+def test_samples_do_not_depend_on_the_size_of_the_blocks(tmp_path, coding):
+    path = encode(tmp_path / "a.bin", voice(), coding=coding)
     whole = decode(path, 10**12)
     for size in (79, 1000, 16_384):
         assert np.array_equal(decode(path, size), whole)
     with path.open("rb") as file:
         assert np.array_equal(decode(file), whole)
         assert not file.closed
-    assert np.array_equal(decode(io.BytesIO(path.read_bytes()), 333), whole)
 
 
-@pytest.mark.parametrize("channels", [2, 3, 8, 17, 64])
+@pytest.mark.parametrize("channels", [2, 3, 17, 64])
 def test_channels_become_their_mean(tmp_path, channels):
-    x = np.random.default_rng(1).uniform(-1, 1, (3000, channels))
-    path = encode(tmp_path / "a.wav", x, RATE, "WAV", "DOUBLE")
+    x = np.random.default_rng(1).uniform(-1, 1, (1000, channels))
+    path = encode(tmp_path / "a.wav", x, coding="WAV DOUBLE")
     y = decode(path)
-    assert np.abs(y - x.mean(axis=1)).max() < 1e-14
+    np.testing.assert_allclose(y, x.mean(axis=1), rtol=0, atol=1e-14)
     assert np.array_equal(decode(path, 1), y)
 
 
 def test_float_files_are_not_clipped(tmp_path):
     x = np.array([0.0, 3.5, -40_000.0, 2.0**31])
-    assert np.array_equal(decode(encode(tmp_path / "a.wav", x, RATE, "WAV", "DOUBLE")), x)
+    assert np.array_equal(decode(encode(tmp_path / "a.wav", x, coding="WAV DOUBLE")), x)
 
 
 def test_no_block_is_longer_than_asked_for(tmp_path):
-    path = encode(tmp_path / "a.wav", voice(), RATE, "WAV", "PCM_16")
+    path = encode(tmp_path / "a.wav", voice())
     with open_audio(path) as audio:
         assert [len(block) for block in audio.blocks(7000)] == [7000, 7000, 2000]
         assert list(audio.blocks()) == []
-    with open_audio(path) as audio, pytest.raises(AudioError, match="at least 1 sample, got size 0"):
-        next(audio.blocks(0))
+        with pytest.raises(AudioError, match="at least 1 sample, got size 0"):
+            next(audio.blocks(0))
 
 
-def test_the_suffix_is_not_believed(tmp_path):
-    x = voice()
-    for name in ("a.raw", "a.mp3", "a.gsm", "a.vox", "a", "a.txt"):
-        assert np.abs(decode(encode(tmp_path / name, x, RATE, "WAV", "PCM_16")) - x).max() <= 2**-15
+@pytest.mark.parametrize("name", ["a.raw", "a.mp3", "a.gsm", "a.vox", "a", "a.txt"])
+def test_the_suffix_is_not_believed(tmp_path, name):
+    np.testing.assert_allclose(decode(encode(tmp_path / name, voice())), voice(), rtol=0, atol=2**-15)
 
 
-@pytest.mark.parametrize("coding", ["pcm", None])
-def test_a_sphere_file_called_wav(tmp_path, coding):
-    x = voice(1.0, 8000)
-    path = tmp_path / "26_81_57.WAV"
-    path.write_bytes(sphere(x, coding=coding))
-    with open_audio(path) as audio:
-        assert audio.rate == 8000
-        assert np.abs(np.concatenate(list(audio.blocks())) - x).max() <= 2**-15
+def sphere(samples: np.ndarray, coding: str) -> bytes:
+    """A NIST SPHERE file of 16-bit samples at 8 kHz, as the LDC's corpora have them."""
+    header = (
+        f"NIST_1A\n   1024\ndatabase_id -s4 YOHO\nsample_count -i {len(samples)}\nsample_rate -i 8000\n"
+        "channel_count -i 1\nsample_n_bytes -i 2\nsample_byte_format -s2 01\nsample_sig_bits -i 16\n"
+        f"{coding}end_head\n"
+    )
+    return header.encode().ljust(1024, b"\0") + np.round(samples * 2**15).astype("<i2").tobytes()
 
 
-def test_a_shortened_sphere_file_says_so(tmp_path):
-    path = tmp_path / "26_81_57.WAV"
-    path.write_bytes(sphere(voice(), coding="pcm,embedded-shorten-v2.00"))
+def test_a_sphere_file_called_wav(tmp_path):
+    x, path = voice(1.0, 8000), tmp_path / "26_81_57.WAV"
+    for coding in ("", "sample_coding -s3 pcm\n"):
+        path.write_bytes(sphere(x, coding))
+        with open_audio(path) as audio:
+            assert audio.rate == 8000
+            np.testing.assert_allclose(np.concatenate(list(audio.blocks())), x, rtol=0, atol=2**-15)
+    path.write_bytes(sphere(x, "sample_coding -s26 pcm,embedded-shorten-v2.00\n"))
     with pytest.raises(AudioError, match=r"26_81_57\.WAV.*shorten.*sph2pipe"):
         open_audio(path)
 
 
-def test_an_audio_file_without_samples_yields_nothing(tmp_path):
-    path = encode(tmp_path / "a.wav", np.empty(0), RATE, "WAV", "PCM_16")
-    assert len(decode(path)) == 0
-
-
 # Segments
 
-
-SEEKING = [
-    "WAV PCM_16",
-    "FLAC PCM_16",
-    "OGG VORBIS",
-    "OGG OPUS",
-    "MP3 MPEG_LAYER_III",
-    "WAV GSM610",
-    "AU ULAW",
-]
+SEEKING = ["WAV PCM_16", "FLAC PCM_16", "OGG VORBIS", "OGG OPUS", "MP3 MPEG_LAYER_III", "WAV GSM610", "AU ULAW"]
 
 
 @pytest.mark.parametrize("coding", SEEKING)
-@pytest.mark.parametrize(("start", "end"), [(0.25, 0.75), (None, 0.5), (1.1, None), (1.99, 5.0), (0.0, 1e9)])
-def test_a_segment_is_the_slice_of_the_whole(tmp_path, coding, start, end):
-    path = encode(tmp_path / "a.bin", voice(2.0), RATE, *coding.split())
+def test_a_segment_is_the_slice_of_the_whole(tmp_path, coding):
+    path = encode(tmp_path / "a.bin", voice(2.0), coding=coding)
     whole = decode(path)
-    first = round((start or 0.0) * RATE)
-    last = len(whole) if end is None else round(end * RATE)
-    with open_audio(path, start=start, end=end) as audio:
-        frames = audio.frames
-        part = np.concatenate(list(audio.blocks(777)))
-    assert np.array_equal(part, whole[first:last])
-    assert frames == len(part)
+    for start, end in [(0.25, 0.75), (None, 0.5), (1.1, None), (1.99, 5.0), (0.0, 1e9)]:
+        last = len(whole) if end is None else round(end * RATE)
+        with open_audio(path, start=start, end=end) as audio:
+            frames = audio.frames
+            part = np.concatenate(list(audio.blocks(777)))
+        assert np.array_equal(part, whole[round((start or 0.0) * RATE) : last])
+        assert frames == len(part)
 
 
 @pytest.mark.parametrize(
     ("start", "end"), [(-1.0, None), (1.0, 1.0), (1.0, 0.5), (np.nan, None), (0.0, np.nan), (np.inf, None)]
 )
 def test_a_segment_without_extent_is_refused(tmp_path, start, end):
-    path = encode(tmp_path / "a.wav", voice(), RATE, "WAV", "PCM_16")
+    path = encode(tmp_path / "a.wav", voice())
     with pytest.raises(AudioError, match=r"a\.wav.*0 <= start < end"):
         open_audio(path, start=start, end=end)
 
 
-@pytest.mark.parametrize(("kind", "subtype"), [("WAV", "PCM_16"), ("MP3", "MPEG_LAYER_III")])
-def test_a_segment_must_start_inside_the_audio(tmp_path, kind, subtype):
-    path = encode(tmp_path / "a.bin", voice(), RATE, kind, subtype)
+@pytest.mark.parametrize("coding", ["WAV PCM_16", "MP3 MPEG_LAYER_III"])
+def test_a_segment_must_start_inside_the_audio(tmp_path, coding):
+    path = encode(tmp_path / "a.bin", voice(), coding=coding)
     with pytest.raises(AudioError, match=r"a\.bin.*start at 3\.000 s of 1\.0"):
         decode(path, start=3.0)
 
@@ -226,11 +174,7 @@ def test_paths_that_are_not_files(tmp_path):
     with pytest.raises(AudioError, match=r"nope\.wav: no such file"):
         open_audio(tmp_path / "nope.wav")
     with pytest.raises(AudioError, match="got a folder"):
-        open_audio(tmp_path)
-    with pytest.raises(AudioError):
-        open_audio(str(tmp_path / ("x" * 5000)))
-    with pytest.raises(AudioError):
-        open_audio("a\0b.wav")
+        open_audio(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -246,16 +190,14 @@ def test_paths_that_are_not_files(tmp_path):
     ],
 )
 def test_content_that_is_not_audio(tmp_path, content, message):
-    path = tmp_path / "claim.wav"
-    path.write_bytes(content)
-    with pytest.raises(AudioError, match=rf"(?s)claim\.wav: .*{message}"):
-        decode(path)
-    with pytest.raises(AudioError, match=f"(?s)audio: .*{message}"):
-        decode(io.BytesIO(content))
+    (tmp_path / "claim.wav").write_bytes(content)
+    for source, name in ((tmp_path / "claim.wav", r"claim\.wav"), (io.BytesIO(content), "audio")):
+        with pytest.raises(AudioError, match=rf"(?s){name}: .*{message}"):
+            decode(source)
 
 
 def test_a_damaged_flac_names_the_time(tmp_path):
-    path = encode(tmp_path / "a.flac", voice(3.0), RATE, "FLAC", "PCM_16")
+    path = encode(tmp_path / "a.flac", voice(3.0), coding="FLAC PCM_16")
     data = bytearray(path.read_bytes())
     data[len(data) // 2 : len(data) // 2 + 400] = bytes(400)
     path.write_bytes(data)
@@ -264,10 +206,10 @@ def test_a_damaged_flac_names_the_time(tmp_path):
             decode(path, start=start)
 
 
-@pytest.mark.parametrize(("kind", "subtype"), sorted({case[:2] for case in LOSSLESS + LOSSY}))
+@pytest.mark.parametrize("coding", [*LOSSLESS, *LOSSY])
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.8])
-def test_a_truncated_file_gives_its_beginning_or_an_audio_error(tmp_path, kind, subtype, share):
-    path = encode(tmp_path / "a.bin", voice(), RATE, kind, subtype)
+def test_a_truncated_file_gives_its_beginning_or_an_audio_error(tmp_path, coding, share):
+    path = encode(tmp_path / "a.bin", voice(), coding=coding)
     whole = decode(path)
     data = path.read_bytes()
     path.write_bytes(data[: round(len(data) * share)])
@@ -276,9 +218,9 @@ def test_a_truncated_file_gives_its_beginning_or_an_audio_error(tmp_path, kind, 
     except AudioError as error:
         assert "a.bin" in str(error)
     else:
-        sure = len(part) - RATE // 5  # a codec may change its last, incomplete packets
         assert len(part) <= len(whole)
-        assert np.allclose(part[: max(sure, 0)], whole[: max(sure, 0)], atol=1e-3)
+        sure = max(0, len(part) - RATE // 5)  # a codec may change its last, incomplete packets
+        np.testing.assert_allclose(part[:sure], whole[:sure], rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize(("value", "shown"), [(np.nan, "nan"), (-np.inf, "-inf"), (1e300, r"1e\+300")])
@@ -286,31 +228,22 @@ def test_a_truncated_file_gives_its_beginning_or_an_audio_error(tmp_path, kind, 
 def test_samples_that_are_not_finite_are_named_by_their_time(tmp_path, value, shown, channels):
     x = np.zeros((20_000, channels))
     x[8000, -1] = x[12_000, 0] = value
-    path = encode(tmp_path / "a.wav", x, RATE, "WAV", "DOUBLE")
+    path = encode(tmp_path / "a.wav", x, coding="WAV DOUBLE")
     with pytest.raises(AudioError, match=rf"a\.wav: .*got {shown} at 0\.500000 s \(frame 8000\)"):
         decode(path, 999)
     assert len(decode(path, start=0.6, end=0.7)) == 1600
 
 
-def test_a_signalling_nan_is_an_error_and_no_warning(tmp_path):
-    path = encode(tmp_path / "a.wav", np.zeros(100), RATE, "WAV", "FLOAT")
-    data = path.read_bytes()
-    path.write_bytes(data[:-40] + struct.pack("<I", 0x7FA00001) + data[-36:])
-    with pytest.raises(AudioError, match=r"got nan at 0\.005625 s"):
-        decode(path)
-
-
-@pytest.mark.parametrize("rate", [1, 1999, 768_001, 2**31 - 1])
-def test_rates_out_of_range(tmp_path, rate):
-    path = encode(tmp_path / "a.wav", np.zeros(100), rate, "WAV", "PCM_16")
-    with pytest.raises(AudioError, match=rf"a\.wav: .*between 2000 and 768000 Hz, got {rate}"):
-        open_audio(path)
-
-
-def test_too_many_channels(tmp_path):
-    path = encode(tmp_path / "a.wav", np.zeros((10, 65)), RATE, "WAV", "PCM_16")
-    with pytest.raises(AudioError, match=r"a\.wav: 1 to 64 channels can be read, got 65"):
-        open_audio(path)
+@pytest.mark.parametrize(
+    ("rate", "channels", "problem"),
+    [
+        *((rate, 1, f".*between 2000 and 768000 Hz, got {rate}") for rate in (1, 1999, 768_001, 2**31 - 1)),
+        (RATE, 65, "1 to 64 channels can be read, got 65"),
+    ],
+)
+def test_rates_and_channels_out_of_range(tmp_path, rate, channels, problem):
+    with pytest.raises(AudioError, match=rf"a\.wav: {problem}"):
+        open_audio(encode(tmp_path / "a.wav", np.zeros((10, channels)), rate))
 
 
 class Broken(io.BytesIO):
@@ -327,10 +260,10 @@ class Broken(io.BytesIO):
         return super().read(*args)
 
 
-@pytest.mark.parametrize("kind", ["WAV", "FLAC"])
+@pytest.mark.parametrize("coding", ["WAV PCM_16", "FLAC PCM_16"])
 @pytest.mark.parametrize("error", [OSError("disk on fire"), KeyboardInterrupt()], ids=["OSError", "Ctrl-C"])
-def test_a_file_that_fails_under_way_is_not_taken_for_its_end(tmp_path, kind, error, capfd):
-    data = encode(tmp_path / "a", voice(), RATE, kind, "PCM_16").read_bytes()
+def test_a_file_that_fails_under_way_is_not_taken_for_its_end(tmp_path, coding, error, capfd):
+    data = encode(tmp_path / "a", voice(), coding=coding).read_bytes()
     healthy = Broken(data, np.inf, error)
     decode(healthy, 100)
     for good_reads in range(min(healthy.reads, 12)):
@@ -347,32 +280,8 @@ def test_a_pipe_is_not_a_file():
 
 
 def test_a_closed_reader_says_so(tmp_path):
-    with open_audio(encode(tmp_path / "a.wav", voice(), RATE, "WAV", "PCM_16")) as audio:
+    with open_audio(encode(tmp_path / "a.wav", voice())) as audio:
         blocks = audio.blocks(100)
         next(blocks)
     with pytest.raises(AudioError, match=r"a\.wav: the file has been closed"):
         next(blocks)
-
-
-MAGIC = [
-    b"",
-    b"RIFF\xff\0\0\0WAVEfmt \x10\0\0\0",
-    b"fLaC\0\0\0\x22",
-    b"FORM\0\0\1\0AIFF",
-    b"NIST_1A\n   1024\n",
-    b"\xff\xfb\x90\x64",
-    b"OggS",
-    b".snd",
-    b"caff",
-    b"ID3",
-]
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.sampled_from(MAGIC), st.binary(max_size=3000))
-def test_any_bytes_are_audio_or_an_audio_error(magic, data):
-    try:
-        samples = decode(io.BytesIO(magic + data))
-    except AudioError:
-        return
-    assert np.isfinite(samples).all()

@@ -9,6 +9,7 @@ import struct
 import threading
 from contextlib import contextmanager
 
+import hostile
 import numpy as np
 import pytest
 import soundfile
@@ -31,35 +32,34 @@ SUBTYPES = {
 }
 
 
-def encoded(encoding: str, channels: int = 1, frames: int = 500, kind: str = "WAV") -> tuple[bytes, np.ndarray]:
+def encoded(encoding: str, channels: int = 1, kind: str = "WAV") -> tuple[bytes, np.ndarray]:
     """A file in memory as libsndfile writes it, and the mono samples that libsndfile reads from it."""
     file, how = io.BytesIO(), {"format": kind, "subtype": SUBTYPES[encoding]}
-    soundfile.write(file, np.random.default_rng(0).uniform(-0.9, 0.9, (frames, channels)), RATE, endian="FILE", **how)
+    soundfile.write(file, np.random.default_rng(0).uniform(-0.9, 0.9, (400, channels)), RATE, endian="FILE", **how)
     file.seek(0)
     raw = {**how, "samplerate": RATE, "channels": channels} if kind == "RAW" else {}
     samples, _ = soundfile.read(file, dtype="float64", always_2d=True, **raw)
     return file.getvalue(), samples.mean(axis=1)
 
 
-def wav_header(size: int, *, fmt: bytes | None = None, before: bytes = b"", magic: bytes = b"RIFF") -> bytes:
-    fmt = struct.pack("<HHIIHH", 1, 1, RATE, 2 * RATE, 2, 16) if fmt is None else fmt
-    fmt_chunk = b"fmt " + struct.pack("<I", len(fmt)) + fmt
-    return magic + b"\xff\xff\xff\xffWAVE" + before + fmt_chunk + b"data" + struct.pack("<I", size)
+def wav_header(size: int, *, fmt: tuple = (1, 1, RATE, 2 * RATE, 2, 16), before: bytes = b"") -> bytes:
+    head = b"RIFF\xff\xff\xff\xffWAVE" + before + b"fmt " + struct.pack("<IHHIIHH", 16, *fmt)
+    return head + b"data" + struct.pack("<I", size)
 
 
 @contextmanager
-def piped(data: bytes):
-    """The reading end of a pipe that carries ``data``."""
+def writing_to_a_pipe(write):
+    """The reading end of a pipe, into which a thread writes."""
     reading, writing = os.pipe()
 
-    def write() -> None:
+    def run() -> None:
         try:
-            with os.fdopen(writing, "wb") as pipe:
-                pipe.write(data)
+            with os.fdopen(writing, "wb", buffering=0) as pipe:
+                write(pipe)
         except BrokenPipeError:
             pass
 
-    writer = threading.Thread(target=write)
+    writer = threading.Thread(target=run)
     writer.start()
     try:
         with os.fdopen(reading, "rb") as pipe:
@@ -69,7 +69,7 @@ def piped(data: bytes):
 
 
 def collect(data: bytes, raw: PcmFormat | None = None) -> tuple[int, np.ndarray]:
-    with piped(data) as pipe:
+    with writing_to_a_pipe(lambda pipe: pipe.write(data)) as pipe:
         rate, blocks = stream_pipe(pipe, raw)
         return rate, np.concatenate([np.empty(0), *blocks])
 
@@ -78,38 +78,31 @@ def collect(data: bytes, raw: PcmFormat | None = None) -> tuple[int, np.ndarray]
 
 
 @pytest.mark.parametrize("encoding", SUBTYPES)
-@pytest.mark.parametrize("channels", [1, 2, 5])
-def test_bytes_decode_as_libsndfile_decodes_them(encoding, channels):
-    data, expected = encoded(encoding, channels, kind="RAW")
-    samples = PcmDecoder(PcmFormat(RATE, channels, encoding)).push(data)
-    assert samples.dtype == np.float64
-    assert np.abs(samples - expected).max() < 1e-15
-
-
-def test_the_ends_of_the_scale():
-    extremes = np.array([-(2**15), 2**15 - 1, 0], "<i2").tobytes()
-    assert PcmDecoder(PcmFormat(RATE)).push(extremes).tolist() == [-1.0, 1 - 2**-15, 0.0]
-    extremes = b"\0\0\x80\xff\xff\x7f\0\0\0"
-    assert PcmDecoder(PcmFormat(RATE, 1, "s24le")).push(extremes).tolist() == [-1.0, 1 - 2**-23, 0.0]
-    extremes = np.array([0, 128, 255], np.uint8).tobytes()
-    assert PcmDecoder(PcmFormat(RATE, 1, "u8")).push(extremes).tolist() == [-1.0, 0.0, 1 - 2**-7]
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.sampled_from(sorted(SUBTYPES)), st.integers(1, 3), st.lists(st.integers(0, 40), max_size=200))
-def test_bytes_may_be_cut_anywhere(encoding, channels, sizes):
-    data, _ = encoded(encoding, channels, 100, "RAW")
-    pcm = PcmFormat(RATE, channels, encoding)
-    decoder, parts = PcmDecoder(pcm), []
-    rest = memoryview(data)
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from([1, 2, 3, 5]), st.lists(st.integers(0, 40), max_size=100))
+def test_bytes_cut_anywhere_decode_as_libsndfile_decodes_them(encoding, channels, sizes):
+    data, expected = encoded(encoding, channels, "RAW")
+    decoder, parts, rest = PcmDecoder(PcmFormat(RATE, channels, encoding)), [], memoryview(data)
     for size in [*sizes, len(data)]:
         parts.append(decoder.push(rest[:size]))
         rest = rest[size:]
-    assert np.array_equal(np.concatenate(parts), PcmDecoder(pcm).push(data))
+    np.testing.assert_allclose(np.concatenate(parts), expected, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data", "expected"),
+    [
+        ("s16le", np.array([-(2**15), 2**15 - 1, 0], "<i2").tobytes(), [-1.0, 1 - 2**-15, 0.0]),
+        ("s24le", b"\0\0\x80\xff\xff\x7f\0\0\0", [-1.0, 1 - 2**-23, 0.0]),
+        ("u8", b"\x00\x80\xff", [-1.0, 0.0, 1 - 2**-7]),
+    ],
+)
+def test_the_ends_of_the_scale(encoding, data, expected):
+    assert PcmDecoder(PcmFormat(RATE, 1, encoding)).push(data).tolist() == expected
 
 
 @pytest.mark.parametrize(("encoding", "kind"), [("f32le", "<f4"), ("f64le", "<f8")])
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1e30])
 def test_samples_that_are_not_finite_are_named_by_their_time(encoding, kind, value):
     x = np.zeros(1000, kind)
     x[800] = value
@@ -117,11 +110,6 @@ def test_samples_that_are_not_finite_are_named_by_their_time(encoding, kind, val
     decoder.push(x[:500].tobytes())
     with pytest.raises(AudioError, match=r"stdin: .*at 0\.050000 s \(frame 400\)"):
         decoder.push(x[500:].tobytes())
-
-
-def test_a_signalling_nan_is_an_error_and_no_warning():
-    with pytest.raises(AudioError, match="got nan"):
-        PcmDecoder(PcmFormat(8000, 1, "f32le")).push(struct.pack("<I", 0x7FA00001))
 
 
 @pytest.mark.parametrize(
@@ -144,11 +132,10 @@ def test_formats_out_of_range(fields, message):
 @pytest.mark.parametrize("encoding", SUBTYPES)
 @pytest.mark.parametrize(("channels", "kind"), [(1, "WAV"), (2, "WAVEX"), (2, "RAW")])
 def test_audio_through_a_pipe(encoding, channels, kind):
-    data, expected = encoded(encoding, channels, kind=kind)
+    data, expected = encoded(encoding, channels, kind)
     rate, samples = collect(data, PcmFormat(RATE, channels, encoding) if kind == "RAW" else None)
     assert rate == RATE
-    assert samples.shape == expected.shape
-    assert np.abs(samples - expected).max() < 1e-15
+    np.testing.assert_allclose(samples, expected, rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("size", [0xFFFFFFFF, 0x80000000, 0x7FFFF000, 5000])
@@ -157,19 +144,10 @@ def test_an_unknown_or_too_large_data_size_means_until_the_end(size):
     assert np.array_equal(collect(wav_header(size) + samples.tobytes())[1], samples / 2**15)
 
 
-def test_what_follows_the_data_is_not_audio():
-    assert np.array_equal(collect(wav_header(20) + bytes(20) + b"LIST\x04\0\0\0abcd")[1], np.zeros(10))
-
-
-def test_unknown_chunks_are_skipped_and_odd_ones_padded():
+def test_chunks_before_and_after_the_data_are_no_audio():
     junk = b"LIST" + struct.pack("<I", 5) + b"hello\0" + b"JUNK" + struct.pack("<I", 200_000) + bytes(200_000)
-    assert len(collect(wav_header(20, before=junk) + bytes(20))[1]) == 10
-
-
-def aiff() -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, np.zeros(100), RATE, format="AIFF")
-    return file.getvalue()
+    data = wav_header(20, before=junk) + bytes(20) + b"LIST\x04\0\0\0abcd"
+    assert np.array_equal(collect(data)[1], np.zeros(10))
 
 
 @pytest.mark.parametrize(
@@ -179,12 +157,9 @@ def aiff() -> bytes:
         (wav_header(20)[:30], "a WAV file was expected"),
         (b"fLaC" + bytes(100), "a WAV file was expected .*--raw"),
         (wav_header(0) + bytes(100), "no samples follow.*0xFFFFFFFF"),
-        (aiff(), "must carry a WAV file, got AIFF"),
-        (wav_header(20, fmt=struct.pack("<HHIIHH", 1, 1, 100, 200, 2, 16)) + bytes(20), "2000 and 768000 Hz, got 100"),
-        (
-            wav_header(260, fmt=struct.pack("<HHIIHH", 1, 65, RATE, 130 * RATE, 130, 16)) + bytes(260),
-            "1 to 64 channels can be read, got 65",
-        ),
+        (hostile.encoded("AIFF", "PCM_16"), "must carry a WAV file, got AIFF"),
+        (wav_header(20, fmt=(1, 1, 100, 200, 2, 16)) + bytes(20), "2000 and 768000 Hz, got 100"),
+        (wav_header(260, fmt=(1, 65, RATE, 130 * RATE, 130, 16)) + bytes(260), "1 to 64 channels can be read, got 65"),
     ],
 )
 def test_headers_that_cannot_be_used(data, message):
@@ -192,54 +167,45 @@ def test_headers_that_cannot_be_used(data, message):
         collect(data)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.binary(max_size=300), st.booleans())
-def test_any_bytes_are_audio_or_an_audio_error(data, magic):
-    try:
-        _, samples = collect((b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0" if magic else b"") + data)
-    except AudioError:
-        return
-    assert np.isfinite(samples).all()
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 43), st.integers(0, 255)), min_size=1, max_size=6))
-def test_a_damaged_header_gives_audio_or_an_audio_error(changes):
-    damaged = bytearray(wav_header(0xFFFFFFFF) + bytes(200))
+def damaged(changes: list[tuple[int, int]]) -> bytes:
+    data = bytearray(wav_header(0xFFFFFFFF) + bytes(200))
     for position, value in changes:
-        damaged[position] = value
+        data[position] = value
+    return bytes(data)
+
+
+ANY = st.binary(max_size=300)
+DAMAGED = st.lists(st.tuples(st.integers(0, 43), st.integers(0, 255)), min_size=1, max_size=6).map(damaged)
+
+
+@settings(max_examples=100, deadline=None)
+@given(ANY | ANY.map(b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0".__add__) | DAMAGED)
+def test_any_bytes_and_damaged_headers_are_audio_or_an_audio_error(data):
     try:
-        collect(bytes(damaged))
-    except AudioError:
-        return
+        assert np.isfinite(collect(data)[1]).all()
+    except AudioError as error:
+        assert "pipe: " in str(error)
 
 
-@pytest.mark.parametrize("with_header", [True, False])
-def test_audio_is_returned_while_the_writer_still_writes(with_header):
+@pytest.mark.parametrize("raw", [None, PcmFormat(RATE)])
+def test_audio_is_returned_while_the_writer_still_writes(raw):
     """Each piece is written only after the one before has come out: a reader that fills long blocks would hang."""
-    reading, writing = os.pipe()
-    taken, pieces = threading.Semaphore(0), 5
-    hung = threading.Event()
+    taken, hung, pieces = threading.Semaphore(0), threading.Event(), 5
 
-    def write() -> None:
-        with os.fdopen(writing, "wb", buffering=0) as pipe:
-            pipe.write(wav_header(0xFFFFFFFF) if with_header else b"")
-            for _ in range(pieces):
-                pipe.write(bytes(640))
-                if not taken.acquire(timeout=10):
-                    hung.set()
-                    return
+    def write(pipe) -> None:
+        pipe.write(wav_header(0xFFFFFFFF) if raw is None else b"")
+        for _ in range(pieces):
+            pipe.write(bytes(640))
+            if not taken.acquire(timeout=10):
+                hung.set()
+                return
 
-    writer = threading.Thread(target=write)
-    writer.start()
     sizes = []
-    with os.fdopen(reading, "rb") as pipe:
-        rate, blocks = stream_pipe(pipe, None if with_header else PcmFormat(RATE))
+    with writing_to_a_pipe(write) as pipe:
+        _, blocks = stream_pipe(pipe, raw)
         for block in blocks:
             sizes.append(len(block))
             taken.release()
-    writer.join()
-    assert rate == RATE
     assert not hung.is_set()
     assert sizes == [320] * pieces
 
@@ -259,10 +225,9 @@ def test_a_pipe_that_waits_for_its_writer_can_be_interrupted():
 def test_what_is_no_open_blocking_pipe_is_an_audio_error():
     closed = io.BytesIO()
     closed.close()
-    with pytest.raises(AudioError, match="pipe: "):
-        stream_pipe(closed)
-    with pytest.raises(AudioError, match="pipe: "):
-        stream_pipe(io.BytesIO(wav_header(20) + bytes(20)))
+    for pipe in (closed, io.BytesIO(wav_header(20) + bytes(20))):
+        with pytest.raises(AudioError, match="pipe: "):
+            stream_pipe(pipe)
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     try:

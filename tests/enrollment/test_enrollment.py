@@ -599,7 +599,7 @@ def assert_parts_of(utterances: list[FeatureBlock], parts: list[FeatureBlock]) -
 
 
 def test_the_last_utterances_are_held_out_whole_and_no_more_than_needed(recordings, tiny):
-    utterances = [read_features(utterance, tiny.features).speech for utterance in recordings["anna"]]
+    utterances = [read_features(utterance, tiny.features) for utterance in recordings["anna"]]
     kept, trials = split_utterances(utterances, tiny)
     assert_parts_of(utterances, [kept, *trials])
     ends = np.cumsum([len(utterance.vectors) for utterance in utterances]).tolist()
@@ -677,7 +677,7 @@ def test_every_held_out_utterance_is_claimed_for_everybody(store, voices, record
 @pytest.fixture(scope="module")
 def by_hand(recordings, voices, tiny) -> dict[str, list[np.ndarray]]:
     """Scores of every held-out utterance by machines made by hand from what was kept: claims (4,) a trial."""
-    read = {name: [read_features(u, tiny.features).speech for u in recordings[name]] for name in voices}
+    read = {name: [read_features(u, tiny.features) for u in recordings[name]] for name in voices}
     splits = [split_utterances(read[name], tiny) for name in voices]
     books = [fit_codebook(kept.vectors, tiny.codebook, seed=tiny.seed) for kept, _ in splits]
     with threadpool_limits(1):

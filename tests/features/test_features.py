@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import librosa
 import numpy as np
@@ -12,55 +11,41 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.signal import get_window, lfilter
+from sounds import CHUNKS, cut, hard_sounds, sound
 
 from pipeline.audio.streams import MAX_MAGNITUDE
 from pipeline.config import Config, FeatureSettings, VadConfig
 from pipeline.errors import AudioError, StreamClosedError
 from pipeline.features.framing import DeltaStream, FrameStream, PreEmphasis, window
 from pipeline.features.frontend import FrontEnd
-from pipeline.features.mfcc import MelCepstrum
+from pipeline.features.mfcc import mel_cepstrum
 from pipeline.features.standardize import Standardizer
-from pipeline.features.stream import FeatureStream, static_features
+from pipeline.features.stream import FeatureBlock, FeatureStream, joined, static_features
 from pipeline.features.vad import SILENCE_DB, VoiceActivityDetector, frame_level
 
 RATE = 16_000
 LENGTH, STEP = 480, 160
 KINDS = ("lpc", "lpcc", "reflection", "lar", "lsf", "mfcc", "plp")
-CHUNKS = st.lists(st.sampled_from((0, 1, 2, 79, 80, 81, 159, 160, 161, 480, 4096)) | st.integers(0, 700), max_size=40)
 
 
-def cut(values: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
-    """``values`` in chunks of these sizes, whatever is left in one more."""
-    ends = np.minimum(np.cumsum([0, *sizes]), len(values))
-    return [values[a:b] for a, b in zip(ends, [*ends[1:], len(values)], strict=True)]
+def pushed(stream: FeatureStream | FrontEnd, samples: np.ndarray, sizes: list[int] | None = None) -> FeatureBlock:
+    """All blocks of a stream fed in chunks of ``sizes``, as one."""
+    return joined([*(stream.push(chunk) for chunk in cut(samples, sizes or [])), stream.flush()])
 
 
-def sound(length: int, seed: int = 0, *, rate: int = RATE) -> np.ndarray:
-    """Voiced bursts of changing timbre over 50 dB above a noise, with a stretch of digital silence in every second."""
-    generator = np.random.default_rng(seed)
-    n = np.arange(length)
-    pulses = (n % int(generator.integers(rate // 250, rate // 80)) == 0).astype(float)
-    angle, radius = generator.uniform(0.1, 2.5, 3), generator.uniform(0.8, 0.97, 3)
-    poles = radius * np.exp(1j * angle)
-    voiced = lfilter([1.0], np.poly(np.r_[poles, poles.conj()]).real, pulses)
-    voiced *= 0.2 / max(float(np.abs(voiced).max(initial=0.0)), 1e-9)
-    mixed = voiced * (n * 3 // rate % 2 == 0) + 2e-4 * generator.standard_normal(length)
-    mixed[(n % rate) > 0.93 * rate] = 0.0
-    return mixed
+def features_of(samples: np.ndarray, sizes: list[int] | None = None, **changes: object) -> FeatureBlock:
+    return pushed(FeatureStream(FeatureSettings(**changes)), samples, sizes)
 
 
-def features_of(samples: np.ndarray, configuration: FeatureSettings, sizes: list[int] | None = None):
-    """All vectors of a recording, and the number of frames, pushed in chunks of ``sizes``."""
-    stream = FeatureStream(configuration)
-    blocks = [stream.push(chunk) for chunk in cut(samples, sizes or [])]
-    blocks.append(stream.flush())
-    return np.concatenate([block.vectors for block in blocks]), sum(block.frames for block in blocks)
+def assert_same_bits(result: FeatureBlock, expected: FeatureBlock) -> None:
+    assert result.frames == expected.frames
+    assert result.vectors.shape == expected.vectors.shape
+    assert result.vectors.tobytes() == expected.vectors.tobytes()
+    assert result.below_peak.tobytes() == expected.below_peak.tobytes()
 
 
-def always_open(**changes: object) -> FeatureSettings:
-    """Settings whose gate lets every frame through that is not digital silence."""
-    vad = VadConfig(range_db=200.0, min_margin_db=0.0, max_margin_db=0.0, start_seconds=1e6, start_floor_db=-100.0)
-    return FeatureSettings(vad=vad, **changes)
+# A gate that lets every frame through that is not digital silence.
+OPEN = VadConfig(range_db=200.0, min_margin_db=0.0, max_margin_db=0.0, start_seconds=1e6, start_floor_db=-100.0)
 
 
 # Framing.
@@ -78,9 +63,7 @@ def test_frames_are_the_slices_that_a_loop_would_cut(count, length, step, sizes)
     expected = [samples[start : start + length] for start in range(0, count - length + 1, step)]
     stream = FrameStream(length, step)
     result = [frame for chunk in cut(samples, sizes) for frame in stream.push(chunk).copy()]
-    assert len(result) == len(expected)
-    for frame, slice_ in zip(result, expected, strict=True):
-        np.testing.assert_array_equal(frame, slice_)
+    np.testing.assert_array_equal(np.reshape(result, (-1, length)), np.reshape(expected, (-1, length)))
 
 
 def test_reusing_the_pushed_buffer_does_not_change_later_frames():
@@ -90,8 +73,7 @@ def test_reusing_the_pushed_buffer_does_not_change_later_frames():
         buffer[:] = samples[start : start + 7]
         result += [frame.copy() for frame in stream.push(buffer)]
         buffer[:] = np.nan
-    for t, frame in enumerate(result):
-        np.testing.assert_array_equal(frame, samples[10 * t : 10 * t + 30])
+    np.testing.assert_array_equal(result, [samples[10 * t : 10 * t + 30] for t in range(len(result))])
 
 
 # Pre-emphasis.
@@ -109,9 +91,8 @@ def test_pre_emphasis_is_the_scipy_filter_started_in_its_steady_state(samples, c
 # Deltas.
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 7])
-@settings(deadline=None)
-@given(frames=st.integers(1, 40), seed=st.integers(0, 2**32 - 1), sizes=st.lists(st.integers(0, 9), max_size=20))
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 2**32 - 1), st.lists(st.integers(0, 9), max_size=20))
 def test_deltas_are_librosas_with_the_edges_repeated(width, frames, seed, sizes):
     static = np.random.default_rng(seed).standard_normal((frames, 3))
     stream = DeltaStream(width, scale=2.5)
@@ -121,43 +102,23 @@ def test_deltas_are_librosas_with_the_edges_repeated(width, frames, seed, sizes)
     np.testing.assert_allclose(result[:, 3:], 2.5 * expected, rtol=1e-9, atol=1e-12)
 
 
-@settings(deadline=None)
-@given(st.integers(1, 8), st.lists(st.integers(0, 5), max_size=30))
-def test_deltas_keep_back_exactly_their_look_ahead(width, sizes):
-    stream, pushed, given_out = DeltaStream(width), 0, 0
-    for size in sizes:
-        given_out += len(stream.push(np.ones((size, 2))))
-        pushed += size
-        assert given_out == max(0, pushed - stream.delay_frames)
-
-
 # Mel cepstrum.
 
 
-@pytest.mark.parametrize(
-    ("rate", "length", "count"), [(16_000, 480, 12), (16_000, 400, 20), (8_000, 240, 13), (44_100, 1323, 39)]
-)
+@pytest.mark.parametrize(("rate", "length", "count"), [(16_000, 480, 12), (8_000, 240, 13), (44_100, 1323, 39)])
 def test_mel_cepstrum_is_librosas_on_the_same_windowed_frames(rate, length, count):
     frames = FrameStream(length, length).push(sound(20 * length, rate=rate)) * np.hamming(length)
     size = 2 ** math.ceil(math.log2(max(length, rate / 16)))  # bins of at most 16 Hz
     padded = np.pad(frames, ((0, 0), (0, size - length)))  # one frame a hop: librosa's own window is left flat
-    power = librosa.feature.melspectrogram(
-        y=padded.ravel(),
-        sr=rate,
-        n_fft=size,
-        hop_length=size,
-        window="boxcar",
-        center=False,
-        n_mels=40,
-        dtype=np.float64,
-    )
+    how = {"sr": rate, "n_fft": size, "hop_length": size, "window": "boxcar", "center": False, "n_mels": 40}
+    power = librosa.feature.melspectrogram(y=padded.ravel(), dtype=np.float64, **how)
     level = librosa.power_to_db(power, amin=1e-10, top_db=None)
     expected = librosa.feature.mfcc(S=level, n_mfcc=count + 1)[1:].T
-    np.testing.assert_allclose(MelCepstrum(rate, length, count)(frames), expected, rtol=1e-9, atol=1e-8)
+    np.testing.assert_allclose(mel_cepstrum(rate, length, count)(frames), expected, rtol=1e-9, atol=1e-8)
 
 
 @pytest.mark.parametrize(
-    ("rate", "frame_ms"), [(16_000, 30.0), (8_000, 30.0), (16_000, 10.0), (16_000, 5.0), (8_000, 10.0), (8_000, 5.0)]
+    ("rate", "frame_ms"), [(8_000, 30.0), (16_000, 10.0), (16_000, 5.0), (8_000, 10.0), (8_000, 5.0)]
 )
 def test_mel_cepstrum_of_short_frames_leaves_no_filter_empty(rate, frame_ms):
     configuration = FeatureSettings(rate=rate, frame_ms=frame_ms, step_ms=5.0, kind="mfcc")
@@ -185,10 +146,11 @@ def test_standardised_vectors_have_mean_zero_and_deviation_one_and_a_constant_on
 # The speech gate.
 
 
-def mask_of(samples: np.ndarray, **changes: float) -> np.ndarray:
-    """Return the speech flag of each frame of a 16 kHz recording."""
-    levels = frame_level(FrameStream(LENGTH, STEP).push(samples))
-    return VoiceActivityDetector(VadConfig(**changes), frames_per_second=100.0).push(levels)[0]
+def flags_of(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the speech flag, and the level below the peak, of each frame of a 16 kHz recording."""
+    return VoiceActivityDetector(VadConfig(), frames_per_second=100.0).push(
+        frame_level(FrameStream(LENGTH, STEP).push(samples))
+    )
 
 
 def noise_at(level_db: float, seconds: float, seed: int = 0) -> np.ndarray:
@@ -203,16 +165,6 @@ def test_frame_level_is_decibels_of_the_variance():
     np.testing.assert_allclose(result[:3], [-20.0, -20.0, 10 * np.log10(0.5)], atol=1e-9)
     assert np.isfinite(result[3:]).all()
     assert (result[3:] < SILENCE_DB).all()
-
-
-@pytest.mark.parametrize("offset", [-0.5, 0.25])
-@pytest.mark.parametrize("kind", KINDS[:5])
-def test_constant_offset_changes_nothing(kind, offset):
-    samples = np.concatenate((noise_at(-70.0, 0.3), sound(8_000, 4)))
-    plain, _ = features_of(samples, FeatureSettings(kind=kind))
-    shifted, _ = features_of(samples + offset, FeatureSettings(kind=kind))
-    assert len(plain) > 10
-    np.testing.assert_allclose(shifted, plain, rtol=1e-6, atol=1e-6)
 
 
 LEVELS = st.lists(st.floats(-150, 0) | st.sampled_from((-150.0, -60.0, -45.0, -30.0)), max_size=60)
@@ -234,12 +186,14 @@ def test_gate_passes_what_its_trackers_in_closed_form_pass(levels, rise, fall, s
         start_seconds=starting / 100.0,
         start_floor_db=-55.0,
     )
-    result = VoiceActivityDetector(configuration, frames_per_second=100.0).push(np.array(levels))[0]
+    result, below = VoiceActivityDetector(configuration, frames_per_second=100.0).push(np.array(levels))
     audible = [t for t, level in enumerate(levels) if level >= SILENCE_DB]
-    assert not result[[t for t in range(len(levels)) if t not in audible]].any()
+    silent = [t for t in range(len(levels)) if t not in audible]
+    assert not result[silent].any()
     for n, t in enumerate(audible):
         before = [(levels[audible[k]], (n - k) / 100.0) for k in range(n + 1)]
         peak = max(level - fall * age for level, age in before)
+        assert below[t] == pytest.approx(peak - levels[t], abs=1e-9)
         floor = min(level + rise * age for level, age in before)
         if n < starting:
             floor = min(floor, -55.0)
@@ -262,34 +216,23 @@ def test_gate_is_causal_and_carries_its_state_from_chunk_to_chunk(levels, length
     np.testing.assert_array_equal(result, whole)
 
 
-def test_digital_silence_is_never_speech():
-    assert not mask_of(np.zeros(3 * RATE)).any()
-
-
-@pytest.mark.parametrize("level", [-90.0, -80.0, -70.0, -60.0, -54.0])
-def test_room_noise_alone_is_not_speech(level):
-    assert not mask_of(noise_at(level, 5.0)).any()
-
-
-@pytest.mark.parametrize("level", [-50.0, -40.0, -30.0, -20.0, -10.0])
-def test_loud_noise_alone_passes_no_longer_than_the_start(level):
-    mask = mask_of(noise_at(level, 20.0))
-    assert not mask[round(100 * VadConfig().start_seconds) :].any()
+@pytest.mark.parametrize("level", [-np.inf, -90.0, -70.0, -54.0, -50.0, -30.0, -10.0])
+def test_steady_noise_passes_no_longer_than_the_start_and_that_of_a_quiet_room_not_at_all(level):
+    mask = flags_of(noise_at(level, 10.0))[0]
+    assert not mask[0 if level < -52.0 else round(100 * VadConfig().start_seconds) :].any()
 
 
 def test_start_is_too_short_to_be_scored():
     assert VadConfig().start_seconds < Config().scoring.min_seconds
 
 
-@pytest.mark.parametrize(
-    ("noise", "first"),
-    [(noise, first) for noise in (-75.0, -60.0, -50.0) for first in ("noise", "burst")],
-)
+@pytest.mark.parametrize("noise", [-75.0, -60.0, -50.0])
+@pytest.mark.parametrize("first", ["noise", "burst"])
 def test_bursts_thirty_decibels_above_the_noise_are_found_and_pauses_rejected(noise, first):
     samples = noise_at(noise, 6.0)
     on = (np.arange(len(samples)) // (RATE * 2 // 5) % 2 == 0) == (first == "burst")
     loud = noise_at(noise + 30.0, 6.0, seed=1)
-    mask = mask_of(np.where(on, loud, samples))
+    mask = flags_of(np.where(on, loud, samples))[0]
     share = FrameStream(LENGTH, STEP).push(on.astype(float)).mean(axis=1)
     assert mask[share == 1.0].all()
     after_start = np.arange(len(mask)) >= 100 * VadConfig().start_seconds
@@ -298,96 +241,68 @@ def test_bursts_thirty_decibels_above_the_noise_are_found_and_pauses_rejected(no
 
 @pytest.mark.parametrize("level", [-40.0, -25.0, -10.0])
 def test_recording_cut_into_in_mid_word_is_heard_from_its_first_frame(level):
-    assert mask_of(noise_at(level, 0.4)).all()
+    assert flags_of(noise_at(level, 0.4))[0].all()
 
 
 # The feature stream.
 
 
-@pytest.mark.parametrize("deltas", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=12, deadline=None)
-@given(length=st.integers(0, 20_000), seed=st.integers(0, 99), sizes=CHUNKS)
-@example(length=20_000, seed=1, sizes=[1, 0, 79, 80, 81, 4096])
-@example(length=1_000, seed=1, sizes=[1] * 1_000)
-@example(length=479, seed=1, sizes=[])
-@example(length=480, seed=1, sizes=[480])
-def test_any_chunking_gives_the_same_features_bit_for_bit(kind, deltas, length, seed, sizes):
-    configuration = FeatureSettings(kind=kind, deltas=deltas)
+@given(length=st.integers(0, 12_000), seed=st.integers(0, 99), sizes=CHUNKS, deltas=st.booleans())
+@example(length=12_000, seed=1, sizes=[1, 0, 79, 80, 81, 4096], deltas=True)
+@example(length=1_000, seed=1, sizes=[1] * 1_000, deltas=True)
+@example(length=479, seed=1, sizes=[], deltas=False)
+@example(length=480, seed=1, sizes=[480], deltas=True)
+def test_any_chunking_gives_the_same_features_bit_for_bit(kind, length, seed, sizes, deltas):
     samples = sound(length, seed)
-    whole, frames = features_of(samples, configuration)
-    vectors, count = features_of(samples, configuration, sizes)
-    assert count == frames == max(0, (length - LENGTH) // STEP + 1)
-    assert whole.shape == (len(whole), configuration.dimension) == (len(whole), 40 if deltas else 20)
-    assert vectors.tobytes() == whole.tobytes()
+    whole = features_of(samples, kind=kind, deltas=deltas)
+    assert whole.frames == max(0, (length - LENGTH) // STEP + 1)
+    assert whole.vectors.shape == (len(whole.below_peak), 40 if deltas else 20)
+    assert_same_bits(features_of(samples, sizes, kind=kind, deltas=deltas), whole)
 
 
-@pytest.mark.parametrize("size", [1, 79, 80, 81, 160, 4096])
 @pytest.mark.parametrize(
-    "configuration",
+    "changes",
     [
-        FeatureSettings(rate=8000, frame_ms=32.0, step_ms=8.0, order=13, kind="lsf"),
-        FeatureSettings(rate=11025, order=20, pre_emphasis=0.0, window="hann", kind="lpcc"),
-        FeatureSettings(frame_ms=10.0, step_ms=10.0, delta_width=9, window="rectangular", kind="mfcc"),
-        FeatureSettings(rate=4000, frame_ms=5.0, step_ms=1.0, order=4, kind="reflection"),
-        FeatureSettings(method="burg", kind="lpcc"),
+        {"rate": 8000, "frame_ms": 32.0, "step_ms": 8.0, "order": 13, "kind": "lsf"},
+        {"rate": 11025, "pre_emphasis": 0.0, "window": "hann", "kind": "plp"},
+        {"frame_ms": 10.0, "step_ms": 10.0, "delta_width": 9, "window": "rectangular", "kind": "mfcc"},
+        {"rate": 4000, "frame_ms": 5.0, "step_ms": 1.0, "order": 4, "kind": "reflection"},
+        {"method": "burg", "kind": "lpcc"},
     ],
     ids=["lsf 8 kHz", "odd rate", "no overlap", "tiny frames", "Burg"],
 )
-def test_other_settings_give_the_same_features_bit_for_bit_in_equal_chunks(configuration, size):
-    samples = sound(6_000, 3, rate=configuration.rate)
-    whole, frames = features_of(samples, configuration)
-    vectors, count = features_of(samples, configuration, [size] * (6_000 // size))
-    assert len(whole) > 0
-    assert count == frames
-    assert vectors.tobytes() == whole.tobytes()
+def test_other_settings_give_the_same_features_bit_for_bit(changes):
+    samples = sound(6_000, 3, rate=changes.get("rate", RATE))
+    whole = features_of(samples, **changes)
+    assert len(whole.vectors) > 0
+    assert_same_bits(features_of(samples, [1] * 700 + [79, 80, 81, 160] * 4 + [4096], **changes), whole)
 
 
-@pytest.mark.parametrize("deltas", [True, False])
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 99), width=st.integers(1, 9), size=st.integers(200, 9000))
-def test_what_is_not_analysed_is_what_no_speech_frame_asks_for(deltas, seed, width, size):
-    """Vectors are those of a stream that analyses every frame; pauses cost next to nothing."""
-    samples = sound(2 * RATE, seed) + noise_at(-80.0, 2.0, seed)  # pauses that the open gate lets through
-    gated = FeatureStream(FeatureSettings(deltas=deltas, delta_width=width))
-    every = features_of(samples, always_open(deltas=deltas, delta_width=width))[0]
-    own, analysed = gated._static, 0
-
-    def counted(windowed):
-        nonlocal analysed
-        analysed += len(windowed)
-        return own(windowed)
-
-    gated._static = counted
-    result = [gated.push(samples[at : at + size]) for at in range(0, len(samples), size)]
-    vectors, mask = np.concatenate([*(block.vectors for block in result), gated.flush().vectors]), mask_of(samples)
-    assert vectors.tobytes() == every[mask].tobytes()
-    reach = width if deltas else 0
-    asked = sum(mask[max(0, t - reach) : t + reach + 1].any() for t in range(len(mask)))
-    assert asked <= analysed <= asked + reach * (len(result) + 1)
-
-
-def test_gate_of_the_stream_hears_the_audio_before_pre_emphasis():
-    hum = 0.05 * np.sin(2 * np.pi * 60 * np.arange(RATE // 2) / RATE)
-    samples = np.concatenate((noise_at(-50.0, 0.5), hum, noise_at(-50.0, 0.5)))
-    mask = mask_of(samples)
-    assert mask[50:100].sum() > 30
-    vectors, _ = features_of(samples, FeatureSettings())
-    assert len(vectors) == mask.sum()
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 99), width=st.integers(1, 9), size=st.integers(200, 9000), deltas=st.booleans())
+def test_vectors_are_those_of_a_stream_that_analyses_every_frame(seed, width, size, deltas):
+    samples = sound(RATE, seed) + noise_at(-80.0, 1.0, seed)  # pauses that the open gate lets through
+    samples[RATE // 2 :] += 0.05 * np.sin(2 * np.pi * 60 * np.arange(RATE // 2) / RATE)  # gone after pre-emphasis
+    speech, below_peak = flags_of(samples)
+    assert speech.sum() > 10
+    every = features_of(samples, deltas=deltas, delta_width=width, vad=OPEN)
+    gated = features_of(samples, [size] * (RATE // size), deltas=deltas, delta_width=width)
+    assert gated.vectors.tobytes() == every.vectors[speech].tobytes()
+    assert gated.below_peak.tobytes() == below_peak[speech].tobytes()
 
 
 @pytest.mark.parametrize("step_ms", [5.0, 10.0, 20.0])
 def test_times_of_the_gate_are_seconds_whatever_the_step(step_ms):
-    vectors, _ = features_of(noise_at(-20.0, 2.0), FeatureSettings(step_ms=step_ms))
+    vectors = features_of(noise_at(-20.0, 2.0), step_ms=step_ms).vectors
     assert len(vectors) == VadConfig().start_seconds * 1000 / step_ms
 
 
 @pytest.mark.parametrize("pre_emphasis", [0.0, 0.97])
 def test_vectors_are_the_named_stages_one_after_the_other(pre_emphasis):
     """Written out with scipy and librosa alone: filter, slice, window, Burg's method, cepstrum by FFT, deltas."""
-    configuration = always_open(
-        kind="lpcc", method="burg", order=12, pre_emphasis=pre_emphasis, delta_width=2, delta_scale=1.5
-    )
+    changes = {"kind": "lpcc", "method": "burg", "order": 12, "pre_emphasis": pre_emphasis, "delta_scale": 1.5}
     samples = noise_at(-20.0, 0.3)
     emphasised, _ = lfilter([1.0, -pre_emphasis], [1.0], samples, zi=[-pre_emphasis * samples[0]])
     starts = range(0, len(samples) - LENGTH + 1, STEP)
@@ -396,69 +311,36 @@ def test_vectors_are_the_named_stages_one_after_the_other(pre_emphasis):
     log_spectrum = -np.log(np.abs(np.fft.rfft(models, 4096, axis=1)))
     cepstrum = 2.0 * np.fft.irfft(log_spectrum, axis=1)[:, 1:13]
     deltas = 1.5 * librosa.feature.delta(cepstrum, width=5, axis=0, mode="nearest")
-    vectors, _ = features_of(samples, configuration)
+    vectors = features_of(samples, vad=OPEN, delta_width=2, **changes).vectors
     np.testing.assert_allclose(vectors, np.concatenate((cepstrum, deltas), axis=1), atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS[:5])
-@given(gain=st.floats(0.25, 4.0))
-@settings(max_examples=10, deadline=None)
-def test_gain_changes_nothing_once_the_start_is_over(kind, gain):
+@given(gain=st.floats(0.25, 4.0), offset=st.floats(-0.5, 0.5))
+@settings(max_examples=8, deadline=None)
+def test_gain_and_offset_change_nothing_once_the_start_is_over(kind, gain, offset):
     samples = np.concatenate((noise_at(-74.0, 0.5), sound(8_000, 4)))
-    configuration = FeatureSettings(kind=kind)
-    plain, _ = features_of(samples, configuration)
-    scaled, _ = features_of(gain * samples, configuration)
-    assert len(plain) > 10
-    np.testing.assert_allclose(scaled, plain, rtol=1e-6, atol=1e-7)
+    plain, changed = features_of(samples, kind=kind), features_of(gain * samples + offset, kind=kind)
+    assert len(plain.vectors) > 10
+    np.testing.assert_allclose(changed.vectors, plain.vectors, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(changed.below_peak, plain.below_peak, rtol=0, atol=1e-6)
 
 
-def hard_recordings() -> dict[str, np.ndarray]:
-    """Recordings with nothing in them that a model of speech would fit."""
-    half = RATE // 2
-    square = np.where(np.sin(2 * np.pi * 100 * np.arange(half) / RATE) >= 0, 1.0, -1.0)
-    impulse = np.zeros(half)
-    impulse[half // 2] = 1.0
-    return {
-        "nothing": np.empty(0),
-        "one sample": np.ones(1),
-        "silence": np.zeros(half),
-        "full-scale constant": np.ones(half),
-        "small offset": np.full(half, -1e-3),
-        "clipped": square,
-        "impulse": impulse,
-        "alternating": np.where(np.arange(half) % 2, 1.0, -1.0),
-        "denormal": np.full(half, 5e-324),
-        "silence then noise": np.concatenate((np.zeros(half), noise_at(-20.0, 0.5))),
-        "one bit of 16": np.where(np.arange(half) % 7, 0.0, 2.0**-15),
-        "largest allowed": np.where(np.arange(half) % 5, MAX_MAGNITUDE, -MAX_MAGNITUDE),
-    }
-
-
-@pytest.mark.parametrize("name", hard_recordings())
-@pytest.mark.parametrize("kind", KINDS)
-def test_hard_recordings_give_finite_vectors_without_a_warning(kind, name):
-    samples = hard_recordings()[name]
-    for configuration in (FeatureSettings(kind=kind), always_open(kind=kind, deltas=False, window="rectangular")):
-        vectors, frames = features_of(samples, configuration)
-        assert frames == max(0, (len(samples) - LENGTH) // STEP + 1)
-        assert vectors.shape == (len(vectors), configuration.dimension)
-        assert np.isfinite(vectors).all()
-        if samples.size >= LENGTH:
-            static = static_features(configuration)(FrameStream(LENGTH, STEP).push(samples) * np.hamming(LENGTH))
-            assert np.isfinite(static).all()
-
-
-def test_hard_recordings_give_finite_burg_vectors_without_a_warning():
-    function = static_features(FeatureSettings(method="burg", kind="lar"))
-    for samples in hard_recordings().values():
-        assert np.isfinite(function(FrameStream(LENGTH, STEP).push(samples) * np.hamming(LENGTH))).all()
+@pytest.mark.parametrize("changes", [*({"kind": kind} for kind in KINDS), {"kind": "lar", "method": "burg"}])
+def test_hard_sounds_give_finite_vectors_without_a_warning(changes):
+    static = static_features(FeatureSettings(**changes))
+    for samples in (np.empty(0), np.ones(1), *hard_sounds(4_000).values()):
+        for more in ({}, {"vad": OPEN, "deltas": False, "window": "rectangular"}):
+            result = features_of(samples, **changes, **more)
+            assert result.frames == max(0, (len(samples) - LENGTH) // STEP + 1)
+            assert np.isfinite(result.vectors).all()
+        assert np.isfinite(static(FrameStream(LENGTH, STEP).push(samples) * np.hamming(LENGTH))).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("order", [1, 2, 39])
 def test_smallest_and_largest_orders_give_as_many_features(kind, order):
-    configuration = FeatureSettings(kind=kind, order=order, bands=40)
-    vectors, _ = features_of(sound(4_000, 2), configuration)
+    vectors = features_of(sound(4_000, 2), kind=kind, order=order, bands=40).vectors
     assert vectors.shape == (len(vectors), 2 * order)
     assert len(vectors) > 0
     assert np.isfinite(vectors).all()
@@ -471,27 +353,18 @@ def test_delay_is_honest_to_the_sample(rate, deltas):
     samples = sound(rate, 1, rate=rate)
     delay = math.ceil(FeatureStream(configuration).delay_ms * rate / 1000 - 1e-6)
     for position in (0, 1, configuration.frame_step - 1, configuration.frame_step, 3 * configuration.frame_step + 7):
-        stream = FeatureStream(configuration)
-        ready = stream.push(samples[: position + delay]).frames
+        ready = FeatureStream(configuration).push(samples[: position + delay]).frames
         assert ready > position // configuration.frame_step  # every frame that starts at or before the sound
+    assert FeatureStream(configuration).push(samples[: delay - 1]).frames == 0  # no slack
 
 
-def test_delay_has_no_slack_of_a_whole_step():
-    configuration = FeatureSettings()
-    stream = FeatureStream(configuration)
-    delay = round(stream.delay_ms * RATE / 1000)
-    assert stream.push(sound(delay - 1)).frames == 0
-    assert stream.push(np.zeros(1)).frames == 1
-
-
-def test_flushed_stream_takes_no_more_samples():
-    stream = FeatureStream(FeatureSettings())
-    stream.push(sound(1_000))
-    stream.flush()
-    with pytest.raises(StreamClosedError):
-        stream.push(np.zeros(160))
-    with pytest.raises(StreamClosedError):
-        stream.push(np.empty(0))
+def test_flushed_streams_take_no_more_samples():
+    for stream in (FeatureStream(FeatureSettings()), FrontEnd(FeatureSettings(), RATE)):
+        stream.push(sound(1_000))
+        stream.flush()
+        for more in (np.zeros(160), np.empty(0)):
+            with pytest.raises(StreamClosedError):
+                stream.push(more)
 
 
 def test_second_flush_gives_nothing_twice():
@@ -505,30 +378,17 @@ def test_second_flush_gives_nothing_twice():
 # The front end.
 
 
-def through_front_end(make: Callable[[], FrontEnd], samples: np.ndarray, sizes: list[int]):
-    front_end = make()
-    blocks = [front_end.push(chunk) for chunk in cut(samples, sizes)]
-    blocks.append(front_end.flush())
-    assert front_end.samples == len(samples)
-    return np.concatenate([block.vectors for block in blocks]), sum(block.frames for block in blocks)
-
-
 @pytest.mark.parametrize("rate", [44_100, 16_000, 8_000])
 @settings(max_examples=8, deadline=None)
-@given(length=st.integers(0, 30_000), sizes=CHUNKS)
-@example(length=30_000, sizes=[1, 0, 79, 80, 81, 4096])
+@given(length=st.integers(0, 20_000), sizes=CHUNKS)
+@example(length=20_000, sizes=[1, 0, 79, 80, 81, 4096])
 @example(length=2_000, sizes=[1] * 2_000)
 def test_resampled_features_are_the_same_bit_for_bit_however_the_audio_comes(rate, length, sizes):
-    scaling = Standardizer(np.linspace(-1, 1, 40), np.linspace(0.5, 2, 40))
-
-    def make() -> FrontEnd:
-        return FrontEnd(FeatureSettings(), rate, scaling=scaling)
-
     samples = sound(length, 5, rate=rate)
-    whole, frames = through_front_end(make, samples, [])
-    vectors, count = through_front_end(make, samples, sizes)
-    assert count == frames
-    assert vectors.tobytes() == whole.tobytes()
+    front_end = FrontEnd(FeatureSettings(), rate)
+    result = pushed(front_end, samples, sizes)
+    assert front_end.samples == length
+    assert_same_bits(result, pushed(FrontEnd(FeatureSettings(), rate), samples))
 
 
 @pytest.mark.parametrize("rate", [16_000, 44_100, 48_000, 8_000])
@@ -540,16 +400,18 @@ def test_front_end_delay_is_honest(rate):
     assert frames >= int(before / rate * RATE) // STEP + 1
 
 
-def test_front_end_scales_every_vector():
-    samples = sound(8_000)
-    plain, _ = features_of(samples, FeatureSettings())
-    scaling = Standardizer.fit(plain)
-    scaled, _ = through_front_end(lambda: FrontEnd(FeatureSettings(), RATE, scaling=scaling), samples, [100, 5])
-    np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-9)
-    np.testing.assert_allclose(scaled * scaling.scale + scaling.mean, plain, atol=1e-9)
+def test_front_end_scales_every_vector_and_no_level():
+    plain = features_of(sound(8_000))
+    scaling = Standardizer.fit(plain.vectors)
+    scaled = pushed(FrontEnd(FeatureSettings(), RATE, scaling=scaling), sound(8_000), [100, 5])
+    np.testing.assert_array_equal(scaled.vectors, (plain.vectors - scaling.mean) / scaling.scale)
+    np.testing.assert_array_equal(scaled.below_peak, plain.below_peak)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, -2 * MAX_MAGNITUDE])
+SIGNALLING_NAN = np.array([0x7FF4000000000001], "<u8").view("<f8")[0]  # makes a comparison warn
+
+
+@pytest.mark.parametrize("bad", [SIGNALLING_NAN, np.nan, np.inf, -np.inf, -2 * MAX_MAGNITUDE])
 def test_samples_that_are_not_audio_are_refused_with_their_time(bad):
     front_end = FrontEnd(FeatureSettings(), 8_000, where="pipe")
     front_end.push(np.zeros(4_000))
@@ -557,15 +419,6 @@ def test_samples_that_are_not_audio_are_refused_with_their_time(bad):
     samples[80] = bad
     with pytest.raises(AudioError, match=r"pipe: .*0\.51"):
         front_end.push(samples)
-
-
-@pytest.mark.parametrize("rate", [16_000, 44_100])
-def test_flushed_front_end_takes_no_more_samples(rate):
-    front_end = FrontEnd(FeatureSettings(), rate)
-    front_end.push(np.zeros(1_000))
-    front_end.flush()
-    with pytest.raises(StreamClosedError):
-        front_end.push(np.zeros(1_000))
 
 
 @pytest.mark.parametrize("kind", KINDS)

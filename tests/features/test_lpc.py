@@ -5,45 +5,32 @@ from __future__ import annotations
 import librosa
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.linalg import solve_toeplitz
 from scipy.signal import lfilter
+from sounds import hard_sounds
 
 from pipeline.features import lpc
 
 ORDERS = (1, 2, 3, 5, 12, 13, 20)
 LENGTH = 240
 SEEDS = st.integers(0, 2**32 - 1)
-SHAPES = ("noise", "tone", "two tones", "clipped", "ramp", "impulse", "steps", "decay")
 
 
-def signal(shape: str, seed: int, length: int = LENGTH) -> np.ndarray:
-    """One frame of a shape that speech, faults or instruments give, at a random level."""
-    generator = np.random.default_rng(seed)
-    n = np.arange(length)
-    frequency, phase = generator.uniform(0.01, 3.1, 2), generator.uniform(0, 6.28, 2)
-    tones = np.sin(frequency[:, None] * n + phase[:, None])
-    made = {
-        "noise": lambda: generator.standard_normal(length),
-        "tone": lambda: tones[0],
-        "two tones": lambda: tones[0] + 0.1 * tones[1],
-        "clipped": lambda: np.clip(5 * tones[0], -1, 1),
-        "ramp": lambda: n - generator.uniform(0, length),
-        "impulse": lambda: (n == generator.integers(length)).astype(float),
-        "steps": lambda: np.repeat(generator.standard_normal(length // 8 + 1), 8)[:length],
-        "decay": lambda: tones[0] * np.exp(-n / generator.uniform(2, 50)),
-    }[shape]()
-    return np.asarray(made * 10.0 ** generator.uniform(-4, 0))
+def frame_batch(seed: int) -> np.ndarray:
+    """Frames (7, LENGTH) of shapes that speech, faults or instruments give, at random levels, windowed."""
+    generator, n = np.random.default_rng(seed), np.arange(LENGTH)
+    frequency, phase = generator.uniform(0.01, 3.1, (2, 1)), generator.uniform(0, 6.28, (2, 1))
+    tone, other = np.sin(frequency * n + phase)
+    steps = np.repeat(generator.standard_normal(LENGTH // 8), 8)
+    shapes = [generator.standard_normal(LENGTH), tone, tone + 0.1 * other, np.clip(5 * tone, -1, 1), steps]
+    shapes += [n - generator.uniform(0, LENGTH), tone * np.exp(-n / generator.uniform(2, 50))]
+    return np.stack(shapes) * 10.0 ** generator.uniform(-4, 0, (7, 1)) * np.hamming(LENGTH)
 
 
-def frame_batch(seed: int, length: int = LENGTH) -> np.ndarray:
-    """Every shape once, windowed: (T, length)."""
-    return np.stack([signal(shape, seed + k, length) for k, shape in enumerate(SHAPES)]) * np.hamming(length)
-
-
-def predict(frames: np.ndarray, order: int) -> lpc.LinearPrediction:
+def predict(frames: np.ndarray, order: int) -> np.ndarray:
     return lpc.levinson_durbin(lpc.autocorrelate(frames, order))
 
 
@@ -79,12 +66,9 @@ def test_autocorrelation_is_the_middle_of_the_full_correlation(frames, order):
 @given(SEEDS, st.sampled_from(ORDERS))
 def test_levinson_durbin_solves_the_normal_equations_as_scipy_does(seed, order):
     r = lpc.autocorrelate(np.random.default_rng(seed).standard_normal((6, LENGTH)), order)
-    result = lpc.levinson_durbin(r)
-    for row, coefficients, energy in zip(r, result.coefficients, result.energy, strict=True):
+    for row, coefficients in zip(r, lpc.levinson_durbin(r), strict=True):
         corrected = np.r_[row[0] * (1 + lpc.RELATIVE_FLOOR), row[1:-1]]
-        expected = solve_toeplitz(corrected, -row[1:])
-        np.testing.assert_allclose(coefficients, expected, rtol=1e-9, atol=1e-11)
-        np.testing.assert_allclose(energy, corrected[0] + expected @ row[1:], rtol=1e-9)
+        np.testing.assert_allclose(coefficients, solve_toeplitz(corrected, -row[1:]), rtol=1e-9, atol=1e-11)
 
 
 @settings(deadline=None)
@@ -92,7 +76,7 @@ def test_levinson_durbin_solves_the_normal_equations_as_scipy_does(seed, order):
 def test_levinson_durbin_solves_ill_conditioned_systems_to_their_residual(seed, radius):
     order = 12
     r = autocorrelation_of(stable_model(order, seed, radius=radius), order)[None]
-    coefficients = lpc.levinson_durbin(r).coefficients[0]
+    coefficients = lpc.levinson_durbin(r)[0]
     corrected = np.r_[r[0, 0] * (1 + lpc.RELATIVE_FLOOR), r[0, 1:-1]]
     lags = np.abs(np.arange(order)[:, None] - np.arange(order))
     residual = corrected[lags] @ coefficients + r[0, 1:]
@@ -104,23 +88,8 @@ def test_second_order_process_is_recovered_from_its_closed_form_autocorrelation(
     r0 = (1 + a2) / ((1 - a2) * ((1 + a2) ** 2 - a1**2))
     r1 = -a1 / (1 + a2) * r0
     result = lpc.levinson_durbin(np.array([[r0, r1, -a1 * r1 - a2 * r0]]))
-    np.testing.assert_allclose(result.coefficients[0], [a1, a2], atol=1e-6)
-    np.testing.assert_allclose(result.reflection[0], [a1 / (1 + a2), a2], atol=1e-6)
-    np.testing.assert_allclose(result.energy[0], 1.0, atol=1e-6)
-
-
-@settings(deadline=None)
-@given(SEEDS, st.sampled_from(ORDERS))
-def test_process_is_recovered_from_the_autocorrelation_of_its_spectrum(seed, order):
-    model = stable_model(order, seed, radius=0.8)
-    r = autocorrelation_of(model, order)
-    lags = np.abs(np.arange(order)[:, None] - np.arange(order))
-    # To first order, noise of -90 dB moves the solution of R a = -r by R^-1 (1e-9 r_0 a); rounding adds its share.
-    inverse = r[0] * np.linalg.norm(np.linalg.inv(r[lags]), 2)
-    bound = 2 * (lpc.RELATIVE_FLOOR + 1e-13) * inverse * np.linalg.norm(np.r_[1.0, model])
-    assume(bound < 0.01)
-    result = lpc.levinson_durbin(r[None])
-    assert np.linalg.norm(result.coefficients[0] - model) <= bound
+    np.testing.assert_allclose(result[0], [a1, a2], atol=1e-6)
+    np.testing.assert_allclose(lpc.reflection_from_coefficients(result)[0], [a1 / (1 + a2), a2], atol=1e-6)
 
 
 @settings(deadline=None)
@@ -128,19 +97,18 @@ def test_process_is_recovered_from_the_autocorrelation_of_its_spectrum(seed, ord
 def test_more_order_than_the_process_has_adds_zeros(seed):
     model = stable_model(2, seed, radius=0.8)
     result = lpc.levinson_durbin(autocorrelation_of(model, 8)[None])
-    np.testing.assert_allclose(result.coefficients[0], np.r_[model, np.zeros(6)], atol=1e-5)
-    np.testing.assert_allclose(result.reflection[0, 2:], 0.0, atol=1e-5)
+    np.testing.assert_allclose(result[0], np.r_[model, np.zeros(6)], atol=1e-5)
 
 
 # Burg's method.
 
 
-@pytest.mark.parametrize("seed", [0, 1, 3, 7])
+@pytest.mark.parametrize("seed", [0, 7])
 def test_long_realisation_gives_the_same_model_by_autocorrelation_by_burg_and_in_truth(seed):
     model = stable_model(12, seed)
     noise = np.random.default_rng(seed).standard_normal(120_000)
     realisation = lfilter([1.0], np.r_[1.0, model], noise)[20_000:]
-    ours = predict(realisation[None], 12).coefficients[0]
+    ours = predict(realisation[None], 12)[0]
     burg = librosa.lpc(realisation, order=12)[1:]
     # The standard error of a coefficient is sqrt([sigma^2 R^-1]_kk / n) for n samples.
     r = autocorrelation_of(model, 11)
@@ -151,159 +119,89 @@ def test_long_realisation_gives_the_same_model_by_autocorrelation_by_burg_and_in
 
 def test_burg_option_is_librosa_frame_by_frame():
     frames = frame_batch(3)
-    result = lpc.burg(frames, 12)
-    for frame, row in zip(frames, result, strict=True):
+    for frame, row in zip(frames, lpc.burg(frames, 12), strict=True):
         np.testing.assert_array_equal(row, librosa.lpc(frame, order=12)[1:])
 
 
 def test_burg_option_is_finite_on_hard_frames_and_zero_on_silence():
-    frames = np.stack(list(hard_frames().values()))
-    result = lpc.burg(frames, 12)
+    result = lpc.burg(np.stack(list(hard_sounds(LENGTH).values())), 12)
     assert np.isfinite(result).all()
-    assert not result[list(hard_frames()).index("silence")].any()
-
-
-def test_burg_result_of_a_frame_does_not_depend_on_its_batch():
-    frames = frame_batch(9, length=241)
-    whole = lpc.burg(frames, 12)
-    for t in range(len(frames)):
-        np.testing.assert_array_equal(lpc.burg(frames[t : t + 1].copy(), 12), whole[t : t + 1])
+    assert not result[list(hard_sounds(LENGTH)).index("silence")].any()
 
 
 # Stability and scale.
 
 
-@settings(max_examples=60, deadline=None)
-@given(SEEDS, st.sampled_from(ORDERS))
-def test_models_of_all_kinds_of_frame_are_stable(seed, order):
-    result = predict(frame_batch(seed), order)
-    assert np.abs(result.reflection).max() < 1
-    assert (result.energy > 0).all()
-    for coefficients in result.coefficients:
-        assert np.abs(np.roots(np.r_[1.0, coefficients])).max() < 1
+def assert_stable(models: np.ndarray) -> None:
+    assert np.isfinite(models).all()
+    for model in models:
+        assert np.abs(np.roots(np.r_[1.0, model])).max(initial=0.0) < 1
 
 
-@settings(deadline=None)
-@given(arrays(np.float64, (2, 64), elements=st.floats(-1, 1)), st.sampled_from((1, 2, 12, 20)))
-def test_models_of_arbitrary_samples_are_finite_and_stable(frames, order):
-    result = predict(frames, order)
-    assert np.isfinite(result.coefficients).all()
-    assert np.abs(result.reflection).max() < 1
-    assert (result.energy > 0).all()
-
-
-@settings(deadline=None)
-@given(SEEDS, st.integers(-12, 12))
-def test_scaling_by_a_power_of_two_changes_no_bit_of_the_model(seed, exponent):
-    frames = np.random.default_rng(seed).standard_normal((4, LENGTH))
-    plain, scaled = predict(frames, 12), predict(frames * 2.0**exponent, 12)
-    np.testing.assert_array_equal(plain.coefficients, scaled.coefficients)
-    np.testing.assert_array_equal(plain.energy * 4.0**exponent, scaled.energy)
-
-
-@settings(deadline=None)
-@given(SEEDS, st.floats(1e-4, 1e4))
-def test_scaling_by_any_gain_leaves_the_model_and_squares_into_the_energy(seed, gain):
-    frames = np.random.default_rng(seed).standard_normal((4, LENGTH))
-    plain, scaled = predict(frames, 12), predict(frames * gain, 12)
-    np.testing.assert_allclose(plain.coefficients, scaled.coefficients, rtol=1e-9, atol=1e-11)
-    np.testing.assert_allclose(plain.energy * gain**2, scaled.energy, rtol=1e-9)
-
-
-def hard_frames(length: int = LENGTH) -> dict[str, np.ndarray]:
-    """Frames with little or nothing to predict."""
-    impulse = np.zeros(length)
-    impulse[length // 2] = 1.0
-    last = np.zeros(length)
-    last[-1] = -1.0
-    square = np.where(np.sin(np.arange(length) * 0.1) >= 0, 1.0, -1.0)
-    return {
-        "silence": np.zeros(length),
-        "constant": np.full(length, 0.5),
-        "constant under a window": 0.5 * np.hamming(length),
-        "clipped square wave": square,
-        "alternating": np.where(np.arange(length) % 2, -1.0, 1.0),
-        "single impulse": impulse,
-        "impulse at the end": last,
-        "denormal noise": np.random.default_rng(0).standard_normal(length) * 5e-320,
-        "square underflows": np.full(length, 1e-170),
-        "one bit of 32": np.where(np.arange(length) % 3, 0.0, 2.0**-31),
-        "full scale noise": np.random.default_rng(0).uniform(-1, 1, length),
-        "huge": np.random.default_rng(0).standard_normal(length) * 1e30,
-    }
+def assert_usable(frames: np.ndarray, order: int) -> None:
+    """Models of ``frames`` are finite and stable, in every representation."""
+    models = predict(frames, order)
+    assert_stable(models)
+    assert np.isfinite(lpc.cepstrum(models)).all()
+    assert np.isfinite(lpc.log_area_ratios(lpc.reflection_from_coefficients(models))).all()
+    lines = lpc.line_spectral_frequencies(models)
+    assert lines.shape == (len(frames), order)
+    assert (np.diff(lines, axis=1, prepend=0.0, append=np.pi) > 0).all()
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("name", hard_frames())
-def test_hard_frames_have_finite_stable_models(name, order):
-    result = predict(hard_frames()[name][None], order)
-    assert np.isfinite(result.coefficients).all()
-    assert np.isfinite(result.energy).all()
-    assert np.abs(result.reflection).max() < 1
-    assert np.isfinite(lpc.cepstrum(result.coefficients)).all()
-    assert np.isfinite(lpc.log_area_ratios(lpc.reflection_from_coefficients(result.coefficients))).all()
+def test_hard_frames_have_finite_stable_models(order):
+    assert_usable(np.stack(list(hard_sounds(LENGTH).values())), order)
 
 
-@pytest.mark.parametrize("name", hard_frames())
-def test_hard_frames_have_line_spectral_frequencies_between_zero_and_pi(name):
-    result = lpc.line_spectral_frequencies(predict(hard_frames()[name][None], 12).coefficients)
-    assert result.shape == (1, 12)
-    assert result.min() > 0
-    assert result.max() < np.pi
-    assert (np.diff(result) > 0).all()
+@settings(max_examples=50, deadline=None)
+@given(SEEDS, st.sampled_from(ORDERS))
+def test_models_of_all_kinds_of_frame_are_stable(seed, order):
+    assert_usable(frame_batch(seed), order)
 
 
-@pytest.mark.parametrize("name", ["silence", "denormal noise", "square underflows"])
-def test_frames_without_energy_have_the_flat_model(name):
-    result = predict(hard_frames()[name][None], 12)
-    np.testing.assert_array_equal(result.coefficients, np.zeros((1, 12)))
-    np.testing.assert_array_equal(result.reflection, np.zeros((1, 12)))
-    np.testing.assert_array_equal(lpc.cepstrum(result.coefficients), np.zeros((1, 12)))
+@settings(max_examples=50, deadline=None)
+@given(arrays(np.float64, (2, 64), elements=st.floats(-1, 1)), st.sampled_from((1, 2, 12, 20)))
+def test_models_of_arbitrary_samples_are_finite_and_stable(frames, order):
+    assert_stable(predict(frames, order))
 
 
-def test_single_impulse_is_as_flat_as_white_noise():
-    result = predict(hard_frames()["single impulse"][None], 12)
-    np.testing.assert_array_equal(result.coefficients, np.zeros((1, 12)))
+@settings(max_examples=50, deadline=None)
+@given(SEEDS, st.floats(1e-4, 1e4))
+def test_scaling_by_any_gain_leaves_the_model(seed, gain):
+    frames = np.random.default_rng(seed).standard_normal((4, LENGTH))
+    np.testing.assert_allclose(predict(frames * gain, 12), predict(frames, 12), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["silence", "denormal", "square underflows", "impulse"])
+def test_frames_without_energy_or_prediction_have_the_flat_model(name):
+    result = predict(hard_sounds(LENGTH)[name][None], 12)
+    np.testing.assert_array_equal(result, np.zeros((1, 12)))
+    np.testing.assert_array_equal(lpc.reflection_from_coefficients(result), np.zeros((1, 12)))
+    np.testing.assert_array_equal(lpc.cepstrum(result), np.zeros((1, 12)))
 
 
 # Cepstrum.
 
 
 @settings(deadline=None)
-@given(SEEDS, st.sampled_from(ORDERS), st.integers(1, 40))
-def test_cepstrum_is_the_inverse_transform_of_the_log_spectrum(seed, order, count):
+@given(SEEDS, st.sampled_from(ORDERS))
+def test_cepstrum_is_the_inverse_transform_of_the_log_spectrum(seed, order):
     models = np.stack([stable_model(order, seed + k) for k in range(3)])
-    result = lpc.cepstrum(models, count)
     log_spectrum = -np.log(np.abs(np.fft.rfft(np.concatenate((np.ones((3, 1)), models), axis=1), 2**13, axis=1)))
     # The real cepstrum is even, so each side holds half of the minimum-phase one.
-    expected = 2.0 * np.fft.irfft(log_spectrum, axis=1)[:, 1 : count + 1]
-    np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9)
+    expected = 2.0 * np.fft.irfft(log_spectrum, axis=1)[:, 1 : order + 1]
+    np.testing.assert_allclose(lpc.cepstrum(models), expected, rtol=1e-9, atol=1e-9)
 
 
 @settings(deadline=None)
 @given(st.floats(-0.99, 0.99))
 def test_cepstrum_of_one_pole_is_its_logarithm_series(pole):
-    result = lpc.cepstrum(np.array([[-pole]]), 20)[0]
+    result = lpc.cepstrum(np.array([[-pole, *np.zeros(19)]]))[0]
     np.testing.assert_allclose(result, [pole**n / n for n in range(1, 21)], rtol=1e-12, atol=1e-300)
 
 
 # Reflection coefficients and log area ratios.
-
-
-@settings(deadline=None)
-@given(SEEDS, st.sampled_from(ORDERS))
-def test_step_down_gives_back_levinsons_own_reflection_coefficients(seed, order):
-    result = predict(np.random.default_rng(seed).standard_normal((5, LENGTH)), order)
-    stepped = lpc.reflection_from_coefficients(result.coefficients)
-    np.testing.assert_allclose(stepped, result.reflection, rtol=1e-9, atol=1e-12)
-
-
-@settings(deadline=None)
-@given(SEEDS)
-def test_step_down_gives_back_levinsons_own_reflection_coefficients_on_tones_and_steps(seed):
-    result = predict(frame_batch(seed), 12)
-    stepped = lpc.reflection_from_coefficients(result.coefficients)
-    np.testing.assert_allclose(stepped, result.reflection, atol=1e-6)
 
 
 @settings(deadline=None)
@@ -338,20 +236,14 @@ def test_log_area_ratio_of_an_unstable_reflection_is_finite():
 @pytest.mark.parametrize("order", range(1, 22))
 def test_flat_model_has_equally_spaced_line_spectral_frequencies(order):
     result = lpc.line_spectral_frequencies(np.zeros((2, order)))
-    expected = np.arange(1, order + 1) * np.pi / (order + 1)
-    np.testing.assert_allclose(result, np.tile(expected, (2, 1)), atol=1e-12)
+    np.testing.assert_allclose(result, np.arange(1, order + 1) * np.pi / (order + 1) * np.ones((2, 1)), atol=1e-12)
 
 
 def polynomial_of(frequencies: np.ndarray) -> np.ndarray:
     """A(z) from its line spectral frequencies: half the sum of the two polynomials that they are the roots of."""
     order = len(frequencies)
-    total, difference = np.ones(1), np.ones(1)
-    for position, frequency in enumerate(frequencies):
-        factor = [1.0, -2.0 * np.cos(frequency), 1.0]
-        if position % 2 == 0:
-            total = np.convolve(total, factor)
-        else:
-            difference = np.convolve(difference, factor)
+    circle = np.exp(1j * frequencies)
+    total, difference = (np.poly(np.r_[half, half.conj()]).real for half in (circle[::2], circle[1::2]))
     if order % 2 == 0:
         total, difference = np.convolve(total, [1.0, 1.0]), np.convolve(difference, [1.0, -1.0])
     else:
@@ -377,16 +269,3 @@ def test_model_is_rebuilt_from_line_spectral_frequencies_that_alternate(seed, or
 def test_first_order_model_has_the_line_spectral_frequency_of_its_coefficient(coefficient):
     result = lpc.line_spectral_frequencies(np.array([[coefficient]]))
     np.testing.assert_allclose(result, [[np.arccos(-coefficient)]], atol=1e-9)
-
-
-@settings(max_examples=60, deadline=None)
-@given(SEEDS, st.sampled_from((2, 3, 12, 13, 20)))
-def test_line_spectral_frequencies_of_all_kinds_of_frame_ascend_between_zero_and_pi(seed, order):
-    result = lpc.line_spectral_frequencies(predict(frame_batch(seed), order).coefficients)
-    assert result.shape == (len(SHAPES), order)
-    assert result.min() > 0
-    assert result.max() < np.pi
-    assert (np.diff(result, axis=1) > 0).all()
-
-
-# One frame does not depend on the others.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import librosa
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.fft import dct
 from scipy.linalg import solve_toeplitz
@@ -13,32 +13,8 @@ from scipy.optimize import nnls
 from scipy.signal import lfilter
 
 from pipeline.config import FeatureSettings
-from pipeline.features.framing import FrameStream, PreEmphasis, window, without_offset
-from pipeline.features.frontend import FrontEnd
-from pipeline.features.plp import POWER_FLOOR, PerceptualPrediction, mel_filters
-from pipeline.features.standardize import Standardizer
-from pipeline.features.stream import FeatureBlock, FeatureStream, joined, static_features
-from pipeline.features.vad import SILENCE_DB, VoiceActivityDetector, frame_level
-
-CHUNKS = st.lists(st.sampled_from((0, 1, 2, 79, 80, 81, 160, 480, 4096)) | st.integers(0, 700), max_size=40)
-
-
-def cut(values: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
-    """``values`` in chunks of these sizes, whatever is left in one more."""
-    ends = np.minimum(np.cumsum([0, *sizes]), len(values))
-    return [values[a:b] for a, b in zip(ends, [*ends[1:], len(values)], strict=True)]
-
-
-def syllables(length: int, rate: int, seed: int) -> np.ndarray:
-    """Bursts of coloured noise of many levels, pauses, and a stretch of digital silence in every second."""
-    rng = np.random.default_rng(seed)
-    n = np.arange(length)
-    steps = rng.uniform(-40.0, 0.0, length * 5 // rate + 1)
-    level = 10 ** (steps[n * 5 // rate] / 20) * (n * 5 // rate % 3 < 2)
-    samples = 0.1 * level * lfilter([1.0], [1.0, -1.2, 0.6], rng.standard_normal(length))
-    samples += 1e-4 * rng.standard_normal(length)
-    samples[n % rate > 0.93 * rate] = 0.0
-    return samples
+from pipeline.features.plp import POWER_FLOOR, mel_filters, perceptual_prediction
+from pipeline.features.stream import static_features
 
 
 def mel_powers(frames: np.ndarray, rate: int, bands: int, size: int) -> np.ndarray:
@@ -64,7 +40,7 @@ def test_coefficients_are_those_of_librosas_bands_a_cosine_transform_and_scipys_
     autocorrelation = dct(loudness, type=2, axis=1)[:, : order + 1] / (2 * bands)
     autocorrelation[:, 0] *= 1.0 + 1e-9
     expected = [solve_toeplitz(r[:-1], -r[1:]) for r in autocorrelation]
-    result = PerceptualPrediction(rate, length, order, bands=bands, compression=compression)(frames)
+    result = perceptual_prediction(rate, length, order, bands=bands, compression=compression)(frames)
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-8)
     assert np.abs(result).max() > 0.05, "models of nothing"
 
@@ -81,14 +57,14 @@ def test_a_spectrum_that_is_all_pole_once_compressed_gives_its_own_poles(compres
     power, rest = nnls(mel.astype(np.float64), wanted ** (1.0 / compression))
     assert rest < 1e-9, "no frame has such a spectrum"
     frame = np.fft.irfft(np.sqrt(power), length)[None]
-    result = PerceptualPrediction(rate, length, 4, bands=bands, compression=compression)(frame)
+    result = perceptual_prediction(rate, length, 4, bands=bands, compression=compression)(frame)
     np.testing.assert_allclose(result[0], model[1:], rtol=0, atol=1e-6)
 
 
 def test_the_cepstrum_is_that_of_the_model():
     configuration = FeatureSettings(kind="plp", order=20)
     frames = np.random.default_rng(0).standard_normal((5, 480)) * np.hamming(480)
-    models = PerceptualPrediction(16_000, 480, 20, bands=32, compression=0.33)(frames)
+    models = perceptual_prediction(16_000, 480, 20, bands=32, compression=0.33)(frames)
     polynomials = np.concatenate((np.ones((5, 1)), models), axis=1)
     expected = 2.0 * np.fft.irfft(-np.log(np.abs(np.fft.rfft(polynomials, 8192, axis=1))), axis=1)[:, 1:21]
     np.testing.assert_allclose(static_features(configuration)(frames), expected, rtol=0, atol=1e-9)
@@ -124,110 +100,13 @@ def test_compression_draws_the_model_towards_flat():
     frames = lfilter([1.0], [1.0, -0.95], np.random.default_rng(0).standard_normal((4, 480))) * np.hamming(480)
     sizes = []
     for compression in (1.0, 0.5, 0.1, 0.001):
-        model = PerceptualPrediction(16_000, 480, 10, bands=32, compression=compression)(frames)
+        model = perceptual_prediction(16_000, 480, 10, bands=32, compression=compression)(frames)
         sizes.append(np.linalg.norm(model, axis=1).mean())
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] < 0.01
 
 
-@pytest.mark.parametrize("rate", [4_000, 8_000, 11_025, 16_000, 22_050, 44_100, 48_000, 96_000])
-@pytest.mark.parametrize("frame_ms", [10.0, 30.0])
-def test_no_band_is_empty_at_the_default_number_of_bands(rate, frame_ms):
-    configuration = FeatureSettings(kind="plp", rate=rate, frame_ms=frame_ms)
-    function = static_features(configuration)  # librosa warns of empty filters, and here a warning is an error
-    assert np.isfinite(function(np.zeros((1, configuration.frame_length)))).all()
-
-
-# The stream.
-
-
-def pushed(samples: np.ndarray, configuration: FeatureSettings, sizes: list[int]) -> FeatureBlock:
-    """All blocks of a stream fed in chunks of ``sizes``, as one."""
-    stream = FeatureStream(configuration)
-    blocks = [stream.push(chunk) for chunk in cut(samples, sizes)]
-    for block in blocks:
-        assert block.below_peak.shape == (len(block.vectors),)
-    return joined([*blocks, stream.flush()])
-
-
-@pytest.mark.parametrize("deltas", [True, False])
-@pytest.mark.parametrize("rate", [8_000, 16_000])
-@settings(max_examples=12, deadline=None)
-@given(length=st.integers(0, 20_000), seed=st.integers(0, 99), sizes=CHUNKS)
-@example(length=20_000, seed=1, sizes=[1, 0, 79, 80, 81, 4096])
-@example(length=1_000, seed=1, sizes=[1] * 1_000)
-@example(length=480, seed=1, sizes=[480])
-def test_any_chunking_gives_the_same_vectors_and_levels_bit_for_bit(deltas, rate, length, seed, sizes):
-    configuration = FeatureSettings(kind="plp", rate=rate, deltas=deltas)
-    samples = syllables(length, rate, seed)
-    whole, result = pushed(samples, configuration, []), pushed(samples, configuration, sizes)
-    assert result.frames == whole.frames
-    assert result.vectors.tobytes() == whole.vectors.tobytes()
-    assert result.below_peak.tobytes() == whole.below_peak.tobytes()
-
-
-def levels_below_peak(levels: np.ndarray, fall: float) -> np.ndarray:
-    """The peak in closed form: of every frame heard so far, its level less what it has sunk since."""
-    below, heard = np.zeros(len(levels)), []
-    for t, level in enumerate(levels.tolist()):
-        if level < SILENCE_DB:
-            continue
-        heard.append(level)
-        ages = 0.01 * np.arange(len(heard))[::-1]
-        below[t] = max(np.array(heard) - fall * ages) - level
-    return below
-
-
-@pytest.mark.parametrize("sizes", [[], [1] * 2_000, [4096, 1, 0, 79, 480, 7_000]], ids=["whole", "samples", "mixed"])
-@pytest.mark.parametrize("kind", ["plp", "lpc", "mfcc"])
-@pytest.mark.parametrize("deltas", [True, False])
-def test_each_level_below_the_peak_is_that_of_the_frame_its_vector_was_made_of(deltas, kind, sizes):
-    configuration = FeatureSettings(kind=kind, rate=8_000, deltas=deltas)
-    samples = syllables(24_000, 8_000, 3)
-    result = pushed(samples, configuration, sizes)
-    length, step = configuration.frame_length, configuration.frame_step
-    levels = frame_level(FrameStream(length, step).push(samples))
-    speech = VoiceActivityDetector(configuration.vad, frames_per_second=100.0).push(levels)[0]
-    emphasised = FrameStream(length, step).push(PreEmphasis(configuration.pre_emphasis).push(samples))
-    static = static_features(configuration)(without_offset(emphasised) * window("hamming", length))
-    assert 20 < speech.sum() < len(speech) - 20
-    np.testing.assert_array_equal(result.vectors[:, : configuration.order], static[speech])
-    expected = levels_below_peak(levels, configuration.vad.fall_db_per_second)[speech]
-    np.testing.assert_allclose(result.below_peak, expected, rtol=0, atol=1e-9)
-    assert expected.max() > 10.0
-    assert expected.min() == 0.0
-
-
-@given(levels=st.lists(st.floats(-150, 0), max_size=60), sizes=st.lists(st.integers(0, 9), max_size=20))
-@settings(deadline=None)
-def test_a_level_below_the_peak_is_never_negative_and_within_the_range_where_there_is_speech(levels, sizes):
-    configuration = FeatureSettings().vad
-    gate = VoiceActivityDetector(configuration, frames_per_second=100.0)
-    parts = [gate.push(chunk) for chunk in cut(np.array(levels), sizes)]
-    speech, below = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
-    assert np.isfinite(below).all()
-    assert (below >= 0.0).all()
-    assert (below[speech] < configuration.range_db).all()
-
-
-def test_gain_leaves_the_levels_below_the_peak_alone():
-    samples = np.concatenate((1e-4 * np.random.default_rng(0).standard_normal(8_000), syllables(24_000, 8_000, 5)))
-    configuration = FeatureSettings(rate=8_000)
-    plain, louder = pushed(samples, configuration, []), pushed(2.0 * samples, configuration, [])
-    np.testing.assert_allclose(louder.below_peak, plain.below_peak, rtol=0, atol=1e-6)
-
-
-def test_scaling_changes_the_vectors_and_not_the_levels():
-    samples, configuration = syllables(16_000, 8_000, 3), FeatureSettings(rate=8_000)
-    plain = pushed(samples, configuration, [])
-    scaling = Standardizer.fit(plain.vectors)
-    front_end = FrontEnd(configuration, 8_000, scaling=scaling)
-    scaled = joined([front_end.push(samples), front_end.flush()])
-    np.testing.assert_array_equal(scaled.below_peak, plain.below_peak)
-    np.testing.assert_array_equal(scaled.vectors, scaling(plain.vectors))
-
-
-@pytest.mark.parametrize(("rate", "size", "bands"), [(16000, 512, 32), (8000, 256, 24), (22050, 1024, 40)])
+@pytest.mark.parametrize(("rate", "size", "bands"), [(4000, 128, 32), (16000, 512, 32), (22050, 1024, 40)])
 def test_mel_filters_are_those_of_librosa(rate, size, bands):
     limits = {"fmin": 100.0, "fmax": 0.4875 * rate}
     expected = librosa.filters.mel(sr=rate, n_fft=size, n_mels=bands, norm=None, dtype=np.float64, **limits)

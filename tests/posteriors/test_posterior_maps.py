@@ -430,7 +430,7 @@ def test_store_comes_back_with_its_posteriors(made, heard, voices):
 def read_features_of(path: Path, settings_: Config) -> FeatureBlock:
     from pipeline.audio.corpus import Utterance
 
-    return read_features(Utterance("", path), settings_.features).speech
+    return read_features(Utterance("", path), settings_.features)
 
 
 def test_nothing_of_a_removed_speaker_is_left_in_the_maps(made, tmp_path, voices, heard):
@@ -448,7 +448,7 @@ def test_nothing_of_a_removed_speaker_is_left_in_the_maps(made, tmp_path, voices
 def test_held_out_trials_are_scored_by_maps_that_they_had_no_part_in(tmp_path, recordings, voices, tiny_with, kind):
     settings_ = tiny_with(f"posterior.kind={kind}")
     store = enroll(tmp_path / "s", {name: recordings[name] for name in voices[:3]}, settings_).model
-    read = [[read_features(u, settings_.features).speech for u in recordings[name]] for name in voices[:3]]
+    read = [[read_features(u, settings_.features) for u in recordings[name]] for name in voices[:3]]
     cuts = [cut_of(blocks, settings_) for blocks in read]
     kept = [joined(cut.kept(blocks)).vectors for cut, blocks in zip(cuts, read, strict=True)]
     population = train_population(

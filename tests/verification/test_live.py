@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from pipeline.audio.microphone import Microphone, SampleQueue
+from pipeline.audio.microphone import SampleQueue, open_microphone
 from pipeline.cli.live import LevelMeter, verify_live
 from pipeline.cli.record import PhraseRecorder, prompts
 from pipeline.config import Config, FeatureSettings
@@ -160,7 +160,7 @@ def test_a_claim_spoken_into_a_queue_is_the_claim_of_the_file(store, heard, said
 def test_without_a_microphone_there_is_one_line_that_says_what_to_do(run, tmp_path):
     """Here is no sound card: sounddevice, PortAudio or the device is missing."""
     try:
-        with Microphone():
+        with open_microphone():
             pytest.skip("this machine has a microphone")
     except AudioError as error:
         assert re.search(r"pip install 'voiceclaim\[mic\]'|libportaudio2|plugged in", str(error))

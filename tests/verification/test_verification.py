@@ -130,7 +130,7 @@ def test_a_running_score_is_the_score_of_the_frames_heard_so_far(verifiers, inpu
     """Scored again from scratch, from features read by enrollment's own path."""
     path, samples = inputs[8000]
     verifier = verifiers["refined_worst_rival"]
-    speech = read_features(Utterance("", path), tiny.features).speech
+    speech = read_features(Utterance("", path), tiny.features)
     _, updates = pushed(verifier, samples, 8000, [1600])
     told = [update for update in updates if update.score is not None]
     assert len(told) > 5
