@@ -13,7 +13,6 @@ import struct
 import subprocess
 import sys
 import time
-from functools import cache
 from pathlib import Path
 
 import hostile
@@ -254,17 +253,8 @@ def test_a_header_that_never_ends_is_given_up(head):
 # Damage
 
 
-@cache
-def spoken(kind: str, path: Path) -> bytes:
-    """A recording of the demo corpus in another format."""
-    samples, rate = soundfile.read(path)
-    buffer = io.BytesIO()
-    soundfile.write(buffer, samples, rate, format=kind, subtype="OPUS" if kind == "OGG" else None)
-    return buffer.getvalue()
-
-
 def test_a_flac_cut_short_is_never_scored(store, heard, tmp_path):
-    whole = spoken("FLAC", heard("anna"))
+    whole = heard("anna").read_bytes()
     verifier = Verifier(Store(store).load(), "anna")
     for share in (0.02, 0.4, 0.7, 0.85):
         (tmp_path / "a.bin").write_bytes(whole[: round(len(whole) * share)])
@@ -287,22 +277,6 @@ def test_next_to_no_samples_are_not_enough_speech(store, tmp_path, count, rate):
     update = Verifier(Store(store).load(), "anna").verify_file(tmp_path / "a.wav")
     assert update.decision is Decision.NOT_ENOUGH_SPEECH
     assert update.score is update.llr is update.probability is None
-
-
-def test_odd_rates_and_many_channels_carry_the_same_voice(store, heard, tmp_path):
-    """50 times the rate, and 64 channels of which only the sum is the recording."""
-    samples, rate = soundfile.read(heard("anna"))
-    verifier = Verifier(Store(store).load(), "anna")
-    expected = verifier.verify_file(heard("anna"))
-    held = np.fft.irfft(np.pad(np.fft.rfft(samples) * 50, (0, 49 * len(samples) // 2)), 50 * len(samples))
-    soundfile.write(tmp_path / "fast.wav", held, 50 * rate, subtype="FLOAT")
-    noise = np.random.default_rng(0).standard_normal((len(samples), 63)) / 100
-    many = np.column_stack([noise, 64 * samples - noise.sum(axis=1)])
-    soundfile.write(tmp_path / "many.wav", many, rate, subtype="DOUBLE")
-    for name, tolerance in (("fast.wav", 0.05), ("many.wav", 1e-6)):
-        update = verifier.verify_file(tmp_path / name)
-        assert update.decision is expected.decision is Decision.ACCEPTED
-        assert update.score == pytest.approx(expected.score, abs=tolerance)
 
 
 def test_tables_of_numbers_and_sample_dumps_are_no_recordings(tmp_path):
@@ -365,20 +339,6 @@ def test_a_mutated_file_of_any_format_is_audio_or_an_audio_error(tmp_path, codin
     else:
         assert np.isfinite(samples).all()
     assert time.process_time() - started < SOON
-
-
-@settings(SETTINGS, max_examples=20)
-@given(st.sampled_from(["WAV", "FLAC", "OGG", "MP3"]), st.data())
-def test_a_mutated_recording_is_scored_on_numbers_or_not_at_all(store, heard, tmp_path, kind, data):
-    path = tmp_path / "mutated"
-    path.write_bytes(mutated(data, spoken(kind, heard("anna"))))
-    try:
-        update = Verifier(Store(store).load(), "anna").verify_file(path)
-    except AudioError as error:
-        assert str(path) in str(error)
-    else:
-        assert (update.score is None) == (update.decision is Decision.NOT_ENOUGH_SPEECH)
-        assert update.score is None or np.isfinite([update.score, update.llr, update.probability]).all()
 
 
 # Mutations: lists
@@ -522,23 +482,13 @@ def test_what_a_decoder_prints_does_not_get_into_the_commands_output(run, store,
 
 
 def test_names_cannot_move_the_cursor_or_add_lines(capsys):
-    names = [
-        "anna\nbert  9",
-        "\x1b[2J\x1b[H",
-        "\u202eanna",
-        "a\x9bb",
-        "a\u2028b",
-        "\udcff",
-        "🧑‍🚀",
-        "Zoë",
-        "山田\u3000太郎",
-    ]
+    plain = ("🧑‍🚀", "Zoë", "山田\u3000太郎")
+    names = ("anna\nbert  9", "\x1b[2J\x1b[H", "\u202eanna", "a\x9bb", "a\u2028b", "\udcff", *plain)
     print_table(("speaker", "seconds"), [(name, 1.5) for name in names])
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) == 1 + len(names)
     assert not set(shown) & set("\x1b\u202e\x9b\u2028\udcff")
-    for name in names[-3:]:
-        assert name in shown
+    assert all(name in shown for name in plain)
     print_error(f"{names[1]}: no such file\nand more")
     assert capsys.readouterr().err == "voiceclaim: \\x1b[2J\\x1b[H: no such file\nand more\n"
 
