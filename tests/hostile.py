@@ -164,15 +164,6 @@ def things(folder: Path) -> dict[str, Path]:
     }
 
 
-# Files of arrays
-
-
-def arrays_file(header: object, data: bytes = b"", *, length: int | None = None) -> bytes:
-    """A safetensors file with any header at all."""
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<Q", len(text) if length is None else length) + text + data
-
-
 # Stores
 
 
