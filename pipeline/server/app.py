@@ -28,8 +28,8 @@ from pipeline.server.curves import Evaluation, last_evaluation
 from pipeline.server.enrollment import blocks_within, private_folder, save_uploads
 from pipeline.server.messages import PROBLEM_TYPE, EnrolledSpeaker, fault, problem, service_error
 from pipeline.server.metrics import MEDIA_TYPE as METRICS_TYPE
-from pipeline.server.metrics import CountRequests
-from pipeline.server.security import ENROLL, VERIFY, BodyLimit, check_origin, check_token
+from pipeline.server.metrics import count_requests
+from pipeline.server.security import ENROLL, VERIFY, check_origin, check_token, limit_bodies
 from pipeline.server.service import Service
 from pipeline.verification.verifier import Verifier
 
@@ -92,10 +92,10 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
     app.state.service = service
     for kind in (VoiceclaimError, HTTPException, RequestValidationError, TimeoutError, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _problem_response)
-    app.add_middleware(BodyLimit, body_bytes=limits.body_bytes, idle_seconds=limits.idle_seconds)
+    app.add_middleware(limit_bodies, body_bytes=limits.body_bytes, idle_seconds=limits.idle_seconds)
     if settings.tokens is None:  # against DNS rebinding: any page in a browser here can reach a loopback address
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.hosts), www_redirect=False)
-    app.add_middleware(CountRequests, metrics=service.metrics)
+    app.add_middleware(count_requests, metrics=service.metrics)
     app.include_router(router)
     app.mount("/page", StaticFiles(directory=PAGE))
     return app

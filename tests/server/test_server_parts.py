@@ -18,9 +18,10 @@ from pipeline.evaluation import ScoreRow, write_scores
 from pipeline.metrics import equal_error_rate, error_curve
 from pipeline.server.curves import last_evaluation
 from pipeline.server.messages import problem, service_error
-from pipeline.server.run import Address
+from pipeline.server.run import is_loopback, listen, serve, url_of
 from pipeline.server.security import SCOPES, VARIABLE, parse_tokens, read_tokens, scopes_of
 from pipeline.server.service import NewestModel
+from pipeline.server.settings import Settings
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/", min_size=16, max_size=64)
 
@@ -161,11 +162,17 @@ def test_paths_of_the_server_are_not_told(tmp_path):
     ],
 )
 def test_only_addresses_of_this_machine_go_without_tokens(host, loopback):
-    assert Address(host).is_loopback is loopback
+    assert is_loopback(host) is loopback
 
 
-def test_urls_name_what_is_served():
-    assert Address("::1").url(8000) == "http://[::1]:8000/"
+def test_an_address_beyond_this_machine_without_tokens_or_already_taken_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1: .*needs tokens"):
+        serve(Settings(tmp_path / "store"), "192.0.2.1", 0, threads=1, started=print)
+    with listen("127.0.0.1", 0, 1.0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ServiceError, match=f"cannot listen on 127.0.0.1 port {port}"):
+            listen("127.0.0.1", port, 1.0)
+    assert url_of("::1", 8000) == "http://[::1]:8000/"
 
 
 # The evaluation
