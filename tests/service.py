@@ -19,6 +19,7 @@ import numpy as np
 from websockets.sync.client import ClientConnection, connect
 
 from pipeline.audio.files import open_audio
+from pipeline.evaluation import ScoreRow, write_scores
 
 COMMAND = (sys.executable, "-c", "from pipeline.cli.main import main; main()")
 START_SECONDS = 120.0
@@ -81,6 +82,21 @@ def running(
             if process.poll() is None:
                 process.terminate()
                 process.wait(60)
+
+
+def evaluated(folder: Path, **scores: tuple[np.ndarray, np.ndarray]) -> Path:
+    """An evaluation on disk, of the target and nontarget scores of each system."""
+    rows = [
+        ScoreRow(system, f"s{n % 3}", f"secret{n}.wav", float(score), target)
+        for system, kinds in scores.items()
+        for target, kind in zip((True, False), kinds, strict=True)
+        for n, score in enumerate(kind)
+    ]
+    folder.mkdir(exist_ok=True)
+    write_scores(folder / "scores.txt", rows)
+    systems = {system: {"store_threshold": 0.25} for system in scores}
+    (folder / "metrics.json").write_text(json.dumps({"default_system": next(iter(scores)), "systems": systems}))
+    return folder
 
 
 def samples_of(path: Path) -> tuple[np.ndarray, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from service import TOKENS, VERIFY_TOKEN, running, samples_of
+from service import VERIFY_TOKEN, evaluated, running, running_copy, samples_of
 
-from pipeline.evaluation import ScoreRow, write_scores
 from pipeline.store.store import Store
 
 webdriver = pytest.importorskip("selenium.webdriver")
@@ -29,8 +27,8 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="no Chromium with its driver here"),
 ]
 SIZES = {"desktop": (1100, 900), "phone": (390, 844)}
+SYSTEMS = {"supervector": 2.0, "poar": 1.2}  # and the mean of their target scores
 PATIENCE = 90
-QUIET = 0.00005
 
 
 class Page:
@@ -211,7 +209,7 @@ def fits(page: Page) -> bool:
 @pytest.mark.slow
 def test_the_page_says_what_is_wrong_with_a_microphone(store, tmp_path, verifying):
     samples, rate = samples_of(verifying)
-    soundfile.write(tmp_path / "silent.wav", np.full(rate * 3, QUIET), rate, subtype="PCM_16")
+    soundfile.write(tmp_path / "silent.wav", np.full(rate * 3, 0.00005), rate, subtype="PCM_16")
     loud = np.clip(40 * samples, -1, 1)
     soundfile.write(tmp_path / "loud.wav", loud, rate, subtype="PCM_16")
     cases = [
@@ -229,28 +227,14 @@ def test_the_page_says_what_is_wrong_with_a_microphone(store, tmp_path, verifyin
                 assert page.at("notice").get_attribute("role") == "alert"
 
 
-def evaluated(folder: Path) -> Path:
-    """A small evaluation on disk."""
-    rng = np.random.default_rng(1)
-    rows = [
-        ScoreRow(system, "anna", f"{n}.wav", float(rng.normal(2.0 * shift * target, 1.0)), target)
-        for system, shift in (("supervector", 1.0), ("poar", 0.6))
-        for target in (True, False)
-        for n in range(200)
-    ]
-    folder.mkdir()
-    write_scores(folder / "scores.txt", rows)
-    table = {"default_system": "supervector", "systems": {"supervector": {"store_threshold": 1.0}}}
-    (folder / "metrics.json").write_text(json.dumps(table))
-    return folder
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "dark"), [("desktop", True), ("phone", False)])
 def test_the_page_goes_by_keyboard_and_shows_an_evaluation(store, tmp_path, size, dark):
-    options = ("--evaluation", evaluated(tmp_path / "evaluation"))
+    rng = np.random.default_rng(1)
+    scores = {name: (rng.normal(mean, size=200), rng.normal(size=200)) for name, mean in SYSTEMS.items()}
+    options = ("--evaluation", evaluated(tmp_path / "evaluation", **scores))
     with (
-        running(store, tmp_path, *options, environment={"VOICECLAIM_TOKENS": TOKENS}) as service,
+        running_copy(store, tmp_path, *options, tokens=True) as service,
         browser(service.url, tmp_path, audio=None, size=size, dark=dark) as page,
     ):
         page.go("speakers")
