@@ -53,7 +53,7 @@ def verification_recorder(
 
 def duplicate_memory(log: Path | None) -> DuplicateMemory | None:
     """Return the store of fingerprints of accepted audio beside the log at ``log``; None without a log."""
-    return None if log is None else DuplicateMemory.beside(AuditLog(log).path)
+    return None if log is None else DuplicateMemory.beside(log)
 
 
 def of_decision(verifier: Verifier, update: Update) -> Fields:
