@@ -140,10 +140,8 @@ class AsyncVoiceclaimClient:
         await self.close()
 
     async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        try:
+        with _reaching(self._url):
             response = await self._http.request(method, path, **options)
-        except httpx.HTTPError as error:
-            raise _unreachable(self._url, error) from None
         if response.is_success:
             table: dict[str, Any] = response.json()
             return table
@@ -303,14 +301,12 @@ def _reaching(url: str) -> Iterator[None]:
     """Turn failures of the connection to ``url`` into a ServiceError."""
     try:
         yield
-    except (OSError, WebSocketException) as error:
-        raise _unreachable(url, error) from None
-
-
-def _unreachable(url: str, error: Exception) -> ServiceError:
-    if isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code == CloseCode.SERVICE_RESTART:
-        return ServiceError(503, f"{url}: the service is shutting down; try again later")
-    return ServiceError(0, f"{url}: the service cannot be reached, or went away: {error or type(error).__name__}")
+    except (OSError, WebSocketException, httpx.HTTPError) as error:
+        closing = error.rcvd if isinstance(error, ConnectionClosed) else None
+        if closing is not None and closing.code == CloseCode.SERVICE_RESTART:
+            raise ServiceError(503, f"{url}: the service is shutting down; try again later") from None
+        reason = str(error) or type(error).__name__
+        raise ServiceError(0, f"{url}: the service cannot be reached, or went away: {reason}") from None
 
 
 def _refusal(table: Mapping[str, Any]) -> ServiceError:
