@@ -167,19 +167,13 @@ def promises(folder: Path) -> None:
     for name, data in hostile.lying_headers().items():
         (folder / "audio" / name).write_bytes(data)
     (folder / "audio" / "bomb.flac").write_bytes(hostile.flac_bomb(1000))
-    (folder / "audio" / "channels.wav").write_bytes(_channels(64))
-    head = hostile.rf64(2**39)
-    hostile.sparse(folder / "audio" / "terabyte.wav", head, 2**40)
+    many = np.zeros((hostile.SHORT, 64))
+    soundfile.write(folder / "audio" / "channels.wav", many, hostile.RATE, subtype="DOUBLE")
+    hostile.sparse(folder / "audio" / "terabyte.wav", hostile.rf64(2**39), 2**40)
     for kind in ("log", "trials", "scores"):
         hostile.sparse(folder / kind / "terabyte.txt", b"anna a.wav target\n", 2**40)
     hostile.sparse(folder / "kaldi" / "list" / "wav.scp", b"u a.wav\n", 2**40)
     hostile.sparse(folder / "store" / "terabyte.store", b"SQLite format 3\0", 2**40)
-
-
-def _channels(count: int) -> bytes:
-    buffer = io.BytesIO()
-    soundfile.write(buffer, np.zeros((hostile.SHORT, count)), hostile.RATE, format="WAV", subtype="DOUBLE")
-    return buffer.getvalue()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -226,13 +220,12 @@ def test_a_segment_of_a_recording_that_is_too_long_can_be_read(tmp_path):
     assert len(decode(path, start=3600.0 * 100, end=3600.0 * 100 + 0.5)) == 8000
 
 
-@pytest.mark.parametrize(("start", "end"), [(0.0, 1e308), (0.5, 1e300)])
-def test_a_segment_may_end_beyond_any_recording(tmp_path, start, end):
+def test_a_segment_may_end_beyond_any_recording(tmp_path):
     path = tmp_path / "a.wav"
     path.write_bytes(hostile.encoded("WAV", "PCM_16", 1.0))
-    assert len(decode(path, start=start, end=end)) == round((1.0 - start) * hostile.RATE)
+    assert len(decode(path, start=0.5, end=1e308)) == hostile.RATE // 2
     with pytest.raises(AudioError, match=r"a\.wav: a segment must"):
-        decode(path, start=end)
+        decode(path, start=1e308)
 
 
 @pytest.mark.parametrize("head", [b"", b"LIST\xff\xff\xff\xff"], ids=["zeros", "a huge chunk"])
@@ -303,26 +296,23 @@ def test_a_resource_fork_that_lies_about_makes_no_audio_of_text(tmp_path, monkey
 # Mutations: audio
 
 
+def number_of(value: int, width: int, order: str) -> bytes:
+    return (value % 2 ** (8 * width)).to_bytes(width, order)
+
+
+SIZES = st.sampled_from([0, 1, 2**15, 2**16 - 1, 2**31, 2**32 - 1, 2**40, 2**63, 2**64 - 1])
+NUMBERS = st.builds(number_of, SIZES, st.sampled_from([2, 4, 8]), st.sampled_from(["little", "big"]))
+
+
 def mutated(data, sound: bytes) -> bytes:
     """``sound`` with some bytes changed, sizes made absurd, parts cut out, doubled or put in."""
     damaged = bytearray(sound)
     for _ in range(data.draw(st.integers(1, 4))):
-        place = data.draw(st.integers(0, min(len(damaged), 200)) | st.integers(0, len(damaged)))
-        change = data.draw(st.sampled_from(["byte", "number", "cut", "double", "put in", "end"]))
-        if change == "byte":
-            damaged[place : place + 1] = data.draw(st.binary(min_size=1, max_size=1))
-        elif change == "number":
-            width, order = data.draw(st.sampled_from([2, 4, 8])), data.draw(st.sampled_from(["little", "big"]))
-            value = data.draw(st.sampled_from([0, 1, 2**15, 2**16 - 1, 2**31, 2**32 - 1, 2**40, 2**63, 2**64 - 1]))
-            damaged[place : place + width] = (value % 2 ** (8 * width)).to_bytes(width, order)
-        elif change == "cut":
-            del damaged[place : place + data.draw(st.integers(1, 300))]
-        elif change == "double":
-            damaged[place:place] = damaged[place : place + data.draw(st.integers(1, 300))]
-        elif change == "put in":
-            damaged[place:place] = data.draw(st.binary(max_size=40))
-        else:
-            del damaged[place:]
+        start = data.draw(st.integers(0, min(len(damaged), 200)) | st.integers(0, len(damaged)))
+        part = damaged[start : start + 300]
+        piece = data.draw(NUMBERS | st.binary(max_size=40) | st.just(bytes(2 * part)))
+        end = start + data.draw(st.just(len(piece)) | st.integers(0, 300) | st.just(len(damaged)))
+        damaged[start:end] = piece
     return bytes(damaged)
 
 

@@ -52,17 +52,17 @@ class Verification:
 
     @property
     def decision(self) -> Decision:
-        """Accepted, rejected, or too little speech."""
+        """Return accepted, rejected, or too little speech."""
         return self.update.decision
 
     @property
     def score(self) -> float | None:
-        """The score, None for too little speech."""
+        """Return the score, None for too little speech."""
         return self.update.score
 
     @property
     def probability(self) -> float | None:
-        """Probability of a target trial at the prior of the terms; None without a calibration."""
+        """Return the probability of a target trial at the prior of the terms; None without a calibration."""
         return self.update.probability
 
 
@@ -165,14 +165,14 @@ class AsyncClaimStream:
 
     @property
     def terms(self) -> Terms:
-        """The terms on which this claim is decided."""
+        """Return the terms on which this claim is decided."""
         if self._terms is None:
             raise StreamClosedError("the stream has not begun")
         return self._terms
 
     @property
     def final(self) -> Verification:
-        """The outcome of the claim, once the stream has ended."""
+        """Return the outcome of the claim; raises StreamClosedError before the stream has ended."""
         if self._final is None:
             raise StreamClosedError("the stream has not ended normally, and there is no decision")
         return self._final
@@ -280,12 +280,12 @@ class ClaimStream:
 
     @property
     def terms(self) -> Terms:
-        """The terms on which this claim is decided."""
+        """Return the terms on which this claim is decided."""
         return self._stream.terms
 
     @property
     def final(self) -> Verification:
-        """The outcome of the claim, once the stream has ended."""
+        """Return the outcome of the claim; raises StreamClosedError before the stream has ended."""
         return self._stream.final
 
     def push(self, samples: ArrayLike) -> Update:

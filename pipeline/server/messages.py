@@ -46,7 +46,7 @@ class Hello(BaseModel):
 
     @property
     def pcm(self) -> PcmFormat:
-        """The format of the audio."""
+        """Return the format of the audio."""
         return PcmFormat(self.rate, 1, _ENCODINGS[self.format])
 
 
@@ -59,7 +59,7 @@ class VerifyHello(Hello):
 
     @property
     def sequential_test(self) -> SequentialTest | None:
-        """The sequential test, if one is asked for; raises InputError."""
+        """Return the sequential test, if one is asked for; raises InputError."""
         if self.early is None:
             return None
         try:

@@ -121,7 +121,7 @@ def record_export(audit: AuditLog, model: SpeakerModel, name: str) -> None:
 
 
 def record_failure(audit: AuditLog, event: str, names: Iterable[str], error: VoiceclaimError) -> None:
-    """One line for each speaker whom ``error`` kept from being enrolled, removed or exported."""
+    """Append a line for each speaker whom ``error`` kept from being enrolled, removed or exported."""
     refused = error.findings if isinstance(error, EnrollmentRefusedError) else {}
     for name in names:
         checks = refused.get(name)

@@ -124,7 +124,7 @@ class Verifier:
 
     @property
     def terms(self) -> Terms:
-        """The terms on which the claim is decided."""
+        """Return the terms on which the claim is decided."""
         decider = self.decider
         return Terms(
             claim=self.claim,

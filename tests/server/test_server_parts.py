@@ -135,22 +135,9 @@ def test_paths_of_the_server_are_not_told(tmp_path):
 # Addresses
 
 
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [
-        ("127.0.0.1", True),
-        ("127.8.8.8", True),
-        ("::1", True),
-        ("localhost", True),
-        ("192.0.2.1", False),
-        ("::", False),
-        ("localhost.example", False),
-        ("127.0.0.1.example", False),
-        ("", False),
-    ],
-)
-def test_only_addresses_of_this_machine_go_without_tokens(host, loopback):
-    assert is_loopback(host) is loopback
+def test_only_addresses_of_this_machine_go_without_tokens():
+    assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "localhost")))
+    assert not any(map(is_loopback, ("192.0.2.1", "::", "localhost.example", "127.0.0.1.example", "")))
 
 
 def test_an_address_beyond_this_machine_without_tokens_or_already_taken_is_refused(tmp_path):
