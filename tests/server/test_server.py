@@ -27,7 +27,6 @@ from service import (
     problem_of,
     receive,
     running,
-    running_copy,
     samples_of,
     send,
     until,
@@ -44,24 +43,6 @@ from pipeline.verification.verifier import Verifier
 
 pytestmark = pytest.mark.server
 OPEN = {"/", "/docs", "/openapi.json", "/page", "/healthz"}  # they hold nothing of anybody
-
-
-@pytest.fixture(scope="module")
-def service(store, tmp_path_factory):
-    """A service on a copy of the session's store, for this machine only."""
-    with running_copy(store, tmp_path_factory.mktemp("service")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def guarded(store, tmp_path_factory):
-    """A service with tokens, an audit log and narrow bounds."""
-    folder = tmp_path_factory.mktemp("guarded")
-    bounds = ("--body-mib", 1, "--stream-seconds", 4, "--file-seconds", 5, "--streams", 2, "--idle-seconds", 1)
-    log = folder / "log.jsonl"
-    with running_copy(store, folder, *bounds, "--log", log, tokens=True) as started:
-        started.log = log
-        yield started
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
