@@ -37,15 +37,15 @@ def encoded(kind: str, subtype: str, seconds: float = 0.3) -> bytes:
 
 def codings() -> list[tuple[str, str]]:
     """Every format and coding that this libsndfile writes and an audio file may have."""
-    found = []
+    codings = []
     for kind in sorted(set(soundfile.available_formats()) - {"RAW", "SD2", "SDS", "MAT4", "MAT5", "HTK"}):
         for subtype in soundfile.available_subtypes(kind):
             try:
                 encoded(kind, subtype)
             except (soundfile.SoundFileError, ValueError):
                 continue
-            found.append((kind, subtype))
-    return found
+            codings.append((kind, subtype))
+    return codings
 
 
 # Headers
@@ -105,22 +105,13 @@ def lying_headers(samples: int = 2**40) -> dict[str, bytes]:
 # A FLAC of nothing: each frame stands for 65535 samples of the same value and takes 16 bytes.
 
 
-@cache
-def _table(polynomial: int, bits: int) -> list[int]:
-    table = []
-    for byte in range(256):
-        value = byte << (bits - 8)
+def _crc(data: bytes, polynomial: int, bits: int) -> bytes:
+    value = 0
+    for byte in data:
+        value ^= byte << (bits - 8)
         for _ in range(8):
             value = (value << 1) ^ (polynomial if value >> (bits - 1) else 0)
             value &= (1 << bits) - 1
-        table.append(value)
-    return table
-
-
-def _crc(data: bytes, polynomial: int, bits: int) -> bytes:
-    table, value = _table(polynomial, bits), 0
-    for byte in data:
-        value = ((value << 8) & ((1 << bits) - 1)) ^ table[(value >> (bits - 8)) ^ byte]
     return value.to_bytes(bits // 8, "big")
 
 
@@ -171,15 +162,6 @@ def things(folder: Path) -> dict[str, Path]:
         "NUL": folder / "a\0b",
         "no text": folder / "a\ud800b",
     }
-
-
-# Files of arrays
-
-
-def arrays_file(header: object, data: bytes = b"", *, length: int | None = None) -> bytes:
-    """A safetensors file with any header at all."""
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<Q", len(text) if length is None else length) + text + data
 
 
 # Stores

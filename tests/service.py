@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import shutil
 import subprocess
 import sys
 import time
@@ -19,6 +19,7 @@ import numpy as np
 from websockets.sync.client import ClientConnection, connect
 
 from pipeline.audio.files import open_audio
+from pipeline.evaluation import ScoreRow, write_scores
 
 COMMAND = (sys.executable, "-c", "from pipeline.cli.main import main; main()")
 START_SECONDS = 120.0
@@ -32,6 +33,7 @@ class Running:
 
     url: str
     process: subprocess.Popen[bytes]
+    store: Path
     output: Path
     spool: Path
 
@@ -50,10 +52,13 @@ class Running:
         headers = {**options.pop("headers", {}), **({"Authorization": f"Bearer {token}"} if token else {})}
         return httpx.request(method, url, headers=headers, timeout=120, **options)
 
-    def end(self, seconds: float = 60.0) -> int:
-        """Ask it to end, wait, and return its exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(seconds)
+
+@contextmanager
+def running_copy(store: Path, folder: Path, *options: object, tokens: bool = False) -> Iterator[Running]:
+    """The service of a copy of ``store`` in ``folder``, which asks for ``TOKENS`` if ``tokens``."""
+    copy = Path(shutil.copy(store, folder / "voices.store"))
+    with running(copy, folder, *options, environment={"VOICECLAIM_TOKENS": TOKENS} if tokens else None) as started:
+        yield started
 
 
 @contextmanager
@@ -72,11 +77,26 @@ def running(
                 assert process.poll() is None and time.monotonic() < until, text
                 time.sleep(0.05)
             url = text.split(" at ")[-1].split()[0].rstrip("/")
-            yield Running(url, process, output, spool)
+            yield Running(url, process, store, output, spool)
         finally:
             if process.poll() is None:
                 process.terminate()
                 process.wait(60)
+
+
+def evaluated(folder: Path, **scores: tuple[np.ndarray, np.ndarray]) -> Path:
+    """An evaluation on disk, of the target and nontarget scores of each system."""
+    rows = [
+        ScoreRow(system, f"s{n % 3}", f"secret{n}.wav", float(score), target)
+        for system, kinds in scores.items()
+        for target, kind in zip((True, False), kinds, strict=True)
+        for n, score in enumerate(kind)
+    ]
+    folder.mkdir(exist_ok=True)
+    write_scores(folder / "scores.txt", rows)
+    systems = {system: {"store_threshold": 0.25} for system in scores}
+    (folder / "metrics.json").write_text(json.dumps({"default_system": next(iter(scores)), "systems": systems}))
+    return folder
 
 
 def samples_of(path: Path) -> tuple[np.ndarray, int]:
@@ -88,6 +108,16 @@ def samples_of(path: Path) -> tuple[np.ndarray, int]:
 def pcm16(samples: np.ndarray) -> bytes:
     """Samples of a 16-bit file as they were in it."""
     return np.round(samples * 2**15).astype("<i2").tobytes()
+
+
+def problem_of(answer: httpx.Response, status: int) -> str:
+    """The detail of a problem, which must be one."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    table = answer.json()
+    assert table["status"] == status
+    assert table["type"].startswith("urn:voiceclaim:")
+    return table["detail"]
 
 
 def receive(socket: ClientConnection) -> dict[str, Any]:

@@ -9,19 +9,17 @@ import io
 import json
 import os
 import shutil
-import signal
 import struct
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 import hostile
 import numpy as np
 import pytest
 import soundfile
+from hostile import soon
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -51,22 +49,6 @@ SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.function_s
 SOON = 2.0  # seconds of work
 
 
-@contextmanager
-def soon(seconds: float = 10.0):
-    """Fail what would hang: an alarm interrupts any call that waits."""
-
-    def wake(*_):
-        raise TimeoutError(f"still not done after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, wake)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def decode(source, **options) -> np.ndarray:
     with open_audio(source, **options) as audio:
         return np.concatenate([np.empty(0), *audio.blocks()])
@@ -77,29 +59,20 @@ def content_of(path: Path) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in files}
 
 
-@cache
-def scores_of(store: Path, recording: Path) -> dict[str, float | None]:
-    model = Store(store).load()
-    return {name: Verifier(model, "anna", system=name).verify_file(recording).score for name in model.systems}
-
-
 # Paths that are no files
 
 
-def metrics_at(path: Path) -> object:
-    folder = path.parent.parent / "results"
-    folder.mkdir(exist_ok=True)
-    (folder / "metrics.json").unlink(missing_ok=True)
-    (folder / "metrics.json").symlink_to(path)
-    return read_metrics(folder)
+def link_to(path: Path, folder: str, name: str) -> Path:
+    """Make ``folder`` with a link of that ``name`` to ``path``, and return it."""
+    made = path.parent.parent / folder
+    made.mkdir(exist_ok=True)
+    (made / name).unlink(missing_ok=True)
+    (made / name).symlink_to(path)
+    return made
 
 
 def kaldi_at(path: Path) -> object:
-    folder = path.parent.parent / "kaldi"
-    folder.mkdir(exist_ok=True)
-    for name in ("wav.scp", "utt2spk"):
-        (folder / name).unlink(missing_ok=True)
-    (folder / "wav.scp").symlink_to(path)
+    folder = link_to(path, "kaldi", "wav.scp")
     (folder / "utt2spk").write_text("u anna\n")
     return read_corpus(folder)
 
@@ -112,7 +85,7 @@ DOORS = {
     "audit log": (check_log, AuditError),
     "key": (read_key, AuditError),
     "store": (lambda path: Store(path).load(), StoreError),
-    "metrics": (metrics_at, TrialListError),
+    "metrics": (lambda path: read_metrics(link_to(path, "results", "metrics.json")), TrialListError),
     "Kaldi list": (kaldi_at, CorpusError),
     "corpus": (read_corpus, CorpusError),
 }
@@ -126,13 +99,8 @@ def test_what_is_no_file_is_refused_at_once_by_every_door(tmp_path, door):
     for kind, path in hostile.things(tmp_path / "in").items():
         if door in BY_NAME and kind in {"endless name", "NUL", "no text", "device"}:
             continue
-        if (door, kind) in {
-            ("corpus", "folder"),
-            ("audit log", "folder"),
-            ("store", "endless name"),
-            ("store", "no text"),
-        }:
-            continue  # what they are for, or named without the part that cannot be printed
+        if (door, kind) in {("corpus", "folder"), ("store", "endless name"), ("store", "no text")}:
+            continue  # a corpus is a folder; the other names cannot be printed whole
         with soon(), pytest.raises(error) as caught:
             call(path)
         named = tmp_path if door in BY_NAME else path
@@ -199,19 +167,13 @@ def promises(folder: Path) -> None:
     for name, data in hostile.lying_headers().items():
         (folder / "audio" / name).write_bytes(data)
     (folder / "audio" / "bomb.flac").write_bytes(hostile.flac_bomb(1000))
-    (folder / "audio" / "channels.wav").write_bytes(_channels(64))
-    head = hostile.rf64(2**39)
-    hostile.sparse(folder / "audio" / "terabyte.wav", head, 2**40)
+    many = np.zeros((hostile.SHORT, 64))
+    soundfile.write(folder / "audio" / "channels.wav", many, hostile.RATE, subtype="DOUBLE")
+    hostile.sparse(folder / "audio" / "terabyte.wav", hostile.rf64(2**39), 2**40)
     for kind in ("log", "trials", "scores"):
         hostile.sparse(folder / kind / "terabyte.txt", b"anna a.wav target\n", 2**40)
     hostile.sparse(folder / "kaldi" / "list" / "wav.scp", b"u a.wav\n", 2**40)
     hostile.sparse(folder / "store" / "terabyte.store", b"SQLite format 3\0", 2**40)
-
-
-def _channels(count: int) -> bytes:
-    buffer = io.BytesIO()
-    soundfile.write(buffer, np.zeros((hostile.SHORT, count)), hostile.RATE, format="WAV", subtype="DOUBLE")
-    return buffer.getvalue()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -228,14 +190,7 @@ def test_what_headers_promise_costs_neither_time_nor_memory(tmp_path):
         assert seconds < SOON, path
         # A header that says too much of a healthy file is believed as far as the file goes.
         if outcome != str(hostile.SHORT):
-            assert outcome in {
-                "AudioError",
-                "StoreFormatError",
-                "StoreError",
-                "AuditError",
-                "TrialListError",
-                "CorpusError",
-            }, path
+            assert outcome.endswith("Error"), path
             assert path in message
     messages = {Path(path).name: message for path, _, message, _ in outcomes}
     assert "decompression bomb" in messages["bomb.flac"]
@@ -265,15 +220,12 @@ def test_a_segment_of_a_recording_that_is_too_long_can_be_read(tmp_path):
     assert len(decode(path, start=3600.0 * 100, end=3600.0 * 100 + 0.5)) == 8000
 
 
-@pytest.mark.parametrize(("start", "end"), [(0.0, 1e308), (1e308, None), (0.5, 1e300)])
-def test_times_beyond_any_recording(tmp_path, start, end):
+def test_a_segment_may_end_beyond_any_recording(tmp_path):
     path = tmp_path / "a.wav"
     path.write_bytes(hostile.encoded("WAV", "PCM_16", 1.0))
-    if end is None:
-        with pytest.raises(AudioError, match=r"a\.wav: a segment must"):
-            decode(path, start=start, end=end)
-    else:
-        assert len(decode(path, start=start, end=end)) == round((1.0 - start) * hostile.RATE)
+    assert len(decode(path, start=0.5, end=1e308)) == hostile.RATE // 2
+    with pytest.raises(AudioError, match=r"a\.wav: a segment must"):
+        decode(path, start=1e308)
 
 
 @pytest.mark.parametrize("head", [b"", b"LIST\xff\xff\xff\xff"], ids=["zeros", "a huge chunk"])
@@ -294,20 +246,9 @@ def test_a_header_that_never_ends_is_given_up(head):
 # Damage
 
 
-@cache
-def spoken(kind: str, path: Path) -> bytes:
-    """A recording of the demo corpus in another format."""
-    samples, rate = soundfile.read(path)
-    buffer = io.BytesIO()
-    soundfile.write(buffer, samples, rate, format=kind, subtype="OPUS" if kind == "OGG" else None)
-    return buffer.getvalue()
-
-
 def test_a_flac_cut_short_is_never_scored(store, heard, tmp_path):
-    whole = spoken("FLAC", heard("anna"))
+    whole = heard("anna").read_bytes()
     verifier = Verifier(Store(store).load(), "anna")
-    (tmp_path / "a.bin").write_bytes(whole)
-    assert verifier.verify_file(tmp_path / "a.bin").decision is Decision.ACCEPTED
     for share in (0.02, 0.4, 0.7, 0.85):
         (tmp_path / "a.bin").write_bytes(whole[: round(len(whole) * share)])
         with pytest.raises(AudioError, match=r"a\.bin: .*(cut short|damaged)"):
@@ -322,16 +263,6 @@ def test_a_flac_cut_between_two_frames_is_cut_short():
         decode(io.BytesIO(whole[: 42 + 3 * frame]))
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("place", [0, -1])
-def test_one_sample_that_is_no_number_means_no_score(store, heard, tmp_path, value, place):
-    samples, rate = soundfile.read(heard("anna"))
-    samples[place] = value
-    soundfile.write(tmp_path / "a.wav", samples, rate, subtype="FLOAT")
-    with pytest.raises(AudioError, match=r"a\.wav: samples must be finite"):
-        Verifier(Store(store).load(), "anna").verify_file(tmp_path / "a.wav")
-
-
 @pytest.mark.parametrize("rate", [8000, 400_000])
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_next_to_no_samples_are_not_enough_speech(store, tmp_path, count, rate):
@@ -339,25 +270,6 @@ def test_next_to_no_samples_are_not_enough_speech(store, tmp_path, count, rate):
     update = Verifier(Store(store).load(), "anna").verify_file(tmp_path / "a.wav")
     assert update.decision is Decision.NOT_ENOUGH_SPEECH
     assert update.score is update.llr is update.probability is None
-
-
-def test_odd_rates_and_many_channels_carry_the_same_voice(store, heard, tmp_path):
-    """50 times the rate, and 64 channels of which only the sum is the recording."""
-    samples, rate = soundfile.read(heard("anna"))
-    verifier = Verifier(Store(store).load(), "anna")
-    expected = verifier.verify_file(heard("anna"))
-    held = np.fft.irfft(np.pad(np.fft.rfft(samples) * 50, (0, 49 * len(samples) // 2)), 50 * len(samples))
-    soundfile.write(tmp_path / "fast.wav", held, 50 * rate, subtype="FLOAT")
-    noise = np.random.default_rng(0).standard_normal((len(samples), 63)) / 100
-    many = np.column_stack([noise, 64 * samples - noise.sum(axis=1)])
-    soundfile.write(tmp_path / "many.wav", many, rate, subtype="DOUBLE")
-    for name, tolerance in (("fast.wav", 0.05), ("many.wav", 1e-6)):
-        update = verifier.verify_file(tmp_path / name)
-        assert update.decision is expected.decision is Decision.ACCEPTED
-        assert update.score == pytest.approx(expected.score, abs=tolerance)
-    soundfile.write(tmp_path / "slow.wav", samples, 1)
-    with pytest.raises(AudioError, match=r"slow\.wav: .*2000 and 768000 Hz, got 1"):
-        verifier.verify_file(tmp_path / "slow.wav")
 
 
 def test_tables_of_numbers_and_sample_dumps_are_no_recordings(tmp_path):
@@ -384,26 +296,23 @@ def test_a_resource_fork_that_lies_about_makes_no_audio_of_text(tmp_path, monkey
 # Mutations: audio
 
 
+def number_of(value: int, width: int, order: str) -> bytes:
+    return (value % 2 ** (8 * width)).to_bytes(width, order)
+
+
+SIZES = st.sampled_from([0, 1, 2**15, 2**16 - 1, 2**31, 2**32 - 1, 2**40, 2**63, 2**64 - 1])
+NUMBERS = st.builds(number_of, SIZES, st.sampled_from([2, 4, 8]), st.sampled_from(["little", "big"]))
+
+
 def mutated(data, sound: bytes) -> bytes:
     """``sound`` with some bytes changed, sizes made absurd, parts cut out, doubled or put in."""
     damaged = bytearray(sound)
     for _ in range(data.draw(st.integers(1, 4))):
-        place = data.draw(st.integers(0, min(len(damaged), 200)) | st.integers(0, len(damaged)))
-        change = data.draw(st.sampled_from(["byte", "number", "cut", "double", "put in", "end"]))
-        if change == "byte":
-            damaged[place : place + 1] = data.draw(st.binary(min_size=1, max_size=1))
-        elif change == "number":
-            width, order = data.draw(st.sampled_from([2, 4, 8])), data.draw(st.sampled_from(["little", "big"]))
-            value = data.draw(st.sampled_from([0, 1, 2**15, 2**16 - 1, 2**31, 2**32 - 1, 2**40, 2**63, 2**64 - 1]))
-            damaged[place : place + width] = (value % 2 ** (8 * width)).to_bytes(width, order)
-        elif change == "cut":
-            del damaged[place : place + data.draw(st.integers(1, 300))]
-        elif change == "double":
-            damaged[place:place] = damaged[place : place + data.draw(st.integers(1, 300))]
-        elif change == "put in":
-            damaged[place:place] = data.draw(st.binary(max_size=40))
-        else:
-            del damaged[place:]
+        start = data.draw(st.integers(0, min(len(damaged), 200)) | st.integers(0, len(damaged)))
+        part = damaged[start : start + 300]
+        piece = data.draw(NUMBERS | st.binary(max_size=40) | st.just(bytes(2 * part)))
+        end = start + data.draw(st.just(len(piece)) | st.integers(0, 300) | st.just(len(damaged)))
+        damaged[start:end] = piece
     return bytes(damaged)
 
 
@@ -420,20 +329,6 @@ def test_a_mutated_file_of_any_format_is_audio_or_an_audio_error(tmp_path, codin
     else:
         assert np.isfinite(samples).all()
     assert time.process_time() - started < SOON
-
-
-@settings(SETTINGS, max_examples=20)
-@given(st.sampled_from(["WAV", "FLAC", "OGG", "MP3"]), st.data())
-def test_a_mutated_recording_is_scored_on_numbers_or_not_at_all(store, heard, tmp_path, kind, data):
-    path = tmp_path / "mutated"
-    path.write_bytes(mutated(data, spoken(kind, heard("anna"))))
-    try:
-        update = Verifier(Store(store).load(), "anna").verify_file(path)
-    except AudioError as error:
-        assert str(path) in str(error)
-    else:
-        assert (update.score is None) == (update.decision is Decision.NOT_ENOUGH_SPEECH)
-        assert update.score is None or np.isfinite([update.score, update.llr, update.probability]).all()
 
 
 # Mutations: lists
@@ -462,20 +357,11 @@ def test_a_mutated_list_is_read_or_refused_by_name(tmp_path, reader, data):
             assert np.isfinite(scores.scores).all()
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("1" * 10**6, 2),  # a number of a million digits
-        ("1e999999999", 2),
-        ("0x10", 2),
-        ("١", 2),  # a digit elsewhere
-        ("--1", 2),
-    ],
-)
-def test_a_score_that_is_no_finite_number_is_refused(tmp_path, text, line):
+@pytest.mark.parametrize("text", ["1" * 10**6, "1e999999999", "0x10", "\N{ARABIC-INDIC DIGIT ONE}"])
+def test_a_score_that_is_no_finite_number_is_refused(tmp_path, text):
     path = tmp_path / "scores.txt"
     path.write_text(f"system\tspeaker\tpath\tscore\tlabel\nx\tanna\ta.wav\t{text}\ttarget\n", encoding="utf-8")
-    with soon(), pytest.raises(TrialListError, match=rf"line {line}: ") as caught:
+    with soon(), pytest.raises(TrialListError, match=r"line 2: ") as caught:
         read_scores(path)
     assert len(str(caught.value)) < 1000
 
@@ -488,20 +374,10 @@ def test_a_metrics_file_nested_without_end(tmp_path):
 
 # Corpora
 
-NAMES = ("x..", "a\nb", "a\x1b[2Jb", "é", "e\u0301", "🧑‍🚀", "n" * 250, "Anna", "anna", "con", "\u202egnp", " ", "-rf")
-
-
-def test_folders_of_any_name_are_speakers_of_that_name(tmp_path):
-    for name in NAMES:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a.wav").write_bytes(hostile.wav())
-    assert set(read_corpus(tmp_path).speakers) == set(NAMES)
-
 
 def test_names_in_kaldi_lists_are_data(tmp_path):
-    """Names that no folder can have."""
     (tmp_path / "a.wav").write_bytes(hostile.wav())
-    names = ["../x", "/etc/passwd", "a\0b", "n" * 300, "a\x0bb", "..", "Anna", "anna", "🧑‍🚀"]
+    names = ["../x", "/etc/passwd", "a\0b", "n" * 300, "a\x0bb", "..", "a\x1b[2Jb", "\u202egnp", "Anna", "anna", "🧑‍🚀"]
     (tmp_path / "wav.scp").write_text("".join(f"u{n} a.wav\n" for n in range(len(names))))
     (tmp_path / "utt2spk").write_bytes("".join(f"u{n} {name}\n" for n, name in enumerate(names)).encode())
     before = content_of(tmp_path)
@@ -545,17 +421,11 @@ def hostile_folder(folder: Path) -> list[Path]:
 
 
 def test_enrolling_what_cannot_be_used_leaves_the_store_as_it_was(copied, tmp_path):
-    files = hostile_folder(tmp_path / "corpus" / "mallory")
+    hostile_folder(tmp_path / "corpus" / "mallory")
     before = content_of(copied)
     with soon(60), pytest.raises(NotEnoughSpeechError, match="mallory"):
         enroll(copied, read_corpus(tmp_path / "corpus").speakers)
     assert content_of(copied) == before
-    verifier = Verifier(Store(copied).load(), "anna")
-    for path in files:
-        try:
-            assert verifier.verify_file(path).score is None, path
-        except AudioError as error:
-            assert str(path) in str(error)
 
 
 def test_the_good_files_of_a_bad_folder_are_enrolled_and_the_others_reported(copied, recordings, tmp_path):
@@ -569,34 +439,6 @@ def test_the_good_files_of_a_bad_folder_are_enrolled_and_the_others_reported(cop
     quiet = {"one.wav", "header.wav"}  # sound, but nothing in it
     assert skipped == {path.name for path in files} - quiet | {"pipe.wav", "loop.wav", "round"}
     assert report.enrolled[0].utterances == len(recordings["hugo"])
-
-
-def bent(arrays: dict[str, np.ndarray], name: str, how: str) -> dict[str, np.ndarray]:
-    """``arrays`` with one that no store would hold."""
-    array = arrays[name]
-    if how == "left out":
-        return {other: values for other, values in arrays.items() if other != name}
-    changed = {
-        "longer": lambda: np.concatenate([array, array[:1]]),
-        "shorter": lambda: array[:-1],
-        "narrower": lambda: array[:, :-1] if array.ndim > 1 else array[:, None],
-        "another kind": lambda: array.astype(np.int64 if array.dtype.kind == "f" else np.float64),
-        "NaN": lambda: np.where(np.arange(array.size).reshape(array.shape) == 0, np.nan, array.astype(np.float64)),
-        "huge": lambda: np.full(array.shape, 1e300),
-    }[how]()
-    return {**arrays, name: changed}
-
-
-@settings(SETTINGS, max_examples=60)
-@given(st.data())
-def test_a_mutated_store_scores_as_before_or_is_refused_by_name(store, heard, tmp_path, data):
-    """SQLite has unused bytes in its file, so that some changes change nothing."""
-    path = tmp_path / "victim.store"
-    path.write_bytes(mutated(data, store.read_bytes()))
-    try:
-        assert scores_of.__wrapped__(path, heard("anna")) == scores_of(store, heard("anna"))
-    except StoreError as error:
-        assert str(path) in str(error)
 
 
 # The command
@@ -630,23 +472,13 @@ def test_what_a_decoder_prints_does_not_get_into_the_commands_output(run, store,
 
 
 def test_names_cannot_move_the_cursor_or_add_lines(capsys):
-    names = [
-        "anna\nbert  9",
-        "\x1b[2J\x1b[H",
-        "\u202eanna",
-        "a\x9bb",
-        "a\u2028b",
-        "\udcff",
-        "🧑‍🚀",
-        "Zoë",
-        "山田\u3000太郎",
-    ]
+    plain = ("🧑‍🚀", "Zoë", "山田\u3000太郎")
+    names = ("anna\nbert  9", "\x1b[2J\x1b[H", "\u202eanna", "a\x9bb", "a\u2028b", "\udcff", *plain)
     print_table(("speaker", "seconds"), [(name, 1.5) for name in names])
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) == 1 + len(names)
     assert not set(shown) & set("\x1b\u202e\x9b\u2028\udcff")
-    for name in names[-3:]:
-        assert name in shown
+    assert all(name in shown for name in plain)
     print_error(f"{names[1]}: no such file\nand more")
     assert capsys.readouterr().err == "voiceclaim: \\x1b[2J\\x1b[H: no such file\nand more\n"
 

@@ -55,8 +55,7 @@ def serve(
         raise LibraryMissingError(
             f"serve: the service needs a package that is not installed ({error.name}): pip install 'voiceclaim[server]'"
         ) from None
-    from pipeline.server.run import Address
-    from pipeline.server.run import serve as run_service
+    from pipeline.server import run
     from pipeline.server.security import read_tokens
     from pipeline.server.settings import HOSTS, MIB, Limits, Settings
     from pipeline.store.store import Store
@@ -68,7 +67,6 @@ def serve(
         Store(store).load()
     if log is not None:
         read_key(log_key)
-    address = Address(host, port, tls_cert, tls_key)
     settings = Settings(
         store=store,
         tokens=read_tokens(tokens),
@@ -89,6 +87,14 @@ def serve(
             grace_seconds=grace_seconds,
         ),
     )
-    if not address.is_loopback and tls_cert is None:
+    if not run.is_loopback(host) and tls_cert is None:
         print_error("warning: tokens and voices cross the network unencrypted; use --tls-cert or a TLS proxy")
-    run_service(settings, address, threads=cores(), started=lambda url: print_line(f"serving {store} at {url}"))
+    run.serve(
+        settings,
+        host,
+        port,
+        certificate=tls_cert,
+        key=tls_key,
+        threads=cores(),
+        started=lambda url: print_line(f"serving {store} at {url}"),
+    )

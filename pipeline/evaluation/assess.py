@@ -43,7 +43,7 @@ from pipeline.metrics import (
 )
 from pipeline.scoring.claims import ClaimScorer
 from pipeline.store.model import SpeakerModel
-from pipeline.verification.verifier import ClaimScorers
+from pipeline.verification.verifier import claim_scorers
 
 # Above these a bounded assessment leaves out what grows faster than sorting, or is slow for each speaker.
 MOST_RESAMPLED = 1_000_000  # trials
@@ -204,15 +204,15 @@ class _FileScorer:
     _latest: dict[tuple[str, ...], ClaimScorer] = field(default_factory=dict, init=False)
 
     @cached_property
-    def _scorers(self) -> ClaimScorers:
-        return ClaimScorers(self.model, self.systems)
+    def _scorer_of(self) -> Callable[..., ClaimScorer]:
+        return claim_scorers(self.model, self.systems)
 
     def scorer(self, claims: tuple[str, ...]) -> ClaimScorer:
         """Return the scorer of ``claims``; one is kept, since each has coefficients of a whole population."""
         with _MAKING:
             if claims not in self._latest:
                 self._latest.clear()
-                self._latest[claims] = self._scorers.of([self.positions[claim] for claim in claims])
+                self._latest[claims] = self._scorer_of([self.positions[claim] for claim in claims])
             return self._latest[claims]
 
     def reads(self, path: str, *_: object) -> tuple[Path, ...]:

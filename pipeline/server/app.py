@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO, cast
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.datastructures import FormData, UploadFile
@@ -21,15 +20,15 @@ from starlette.websockets import WebSocket
 
 from pipeline import __version__
 from pipeline.audio.files import open_audio
-from pipeline.errors import ServiceError, VoiceclaimError
+from pipeline.errors import InputError, ServiceError, VoiceclaimError
 from pipeline.scoring.decisions import Update, as_json
 from pipeline.server import messages, streams
 from pipeline.server.curves import Evaluation, last_evaluation
 from pipeline.server.enrollment import blocks_within, private_folder, save_uploads
 from pipeline.server.messages import PROBLEM_TYPE, EnrolledSpeaker, fault, problem, service_error
 from pipeline.server.metrics import MEDIA_TYPE as METRICS_TYPE
-from pipeline.server.metrics import CountRequests
-from pipeline.server.security import ENROLL, VERIFY, BodyLimit, check_origin, check_token
+from pipeline.server.metrics import count_requests
+from pipeline.server.security import ENROLL, VERIFY, check_origin, check_token, limit_bodies
 from pipeline.server.service import Service
 from pipeline.verification.verifier import Verifier
 
@@ -90,12 +89,12 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
         dependencies=[Depends(check_origin)] if settings.tokens is None else [],
     )
     app.state.service = service
-    for kind in (VoiceclaimError, HTTPException, RequestValidationError, TimeoutError, ClientDisconnect, Exception):
+    for kind in (VoiceclaimError, HTTPException, TimeoutError, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _problem_response)
-    app.add_middleware(BodyLimit, body_bytes=limits.body_bytes, idle_seconds=limits.idle_seconds)
+    app.add_middleware(limit_bodies, body_bytes=limits.body_bytes, idle_seconds=limits.idle_seconds)
     if settings.tokens is None:  # against DNS rebinding: any page in a browser here can reach a loopback address
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.hosts), www_redirect=False)
-    app.add_middleware(CountRequests, metrics=service.metrics)
+    app.add_middleware(count_requests, metrics=service.metrics)
     app.include_router(router)
     app.mount("/page", StaticFiles(directory=PAGE))
     return app
@@ -205,7 +204,7 @@ async def verify(request: Request, service: Here) -> dict[str, Any]:
         claim, system = _text_in(form, "claim"), _text_in(form, "system")
         [(_, file), *_] = _files_in(form, "file")
         if claim is None:
-            raise ServiceError(422, "the field 'claim' must name a speaker, and is missing", kind="InputError")
+            raise InputError("the field 'claim' must name a speaker, and is missing")
         verifier = None
         try:
             verifier = await service.verifier(claim, system)
@@ -279,21 +278,21 @@ async def _form_of(request: Request, *, files: int) -> AsyncIterator[FormData]:
 
 
 def _text_in(form: FormData, name: str) -> str | None:
-    """Return the text field ``name``, if any; raises ServiceError for a file of that name, or for two fields."""
+    """Return the text field ``name``, if any; raises InputError for a file of that name, or for two fields."""
     values = form.getlist(name)
     if not values:
         return None
     if len(values) > 1 or not isinstance(values[0], str):
-        raise ServiceError(422, f"the field {name!r} must be text, once", kind="InputError")
+        raise InputError(f"the field {name!r} must be text, once")
     return values[0]
 
 
 def _files_in(form: FormData, name: str) -> list[tuple[str, BinaryIO]]:
-    """Return names and contents of the files in the field ``name``, at least one; raises ServiceError."""
+    """Return names and contents of the files in the field ``name``, at least one; raises InputError."""
     values = form.getlist(name)
     files = [value for value in values if isinstance(value, UploadFile)]
     if not files or len(files) < len(values):
-        raise ServiceError(422, f"at least one file in the field {name!r} was expected", kind="InputError")
+        raise InputError(f"at least one file in the field {name!r} was expected")
     return [(upload.filename or f"file {number}", upload.file) for number, upload in enumerate(files, start=1)]
 
 
@@ -316,10 +315,6 @@ def _as_service_error(request: Request, error: Exception) -> ServiceError:
         return service_error(error, [(service_of(request).settings.store, "the store")])
     if isinstance(error, HTTPException):
         return ServiceError(error.status_code, str(error.detail), kind="HTTPException")
-    if isinstance(error, RequestValidationError):
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        return ServiceError(422, f"{where}: {first['msg']}", kind="InputError")
     if isinstance(error, TimeoutError):
         return ServiceError(408, "the request did not arrive in time", kind="TimeoutError")
     if isinstance(error, ClientDisconnect):

@@ -52,17 +52,17 @@ class Verification:
 
     @property
     def decision(self) -> Decision:
-        """Accepted, rejected, or too little speech."""
+        """Return accepted, rejected, or too little speech."""
         return self.update.decision
 
     @property
     def score(self) -> float | None:
-        """The score, None for too little speech."""
+        """Return the score, None for too little speech."""
         return self.update.score
 
     @property
     def probability(self) -> float | None:
-        """Probability of a target trial at the prior of the terms; None without a calibration."""
+        """Return the probability of a target trial at the prior of the terms; None without a calibration."""
         return self.update.probability
 
 
@@ -140,10 +140,8 @@ class AsyncVoiceclaimClient:
         await self.close()
 
     async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        try:
+        with _reaching(self._url):
             response = await self._http.request(method, path, **options)
-        except httpx.HTTPError as error:
-            raise _unreachable(self._url, error) from None
         if response.is_success:
             table: dict[str, Any] = response.json()
             return table
@@ -167,14 +165,14 @@ class AsyncClaimStream:
 
     @property
     def terms(self) -> Terms:
-        """The terms on which this claim is decided."""
+        """Return the terms on which this claim is decided."""
         if self._terms is None:
             raise StreamClosedError("the stream has not begun")
         return self._terms
 
     @property
     def final(self) -> Verification:
-        """The outcome of the claim, once the stream has ended."""
+        """Return the outcome of the claim; raises StreamClosedError before the stream has ended."""
         if self._final is None:
             raise StreamClosedError("the stream has not ended normally, and there is no decision")
         return self._final
@@ -282,12 +280,12 @@ class ClaimStream:
 
     @property
     def terms(self) -> Terms:
-        """The terms on which this claim is decided."""
+        """Return the terms on which this claim is decided."""
         return self._stream.terms
 
     @property
     def final(self) -> Verification:
-        """The outcome of the claim, once the stream has ended."""
+        """Return the outcome of the claim; raises StreamClosedError before the stream has ended."""
         return self._stream.final
 
     def push(self, samples: ArrayLike) -> Update:
@@ -303,14 +301,12 @@ def _reaching(url: str) -> Iterator[None]:
     """Turn failures of the connection to ``url`` into a ServiceError."""
     try:
         yield
-    except (OSError, WebSocketException) as error:
-        raise _unreachable(url, error) from None
-
-
-def _unreachable(url: str, error: Exception) -> ServiceError:
-    if isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code == CloseCode.SERVICE_RESTART:
-        return ServiceError(503, f"{url}: the service is shutting down; try again later")
-    return ServiceError(0, f"{url}: the service cannot be reached, or went away: {error or type(error).__name__}")
+    except (OSError, WebSocketException, httpx.HTTPError) as error:
+        closing = error.rcvd if isinstance(error, ConnectionClosed) else None
+        if closing is not None and closing.code == CloseCode.SERVICE_RESTART:
+            raise ServiceError(503, f"{url}: the service is shutting down; try again later") from None
+        reason = str(error) or type(error).__name__
+        raise ServiceError(0, f"{url}: the service cannot be reached, or went away: {reason}") from None
 
 
 def _refusal(table: Mapping[str, Any]) -> ServiceError:

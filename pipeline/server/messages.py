@@ -46,7 +46,7 @@ class Hello(BaseModel):
 
     @property
     def pcm(self) -> PcmFormat:
-        """The format of the audio."""
+        """Return the format of the audio."""
         return PcmFormat(self.rate, 1, _ENCODINGS[self.format])
 
 
@@ -59,7 +59,7 @@ class VerifyHello(Hello):
 
     @property
     def sequential_test(self) -> SequentialTest | None:
-        """The sequential test, if one is asked for; raises InputError."""
+        """Return the sequential test, if one is asked for; raises InputError."""
         if self.early is None:
             return None
         try:
@@ -75,9 +75,9 @@ class EnrollHello(Hello):
 
 
 def read_hello(text: str | bytes, kind: type[Hello]) -> Any:
-    """Parse a hello; raises ServiceError, which never repeats the message."""
+    """Parse a hello; raises InputError or ServiceError, which never repeat the message."""
     if isinstance(text, bytes):
-        raise ServiceError(422, "the first message must be a hello in JSON, as text", kind="InputError")
+        raise InputError("the first message must be a hello in JSON, as text")
     if len(text) > _HELLO_CHARACTERS:
         raise ServiceError(413, f"the first message has at most {_HELLO_CHARACTERS} characters", kind="InputError")
     try:
@@ -85,7 +85,7 @@ def read_hello(text: str | bytes, kind: type[Hello]) -> Any:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "JSON"
-        raise ServiceError(422, f"the first message: {where}: {first['msg']}", kind="InputError") from None
+        raise InputError(f"the first message: {where}: {first['msg']}") from None
 
 
 def read_command(text: str) -> str:
@@ -148,14 +148,11 @@ Problem = _answer("Problem", "An error (RFC 9457).", type=str, title=str, status
 
 
 # The first class that matches decides.
-_STATUS: tuple[tuple[tuple[type[VoiceclaimError], ...], HTTPStatus], ...] = (
-    ((UnknownSpeakerError,), HTTPStatus.NOT_FOUND),
-    ((SpeakerExistsError, MetricError, StreamClosedError), HTTPStatus.CONFLICT),
-    ((AuditError, StoreError), HTTPStatus.SERVICE_UNAVAILABLE),
-    (
-        (EnrollmentRefusedError, NotEnoughSpeechError, InputError),
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-    ),
+_STATUS: tuple[tuple[tuple[type[VoiceclaimError], ...], int], ...] = (
+    ((UnknownSpeakerError,), 404),
+    ((SpeakerExistsError, MetricError, StreamClosedError), 409),
+    ((AuditError, StoreError), 503),
+    ((EnrollmentRefusedError, NotEnoughSpeechError, InputError), 422),
 )
 
 
@@ -163,8 +160,8 @@ def service_error(error: VoiceclaimError, shown: Iterable[tuple[Path, str]] = ()
     """Return ``error`` with its status; ``shown`` replaces paths of the server by names."""
     if isinstance(error, ServiceError):
         return error
-    status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), HTTPStatus.INTERNAL_SERVER_ERROR)
-    return ServiceError(int(status), without_paths(str(error), shown), kind=type(error).__name__)
+    status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), 500)
+    return ServiceError(status, without_paths(str(error), shown), kind=type(error).__name__)
 
 
 def without_paths(text: str, shown: Iterable[tuple[Path, str]]) -> str:

@@ -39,17 +39,12 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-class CountRequests:
-    """ASGI middleware: counts and times every HTTP request by its route."""
+def count_requests(app: ASGIApp, metrics: Metrics) -> ASGIApp:
+    """Wrap ``app`` so that every HTTP request is counted and timed by its route."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+    async def counted(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
         started, status = time.perf_counter(), 500
 
@@ -59,9 +54,11 @@ class CountRequests:
             await send(message)
 
         try:
-            await self._app(scope, receive, noted)
+            await app(scope, receive, noted)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             method = scope["method"] if route != "other" else "other"
-            self._metrics.requests.labels(route, method, str(status)).inc()
-            self._metrics.request_seconds.labels(route).observe(time.perf_counter() - started)
+            metrics.requests.labels(route, method, str(status)).inc()
+            metrics.request_seconds.labels(route).observe(time.perf_counter() - started)
+
+    return counted

@@ -9,87 +9,84 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 
 from pipeline.errors import ConfigError, ServiceError
 from pipeline.server.app import create_app
 from pipeline.server.security import HEADERS
 from pipeline.server.service import Service
-from pipeline.server.settings import Settings
+from pipeline.server.settings import Limits, Settings
 
 _READ_BYTES = 2**16  # uvicorn parses all frames that it reads at once
 _SWITCH_SECONDS = 0.001  # the event loop must not wait long for threads that compute
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Address to listen on; ``port`` 0 takes a free one. With ``certificate`` and ``key`` (PEM files) by TLS."""
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-    certificate: Path | None = None
-    key: Path | None = None
-
-    @property
-    def is_loopback(self) -> bool:
-        """True if only this machine can reach it."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-    def url(self, port: int) -> str:
-        """Return the URL of the page, at the ``port`` that was taken."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'http' if self.certificate is None else 'https'}://{host}:{port}/"
-
-    def listen(self, idle_seconds: float) -> socket.socket:
-        """Return a listening socket, whose peers must read what they are sent within ``idle_seconds`` (Linux).
-
-        Raises ServiceError where nothing can listen.
-        """
-        try:
-            family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
-            listening = socket.create_server((self.host, self.port), family=family)
-        except OSError as error:
-            raise ServiceError(
-                0, f"cannot listen on {self.host} port {self.port}: {error.strerror or error}; is it taken?"
-            ) from None
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _READ_BYTES)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * idle_seconds))
-        return listening
+def is_loopback(host: str) -> bool:
+    """Return True if only this machine can reach the address ``host``."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
-def serve(settings: Settings, address: Address, *, threads: int, started: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C; ``started`` is called with the URL.
+def url_of(host: str, port: int, *, encrypted: bool = False) -> str:
+    """Return the URL of the page at ``host`` and ``port``."""
+    return f"{'https' if encrypted else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/"
 
-    Raises ConfigError for an address beyond this machine without tokens, ServiceError where nothing can listen.
+
+def listen(host: str, port: int, idle_seconds: float) -> socket.socket:
+    """Return a listening socket, whose peers must read what they are sent within ``idle_seconds`` (Linux).
+
+    Raises ServiceError where nothing can listen.
     """
-    if settings.tokens is None and not address.is_loopback:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ServiceError(0, f"cannot listen on {host} port {port}: {error.strerror or error}; is it taken?") from None
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _READ_BYTES)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * idle_seconds))
+    return listening
+
+
+def serve(
+    settings: Settings,
+    host: str,
+    port: int,
+    *,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    threads: int,
+    started: Callable[[str], None],
+) -> None:
+    """Serve at ``host`` and ``port`` (0: a free one) until SIGTERM or Ctrl-C; ``started`` is called with the URL.
+
+    With ``certificate`` and ``key`` (PEM files) by TLS. Raises ConfigError for an address beyond this machine without
+    tokens and for a certificate that cannot be used, ServiceError where nothing can listen.
+    """
+    if settings.tokens is None and not is_loopback(host):
         raise ConfigError(
-            f"host {address.host}: beyond this machine the service needs tokens, and has none; give --tokens FILE or"
+            f"host {host}: beyond this machine the service needs tokens, and has none; give --tokens FILE or"
             " the variable VOICECLAIM_TOKENS, or listen on 127.0.0.1"
         )
     _allow_many_files()
     sys.setswitchinterval(_SWITCH_SECONDS)
     logging.getLogger("uvicorn.error").addFilter(_without_names)
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it reports every bad body
-    with address.listen(settings.limits.idle_seconds) as listening:
+    with listen(host, port, settings.limits.idle_seconds) as listening:
         service = Service(settings, threads=threads)
+        url = url_of(host, listening.getsockname()[1], encrypted=certificate is not None)
         try:
-            url = address.url(listening.getsockname()[1])
-            config = _config(settings, address, service, lambda: started(url))
+            config = _config(create_app(service, lambda: started(url)), settings.limits, certificate, key)
             config.load()
         except (OSError, ValueError) as error:  # SSLError is an OSError
             service.close()
             raise ConfigError(
-                f"{address.certificate}: the certificate or its key cannot be used ({error}); both must be PEM files"
+                f"{certificate}: the certificate or its key cannot be used ({error}); both must be PEM files"
             ) from None
         # uvicorn shuts down gracefully at a signal, and then raises it again.
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -97,12 +94,11 @@ def serve(settings: Settings, address: Address, *, threads: int, started: Callab
         uvicorn.Server(config).run(sockets=[listening])
 
 
-def _config(settings: Settings, address: Address, service: Service, started: Callable[[], None]) -> uvicorn.Config:
-    limits = settings.limits
+def _config(app: FastAPI, limits: Limits, certificate: Path | None, key: Path | None) -> uvicorn.Config:
     return uvicorn.Config(
-        create_app(service, started),
-        ssl_certfile=address.certificate,
-        ssl_keyfile=address.key,
+        app,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
         http="h11",  # which bounds the head of a request, and reads no request before the last one is answered
         h11_max_incomplete_event_size=limits.head_bytes,
         ws="websockets-sansio",

@@ -128,18 +128,15 @@ def check_origin(connection: HTTPConnection) -> None:
         raise ServiceError(403, "a page of another origin may not use this service", kind="Forbidden")
 
 
-class BodyLimit:
-    """ASGI middleware: bodies of at most ``body_bytes``, each part of which arrives within ``idle_seconds``."""
+def limit_bodies(app: ASGIApp, body_bytes: int, idle_seconds: float) -> ASGIApp:
+    """Wrap ``app`` so that bodies have at most ``body_bytes``, each part of which arrives within ``idle_seconds``.
 
-    def __init__(self, app: ASGIApp, body_bytes: int, idle_seconds: float) -> None:
-        self._app = app
-        self._body_bytes = body_bytes
-        self._idle_seconds = idle_seconds
+    Its ``receive`` raises ServiceError for a body that is too large, TimeoutError for one that stops.
+    """
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI; ``receive`` raises ServiceError for a body that is too large, TimeoutError for one that stops."""
+    async def limited_app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
         length = Headers(scope=scope).get("content-length", "0")
         received, complete = 0, False
@@ -149,13 +146,15 @@ class BodyLimit:
             nonlocal received, complete
             if complete:  # the next message is the disconnect, whenever that is
                 return await receive()
-            if announced <= self._body_bytes:
-                async with asyncio.timeout(self._idle_seconds):
+            if announced <= body_bytes:
+                async with asyncio.timeout(idle_seconds):
                     message = await receive()
                 received += len(message.get("body", b""))
                 complete = not message.get("more_body", False)
-            if max(announced, received) > self._body_bytes:
-                raise ServiceError(413, f"a request has at most {self._body_bytes:,} bytes; send fewer files at a time")
+            if max(announced, received) > body_bytes:
+                raise ServiceError(413, f"a request has at most {body_bytes:,} bytes; send fewer files at a time")
             return message
 
-        await self._app(scope, limited, send)
+        await app(scope, limited, send)
+
+    return limited_app

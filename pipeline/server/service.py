@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from pipeline.errors import (
+    InputError,
     ServiceError,
     SpeakerExistsError,
     StoreMissingError,
@@ -141,13 +142,11 @@ class Service:
         try:
             name.encode("utf-8")
         except UnicodeEncodeError:
-            raise ServiceError(422, "a name must be text, got half a surrogate pair", kind="InputError") from None
+            raise InputError("a name must be text, got half a surrogate pair") from None
         if not name or name in (".", "..") or len(name) > most or {"\0", "\ufffd"} & set(name):
-            raise ServiceError(
-                422,
+            raise InputError(
                 f"a name has 1 to {most} characters of UTF-8, none of them NUL, and is not . or .., which no URL can"
-                " carry",
-                kind="InputError",
+                " carry"
             )
         self.enrollment.check_queue()
         model = await self.model()

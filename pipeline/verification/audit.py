@@ -25,7 +25,7 @@ import secrets
 import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import FileIO
@@ -111,15 +111,14 @@ class AuditLog:
     @contextmanager
     def _opened(self) -> Iterator[FileIO]:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        with _write_errors(self.path):
-            is_new = not self.path.exists()
-            with os.fdopen(os.open(self.path, flags, 0o600), "r+b", buffering=0) as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise OSError(errno.EINVAL, "a regular file was expected")
-                yield file
-                os.fsync(file.fileno())
-            if is_new:
-                sync_folder(self.path.parent)
+        is_new = not self.path.exists()
+        with os.fdopen(os.open(self.path, flags, 0o600), "r+b", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "a regular file was expected")
+            yield file
+            os.fsync(file.fileno())
+        if is_new:
+            sync_folder(self.path.parent)
 
     def _end_of(self, file: FileIO) -> tuple[Chain, bytes]:
         """Return the chain after the last whole line, and the bytes that follow that line."""
@@ -296,12 +295,10 @@ def _settled_size(path: Path, file: BinaryIO) -> int:
     """Return the size of the log while no writer is halfway through a line, if its lock can be taken."""
     try:
         # A lock file made by a reader might be one that the writers may not open.
-        if _lock_of(path).exists():
-            with _locked(path):
-                return os.fstat(file.fileno()).st_size
+        with _locked(path) if _lock_of(path).exists() else nullcontext():
+            return os.fstat(file.fileno()).st_size
     except AuditError:
-        pass
-    return os.fstat(file.fileno()).st_size
+        return os.fstat(file.fileno()).st_size
 
 
 def _lock_of(path: Path) -> Path:
@@ -310,21 +307,12 @@ def _lock_of(path: Path) -> Path:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the writers' lock, waiting for another process to release it; raise AuditError."""
+    """Hold the writers' lock, waiting for another process to release it; errors of the files become AuditErrors."""
     try:
-        with _write_errors(path), FileLock(_lock_of(path), timeout=_WAIT_SECONDS, poll_interval=0.01):
+        with FileLock(_lock_of(path), timeout=_WAIT_SECONDS, poll_interval=0.01):
             yield
     except Timeout:
         raise AuditError(f"{path}: another process holds the audit log; try again") from None
-
-
-@contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
-    """Raise AuditError for errors of the file system."""
-    try:
-        yield
-    except Timeout:  # of the lock; it is an OSError
-        raise
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise AuditError(f"{path}: the audit log cannot be written: {reason}") from error

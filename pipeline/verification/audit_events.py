@@ -53,7 +53,7 @@ def verification_recorder(
 
 def duplicate_memory(log: Path | None) -> DuplicateMemory | None:
     """Return the store of fingerprints of accepted audio beside the log at ``log``; None without a log."""
-    return None if log is None else DuplicateMemory.beside(AuditLog(log).path)
+    return None if log is None else DuplicateMemory.beside(log)
 
 
 def of_decision(verifier: Verifier, update: Update) -> Fields:
@@ -121,7 +121,7 @@ def record_export(audit: AuditLog, model: SpeakerModel, name: str) -> None:
 
 
 def record_failure(audit: AuditLog, event: str, names: Iterable[str], error: VoiceclaimError) -> None:
-    """One line for each speaker whom ``error`` kept from being enrolled, removed or exported."""
+    """Append a line for each speaker whom ``error`` kept from being enrolled, removed or exported."""
     refused = error.findings if isinstance(error, EnrollmentRefusedError) else {}
     for name in names:
         checks = refused.get(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from pipeline.errors import InputError, MetricError
 from pipeline.metrics import OperatingPoint
@@ -40,13 +40,6 @@ class Decider:
         return llr >= self.llr_threshold
 
 
-class Policy(Protocol):
-    """A way to decide, made ready for a model and a system by ``decider``; raises MetricError where it cannot be."""
-
-    def decider(self, model: SpeakerModel, system: str) -> Decider:
-        """Return what decides scores of ``system``."""
-
-
 @dataclass(frozen=True, slots=True)
 class EqualErrorRate:
     """Decide by the threshold at the equal error rate of the held-out trials.
@@ -60,7 +53,7 @@ class EqualErrorRate:
     """
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
-        """See Policy."""
+        """Return what decides scores of ``system`` on ``model``."""
         return Decider("eer", model.config.threshold.prior, model.threshold(system))
 
 
@@ -84,7 +77,7 @@ class FalseAcceptRate:
     rate: float
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
-        """See Policy."""
+        """Return what decides scores of ``system`` on ``model``."""
         return Decider("far", model.config.threshold.prior, model.threshold(system, false_accept=self.rate))
 
 
@@ -112,7 +105,7 @@ class Threshold:
             raise InputError("threshold: must be a number, got nan")
 
     def decider(self, model: SpeakerModel, _system: str) -> Decider:
-        """See Policy."""
+        """Return what decides scores on ``model``."""
         return Decider("given", model.config.threshold.prior, self.value)
 
 
@@ -137,7 +130,7 @@ class BayesCost:
     point: OperatingPoint
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
-        """See Policy."""
+        """Return what decides scores of ``system`` on ``model``."""
         if model.calibration(system) is None:
             why = "nobody else is enrolled" if model.competing(system) == 0 else "the held-out trials are too few"
             raise MetricError(
@@ -171,10 +164,14 @@ class Sequential:
     otherwise: Policy = field(default_factory=EqualErrorRate)
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
-        """See Policy."""
+        """Return what decides scores of ``system`` on ``model``."""
         rest = self.otherwise.decider(model, system)
         calibration = model.sequential_calibration(system)
         return Decider(rest.source, rest.prior, rest.threshold, rest.llr_threshold, self.test, calibration)
+
+
+Policy = EqualErrorRate | FalseAcceptRate | Threshold | BayesCost | Sequential
+"""A way to decide; ``decider`` makes it ready for a model and a system, and raises MetricError where it cannot be."""
 
 
 def policy_of(

@@ -69,7 +69,9 @@ class VerificationStream:
             where=self._where,
         )
         self._scores = verifier.scores()
-        self._test = _SequentialTest(verifier)
+        self._accepted: bool | None = None  # by a sequential test
+        self._sequential_llr: float | None = None
+        self._next_check, self._check_every = check_frames(config.min_frames, config.features.step_seconds)
         self._duplicates = verifier.duplicate_detector(self.front_end.rate)
         self._batch: list[Array] = []
         self._batched = 0
@@ -141,10 +143,19 @@ class VerificationStream:
 
     def _score(self, speech: FeatureBlock) -> None:
         """Score frames; under a sequential test up to the one that settles the claim."""
-        if self._test.rule is None:
-            self._scores.push(speech)
-        else:
-            self._test.push(self._scores, speech)
+        decider, scores = self.verifier.decider, self._scores
+        if decider.test is None or decider.calibration is None:
+            scores.push(speech)
+            return
+        at = 0
+        while at < len(speech.vectors) and self._accepted is None:
+            end = at + self._next_check - scores.frames
+            scores.push(speech.part(slice(at, end)))
+            at = end
+            if scores.frames == self._next_check:
+                self._next_check += self._check_every
+                self._sequential_llr = float(decider.calibration.llr(scores.scores(), scores.frames)[0])
+                self._accepted = decider.test.verdict(self._sequential_llr)
 
     def _decide(self, *, closed: bool = False) -> Update:
         frames, verifier = self._scores.frames, self.verifier
@@ -165,18 +176,18 @@ class VerificationStream:
             frames=frames,
             speech_seconds=frames * config.features.step_seconds,
             audio_seconds=self._audio_seconds,
-            settled=closed or self._test.accepted is not None,
-            sequential_llr=self._test.llr,
+            settled=closed or self._accepted is not None,
+            sequential_llr=self._sequential_llr,
             duplicate_suspected=None if self._duplicates is None else self._duplicates.suspected,
         )
 
     def _decision(self, score: float, llr: float | None, *, closed: bool) -> Decision:
         """Decide by the sequential test where it has settled the claim, else by the policy's threshold."""
-        rule, accepted = self._test.rule, self._test.accepted
-        if accepted is None and rule is not None and not (rule.at_end == "fixed" and closed):
+        decider, accepted = self.verifier.decider, self._accepted
+        if accepted is None and decider.test is not None and not (decider.test.at_end == "fixed" and closed):
             return Decision.UNDECIDED
         if accepted is None:
-            accepted = self.verifier.decider.accepts(score, llr)
+            accepted = decider.accepts(score, llr)
         return Decision.ACCEPTED if accepted else Decision.REJECTED
 
     def _remember(self) -> None:
@@ -190,27 +201,3 @@ class VerificationStream:
     @property
     def _audio_seconds(self) -> float:
         return (self.front_end.samples + self._batched) / self.front_end.rate
-
-
-class _SequentialTest:
-    """A sequential test of one stream: ``accepted`` once the evidence suffices, by the ``llr`` at that length."""
-
-    def __init__(self, verifier: Verifier) -> None:
-        self.rule = verifier.decider.test
-        self.accepted: bool | None = None
-        self.llr: float | None = None
-        self._calibration = verifier.decider.calibration
-        config = verifier.model.config
-        self._next, self._every = check_frames(config.min_frames, config.features.step_seconds)
-
-    def push(self, scores: Any, speech: FeatureBlock) -> None:
-        """Score frames up to the next check, check, and so on until the claim is settled."""
-        at = 0
-        while at < len(speech.vectors) and self.accepted is None:
-            end = at + self._next - scores.frames
-            scores.push(speech.part(slice(at, end)))
-            at = end
-            if scores.frames == self._next and self.rule is not None and self._calibration is not None:
-                self._next += self._every
-                self.llr = float(self._calibration.llr(scores.scores(), scores.frames)[0])
-                self.accepted = self.rule.verdict(self.llr)

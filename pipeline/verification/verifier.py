@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from pipeline.features.fingerprints import DuplicateDetector
 from pipeline.machines.cohorts import Cohorts
 from pipeline.machines.margins import Population
 from pipeline.posteriors import sigmoid
-from pipeline.scoring.claims import ClaimScorer, RunningScores, with_parts
+from pipeline.scoring.claims import ClaimScorer, RunningScores, ScoringSettings, with_parts
 from pipeline.scoring.decisions import Terms, Update
 from pipeline.scoring.rules import RULES
 from pipeline.store.model import SpeakerModel
@@ -29,32 +30,36 @@ if TYPE_CHECKING:
 UPDATE_MS = 200.0
 
 
-class ClaimScorers:
-    """Makes scorers of ``systems`` on ``model``; what all claims share is read once.
+def claim_scorers(model: SpeakerModel, systems: Sequence[str]) -> Callable[..., ClaimScorer]:
+    """Return a function from claims, speaker numbers, to their scorer; what all claims share is read once.
 
-    Raises what ``SpeakerModel.scoring_settings`` and ``SpeakerModel.population`` raise.
+    The scorer is that of ``systems``, or of those in a second argument: some, and parts that they sum. Raises what
+    ``SpeakerModel.scoring_settings`` and ``SpeakerModel.population`` raise.
     """
+    systems, everybody = tuple(systems), None
+    settings = model.scoring_settings(systems)
+    if model.config.machines.cohort == "all" or any("one_vs_rest" in RULES[name].needs for name in systems):
+        everybody = model.population(systems)
+    return partial(_claim_scorer, model, systems, settings, everybody)
 
-    def __init__(self, model: SpeakerModel, systems: Sequence[str]) -> None:
-        self._model = model
-        self._systems = tuple(systems)
-        self._settings = model.scoring_settings(self._systems)
-        self._everybody: Population | None = None
-        if model.config.machines.cohort == "all" or any("one_vs_rest" in RULES[name].needs for name in systems):
-            self._everybody = model.population(self._systems)
 
-    def of(self, claims: Sequence[int], systems: Sequence[str] | None = None) -> ClaimScorer:
-        """Return the scorer of ``claims``, speaker numbers, under ``systems``: all, or some and parts that they sum."""
-        asked = self._systems if systems is None else tuple(systems)
-        table = self._model.cohort_table
-        if self._everybody is not None or table is None:
-            everybody = self._everybody or self._model.population(self._systems)
-            return ClaimScorer(everybody, claims, asked, self._settings)
-        # The speakers of the claims' cohorts alone: no other speaker's machines are read.
-        cohorts = Cohorts.of(claims, table.nearest[np.array(claims, dtype=np.int64)])
-        part = self._model.population(asked, cohorts.speakers.tolist())
-        numbers = np.searchsorted(cohorts.speakers, list(claims))
-        return ClaimScorer(part, numbers.tolist(), asked, self._settings, cohorts=cohorts.numbered())
+def _claim_scorer(
+    model: SpeakerModel,
+    systems: Sequence[str],
+    settings: ScoringSettings,
+    everybody: Population | None,
+    claims: Sequence[int],
+    some: Sequence[str] | None = None,
+) -> ClaimScorer:
+    asked = tuple(systems if some is None else some)
+    table = model.cohort_table
+    if everybody is not None or table is None:
+        return ClaimScorer(everybody or model.population(systems), claims, asked, settings)
+    # The speakers of the claims' cohorts alone: no other speaker's machines are read.
+    cohorts = Cohorts.of(claims, table.nearest[np.array(claims, dtype=np.int64)])
+    part = model.population(asked, cohorts.speakers.tolist())
+    numbers = np.searchsorted(cohorts.speakers, list(claims))
+    return ClaimScorer(part, numbers.tolist(), asked, settings, cohorts=cohorts.numbered())
 
 
 class Verifier:
@@ -115,11 +120,11 @@ class Verifier:
         self._compares = replays and (self._enrolled is not None or memory is not None)
         # A sequential test needs the parts of a sum at every length, not their sum.
         systems = (self.system,) if self.decider.test is None else with_parts((self.system,))
-        self._scorer = ClaimScorers(model, (self.system,)).of([position], systems)
+        self._scorer = claim_scorers(model, (self.system,))([position], systems)
 
     @property
     def terms(self) -> Terms:
-        """The terms on which the claim is decided."""
+        """Return the terms on which the claim is decided."""
         decider = self.decider
         return Terms(
             claim=self.claim,

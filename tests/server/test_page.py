@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from service import TOKENS, VERIFY_TOKEN, running, samples_of
+from service import VERIFY_TOKEN, evaluated, running, running_copy, samples_of
 
-from pipeline.evaluation import ScoreRow, write_scores
 from pipeline.store.store import Store
 
 webdriver = pytest.importorskip("selenium.webdriver")
@@ -29,17 +27,16 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="no Chromium with its driver here"),
 ]
 SIZES = {"desktop": (1100, 900), "phone": (390, 844)}
+SYSTEMS = {"supervector": 2.0, "poar": 1.2}  # and the mean of their target scores
 PATIENCE = 90
-QUIET = 0.00005
 
 
 class Page:
     """A browser on the page."""
 
-    def __init__(self, driver, url: str, shots: Path) -> None:
+    def __init__(self, driver, url: str) -> None:
         self.driver = driver
         self.url = url
-        self._shots = shots
 
     def go(self, view: str) -> None:
         """Show a view."""
@@ -53,18 +50,14 @@ class Page:
         return self.at(id_).text
 
     def wait(self, condition: Callable[[], object]):
-        """Wait until ``condition`` holds; with what the page says if it never does."""
-
-        def holds(_driver):
-            return condition()
-
+        """Wait until ``condition`` holds; with the text of the page if it never does."""
         try:
-            return WebDriverWait(self.driver, PATIENCE, poll_frequency=0.1).until(holds)
+            return WebDriverWait(self.driver, PATIENCE, poll_frequency=0.1).until(lambda _driver: condition())
         except Exception:
             pytest.fail(f"the page says: {self.driver.find_element(By.TAG_NAME, 'main').text}")
 
-    def shot(self, name: str) -> None:
-        self.driver.save_screenshot(str(self._shots / f"{name}.png"))
+    def all(self, selector: str) -> list:
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def complaints(self) -> list[str]:
         """Return the messages of the browser's console, but for requests that were refused on purpose."""
@@ -73,7 +66,7 @@ class Page:
 
 @contextmanager
 def browser(
-    url: str, folder: Path, *, audio: Path | None, size: str = "desktop", allow: bool = True, dark: bool = False
+    url: str, *, audio: Path | None, size: str = "desktop", allow: bool = True, dark: bool = False
 ) -> Iterator[Page]:
     """A Chromium whose microphone plays ``audio`` again and again (None: there is no microphone)."""
     options = webdriver.ChromeOptions()
@@ -91,7 +84,7 @@ def browser(
     screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == "phone"}
     try:
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-        yield Page(driver, url, folder)
+        yield Page(driver, url)
     finally:
         driver.quit()
 
@@ -104,14 +97,8 @@ def recording(path: Path, files: list[Path]) -> Path:
 
 
 @pytest.fixture
-def enrolling(tmp_path, recordings) -> Path:
-    """A recording of a person who enrolls."""
-    return recording(tmp_path / "enrolling.wav", [utterance.path for utterance in recordings["bruno"][:10]])
-
-
-@pytest.fixture
 def verifying(tmp_path, demo) -> Path:
-    """A later recording of the same person."""
+    """A recording of the voice bruno, which the store does not hold."""
     return recording(tmp_path / "verifying.wav", sorted((demo / "verify" / "bruno").glob("*.flac"))[:3])
 
 
@@ -125,11 +112,9 @@ def enroll(page: Page, name: str) -> None:
     assert page.text("phrase") != first
     assert not page.at("enroll-finish").is_enabled()
     page.wait(lambda: "still needed" in page.text("enroll-left"))
-    page.shot("enrolling")
     page.wait(lambda: page.at("enroll-finish").is_enabled())
     page.at("enroll-finish").click()
     page.wait(lambda: f"{name} is enrolled" in page.text("enroll-status"))
-    page.shot("enrolled")
 
 
 def verify(page: Page, claim: str) -> str:
@@ -138,25 +123,23 @@ def verify(page: Page, claim: str) -> str:
     page.at("verify-start").click()
     page.wait(lambda: "score" in page.text("verdict-detail"))
     page.wait(lambda: float(page.text("verdict-detail").split()[-4]) > 1.5)
-    assert page.driver.find_elements(By.CSS_SELECTOR, "#live .curve")
-    assert page.driver.find_elements(By.CSS_SELECTOR, "#live .limit")
-    page.shot(f"verifying {claim}")
+    assert page.all("#live .curve")
+    assert page.all("#live .limit")
     page.at("verify-stop").click()
     page.wait(lambda: page.at("verify-start").is_displayed())
-    page.shot(f"verified {claim}")
     return page.at("verdict").get_attribute("data-decision")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", ["desktop", "phone"])
-def test_somebody_enrolls_verifies_and_is_removed(copied, tmp_path, enrolling, verifying, size):
+def test_somebody_enrolls_verifies_and_is_removed(copied, tmp_path, recordings, verifying):
     name = "Bruno <b>ß</b>"
+    enrolling = recording(tmp_path / "enrolling.wav", [utterance.path for utterance in recordings["bruno"][:10]])
     with running(copied, tmp_path) as service:
-        with browser(service.url, tmp_path, audio=enrolling, size=size) as page:
+        with browser(service.url, audio=enrolling, size="phone") as page:
             enroll(page, name)
             assert page.complaints() == []
         assert Store(copied).load().names[-1] == name
-        with browser(service.url, tmp_path, audio=verifying, size=size) as page:
+        with browser(service.url, audio=verifying, size="phone") as page:
             page.go("verify")
             page.wait(lambda: page.at("verify-start").is_enabled())
             assert verify(page, name) == "accepted"
@@ -191,16 +174,15 @@ def decide_early(page: Page, claim: str) -> str | None:
 def remove(page: Page, name: str) -> None:
     page.go("speakers")
     buttons = f'button[aria-label="Remove {name}"]'
-    page.wait(lambda: page.driver.find_elements(By.CSS_SELECTOR, buttons))
-    page.driver.find_element(By.CSS_SELECTOR, buttons).click()
+    page.wait(lambda: page.all(buttons))
+    page.all(buttons)[0].click()
     page.wait(lambda: page.at("confirm").is_displayed())
-    page.shot("removing")
     page.at("confirm").find_element(By.CSS_SELECTOR, "[value=no]").click()
-    assert page.driver.find_elements(By.CSS_SELECTOR, buttons)
-    page.driver.find_element(By.CSS_SELECTOR, buttons).click()
+    assert page.all(buttons)
+    page.all(buttons)[0].click()
     page.at("confirm").find_element(By.CSS_SELECTOR, "[value=yes]").click()
     page.wait(lambda: f"{name} was removed" in page.text("speakers-status"))
-    assert not page.driver.find_elements(By.CSS_SELECTOR, buttons)
+    assert not page.all(buttons)
 
 
 def fits(page: Page) -> bool:
@@ -211,7 +193,7 @@ def fits(page: Page) -> bool:
 @pytest.mark.slow
 def test_the_page_says_what_is_wrong_with_a_microphone(store, tmp_path, verifying):
     samples, rate = samples_of(verifying)
-    soundfile.write(tmp_path / "silent.wav", np.full(rate * 3, QUIET), rate, subtype="PCM_16")
+    soundfile.write(tmp_path / "silent.wav", np.full(rate * 3, 0.00005), rate, subtype="PCM_16")
     loud = np.clip(40 * samples, -1, 1)
     soundfile.write(tmp_path / "loud.wav", loud, rate, subtype="PCM_16")
     cases = [
@@ -221,7 +203,7 @@ def test_the_page_says_what_is_wrong_with_a_microphone(store, tmp_path, verifyin
     ]
     with running(store, tmp_path) as service:
         for audio, allow, words in cases:
-            with browser(service.url, tmp_path, audio=audio, allow=allow) as page:
+            with browser(service.url, audio=audio, allow=allow) as page:
                 page.go("verify")
                 page.wait(lambda page=page: page.at("verify-start").is_enabled())
                 page.at("verify-start").click()
@@ -229,37 +211,22 @@ def test_the_page_says_what_is_wrong_with_a_microphone(store, tmp_path, verifyin
                 assert page.at("notice").get_attribute("role") == "alert"
 
 
-def evaluated(folder: Path) -> Path:
-    """A small evaluation on disk."""
-    rng = np.random.default_rng(1)
-    rows = [
-        ScoreRow(system, "anna", f"{n}.wav", float(rng.normal(2.0 * shift * target, 1.0)), target)
-        for system, shift in (("supervector", 1.0), ("poar", 0.6))
-        for target in (True, False)
-        for n in range(200)
-    ]
-    folder.mkdir()
-    write_scores(folder / "scores.txt", rows)
-    table = {"default_system": "supervector", "systems": {"supervector": {"store_threshold": 1.0}}}
-    (folder / "metrics.json").write_text(json.dumps(table))
-    return folder
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "dark"), [("desktop", True), ("phone", False)])
 def test_the_page_goes_by_keyboard_and_shows_an_evaluation(store, tmp_path, size, dark):
-    options = ("--evaluation", evaluated(tmp_path / "evaluation"))
+    rng = np.random.default_rng(1)
+    scores = {name: (rng.normal(mean, size=200), rng.normal(size=200)) for name, mean in SYSTEMS.items()}
+    options = ("--evaluation", evaluated(tmp_path / "evaluation", **scores))
     with (
-        running(store, tmp_path, *options, environment={"VOICECLAIM_TOKENS": TOKENS}) as service,
-        browser(service.url, tmp_path, audio=None, size=size, dark=dark) as page,
+        running_copy(store, tmp_path, *options, tokens=True) as service,
+        browser(service.url, audio=None, size=size, dark=dark) as page,
     ):
         page.go("speakers")
         page.wait(lambda: page.at("token-form").is_displayed())
         assert page.driver.switch_to.active_element == page.at("token")
         page.driver.switch_to.active_element.send_keys(VERIFY_TOKEN, Keys.ENTER)
         page.wait(lambda: "anna" in page.text("speaker-rows"))
-        page.shot("speakers")
-        link = page.driver.find_element(By.CSS_SELECTOR, 'nav a[href="#evaluation"]')
+        link = page.all('nav a[href="#evaluation"]')[0]
         link.send_keys(Keys.ENTER)
         page.wait(lambda: "At a threshold of" in page.text("rates"))
         assert page.driver.switch_to.active_element == page.at("evaluation-title")
@@ -272,15 +239,13 @@ def test_the_page_goes_by_keyboard_and_shows_an_evaluation(store, tmp_path, size
         page.at("to-eer").click()
         accept, reject = (float(word) for word in page.text("rates").split(": ")[1].split() if word[0].isdigit())
         assert accept == pytest.approx(reject, abs=1.5)
-        assert len(page.driver.find_elements(By.CSS_SELECTOR, "#det .curve, #rates-chart .curve")) == 2
+        assert len(page.all("#det .curve, #rates-chart .curve")) == 2
         assert fits(page)
-        page.shot("evaluation")
         unnamed = page.driver.execute_script(NAMELESS)
         assert unnamed == []
         page.driver.get(f"{service.url}/docs")
         page.wait(lambda: "/speakers/{name}" in page.text("operations"))
         assert fits(page)
-        page.shot("docs")
         assert page.complaints() == []
 
 

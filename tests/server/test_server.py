@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
 import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,10 +21,10 @@ import soxr
 from service import (
     ADMIN_TOKEN,
     ENROLL_TOKEN,
-    TOKENS,
     VERIFY_TOKEN,
     Running,
     pcm16,
+    problem_of,
     receive,
     running,
     samples_of,
@@ -41,60 +42,26 @@ from pipeline.verification.audit import check_log
 from pipeline.verification.verifier import Verifier
 
 pytestmark = pytest.mark.server
-CHUNKS = (1, 79, 800, 4096)
 OPEN = {"/", "/docs", "/openapi.json", "/page", "/healthz"}  # they hold nothing of anybody
 
 
-@pytest.fixture(scope="module")
-def service(store, tmp_path_factory):
-    """A service on a copy of the session's store, for this machine only."""
-    folder = tmp_path_factory.mktemp("service")
-    copy = Path(shutil.copy(store, folder / "voices.store"))
-    with running(copy, folder) as started:
-        started.store = copy
-        yield started
-
-
-@pytest.fixture(scope="module")
-def guarded(store, tmp_path_factory):
-    """A service with tokens, an audit log and narrow bounds."""
-    folder = tmp_path_factory.mktemp("guarded")
-    copy = Path(shutil.copy(store, folder / "voices.store"))
-    bounds = ("--body-mib", 1, "--stream-seconds", 4, "--file-seconds", 5, "--streams", 2, "--idle-seconds", 1)
-    log = folder / "log.jsonl"
-    with running(copy, folder, *bounds, "--log", log, environment={"VOICECLAIM_TOKENS": TOKENS}) as started:
-        started.log = log
-        yield started
-
-
-def problem_of(answer: httpx.Response, status: int) -> str:
-    """The detail of a problem, which must be one."""
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    table = answer.json()
-    assert table["status"] == status
-    assert table["type"].startswith("urn:voiceclaim:")
-    return table["detail"]
-
-
-def cut(data: bytes, width: int, seed: int) -> list[bytes]:
-    """``data`` in pieces of random lengths, samples cut in two now and then."""
-    chosen, pieces = np.random.default_rng(seed), []
-    while data:
-        size = int(chosen.choice(CHUNKS) * width + chosen.choice((0, 0, 1)))
-        pieces.append(data[:size])
-        data = data[size:]
-    return pieces
+def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def streamed(service: Running, claim: str, rate: int, data: bytes, form: str, seed: int, token: str | None = None):
-    """Return the final state of a claim on a stream."""
+    """Return the final state of a claim on a stream, in pieces of random lengths that cut samples in two."""
+    chosen = np.random.default_rng(seed)
     with service.socket("/verify") as socket:
-        hello = {"claim": claim, "rate": rate, "format": form}
-        send(socket, **(hello if token is None else {**hello, "token": token}))
+        send(socket, claim=claim, rate=rate, format=form, **({"token": token} if token else {}))
         until(socket, "ready")
-        for piece in cut(data, 2 if form == "pcm_s16le" else 4, seed):
-            socket.send(piece)
+        while data:
+            size = int(chosen.choice((2, 159, 1600, 8192, 16_384)) + chosen.choice((0, 0, 1)))
+            socket.send(data[:size])
+            data = data[size:]
         send(socket, type="end")
         return until(socket, "final")
 
@@ -102,28 +69,20 @@ def streamed(service: Running, claim: str, rate: int, data: bytes, form: str, se
 # Verification
 
 
-@pytest.mark.parametrize("form", ["pcm_s16le", "f32le"])
-def test_a_stream_in_chunks_of_any_size_has_the_score_of_the_file(service, store, heard, voices, form):
+@pytest.mark.parametrize(("form", "rate"), [("pcm_s16le", 8000), ("f32le", 8000), ("f32le", 44_100)])
+def test_a_stream_in_chunks_of_any_size_has_the_score_that_the_library_gives(service, store, heard, voices, form, rate):
     opened = Store(store).load()
     for seed, voice in enumerate(voices):
+        samples = samples_of(heard(voice, seed))[0]
+        samples = samples if rate == 8000 else soxr.resample(samples, 8000, rate).astype("<f4")
+        data = pcm16(samples) if form == "pcm_s16le" else samples.astype("<f4").tobytes()
         for claim in (voice, voices[0]):
-            expected = Verifier(opened, claim).verify_file(heard(voice, seed))
-            samples, rate = samples_of(heard(voice, seed))
-            data = pcm16(samples) if form == "pcm_s16le" else samples.astype("<f4").tobytes()
+            stream = Verifier(opened, claim).stream(rate)
+            stream.push(samples)
+            expected = stream.close()
             result = streamed(service, claim, rate, data, form, seed)
             assert result["score"] == pytest.approx(expected.score, abs=1e-6)
-            assert result["decision"] == expected.decision
-            assert result["frames"] == expected.frames
-
-
-def test_the_server_resamples(service, store, heard, tmp_path):
-    samples, rate = samples_of(heard("ivan"))
-    wide = soxr.resample(samples, rate, 44_100).astype("<f4")
-    soundfile.write(tmp_path / "wide.wav", wide, 44_100, subtype="FLOAT")
-    expected = Verifier(Store(store).load(), "ivan").verify_file(tmp_path / "wide.wav")
-    result = streamed(service, "ivan", 44_100, wide.tobytes(), "f32le", 0)
-    assert result["score"] == pytest.approx(expected.score, abs=1e-6)
-    assert result["decision"] == "accepted"
+            assert (result["decision"], result["frames"]) == (expected.decision, expected.frames)
 
 
 def test_every_chunk_is_covered_by_an_update(service, heard):
@@ -143,11 +102,6 @@ def test_every_chunk_is_covered_by_an_update(service, heard):
                 accepted = update["score"] >= ready["threshold"]
                 assert (update["decision"] == "accepted") == accepted
                 assert (update["probability"] >= update["threshold_probability"]) == accepted
-
-
-def test_silence_is_not_enough_speech_and_no_error(service):
-    final = streamed(service, "anna", 8000, bytes(16_000), "pcm_s16le", 0)
-    assert (final["decision"], final["score"]) == ("not_enough_speech", None)
 
 
 @pytest.mark.parametrize(
@@ -192,20 +146,19 @@ def test_a_hello_that_is_none_is_a_problem(service, hello, status, words):
             socket.recv(30)
 
 
-def test_a_stream_of_no_numbers_is_a_problem(service):
-    with service.socket("/verify") as socket:
-        send(socket, claim="anna", rate=8000, format="f32le")
-        until(socket, "ready")
-        socket.send(np.full(100, np.nan, "<f4").tobytes())
-        problem = receive(socket)
-        assert (problem["status"], problem["kind"]) == (422, "AudioError")
-
-
 # Enrollment
 
 
 def files_of(recordings, voice: str, count: int = 6) -> list[tuple[str, bytes]]:
     return [("files", utterance.path.read_bytes()) for utterance in recordings[voice][:count]]
+
+
+def entries_in(log: Path) -> list[dict]:
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def metrics_of(service: Running, token: str | None = None) -> str:
+    return service.request("GET", "/metrics", token=token).text
 
 
 def names_in(service: Running) -> list[str]:
@@ -283,10 +236,7 @@ def test_nobody_is_enrolled_by_half(service, how):
             while (message := receive(socket))["type"] == "training":
                 pass
             assert (message["status"], message["kind"]) == (422, "NotEnoughSpeechError")
-    deadline = time.monotonic() + 60
-    while list(service.spool.iterdir()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert list(service.spool.iterdir()) == []
+    wait_until(lambda: not list(service.spool.iterdir()))
     assert Store(service.store).state() == before
 
 
@@ -298,23 +248,6 @@ def test_a_name_that_no_url_can_carry_is_refused(service, path, status):
     answer = service.request("POST", path, files=[])
     assert answer.status_code in (status, 422), answer.text
     assert answer.headers["content-type"] == "application/problem+json"
-
-
-@pytest.mark.slow
-def test_what_one_service_enrolls_another_sees(service, tmp_path, recordings, heard):
-    with running(service.store, tmp_path) as other:
-        assert "edith" not in names_in(other)
-        made = service.request("POST", "/speakers/edith", files=files_of(recordings, "edith"))
-        assert made.status_code == 201
-        try:
-            assert "edith" in names_in(other)
-            with heard("edith").open("rb") as file:
-                result = other.request("POST", "/verify", data={"claim": "edith"}, files={"file": file}).json()
-            assert result["decision"] == "accepted"
-        finally:
-            assert other.request("DELETE", "/speakers/edith").status_code == 200
-        assert "edith" not in names_in(service)
-        assert other.end() == 0
 
 
 # Who may come in
@@ -377,26 +310,20 @@ def test_no_endpoint_works_without_its_scope(guarded, store):
 
 
 def refusal_of(service: Running, path: str, token: str) -> int | None:
-    """Status of a problem that a hello with ``token`` meets, None if it is let in."""
+    """Status of the refusal of a hello with ``token``, None if it is let in."""
     who = {"claim": "anna"} if path == "/verify" else {"name": "dora"}
     with service.socket(path) as socket:
         send(socket, **who, rate=8000, format="f32le", **({"token": token} if token else {}))
-        answer = receive(socket)
-    return answer["status"] if answer["type"] == "problem" else None
+        status = receive(socket).get("status")
+    return status if status in (401, 403) else None
 
 
 def test_audio_that_was_accepted_before_is_told_when_there_is_a_log(guarded, heard):
     """The guarded service keeps a log, and fingerprints of what it accepted beside it."""
-    recording = heard("lars", 2)  # of words that this synthetic voice was not enrolled with
-    result = []
-    for _ in range(2):
-        with recording.open("rb") as file:
-            answer = guarded.request(
-                "POST", "/verify", data={"claim": "lars"}, files={"file": file}, token=VERIFY_TOKEN
-            )
-            result.append(answer.json())
-    assert [outcome["decision"] for outcome in result] == ["accepted", "accepted"]
-    assert [outcome["duplicate_suspected"] for outcome in result] == [False, True]
+    files = {"file": heard("lars", 2).read_bytes()}  # of words that this synthetic voice was not enrolled with
+    for suspected in (False, True):
+        answer = guarded.request("POST", "/verify", data={"claim": "lars"}, files=files, token=VERIFY_TOKEN).json()
+        assert (answer["decision"], answer["duplicate_suspected"]) == ("accepted", suspected)
 
 
 def test_a_token_may_come_in_the_head_of_a_websocket_too(guarded):
@@ -405,19 +332,10 @@ def test_a_token_may_come_in_the_head_of_a_websocket_too(guarded):
         assert receive(socket)["type"] == "ready"
 
 
-def test_an_address_or_certificate_that_cannot_be_used_is_an_error_in_one_line(
-    service, store, run, garbage, monkeypatch
-):
-    monkeypatch.delenv("VOICECLAIM_TOKENS", raising=False)
-    for options, words in (
-        (("--host", "192.0.2.1", "--port", 0), "needs tokens"),
-        (("--port", service.url.rpartition(":")[2]), "cannot listen"),
-        (("--port", 0, "--tls-cert", garbage), "certificate or its key cannot be used"),
-        (("--port", 0, "--tls-cert", garbage.with_name("missing.pem")), "certificate or its key cannot be used"),
-    ):
-        result = run("serve", store, *options)
-        assert result.code == 2
-        assert words in result.err.splitlines()[-1]
+def test_a_certificate_that_cannot_be_used_is_an_error_in_one_line(store, run, garbage):
+    result = run("serve", store, "--port", 0, "--tls-cert", garbage)
+    assert result.code == 2
+    assert "certificate or its key cannot be used" in result.err.splitlines()[-1]
 
 
 def test_headers_keep_the_page_to_itself(service):
@@ -431,14 +349,11 @@ def test_headers_keep_the_page_to_itself(service):
     assert "no-store" in service.request("GET", "/speakers").headers["cache-control"]
 
 
-@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nowhere", 404), ("PUT", "/verify", 405)])
-def test_what_is_not_there_is_a_problem_too(service, method, path, status):
-    problem_of(service.request(method, path), status)
-
-
-@pytest.mark.parametrize("path", ["/page/../app.py", "/page/%2e%2e/app.py", "/page//etc/passwd", "/page/"])
-def test_the_page_gives_no_other_file(service, path):
-    assert service.request("GET", path).status_code == 404
+def test_what_is_not_there_is_a_problem_and_the_page_gives_no_other_file(service):
+    problem_of(service.request("GET", "/nowhere"), 404)
+    problem_of(service.request("PUT", "/verify"), 405)
+    for path in ("/page/../app.py", "/page/%2e%2e/app.py", "/page//etc/passwd", "/page/"):
+        assert service.request("GET", path).status_code == 404
 
 
 # Bounds
@@ -489,7 +404,7 @@ def test_streams_have_bounds(guarded):
 
 
 def test_there_are_only_so_many_streams(guarded):
-    time.sleep(0.3)  # those of the test before have been counted out
+    wait_until(lambda: not re.search(r"voiceclaim_streams\{.*} [1-9]", metrics_of(guarded, VERIFY_TOKEN)))
     with begun(guarded) as (_, first), begun(guarded) as (_, second), begun(guarded) as (_, third):
         assert (first["type"], second["type"]) == ("ready", "ready")
         assert (third["status"], "2 streams" in third["detail"]) == (503, True)
@@ -512,11 +427,10 @@ def test_a_sender_who_is_faster_than_the_maths_is_held_up_and_loses_nothing(serv
 def test_names_are_in_the_audit_log_and_nowhere_else(guarded, heard):
     samples, rate = samples_of(heard("dexter"))
     final = streamed(guarded, "dexter", rate, pcm16(samples), "pcm_s16le", 2, VERIFY_TOKEN)
-    with heard("dexter").open("rb") as file:
-        files = {"file": ("dexters-call.flac", file)}
-        guarded.request("POST", "/verify", data={"claim": "dexter"}, files=files, token=VERIFY_TOKEN)
+    files = {"file": ("dexters-call.flac", heard("dexter").read_bytes())}
+    guarded.request("POST", "/verify", data={"claim": "dexter"}, files=files, token=VERIFY_TOKEN)
     guarded.request("POST", "/verify", data={"claim": "quentin"}, files={"file": b"x"}, token=VERIFY_TOKEN)
-    lines = [json.loads(line) for line in guarded.log.read_text(encoding="utf-8").splitlines()]
+    lines = entries_in(guarded.log)
     entries = [line for line in lines if line.get("claim") in ("dexter", "quentin")]
     assert [line["decision"] for line in entries] == ["accepted", "accepted", None]
     assert entries[0]["score"] == final["score"]
@@ -534,22 +448,20 @@ def test_a_stream_that_breaks_off_is_in_the_audit_log(guarded, heard):
         until(socket, "ready")
         socket.send(pcm16(samples))
         update = until(socket, "update")
-    deadline = time.monotonic() + 20
-    while '"ivan"' not in guarded.log.read_text(encoding="utf-8") and time.monotonic() < deadline:
-        time.sleep(0.05)
-    last = [json.loads(line) for line in guarded.log.read_text(encoding="utf-8").splitlines()][-1]
+    wait_until(lambda: '"ivan"' in guarded.log.read_text(encoding="utf-8"))
+    last = entries_in(guarded.log)[-1]
     assert (last["claim"], last["decision"], update["decision"]) == ("ivan", "accepted", "accepted")
 
 
 def test_prometheus_reads_what_is_counted(service, heard):
     samples, rate = samples_of(heard("anna"))
     streamed(service, "anna", rate, pcm16(samples), "pcm_s16le", 3)
-    text = service.request("GET", "/metrics").text
+    wait_until(lambda: 'voiceclaim_streams{kind="verify"} 0.0' in metrics_of(service))
+    text = metrics_of(service)
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     assert float(lines["voiceclaim_speakers"]) == 4
     assert float(lines['voiceclaim_decisions_total{decision="accepted"}']) >= 1
     assert float(lines['voiceclaim_audio_seconds_total{kind="verify"}']) >= len(samples) / rate
-    assert float(lines['voiceclaim_streams{kind="verify"}']) == 0
     assert "anna" not in text
 
 
@@ -569,8 +481,7 @@ def test_the_end_waits_for_who_is_being_enrolled_and_refuses_the_others(copied, 
                 )
             )
             enrolling.start()
-            while not list(service.spool.iterdir()):
-                time.sleep(0.01)
+            wait_until(lambda: list(service.spool.iterdir()))
             time.sleep(0.5)
             started = time.monotonic()
             service.process.terminate()
@@ -588,7 +499,7 @@ def test_the_end_waits_for_who_is_being_enrolled_and_refuses_the_others(copied, 
 
 
 def trainer_of(service: Running) -> int | None:
-    """The process that trains, if there is one yet (Linux)."""
+    """Return the process that trains, if there is one yet (Linux)."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
@@ -611,9 +522,8 @@ def test_a_training_process_that_dies_leaves_the_service_and_the_store(copied, t
 
         enrolling = threading.Thread(target=lambda: answers.append(call()))
         enrolling.start()
-        while (trainer := trainer_of(service)) is None:
-            time.sleep(0.01)
-        os.kill(trainer, signal.SIGKILL)
+        wait_until(lambda: trainer_of(service))
+        os.kill(trainer_of(service), signal.SIGKILL)
         enrolling.join(60)
         assert "has died" in problem_of(answers[0], 503)
         assert answers[0].headers["retry-after"]
@@ -628,8 +538,7 @@ def test_a_store_is_made_by_the_first_enrollment(tmp_path, recordings, heard):
     settings = ("--set", "features.rate=8000", "--set", "scoring.system=worst_rival", "--set", "codebook.centroids=30")
     with running(tmp_path / "new.store", tmp_path, *settings) as service:
         assert names_in(service) == []
-        with heard("anna").open("rb") as file:
-            nobody = service.request("POST", "/verify", data={"claim": "anna"}, files={"file": file})
+        nobody = service.request("POST", "/verify", data={"claim": "anna"}, files={"file": b"RIFF"})
         assert "nobody is enrolled" in problem_of(nobody, 404)
         for name in ("anna", "lars"):
             made = service.request("POST", f"/speakers/{name}", files=files_of(recordings, name, 12))

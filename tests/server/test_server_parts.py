@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from service import evaluated
 
 from pipeline import errors
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
-from pipeline.errors import ConfigError, ServiceError, UnknownSpeakerError, VoiceclaimError
-from pipeline.evaluation import ScoreRow, write_scores
+from pipeline.errors import ConfigError, ServiceError, UnknownSpeakerError
 from pipeline.metrics import equal_error_rate, error_curve
 from pipeline.server.curves import last_evaluation
 from pipeline.server.messages import problem, service_error
-from pipeline.server.run import Address
+from pipeline.server.run import is_loopback, listen, serve, url_of
 from pipeline.server.security import SCOPES, VARIABLE, parse_tokens, read_tokens, scopes_of
 from pipeline.server.service import NewestModel
+from pipeline.server.settings import Settings
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/", min_size=16, max_size=64)
 
@@ -62,9 +63,7 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     assert read_tokens() is None
     monkeypatch.setenv(VARIABLE, "verify aaaaaaaaaaaaaaaaaaaa;enroll bbbbbbbbbbbbbbbbbbbb")
-    result = read_tokens()
-    assert result is not None
-    assert scopes_of(result, "b" * 20) == {"enroll"}
+    assert scopes_of(read_tokens(), "b" * 20) == {"enroll"}
     (tmp_path / "tokens.txt").write_text("verify cccccccccccccccccccc\r\n")
     assert scopes_of(read_tokens(tmp_path / "tokens.txt"), "c" * 20) == {"verify"}
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -93,8 +92,7 @@ def test_the_newest_revision_is_seen_and_an_older_one_goes_on(copied, recordings
 
 def test_only_so_many_verifiers_are_kept(copied):
     live = NewestModel(copied, most=2)
-    anna = live.verifier("anna")
-    lars = live.verifier("lars")
+    anna, lars = live.verifier("anna"), live.verifier("lars")
     assert live.verifier("anna") is anna
     live.verifier("ivan")
     assert live.verifier("anna") is anna
@@ -102,14 +100,9 @@ def test_only_so_many_verifiers_are_kept(copied):
 
 
 def test_threads_that_ask_at_once_get_the_same_verifier(copied):
-    live, result = NewestModel(copied, most=4), []
-    threads = [threading.Thread(target=lambda: result.append(live.verifier("anna"))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(result) == 4
-    assert len(set(map(id, result))) == 1
+    live = NewestModel(copied, most=4)
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(map(id, pool.map(live.verifier, ["anna"] * 4)))) == 1
 
 
 def test_a_store_that_is_not_there_yet_has_nobody(tmp_path):
@@ -122,15 +115,11 @@ def test_a_store_that_is_not_there_yet_has_nobody(tmp_path):
 # Errors
 
 
-def every_error() -> list[type[VoiceclaimError]]:
-    return [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, VoiceclaimError)]
-
-
-@pytest.mark.parametrize("kind", [kind for kind in every_error() if issubclass(kind, errors.InputError)])
+@pytest.mark.parametrize("kind", [errors.InputError, *errors.InputError.__subclasses__()])
 def test_no_input_is_an_error_of_the_server(kind):
-    made = kind.__new__(kind)
-    Exception.__init__(made, "/srv/store: x")
-    result = problem(service_error(made, []))
+    error = kind.__new__(kind)
+    Exception.__init__(error, "/srv/store: x")
+    result = problem(service_error(error, []))
     assert 400 <= result["status"] < 500
     assert result["type"] == f"urn:voiceclaim:{kind.__name__}"
     json.dumps(result)
@@ -146,45 +135,29 @@ def test_paths_of_the_server_are_not_told(tmp_path):
 # Addresses
 
 
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [
-        ("127.0.0.1", True),
-        ("127.8.8.8", True),
-        ("::1", True),
-        ("localhost", True),
-        ("192.0.2.1", False),
-        ("::", False),
-        ("localhost.example", False),
-        ("127.0.0.1.example", False),
-        ("", False),
-    ],
-)
-def test_only_addresses_of_this_machine_go_without_tokens(host, loopback):
-    assert Address(host).is_loopback is loopback
+def test_only_addresses_of_this_machine_go_without_tokens():
+    assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "localhost")))
+    assert not any(map(is_loopback, ("192.0.2.1", "::", "localhost.example", "127.0.0.1.example", "")))
 
 
-def test_urls_name_what_is_served():
-    assert Address("::1").url(8000) == "http://[::1]:8000/"
+def test_an_address_beyond_this_machine_without_tokens_or_already_taken_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1: .*needs tokens"):
+        serve(Settings(tmp_path / "store"), "192.0.2.1", 0, threads=1, started=print)
+    with listen("127.0.0.1", 0, 1.0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ServiceError, match=f"cannot listen on 127.0.0.1 port {port}"):
+            listen("127.0.0.1", port, 1.0)
+    assert url_of("::1", 8000) == "http://[::1]:8000/"
 
 
 # The evaluation
-
-
-def written(folder, target, nontarget, **more):
-    rows = [ScoreRow("supervector", f"s{n % 3}", f"secret{n}.wav", float(x), True) for n, x in enumerate(target)]
-    rows += [ScoreRow("supervector", f"s{n % 3}", f"other{n}.wav", float(x), False) for n, x in enumerate(nontarget)]
-    folder.mkdir(exist_ok=True)
-    write_scores(folder / "scores.txt", rows)
-    table = {"default_system": "supervector", "systems": {"supervector": {"store_threshold": 0.25}}, **more}
-    (folder / "metrics.json").write_text(json.dumps(table))
 
 
 @pytest.mark.parametrize("trials", [20, 3000])
 def test_the_curves_of_an_evaluation_are_those_of_its_scores(tmp_path, trials):
     rng = np.random.default_rng(0)
     target, nontarget = rng.normal(1.5, 1.0, trials), rng.normal(0.0, 1.0, trials)
-    written(tmp_path / "evaluation", target, nontarget, speakers=3)
+    evaluated(tmp_path / "evaluation", supervector=(target, nontarget))
     result = last_evaluation(tmp_path / "evaluation")
     assert last_evaluation(tmp_path / "evaluation") is result
     (system,) = result.systems
@@ -200,7 +173,7 @@ def test_the_curves_of_an_evaluation_are_those_of_its_scores(tmp_path, trials):
     assert system.equal_error_rate == equal_error_rate(target, nontarget).rate
     assert system.store_threshold == 0.25
     assert "secret" not in result.model_dump_json()
-    written(tmp_path / "evaluation", target[:10], nontarget)
+    evaluated(tmp_path / "evaluation", supervector=(target[:10], nontarget))
     assert last_evaluation(tmp_path / "evaluation").systems[0].targets == 10
 
 

@@ -1,0 +1,125 @@
+"""Trial lists scored on a store: each score is that of the file verified alone, and lost files are listed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.errors import UnknownSpeakerError
+from pipeline.evaluation import Trial
+from pipeline.evaluation.assess import assess, measure
+from pipeline.metrics import equal_error_rate
+from pipeline.scoring.rules import RULES
+from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Store
+from pipeline.verification.verifier import Verifier
+
+
+@pytest.fixture(scope="module")
+def opened(store) -> SpeakerModel:
+    return Store(store).load()
+
+
+@pytest.fixture(scope="module")
+def trial_list(voices, heard, demo) -> list[Trial]:
+    """Two files of each of five voices, one of them not enrolled, claimed for every speaker."""
+    return [
+        Trial(claim, heard(speaker, n).relative_to(demo).as_posix(), claim == speaker)
+        for speaker in (*voices, "marta")
+        for n in range(2)
+        for claim in voices
+    ]
+
+
+@pytest.fixture(scope="module")
+def assessed(opened, trial_list, demo):
+    """The list under every system."""
+    return assess(opened, trial_list, demo)
+
+
+def test_every_score_of_a_list_is_that_of_the_file_verified_alone(opened, trial_list, assessed, demo):
+    assert (assessed.failed, assessed.failed_trials) == ((), 0)
+    assert tuple(assessed.scores) == tuple(RULES)
+    assert len(assessed.rows) == len(trial_list) * len(RULES)
+    verifiers = {(system, claim): Verifier(opened, claim, system=system) for system in RULES for claim in opened.names}
+    for row in assessed.rows[::3]:
+        alone = verifiers[row.system, row.speaker].verify_file(demo / row.path)
+        assert row.score == pytest.approx(alone.score, abs=1e-9), row
+        assert row.llr == pytest.approx(alone.llr, abs=1e-6), row
+    for system, scores in assessed.scores.items():
+        assert [*zip(scores.speakers, scores.paths, scores.is_target, strict=True)] == [
+            (trial.speaker, trial.path, trial.target) for trial in trial_list
+        ]
+        assert scores.scores.tolist() == [row.score for row in assessed.rows if row.system == system]
+
+
+def test_scores_do_not_depend_on_threads_systems_or_the_other_trials(opened, trial_list, assessed, demo):
+    again = assess(opened, trial_list[::-1], demo, systems=["rpoao", "boao"], jobs=2)
+    assert tuple(again.scores) == ("rpoao", "boao")
+    for system, scores in again.scores.items():
+        np.testing.assert_allclose(scores.scores[::-1], assessed.scores[system].scores, rtol=0, atol=1e-12)
+    twice = assess(opened, [trial_list[7]] * 2, demo, systems=["rpoao"]).scores["rpoao"].scores
+    np.testing.assert_allclose(twice, [assessed.scores["rpoao"].scores[7]] * 2, rtol=0, atol=1e-12)
+
+
+def test_each_file_is_read_once_for_all_its_claims(opened, trial_list, demo):
+    steps = []
+    assess(opened, trial_list, demo, systems=["poar"], progress=lambda done, total: steps.append((done, total)))
+    assert steps == [(1, 10)] * 10
+
+
+def test_files_without_a_score_cost_their_trials_and_are_listed(opened, trial_list, assessed, demo, silence, garbage):
+    lost = [
+        Trial("anna", str(silence), False),
+        Trial("ivan", str(silence), False),
+        Trial("anna", str(garbage), True),
+        Trial("lars", "nowhere/x.wav", False),
+    ]
+    result = assess(opened, [*lost[:2], *trial_list, *lost[2:]], demo, systems=["refined_worst_rival"])
+    assert {file.path: file.trials for file in result.failed} == {
+        str(silence): 2, str(garbage): 1, "nowhere/x.wav": 1,
+    }  # fmt: skip
+    assert result.failed_trials == 4
+    reasons = {file.path: file.reason for file in result.failed}
+    assert "0.00 s of speech found, 0.50 s needed" in reasons[str(silence)]
+    assert "no such file" in reasons["nowhere/x.wav"]
+    clean = [row for row in assessed.rows if row.system == "refined_worst_rival"]
+    assert [(row.speaker, row.path) for row in result.rows] == [(row.speaker, row.path) for row in clean]
+    assert [row.score for row in result.rows] == pytest.approx([row.score for row in clean], abs=1e-12)
+
+
+def test_an_unknown_claim_is_refused_before_any_file_is_read(opened, trial_list, demo):
+    steps = []
+    trials = [*trial_list, Trial("marta", trial_list[0].path, True)]
+    with pytest.raises(UnknownSpeakerError, match="marta"):
+        assess(opened, trials, demo, progress=lambda *step: steps.append(step))
+    assert steps == []
+
+
+def test_metrics_of_a_list_are_those_of_its_scores(opened, assessed):
+    scores = assessed.scores["refined_worst_rival"]
+    threshold = opened.threshold("refined_worst_rival")
+    metrics = measure(scores, threshold=threshold, seed=0)
+    target = [score for score, own in zip(scores.scores, scores.is_target, strict=True) if own]
+    nontarget = [score for score, own in zip(scores.scores, scores.is_target, strict=True) if not own]
+    assert (metrics.n_target, metrics.n_nontarget) == (len(target), len(nontarget)) == (8, 32)
+    assert metrics.eer == equal_error_rate(np.array(target), np.array(nontarget))
+    assert metrics.at_store_threshold.false_accept == np.mean([score >= threshold for score in nontarget])
+    assert metrics.at_store_threshold.false_reject == np.mean([score < threshold for score in target])
+    assert metrics.eer_interval.low <= metrics.eer.rate <= metrics.eer_interval.high
+    assert metrics == measure(scores, threshold=threshold, seed=0)
+
+
+@pytest.mark.parametrize("targets", [True, False])
+def test_a_list_of_a_single_class_gives_its_one_error_rate_and_no_eer(opened, trial_list, demo, targets):
+    chosen = [trial for trial in trial_list if trial.target is targets]
+    scores = assess(opened, chosen, demo, systems=["refined_worst_rival"]).scores["refined_worst_rival"]
+    threshold = float(np.median(scores.scores))
+    metrics = measure(scores, threshold=threshold, seed=0)
+    assert (metrics.eer, metrics.eer_interval, metrics.min_cost) == (None, None, None)
+    rates = metrics.at_store_threshold
+    wrong, other = rates.false_reject, rates.false_accept
+    if not targets:
+        wrong, other = other, wrong
+    assert other is None
+    assert wrong == np.mean(scores.scores < threshold if targets else scores.scores >= threshold) > 0
