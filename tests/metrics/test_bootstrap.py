@@ -230,14 +230,6 @@ def test_a_system_does_not_differ_from_itself_in_another_order_or_unit():
     assert (result.n_target, result.n_nontarget, result.unmatched) == (30, 90, 0)
 
 
-def test_the_sign_says_which_system_errs_less():
-    better, worse = system(*gaussians(4.0, 60, 240)), system(*gaussians(0.5, 60, 240))
-    down, up = paired_bootstrap(worse, better, seed=1), paired_bootstrap(better, worse, seed=1)
-    assert down.difference == -up.difference < 0
-    assert (down.interval.low, down.interval.high) == pytest.approx((-up.interval.high, -up.interval.low), abs=1e-12)
-    assert (down.share_below_zero, up.share_below_zero) == (1.0, 0.0)
-
-
 def test_only_trials_that_both_scored_count_and_repeats_pair_up():
     rows = [
         ScoreRow("A", *trial)
