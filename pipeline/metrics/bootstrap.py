@@ -8,17 +8,17 @@ of a statistic takes two counts and two running sums, never another sort.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import MetricError
-from pipeline.metrics.cllr import pool_counts
+from pipeline.metrics.cllr import pooled_cllr
 from pipeline.metrics.costs import MAIN_POINT, OPERATING_POINTS, OperatingPoint
-from pipeline.metrics.curves import FloatArray, IntArray, as_scores, crossing
+from pipeline.metrics.curves import FloatArray, IntArray, as_scores, crossing, running_totals
 
 Statistic = Literal["eer", "min_dcf", "cllr", "min_cllr"]
 Replicate = Callable[[IntArray, IntArray], float]
@@ -89,6 +89,8 @@ def bootstrap_interval(
         For speakers of one class only, in the wrong number, or fewer than two; for a parameter out of range; and for
         scores as ``error_curve``.
 
+    References
+    ----------
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
     """
     check_sampling(level, samples)
@@ -139,9 +141,17 @@ def check_sampling(level: float, samples: int) -> None:
 
 def replicate_of(statistic: str, targets: FloatArray, nontargets: FloatArray, point: OperatingPoint) -> Replicate:
     """Return the statistic as a function of counts; raises MetricError for an unknown name."""
-    if statistic not in STATISTICS:
-        raise MetricError(f"the statistic must be one of {', '.join(STATISTICS)}, got {statistic!r}")
-    return STATISTICS[statistic](targets, nontargets, point)
+    if statistic not in get_args(Statistic):
+        raise MetricError(f"the statistic must be one of {', '.join(get_args(Statistic))}, got {statistic!r}")
+    if statistic == "cllr":
+        return _cllr(targets, nontargets)
+    count = _counter(targets, nontargets)
+    of_counts: Callable[[FloatArray, FloatArray], float] = {
+        "eer": lambda *counts: crossing(*_rates(*counts))[1],
+        "min_dcf": lambda *counts: float(point.cost(*_rates(*counts)).min()),
+        "min_cllr": pooled_cllr,
+    }[statistic]
+    return lambda *weights: of_counts(*count(*weights))
 
 
 def interval_of(values: npt.ArrayLike, level: float) -> Interval:
@@ -193,9 +203,6 @@ def _counts(generator: np.random.Generator, n: int) -> IntArray:
     return np.bincount(generator.integers(n, size=n), minlength=n)
 
 
-# Replicates
-
-
 def _counter(
     targets: FloatArray, nontargets: FloatArray
 ) -> Callable[[IntArray, IntArray], tuple[FloatArray, FloatArray]]:
@@ -211,32 +218,11 @@ def _counter(
 
 def _rates(of_target: FloatArray, of_nontarget: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return FA and FR at each distinct score and above the highest, shapes (scores + 1,)."""
-    missed, refused = _running(of_target), _running(of_nontarget)
+    missed, refused = running_totals(of_target), running_totals(of_nontarget)
     return (refused[-1] - refused) / refused[-1], missed / missed[-1]
 
 
-def _running(counts: FloatArray) -> FloatArray:
-    totals = np.zeros(counts.size + 1)
-    np.cumsum(counts, out=totals[1:])
-    return totals
-
-
-def _eer(targets: FloatArray, nontargets: FloatArray, _: OperatingPoint) -> Replicate:
-    count = _counter(targets, nontargets)
-    return lambda *weights: crossing(*_rates(*count(*weights)))[1]
-
-
-def _min_dcf(targets: FloatArray, nontargets: FloatArray, point: OperatingPoint) -> Replicate:
-    count = _counter(targets, nontargets)
-    return lambda *weights: float(point.cost(*_rates(*count(*weights))).min())
-
-
-def _min_cllr(targets: FloatArray, nontargets: FloatArray, _: OperatingPoint) -> Replicate:
-    count = _counter(targets, nontargets)
-    return lambda *weights: pool_counts(*count(*weights)).cllr
-
-
-def _cllr(targets: FloatArray, nontargets: FloatArray, _: OperatingPoint) -> Replicate:
+def _cllr(targets: FloatArray, nontargets: FloatArray) -> Replicate:
     miss, accept = np.logaddexp(0.0, -targets), np.logaddexp(0.0, nontargets)
 
     def replicate(target_weights: IntArray, nontarget_weights: IntArray) -> float:
@@ -245,14 +231,6 @@ def _cllr(targets: FloatArray, nontargets: FloatArray, _: OperatingPoint) -> Rep
         return float(mean_miss + mean_accept) / (2.0 * math.log(2.0))
 
     return replicate
-
-
-STATISTICS: Mapping[str, Callable[[FloatArray, FloatArray, OperatingPoint], Replicate]] = {
-    "eer": _eer,
-    "min_dcf": _min_dcf,
-    "cllr": _cllr,
-    "min_cllr": _min_cllr,
-}
 
 
 def miss_rates_at(

@@ -51,16 +51,7 @@ class ErrorRates:
 
 
 def equal_error_rate(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> EqualErrorRate:
-    """Return the interpolated equal error rate, in [0, 1].
-
-    If FA = FR at some threshold, ``threshold`` is the middle of the gap between scores where that holds: under perfect
-    separation, halfway from the highest nontarget to the lowest target. Otherwise FA and FR cross at one score, tied or
-    not, and ``threshold`` is that score: accepting it makes FA the larger, rejecting it FR. Raises MetricError as
-    ``error_curve``.
-
-    >>> from pipeline import equal_error_rate
-    >>> equal_error_rate([1.0, 3.0], [0.0, 2.0])
-    EqualErrorRate(rate=0.5, threshold=1.5)
+    """Return the interpolated equal error rate, in [0, 1], and its threshold.
 
     Parameters
     ----------
@@ -70,6 +61,20 @@ def equal_error_rate(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> EqualEr
     Returns
     -------
     EqualErrorRate
+        If FA = FR at some threshold, ``threshold`` is the middle of the gap between scores where that holds: under
+        perfect separation, halfway from the highest nontarget to the lowest target. Otherwise FA and FR cross at one
+        score, tied or not, and ``threshold`` is that score: accepting it makes FA the larger, rejecting it FR.
+
+    Raises
+    ------
+    MetricError
+        As ``error_curve``.
+
+    Examples
+    --------
+    >>> from pipeline import equal_error_rate
+    >>> equal_error_rate([1.0, 3.0], [0.0, 2.0])
+    EqualErrorRate(rate=0.5, threshold=1.5)
     """
     return equal_error_rate_of(error_curve(target, nontarget))
 

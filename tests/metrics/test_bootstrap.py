@@ -22,7 +22,7 @@ from pipeline.metrics import (
     log_likelihood_ratio_cost,
     minimum_cllr,
 )
-from pipeline.metrics.bootstrap import STATISTICS, miss_rates_at
+from pipeline.metrics.bootstrap import miss_rates_at, replicate_of
 
 MAIN = OPERATING_POINTS[MAIN_POINT]
 DIRECT = {
@@ -44,7 +44,7 @@ def test_counted_replicate_equals_the_resample_spelt_out(statistic, data):
     target, nontarget = np.array(data.draw(SCORES)), np.array(data.draw(SCORES))
     weights = drawn_weights(data, target.size), drawn_weights(data, nontarget.size)
     spelt_out = np.repeat(target, weights[0]), np.repeat(nontarget, weights[1])
-    result = STATISTICS[statistic](target, nontarget, MAIN)(*weights)
+    result = replicate_of(statistic, target, nontarget, MAIN)(*weights)
     assert result == pytest.approx(DIRECT[statistic](*spelt_out), rel=1e-9, abs=1e-12)
 
 
