@@ -171,30 +171,19 @@ def draws_of(
         return lambda generator: (_counts(generator, targets), _counts(generator, nontargets))
     if target_speakers is None or nontarget_speakers is None:
         raise MetricError("speakers must be given for both classes or for neither, got one")
-    return _draw_speakers(
-        _labels(target_speakers, targets, "target"), _labels(nontarget_speakers, nontargets, "nontarget")
-    )
-
-
-def _labels(speakers: npt.ArrayLike, trials: int, side: str) -> npt.NDArray[np.generic]:
-    labels = np.asarray(speakers)
-    if labels.shape != (trials,):
-        raise MetricError(f"{side} speakers must name one speaker a trial, shape ({trials},), got shape {labels.shape}")
-    return labels
-
-
-def _draw_speakers(target_speakers: npt.NDArray[np.generic], nontarget_speakers: npt.NDArray[np.generic]) -> Draw:
-    names, codes = np.unique(np.concatenate([target_speakers, nontarget_speakers]), return_inverse=True)
+    labels = np.asarray(target_speakers), np.asarray(nontarget_speakers)
+    for side, of, n in zip(("target", "nontarget"), labels, (targets, nontargets), strict=True):
+        if of.shape != (n,):
+            raise MetricError(f"{side} speakers must name one speaker a trial, shape ({n},), got shape {of.shape}")
+    names, codes = np.unique(np.concatenate(labels), return_inverse=True)
     if names.size < 2:
         raise MetricError("resampling speakers needs at least 2 of them, got 1: its spread would read as zero")
-    of_target, of_nontarget = codes[: target_speakers.size], codes[target_speakers.size :]
 
     def draw(generator: np.random.Generator) -> tuple[IntArray, IntArray]:
         while True:
-            counts = _counts(generator, names.size)
-            weights = counts[of_target], counts[of_nontarget]
-            if weights[0].any() and weights[1].any():
-                return weights
+            counts = _counts(generator, names.size)[codes]
+            if counts[:targets].any() and counts[targets:].any():
+                return counts[:targets], counts[targets:]
 
     return draw
 

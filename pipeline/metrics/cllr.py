@@ -42,19 +42,11 @@ def log_likelihood_ratio_cost(target: npt.ArrayLike, nontarget: npt.ArrayLike) -
     return float(miss + accept) / (2.0 * math.log(2.0))
 
 
-def calibration_loss(target_llrs: npt.ArrayLike, nontarget_llrs: npt.ArrayLike) -> float:
-    """Return Cllr less minimum Cllr: bits that the best monotone calibration would save, 0 or more but for rounding.
+def pool_counts(targets: npt.ArrayLike, nontargets: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return the counts of targets and of nontargets in each group, ascending, shapes (groups,).
 
-    Raises MetricError as ``error_curve``.
-    """
-    return log_likelihood_ratio_cost(target_llrs, nontarget_llrs) - minimum_cllr(target_llrs, nontarget_llrs)
-
-
-def pool_counts(targets: npt.ArrayLike, nontargets: npt.ArrayLike) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Pool the counts of both classes at each distinct score, ascending; shapes (scores,), each class not empty.
-
-    Return the counts of targets and of nontargets in each group, and the index of its first score; shapes (groups,).
-    Trials that tie form one step from the start, as nothing can order them. Takes O(scores).
+    Pools the counts at each distinct score, shapes (scores,), each class not empty. Trials that tie form one step from
+    the start, as nothing can order them. Takes O(scores).
     """
     from scipy.optimize import isotonic_regression  # slow to import, and seldom needed
 
@@ -64,25 +56,20 @@ def pool_counts(targets: npt.ArrayLike, nontargets: npt.ArrayLike) -> tuple[Floa
     weights = of_target + of_nontarget
     starts = isotonic_regression(of_target / weights, weights=weights).blocks[:-1]
     # Counted again: sums of whole numbers, free of the rounding of the running means that made the groups.
-    return np.add.reduceat(of_target, starts), np.add.reduceat(of_nontarget, starts), drawn[starts]
+    return np.add.reduceat(of_target, starts), np.add.reduceat(of_nontarget, starts)
 
 
 def pooled_cllr(targets: npt.ArrayLike, nontargets: npt.ArrayLike) -> float:
     """Return the minimum Cllr, in bits, of counts at each distinct score as those of ``pool_counts``."""
-    of_target, of_nontarget, _ = pool_counts(targets, nontargets)
-    llrs = _group_llrs(of_target, of_nontarget)
+    of_target, of_nontarget = pool_counts(targets, nontargets)
+    with np.errstate(divide="ignore"):
+        # Log odds of a target in each group less those in all.
+        llrs = np.log(of_target) - np.log(of_nontarget) - math.log(of_target.sum() / of_nontarget.sum())
     # A group of one class has an infinite ratio of the right sign, which costs nothing.
     missed, accepted = of_target > 0, of_nontarget > 0
     miss = of_target[missed] @ np.logaddexp(0.0, -llrs[missed]) / of_target.sum()
     accept = of_nontarget[accepted] @ np.logaddexp(0.0, llrs[accepted]) / of_nontarget.sum()
     return float(miss + accept) / (2.0 * math.log(2.0))
-
-
-def _group_llrs(targets: FloatArray, nontargets: FloatArray) -> FloatArray:
-    """Return the log odds of a target in each group less those in all; infinite in pure groups."""
-    with np.errstate(divide="ignore"):
-        odds = np.log(targets) - np.log(nontargets)
-    return np.asarray(odds - math.log(targets.sum() / nontargets.sum()), dtype=np.float64)
 
 
 def _run_starts(of_target: FloatArray, of_nontarget: FloatArray) -> IntArray:
@@ -91,20 +78,6 @@ def _run_starts(of_target: FloatArray, of_nontarget: FloatArray) -> IntArray:
     targets, nontargets = of_target[drawn] > 0, of_nontarget[drawn] > 0
     goes_on = (targets[1:] == targets[:-1]) & (nontargets[1:] == nontargets[:-1]) & (targets[1:] != nontargets[1:])
     return np.asarray(drawn[np.append(True, ~goes_on)])
-
-
-def pav_llrs(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return the log-likelihood ratios of targets and nontargets after the best monotone calibration, nats.
-
-    In the order given, shapes (targets,) and (nontargets,). Infinite below the lowest target and above the highest
-    nontarget. Raises MetricError as ``error_curve``.
-    """
-    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
-    scores, of_target, of_nontarget = tied_counts(targets, nontargets)
-    *groups, starts = pool_counts(of_target, of_nontarget)
-    lowest, llrs = scores[starts], _group_llrs(*groups)
-    of = [llrs[np.searchsorted(lowest, side, side="right") - 1] for side in (targets, nontargets)]
-    return of[0], of[1]
 
 
 def minimum_cllr(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:

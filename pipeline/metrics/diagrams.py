@@ -61,7 +61,7 @@ def bayes_error_rates(
 def _corners(targets: FloatArray, nontargets: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return FA and FR at the corners of the ROC curve's convex hull; one of them is the cheapest at every prior."""
     _, of_target, of_nontarget = tied_counts(targets, nontargets)
-    rejected, refused = (running_totals(counts) for counts in pool_counts(of_target, of_nontarget)[:2])
+    rejected, refused = (running_totals(counts) for counts in pool_counts(of_target, of_nontarget))
     return (nontargets.size - refused) / nontargets.size, rejected / targets.size
 
 

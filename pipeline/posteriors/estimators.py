@@ -18,7 +18,6 @@ from pipeline.posteriors.newton import NewtonSigmoid
 from pipeline.posteriors.platt import PlattSigmoid
 
 Between = Literal["linear", "step"]
-Spacing = Literal["quantile", "uniform"]
 
 
 @dataclass(eq=False)
@@ -26,9 +25,9 @@ class HistogramPosterior(MarginPosterior):
     """P by Bayes' rule from p(bin | class) = (n + s) / (N + s B): n of the class's N trials are in the bin, of B.
 
     Source: Platt 1999, eq. 7 over histograms (the marks of its figure 2); s is Laplace's ``smoothing`` > 0. At most
-    ``bins`` bins hold equally many trials each (``spacing`` "quantile", fewer where trials tie) or are equally wide
-    ("uniform"). A margin on an edge belongs to the bin above; margins beyond the outermost trials to the outermost
-    bins. All margins equal: one bin, P is the share of positives. Learned: ``edges_`` (B - 1,), ``log_odds_`` (B,).
+    ``bins`` bins hold equally many trials each, fewer where trials tie. A margin on an edge belongs to the bin above;
+    margins beyond the outermost trials to the outermost bins. All margins equal: one bin, P is the share of positives.
+    Learned: ``edges_`` (B - 1,), ``log_odds_`` (B,).
 
     Assumes no shape, and needs several tens of trials a bin. A non-parametric yardstick, not a monotone map.
     """
@@ -36,33 +35,24 @@ class HistogramPosterior(MarginPosterior):
     kind: ClassVar[str] = "histogram"
 
     bins: int = 20
-    spacing: Spacing = "quantile"
     smoothing: float = 1.0
 
     def _check_settings(self) -> None:
-        if self.spacing not in ("quantile", "uniform"):
-            raise FitError(f"histogram: spacing is 'quantile' or 'uniform', got {self.spacing!r}")
         if self.bins < 1 or not self.smoothing > 0:
             raise FitError(
                 f"histogram: at least one bin and smoothing above 0 expected, got {self.bins} and {self.smoothing}"
             )
 
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
-        self.edges_ = self._edges(margins[weights > 0], weights[weights > 0])
+        counted = weights > 0
+        shares = np.arange(1, self.bins) / self.bins
+        edges = np.unique(np.quantile(margins[counted], shares, weights=weights[counted], method="inverted_cdf"))
+        # An edge at the smallest margin would leave the first bin empty.
+        self.edges_ = edges[edges > margins[counted].min()]
         place = np.asarray(np.searchsorted(self.edges_, margins, side="right"), dtype=np.int_)
         prior = np.log(weights[positive].sum()) - np.log(weights[~positive].sum())
         ratio = self._log_mass(place, weights * positive) - self._log_mass(place, weights * ~positive)
         self.log_odds_ = ratio + prior
-
-    def _edges(self, f: Array, w: Array) -> Array:
-        shares = np.arange(1, self.bins) / self.bins
-        low, high = f.min(), f.max()
-        if self.spacing == "uniform":
-            edges = low * (1.0 - shares) + high * shares
-        else:
-            edges = np.quantile(f, shares, weights=w, method="inverted_cdf")
-        # Edges at the smallest margin, or by rounding above the largest, would leave an outermost bin empty.
-        return np.unique(edges[(edges > low) & (edges <= high)])
 
     def _log_mass(self, place: NDArray[np.int_], w: Array) -> Array:
         """Return the log of the smoothed share (B,) of a class whose trials have weights ``w`` (n,)."""

@@ -31,7 +31,6 @@ from pipeline.posteriors.classifiers import OneVsRestPosteriorClassifier, Pairwi
 from pipeline.posteriors.estimators import POSTERIORS
 from pipeline.posteriors.heldout import margins_for
 from pipeline.posteriors.newton import NewtonSigmoid
-from pipeline.posteriors.sigmoid import FixedSigmoid
 
 
 def refined(*args, **settings):
@@ -55,31 +54,25 @@ def clouds():
 # scikit-learn's contract
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("classifier", [OneVsRestPosteriorClassifier(), PairwisePosteriorClassifier()], ids=repr)
-def test_scikit_learn_finds_nothing_wrong(classifier):
-    found = check_estimator(classifier, on_skip=None)
-    assert len(found) > 50
+def test_scikit_learns_own_checks(classifier):
+    checks = check_estimator(classifier.set_params(posterior="fixed"), on_skip=None)
     # What is skipped needs pandas or another kind of arrays.
-    assert {check["status"] for check in found} <= {"passed", "skipped"}
-    assert sum(check["status"] == "skipped" for check in found) <= 3
+    assert {check["status"] for check in checks} <= {"passed", "skipped"}
+    assert sum(check["status"] == "passed" for check in checks) > 50
 
 
 def test_a_grid_search_over_a_pipeline_chooses_posterior_and_coupling():
     X, y = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])[y]
-    steps = make_pipeline(StandardScaler(), PairwisePosteriorClassifier(random_state=0))
+    steps = make_pipeline(StandardScaler(), PairwisePosteriorClassifier(SVC(C=10.0, gamma=0.25), random_state=0))
     grid = {
         "pairwiseposteriorclassifier__posterior": ["fixed", "newton"],
         "pairwiseposteriorclassifier__coupling": ["poao", "wu_lin_weng"],
-        "pairwiseposteriorclassifier__estimator": [SVC(C=10.0)],
-        "pairwiseposteriorclassifier__estimator__gamma": [0.25],
     }
     search = GridSearchCV(steps, grid, cv=2, scoring="neg_log_loss").fit(X, names)
-    best = search.best_params_
     # Eq. 13 cannot say more than 2/3, and the fixed sigmoid no more than its margins.
-    assert best["pairwiseposteriorclassifier__posterior"] == "newton"
-    assert best["pairwiseposteriorclassifier__coupling"] == "wu_lin_weng"
+    assert list(search.best_params_.values()) == ["wu_lin_weng", "newton"]
     assert search.best_score_ > -0.2
     assert list(search.classes_) == ["setosa", "versicolor", "virginica"]
     assert (search.predict(X) == names).mean() > 0.95
@@ -163,47 +156,36 @@ def test_two_classes_are_the_sigmoid_of_one_machine(make, clouds):
 # The equations, in loops
 
 
-def pair_posteriors(fitted, X):
-    """r (n, N, N) from the fitted machines, one at a time."""
-    r = np.zeros((len(X), len(fitted.classes_), len(fitted.classes_)))
-    for (i, j), machine, posterior in zip(fitted.pairs_, fitted.estimators_, fitted.posteriors_, strict=True):
-        r[:, i, j] = expit(posterior.log_odds(machine.decision_function(X)))
-        r[:, j, i] = 1.0 - r[:, i, j]
-    return r
-
-
 def normalised(p):
     return p / p.sum(axis=1, keepdims=True)
+
+
+def by_machine(machines, posteriors, X):
+    """Posteriors (n,) of every machine in turn."""
+    return [expit(g.log_odds(machine.decision_function(X))) for machine, g in zip(machines, posteriors, strict=True)]
 
 
 @pytest.mark.parametrize("posterior", ["fixed", "newton", "two_gaussian"])
 def test_eq_12(posterior, clouds):
     X, y, others, _ = clouds
     fitted = OneVsRestPosteriorClassifier(posterior=posterior, random_state=0).fit(X, y)
-    machines = zip(fitted.estimators_, fitted.posteriors_, strict=True)
-    p = np.stack([expit(g.log_odds(machine.decision_function(others))) for machine, g in machines], axis=1)
+    p = np.stack(by_machine(fitted.estimators_, fitted.posteriors_, others), axis=1)
     assert_allclose(fitted.predict_proba(others), normalised(p), rtol=1e-10)
 
 
 @pytest.mark.parametrize("posterior", ["fixed", "newton", "isotonic"])
-def test_eq_13(posterior, clouds):
-    X, y, others, _ = clouds
-    fitted = PairwisePosteriorClassifier(posterior=posterior, coupling="poao", random_state=0).fit(X, y)
-    found = fitted.predict_proba(others)
-    assert_allclose(found, normalised(pair_posteriors(fitted, others).sum(axis=2)), rtol=1e-10)
-    # N - 1 pairs of at most 1, of N (N - 1) / 2 in all.
-    assert found.max() <= 2 / 4
-
-
-@pytest.mark.parametrize("posterior", ["fixed", "newton"])
-def test_eqs_14_to_16(posterior, clouds):
+def test_eqs_13_to_16(posterior, clouds):
     X, y, others, truth = clouds
-    fitted = PairwisePosteriorClassifier(posterior=posterior, coupling="rpoao", random_state=0).fit(X, y)
-    machines = zip(fitted.one_class_estimators_, fitted.one_class_posteriors_, strict=True)
-    q = np.stack([expit(g.log_odds(machine.decision_function(others))) for machine, g in machines], axis=1)
-    refined = pair_posteriors(fitted, others) * (q[:, :, None] + q[:, None, :])
-    assert_allclose(fitted.predict_proba(others), normalised(refined.sum(axis=2)), rtol=1e-10)
-    plain = clone(fitted).set_params(coupling="poao").fit(X, y)
+    plain = PairwisePosteriorClassifier(posterior=posterior, coupling="poao", random_state=0).fit(X, y)
+    r = np.zeros((len(others), 4, 4))
+    for (i, j), p in zip(plain.pairs_, by_machine(plain.estimators_, plain.posteriors_, others), strict=True):
+        r[:, i, j], r[:, j, i] = p, 1.0 - p
+    assert_allclose(plain.predict_proba(others), normalised(r.sum(axis=2)), rtol=1e-10)
+    fitted = clone(plain).set_params(coupling="rpoao").fit(X, y)
+    q = np.stack(by_machine(fitted.one_class_estimators_, fitted.one_class_posteriors_, others), axis=1)
+    assert_allclose(
+        fitted.predict_proba(others), normalised((r * (q[:, :, None] + q[:, None, :])).sum(axis=2)), rtol=1e-10
+    )
     if posterior == "newton":
         assert log_loss(truth, fitted.predict_proba(others)) < log_loss(truth, plain.predict_proba(others))
 
@@ -228,19 +210,6 @@ def test_pair_margins_are_those_of_the_one_vs_one_svc(clouds):
     margins = np.stack([machine.decision_function(others) for machine in fitted.estimators_], axis=1)
     assert fitted.pairs_ == list(combinations(range(4), 2))
     assert_allclose(margins, native.decision_function(others), atol=1e-6)
-
-
-def test_steep_sigmoids_are_votes(clouds):
-    X, y, others, _ = clouds
-    machine = SVC(gamma=0.1, tol=1e-9)
-    native = clone(machine).fit(X, y)
-    fitted = PairwisePosteriorClassifier(machine, posterior=FixedSigmoid(1e9), coupling="poao").fit(X, y)
-    shares = fitted.predict_proba(others) * 6
-    assert_allclose(shares, np.round(shares), atol=1e-6)
-    # Three votes cannot be tied.
-    clear = shares.max(axis=1) > 2.5
-    assert clear.mean() > 0.8
-    assert_array_equal(fitted.predict(others)[clear], native.predict(others)[clear])
 
 
 def test_fixed_sigmoids_leave_the_order_of_one_vs_rest(clouds):

@@ -60,11 +60,9 @@ def test_cross_validated_margins_are_of_rows_that_the_machine_has_not_seen(folds
 def test_held_out_margins_are_of_a_share_of_each_class_that_the_machine_has_not_seen(share):
     rows, margins = heldout_rows(Memory(), NUMBERED, CLASSES, method="holdout", share=share)
     assert (margins == -1).all()
-    assert len(rows) == len(set(rows)) == 90 * share
+    assert len(rows) == 90 * share
     assert (np.diff(rows) > 0).all()
     assert CLASSES[rows].sum() == 30 * share
-    _, positive = margins_for(Memory(), NUMBERED, CLASSES, method="holdout", share=share)
-    np.testing.assert_array_equal(positive, CLASSES[rows])
 
 
 def test_rows_of_a_group_are_never_on_both_sides():
@@ -124,9 +122,8 @@ def test_weights_reach_the_machine():
 @pytest.mark.parametrize("method", ["training", "holdout", "kfold"])
 def test_rows_may_be_sparse_or_text(method):
     X, y = table(90)
-    dense = margins_for(LinearSVC(), X, y, method=method)
-    sparse = margins_for(LinearSVC(), csr_array(X), y, method=method)
-    np.testing.assert_allclose(sparse[0], dense[0], atol=1e-2)
+    dense = margins_for(LinearSVC(), X, y, method=method)[0]
+    np.testing.assert_allclose(margins_for(LinearSVC(), csr_array(X), y, method=method)[0], dense, atol=1e-2)
     texts = [f"{'good' if k % 2 else 'bad'} word{k % 7}" for k in range(40)]
     model = make_pipeline(CountVectorizer(), LinearSVC())
     margins, positive = margins_for(model, texts, ["g" if k % 2 else "b" for k in range(40)], method=method)
@@ -146,17 +143,6 @@ def test_held_out_margins_cure_the_bias_that_platt_describes(method):
 
     base_rate = log_loss(y[300:], np.full(600, y[:300].mean()))
     assert loss(method) < base_rate < loss("training")
-
-
-def test_training_margins_do_for_a_small_linear_machine():
-    X, y = make_classification(1200, 4, flip_y=0.2, random_state=2)
-    machine = LinearSVC(C=0.01).fit(X[:600], y[:600])
-    fresh = machine.decision_function(X[600:])
-    losses = [
-        log_loss(y[600:], NewtonSigmoid().fit(*margins_for(machine, X[:600], y[:600], method=how)).probability(fresh))
-        for how in ("training", "kfold")
-    ]
-    assert losses[0] == pytest.approx(losses[1], rel=0.01)
 
 
 def test_folds_may_be_as_many_as_the_smaller_class_has_rows():

@@ -92,15 +92,6 @@ def test_at_the_optimum_coefficients_are_the_residuals_and_sum_to_zero():
     assert ours.predict_proba(X)[:, 1].mean() == pytest.approx((y == "yes").mean())
 
 
-def test_a_kernel_given_as_a_matrix_is_the_same_machine():
-    X, y = sample()
-    new = sample(30, seed=4)[0]
-    named = KernelLogistic(3.0, "rbf", gamma=0.2).fit(X, y)
-    given_ = KernelLogistic(3.0, "precomputed").fit(rbf_kernel(X, gamma=0.2), y)
-    assert given_.decision_function(rbf_kernel(new, X, gamma=0.2)) == pytest.approx(named.decision_function(new))
-    assert list(given_.predict(rbf_kernel(new, X, gamma=0.2))) == list(named.predict(new))
-
-
 @pytest.mark.parametrize("kernel", ["linear", "poly", "rbf"])
 @settings(max_examples=5, deadline=None)
 @given(weights=st.lists(st.integers(0, 3), min_size=40, max_size=40))
@@ -143,7 +134,6 @@ def test_scikit_learns_own_checks(kernel):
         ({"kernel": "cubic"}, "kernel"),
         ({"C": 0.0}, "C and gamma"),
         ({"gamma": -1.0}, "C and gamma"),
-        ({"kernel": "precomputed"}, "square"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings_, words):
