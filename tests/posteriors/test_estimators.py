@@ -43,7 +43,7 @@ def trials(draw):
     return margins, positive, weights
 
 
-def drawn(size: int = 100_000, share: float = 0.3, spread: tuple[float, float] = (1.0, 1.0)):
+def drawn(size: int = 50_000, share: float = 0.3, spread: tuple[float, float] = (1.0, 1.0)):
     """Margins of normal classes with means 1 and -1.5."""
     rng = np.random.default_rng(7)
     positive = rng.random(size) < share
@@ -57,17 +57,13 @@ def bayes(x, share, spread=(1.0, 1.0)):
 # Gaussians
 
 
-def test_tied_gaussian_finds_the_posterior_of_gaussians_of_one_variance():
+@pytest.mark.parametrize(
+    ("estimator", "spread", "within"),
+    [(TiedGaussian("bayes"), (1.0, 1.0), 0.12), (TwoGaussian(), (0.7, 1.6), 0.25)],
+)
+def test_gaussians_find_the_posterior_of_gaussians(estimator, spread, within):
     x = np.linspace(-3, 3, 13)
-    fitted = TiedGaussian("bayes").fit(*drawn())
-    assert fitted.log_odds(x) == pytest.approx(bayes(x, 0.3), abs=0.12)
-    assert fitted.slope_ == pytest.approx(2.5, rel=0.02)
-
-
-def test_two_gaussians_find_the_posterior_of_gaussians_of_two_variances():
-    spread = (0.7, 1.6)
-    x = np.linspace(-3, 3, 13)
-    assert TwoGaussian().fit(*drawn(spread=spread)).log_odds(x) == pytest.approx(bayes(x, 0.3, spread), abs=0.25)
+    assert estimator.fit(*drawn(spread=spread)).log_odds(x) == pytest.approx(bayes(x, 0.3, spread), abs=within)
 
 
 def test_two_gaussians_are_bayes_rule_with_the_densities_of_maximum_likelihood():
@@ -87,13 +83,6 @@ def test_tied_gaussian_by_hand():
     assert published.probability([0.0, 1.0]) == pytest.approx([0.5, expit(1.6)])
     # Equal priors: even odds half-way between the means.
     assert TiedGaussian("bayes").fit(f, positive).log_odds([1.0, 2.0]) == pytest.approx([0.0, 1.6], abs=1e-12)
-
-
-def test_two_gaussians_are_not_monotone_where_spreads_differ():
-    f, positive = drawn(2000, spread=(0.5, 2.0))
-    log_odds = TwoGaussian().fit(f, positive).log_odds([-20.0, 1.0, 20.0])
-    assert log_odds[1] > log_odds[0]
-    assert log_odds[1] > log_odds[2]
 
 
 @settings(max_examples=30, deadline=None)
@@ -151,7 +140,7 @@ def test_isotonic_is_scikit_learns_brought_to_the_smoothed_range(data):
 @settings(max_examples=30, deadline=None)
 @given(trials())
 def test_isotonic_never_falls(data):
-    x = np.linspace(-6, 6, 385)
+    x = np.linspace(-6, 6, 97)
     for between in ("linear", "step"):
         assert (np.diff(IsotonicPosterior(between).fit(*data).log_odds(x)) >= -1e-12).all()
 
@@ -174,9 +163,13 @@ def test_quantile_bins_hold_equally_many_trials():
     assert np.bincount(np.searchsorted(fitted.edges_, f, side="right")) == pytest.approx(20, abs=1)
 
 
-def test_histogram_comes_close_to_the_posterior_of_gaussians():
+@pytest.mark.parametrize(
+    ("estimator", "within"),
+    [(HistogramPosterior(200), 0.06), (IsotonicPosterior(), 0.06), (CosineExpansion(12, 1e-7), 0.02)],
+)
+def test_free_shapes_come_close_to_the_posterior_of_gaussians(estimator, within):
     x = np.linspace(-2, 1.5, 8)
-    assert HistogramPosterior(200).fit(*drawn()).probability(x) == pytest.approx(expit(bayes(x, 0.3)), abs=0.06)
+    assert estimator.fit(*drawn()).probability(x) == pytest.approx(expit(bayes(x, 0.3)), abs=within)
 
 
 # Cosines
@@ -223,16 +216,11 @@ def test_cosines_leave_the_range_of_probabilities_and_are_clipped():
     assert (fitted.probability(x).min(), fitted.probability(x).max()) == (low, high)
 
 
-def test_cosines_come_close_to_the_posterior_of_gaussians():
-    x = np.linspace(-3, 2.5, 12)
-    assert CosineExpansion(12, 1e-7).fit(*drawn()).probability(x) == pytest.approx(expit(bayes(x, 0.3)), abs=0.02)
-
-
 # What must hold for every one
 
 
 @EVERY
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(trials(), st.data())
 def test_weights_are_repetitions(estimator, data, shuffled):
     margins, positive, weights = data
@@ -256,7 +244,7 @@ def test_swapping_classes_and_signs_swaps_the_posterior(estimator, data):
 
 
 @EVERY
-@pytest.mark.parametrize("scale", [1e-300, 1e-12, 1.0, 1e12, 1e300])
+@pytest.mark.parametrize("scale", [1e-300, 1e-12, 1e12, 1e300])
 def test_log_odds_are_defined_for_margins_of_any_size(estimator, scale):
     f, positive = drawn(200)
     fitted = estimator.fit(scale * f, positive)
