@@ -225,11 +225,6 @@ def test_options_that_do_not_apply_are_refused_in_a_line(capsys, tmp_path, words
     assert not (tmp_path / "out").exists()
 
 
-def test_errors_of_the_data_are_one_line(capsys, tmp_path):
-    assert main(["lin2007", "--tables", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err.startswith("error: ")
-
-
 # Figures
 
 

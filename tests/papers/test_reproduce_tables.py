@@ -226,6 +226,7 @@ def test_an_archive_that_is_not_reuters_is_refused(tmp_path, content, problem):
 
 def test_a_missing_file_is_named_with_where_it_was_looked_for_and_where_it_lives(tmp_path):
     for name, file in FILES.items():
+        assert file.address.startswith("https://")
         with pytest.raises(InputError) as failure:
             TableSource(tmp_path).read(file)
         for part in (str(tmp_path), f"{file.room}/{name}", file.address):
@@ -295,11 +296,10 @@ def test_a_file_is_fetched_once_and_then_read_from_the_cache(tmp_path, served):
 def test_what_is_fetched_must_have_its_checksum(tmp_path, served):
     folder, address = served
     put(folder, adult__a9a=ADULT)
-    cache = tmp_path / "cache"
+    source = TableSource(mirror=address, cache=tmp_path / "cache")
     with pytest.raises(InputError, match=f"a9a: .*{FILES['a9a'].sha256}.*{hashlib.sha256(ADULT).hexdigest()}"):
-        read_adult(TableSource(mirror=address, cache=cache))
-    assert not [path for path in cache.rglob("*") if path.is_file()], "a wrong file must not stay"
-    assert read_adult(TableSource(mirror=address, cache=cache, any_version=True)).y.tolist() == [-1, 1, -1]
+        read_adult(source)
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()], "a wrong file must not stay"
 
 
 @pytest.mark.parametrize("where", ["missing", "closed"])
@@ -308,11 +308,3 @@ def test_a_file_that_cannot_be_fetched_says_what_to_do(tmp_path, served, where):
     source = TableSource(mirror=address if where == "missing" else "http://127.0.0.1:9", cache=tmp_path / "cache")
     with pytest.raises(InputError, match=r"a9a: cannot be fetched from .*adult/a9a.* --tables"):
         read_adult(source)
-
-
-def test_every_real_file_lives_at_an_address_that_is_safe_and_has_its_checksum():
-    for name, file in FILES.items():
-        assert file.name == name
-        assert file.address.startswith("https://")
-        assert len(bytes.fromhex(file.download_sha256)) == 32
-        assert file.sha256 in {None, file.download_sha256}

@@ -7,7 +7,6 @@ that the package's shorter ones are checked and not assumed.
 from __future__ import annotations
 
 import decimal
-import math
 from decimal import Decimal
 from typing import get_args
 
@@ -168,14 +167,6 @@ def test_score_is_the_log_of_the_geometric_mean_of_eq_17(name, seed, speakers):
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=SEEDS, speakers=st.sampled_from(SPEAKERS), scale=SCALES)
-def test_boar_score_is_the_share_of_positive_margins(seed, speakers, scale):
-    margins = random_margins(seed, speakers, frames=11, scale=scale)
-    expected = [sum(1 for f in margins.one_vs_rest[:, i] if f > 0) / 11 for i in range(speakers)]
-    np.testing.assert_allclose(score("boar", margins), expected, rtol=1e-12)
-
-
-@settings(max_examples=30, deadline=None)
 @given(seed=SEEDS, speakers=st.sampled_from(SPEAKERS), scale=st.sampled_from((0.1, 1.0, 5.0)))
 def test_boao_names_the_winner_of_the_votes_and_between_equals_that_of_eq_13(seed, speakers, scale):
     margins = random_margins(seed, speakers, frames=6, scale=scale)
@@ -193,12 +184,9 @@ def cycle(strengths: tuple[float, float, float]) -> Margins:
     return Margins(claims=np.arange(3), pair=pair[None])
 
 
-def test_boao_tie_of_votes_goes_to_the_larger_pairwise_posteriors():
+def test_boao_ties_by_hand():
     # Speaker 1 wins by 3 and loses by 1; the others win by less than that or lose by more.
     np.testing.assert_array_equal(per_frame("boao", cycle((1.0, 3.0, 2.0)))[0], [0, 1, 0])
-
-
-def test_boao_exact_tie_favours_nobody():
     for margins in (cycle((1.0, 1.0, 1.0)), cycle((0.0, 0.0, 0.0))):
         assert len(set(per_frame("boao", margins)[0])) == 1
 
@@ -239,14 +227,6 @@ def test_every_rule_is_finite_on_margins_of_any_size(name, dtype, seed, speakers
     assert (found <= (1e-6 if RULES[name].alone == "log" else 2.0)).all()
 
 
-@pytest.mark.parametrize("size", [1e3, 1e6])
-def test_certain_loser_of_every_pair_has_the_log_of_its_best_chance(size):
-    # Speaker 0 loses to 1 by size and to 2 by size + 5: r_01 = exp(-size), of three pairs in all.
-    pair = np.array([[0.0, -size, -size - 5], [size, 0.0, 0.0], [size + 5, 0.0, 0.0]])
-    found = per_frame("poao", Margins(np.arange(3), pair[None]))[0, 0]
-    assert found == pytest.approx(-size + math.log1p(math.exp(-5)) - math.log(3), rel=1e-14)
-
-
 # Small populations.
 
 
@@ -280,24 +260,6 @@ def test_settings_list_every_rule_in_the_tables_order():
     assert get_args(System) == tuple(RULES)
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    margins=arrays(np.float64, 5, elements=st.floats(-3, 3)),
-    claims=st.lists(st.integers(0, 4), min_size=1, max_size=7),
-    order=st.permutations(range(5)),
-)
-def test_segment_rules_are_the_claims_margin_and_its_lead_over_the_best_other(margins, claims, order):
-    claims = np.array(claims)
-    own, lead = (RULES[name].finish(margins, claims) for name in ("supervector", "supervector_rival"))
-    for slot, claim in enumerate(claims):
-        assert own[slot] == margins[claim]
-        assert lead[slot] == min(margins[claim] - margins[j] for j in range(5) if j != claim)
-    # Speaker i of the shuffled ones is order[i] of these.
-    shuffled, moved = margins[list(order)], np.array([order.index(claim) for claim in claims])
-    np.testing.assert_array_equal(RULES["supervector"].finish(shuffled, moved), own)
-    np.testing.assert_array_equal(RULES["supervector_rival"].finish(shuffled, moved), lead)
-
-
 def test_a_sum_is_made_of_the_parts_that_it_needs_and_of_others_where_there_are_machines_for_them():
     fused = RULES["fused"]
     needed = ("supervector_rival", "supervector", "worst_rival")
@@ -305,22 +267,6 @@ def test_a_sum_is_made_of_the_parts_that_it_needs_and_of_others_where_there_are_
     assert fused.parts_among({"poao", "worst_rival"}) == fused.parts_among(()) == needed
     assert fused.parts_among({"gmm"}) == (*needed, "gmm")
     assert RULES["poao"].parts_among(RULES) == ()
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    scores=arrays(np.float64, 5, elements=st.floats(-9, 9)),
-    claims=st.lists(st.integers(0, 4), min_size=1, max_size=7),
-    absent=st.none() | st.integers(0, 4),
-)
-def test_a_models_lead_over_the_others_is_that_over_their_mean_without_whoever_is_absent(scores, claims, absent):
-    heard = np.where(np.arange(5) == absent, -np.inf, scores)
-    found = RULES["gmm"].finish(heard, np.array(claims))
-    for slot, claim in enumerate(claims):
-        if claim != absent:
-            others = [scores[j] for j in range(5) if j not in {claim, absent}]
-            assert found[slot] == pytest.approx(scores[claim] - sum(others) / len(others), abs=1e-9)
-    assert np.isfinite(found).all()
 
 
 @pytest.mark.parametrize("name", FRAME_RULES)

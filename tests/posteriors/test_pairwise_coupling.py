@@ -233,24 +233,11 @@ def test_certain_pairs_by_hand(method):
     np.testing.assert_allclose(method(expit(margins)[None])[0], 1 / 3, rtol=1e-12)
 
 
-def with_a_clearer_win(margins: np.ndarray, step: float) -> np.ndarray:
-    """The same margins, but speaker 1 beats speaker 3 by ``step`` more."""
-    more = margins.copy()
-    more[0, 1, 3] += step
-    more[0, 3, 1] -= step
-    return more
-
-
 @pytest.mark.parametrize("method", [hastie_tibshirani, pkpd])
 @settings(max_examples=20, deadline=None)
 @given(seed=SEEDS, step=st.floats(0.1, 2.0))
 def test_winning_a_pair_by_more_never_costs_the_winner(method, seed, step):
     margins = random_margins(seed, 5, frames=1)
-    assert method(expit(with_a_clearer_win(margins, step)))[0, 1] > method(expit(margins))[0, 1]
-
-
-def test_wu_lin_weng_can_cost_the_winner_and_so_does_the_papers_iteration():
-    margins = random_margins(76, 5, frames=1)
-    before, after = expit(margins)[0], expit(with_a_clearer_win(margins, 1.0))[0]
-    assert published_wu_lin_weng(after)[1] < published_wu_lin_weng(before)[1] - 1e-4
-    assert wu_lin_weng(after[None])[0, 1] < wu_lin_weng(before[None])[0, 1] - 1e-4
+    more = margins.copy()
+    more[0, 1, 3], more[0, 3, 1] = margins[0, 1, 3] + step, margins[0, 3, 1] - step
+    assert method(expit(more))[0, 1] > method(expit(margins))[0, 1]

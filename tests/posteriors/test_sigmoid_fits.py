@@ -133,14 +133,6 @@ def test_one_trial_of_each_class_by_hand():
         assert found.objective_ == pytest.approx(2 * (np.log(3) - 2 / 3 * np.log(2)))
 
 
-def test_hard_targets_give_the_mean_posterior_of_the_base_rate_and_plain_maximum_likelihood():
-    f, y = DATA["overlapping"]
-    found = NewtonSigmoid(smoothed=False, tolerance=1e-10).fit(f, y)
-    assert found.probability(f).mean() == pytest.approx(0.3)
-    A, B = optimum(f, targets(y, smoothed=False))
-    assert pytest.approx((A, B), rel=1e-8) == (found.A_, found.B_)
-
-
 @pytest.mark.parametrize("sigma", [1e-12, "dynamic"])
 def test_a_slope_without_bounds_ends_where_doubles_end(sigma):
     f, y = DATA["separable"]
@@ -148,28 +140,6 @@ def test_a_slope_without_bounds_ends_where_doubles_end(sigma):
     found = NewtonSigmoid(**settings).fit(f, y)
     assert np.isfinite([found.A_, found.B_]).all()
     assert 0 <= found.objective_ < 1e-9
-
-
-def test_steps_that_overshoot_are_halved_and_counted():
-    f, y = clouds(3, 900, 0.0)
-    f[:] = np.where(y, 2.0, -1.0)
-    found = NewtonSigmoid().fit(f, y)
-    assert found.backtracks_ > 0
-    assert found.overflows_ == 0
-    assert NewtonSigmoid().fit(*DATA["overlapping"]).backtracks_ == 0
-
-
-@pytest.mark.parametrize("smoothed", [True, False])
-@pytest.mark.parametrize("sigma", [1e-12, "dynamic"])
-def test_margins_that_differ_in_their_last_digits_never_make_the_objective_worse(sigma, smoothed):
-    rng = np.random.default_rng(3)
-    for _ in range(15):
-        y = np.r_[True, False, rng.random(8) < 0.5]
-        f = -3.0 * (1 + rng.integers(-3, 4, len(y)) * 2.0**-52)
-        fitted = NewtonSigmoid(sigma=sigma, smoothed=smoothed).fit(f, y)
-        trials = trials_from(f, y, smoothed=smoothed)
-        assert fitted.objective_ <= trials.objective(*trials.start) * (1 + 1e-9)
-        assert np.isfinite([fitted.A_, fitted.B_]).all()
 
 
 @pytest.mark.parametrize("estimator", [NewtonSigmoid(tolerance=1e-10), PlattSigmoid(), PlattSigmoid(tolerance=1e-8)])
@@ -181,11 +151,12 @@ def test_a_weight_is_a_trial_repeated(estimator):
     assert pytest.approx((A, B), rel=1e-9) == (estimator.A_, estimator.B_)
 
 
-def test_fractions_are_weights_too():
+@pytest.mark.parametrize("smoothed", [True, False])
+def test_fractions_are_weights_too_with_either_targets(smoothed):
     f, y = clouds(30, 50, 0.5)
     w = np.random.default_rng(2).uniform(0.1, 3, len(f))
-    fitted = NewtonSigmoid(tolerance=1e-10).fit(f, y, w)
-    assert optimum(f, targets(y, w), w) == pytest.approx((fitted.A_, fitted.B_), rel=1e-8)
+    fitted = NewtonSigmoid(tolerance=1e-10, smoothed=smoothed).fit(f, y, w)
+    assert optimum(f, targets(y, w, smoothed=smoothed), w) == pytest.approx((fitted.A_, fitted.B_), rel=1e-8)
 
 
 @st.composite
@@ -306,8 +277,9 @@ def test_platts_algorithm_overflows_and_stops_short_where_newtons_does_not():
     assert platt.overflows_ > 0
     assert platt.log_zeros_ >= platt.overflows_
     assert platt.objective_ > 4 * newton.objective_
-    assert platt.gradient_ > 0.1
-    assert newton.gradient_ < 1e-5
+    assert platt.gradient_ > 0.1 > 1e-5 > newton.gradient_
+    # Newton's steps that overshoot are halved and counted.
+    assert newton.backtracks_ > newton.overflows_ == 0
 
 
 def test_platts_algorithm_adds_damping_until_the_hessian_is_no_longer_singular():
