@@ -143,8 +143,8 @@ def expected_logs(name: str, margins: Margins, slope: float = 1.0) -> np.ndarray
 @example(seed=0, scale=1e6, slope=1.0)
 def test_log_posterior_is_the_papers_equation_with_its_full_sums(name, speakers, seed, scale, slope):
     margins = random_margins(seed, speakers, scale=scale)
-    found = per_frame(name, margins, FixedSigmoid(slope))
-    np.testing.assert_allclose(found, expected_logs(name, margins, slope), rtol=1e-10, atol=1e-12)
+    result = per_frame(name, margins, FixedSigmoid(slope))
+    np.testing.assert_allclose(result, expected_logs(name, margins, slope), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [*LOG_RULES, "worst_rival", "refined_worst_rival"])
@@ -170,8 +170,8 @@ def test_score_is_the_log_of_the_geometric_mean_of_eq_17(name, seed, speakers):
 @given(seed=SEEDS, speakers=st.sampled_from(SPEAKERS), scale=st.sampled_from((0.1, 1.0, 5.0)))
 def test_boao_names_the_winner_of_the_votes_and_between_equals_that_of_eq_13(seed, speakers, scale):
     margins = random_margins(seed, speakers, frames=6, scale=scale)
-    found = per_frame("boao", margins)
-    for t, row in enumerate(found):
+    result = per_frame("boao", margins)
+    for t, row in enumerate(result):
         support = poao(margins.pair[t])
         winner = max(votes(margins.pair[t]), key=lambda i: support[i])
         np.testing.assert_array_equal(row, np.eye(speakers)[winner])
@@ -221,10 +221,10 @@ def test_worst_rival_is_the_least_mean_over_the_rivals(name, speakers, seed, sca
 @given(seed=SEEDS, speakers=st.sampled_from(SPEAKERS), scale=st.sampled_from((0.0, 1e-300, 1e3, 1e6, 1e30)))
 def test_every_rule_is_finite_on_margins_of_any_size(name, dtype, seed, speakers, scale):
     margins = random_margins(seed, speakers, scale=scale)
-    found = score(name, cast(margins, dtype))
-    assert found.shape == (speakers,)
-    assert np.isfinite(found).all()
-    assert (found <= (1e-6 if RULES[name].alone == "log" else 2.0)).all()
+    result = score(name, cast(margins, dtype))
+    assert result.shape == (speakers,)
+    assert np.isfinite(result).all()
+    assert (result <= (1e-6 if RULES[name].alone == "log" else 2.0)).all()
 
 
 # Small populations.
@@ -250,10 +250,10 @@ def test_with_two_speakers_every_posterior_is_that_of_the_pair_machine(name, see
 def test_alone_every_rule_reads_the_one_class_margin_in_its_own_unit(name):
     f = np.array([[-700.0], [-1.0], [0.0], [2.0]])
     margins = Margins(np.array([0]), one_class=f)
-    found = alone(RULES[name].alone, margins, FixedSigmoid(2.0))
+    result = alone(RULES[name].alone, margins, FixedSigmoid(2.0))
     q = [s(2.0 * value) for value in f[:, 0]]
     expected = [log(value) if RULES[name].alone == "log" else float(value) for value in q]
-    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-12)
+    np.testing.assert_allclose(result[:, 0], expected, rtol=1e-12)
 
 
 def test_settings_list_every_rule_in_the_tables_order():
@@ -302,8 +302,8 @@ def test_permuting_the_speakers_permutes_the_scores(name, seed, order):
 @example(-745.2)
 @example(710.0)
 def test_probability_and_its_log_are_those_of_fifty_digits(log_odds):
-    found = float(probability(np.array([log_odds]))[0])
-    assert found == pytest.approx(float(s(log_odds)), rel=1e-13, abs=1e-300)
+    result = float(probability(np.array([log_odds]))[0])
+    assert result == pytest.approx(float(s(log_odds)), rel=1e-13, abs=1e-300)
     assert float(log_probability(np.array([log_odds]))[0]) == pytest.approx(log(s(log_odds)), rel=1e-13)
 
 
@@ -313,8 +313,8 @@ def test_probability_and_its_log_are_those_of_fifty_digits(log_odds):
     arrays(np.float64, 4, elements=st.floats(-800, 5)) | st.none(),
 )
 def test_log_of_a_sum_of_probabilities_is_that_of_fifty_digits(log_odds, log_weight):
-    found = log_sum_probability(log_odds, log_weight)
-    for row, value in zip(log_odds, found, strict=True):
+    result = log_sum_probability(log_odds, log_weight)
+    for row, value in zip(log_odds, result, strict=True):
         with decimal.localcontext(PRECISE):
             weights = [Decimal(1)] * 4 if log_weight is None else [Decimal(float(w)).exp() for w in log_weight]
             total = sum(s(z) * w for z, w in zip(row, weights, strict=True))

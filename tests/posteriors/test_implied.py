@@ -161,8 +161,8 @@ class Terse(ClassifierMixin, BaseEstimator):
 @pytest.mark.parametrize("estimator", [ByClassWeight(), Terse()])
 def test_every_way_to_weigh_and_to_answer_gives_the_same(estimator):
     labels = np.array(["a", "b"])[Y]
-    found = posterior(estimator, y=labels, machines=9)
-    np.testing.assert_array_equal(found, posterior(LogisticRegression(), y=labels, machines=9, n_jobs=2))
+    result = posterior(estimator, y=labels, machines=9)
+    np.testing.assert_array_equal(result, posterior(LogisticRegression(), y=labels, machines=9, n_jobs=2))
 
 
 # Properties
@@ -189,8 +189,8 @@ def test_swapping_the_classes_swaps_the_posteriors(estimator, weighting):
 
 
 def test_scikit_learn_takes_it_for_an_estimator_of_its_own():
-    found = check_estimator(ImpliedPosterior(machines=3), on_skip=None)
-    assert sum(check["status"] == "passed" for check in found) > 50
+    result = check_estimator(ImpliedPosterior(machines=3), on_skip=None)
+    assert sum(check["status"] == "passed" for check in result) > 50
 
 
 # Calibration

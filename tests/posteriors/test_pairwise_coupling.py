@@ -147,9 +147,9 @@ def test_hastie_tibshirani_is_done_before_its_limit_on_steps(monkeypatch):
     """The worst there is: everybody in one order, all pairs certain."""
     upper = np.triu(np.full((1, 60, 60), 1e6), 1)
     r = expit(upper - upper.transpose(0, 2, 1))
-    found = hastie_tibshirani(r)
+    result = hastie_tibshirani(r)
     monkeypatch.setattr("pipeline.posteriors.pairwise_coupling.MAX_STEPS", MAX_STEPS // 2)
-    np.testing.assert_array_equal(hastie_tibshirani(r), found)
+    np.testing.assert_array_equal(hastie_tibshirani(r), result)
 
 
 @settings(max_examples=25, deadline=None)
@@ -167,7 +167,7 @@ def test_wu_lin_weng_is_where_scipy_finds_the_least_on_the_simplex(seed, speaker
     def objective(p: np.ndarray) -> float:
         return sum((r[j, i] * p[i] - r[i, j] * p[j]) ** 2 for i, j in combinations(range(speakers), 2))
 
-    found = wu_lin_weng(r[None])[0]
+    result = wu_lin_weng(r[None])[0]
     least = minimize(
         objective,
         np.full(speakers, 1 / speakers),
@@ -176,8 +176,8 @@ def test_wu_lin_weng_is_where_scipy_finds_the_least_on_the_simplex(seed, speaker
         constraints={"type": "eq", "fun": lambda p: p.sum() - 1},
         options={"ftol": 1e-15, "maxiter": 1000},
     )
-    assert objective(found) <= least.fun + 1e-12
-    np.testing.assert_allclose(found, least.x, atol=1e-4)
+    assert objective(result) <= least.fun + 1e-12
+    np.testing.assert_allclose(result, least.x, atol=1e-4)
 
 
 @settings(max_examples=40, deadline=None)

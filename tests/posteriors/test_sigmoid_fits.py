@@ -67,8 +67,8 @@ def optimum(
         return np.array([[x * x @ d, x @ d], [x @ d, d.sum()]])
 
     near = minimize(lambda v: loss_at(v[0], v[1], x, t, w), [0, 0], jac=gradient, hess=hessian, method="trust-exact")
-    found = root(gradient, near.x, jac=hessian, tol=1e-14).x
-    return found[0] / spread, found[1] - found[0] * centre / spread
+    result = root(gradient, near.x, jac=hessian, tol=1e-14).x
+    return result[0] / spread, result[1] - result[0] * centre / spread
 
 
 # The optimum
@@ -80,20 +80,20 @@ def test_newton_ends_at_the_optimum_that_scipy_finds(name, sigma):
     f, y = DATA[name]
     t = targets(y)
     A, B = optimum(f, t)
-    found = NewtonSigmoid(tolerance=1e-9, sigma=sigma).fit(f, y)
-    assert found.converged_
-    np.testing.assert_allclose(found.log_odds(f), -(A * f + B), rtol=1e-8, atol=1e-8)
-    assert found.objective_ == pytest.approx(loss_at(A, B, f, t), rel=1e-12)
+    fitted = NewtonSigmoid(tolerance=1e-9, sigma=sigma).fit(f, y)
+    assert fitted.converged_
+    np.testing.assert_allclose(fitted.log_odds(f), -(A * f + B), rtol=1e-8, atol=1e-8)
+    assert fitted.objective_ == pytest.approx(loss_at(A, B, f, t), rel=1e-12)
 
 
 @pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize("name", DATA)
 def test_the_papers_tolerance_is_enough_for_eight_digits_of_the_objective(name, scaled):
     f, y = DATA[name]
-    found = NewtonSigmoid(scaled=scaled).fit(f, y)
-    assert found.converged_
-    assert found.iterations_ <= 20
-    assert found.objective_ == pytest.approx(loss_at(*optimum(f, targets(y)), f, targets(y)), rel=1e-8)
+    fitted = NewtonSigmoid(scaled=scaled).fit(f, y)
+    assert fitted.converged_
+    assert fitted.iterations_ <= 20
+    assert fitted.objective_ == pytest.approx(loss_at(*optimum(f, targets(y)), f, targets(y)), rel=1e-8)
 
 
 @pytest.mark.parametrize("size", [1e6, 1e100, 1e-9, 1e-100])
@@ -126,20 +126,20 @@ def test_equal_margins_get_the_mean_target(estimator, value):
 
 def test_one_trial_of_each_class_by_hand():
     # Targets 2/3 and 1/3 at 1 and -1: the odds there are 2 and 1/2.
-    for found in (NewtonSigmoid(tolerance=1e-12).fit([1, -1], [1, 0]), PlattSigmoid().fit([1, -1], [1, 0])):
-        assert pytest.approx(-np.log(2)) == found.A_
-        assert pytest.approx(0.0, abs=1e-9) == found.B_
+    for fitted in (NewtonSigmoid(tolerance=1e-12).fit([1, -1], [1, 0]), PlattSigmoid().fit([1, -1], [1, 0])):
+        assert pytest.approx(-np.log(2)) == fitted.A_
+        assert pytest.approx(0.0, abs=1e-9) == fitted.B_
         # Both losses are the entropy of 2/3.
-        assert found.objective_ == pytest.approx(2 * (np.log(3) - 2 / 3 * np.log(2)))
+        assert fitted.objective_ == pytest.approx(2 * (np.log(3) - 2 / 3 * np.log(2)))
 
 
 @pytest.mark.parametrize("sigma", [1e-12, "dynamic"])
 def test_a_slope_without_bounds_ends_where_doubles_end(sigma):
     f, y = DATA["separable"]
     settings = {"smoothed": False, "tolerance": 0.0, "max_iterations": 2000, "sigma": sigma}
-    found = NewtonSigmoid(**settings).fit(f, y)
-    assert np.isfinite([found.A_, found.B_]).all()
-    assert 0 <= found.objective_ < 1e-9
+    fitted = NewtonSigmoid(**settings).fit(f, y)
+    assert np.isfinite([fitted.A_, fitted.B_]).all()
+    assert 0 <= fitted.objective_ < 1e-9
 
 
 @pytest.mark.parametrize("estimator", [NewtonSigmoid(tolerance=1e-10), PlattSigmoid(), PlattSigmoid(tolerance=1e-8)])
@@ -185,10 +185,10 @@ def test_no_margins_make_newton_overflow_or_give_up(data):
 def test_no_other_sigmoid_has_a_lower_objective(data):
     f, y = data
     assume(f.std() > 1e-3)
-    found = NewtonSigmoid().fit(f, y)
-    assert found.objective_ <= loss_at(*optimum(f, targets(y)), f, targets(y)) + 2e-5
+    fitted = NewtonSigmoid().fit(f, y)
+    assert fitted.objective_ <= loss_at(*optimum(f, targets(y)), f, targets(y)) + 2e-5
     again = PlattSigmoid(tolerance=1e-5).fit(f, y)
-    assert found.objective_ <= again.objective_ + 2e-5
+    assert fitted.objective_ <= again.objective_ + 2e-5
 
 
 @given(trials(1e3), st.integers(-40, 40))
@@ -208,12 +208,12 @@ def test_units_signs_and_names_of_the_classes_do_not_matter(data, power):
 
 def test_the_objective_keeps_what_one_minus_p_would_lose():
     # The example of Lin, Lin and Weng 2007, section 3.1: f = 1, A = -64, B = 0, where 1 - p is 0 in doubles.
-    found = trials_from([1.0, 1.0], [1, 0], smoothed=False)
-    first, second = found.slopes(-64.0, 0.0)
+    result = trials_from([1.0, 1.0], [1, 0], smoothed=False)
+    first, second = result.slopes(-64.0, 0.0)
     assert 1.0 - expit(64.0) == 0.0
     assert first[0] == pytest.approx(np.exp(-64), rel=1e-12)
     assert second[0] == pytest.approx(np.exp(-64), rel=1e-12)
-    assert found.objective(-64.0, 0.0) == pytest.approx(64.0)
+    assert result.objective(-64.0, 0.0) == pytest.approx(64.0)
     assert trials_from([1.0, -1e9], [1, 0], smoothed=False).objective(-64.0, 0.0) == pytest.approx(np.exp(-64))
 
 
@@ -239,10 +239,10 @@ def test_log_odds_keep_the_shape_and_are_never_nan(estimator):
 def test_platts_algorithm_finds_the_optimum_where_it_works(name):
     f, y = DATA[name]
     A, B = optimum(f, targets(y))
-    found = PlattSigmoid(tolerance=1e-9).fit(f, y)
-    assert found.converged_
-    assert pytest.approx(A, rel=1e-6) == found.A_
-    assert found.overflows_ == found.log_zeros_ == 0
+    fitted = PlattSigmoid(tolerance=1e-9).fit(f, y)
+    assert fitted.converged_
+    assert pytest.approx(A, rel=1e-6) == fitted.A_
+    assert fitted.overflows_ == fitted.log_zeros_ == 0
     published = PlattSigmoid().fit(f, y)
     assert published.objective_ == pytest.approx(loss_at(A, B, f, targets(y)), rel=1e-6)
 
@@ -253,9 +253,9 @@ def test_platts_first_two_steps_by_hand():
     p = expit(-first)
     second = first + 2 * (p - 2 / 3) / (2 * p * (1 - p) + 1e-4)
     for tolerance, A, steps in ((0.02, first, 1), (0.002, second, 2)):
-        found = PlattSigmoid(tolerance=tolerance).fit([1, -1], [1, 0])
-        assert found.iterations_ == steps
-        assert pytest.approx(A, rel=1e-12) == found.A_
+        fitted = PlattSigmoid(tolerance=tolerance).fit([1, -1], [1, 0])
+        assert fitted.iterations_ == steps
+        assert pytest.approx(A, rel=1e-12) == fitted.A_
 
 
 def test_the_published_slip_makes_the_last_trial_decide():
@@ -284,8 +284,8 @@ def test_platts_algorithm_overflows_and_stops_short_where_newtons_does_not():
 
 def test_platts_algorithm_adds_damping_until_the_hessian_is_no_longer_singular():
     # Weights so large that the first damping is lost beside them.
-    found = PlattSigmoid().fit([1.0, 1.0], [1, 0], [2.0**60, 2.0**61])
-    assert found.log_odds(1.0) == pytest.approx(-np.log(2))
+    fitted = PlattSigmoid().fit([1.0, 1.0], [1, 0], [2.0**60, 2.0**61])
+    assert fitted.log_odds(1.0) == pytest.approx(-np.log(2))
 
 
 def test_platts_algorithm_says_when_its_numbers_run_out():
