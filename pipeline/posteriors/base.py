@@ -1,8 +1,7 @@
 """Base of the maps from a binary machine's margins to posteriors: fitted once, then log-odds of any margin.
 
-Conventions. A margin f is positive on the positive class's side. A posterior is P(positive | f), kept as its log-odds
-log(p / (1 - p)), natural logs; the sign conventions of the papers (Platt's A is negative where margins are informative)
-stay inside the estimators.
+A margin f is positive on the positive class's side. A posterior is P(positive | f), kept as its log-odds
+log(p / (1 - p)), natural logs.
 """
 
 from __future__ import annotations
@@ -70,11 +69,10 @@ class LinearLogOdds(MarginPosterior):
 
 @dataclass(frozen=True, slots=True)
 class WeightedTrials:
-    """n weighted trials: ``margins``, ``target`` probabilities t, ``other`` = 1 - t, ``weights`` > 0, all (n,).
+    """Trials (n,): ``margins``, ``target`` probabilities t, ``other`` = 1 - t, ``weights`` > 0; and N+ and N-, summed.
 
-    ``positives`` and ``negatives`` are the summed weights of each class: N+ and N- of the papers. The sigmoids minimise
-    F(A, B) = -sum of w (t log p + (1 - t) log(1 - p)) (Platt 1999, eq. 11; Lin, Lin and Weng 2007, eq. 2). No form here
-    can overflow, take the log of zero or lose 1 - p to cancellation (Lin, Lin and Weng 2007, section 3.2).
+    The sigmoids minimise F(A, B) = -sum of w (t log p + (1 - t) log(1 - p)) (Platt 1999, eq. 11). No form here can
+    overflow, take the log of zero or lose 1 - p to cancellation (Lin, Lin and Weng 2007, section 3.2).
     """
 
     margins: Array

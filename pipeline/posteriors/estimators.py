@@ -39,9 +39,7 @@ class HistogramPosterior(MarginPosterior):
 
     def _check_settings(self) -> None:
         if self.bins < 1 or not self.smoothing > 0:
-            raise FitError(
-                f"histogram: at least one bin and smoothing above 0 expected, got {self.bins} and {self.smoothing}"
-            )
+            raise FitError(f"histogram: bins and smoothing above 0 expected, got {self.bins} and {self.smoothing}")
 
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
         counted = weights > 0
@@ -68,9 +66,8 @@ class HistogramPosterior(MarginPosterior):
 class IsotonicPosterior(MarginPosterior):
     """P minimises sum w (P(f) - t)^2 over all functions that never fall, with Platt's smoothed targets t.
 
-    Source: pool adjacent violators, Ayer and others 1955; Zadrozny and Elkan 2002. Targets are those of Platt 1999,
-    eqs. 13 and 14; as the fit is equivariant, this is the plain fit to 1 and 0 mapped linearly from [0, 1] to
-    [t-, t+], so that log-odds are finite. Trials of equal margins are pooled first. Between margins P is linear
+    Source: pool adjacent violators, Ayer and others 1955; Zadrozny and Elkan 2002. As the fit is equivariant, it is the
+    plain fit to 1 and 0 mapped linearly to ``smoothed_range``, so that log-odds are finite. Between margins P is linear
     (``between`` "linear") or jumps half-way ("step"); beyond the trials it is that of the nearest end.
 
     Learned: ``knots_`` (m,), the margins, rising strictly, and ``values_`` (m,), P at each, never falling.
@@ -114,8 +111,8 @@ class IsotonicPosterior(MarginPosterior):
 class CosineExpansion(MarginPosterior):
     """P = a_0 + sum over n = 1..N of a_n cos(n t), t the margin mapped to [0, pi]; clipped.
 
-    Source: Platt 1999, eq. 6 (Vapnik 1998, section 11.11), which solves for the coefficients anew at every input's
-    place along the separating plane; margins alone do not determine it, so the a_n here are constants. They minimise
+    Source: Platt 1999, eq. 6 (Vapnik 1998, section 11.11), but with constant a_n: margins alone do not determine an
+    input's place along the separating plane. They minimise
 
         mean of w (P(t) - y)^2 + penalty * sum of n^4 a_n^2,  y = 1 for positives, else 0,
 

@@ -189,8 +189,7 @@ def machine_margins(machine: Any, X: Any) -> Array:
 
 def fitted(estimator: Any, X: Any, y: NDArray[Any] | None, weights: Array | None) -> Any:
     """Return a fitted copy of ``estimator``, with ``weights`` if there are any."""
-    copied = clone(estimator)
-    return copied.fit(X, y) if weights is None else copied.fit(X, y, sample_weight=weights)
+    return clone(estimator).fit(X, y, **({} if weights is None else {"sample_weight": weights}))
 
 
 def joined(X: Any, y: NDArray[Any], weights: Array) -> tuple[Any, NDArray[Any], Array | None]:
@@ -199,16 +198,14 @@ def joined(X: Any, y: NDArray[Any], weights: Array) -> tuple[Any, NDArray[Any], 
     A row given twice and a row of weight 2 are then the same, rows of weight 0 are left out, and no copy of a row is
     held out while another trains. The order is by class, then by content: no split by a seed depends on the order of X.
     """
-    first: dict[tuple[Any, bytes], int] = {}
-    total: dict[tuple[Any, bytes], float] = {}
+    first: dict[tuple[Any, bytes], tuple[int, float]] = {}
     for place, key in enumerate(zip(y.tolist(), _contents(X), strict=True)):
         if weights[place] > 0.0:
-            first.setdefault(key, place)
-            total[key] = total.get(key, 0.0) + float(weights[place])
-    order = sorted(first)
-    places = np.array([first[key] for key in order], dtype=np.intp)
-    summed = np.array([total[key] for key in order])
-    return X[places], y[places], None if (summed == 1.0).all() else summed
+            kept, total = first.get(key, (place, 0.0))
+            first[key] = kept, total + float(weights[place])
+    places, totals = zip(*(first[key] for key in sorted(first)), strict=True)
+    order, summed = np.array(places, dtype=np.intp), np.array(totals)
+    return X[order], y[order], None if (summed == 1.0).all() else summed
 
 
 def _contents(X: Any) -> Iterator[bytes]:

@@ -137,15 +137,13 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return posteriors (n, 2) of ``classes_`` at ``X`` (n, d), eq. 13; rows sum to 1."""
-        answers = self.machine_answers(X)
-        share = (1.0 + answers.sum(axis=1)) / (answers.shape[1] + 2)
+        share = (1.0 + self.machine_answers(X).sum(axis=1)) / (len(self.posteriors_) + 2)
         return np.stack([1.0 - share, share], axis=1)
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return log-odds (n,) of the positive class, natural logs; 0 where the machines are split evenly."""
-        answers = self.machine_answers(X)
-        yes = answers.sum(axis=1)
-        return np.asarray(np.log1p(yes) - np.log1p(answers.shape[1] - yes))
+        yes = self.machine_answers(X).sum(axis=1)
+        return np.asarray(np.log1p(yes) - np.log1p(len(self.posteriors_) - yes))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the majority class (n,) of the machines; the negative one where they are split evenly."""

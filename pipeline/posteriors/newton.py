@@ -65,7 +65,8 @@ class NewtonSigmoid(LinearLogOdds):
         while True:
             gradient, direction, slope = _newton_step(trials, A, B, sigma)
             noise = min(ROUNDINGS * value + float(floor @ np.abs([A, B])), MAX_NOISE * value)
-            self.converged_ = self._is_done(gradient, slope, floor, noise)
+            self.converged_ = bool(np.all(np.abs(gradient) <= np.maximum(self.tolerance, floor)))
+            self.converged_ &= not self.scaled or -slope <= max(self.tolerance, noise)
             if self.converged_ or self.iterations_ == self.max_iterations:
                 break
             moved = self._backtracked(trials, A, B, value + noise, direction, slope)
@@ -83,10 +84,6 @@ class NewtonSigmoid(LinearLogOdds):
             raise FitError(f"newton: tolerance of at least 0 expected, got {self.tolerance}")
         if self.max_iterations < 1:
             raise FitError(f"newton: max_iterations of at least 1 expected, got {self.max_iterations}")
-
-    def _is_done(self, gradient: Array, slope: float, floor: Array, noise: float) -> bool:
-        small = bool(np.all(np.abs(gradient) <= np.maximum(self.tolerance, floor)))
-        return small and (not self.scaled or -slope <= max(self.tolerance, noise))
 
     def _backtracked(
         self, trials: WeightedTrials, A: float, B: float, value: float, direction: Array, slope: float
