@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +13,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from pipeline.errors import FitError
 from pipeline.posteriors.estimators import CosineExpansion, HistogramPosterior, IsotonicPosterior
-from pipeline.posteriors.gaussian import Crossing, TiedGaussian, TwoGaussian
+from pipeline.posteriors.gaussian import TiedGaussian, TwoGaussian
 
 SYMMETRIC = {
     "tied, crossing at zero": TiedGaussian(),
@@ -57,15 +55,6 @@ def bayes(x, share, spread=(1.0, 1.0)):
 # Gaussians
 
 
-@pytest.mark.parametrize(
-    ("estimator", "spread", "within"),
-    [(TiedGaussian("bayes"), (1.0, 1.0), 0.12), (TwoGaussian(), (0.7, 1.6), 0.25)],
-)
-def test_gaussians_find_the_posterior_of_gaussians(estimator, spread, within):
-    x = np.linspace(-3, 3, 13)
-    assert estimator.fit(*drawn(spread=spread)).log_odds(x) == pytest.approx(bayes(x, 0.3, spread), abs=within)
-
-
 def test_two_gaussians_are_bayes_rule_with_the_densities_of_maximum_likelihood():
     f = np.array([0.5, 2.0, 3.5, -1.0, -2.0, 0.0, -0.5])
     positive = np.array([1, 1, 1, 0, 0, 0, 0])
@@ -83,19 +72,6 @@ def test_tied_gaussian_by_hand():
     assert published.probability([0.0, 1.0]) == pytest.approx([0.5, expit(1.6)])
     # Equal priors: even odds half-way between the means.
     assert TiedGaussian("bayes").fit(f, positive).log_odds([1.0, 2.0]) == pytest.approx([0.0, 1.6], abs=1e-12)
-
-
-@settings(max_examples=30, deadline=None)
-@given(trials())
-def test_coefficients_of_gaussians_give_their_log_odds(data):
-    x = np.linspace(-6, 6, 7)
-    for crossing in get_args(Crossing):
-        a, b, c = (fitted := TiedGaussian(crossing).fit(*data)).quadratic_
-        assert a == 0
-        assert fitted.log_odds(x) == pytest.approx(b * x + c)
-    a, b, c = (fitted := TwoGaussian().fit(*data)).quadratic_
-    size = abs(a) * x**2 + np.abs(b * x) + abs(c)
-    assert (np.abs(fitted.log_odds(x) - ((a * x + b) * x + c)) <= 1e-12 * size).all()
 
 
 def test_classes_without_spread_are_kept_from_certainty_by_the_floor():
@@ -240,7 +216,7 @@ def test_swapping_classes_and_signs_swaps_the_posterior(estimator, data):
     x = np.linspace(-6, 6, 25)
     there = estimator.fit(margins, positive, weights).log_odds(x)
     back = estimator.fit(-margins, ~positive, weights).log_odds(-x)
-    assert there == pytest.approx(-back, rel=1e-9, abs=1e-9)
+    assert there == pytest.approx(-back, rel=1e-9, abs=1e-9 + 1e-12 * np.abs(back).max())
 
 
 @EVERY

@@ -180,17 +180,6 @@ def test_no_margins_make_newton_overflow_or_give_up(data):
     assert fitted.overflows_ == 0
 
 
-@given(trials(1e3))
-@settings(deadline=None, max_examples=40)
-def test_no_other_sigmoid_has_a_lower_objective(data):
-    f, y = data
-    assume(f.std() > 1e-3)
-    fitted = NewtonSigmoid().fit(f, y)
-    assert fitted.objective_ <= loss_at(*optimum(f, targets(y)), f, targets(y)) + 2e-5
-    again = PlattSigmoid(tolerance=1e-5).fit(f, y)
-    assert fitted.objective_ <= again.objective_ + 2e-5
-
-
 @given(trials(1e3), st.integers(-40, 40))
 @settings(deadline=None, max_examples=30)
 def test_units_signs_and_names_of_the_classes_do_not_matter(data, power):
