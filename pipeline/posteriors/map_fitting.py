@@ -213,8 +213,7 @@ class HeldOutMaps:
     def _pairs(self, frames: list[_SpeakerMargins], place: int, pool: Sides) -> AnyFloat:
         """Return the maps (n, P) of the new speaker ``place`` against the n before; none against the known."""
         own = frames[place]
-        none = own_map(self._settings, (_NONE, _NONE), 0.0, pool)
-        maps = np.tile(none, (len(self._known) + place, 1))
+        maps = np.tile(own_map(self._settings, (_NONE, _NONE), 0.0, pool), (len(self._known) + place, 1))
         for other in frames[:place]:
             trials = own.under(PAIR, other.speaker), -other.under(PAIR, own.speaker)
             maps[other.speaker] = own_map(self._settings, trials, min(own.count, other.count), pool)

@@ -343,7 +343,7 @@ def test_store_comes_back_with_its_posteriors(made, heard, voices):
     files = store.posterior_maps()
     assert [len(arrays["pair_map"]) for arrays in files] == [0, 1, 2, 3]
     assert np.isfinite(files[2]["pair_map"]).all()
-    assert np.isnan(files[3]["pair_map"]).all(), "nobody was heard together with the fourth"
+    assert np.isnan(files[3]["pair_map"]).all(), "nobody was held out together with the fourth"
     again = pooled_maps(settings_, files)
     np.testing.assert_array_equal(store.shared["posterior.pair_map"], again["pair"])
     result = Verifier(store, voices[1], system="rpoao").verify_file(heard(voices[1]))
