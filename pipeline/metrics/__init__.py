@@ -1,7 +1,7 @@
 """Metrics: scores and labels to numbers. Error rates, costs, intervals and curves; pure functions of arrays."""
 
 from pipeline.metrics.bootstrap import DetBand, Interval, Statistic, bootstrap_interval, det_band
-from pipeline.metrics.cllr import affine_cllr, calibration_loss, log_likelihood_ratio_cost, minimum_cllr, pav_llrs
+from pipeline.metrics.cllr import affine_cllr, log_likelihood_ratio_cost, minimum_cllr
 from pipeline.metrics.costs import (
     MAIN_POINT,
     OPERATING_POINTS,
@@ -24,7 +24,6 @@ from pipeline.metrics.error_rates import (
     EqualErrorRate,
     ErrorRates,
     equal_error_rate,
-    equal_error_rate_hull,
     equal_error_rate_hull_of,
     equal_error_rate_of,
     rates_at,
@@ -47,11 +46,9 @@ __all__ = [
     "affine_cllr",
     "bayes_error_rates",
     "bootstrap_interval",
-    "calibration_loss",
     "det_band",
     "detection_cost",
     "equal_error_rate",
-    "equal_error_rate_hull",
     "equal_error_rate_hull_of",
     "equal_error_rate_of",
     "error_curve",
@@ -59,7 +56,6 @@ __all__ = [
     "minimum_cllr",
     "minimum_costs",
     "minimum_costs_of",
-    "pav_llrs",
     "rates_at",
     "reliability",
     "score_histogram",

@@ -8,17 +8,17 @@ of a statistic takes two counts and two running sums, never another sort.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import MetricError
-from pipeline.metrics.cllr import pool_counts
+from pipeline.metrics.cllr import pooled_cllr
 from pipeline.metrics.costs import MAIN_POINT, OPERATING_POINTS, OperatingPoint
-from pipeline.metrics.curves import FloatArray, IntArray, as_scores, crossing
+from pipeline.metrics.curves import FloatArray, IntArray, as_scores, crossing, running_totals
 
 Statistic = Literal["eer", "min_dcf", "cllr", "min_cllr"]
 Replicate = Callable[[IntArray, IntArray], float]
@@ -89,6 +89,8 @@ def bootstrap_interval(
         For speakers of one class only, in the wrong number, or fewer than two; for a parameter out of range; and for
         scores as ``error_curve``.
 
+    References
+    ----------
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
     """
     check_sampling(level, samples)
@@ -139,9 +141,17 @@ def check_sampling(level: float, samples: int) -> None:
 
 def replicate_of(statistic: str, targets: FloatArray, nontargets: FloatArray, point: OperatingPoint) -> Replicate:
     """Return the statistic as a function of counts; raises MetricError for an unknown name."""
-    if statistic not in STATISTICS:
-        raise MetricError(f"the statistic must be one of {', '.join(STATISTICS)}, got {statistic!r}")
-    return STATISTICS[statistic](targets, nontargets, point)
+    if statistic not in get_args(Statistic):
+        raise MetricError(f"the statistic must be one of {', '.join(get_args(Statistic))}, got {statistic!r}")
+    if statistic == "cllr":
+        return _cllr(targets, nontargets)
+    count = _counter(targets, nontargets)
+    of_counts: Callable[[FloatArray, FloatArray], float] = {
+        "eer": lambda *counts: crossing(*_rates(*counts))[1],
+        "min_dcf": lambda *counts: float(point.cost(*_rates(*counts)).min()),
+        "min_cllr": pooled_cllr,
+    }[statistic]
+    return lambda *weights: of_counts(*count(*weights))
 
 
 def interval_of(values: npt.ArrayLike, level: float) -> Interval:
@@ -161,39 +171,25 @@ def draws_of(
         return lambda generator: (_counts(generator, targets), _counts(generator, nontargets))
     if target_speakers is None or nontarget_speakers is None:
         raise MetricError("speakers must be given for both classes or for neither, got one")
-    return _draw_speakers(
-        _labels(target_speakers, targets, "target"), _labels(nontarget_speakers, nontargets, "nontarget")
-    )
-
-
-def _labels(speakers: npt.ArrayLike, trials: int, side: str) -> npt.NDArray[np.generic]:
-    labels = np.asarray(speakers)
-    if labels.shape != (trials,):
-        raise MetricError(f"{side} speakers must name one speaker a trial, shape ({trials},), got shape {labels.shape}")
-    return labels
-
-
-def _draw_speakers(target_speakers: npt.NDArray[np.generic], nontarget_speakers: npt.NDArray[np.generic]) -> Draw:
-    names, codes = np.unique(np.concatenate([target_speakers, nontarget_speakers]), return_inverse=True)
+    labels = np.asarray(target_speakers), np.asarray(nontarget_speakers)
+    for side, of, n in zip(("target", "nontarget"), labels, (targets, nontargets), strict=True):
+        if of.shape != (n,):
+            raise MetricError(f"{side} speakers must name one speaker a trial, shape ({n},), got shape {of.shape}")
+    names, codes = np.unique(np.concatenate(labels), return_inverse=True)
     if names.size < 2:
         raise MetricError("resampling speakers needs at least 2 of them, got 1: its spread would read as zero")
-    of_target, of_nontarget = codes[: target_speakers.size], codes[target_speakers.size :]
 
     def draw(generator: np.random.Generator) -> tuple[IntArray, IntArray]:
         while True:
-            counts = _counts(generator, names.size)
-            weights = counts[of_target], counts[of_nontarget]
-            if weights[0].any() and weights[1].any():
-                return weights
+            counts = _counts(generator, names.size)[codes]
+            if counts[:targets].any() and counts[targets:].any():
+                return counts[:targets], counts[targets:]
 
     return draw
 
 
 def _counts(generator: np.random.Generator, n: int) -> IntArray:
     return np.bincount(generator.integers(n, size=n), minlength=n)
-
-
-# Replicates
 
 
 def _counter(
@@ -211,32 +207,11 @@ def _counter(
 
 def _rates(of_target: FloatArray, of_nontarget: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return FA and FR at each distinct score and above the highest, shapes (scores + 1,)."""
-    missed, refused = _running(of_target), _running(of_nontarget)
+    missed, refused = running_totals(of_target), running_totals(of_nontarget)
     return (refused[-1] - refused) / refused[-1], missed / missed[-1]
 
 
-def _running(counts: FloatArray) -> FloatArray:
-    totals = np.zeros(counts.size + 1)
-    np.cumsum(counts, out=totals[1:])
-    return totals
-
-
-def _eer(targets: FloatArray, nontargets: FloatArray, _: OperatingPoint) -> Replicate:
-    count = _counter(targets, nontargets)
-    return lambda *weights: crossing(*_rates(*count(*weights)))[1]
-
-
-def _min_dcf(targets: FloatArray, nontargets: FloatArray, point: OperatingPoint) -> Replicate:
-    count = _counter(targets, nontargets)
-    return lambda *weights: float(point.cost(*_rates(*count(*weights))).min())
-
-
-def _min_cllr(targets: FloatArray, nontargets: FloatArray, _: OperatingPoint) -> Replicate:
-    count = _counter(targets, nontargets)
-    return lambda *weights: pool_counts(*count(*weights)).cllr
-
-
-def _cllr(targets: FloatArray, nontargets: FloatArray, _: OperatingPoint) -> Replicate:
+def _cllr(targets: FloatArray, nontargets: FloatArray) -> Replicate:
     miss, accept = np.logaddexp(0.0, -targets), np.logaddexp(0.0, nontargets)
 
     def replicate(target_weights: IntArray, nontarget_weights: IntArray) -> float:
@@ -245,14 +220,6 @@ def _cllr(targets: FloatArray, nontargets: FloatArray, _: OperatingPoint) -> Rep
         return float(mean_miss + mean_accept) / (2.0 * math.log(2.0))
 
     return replicate
-
-
-STATISTICS: Mapping[str, Callable[[FloatArray, FloatArray, OperatingPoint], Replicate]] = {
-    "eer": _eer,
-    "min_dcf": _min_dcf,
-    "cllr": _cllr,
-    "min_cllr": _min_cllr,
-}
 
 
 def miss_rates_at(

@@ -21,12 +21,11 @@ theory, proper scoring rules, and calibration, 2024.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.metrics.curves import FloatArray, as_scores, tied_counts
+from pipeline.metrics.curves import FloatArray, IntArray, as_scores, tied_counts
 
 
 def log_likelihood_ratio_cost(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
@@ -43,48 +42,11 @@ def log_likelihood_ratio_cost(target: npt.ArrayLike, nontarget: npt.ArrayLike) -
     return float(miss + accept) / (2.0 * math.log(2.0))
 
 
-def calibration_loss(target_llrs: npt.ArrayLike, nontarget_llrs: npt.ArrayLike) -> float:
-    """Return Cllr less minimum Cllr: bits that the best monotone calibration would save, 0 or more but for rounding.
+def pool_counts(targets: npt.ArrayLike, nontargets: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return the counts of targets and of nontargets in each group, ascending, shapes (groups,).
 
-    Raises MetricError as ``error_curve``.
-    """
-    return log_likelihood_ratio_cost(target_llrs, nontarget_llrs) - minimum_cllr(target_llrs, nontarget_llrs)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PooledGroups:
-    """Groups of trials in ascending order of score, as arrays of shape (groups,).
-
-    ``targets`` and ``nontargets`` are counts, which may be those of a weighted sample. ``starts`` is the index
-    of the first distinct score of each group.
-    """
-
-    targets: FloatArray
-    nontargets: FloatArray
-    starts: npt.NDArray[np.intp]
-
-    @property
-    def llrs(self) -> FloatArray:
-        """Log-likelihood ratio of each group: log odds of a target in it less those in all; infinite in pure groups."""
-        with np.errstate(divide="ignore"):
-            odds = np.log(self.targets) - np.log(self.nontargets)
-        return np.asarray(odds - math.log(self.targets.sum() / self.nontargets.sum()), dtype=np.float64)
-
-    @property
-    def cllr(self) -> float:
-        """Cllr in bits if every trial has the ratio of its group."""
-        llrs = self.llrs
-        # A group of one class has an infinite ratio of the right sign, which costs nothing.
-        missed, accepted = self.targets > 0, self.nontargets > 0
-        miss = self.targets[missed] @ np.logaddexp(0.0, -llrs[missed]) / self.targets.sum()
-        accept = self.nontargets[accepted] @ np.logaddexp(0.0, llrs[accepted]) / self.nontargets.sum()
-        return float(miss + accept) / (2.0 * math.log(2.0))
-
-
-def pool_counts(targets: npt.ArrayLike, nontargets: npt.ArrayLike) -> PooledGroups:
-    """Pool the counts of both classes at each distinct score, ascending; shapes (scores,), each class not empty.
-
-    Trials that tie form one step from the start, as nothing can order them. Takes O(scores).
+    Pools the counts at each distinct score, shapes (scores,), each class not empty. Trials that tie form one step from
+    the start, as nothing can order them. Takes O(scores).
     """
     from scipy.optimize import isotonic_regression  # slow to import, and seldom needed
 
@@ -94,29 +56,28 @@ def pool_counts(targets: npt.ArrayLike, nontargets: npt.ArrayLike) -> PooledGrou
     weights = of_target + of_nontarget
     starts = isotonic_regression(of_target / weights, weights=weights).blocks[:-1]
     # Counted again: sums of whole numbers, free of the rounding of the running means that made the groups.
-    return PooledGroups(np.add.reduceat(of_target, starts), np.add.reduceat(of_nontarget, starts), drawn[starts])
+    return np.add.reduceat(of_target, starts), np.add.reduceat(of_nontarget, starts)
 
 
-def _run_starts(of_target: FloatArray, of_nontarget: FloatArray) -> npt.NDArray[np.intp]:
+def pooled_cllr(targets: npt.ArrayLike, nontargets: npt.ArrayLike) -> float:
+    """Return the minimum Cllr, in bits, of counts at each distinct score as those of ``pool_counts``."""
+    of_target, of_nontarget = pool_counts(targets, nontargets)
+    with np.errstate(divide="ignore"):
+        # Log odds of a target in each group less those in all.
+        llrs = np.log(of_target) - np.log(of_nontarget) - math.log(of_target.sum() / of_nontarget.sum())
+    # A group of one class has an infinite ratio of the right sign, which costs nothing.
+    missed, accepted = of_target > 0, of_nontarget > 0
+    miss = of_target[missed] @ np.logaddexp(0.0, -llrs[missed]) / of_target.sum()
+    accept = of_nontarget[accepted] @ np.logaddexp(0.0, llrs[accepted]) / of_nontarget.sum()
+    return float(miss + accept) / (2.0 * math.log(2.0))
+
+
+def _run_starts(of_target: FloatArray, of_nontarget: FloatArray) -> IntArray:
     """Return the starts of runs of scores with trials of one class only, which end up in one group anyway."""
     drawn = np.flatnonzero(of_target + of_nontarget)
     targets, nontargets = of_target[drawn] > 0, of_nontarget[drawn] > 0
     goes_on = (targets[1:] == targets[:-1]) & (nontargets[1:] == nontargets[:-1]) & (targets[1:] != nontargets[1:])
     return np.asarray(drawn[np.append(True, ~goes_on)])
-
-
-def pav_llrs(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return the log-likelihood ratios of targets and nontargets after the best monotone calibration, nats.
-
-    In the order given, shapes (targets,) and (nontargets,). Infinite below the lowest target and above the highest
-    nontarget. Raises MetricError as ``error_curve``.
-    """
-    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
-    scores, of_target, of_nontarget = tied_counts(targets, nontargets)
-    groups = pool_counts(of_target, of_nontarget)
-    lowest, llrs = scores[groups.starts], groups.llrs
-    of = [llrs[np.searchsorted(lowest, side, side="right") - 1] for side in (targets, nontargets)]
-    return of[0], of[1]
 
 
 def minimum_cllr(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
@@ -126,7 +87,7 @@ def minimum_cllr(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
     inf, and 0.5 bits. Raises MetricError as ``error_curve``.
     """
     _, of_target, of_nontarget = tied_counts(as_scores(target, "target"), as_scores(nontarget, "nontarget"))
-    return pool_counts(of_target, of_nontarget).cllr
+    return pooled_cllr(of_target, of_nontarget)
 
 
 def affine_cllr(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:

@@ -27,9 +27,7 @@ from pipeline.metrics.curves import ErrorCurve, FloatArray, as_scores, error_cur
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """An application: ``prior`` is the probability of a target trial, in (0, 1); costs are positive and finite.
-
-    Raises MetricError outside those ranges.
+    """Application: the prior of a target trial and the costs of both errors.
 
     Parameters
     ----------
@@ -37,6 +35,11 @@ class OperatingPoint:
         Probability of a target trial, in (0, 1).
     cost_miss, cost_false_accept : float
         Costs of the two errors, positive and finite.
+
+    Raises
+    ------
+    MetricError
+        For values outside those ranges.
 
     Examples
     --------
@@ -100,10 +103,30 @@ def detection_cost(
     cost_miss: float = 1.0,
     cost_false_accept: float = 1.0,
 ) -> MinimumCost:
-    """Return the minimum normalised detection cost (minDCF of NIST's evaluations), in [0, 1].
+    """Return the minimum normalised detection cost (minDCF of NIST's evaluations), in [0, 1], and its threshold.
 
-    ``prior`` is the probability of a target trial, in (0, 1); costs are positive. Of equally cheap thresholds the
-    lowest is taken. Raises MetricError for parameters outside those ranges and for scores as ``error_curve``.
+    Parameters
+    ----------
+    target, nontarget : arrays (targets,) and (nontargets,)
+        Scores; higher is more likely the claimed speaker.
+    prior, cost_miss, cost_false_accept : float
+        Operating point, see ``OperatingPoint``.
+
+    Returns
+    -------
+    MinimumCost
+        Of equally cheap thresholds the lowest is taken.
+
+    Raises
+    ------
+    MetricError
+        As ``OperatingPoint`` and ``error_curve``.
+
+    Examples
+    --------
+    >>> from pipeline.metrics import detection_cost
+    >>> detection_cost([0.0, 2.0], [0.0, 1.0], prior=0.1)
+    MinimumCost(cost=0.5, threshold=1.5)
     """
     point = OperatingPoint(prior, cost_miss, cost_false_accept)
     return _minimum(point, error_curve(target, nontarget))
@@ -134,10 +157,30 @@ def actual_cost(
     cost_miss: float = 1.0,
     cost_false_accept: float = 1.0,
 ) -> float:
-    """Return the normalised detection cost (actDCF) of deciding by log-likelihood ratios and Bayes' rule, 0 or more.
+    """Return the normalised detection cost (actDCF) of deciding by log-likelihood ratios and Bayes' rule.
 
-    Trials are accepted at ratios of ``log(cost_false_accept * (1 - prior) / (cost_miss * prior))`` or above. Parameters
-    and errors are those of ``detection_cost``, which is a lower bound. Takes O(n).
+    Parameters
+    ----------
+    target_llrs, nontarget_llrs : arrays (targets,) and (nontargets,)
+        Natural-log likelihood ratios; accepted from the operating point's ``threshold`` on.
+    prior, cost_miss, cost_false_accept : float
+        Operating point, see ``OperatingPoint``.
+
+    Returns
+    -------
+    float
+        At least ``detection_cost`` of the same trials.
+
+    Raises
+    ------
+    MetricError
+        As ``OperatingPoint`` and ``error_curve``.
+
+    Examples
+    --------
+    >>> from pipeline.metrics import actual_cost
+    >>> actual_cost([-1.0, 2.0], [-3.0, -2.0, -1.0, 0.5], prior=0.5)
+    0.75
     """
     point = OperatingPoint(prior, cost_miss, cost_false_accept)
     targets, nontargets = as_scores(target_llrs, "target"), as_scores(nontarget_llrs, "nontarget")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,20 +29,21 @@ class ErrorCurve:
 
 
 def error_curve(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> ErrorCurve:
-    """Count both kinds of error at each distinct score.
-
-    ``target`` and ``nontarget`` are the scores of target and nontarget trials, shapes (targets,) and
-    (nontargets,), any finite unit, higher meaning more likely the claimed speaker. Takes O(n log n).
-    Raises MetricError for scores that are not one-dimensional, numeric and finite, or for an empty class.
+    """Return the false accept and false reject rates at each distinct score.
 
     Parameters
     ----------
     target, nontarget : arrays (targets,) and (nontargets,)
-        Scores; higher is more likely the claimed speaker.
+        Scores in any finite unit; higher is more likely the claimed speaker.
 
     Returns
     -------
     ErrorCurve
+
+    Raises
+    ------
+    MetricError
+        For scores that are not one-dimensional, numeric and finite, and for an empty class.
 
     Examples
     --------
@@ -51,7 +53,7 @@ def error_curve(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> ErrorCurve:
     """
     targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
     scores, of_target, of_nontarget = tied_counts(targets, nontargets)
-    refused, rejected = _running(of_nontarget), _running(of_target)
+    refused, rejected = running_totals(of_nontarget), running_totals(of_target)
     accepted = np.subtract(nontargets.size, refused, out=refused)
     return ErrorCurve(np.append(scores, np.inf), accepted / nontargets.size, rejected / targets.size)
 
@@ -74,9 +76,9 @@ def tied_counts(targets: FloatArray, nontargets: FloatArray) -> tuple[FloatArray
     return (scores, of_fewer, others) if targets.size <= nontargets.size else (scores, others, of_fewer)
 
 
-def _running(counts: IntArray) -> IntArray:
+def running_totals(counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the sums of the first 0, 1, 2 ... counts, shape (counts + 1,)."""
-    totals = np.zeros(counts.size + 1, dtype=np.intp)
+    totals = np.zeros(counts.size + 1, dtype=counts.dtype)
     np.cumsum(counts, out=totals[1:])
     return totals
 

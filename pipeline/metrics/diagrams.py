@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pipeline.errors import MetricError
 from pipeline.metrics.cllr import pool_counts
-from pipeline.metrics.curves import FloatArray, IntArray, as_scores, tied_counts
+from pipeline.metrics.curves import FloatArray, IntArray, as_scores, running_totals, tied_counts
 
 # Natural-log odds of a target trial, from 1 in 1100 to 1100 in 1: wider than any operating point here.
 PRIOR_LOG_ODDS = np.linspace(-7.0, 7.0, 141)
@@ -61,10 +61,8 @@ def bayes_error_rates(
 def _corners(targets: FloatArray, nontargets: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return FA and FR at the corners of the ROC curve's convex hull; one of them is the cheapest at every prior."""
     _, of_target, of_nontarget = tied_counts(targets, nontargets)
-    groups = pool_counts(of_target, of_nontarget)
-    rejected = np.append(0.0, np.cumsum(groups.targets)) / targets.size
-    refused = np.append(0.0, np.cumsum(groups.nontargets))
-    return (nontargets.size - refused) / nontargets.size, rejected
+    rejected, refused = (running_totals(counts) for counts in pool_counts(of_target, of_nontarget))
+    return (nontargets.size - refused) / nontargets.size, rejected / targets.size
 
 
 def reliability(
@@ -110,10 +108,9 @@ def score_histogram(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return bin edges (bins + 1,), and the shares of target and of nontarget trials in each bin, both (bins,).
 
-    Bins have equal width between ``limits``, by default the range of scores.
-
-    Scores beyond the limits count in the outermost bins, so that the shares of each class sum to 1. Raises
-    MetricError for no bins, limits that do not rise or are not finite, and scores as ``error_curve``.
+    Bins have equal width between ``limits``, by default the range of scores, and include their lower edge. Scores
+    beyond the limits count in the outermost bins, so that the shares of each class sum to 1. Raises MetricError for no
+    bins, limits that do not rise or are not finite, and scores as ``error_curve``.
     """
     targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
     both = np.concatenate([targets, nontargets])
@@ -123,11 +120,5 @@ def score_histogram(
     if bins < 1 or not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise MetricError(f"a histogram needs 1 bin or more and rising, finite limits, got {bins} and {low}, {high}")
     edges = np.linspace(low, high, bins + 1)
-    shares = [np.bincount(_bins(side, edges), minlength=bins) / side.size for side in (targets, nontargets)]
+    shares = [np.histogram(np.clip(side, low, high), edges)[0] / side.size for side in (targets, nontargets)]
     return edges, shares[0], shares[1]
-
-
-def _bins(scores: FloatArray, edges: FloatArray) -> IntArray:
-    """Return the index of each score's bin; a bin includes its lower edge, the last one both."""
-    inner = np.searchsorted(edges, scores, side="right") - 1
-    return np.clip(inner, 0, edges.size - 2)

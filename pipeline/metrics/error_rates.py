@@ -51,16 +51,7 @@ class ErrorRates:
 
 
 def equal_error_rate(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> EqualErrorRate:
-    """Return the interpolated equal error rate, in [0, 1].
-
-    If FA = FR at some threshold, ``threshold`` is the middle of the gap between scores where that holds: under perfect
-    separation, halfway from the highest nontarget to the lowest target. Otherwise FA and FR cross at one score, tied or
-    not, and ``threshold`` is that score: accepting it makes FA the larger, rejecting it FR. Raises MetricError as
-    ``error_curve``.
-
-    >>> from pipeline import equal_error_rate
-    >>> equal_error_rate([1.0, 3.0], [0.0, 2.0])
-    EqualErrorRate(rate=0.5, threshold=1.5)
+    """Return the interpolated equal error rate, in [0, 1], and its threshold.
 
     Parameters
     ----------
@@ -70,6 +61,20 @@ def equal_error_rate(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> EqualEr
     Returns
     -------
     EqualErrorRate
+        If FA = FR at some threshold, ``threshold`` is the middle of the gap between scores where that holds: under
+        perfect separation, halfway from the highest nontarget to the lowest target. Otherwise FA and FR cross at one
+        score, tied or not, and ``threshold`` is that score: accepting it makes FA the larger, rejecting it FR.
+
+    Raises
+    ------
+    MetricError
+        As ``error_curve``.
+
+    Examples
+    --------
+    >>> from pipeline import equal_error_rate
+    >>> equal_error_rate([1.0, 3.0], [0.0, 2.0])
+    EqualErrorRate(rate=0.5, threshold=1.5)
     """
     return equal_error_rate_of(error_curve(target, nontarget))
 
@@ -82,18 +87,12 @@ def equal_error_rate_of(curve: ErrorCurve) -> EqualErrorRate:
     return EqualErrorRate(rate, float(curve.thresholds[k - 1]))
 
 
-def equal_error_rate_hull(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
+def equal_error_rate_hull_of(curve: ErrorCurve) -> float:
     """Return the equal error rate on the convex hull of the ROC curve (ROCCH-EER), in [0, 0.5].
 
     It is the error rate after the best monotone recalibration of the scores (Brummer and de Villiers, The BOSARIS
     Toolkit, 2013). A point on an edge of the hull mixes two thresholds at random, so there is no single one to return.
-    Raises MetricError as ``error_curve``.
     """
-    return equal_error_rate_hull_of(error_curve(target, nontarget))
-
-
-def equal_error_rate_hull_of(curve: ErrorCurve) -> float:
-    """Return ``equal_error_rate_hull`` of the scores of ``curve``."""
     fa, fr = curve.false_accept, curve.false_reject
     # Narrow a chord across the diagonal FA = FR down to one edge of the hull: the point farthest below the chord is a
     # corner of the hull and replaces the end on its side of the diagonal. Each pass is one array sweep.

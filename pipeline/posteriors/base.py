@@ -1,14 +1,13 @@
 """Base of the maps from a binary machine's margins to posteriors: fitted once, then log-odds of any margin.
 
-Conventions. A margin f is positive on the positive class's side. A posterior is P(positive | f), kept as its log-odds
-log(p / (1 - p)), natural logs; the sign conventions of the papers (Platt's A is negative where margins are informative)
-stay inside the estimators.
+A margin f is positive on the positive class's side. A posterior is P(positive | f), kept as its log-odds
+log(p / (1 - p)), natural logs.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -37,8 +36,7 @@ class MarginPosterior(ABC):
         self._fit(*checked(margins, positive, weights))
         return self
 
-    @abstractmethod
-    def _check_settings(self) -> None:
+    def _check_settings(self) -> None:  # noqa: B027
         """Raise FitError for settings out of range."""
 
     @abstractmethod
@@ -71,11 +69,10 @@ class LinearLogOdds(MarginPosterior):
 
 @dataclass(frozen=True, slots=True)
 class WeightedTrials:
-    """n weighted trials: ``margins``, ``target`` probabilities t, ``other`` = 1 - t, ``weights`` > 0, all (n,).
+    """Trials (n,): ``margins``, ``target`` probabilities t, ``other`` = 1 - t, ``weights`` > 0; and N+ and N-, summed.
 
-    ``positives`` and ``negatives`` are the summed weights of each class: N+ and N- of the papers. The sigmoids minimise
-    F(A, B) = -sum of w (t log p + (1 - t) log(1 - p)) (Platt 1999, eq. 11; Lin, Lin and Weng 2007, eq. 2). No form here
-    can overflow, take the log of zero or lose 1 - p to cancellation (Lin, Lin and Weng 2007, section 3.2).
+    The sigmoids minimise F(A, B) = -sum of w (t log p + (1 - t) log(1 - p)) (Platt 1999, eq. 11). No form here can
+    overflow, take the log of zero or lose 1 - p to cancellation (Lin, Lin and Weng 2007, section 3.2).
     """
 
     margins: Array
@@ -104,31 +101,27 @@ class WeightedTrials:
         p, q = probability(-z), probability(z)
         return self.weights * (self.target * q - self.other * p), self.weights * (p * q)
 
-    def scaled(self, scale: float) -> WeightedTrials:
-        """Return the same trials with their margins divided by ``scale``."""
-        return replace(self, margins=self.margins / scale)
-
 
 def trials_from(
     margins: ArrayLike, positive: ArrayLike, weights: ArrayLike | None = None, *, smoothed: bool = True
 ) -> WeightedTrials:
-    """Return the trials of weight above 0 with their target probabilities; raises FitError as ``checked`` does.
+    """Return the trials of weight above 0 with their targets: 0 and 1, or the ends of ``smoothed_range``.
 
-    ``smoothed`` targets are (N+ + 1) / (N+ + 2) and 1 / (N- + 2) (Platt 1999, eqs. 13 and 14), N being summed weights;
-    otherwise 1 and 0.
+    Raises FitError as ``checked`` does.
     """
     f, flags, w = checked(margins, positive, weights)
     f, flags, w = f[w > 0], flags[w > 0], w[w > 0]
     n1, n0 = float(w[flags].sum()), float(w[~flags].sum())
     if not smoothed:
         return WeightedTrials(f, flags.astype(float), (~flags).astype(float), w, n1, n0)
-    target = np.where(flags, (n1 + 1.0) / (n1 + 2.0), 1.0 / (n0 + 2.0))
+    low, high = smoothed_range(flags, w)
+    target = np.where(flags, high, low)
     other = np.where(flags, 1.0 / (n1 + 2.0), (n0 + 1.0) / (n0 + 2.0))
     return WeightedTrials(f, target, other, w, n1, n0)
 
 
 def smoothed_range(positive: Flags, weights: Array) -> tuple[float, float]:
-    """Return Platt's target probabilities 1 / (N- + 2) and (N+ + 1) / (N+ + 2): the range that the trials support."""
+    """Return 1 / (N- + 2) and (N+ + 1) / (N+ + 2), N being summed weights (Platt 1999, eqs. 13 and 14)."""
     positives, negatives = float(weights[positive].sum()), float(weights[~positive].sum())
     return 1.0 / (negatives + 2.0), (positives + 1.0) / (positives + 2.0)
 

@@ -92,13 +92,19 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train on X (n, d), dense or sparse, and the classes ``y`` (n,), two or more, numbers or strings.
 
-        ``sample_weight`` (n,) >= 0, if the base takes weights: a weight of 2 is the row given twice. Raises FitError,
-        a ValueError, for settings out of range, for fewer than two classes, for weights that a base does not take, and
-        as ``heldout.train_machine`` does; ValueError for arrays that scikit-learn refuses.
+        ``sample_weight`` (n,) >= 0, if the base takes weights: a weight of 2 is the row given twice. Raises FitError
+        for settings out of range, fewer than two classes and weights that a base does not take, and as
+        ``heldout.train_machine``; ValueError for arrays that scikit-learn refuses.
         """
         self._check_settings()
         rows, places, weights = self._rows(X, y, sample_weight)
-        posterior = _posterior(self.posterior)
+        posterior = self.posterior
+        if posterior == "fixed":
+            posterior = FixedSigmoid()
+        elif isinstance(posterior, str):
+            posterior = make_posterior(posterior)
+        elif not isinstance(posterior, MarginPosterior | FixedSigmoid):
+            raise FitError(f"posterior: a kind or an estimator of margins expected, got {posterior!r}")
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         settings = {"method": self.margins, "folds": self.folds, "share": self.share, "seed": seed}
         self._trained: list[tuple[Any, AnyPosterior]] = Parallel(n_jobs=self.n_jobs)(
@@ -282,11 +288,9 @@ class PairwisePosteriorClassifier(PosteriorClassifier):
         """The fitted posteriors of the one-class machines."""
         return [posterior for _, posterior in self._trained[len(self.pairs_) :]]
 
-    def _one_class(self) -> Any:
-        return OneClassSVM(nu=0.1) if self.one_class is None else self.one_class
-
     def _bases(self) -> tuple[Any, ...]:
-        return (self._base(), self._one_class()) if self.coupling == "rpoao" else (self._base(),)
+        one_class = OneClassSVM(nu=0.1) if self.one_class is None else self.one_class
+        return (self._base(), one_class) if self.coupling == "rpoao" else (self._base(),)
 
     def _check_settings(self) -> None:
         super()._check_settings()
@@ -294,10 +298,10 @@ class PairwisePosteriorClassifier(PosteriorClassifier):
             raise FitError(f"coupling: one of {', '.join(get_args(Coupling))} expected, got {self.coupling!r}")
 
     def _tasks(self, y: NDArray[np.intp]) -> list[tuple[Any, Flags, Flags]]:
-        tasks = [(self._base(), (y == i) | (y == j), y == i) for i, j in self.pairs_]
-        if self.coupling == "rpoao":
-            one_class = OneClassMachine(self._one_class())
-            tasks += [(one_class, np.full(len(y), True), y == i) for i in range(len(self.classes_))]
+        base, *one_class = self._bases()
+        tasks = [(base, (y == i) | (y == j), y == i) for i, j in self.pairs_]
+        for own in one_class:
+            tasks += [(OneClassMachine(own), np.full(len(y), True), y == i) for i in range(len(self.classes_))]
         return tasks
 
     def _log_posteriors(self, X: Any) -> Array:
@@ -312,12 +316,3 @@ class PairwisePosteriorClassifier(PosteriorClassifier):
             return np.asarray(poao(Margins(np.arange(N), pair=pair), LOG_ODDS))
         one_class = np.stack(log_odds[len(self.pairs_) :], axis=1)
         return np.asarray(rpoao(Margins(np.arange(N), pair=pair, one_class=one_class), LOG_ODDS))
-
-
-def _posterior(posterior: str | AnyPosterior) -> AnyPosterior:
-    """Return the estimator that ``posterior`` names, or is; raises FitError for anything else."""
-    if isinstance(posterior, MarginPosterior | FixedSigmoid):
-        return posterior
-    if not isinstance(posterior, str):
-        raise FitError(f"posterior: a kind or an estimator of margins expected, got {posterior!r}")
-    return FixedSigmoid() if posterior == "fixed" else make_posterior(posterior)

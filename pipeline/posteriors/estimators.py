@@ -18,7 +18,6 @@ from pipeline.posteriors.newton import NewtonSigmoid
 from pipeline.posteriors.platt import PlattSigmoid
 
 Between = Literal["linear", "step"]
-Spacing = Literal["quantile", "uniform"]
 
 
 @dataclass(eq=False)
@@ -26,9 +25,9 @@ class HistogramPosterior(MarginPosterior):
     """P by Bayes' rule from p(bin | class) = (n + s) / (N + s B): n of the class's N trials are in the bin, of B.
 
     Source: Platt 1999, eq. 7 over histograms (the marks of its figure 2); s is Laplace's ``smoothing`` > 0. At most
-    ``bins`` bins hold equally many trials each (``spacing`` "quantile", fewer where trials tie) or are equally wide
-    ("uniform"). A margin on an edge belongs to the bin above; margins beyond the outermost trials to the outermost
-    bins. All margins equal: one bin, P is the share of positives. Learned: ``edges_`` (B - 1,), ``log_odds_`` (B,).
+    ``bins`` bins hold equally many trials each, fewer where trials tie. A margin on an edge belongs to the bin above;
+    margins beyond the outermost trials to the outermost bins. All margins equal: one bin, P is the share of positives.
+    Learned: ``edges_`` (B - 1,), ``log_odds_`` (B,).
 
     Assumes no shape, and needs several tens of trials a bin. A non-parametric yardstick, not a monotone map.
     """
@@ -36,33 +35,22 @@ class HistogramPosterior(MarginPosterior):
     kind: ClassVar[str] = "histogram"
 
     bins: int = 20
-    spacing: Spacing = "quantile"
     smoothing: float = 1.0
 
     def _check_settings(self) -> None:
-        if self.spacing not in ("quantile", "uniform"):
-            raise FitError(f"histogram: spacing is 'quantile' or 'uniform', got {self.spacing!r}")
         if self.bins < 1 or not self.smoothing > 0:
-            raise FitError(
-                f"histogram: at least one bin and smoothing above 0 expected, got {self.bins} and {self.smoothing}"
-            )
+            raise FitError(f"histogram: bins and smoothing above 0 expected, got {self.bins} and {self.smoothing}")
 
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
-        self.edges_ = self._edges(margins[weights > 0], weights[weights > 0])
+        counted = weights > 0
+        shares = np.arange(1, self.bins) / self.bins
+        edges = np.unique(np.quantile(margins[counted], shares, weights=weights[counted], method="inverted_cdf"))
+        # An edge at the smallest margin would leave the first bin empty.
+        self.edges_ = edges[edges > margins[counted].min()]
         place = np.asarray(np.searchsorted(self.edges_, margins, side="right"), dtype=np.int_)
         prior = np.log(weights[positive].sum()) - np.log(weights[~positive].sum())
         ratio = self._log_mass(place, weights * positive) - self._log_mass(place, weights * ~positive)
         self.log_odds_ = ratio + prior
-
-    def _edges(self, f: Array, w: Array) -> Array:
-        shares = np.arange(1, self.bins) / self.bins
-        low, high = f.min(), f.max()
-        if self.spacing == "uniform":
-            edges = low * (1.0 - shares) + high * shares
-        else:
-            edges = np.quantile(f, shares, weights=w, method="inverted_cdf")
-        # Edges at the smallest margin, or by rounding above the largest, would leave an outermost bin empty.
-        return np.unique(edges[(edges > low) & (edges <= high)])
 
     def _log_mass(self, place: NDArray[np.int_], w: Array) -> Array:
         """Return the log of the smoothed share (B,) of a class whose trials have weights ``w`` (n,)."""
@@ -78,9 +66,8 @@ class HistogramPosterior(MarginPosterior):
 class IsotonicPosterior(MarginPosterior):
     """P minimises sum w (P(f) - t)^2 over all functions that never fall, with Platt's smoothed targets t.
 
-    Source: pool adjacent violators, Ayer and others 1955; Zadrozny and Elkan 2002. Targets are those of Platt 1999,
-    eqs. 13 and 14; as the fit is equivariant, this is the plain fit to 1 and 0 mapped linearly from [0, 1] to
-    [t-, t+], so that log-odds are finite. Trials of equal margins are pooled first. Between margins P is linear
+    Source: pool adjacent violators, Ayer and others 1955; Zadrozny and Elkan 2002. As the fit is equivariant, it is the
+    plain fit to 1 and 0 mapped linearly to ``smoothed_range``, so that log-odds are finite. Between margins P is linear
     (``between`` "linear") or jumps half-way ("step"); beyond the trials it is that of the nearest end.
 
     Learned: ``knots_`` (m,), the margins, rising strictly, and ``values_`` (m,), P at each, never falling.
@@ -124,8 +111,8 @@ class IsotonicPosterior(MarginPosterior):
 class CosineExpansion(MarginPosterior):
     """P = a_0 + sum over n = 1..N of a_n cos(n t), t the margin mapped to [0, pi]; clipped.
 
-    Source: Platt 1999, eq. 6 (Vapnik 1998, section 11.11), which solves for the coefficients anew at every input's
-    place along the separating plane; margins alone do not determine it, so the a_n here are constants. They minimise
+    Source: Platt 1999, eq. 6 (Vapnik 1998, section 11.11), but with constant a_n: margins alone do not determine an
+    input's place along the separating plane. They minimise
 
         mean of w (P(t) - y)^2 + penalty * sum of n^4 a_n^2,  y = 1 for positives, else 0,
 

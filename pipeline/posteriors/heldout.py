@@ -1,16 +1,13 @@
 """Margins to fit a posterior to, from training rows, held-out rows or cross-validation, and machines with posteriors.
 
-Platt 1999, section 2.2: training brings a support vector machine's margins of its own rows to exactly 1 and -1, or
-pushes them there, so that they are not distributed as those of new rows, and a posterior fitted to them is
-overconfident.
+Training brings a support vector machine's margins of its own rows to exactly 1 and -1, or pushes them there: a
+posterior fitted to them is overconfident on new rows (Platt 1999, section 2.2).
 
-- ``training``: margins of the training rows. Valid for a linear machine with many more rows than columns and a small C,
-  of which few rows are support vectors. Severely biased for a kernel machine.
-- ``holdout``: a share of the rows is kept from the machine. Unbiased, but the posterior is fitted to fewer rows; the
-  machine that the posterior is for is best trained again on all rows.
-- ``kfold``: every row's margin comes from a machine trained without its fold. Unbiased, with every row in use, for
-  about 2.2 times the time in three folds; the margins of slightly different machines are pooled. Platt's choice, and
-  the default.
+- ``training``: margins of the training rows. Only for a linear machine with many more rows than columns and a small C.
+- ``holdout``: margins of a share of the rows, kept from the machine. Unbiased, but of fewer rows; the machine that the
+  posterior is for is best trained again on all rows.
+- ``kfold``: margins of every row from a machine trained without its fold. Unbiased, with every row in use, for about
+  2.2 times the time in three folds; margins of slightly different machines are pooled. Platt's choice, and the default.
 
 Rows that are near copies of each other (frames of a recording) must stay together: give their ``groups``.
 """
@@ -70,7 +67,7 @@ def heldout_rows(
     method
         Origin of the margins, see the module; m is n, or about n ``share`` for "holdout".
     folds, share, seed
-        At least 2, for "kfold"; above 0 and below 1, for "holdout"; both splits are stratified, at random by ``seed``.
+        2 or more for "kfold", in (0, 1) for "holdout"; both splits are stratified, at random by ``seed``.
     weights
         (n,), the machine's ``sample_weight``.
     groups
@@ -192,8 +189,7 @@ def machine_margins(machine: Any, X: Any) -> Array:
 
 def fitted(estimator: Any, X: Any, y: NDArray[Any] | None, weights: Array | None) -> Any:
     """Return a fitted copy of ``estimator``, with ``weights`` if there are any."""
-    copied = clone(estimator)
-    return copied.fit(X, y) if weights is None else copied.fit(X, y, sample_weight=weights)
+    return clone(estimator).fit(X, y, **({} if weights is None else {"sample_weight": weights}))
 
 
 def joined(X: Any, y: NDArray[Any], weights: Array) -> tuple[Any, NDArray[Any], Array | None]:
@@ -202,16 +198,14 @@ def joined(X: Any, y: NDArray[Any], weights: Array) -> tuple[Any, NDArray[Any], 
     A row given twice and a row of weight 2 are then the same, rows of weight 0 are left out, and no copy of a row is
     held out while another trains. The order is by class, then by content: no split by a seed depends on the order of X.
     """
-    first: dict[tuple[Any, bytes], int] = {}
-    total: dict[tuple[Any, bytes], float] = {}
+    first: dict[tuple[Any, bytes], tuple[int, float]] = {}
     for place, key in enumerate(zip(y.tolist(), _contents(X), strict=True)):
         if weights[place] > 0.0:
-            first.setdefault(key, place)
-            total[key] = total.get(key, 0.0) + float(weights[place])
-    order = sorted(first)
-    places = np.array([first[key] for key in order], dtype=np.intp)
-    summed = np.array([total[key] for key in order])
-    return X[places], y[places], None if (summed == 1.0).all() else summed
+            kept, total = first.get(key, (place, 0.0))
+            first[key] = kept, total + float(weights[place])
+    places, totals = zip(*(first[key] for key in sorted(first)), strict=True)
+    order, summed = np.array(places, dtype=np.intp), np.array(totals)
+    return X[order], y[order], None if (summed == 1.0).all() else summed
 
 
 def _contents(X: Any) -> Iterator[bytes]:

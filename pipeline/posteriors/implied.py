@@ -21,15 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pipeline.errors import FitError
 from pipeline.posteriors.base import checked
-from pipeline.posteriors.reweighted import (
-    Ensemble,
-    TrainingRows,
-    ensemble_margins,
-    kernel_can_be_shared,
-    refuse_balanced,
-    train_apart,
-    train_on_one_gram,
-)
+from pipeline.posteriors.reweighted import Ensemble, ensemble_margins, train
 
 Array = NDArray[np.float64]
 Weighting = Literal["equal_c", "fixed_total", "equal_n"]
@@ -101,8 +93,6 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         the middle machine is ``estimator`` itself; the total, and with it the strength of the penalty, changes
         with p. "fixed_total": both weights of a machine scaled to a constant total; the same surfaces without a
         penalty. "equal_n": the middle machine has equal effective numbers, and posteriors are those at equal priors.
-    share_kernel : bool
-        Compute an SVC's Gram matrix once for all machines, up to 5000 trials.
     n_jobs : int, optional
         Threads (joblib's ``parallel_config`` chooses otherwise).
     """
@@ -113,13 +103,11 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         machines: int = 99,
         weighting: Weighting = "equal_c",
-        share_kernel: bool = True,
         n_jobs: int | None = None,
     ) -> None:
         self.estimator = estimator
         self.machines = machines
         self.weighting = weighting
-        self.share_kernel = share_kernel
         self.n_jobs = n_jobs
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -129,17 +117,13 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         out of range, for anything but two classes, and for an estimator that cannot be reweighted.
         """
         self._check_settings()
-        trials = self._trials(X, y, sample_weight)
+        rows, labels, weight = self._trials(X, y, sample_weight)
         self.posteriors_ = np.arange(1, self.machines + 1) / (self.machines + 1)
-        self.class_weights_ = class_weights(self.posteriors_, trials.counts, self.weighting)
+        counts = np.asarray(np.bincount(np.searchsorted(self.classes_, labels), weights=weight), dtype=np.float64)
+        self.class_weights_ = class_weights(self.posteriors_, counts, self.weighting)
         estimator = SVC() if self.estimator is None else self.estimator
-        refuse_balanced(estimator)
         parallel = Parallel(n_jobs=self.n_jobs, prefer="threads")
-        self.ensemble_: Ensemble
-        if self.share_kernel and kernel_can_be_shared(estimator, trials):
-            self.ensemble_ = train_on_one_gram(estimator, trials, self.class_weights_, parallel)
-        else:
-            self.ensemble_ = train_apart(estimator, trials, self.class_weights_, parallel)
+        self.ensemble_: Ensemble = train(estimator, rows, labels, weight, self.class_weights_, parallel)
         return self
 
     def machine_margins(self, X: ArrayLike) -> Array:
@@ -153,15 +137,13 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return posteriors (n, 2) of ``classes_`` at ``X`` (n, d), eq. 13; rows sum to 1."""
-        answers = self.machine_answers(X)
-        share = (1.0 + answers.sum(axis=1)) / (answers.shape[1] + 2)
+        share = (1.0 + self.machine_answers(X).sum(axis=1)) / (len(self.posteriors_) + 2)
         return np.stack([1.0 - share, share], axis=1)
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return log-odds (n,) of the positive class, natural logs; 0 where the machines are split evenly."""
-        answers = self.machine_answers(X)
-        yes = answers.sum(axis=1)
-        return np.asarray(np.log1p(yes) - np.log1p(answers.shape[1] - yes))
+        yes = self.machine_answers(X).sum(axis=1)
+        return np.asarray(np.log1p(yes) - np.log1p(len(self.posteriors_) - yes))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the majority class (n,) of the machines; the negative one where they are split evenly."""
@@ -179,8 +161,8 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.weighting not in get_args(Weighting):
             raise FitError(f"weighting: one of {', '.join(get_args(Weighting))} expected, got {self.weighting!r}")
 
-    def _trials(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> TrainingRows:
-        """Return the trials of a weight above 0; sets ``classes_``."""
+    def _trials(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Array, NDArray[Any], Array]:
+        """Return rows, labels and weights of the trials of a weight above 0; sets ``classes_``."""
         rows, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         kind = type_of_target(labels)
@@ -190,7 +172,7 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise FitError("classes: trials of both classes needed, got 1 class")
         _, _, weight = checked(np.zeros(len(rows)), positive, sample_weight, both=False)
-        if len(np.unique(positive[weight > 0])) < 2:
-            raise FitError("sample_weight: trials of both classes at a weight above zero needed")
         counted = weight > 0
-        return TrainingRows(rows[counted], positive[counted], weight[counted], self.classes_)
+        if len(np.unique(positive[counted])) < 2:
+            raise FitError("sample_weight: trials of both classes at a weight above zero needed")
+        return rows[counted], labels[counted], weight[counted]

@@ -6,7 +6,7 @@ Platt 1999 compares the support vector machine and its sigmoid with it (eqs. 4 a
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,8 +21,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 Array = NDArray[np.float64]
-Kernel = Literal["linear", "poly", "rbf", "precomputed"]
-Solver = Literal["auto", "features", "gram"]
+Kernel = Literal["linear", "poly", "rbf"]
 
 # Up to so many rows the kernel matrix of a quadratic kernel is the faster way.
 GRAM_ROWS = 3000
@@ -37,23 +36,20 @@ class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     as in scikit-learn's ``SVC`` and ``LogisticRegression``. P(positive | x) = s(f(x)), the second of ``classes_`` being
     positive: ``decision_function`` returns log-odds and needs no sigmoid.
 
-    Kernels: "linear" x.z; "poly" (gamma x.z + coef0)^degree; "rbf" exp(-gamma |x - z|^2); "precomputed" takes the
-    kernel matrix for X, (n, n) in ``fit`` and (m, n) afterwards. X (n, d) is dense, or sparse but for "precomputed".
+    Kernels: "linear" x.z; "poly" (gamma x.z + coef0)^degree; "rbf" exp(-gamma |x - z|^2). X (n, d) is dense or
+    sparse.
 
-    Solvers: "features" works in the explicit features of the kernel; "gram" in those of its matrix K = V L V', the rows
-    of V sqrt(L). Both have the same minimum. A linear kernel has d features. A quadratic kernel (degree 2, coef0 >= 0)
-    over features that are all 0 or 1 has d (d + 1) / 2, few of which are 1 in sparse rows: since x_i^2 = x_i,
+    It is solved in explicit features of the kernel where these are few: the d of a linear kernel, and, of a quadratic
+    one (degree 2, coef0 >= 0) over more than 3000 rows that are all 0 and 1, the d (d + 1) / 2 of
 
         (g x.z + c)^2 = (g^2 + 2 g c) sum_i x_i z_i + 2 g^2 sum_{i<j} x_i x_j z_i z_j + c^2,
 
-    and c^2 changes nothing beside a free bias. "auto" takes the features of linear kernels, and of quadratic ones over
-    such data with more than 3000 rows.
+    where x_i^2 = x_i and c^2 changes nothing beside a free bias. Otherwise it is solved in those of the kernel's matrix
+    K = V L V', the rows of V sqrt(L), with the same minimum: a few n x n matrices and time of n^3 an iteration, not for
+    more than some thousands of rows. Every training row then has a coefficient: not where machines must be small.
 
-    Learned: ``classes_``, ``intercept_``; ``coef_`` (features,) or, with "gram", ``dual_coef_`` (n,) and ``X_fit_``;
-    ``n_iter_``; ``solver_``, the one taken.
-
-    Every training row has a coefficient: not where machines must be small. "gram" takes a few n x n matrices and time
-    of n^3 an iteration: not for more than some thousands of rows.
+    Learned: ``classes_``, ``intercept_``, ``n_iter_``; ``explicit_``, if so ``coef_`` (features,), else ``dual_coef_``
+    (n,) and ``X_fit_``.
     """
 
     def __init__(
@@ -64,7 +60,6 @@ class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         degree: int = 2,
         gamma: float | None = None,
         coef0: float = 1.0,
-        solver: Solver = "auto",
         tol: float = 1e-8,
         max_iter: int = 200,
     ) -> None:
@@ -74,7 +69,6 @@ class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.degree = degree
         self.gamma = gamma
         self.coef0 = coef0
-        self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
 
@@ -84,7 +78,7 @@ class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises ValueError, as scikit-learn does, for unusable data or settings, and for other than two classes with a
         weight above 0.
         """
-        X, y = validate_data(self, X, y, accept_sparse=self._sparse(), dtype=np.float64)
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         self.classes_, place = np.unique(y, return_inverse=True)
@@ -94,13 +88,18 @@ class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f" got {len(self.classes_)} class{'es' if len(self.classes_) != 1 else ''}"
             )
         self.gamma_ = 1.0 / X.shape[1] if self.gamma is None else float(self.gamma)
-        self.solver_ = self._solver_for(X)
-        if self.solver_ == "features":
+        if self.kernel not in get_args(Kernel):
+            raise ValueError(f"kernel: one of {', '.join(get_args(Kernel))} expected, got {self.kernel!r}")
+        if not self.C > 0 or not self.gamma_ > 0:
+            raise ValueError(f"C and gamma above 0 expected, got {self.C} and {self.gamma_}")
+        quadratic = self.kernel == "poly" and self.degree == 2 and self.coef0 >= 0 and X.shape[0] > GRAM_ROWS
+        self.explicit_ = self.kernel == "linear" or (quadratic and _zeros_and_ones(X))
+        if self.explicit_:
             features = self._features(X)
             self.coef_ = self._solve(features, place, weights, newton=features.shape[1] <= NEWTON_FEATURES)
             return self
-        self.X_fit_ = None if self.kernel == "precomputed" else X
-        values, vectors = eigh(np.asarray(X) if self.kernel == "precomputed" else self._kernel(X, X))
+        self.X_fit_ = X
+        values, vectors = eigh(self._kernel(X, X))
         spanned = values > len(values) * np.finfo(np.float64).eps * values[-1]
         root = np.sqrt(values[spanned])
         # f = K a + b = V sqrt(L) c + b, so that a = V c / sqrt(L).
@@ -119,25 +118,8 @@ class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.intercept_, self.n_iter_ = float(machine.intercept_[0]), int(machine.n_iter_[0])
         return np.asarray(machine.coef_[0])
 
-    def _sparse(self) -> str | bool:
-        return False if self.kernel == "precomputed" else "csr"
-
-    def _solver_for(self, X: Any) -> str:
-        if self.kernel not in ("linear", "poly", "rbf", "precomputed"):
-            raise ValueError(f"kernel: linear, poly, rbf or precomputed expected, got {self.kernel!r}")
-        if not self.C > 0 or not self.gamma_ > 0:
-            raise ValueError(f"C and gamma above 0 expected, got {self.C} and {self.gamma_}")
-        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
-            raise ValueError(f"Precomputed matrix must be a square matrix, got {X.shape}")
-        quadratic = self.kernel == "poly" and self.degree == 2 and self.coef0 >= 0 and _zeros_and_ones(X)
-        if self.solver == "features" and not (quadratic or self.kernel == "linear"):
-            raise ValueError("solver features: a linear kernel, or a quadratic one over features of 0 and 1, expected")
-        if self.solver != "auto":
-            return str(self.solver)
-        return "features" if self.kernel == "linear" or (quadratic and X.shape[0] > GRAM_ROWS) else "gram"
-
     def _features(self, X: Any) -> Any:
-        """Return explicit features of rows X: X itself, or its columns and their products scaled to the kernel."""
+        """Return explicit features of rows X: X itself, or its columns and their products, scaled to the kernel."""
         if self.kernel == "linear":
             return X
         X = sparse.csr_matrix(X)
@@ -153,13 +135,12 @@ class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Array:
         """Return log-odds (m,) of the second class for rows X (m, d)."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse=self._sparse(), dtype=np.float64, reset=False)
-        if self.solver_ == "features":
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        if self.explicit_:
             if self.kernel == "poly" and not _zeros_and_ones(X):
                 raise ValueError("X: features of 0 and 1 expected, as in fit, got others")
             return np.asarray(self._features(X) @ self.coef_ + self.intercept_)
-        K = X if self.kernel == "precomputed" else self._kernel(X, self.X_fit_)
-        return np.asarray(K @ self.dual_coef_ + self.intercept_)
+        return np.asarray(self._kernel(X, self.X_fit_) @ self.dual_coef_ + self.intercept_)
 
     def predict_proba(self, X: Any) -> Array:
         """Return probabilities (m, 2) of both ``classes_`` for rows X (m, d)."""
@@ -172,11 +153,9 @@ class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
 
     def __sklearn_tags__(self) -> Any:
-        """Declare two classes only, and sparse rows unless they are kernels."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
-        tags.input_tags.sparse = self.kernel != "precomputed"
-        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.sparse = True
         return tags
 
 

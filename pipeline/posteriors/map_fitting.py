@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,8 @@ from pipeline.posteriors.posterior_maps import (
 
 AnyFloat = NDArray[Any]
 Array = NDArray[np.float64]
+Sides = tuple[AnyFloat, AnyFloat]
+"""Margins of trials of a machine's own speaker (n,), and of others (m,)."""
 
 # Margins of each class that represent a speaker in the pooled sample, and of all speakers together.
 SAMPLE = 64
@@ -55,18 +57,6 @@ _SETTINGS: dict[str, dict[str, str]] = {"tied_gaussian": {"crossing": "bayes"}}
 _NONE = np.empty(0)
 
 
-class ClassMargins(NamedTuple):
-    """Margins of trials of the machine's own speaker, ``positive`` (n,), and of others, ``negative`` (m,)."""
-
-    positive: AnyFloat
-    negative: AnyFloat
-
-    @property
-    def both(self) -> bool:
-        """True if there are trials of both classes."""
-        return self.positive.size > 0 and self.negative.size > 0
-
-
 def quantiles(margins: AnyFloat, most: int) -> AnyFloat:
     """Return ``margins`` (n,) sorted, or ``most`` evenly spaced quantiles of them if there are more."""
     if len(margins) <= most:
@@ -74,50 +64,46 @@ def quantiles(margins: AnyFloat, most: int) -> AnyFloat:
     return np.asarray(np.quantile(margins, (np.arange(most) + 0.5) / most))
 
 
-class MapFitter:
-    """Fits maps of the kind, one of ``estimators.POSTERIORS``, in ``settings``; ``numbers`` is their length P."""
+def pooled_map(settings: PosteriorConfig, sample: Sides) -> AnyFloat:
+    """Return the map (P,) of the kind in ``settings`` for a pooled ``sample``; the fixed sigmoid where there is no fit.
 
-    def __init__(self, settings: PosteriorConfig) -> None:
-        self._settings = settings
-        quadratic = settings.kind in _QUADRATICS
-        self.numbers = QUADRATIC if quadratic else KNOTS + 2
-        # Tables are long, and interpolation is less exact than seven digits.
-        self._dtype = np.float64 if quadratic else np.float32
+    P is 3 for quadratics, else the knots of a table and its two ends.
+    """
+    fitted = _fitted(settings, [(sample, float(len(sample[0])))])
+    return identity_map(settings.slope, fitted.size).astype(fitted.dtype) if np.isnan(fitted).all() else fitted
 
-    @property
-    def none(self) -> AnyFloat:
-        """The row (P,) of NaN that marks a missing map."""
-        return np.full(self.numbers, np.nan, dtype=self._dtype)
 
-    def pooled(self, sample: ClassMargins) -> AnyFloat:
-        """Return the map (P,) fitted to a pooled ``sample``; the fixed sigmoid where there is no fit."""
-        fitted = self._fit([(sample, float(len(sample.positive)))]) if sample.both else None
-        return identity_map(self._settings.slope, self.numbers).astype(self._dtype) if fitted is None else fitted
+def own_map(settings: PosteriorConfig, trials: Sides, count: float, sample: Sides) -> AnyFloat:
+    """Return the map (P,) of one machine from its own ``trials``, counted as ``count`` a class, and ``sample``.
 
-    def own(self, trials: ClassMargins, count: float, sample: ClassMargins) -> AnyFloat:
-        """Return the map (P,) of one machine from its own ``trials``, counted as ``count`` a class, and ``sample``.
+    NaN, which marks a missing map, without trials of both classes or without a finite fit.
+    """
+    shared = [(sample, settings.pooling)] if _both(sample) and settings.pooling > 0.0 else []
+    return _fitted(settings, [(trials, count), *shared])
 
-        ``none`` without trials of both classes, or without a finite fit.
-        """
-        if not trials.both:
-            return self.none
-        shared = [(sample, self._settings.pooling)] if sample.both and self._settings.pooling > 0.0 else []
-        fitted = self._fit([(trials, count), *shared])
-        return self.none if fitted is None else fitted
 
-    def _fit(self, parts: Sequence[tuple[ClassMargins, float]]) -> AnyFloat | None:
-        """Return the map (P,) of parts, each with its weight a class; None without a finite fit."""
-        margins = np.concatenate([side for sides, _ in parts for side in sides])
-        sizes = [len(side) for sides, _ in parts for side in sides]
-        weights = np.repeat([count for _, count in parts for _ in range(2)] / np.array(sizes, dtype=float), sizes)
-        positive = np.repeat([True, False] * len(parts), sizes)
-        estimator = make_posterior(self._settings.kind, **_SETTINGS.get(self._settings.kind, {}))
-        try:
-            estimator.fit(margins, positive, weights)
-        except FitError:
-            return None
-        numbers = _map_of(estimator, float(margins.min()), float(margins.max()))
-        return numbers.astype(self._dtype) if np.isfinite(numbers).all() else None
+def _both(sides: Sides) -> bool:
+    return all(side.size > 0 for side in sides)
+
+
+def _fitted(settings: PosteriorConfig, parts: Sequence[tuple[Sides, float]]) -> AnyFloat:
+    """Return the map (P,) of parts, each with its weight a class; NaN if the first lacks a class or nothing fits."""
+    quadratic = settings.kind in _QUADRATICS
+    # Tables are long, and interpolation is less exact than seven digits.
+    none = np.full(QUADRATIC if quadratic else KNOTS + 2, np.nan, dtype=np.float64 if quadratic else np.float32)
+    if not _both(parts[0][0]):
+        return none
+    margins = np.concatenate([side for sides, _ in parts for side in sides])
+    sizes = [len(side) for sides, _ in parts for side in sides]
+    weights = np.repeat([count for _, count in parts for _ in range(2)] / np.array(sizes, dtype=float), sizes)
+    positive = np.repeat([True, False] * len(parts), sizes)
+    estimator = make_posterior(settings.kind, **_SETTINGS.get(settings.kind, {}))
+    try:
+        estimator.fit(margins, positive, weights)
+    except FitError:
+        return none
+    numbers = _map_of(estimator, float(margins.min()), float(margins.max()))
+    return numbers.astype(none.dtype) if np.isfinite(numbers).all() else none
 
 
 def _map_of(estimator: MarginPosterior, low: float, high: float) -> Array:
@@ -194,7 +180,7 @@ class HeldOutMaps:
         trials: Sequence[Sequence[FeatureBlock]],
         known: Sequence[Mapping[str, AnyFloat]] = (),
     ) -> None:
-        self._fitter = MapFitter(settings.posterior)
+        self._settings = settings.posterior
         self._known = list(known)
         kinds = _FRAME_KINDS & set(settings.machines.kinds)
         budget = MAX_NUMBERS // max(1, len(trials) * len(population) * len(kinds))
@@ -222,38 +208,34 @@ class HeldOutMaps:
             )
             for place, sample in enumerate(samples)
         ]
-        return FittedMaps(speakers, {kind: self._fitter.pooled(pools[kind]) for kind in KINDS})
+        return FittedMaps(speakers, {kind: pooled_map(self._settings, pools[kind]) for kind in KINDS})
 
-    def _pairs(self, frames: list[_SpeakerMargins], place: int, pool: ClassMargins) -> AnyFloat:
+    def _pairs(self, frames: list[_SpeakerMargins], place: int, pool: Sides) -> AnyFloat:
         """Return the maps (n, P) of the new speaker ``place`` against the n before; none against the known."""
-        own, maps = frames[place], np.tile(self._fitter.none, (len(self._known) + place, 1))
-        for rival in frames[:place]:
-            trials = ClassMargins(own.under(PAIR, rival.speaker), -rival.under(PAIR, own.speaker))
-            maps[rival.speaker] = self._fitter.own(trials, min(own.count, rival.count), pool)
+        own = frames[place]
+        maps = np.tile(own_map(self._settings, (_NONE, _NONE), 0.0, pool), (len(self._known) + place, 1))
+        for other in frames[:place]:
+            trials = own.under(PAIR, other.speaker), -other.under(PAIR, own.speaker)
+            maps[other.speaker] = own_map(self._settings, trials, min(own.count, other.count), pool)
         return maps
 
-    def _single(self, frames: list[_SpeakerMargins], place: int, kind: str, pool: ClassMargins) -> AnyFloat:
+    def _single(self, frames: list[_SpeakerMargins], place: int, kind: str, pool: Sides) -> AnyFloat:
         """Return the map (1, P) of the new speaker's machine of ``kind``: own frames against the other new ones'."""
         own, others = frames[place], frames[:place] + frames[place + 1 :]
         negative = np.concatenate([_NONE, *(other.under(kind, own.speaker) for other in others)])
         count = min(own.count, sum(other.count for other in others))
-        return self._fitter.own(ClassMargins(own.under(kind, own.speaker), negative), count, pool)[None]
+        return own_map(self._settings, (own.under(kind, own.speaker), negative), count, pool)[None]
 
 
 def pooled_maps(settings: Config, sources: Sequence[Mapping[str, AnyFloat]]) -> dict[str, AnyFloat]:
     """Return the pooled map (P,) of each kind of machine from the samples of all speakers of a store."""
-    fitter = MapFitter(settings.posterior)
-    return {kind: fitter.pooled(pooled_sample(sources, kind)) for kind in KINDS}
+    return {kind: pooled_map(settings.posterior, pooled_sample(sources, kind)) for kind in KINDS}
 
 
-def pooled_sample(sources: Sequence[Mapping[str, AnyFloat]], kind: str) -> ClassMargins:
+def pooled_sample(sources: Sequence[Mapping[str, AnyFloat]], kind: str) -> Sides:
     """Return at most ``MAX_POOLED`` quantiles a class of all speakers' samples of ``kind``, equally weighted."""
-    return ClassMargins(
-        *(
-            quantiles(np.concatenate([_NONE, *(source[name] for source in sources)]), MAX_POOLED)
-            for name in _sample_names(kind)
-        )
-    )
+    own, others = (np.concatenate([_NONE, *(source[name] for source in sources)]) for name in _sample_names(kind))
+    return quantiles(own, MAX_POOLED), quantiles(others, MAX_POOLED)
 
 
 def _sample_names(kind: str) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import frexp
 from typing import ClassVar, Literal
 
@@ -53,15 +53,20 @@ class NewtonSigmoid(LinearLogOdds):
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
         trials = trials_from(margins, positive, weights, smoothed=self.smoothed)
         scale = _scale(trials) if self.scaled else 1.0
-        trials = trials.scaled(scale)
+        trials = replace(trials, margins=trials.margins / scale)
         A, B = trials.start
         value = trials.objective(A, B)
-        sigma, floor = self._sigma(trials), _rounding(trials)
+        sigma = self.sigma
+        if sigma == "dynamic":
+            sigma = SMALL_SIGMA if np.ptp(trials.margins) == 0.0 else 0.0
+        # Below this size the gradient's components are rounding error.
+        floor = ROUNDINGS * np.array([trials.weights @ np.abs(trials.margins), trials.weights.sum()])
         self.iterations_ = self.backtracks_ = self.overflows_ = 0
         while True:
             gradient, direction, slope = _newton_step(trials, A, B, sigma)
             noise = min(ROUNDINGS * value + float(floor @ np.abs([A, B])), MAX_NOISE * value)
-            self.converged_ = self._is_done(gradient, slope, floor, noise)
+            self.converged_ = bool(np.all(np.abs(gradient) <= np.maximum(self.tolerance, floor)))
+            self.converged_ &= not self.scaled or -slope <= max(self.tolerance, noise)
             if self.converged_ or self.iterations_ == self.max_iterations:
                 break
             moved = self._backtracked(trials, A, B, value + noise, direction, slope)
@@ -79,15 +84,6 @@ class NewtonSigmoid(LinearLogOdds):
             raise FitError(f"newton: tolerance of at least 0 expected, got {self.tolerance}")
         if self.max_iterations < 1:
             raise FitError(f"newton: max_iterations of at least 1 expected, got {self.max_iterations}")
-
-    def _sigma(self, trials: WeightedTrials) -> float:
-        if self.sigma == "dynamic":
-            return SMALL_SIGMA if np.ptp(trials.margins) == 0.0 else 0.0
-        return self.sigma
-
-    def _is_done(self, gradient: Array, slope: float, floor: Array, noise: float) -> bool:
-        small = bool(np.all(np.abs(gradient) <= np.maximum(self.tolerance, floor)))
-        return small and (not self.scaled or -slope <= max(self.tolerance, noise))
 
     def _backtracked(
         self, trials: WeightedTrials, A: float, B: float, value: float, direction: Array, slope: float
@@ -129,11 +125,6 @@ def _newton_step(trials: WeightedTrials, A: float, B: float, sigma: float) -> tu
     else:  # no curvature left in double precision
         dA, dB = -g1, -g2
     return np.array([g1, g2]), np.array([dA, dB]), min(g1 * dA + g2 * dB, 0.0)
-
-
-def _rounding(trials: WeightedTrials) -> Array:
-    """Return the size (2,) below which the gradient's components are rounding error."""
-    return ROUNDINGS * np.array([trials.weights @ np.abs(trials.margins), trials.weights.sum()])
 
 
 def _scale(trials: WeightedTrials) -> float:

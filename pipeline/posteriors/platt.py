@@ -47,91 +47,60 @@ class PlattSigmoid(LinearLogOdds):
     bug: bool = False
     tolerance: float | None = None
 
-    def _check_settings(self) -> None:
-        """Accept all settings."""
-
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
         trials = trials_from(margins, positive, weights)
         with np.errstate(over="ignore", invalid="ignore"):
-            run = _LevenbergMarquardt(trials, bug=self.bug, tolerance=self.tolerance)
-            self.converged_ = run.descend()
-        if not (np.isfinite(run.A) and np.isfinite(run.B)):
+            self._descend(trials)
+        if not (np.isfinite(self.A_) and np.isfinite(self.B_)):
             raise FitError(
-                f"Platt's algorithm: finite A and B expected, got {run.A} and {run.B}: the margins, up to"
+                f"Platt's algorithm: finite A and B expected, got {self.A_} and {self.B_}: the margins, up to"
                 f" {np.abs(trials.margins).max():g}, are too large for its arithmetic; NewtonSigmoid fits them"
             )
-        self.A_, self.B_ = run.A, run.B
-        self.iterations_ = run.iterations
-        self.overflows_, self.log_zeros_ = run.overflows, run.log_zeros
         self.objective_ = trials.objective(self.A_, self.B_)
         slopes, _ = trials.slopes(self.A_, self.B_)
         self.gradient_ = float(max(abs(slopes @ trials.margins), abs(slopes.sum())))
 
-
-class _LevenbergMarquardt:
-    """One run over ``trials``; attributes are the variables of the published pseudo-code."""
-
-    def __init__(self, trials: WeightedTrials, *, bug: bool, tolerance: float | None) -> None:
-        self.trials = trials
-        self.judged = np.full_like(trials.target, trials.target[-1]) if bug else trials.target
-        self.tolerance = tolerance
-        self.A, self.B = trials.start
+    def _descend(self, trials: WeightedTrials) -> None:
+        """Set A and B and count, by the published pseudo-code and with its names."""
+        f, w, t = trials.margins, trials.weights, trials.target
         n1, n0 = trials.positives, trials.negatives
-        self.p: Array = np.full_like(trials.target, (n1 + 1.0) / (n1 + n0 + 2.0))
-        self.damping = FIRST_DAMPING
-        self.error = 1e300
-        self.iterations = self.overflows = self.log_zeros = 0
-
-    def descend(self) -> bool:
-        """Iterate; return True if a stopping rule was met, False if the iterations ran out."""
-        steady = 0
+        p, error, damping, steady = np.full_like(t, (n1 + 1.0) / (n1 + n0 + 2.0)), 1e300, FIRST_DAMPING, 0
+        self.A_, self.B_ = trials.start
+        self.iterations_ = self.overflows_ = self.log_zeros_ = 0
+        self.converged_ = True
         for _ in range(MAX_ITERATIONS):
-            a, b, c, d, e = self._sums()
+            d1, d2 = w * (p - t), w * (p * (1.0 - p))
+            a, b, c, d, e = (float(x) for x in (f * f @ d2, d2.sum(), f @ d2, f @ d1, d1.sum()))
             if max(abs(d), abs(e)) < (TINY_GRADIENT if self.tolerance is None else self.tolerance):
-                return True
-            before = self.error
-            self.error = self._step(a, b, c, d, e)
-            self.iterations += 1
-            change, scale = self.error - before, 0.5 * (self.error + before + 1.0)
+                return
+            A, B, before = self.A_, self.B_, error
+            while True:
+                det = (a + damping) * (b + damping) - c * c
+                if det == 0.0:
+                    damping *= 10.0
+                    continue
+                self.A_ = A + ((b + damping) * d - c * e) / det
+                self.B_ = B + ((a + damping) * e - c * d) / det
+                p, error = self._judged(trials)
+                if error < before * (1.0 + 1e-7):
+                    damping *= 0.1
+                    break
+                damping *= 10.0
+                if damping >= MAX_DAMPING:
+                    break
+            self.iterations_ += 1
+            change, scale = error - before, 0.5 * (error + before + 1.0)
             steady = steady + 1 if -1e-3 * scale < change < 1e-7 * scale else 0
             if steady == 3 and self.tolerance is None:
-                return True
-        return False
+                return
+        self.converged_ = False
 
-    def _sums(self) -> tuple[float, float, float, float, float]:
-        """Return the Hessian (a, c; c, b) and minus the gradient (d, e) at the current p."""
-        f, w = self.trials.margins, self.trials.weights
-        d1 = w * (self.p - self.trials.target)
-        d2 = w * (self.p * (1.0 - self.p))
-        return float(f * f @ d2), float(d2.sum()), float(f @ d2), float(f @ d1), float(d1.sum())
-
-    def _step(self, a: float, b: float, c: float, d: float, e: float) -> float:
-        """Move A and B, increasing the damping until the error does not rise; return the new error."""
-        A, B = self.A, self.B
-        while True:
-            det = (a + self.damping) * (b + self.damping) - c * c
-            if det == 0.0:
-                self.damping *= 10.0
-                continue
-            self.A = A + ((b + self.damping) * d - c * e) / det
-            self.B = B + ((a + self.damping) * e - c * d) / det
-            error = self._judge()
-            if error < self.error * (1.0 + 1e-7):
-                self.damping *= 0.1
-                return error
-            self.damping *= 10.0
-            if self.damping >= MAX_DAMPING:
-                return error
-
-    def _judge(self) -> float:
-        """Set p at the current A and B and return the error by the published arithmetic, counting its failures."""
-        exponent = self.trials.margins * self.A + self.B
-        self.p = 1.0 / (1.0 + np.exp(exponent))
-        self.overflows += int((exponent > LARGEST_EXPONENT).sum())
-        log_p, log_q = self._log(self.p), self._log(1.0 - self.p)
-        return -float(self.trials.weights @ (self.judged * log_p + (1.0 - self.judged) * log_q))
-
-    def _log(self, values: Array) -> Array:
-        zero = values == 0.0
-        self.log_zeros += int(zero.sum())
-        return np.where(zero, LOG_OF_ZERO, np.log(np.where(zero, 1.0, values)))
+    def _judged(self, trials: WeightedTrials) -> tuple[Array, float]:
+        """Return p (n,) at A and B, and the error by the published arithmetic, counting its failures."""
+        exponent = trials.margins * self.A_ + self.B_
+        p = 1.0 / (1.0 + np.exp(exponent))
+        self.overflows_ += int((exponent > LARGEST_EXPONENT).sum())
+        self.log_zeros_ += int((p == 0.0).sum() + (p == 1.0).sum())
+        log_p, log_q = (np.log(x, out=np.full_like(x, LOG_OF_ZERO), where=x != 0.0) for x in (p, 1.0 - p))
+        t = trials.target[-1] if self.bug else trials.target
+        return p, -float(trials.weights @ (t * log_p + (1.0 - t) * log_q))

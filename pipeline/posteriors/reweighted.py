@@ -6,7 +6,6 @@ Shared work is done once: the Gram matrix of an SVC and the kernel values of the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,31 +21,10 @@ from sklearn.utils.validation import has_fit_parameter
 from pipeline.errors import FitError
 
 Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 # A Gram matrix of this many rows takes 200 MB; beyond, each machine computes the kernel values it needs.
 SHARED_ROWS = 5000
 _KERNELS = ("linear", "poly", "rbf", "sigmoid")
-
-
-@dataclass(frozen=True, eq=False)
-class TrainingRows:
-    """``rows`` (n, d), their place ``positive`` (n,), 0 or 1, in ``classes`` (2,), and ``weight`` (n,) above 0."""
-
-    rows: Array
-    positive: Index
-    weight: Array
-    classes: NDArray[Any]
-
-    @property
-    def counts(self) -> Array:
-        """Effective numbers (2,) of negatives and positives."""
-        return np.asarray(np.bincount(self.positive, weights=self.weight))
-
-    @property
-    def labels(self) -> NDArray[Any]:
-        """Classes (n,) as given: the keys of the estimator's own class_weight."""
-        return np.asarray(self.classes[self.positive])
 
 
 Ensemble = list[Any] | tuple[dict[str, Any], Array, Array, Array]
@@ -73,9 +51,23 @@ def _margin(machine: Any, rows: Array) -> Array:
     return np.where(machine.predict(rows) == machine.classes_[1], 0.5, -0.5)
 
 
-def kernel_can_be_shared(estimator: Any, trials: TrainingRows) -> bool:
-    """Return True for an SVC with a kernel of its own and at most ``SHARED_ROWS`` trials."""
-    return type(estimator) is SVC and estimator.kernel in _KERNELS and len(trials.rows) <= SHARED_ROWS
+def train(
+    estimator: Any, rows: Array, labels: NDArray[Any], weight: Array, by_class: Array, parallel: Parallel
+) -> Ensemble:
+    """Return machines like ``estimator`` with the class weights ``by_class`` (L, 2), negative class first.
+
+    They are trained on ``rows`` (n, d) of two ``labels`` (n,), the later in sorted order being positive, each row with
+    its ``weight`` (n,) above 0. Those of an SVC with a kernel of its own share one Gram matrix, up to ``SHARED_ROWS``
+    rows. Raises FitError for an estimator that cannot be reweighted, and for class_weight "balanced", which would undo
+    the given weights.
+    """
+    own = getattr(estimator, "class_weight", None)
+    if isinstance(own, str):
+        raise FitError(f'estimator: class_weight={own!r} undoes the weights; use weighting="equal_n"')
+    if type(estimator) is SVC and estimator.kernel in _KERNELS and len(rows) <= SHARED_ROWS:
+        return _train_on_one_gram(estimator, rows, labels, weight, by_class, parallel)
+    fit = _lever(estimator, rows, labels, weight)
+    return list(parallel(delayed(fit)(clone(estimator), of_class) for of_class in by_class))
 
 
 def _kernel_of(machine: SVC, rows: Array) -> dict[str, Any]:
@@ -89,64 +81,46 @@ def _kernel_of(machine: SVC, rows: Array) -> dict[str, Any]:
     return {"metric": machine.kernel, "gamma": gamma, "degree": machine.degree, "coef0": machine.coef0}
 
 
-def refuse_balanced(estimator: Any) -> None:
-    """Raise FitError for class_weight "balanced", which would undo the given weights."""
-    own = getattr(estimator, "class_weight", None)
-    if isinstance(own, str):
-        raise FitError(f'estimator: class_weight={own!r} undoes the weights; use weighting="equal_n"')
+def _train_on_one_gram(
+    estimator: SVC, rows: Array, labels: NDArray[Any], weight: Array, by_class: Array, parallel: Parallel
+) -> Ensemble:
+    kernel = _kernel_of(estimator, rows)
+    gram = pairwise_kernels(rows, filter_params=True, **kernel)
+    positive = np.unique(labels, return_inverse=True)[1]
 
-
-def train_on_one_gram(estimator: SVC, trials: TrainingRows, by_class: Array, parallel: Parallel) -> Ensemble:
-    """Return machines like ``estimator`` with the weights ``by_class`` (L, 2), from one Gram matrix."""
-    kernel = _kernel_of(estimator, trials.rows)
-    gram = pairwise_kernels(trials.rows, filter_params=True, **kernel)
-    labels = trials.labels
-
-    def train(of_class: Array) -> tuple[Index, Array, float]:
+    def one(of_class: Array) -> tuple[NDArray[np.intp], Array, float]:
         machine = clone(estimator).set_params(kernel="precomputed")
         with config_context(assume_finite=True):  # the Gram matrix need not be checked L times
-            machine.fit(gram, labels, sample_weight=trials.weight * of_class[trials.positive])
+            machine.fit(gram, labels, sample_weight=weight * of_class[positive])
         return machine.support_, machine.dual_coef_[0], machine.intercept_[0]
 
-    trained = parallel(delayed(train)(of_class) for of_class in by_class)
+    trained = parallel(delayed(one)(of_class) for of_class in by_class)
     coefficients = np.zeros((len(gram), len(trained)))
     for k, (support, coefficient, _) in enumerate(trained):
         coefficients[support, k] = coefficient
     used = np.flatnonzero(coefficients.any(axis=1))
-    offsets = np.array([offset for _, _, offset in trained])
-    return kernel, trials.rows[used], coefficients[used], offsets
+    return kernel, rows[used], coefficients[used], np.array([offset for _, _, offset in trained])
 
 
-def train_apart(estimator: Any, trials: TrainingRows, by_class: Array, parallel: Parallel) -> Ensemble:
-    """Return machines like ``estimator`` with the weights ``by_class`` (L, 2), each trained on its own.
-
-    Raises FitError for an estimator that cannot be reweighted.
-    """
-    fit = _lever(estimator, trials)
-    return list(parallel(delayed(fit)(clone(estimator), of_class) for of_class in by_class))
-
-
-def _lever(estimator: Any, trials: TrainingRows) -> Callable[[Any, Array], Any]:
+def _lever(estimator: Any, rows: Array, labels: NDArray[Any], weight: Array) -> Callable[[Any, Array], Any]:
     """Return a function that fits a machine with class weights (2,), by the first means that ``estimator`` has."""
-    rows, labels, positive, weight = trials.rows, trials.labels, trials.positive, trials.weight
+    classes, positive = np.unique(labels, return_inverse=True)
     settings = estimator.get_params(deep=False)
     if has_fit_parameter(estimator, "sample_weight"):
         return lambda machine, of_class: machine.fit(rows, labels, sample_weight=weight * of_class[positive])
     if np.ptp(weight) > 0:
         raise FitError(f"sample_weight: {type(estimator).__name__} takes none")
     if "priors" in settings:
-        prior = trials.counts if settings["priors"] is None else np.asarray(settings["priors"], dtype=np.float64)
-        return lambda machine, of_class: machine.set_params(priors=_scaled(prior * of_class)).fit(rows, labels)
+        own = np.bincount(positive) if settings["priors"] is None else np.asarray(settings["priors"], dtype=np.float64)
+        return lambda machine, of_class: machine.set_params(priors=own * of_class / (own * of_class).sum()).fit(
+            rows, labels
+        )
     if "class_weight" in settings:
-        own = settings["class_weight"] or {}
+        factors = settings["class_weight"] or {}
         return lambda machine, of_class: machine.set_params(
-            class_weight={c: own.get(c, 1.0) * w for c, w in zip(trials.classes, of_class, strict=True)}
+            class_weight={c: factors.get(c, 1.0) * w for c, w in zip(classes, of_class, strict=True)}
         ).fit(rows, labels)
     raise FitError(
         f"estimator: {type(estimator).__name__} takes neither sample_weight nor priors nor class_weight;"
         " of a pipeline, wrap the last step alone"
     )
-
-
-def _scaled(prior: Array) -> Array:
-    return np.asarray(prior / prior.sum())

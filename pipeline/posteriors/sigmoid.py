@@ -32,13 +32,7 @@ class FixedSigmoid:
         """Return the log-odds (T, C, N) of pair margins."""
         return self.log_odds(margins)
 
-    def one_class(self, margins: AnyFloat) -> AnyFloat:
-        """Return the log-odds (T, N) of one-class margins."""
-        return self.log_odds(margins)
-
-    def one_vs_rest(self, margins: AnyFloat) -> AnyFloat:
-        """Return the log-odds (T, N) of one-vs-rest margins."""
-        return self.log_odds(margins)
+    one_class = one_vs_rest = log_odds
 
 
 def probability(log_odds: AnyFloat) -> AnyFloat:

@@ -25,7 +25,8 @@ from pipeline.metrics import (
     affine_cllr,
     detection_cost,
     equal_error_rate,
-    equal_error_rate_hull,
+    equal_error_rate_hull_of,
+    error_curve,
     log_likelihood_ratio_cost,
     minimum_cllr,
     rates_at,
@@ -118,7 +119,11 @@ def test_entry_of_a_system_without_calibration():
     target, nontarget = scores.target, scores.nontarget
     assert entry.keys() == KEYS
     assert entry["eer_percent"] == 100 * equal_error_rate(target, nontarget).rate
-    assert entry["eer_hull_percent"] == 100 * equal_error_rate_hull(target, nontarget) <= entry["eer_percent"]
+    assert (
+        entry["eer_hull_percent"]
+        == 100 * equal_error_rate_hull_of(error_curve(target, nontarget))
+        <= entry["eer_percent"]
+    )
     low, high = entry["eer_percent_ci95"]
     assert low <= entry["eer_percent"] <= high
     assert entry["eer_interval_percent"] == [low, high]

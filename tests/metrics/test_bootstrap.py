@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
+from trial_scores import SCORES, gaussians
 
 from pipeline.errors import MetricError
 from pipeline.evaluation import ScoreRow, SystemScores, paired_bootstrap
@@ -20,41 +21,34 @@ from pipeline.metrics import (
     error_curve,
     log_likelihood_ratio_cost,
     minimum_cllr,
+    minimum_costs,
 )
-from pipeline.metrics.bootstrap import STATISTICS, miss_rates_at
+from pipeline.metrics.bootstrap import miss_rates_at, replicate_of
 
-MAIN = OPERATING_POINTS[MAIN_POINT]
-TIED = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12)
-FREE = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
-SCORES = TIED | FREE
 DIRECT = {
     "eer": lambda t, n: equal_error_rate(t, n).rate,
-    "min_dcf": lambda t, n: detection_cost(t, n, prior=MAIN.prior).cost,
+    "min_dcf": lambda t, n: detection_cost(t, n, prior=OPERATING_POINTS[MAIN_POINT].prior).cost,
     "cllr": log_likelihood_ratio_cost,
     "min_cllr": minimum_cllr,
 }
-
-
-def gaussians(distance: float, targets: int, nontargets: int, seed: int = 0):
-    generator = np.random.default_rng(seed)
-    return generator.normal(distance, 1, targets), generator.normal(0, 1, nontargets)
 
 
 def drawn_weights(data, n: int):
     return np.array(data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n).filter(any)))
 
 
-# One replicate.
-
-
 @pytest.mark.parametrize("statistic", DIRECT)
+@settings(max_examples=50)
 @given(st.data())
 def test_counted_replicate_equals_the_resample_spelt_out(statistic, data):
     target, nontarget = np.array(data.draw(SCORES)), np.array(data.draw(SCORES))
     weights = drawn_weights(data, target.size), drawn_weights(data, nontarget.size)
     spelt_out = np.repeat(target, weights[0]), np.repeat(nontarget, weights[1])
-    result = STATISTICS[statistic](target, nontarget, MAIN)(*weights)
-    assert result == pytest.approx(DIRECT[statistic](*spelt_out), rel=1e-9, abs=1e-12)
+    for point in OPERATING_POINTS.values():
+        result = replicate_of(statistic, target, nontarget, point)(*weights)
+        lowest = minimum_costs(*spelt_out, {"it": point})["it"]
+        direct = lowest if statistic == "min_dcf" else DIRECT[statistic](*spelt_out)
+        assert result == pytest.approx(direct, rel=1e-9, abs=1e-12)
 
 
 def miss_rate(target, nontarget, rate: float) -> float:
@@ -70,6 +64,7 @@ def miss_rate(target, nontarget, rate: float) -> float:
     raise AssertionError
 
 
+@settings(max_examples=50)
 @given(st.data(), st.lists(st.floats(0, 1) | st.sampled_from([0, 0.25, 0.5, 1]), min_size=1, max_size=5))
 def test_counted_miss_rates_equal_those_of_the_resample_spelt_out(data, rates):
     target, nontarget = np.array(data.draw(SCORES)), np.array(data.draw(SCORES))
@@ -82,84 +77,56 @@ def test_counted_miss_rates_equal_those_of_the_resample_spelt_out(data, rates):
 # Intervals.
 
 
-def naive_interval(target, nontarget, samples, seed, statistic=lambda t, n: equal_error_rate(t, n).rate):
-    generator = np.random.default_rng(seed)
-    values = []
-    for _ in range(samples):
-        drawn = generator.choice(target, len(target)), generator.choice(nontarget, len(nontarget))
-        values.append(statistic(*drawn))
-    return np.quantile(values, [0.025, 0.975])
-
-
+@pytest.mark.parametrize("statistic", DIRECT)
 @pytest.mark.parametrize("rounding", [0, 6])
-def test_bootstrap_agrees_with_resampling_and_sorting_again(rounding):
+def test_bootstrap_agrees_with_resampling_and_sorting_again(statistic, rounding):
     target, nontarget = (np.round(s, rounding) for s in gaussians(1.5, 60, 200))
-    result = bootstrap_interval(target, nontarget, seed=1, samples=4000)
-    expected = naive_interval(target, nontarget, 4000, 2)
-    assert (result.low, result.high) == pytest.approx(expected, abs=0.012)
-    result = bootstrap_interval(target, nontarget, seed=1, samples=4000, statistic="cllr")
-    expected = naive_interval(target, nontarget, 4000, 2, log_likelihood_ratio_cost)
-    assert (result.low, result.high) == pytest.approx(expected, abs=0.03)
-
-
-@pytest.mark.parametrize("statistic", ["min_dcf", "min_cllr"])
-def test_intervals_of_the_minima_agree_with_resampling_and_sorting_again(statistic):
-    target, nontarget = (np.round(s, 1) for s in gaussians(1.5, 60, 200))
     result = bootstrap_interval(target, nontarget, seed=1, samples=1500, statistic=statistic)
-    expected = naive_interval(target, nontarget, 1500, 2, DIRECT[statistic])
-    assert (result.low, result.high) == pytest.approx(expected, abs=0.03)
+    generator = np.random.default_rng(2)
+    values = [
+        DIRECT[statistic](generator.choice(target, target.size), generator.choice(nontarget, nontarget.size))
+        for _ in range(1500)
+    ]
+    assert (result.low, result.high) == pytest.approx(np.quantile(values, [0.025, 0.975]), abs=0.03)
 
 
-def test_the_interval_of_the_minimum_cost_is_that_of_its_operating_point():
-    target, nontarget = gaussians(1.5, 60, 200)
-    costs = {
-        name: bootstrap_interval(target, nontarget, seed=1, statistic="min_dcf", point=point)
-        for name, point in OPERATING_POINTS.items()
-    }
-    assert costs["p05"] == bootstrap_interval(target, nontarget, seed=1, statistic="min_dcf")
-    for name, point in OPERATING_POINTS.items():
-        lowest = detection_cost(target, nontarget, prior=point.prior, cost_miss=point.cost_miss).cost
-        assert costs[name].low <= lowest <= costs[name].high
-    assert costs["p50"].high < costs["p01"].high
+def speakers_who_differ() -> tuple[tuple[np.ndarray, ...], dict[str, np.ndarray]]:
+    """Scores of 12 speakers with 5 target and 20 nontarget trials each, and whose they are."""
+    generator = np.random.default_rng(5)
+    offsets = generator.normal(0, 1, 12)
+    of_target, of_nontarget = np.repeat(np.arange(12), 5), np.repeat(np.arange(12), 20)
+    scores = generator.normal(2, 0.5, 60) + offsets[of_target], generator.normal(0, 0.5, 240) + offsets[of_nontarget]
+    return scores, {"target_speakers": of_target, "nontarget_speakers": of_nontarget}
 
 
 def test_speaker_bootstrap_agrees_with_gathering_their_trials():
-    generator = np.random.default_rng(5)
-    names = np.array([f"s{k}" for k in range(12)])
-    offsets = generator.normal(0, 1, 12)
-    of_target, of_nontarget = np.repeat(np.arange(12), 5), np.repeat(np.arange(12), 20)
-    target = generator.normal(2, 0.5, 60) + offsets[of_target]
-    nontarget = generator.normal(0, 0.5, 240) + offsets[of_nontarget]
-    result = bootstrap_interval(
-        target,
-        nontarget,
-        seed=1,
-        samples=3000,
-        target_speakers=names[of_target],
-        nontarget_speakers=names[of_nontarget],
-    )
-    values = []
-    for _ in range(3000):
+    scores, speakers = speakers_who_differ()
+    result = bootstrap_interval(*scores, seed=1, samples=1500, **speakers)
+    generator, values = np.random.default_rng(6), []
+    for _ in range(1500):
         drawn = generator.integers(12, size=12)
-        values.append(
-            equal_error_rate(
-                np.concatenate([target[of_target == k] for k in drawn]),
-                np.concatenate([nontarget[of_nontarget == k] for k in drawn]),
-            ).rate
+        gathered = (
+            np.concatenate([side[of == k] for k in drawn]) for side, of in zip(scores, speakers.values(), strict=True)
         )
-    assert (result.low, result.high) == pytest.approx(np.quantile(values, [0.025, 0.975]), abs=0.012)
+        values.append(equal_error_rate(*gathered).rate)
+    assert (result.low, result.high) == pytest.approx(np.quantile(values, [0.025, 0.975]), abs=0.02)
     # Speakers differ more than trials do here, so ignoring them claims too much.
-    by_trial = bootstrap_interval(target, nontarget, seed=1, samples=3000)
+    by_trial = bootstrap_interval(*scores, seed=1, samples=1500)
     assert result.high - result.low > 1.25 * (by_trial.high - by_trial.low)
+    bands = [det_band(*scores, [0.1, 0.3], seed=1, **of) for of in (speakers, {})]
+    assert np.mean(bands[0].high - bands[0].low) > 1.2 * np.mean(bands[1].high - bands[1].low)
 
 
-def test_bootstrap_covers_the_analytic_rate_about_as_often_as_it_says():
-    truth = norm.cdf(-1.0)
-    intervals = [
-        bootstrap_interval(*gaussians(2.0, 80, 400, seed=k), seed=k, level=0.9, samples=100) for k in range(200)
-    ]
-    covered = np.mean([interval.low <= truth <= interval.high for interval in intervals])
-    assert 0.82 <= covered <= 0.96
+def test_intervals_and_bands_cover_the_analytic_rates_about_as_often_as_they_say():
+    rates = np.array([0.05, 0.2])
+    truth, missed = norm.cdf(-1.0), norm.cdf(norm.isf(rates) - 2.0)
+    covered = []
+    for k in range(150):
+        scores, asked = gaussians(2.0, 80, 400, seed=k), {"seed": k, "level": 0.9, "samples": 100}
+        interval, band = bootstrap_interval(*scores, **asked), det_band(*scores, rates, **asked)
+        covered.append([interval.low <= truth <= interval.high, *((band.low <= missed) & (missed <= band.high))])
+    shares = np.mean(covered, axis=0)
+    assert ((shares >= 0.8) & (shares <= 0.97)).all()
 
 
 def test_bootstrap_is_reproducible_and_widens_with_the_level():
@@ -178,52 +145,6 @@ def test_draws_without_one_class_are_drawn_again():
         [1.0, 2.0], [0.0, 1.5], seed=0, target_speakers=["a", "a"], nontarget_speakers=["b", "b"]
     )
     assert result.low == result.high == equal_error_rate([1.0, 2.0], [0.0, 1.5]).rate
-
-
-def test_perfect_separation_has_an_interval_of_zero():
-    result = bootstrap_interval([3.0, 4.0], [0.0, 1.0], seed=0)
-    assert (result.low, result.high) == (0.0, 0.0)
-
-
-# The band of a DET curve.
-
-
-def test_the_band_at_each_rate_is_the_interval_of_the_miss_rate_there():
-    target, nontarget = gaussians(1.5, 50, 150)
-    rates = [0.01, 0.1, 0.5, 1.0]
-    result = det_band(target, nontarget, rates, seed=1, samples=2000)
-    generator = np.random.default_rng(2)
-    values = []
-    for _ in range(1000):
-        drawn = generator.choice(target, target.size), generator.choice(nontarget, nontarget.size)
-        values.append([miss_rate(*drawn, rate) for rate in rates])
-    expected = np.quantile(values, [0.025, 0.975], axis=0)
-    np.testing.assert_allclose([result.low, result.high], expected, atol=0.05)
-    assert result.false_accept.tolist() == rates
-    assert (result.low <= result.high).all()
-
-
-def test_the_band_covers_the_analytic_curve_about_as_often_as_it_says():
-    rates = np.array([0.05, 0.2])
-    truth = norm.cdf(norm.isf(rates) - 2.0)
-    covered = []
-    for k in range(150):
-        band = det_band(*gaussians(2.0, 80, 400, seed=k), rates, seed=k, level=0.9, samples=100)
-        covered.append((band.low <= truth) & (truth <= band.high))
-    assert ((np.mean(covered, axis=0) >= 0.8) & (np.mean(covered, axis=0) <= 0.97)).all()
-
-
-def test_a_band_over_speakers_is_reproducible_and_wider_where_they_differ():
-    generator = np.random.default_rng(5)
-    offsets = generator.normal(0, 1, 12)
-    of_target, of_nontarget = np.repeat(np.arange(12), 5), np.repeat(np.arange(12), 20)
-    scores = generator.normal(2, 0.5, 60) + offsets[of_target], generator.normal(0, 0.5, 240) + offsets[of_nontarget]
-    speakers = {"target_speakers": of_target, "nontarget_speakers": of_nontarget}
-    first, second = (det_band(*scores, [0.1, 0.3], seed=1, **speakers) for _ in range(2))
-    assert np.array_equal(first.low, second.low)
-    assert np.array_equal(first.high, second.high)
-    by_trial = det_band(*scores, [0.1, 0.3], seed=1)
-    assert np.mean(first.high - first.low) > 1.2 * np.mean(by_trial.high - by_trial.low)
 
 
 # Two systems on the same trials.
@@ -245,7 +166,7 @@ def test_paired_difference_agrees_with_gathering_the_same_speakers_trials_twice(
     noise = gaussians(0.0, 60, 240, seed=3)
     second = tuple(side + 0.7 * extra for side, extra in zip(first, noise, strict=True))
     result = paired_bootstrap(
-        system(*first, llr=1.0), system(*second, llr=1.0), seed=1, statistic=statistic, samples=1500
+        system(*first, llr=1.0), system(*second, llr=1.0), seed=1, statistic=statistic, samples=1000
     )
     value = DIRECT[statistic]
     assert (result.first, result.second) == pytest.approx((value(*first), value(*second)), abs=1e-12)
@@ -253,7 +174,7 @@ def test_paired_difference_agrees_with_gathering_the_same_speakers_trials_twice(
     generator = np.random.default_rng(2)
     of = np.arange(60) % 12, np.arange(240) % 12
     differences = []
-    for _ in range(1500):
+    for _ in range(1000):
         drawn = generator.integers(12, size=12)
         at = [np.concatenate([np.flatnonzero(side == k) for k in drawn]) for side in of]
         one, other = ([side[its] for side, its in zip(pair, at, strict=True)] for pair in (first, second))
@@ -278,26 +199,16 @@ def test_what_is_hard_for_both_cancels_in_the_difference():
 
 def test_a_system_does_not_differ_from_itself_in_another_order_or_unit():
     target, nontarget = gaussians(1.5, 30, 90)
-    once = system(target, nontarget)
     other = system(3 * target + 1, 3 * nontarget + 1, order=np.random.default_rng(0).permutation(120))
-    result = paired_bootstrap(once, other, seed=1)
+    result = paired_bootstrap(system(target, nontarget), other, seed=1)
     assert (result.difference, result.interval.low, result.interval.high, result.share_below_zero) == (0, 0, 0, 0)
     assert (result.n_target, result.n_nontarget, result.unmatched) == (30, 90, 0)
 
 
-def test_the_sign_says_which_system_errs_less():
-    better, worse = system(*gaussians(4.0, 60, 240)), system(*gaussians(0.5, 60, 240))
-    down, up = paired_bootstrap(worse, better, seed=1), paired_bootstrap(better, worse, seed=1)
-    assert down.difference == -up.difference < 0
-    assert (down.interval.low, down.interval.high) == pytest.approx((-up.interval.high, -up.interval.low), abs=1e-12)
-    assert (down.share_below_zero, up.share_below_zero) == (1.0, 0.0)
-    assert down == paired_bootstrap(worse, better, seed=1)
-
-
 def test_only_trials_that_both_scored_count_and_repeats_pair_up():
     rows = [
-        ScoreRow("A", speaker, path, score, target)
-        for speaker, path, score, target in (
+        ScoreRow("A", *trial)
+        for trial in (
             ("a", "1", 3.0, True),
             ("a", "1", 1.0, True),
             ("a", "2", 0.0, False),

@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn.calibration import calibration_curve
+from trial_scores import true_llrs
 
 from pipeline.metrics import bayes_error_rates, reliability, score_histogram, wilson_interval
 
@@ -19,8 +20,7 @@ LLRS = st.lists(st.floats(-20, 20), min_size=1, max_size=30)
 def test_wilson_interval_equals_scipys():
     for hits, trials in ((0, 1), (1, 1), (0, 10), (3, 10), (10, 10), (137, 1000)):
         expected = binomtest(hits, trials).proportion_ci(0.9, method="wilson")
-        low, high = wilson_interval(hits, trials, 0.9)
-        assert (float(low), float(high)) == pytest.approx((expected.low, expected.high), abs=1e-12)
+        assert wilson_interval(hits, trials, 0.9) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 def test_wilson_interval_by_hand():
@@ -58,9 +58,7 @@ def test_reliability_equals_scikit_learns_curve(target, nontarget):
 
 
 def test_reliability_of_true_ratios_is_the_diagonal():
-    generator = np.random.default_rng(0)
-    target, nontarget = generator.normal(2, 2, 20_000), generator.normal(-2, 2, 60_000)  # log N(x;2,2)/N(x;-2,2) = x
-    result = reliability(target, nontarget)
+    result = reliability(*true_llrs(2.0, 20_000, 60_000))
     assert np.abs(result.predicted - result.observed).max() < 0.04
     assert np.mean((result.low <= result.predicted) & (result.predicted <= result.high)) >= 0.8
 

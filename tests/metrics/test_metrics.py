@@ -10,43 +10,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
 from scipy.stats import norm
-from sklearn.metrics import auc, roc_auc_score, roc_curve
+from sklearn.metrics import roc_curve
+from trial_scores import SCORES, TIED, gaussians
 
 from pipeline.errors import MetricError
 from pipeline.metrics import (
     ErrorRates,
     OperatingPoint,
     actual_cost,
+    affine_cllr,
     bayes_error_rates,
     bootstrap_interval,
-    calibration_loss,
     det_band,
     detection_cost,
     equal_error_rate,
-    equal_error_rate_hull,
+    equal_error_rate_hull_of,
     error_curve,
     log_likelihood_ratio_cost,
     minimum_cllr,
     minimum_costs,
-    pav_llrs,
     rates_at,
     reliability,
     score_histogram,
     threshold_at_false_accept,
 )
 
-# Few distinct values, so that ties are common.
-TIED = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12)
-FREE = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
-SCORES = TIED | FREE
 
-
-def gaussians(distance: float, targets: int, nontargets: int, seed: int = 0):
-    generator = np.random.default_rng(seed)
-    return generator.normal(distance, 1, targets), generator.normal(0, 1, nontargets)
-
-
-# Worked by hand.
+def hull_rate(target, nontarget) -> float:
+    return equal_error_rate_hull_of(error_curve(target, nontarget))
 
 
 @pytest.mark.parametrize(
@@ -69,32 +60,12 @@ def test_equal_error_rate_by_hand(target, nontarget, rate, hull, threshold):
     result = equal_error_rate(target, nontarget)
     assert result.rate == pytest.approx(rate, abs=1e-15)
     assert result.threshold == pytest.approx(threshold)
-    assert equal_error_rate_hull(target, nontarget) == pytest.approx(hull, abs=1e-15)
-
-
-def test_curve_by_hand():
-    curve = error_curve([1, 3, 3], [0, 1])
-    assert curve.thresholds.tolist() == [0, 1, 3, np.inf]
-    assert curve.false_accept.tolist() == [1, 0.5, 0, 0]
-    assert curve.false_reject == pytest.approx([0, 0, 1 / 3, 1])
+    assert hull_rate(target, nontarget) == pytest.approx(hull, abs=1e-15)
 
 
 def test_negative_zero_ties_with_zero():
     assert error_curve([0.0], [-0.0]).thresholds.tolist() == [0.0, np.inf]
     assert equal_error_rate([0.0], [-0.0]).rate == 0.5
-
-
-# Against other ways to the same number.
-
-
-@given(SCORES, SCORES)
-def test_curve_equals_counting(target, nontarget):
-    curve = error_curve(target, nontarget)
-    assert curve.thresholds.tolist() == [*sorted(set(target) | set(nontarget)), np.inf]
-    for t, fa, fr in zip(curve.thresholds, curve.false_accept, curve.false_reject, strict=True):
-        assert fa == sum(score >= t for score in nontarget) / len(nontarget)
-        assert fr == sum(score < t for score in target) / len(target)
-        assert rates_at(target, nontarget, t) == ErrorRates(fa, fr)
 
 
 @given(SCORES, SCORES)
@@ -105,8 +76,8 @@ def test_curve_equals_scikit_learn(target, nontarget):
     np.testing.assert_array_equal(curve.thresholds, thresholds[::-1])
     np.testing.assert_allclose(curve.false_accept, fpr[::-1], atol=1e-15)
     np.testing.assert_allclose(curve.false_reject, 1 - tpr[::-1], atol=1e-15)
-    area = auc(curve.false_accept, 1 - curve.false_reject)
-    assert area == pytest.approx(roc_auc_score(labels, target + nontarget))
+    for threshold, *rates in zip(curve.thresholds, curve.false_accept, curve.false_reject, strict=True):
+        assert rates_at(target, nontarget, threshold) == ErrorRates(*rates)
 
 
 @given(SCORES, SCORES)
@@ -130,10 +101,7 @@ def test_hull_rate_equals_the_geometric_hull(target, nontarget):
     slopes = planes[:, 0] + planes[:, 1]
     lower = slopes < -1e-12
     expected = np.max(-planes[lower, 2] / slopes[lower])
-    assert equal_error_rate_hull(target, nontarget) == pytest.approx(expected, abs=1e-9)
-
-
-# Laws.
+    assert hull_rate(target, nontarget) == pytest.approx(expected, abs=1e-9)
 
 
 @given(TIED, TIED)
@@ -147,15 +115,7 @@ def test_equal_error_rate_sees_only_the_order(target, nontarget):
 def test_negating_and_swapping_changes_nothing(target, nontarget):
     mirrored = -np.array(nontarget), -np.array(target)
     assert equal_error_rate(*mirrored).rate == pytest.approx(equal_error_rate(target, nontarget).rate, abs=1e-12)
-    assert equal_error_rate_hull(*mirrored) == pytest.approx(equal_error_rate_hull(target, nontarget), abs=1e-12)
-
-
-@given(SCORES, SCORES, st.randoms())
-def test_order_of_trials_does_not_matter(target, nontarget, random):
-    before = equal_error_rate(target, nontarget)
-    random.shuffle(target)
-    random.shuffle(nontarget)
-    assert equal_error_rate(target, nontarget) == before
+    assert hull_rate(*mirrored) == pytest.approx(hull_rate(target, nontarget), abs=1e-12)
 
 
 @given(SCORES, SCORES)
@@ -177,14 +137,11 @@ def test_threshold_survives_scores_near_the_largest_and_the_closest_floats():
 
 def test_gaussian_theory():
     for distance in (1.0, 2.0, 3.0):
-        target, nontarget = gaussians(distance, 200_000, 200_000)
+        target, nontarget = gaussians(distance, 100_000, 100_000)
         expected = norm.cdf(-distance / 2)
-        assert equal_error_rate(target, nontarget).rate == pytest.approx(expected, abs=0.002)
-        assert equal_error_rate_hull(target, nontarget) == pytest.approx(expected, abs=0.002)
+        assert equal_error_rate(target, nontarget).rate == pytest.approx(expected, abs=0.003)
+        assert hull_rate(target, nontarget) == pytest.approx(expected, abs=0.003)
         assert equal_error_rate(target, nontarget).threshold == pytest.approx(distance / 2, abs=0.02)
-
-
-# Operating points.
 
 
 def test_rates_with_an_empty_side():
@@ -205,17 +162,11 @@ def test_threshold_at_false_accept_is_the_lowest(nontarget, rate):
 
 def test_threshold_at_false_accept_by_hand():
     scores = [1, 2, 2, 3]
-    assert threshold_at_false_accept(scores, 0.0) == np.nextafter(3, np.inf)
-    assert threshold_at_false_accept(scores, 0.25) == np.nextafter(2, np.inf)
-    assert threshold_at_false_accept(scores, 0.5) == np.nextafter(2, np.inf)
-    assert threshold_at_false_accept(scores, 0.75) == np.nextafter(1, np.inf)
+    for rate, rejected in ((0.0, 3), (0.25, 2), (0.5, 2), (0.75, 1)):
+        assert threshold_at_false_accept(scores, rate) == np.nextafter(rejected, np.inf)
     assert threshold_at_false_accept(scores, 1.0) == 1.0
-
-
-def test_threshold_at_false_accept_keeps_every_permitted_trial():
     # 0.29 * 100 is 28.999999999999996 in floating point; 29 accepts are permitted all the same.
-    scores = np.arange(100.0)
-    assert rates_at([], scores, threshold_at_false_accept(scores, 0.29)).false_accept == 0.29
+    assert rates_at([], range(100), threshold_at_false_accept(np.arange(100.0), 0.29)).false_accept == 0.29
 
 
 # What the scores do not define.
@@ -223,12 +174,10 @@ def test_threshold_at_false_accept_keeps_every_permitted_trial():
 FUNCTIONS = [
     error_curve,
     equal_error_rate,
-    equal_error_rate_hull,
     log_likelihood_ratio_cost,
     minimum_cllr,
+    affine_cllr,
     minimum_costs,
-    calibration_loss,
-    pav_llrs,
     bayes_error_rates,
     reliability,
     score_histogram,
@@ -239,7 +188,6 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize(
     ("target", "nontarget", "words"),
     [
@@ -255,9 +203,10 @@ FUNCTIONS = [
         ([[1.0], [1.0, 2.0]], [1.0], "target scores must form one array"),
     ],
 )
-def test_unusable_scores_are_refused_by_class(function, target, nontarget, words):
-    with pytest.raises(MetricError, match=words):
-        function(target, nontarget)
+def test_unusable_scores_are_refused_by_class(target, nontarget, words):
+    for function in FUNCTIONS:
+        with pytest.raises(MetricError, match=words):
+            function(target, nontarget)
 
 
 @pytest.mark.parametrize(

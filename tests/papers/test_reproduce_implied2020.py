@@ -14,11 +14,10 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.svm import SVC
 
 from benchmarks.papers.implied2020 import MACHINES, PAPER, reproduce
-from benchmarks.papers.implied2020_credit import Setting, best, judge, split
+from benchmarks.papers.implied2020_credit import Setting, judge, split
 from benchmarks.papers.implied2020_plots import Point, Scored, plot_calibration, plot_hyperplanes, plot_roc
 from benchmarks.papers.outcome import Outcome, write
 from benchmarks.papers.tables import Table, TableSource, read_german
-from pipeline.errors import InputError
 from pipeline.posteriors.implied import ImpliedPosterior, calibration_score
 from pipeline.posteriors.newton import NewtonSigmoid
 
@@ -107,17 +106,6 @@ def test_scaling_looks_at_the_first_half_alone():
     np.testing.assert_array_equal(half.test[:, 0], [1.5, 2, 2.5])
     np.testing.assert_array_equal(half.labels, [True, False, True])
     np.testing.assert_array_equal(half.positive, [False, False, True])
-
-
-def test_the_best_setting_is_the_simplest_among_equals():
-    settings = [Setting(3, -5, 0.8, 0.7), Setting(1, -3, 0.8, 0.7), Setting(1, -5, 0.8, 0.6), Setting(5, 1, 0.7, 0.9)]
-    assert best(settings, "auc") == settings[2]
-    assert best(settings, "accuracy") == settings[3]
-
-
-def test_a_missing_table_says_where_it_lives(tmp_path):
-    with pytest.raises(InputError, match=r"german.data-numeric is missing.*It is published at"):
-        reproduce(TableSource(tmp_path))
 
 
 def test_the_figures_draw_what_they_are_given():

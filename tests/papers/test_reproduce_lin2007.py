@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from sklearn.svm import SVC
 
 from benchmarks.papers.lin2007 import LOG2_C, LOG2_GAMMA, NOT_ABOVE, reproduce
 from benchmarks.papers.lin2007_plots import Panel, plot_problems
-from benchmarks.papers.outcome import Outcome, write
+from benchmarks.papers.outcome import Outcome
 from benchmarks.papers.tables import TableSource
 from pipeline.posteriors.newton import NewtonSigmoid
 from pipeline.posteriors.platt import PlattSigmoid
@@ -98,13 +97,6 @@ def test_threads_change_nothing_and_progress_is_told(tables, outcome):
     assert again.rows == outcome.rows
     stages = ("sonar", "shuttle", "sonar (cross-validated)", "shuttle (cross-validated)")
     assert calls == [(stage, 1, 6) for stage in stages for _ in range(6)]
-
-
-def test_table_and_figure_are_written(outcome, tmp_path):
-    written = {path.name for path in write(outcome, tmp_path / "out")}
-    assert written == {"table.json", "table.md", "problems.png", "problems.pdf"}
-    result = json.loads((tmp_path / "out" / "table.json").read_text())
-    assert result["log2_C"] == list(GRID["log2_c"])
 
 
 def test_the_figure_shows_each_problem_in_its_place():

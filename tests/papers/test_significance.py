@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.papers.significance import EXACT_BELOW, mcnemar, wilcoxon
+from benchmarks.papers.significance import mcnemar, wilcoxon
 from pipeline.errors import MetricError
 
 
@@ -42,12 +41,6 @@ def test_many_are_judged_by_chi_square_with_its_correction(alone_a, alone_b):
     assert mcnemar(*flags(alone_a, alone_b)) == pytest.approx(math.erfc(math.sqrt(statistic / 2)), rel=1e-9)
 
 
-def test_the_limit_of_five_percent_stands_where_the_tables_of_chi_square_have_it():
-    # (|n01 - n10| - 1)^2 / 100 must exceed 3.8415: a difference of 20 does not, one of 22 does.
-    assert mcnemar(*flags(60, 40)) > 0.05
-    assert mcnemar(*flags(61, 39)) < 0.05
-
-
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 20), st.integers(0, 20))
 def test_only_the_differing_examples_count_and_neither_classifier_comes_first(alone_a, alone_b, both, neither):
     a, b = flags(alone_a, alone_b, both, neither)
@@ -55,14 +48,6 @@ def test_only_the_differing_examples_count_and_neither_classifier_comes_first(al
     assert 0 < p <= 1
     assert mcnemar(b, a) == pytest.approx(p, rel=1e-12)
     assert mcnemar(*flags(alone_a, alone_b)) == pytest.approx(p, rel=1e-12)
-
-
-def test_equal_classifiers_are_rarely_called_different_on_either_side_of_the_switch():
-    generator = np.random.default_rng(4)
-    for differing in (EXACT_BELOW - 1, 200):
-        counts = generator.binomial(differing, 0.5, 400)
-        called = np.mean([mcnemar(*flags(count, differing - count)) < 0.05 for count in counts])
-        assert called < 0.075
 
 
 @pytest.mark.parametrize(
@@ -83,36 +68,10 @@ def test_the_published_example_of_the_signed_rank_test():
     assert wilcoxon(BEFORE, AFTER) == pytest.approx(2 * 0.01953125, abs=1e-12)  # published one-sided, at sum 40
 
 
-def test_small_samples_agree_with_the_enumeration_of_every_pattern_of_signs():
-    differences = np.array([0.3, -0.1, 0.7, 1.1, -0.2, 0.4, 2.0, 0.05])
-    ranks = np.argsort(np.argsort(np.abs(differences))) + 1
-    result = ranks[differences > 0].sum()
-    sums = np.array(
-        [ranks[np.array(signs)].sum() for signs in itertools.product([False, True], repeat=len(ranks))], dtype=float
-    )
-    expected = 2 * min(np.mean(sums >= result), np.mean(sums <= result))
-    assert wilcoxon(differences, np.zeros(8)) == pytest.approx(expected, abs=1e-12)
-
-
-def test_ranks_count_and_not_sizes():
-    many_better = np.append(np.full(200, -0.01), 500.0) + np.linspace(0, 1e-4, 201)
-    assert many_better.mean() > 0
-    assert wilcoxon(many_better, np.zeros(201)) < 1e-10
-
-
 def test_equal_losses_say_nothing():
-    a = np.array([0.2, 0.7, 0.7, 0.1, 0.9])
-    assert wilcoxon(a, a) == 1.0
-    assert wilcoxon([], []) == 1.0
+    assert wilcoxon(AFTER, AFTER) == wilcoxon([], []) == 1.0
     padded = wilcoxon(np.append(BEFORE, [0.5] * 40), np.append(AFTER, [0.5] * 40))
     assert padded == pytest.approx(wilcoxon(BEFORE, AFTER), abs=1e-12)
-
-
-def test_an_infinite_loss_is_the_worst_of_all():
-    losses = np.linspace(0.1, 1.0, 60)
-    worse = losses + np.linspace(0.01, 0.2, 60)
-    worse[7] = np.inf
-    assert wilcoxon(losses, worse) < 1e-6
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from scipy.special import expit, softmax
 from sklearn.base import clone
-from sklearn.datasets import load_iris, make_blobs
+from sklearn.datasets import make_blobs
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, OneClassSVM
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -31,7 +28,6 @@ from pipeline.posteriors.classifiers import OneVsRestPosteriorClassifier, Pairwi
 from pipeline.posteriors.estimators import POSTERIORS
 from pipeline.posteriors.heldout import margins_for
 from pipeline.posteriors.newton import NewtonSigmoid
-from pipeline.posteriors.sigmoid import FixedSigmoid
 
 
 def refined(*args, **settings):
@@ -55,47 +51,20 @@ def clouds():
 # scikit-learn's contract
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("classifier", [OneVsRestPosteriorClassifier(), PairwisePosteriorClassifier()], ids=repr)
-def test_scikit_learn_finds_nothing_wrong(classifier):
-    found = check_estimator(classifier, on_skip=None)
-    assert len(found) > 50
+def test_scikit_learns_own_checks(classifier):
+    checks = check_estimator(classifier.set_params(posterior="fixed"), on_skip=None)
     # What is skipped needs pandas or another kind of arrays.
-    assert {check["status"] for check in found} <= {"passed", "skipped"}
-    assert sum(check["status"] == "skipped" for check in found) <= 3
+    assert {check["status"] for check in checks} <= {"passed", "skipped"}
+    assert sum(check["status"] == "passed" for check in checks) > 50
 
 
-def test_a_grid_search_over_a_pipeline_chooses_posterior_and_coupling():
-    X, y = load_iris(return_X_y=True)
-    names = np.array(["setosa", "versicolor", "virginica"])[y]
-    steps = make_pipeline(StandardScaler(), PairwisePosteriorClassifier(random_state=0))
-    grid = {
-        "pairwiseposteriorclassifier__posterior": ["fixed", "newton"],
-        "pairwiseposteriorclassifier__coupling": ["poao", "wu_lin_weng"],
-        "pairwiseposteriorclassifier__estimator": [SVC(C=10.0)],
-        "pairwiseposteriorclassifier__estimator__gamma": [0.25],
-    }
-    search = GridSearchCV(steps, grid, cv=2, scoring="neg_log_loss").fit(X, names)
-    best = search.best_params_
-    # Eq. 13 cannot say more than 2/3, and the fixed sigmoid no more than its margins.
-    assert best["pairwiseposteriorclassifier__posterior"] == "newton"
-    assert best["pairwiseposteriorclassifier__coupling"] == "wu_lin_weng"
-    assert search.best_score_ > -0.2
-    assert list(search.classes_) == ["setosa", "versicolor", "virginica"]
-    assert (search.predict(X) == names).mean() > 0.95
-
-
-def test_a_copy_has_the_settings_and_nothing_learned(clouds):
+def test_a_posterior_that_is_given_is_copied_with_its_settings(clouds):
     X, y, _, _ = clouds
     own = NewtonSigmoid(smoothed=False)
-    fitted = PairwisePosteriorClassifier(posterior=own, coupling="pkpd", random_state=1).fit(X, y)
-    assert not hasattr(own, "A_")
+    fitted = PairwisePosteriorClassifier(posterior=own, random_state=1).fit(X, y)
     assert all(not posterior.smoothed and posterior.A_ < 0 for posterior in fitted.posteriors_)
-    copied = clone(fitted)
-    assert copied.coupling == "pkpd"
-    assert not copied.posterior.smoothed
-    assert not hasattr(copied, "classes_")
-    assert not hasattr(copied, "estimators_")
+    assert not hasattr(own, "A_")
 
 
 # Posteriors that are known
@@ -125,15 +94,8 @@ def on_the_table(classifier):
 @pytest.mark.parametrize("posterior", ["fixed", "newton", "platt", "isotonic"])
 def test_posteriors_of_a_table_are_its_shares(classifier, posterior):
     # All but the fixed sigmoid are drawn a little towards even odds by their smoothed targets.
-    found = on_the_table(clone(classifier).set_params(posterior=posterior))
-    assert_allclose(found, POSTERIOR, atol=1e-4 if posterior == "fixed" else 3e-3)
-
-
-def test_eq_13_on_a_table_is_the_mean_of_its_odds():
-    pairs = POSTERIOR[:, :, None] / (POSTERIOR[:, :, None] + POSTERIOR[:, None, :])
-    expected = (pairs.sum(axis=2) - 0.5) / 3
-    found = on_the_table(PairwisePosteriorClassifier(posterior="fixed", coupling="poao"))
-    assert_allclose(found, expected, atol=1e-4)
+    result = on_the_table(clone(classifier).set_params(posterior=posterior))
+    assert_allclose(result, POSTERIOR, atol=1e-4 if posterior == "fixed" else 3e-3)
 
 
 def test_normal_classes_have_their_analytic_posteriors():
@@ -142,80 +104,59 @@ def test_normal_classes_have_their_analytic_posteriors():
     y = np.repeat([0, 1, 2], 1500)
     X = means[y] + rng.standard_normal((len(y), 2))
     truth = softmax(-0.5 * ((X[:, None] - means) ** 2).sum(axis=-1), axis=1)
-    found = PairwisePosteriorClassifier(LinearDiscriminantAnalysis(), random_state=0).fit(X, y).predict_proba(X)
-    assert np.abs(found - truth).mean() < 0.01
+    result = PairwisePosteriorClassifier(LinearDiscriminantAnalysis(), random_state=0).fit(X, y).predict_proba(X)
+    assert np.abs(result - truth).mean() < 0.01
     # Twelve fitted numbers from 4500 rows cost about 12 / 9000 nats.
-    assert np.sum(truth * np.log(truth / found), axis=1).mean() < 3e-3
+    assert np.sum(truth * np.log(truth / result), axis=1).mean() < 3e-3
 
 
 @pytest.mark.parametrize("make", BOTH)
 def test_two_classes_are_the_sigmoid_of_one_machine(make, clouds):
     X, y, others, _ = clouds
     y = np.where(y % 2, "odd", "even")
-    found = make(SVC(gamma=0.1, tol=1e-8), margins="training").fit(X, y)
+    fitted = make(SVC(gamma=0.1, tol=1e-8), margins="training").fit(X, y)
     machine = SVC(gamma=0.1, tol=1e-8).fit(X, y)
     posterior = NewtonSigmoid().fit(*margins_for(machine, X, y, method="training"))
     expected = expit(-(posterior.A_ * machine.decision_function(others) + posterior.B_))
-    assert_allclose(found.predict_proba(others)[:, 1], expected, atol=1e-6)
-    assert len(found.estimators_) == len(found.posteriors_) == 1
+    assert_allclose(fitted.predict_proba(others)[:, 1], expected, atol=1e-6)
+    assert len(fitted.estimators_) == len(fitted.posteriors_) == 1
 
 
 # The equations, in loops
-
-
-def pair_posteriors(fitted, X):
-    """r (n, N, N) from the fitted machines, one at a time."""
-    r = np.zeros((len(X), len(fitted.classes_), len(fitted.classes_)))
-    for (i, j), machine, posterior in zip(fitted.pairs_, fitted.estimators_, fitted.posteriors_, strict=True):
-        r[:, i, j] = expit(posterior.log_odds(machine.decision_function(X)))
-        r[:, j, i] = 1.0 - r[:, i, j]
-    return r
 
 
 def normalised(p):
     return p / p.sum(axis=1, keepdims=True)
 
 
+def by_machine(machines, posteriors, X):
+    """Posteriors (n,) of every machine in turn."""
+    return [expit(g.log_odds(machine.decision_function(X))) for machine, g in zip(machines, posteriors, strict=True)]
+
+
 @pytest.mark.parametrize("posterior", ["fixed", "newton", "two_gaussian"])
 def test_eq_12(posterior, clouds):
     X, y, others, _ = clouds
     fitted = OneVsRestPosteriorClassifier(posterior=posterior, random_state=0).fit(X, y)
-    machines = zip(fitted.estimators_, fitted.posteriors_, strict=True)
-    p = np.stack([expit(g.log_odds(machine.decision_function(others))) for machine, g in machines], axis=1)
+    p = np.stack(by_machine(fitted.estimators_, fitted.posteriors_, others), axis=1)
     assert_allclose(fitted.predict_proba(others), normalised(p), rtol=1e-10)
 
 
 @pytest.mark.parametrize("posterior", ["fixed", "newton", "isotonic"])
-def test_eq_13(posterior, clouds):
-    X, y, others, _ = clouds
-    fitted = PairwisePosteriorClassifier(posterior=posterior, coupling="poao", random_state=0).fit(X, y)
-    found = fitted.predict_proba(others)
-    assert_allclose(found, normalised(pair_posteriors(fitted, others).sum(axis=2)), rtol=1e-10)
-    # N - 1 pairs of at most 1, of N (N - 1) / 2 in all.
-    assert found.max() <= 2 / 4
-
-
-@pytest.mark.parametrize("posterior", ["fixed", "newton"])
-def test_eqs_14_to_16(posterior, clouds):
+def test_eqs_13_to_16(posterior, clouds):
     X, y, others, truth = clouds
-    fitted = PairwisePosteriorClassifier(posterior=posterior, coupling="rpoao", random_state=0).fit(X, y)
-    machines = zip(fitted.one_class_estimators_, fitted.one_class_posteriors_, strict=True)
-    q = np.stack([expit(g.log_odds(machine.decision_function(others))) for machine, g in machines], axis=1)
-    refined = pair_posteriors(fitted, others) * (q[:, :, None] + q[:, None, :])
-    assert_allclose(fitted.predict_proba(others), normalised(refined.sum(axis=2)), rtol=1e-10)
-    plain = clone(fitted).set_params(coupling="poao").fit(X, y)
+    plain = PairwisePosteriorClassifier(posterior=posterior, coupling="poao", random_state=0).fit(X, y)
+    r = np.zeros((len(others), 4, 4))
+    for (i, j), p in zip(plain.pairs_, by_machine(plain.estimators_, plain.posteriors_, others), strict=True):
+        r[:, i, j], r[:, j, i] = p, 1.0 - p
+    assert_allclose(plain.predict_proba(others), normalised(r.sum(axis=2)), rtol=1e-10)
+    fitted = clone(plain).set_params(coupling="rpoao").fit(X, y)
+    q = np.stack(by_machine(fitted.one_class_estimators_, fitted.one_class_posteriors_, others), axis=1)
+    assert_allclose(
+        fitted.predict_proba(others), normalised((r * (q[:, :, None] + q[:, None, :])).sum(axis=2)), rtol=1e-10
+    )
     if posterior == "newton":
         assert log_loss(truth, fitted.predict_proba(others)) < log_loss(truth, plain.predict_proba(others))
-
-
-@pytest.mark.parametrize("kind", ["fixed", *POSTERIORS])
-@pytest.mark.parametrize("make", BOTH)
-def test_any_posterior_gives_probabilities_that_beat_guessing(make, kind, clouds):
-    X, y, others, truth = clouds
-    found = make(posterior=kind, random_state=0).fit(X, y).predict_proba(others)
-    assert found.min() >= 0.0
-    assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
-    assert log_loss(truth, found) < np.log(4)
 
 
 # scikit-learn's own machines
@@ -228,19 +169,6 @@ def test_pair_margins_are_those_of_the_one_vs_one_svc(clouds):
     margins = np.stack([machine.decision_function(others) for machine in fitted.estimators_], axis=1)
     assert fitted.pairs_ == list(combinations(range(4), 2))
     assert_allclose(margins, native.decision_function(others), atol=1e-6)
-
-
-def test_steep_sigmoids_are_votes(clouds):
-    X, y, others, _ = clouds
-    machine = SVC(gamma=0.1, tol=1e-9)
-    native = clone(machine).fit(X, y)
-    fitted = PairwisePosteriorClassifier(machine, posterior=FixedSigmoid(1e9), coupling="poao").fit(X, y)
-    shares = fitted.predict_proba(others) * 6
-    assert_allclose(shares, np.round(shares), atol=1e-6)
-    # Three votes cannot be tied.
-    clear = shares.max(axis=1) > 2.5
-    assert clear.mean() > 0.8
-    assert_array_equal(fitted.predict(others)[clear], native.predict(others)[clear])
 
 
 def test_fixed_sigmoids_leave_the_order_of_one_vs_rest(clouds):
@@ -306,11 +234,11 @@ def test_blocks_of_rows_do_not_show(clouds, monkeypatch):
 def test_classes_of_one_and_two_rows(make, clouds):
     X, y, others, _ = clouds
     few = np.r_[np.flatnonzero(y < 2), np.flatnonzero(y == 2)[:2], np.flatnonzero(y == 3)[:1]]
-    found = make(random_state=0).fit(X[few], y[few]).predict_proba(others)
-    assert found.shape == (160, 4)
-    assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
+    fitted = make(random_state=0).fit(X[few], y[few]).predict_proba(others)
+    assert fitted.shape == (160, 4)
+    assert_allclose(fitted.sum(axis=1), 1.0, rtol=1e-12)
     # One row of a class vouches for no more than 2/3 of it.
-    assert found[:, 3].max() < 0.7
+    assert fitted[:, 3].max() < 0.7
 
 
 @pytest.mark.parametrize("make", BOTH)

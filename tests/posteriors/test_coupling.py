@@ -7,7 +7,6 @@ that the package's shorter ones are checked and not assumed.
 from __future__ import annotations
 
 import decimal
-import math
 from decimal import Decimal
 from typing import get_args
 
@@ -16,7 +15,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.special import logit
 
 from pipeline.config import System
 from pipeline.machines.margins import Margins
@@ -57,8 +55,7 @@ def poar(f: np.ndarray) -> list[Decimal]:
 
 def poao(f: np.ndarray) -> list[Decimal]:
     """Eq. 13 from pair margins (N, N), the denominator summed over all ordered pairs."""
-    with decimal.localcontext(PRECISE):
-        return coupled([[s(margin) for margin in row] for row in f])
+    return coupled([[s(margin) for margin in row] for row in f])
 
 
 def refined(f: np.ndarray, g: np.ndarray) -> list[list[Decimal]]:
@@ -72,9 +69,8 @@ def coupled(r: list[list[Decimal]]) -> list[Decimal]:
     """Eq. 13 with r for the binary posteriors."""
     people = range(len(r))
     with decimal.localcontext(PRECISE):
-        numerators = [sum((r[i][j] for j in people if j != i), Decimal(0)) for i in people]
-        denominator = sum((sum((r[k][j] for j in people if j != k), Decimal(0)) for k in people), Decimal(0))
-        return [numerator / denominator for numerator in numerators]
+        numerators = [sum(r[i][j] for j in people if j != i) for i in people]
+        return [numerator / sum(numerators) for numerator in numerators]
 
 
 def votes(f: np.ndarray) -> list[int]:
@@ -84,16 +80,11 @@ def votes(f: np.ndarray) -> list[int]:
 
 
 def worst_rivals(f: np.ndarray, g: np.ndarray | None) -> list[float]:
-    """Least over the rivals of the mean over the frames of r_ij, or of r'_ij where one-class margins are given."""
+    """Least over the other speakers of the mean over the frames of r_ij, or of r'_ij given one-class margins."""
     people = range(f.shape[1])
     with decimal.localcontext(PRECISE):
-        frames = [
-            [[s(margin) for margin in row] for row in f[t]] if g is None else refined(f[t], g[t]) for t in range(len(f))
-        ]
-        return [
-            float(min(sum((r[i][j] for r in frames), Decimal(0)) / len(frames) for j in people if j != i))
-            for i in people
-        ]
+        r = [[[s(z) for z in row] for row in f[t]] if g is None else refined(f[t], g[t]) for t in range(len(f))]
+        return [float(min(sum(one[i][j] for one in r) / len(f) for j in people if j != i)) for i in people]
 
 
 def log(value: Decimal) -> float:
@@ -146,23 +137,23 @@ def expected_logs(name: str, margins: Margins, slope: float = 1.0) -> np.ndarray
 
 @pytest.mark.parametrize("speakers", SPEAKERS)
 @pytest.mark.parametrize("name", LOG_RULES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=SEEDS, scale=SCALES, slope=st.sampled_from((1.0, 0.2, 3.0)))
 @example(seed=0, scale=1e3, slope=1.0)
 @example(seed=0, scale=1e6, slope=1.0)
 def test_log_posterior_is_the_papers_equation_with_its_full_sums(name, speakers, seed, scale, slope):
     margins = random_margins(seed, speakers, scale=scale)
-    found = per_frame(name, margins, FixedSigmoid(slope))
-    np.testing.assert_allclose(found, expected_logs(name, margins, slope), rtol=1e-10, atol=1e-12)
+    result = per_frame(name, margins, FixedSigmoid(slope))
+    np.testing.assert_allclose(result, expected_logs(name, margins, slope), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", LOG_RULES)
+@pytest.mark.parametrize("name", [*LOG_RULES, "worst_rival", "refined_worst_rival"])
 @settings(max_examples=15, deadline=None)
 @given(seed=SEEDS, claims=st.lists(st.integers(0, 4), min_size=1, unique=True))
-def test_posterior_of_some_claims_is_theirs_among_all(name, seed, claims):
+def test_score_of_some_claims_is_theirs_among_all(name, seed, claims):
     margins = random_margins(seed, 5)
-    found = per_frame(name, margins.select(np.array(claims)))
-    np.testing.assert_allclose(found, per_frame(name, margins)[:, claims], rtol=1e-12, atol=1e-13)
+    some = score(name, margins.select(np.array(claims)))
+    np.testing.assert_allclose(some, score(name, margins)[claims], rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", LOG_RULES)
@@ -175,35 +166,12 @@ def test_score_is_the_log_of_the_geometric_mean_of_eq_17(name, seed, speakers):
     np.testing.assert_allclose(np.exp(score(name, margins)), np.prod(normalised, axis=0) ** (1 / 7), rtol=1e-9)
 
 
-@pytest.mark.parametrize("speakers", SPEAKERS)
-@settings(max_examples=15, deadline=None)
-@given(seed=SEEDS, scale=SCALES)
-def test_short_denominators_equal_the_sums_over_all_pairs(speakers, seed, scale):
-    margins = random_margins(seed, speakers, frames=1, scale=scale)
-    r, r_refined = [[s(f) for f in row] for row in margins.pair[0]], refined(margins.pair[0], margins.one_class[0])
-    everybody = range(speakers)
-    with decimal.localcontext(PRECISE):
-        plain = sum(r[k][j] for k in everybody for j in everybody if j != k)
-        weighted = sum(r_refined[k][j] for k in everybody for j in everybody if j != k)
-        share = (speakers - 1) * sum(s(g) for g in margins.one_class[0])
-        assert abs(plain - Decimal(speakers * (speakers - 1)) / 2) < Decimal("1e-40")
-        assert abs(weighted / share - 1) < Decimal("1e-40")
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=SEEDS, speakers=st.sampled_from(SPEAKERS), scale=SCALES)
-def test_boar_score_is_the_share_of_positive_margins(seed, speakers, scale):
-    margins = random_margins(seed, speakers, frames=11, scale=scale)
-    expected = [sum(1 for f in margins.one_vs_rest[:, i] if f > 0) / 11 for i in range(speakers)]
-    np.testing.assert_allclose(score("boar", margins), expected, rtol=1e-12)
-
-
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS, speakers=st.sampled_from(SPEAKERS), scale=st.sampled_from((0.1, 1.0, 5.0)))
 def test_boao_names_the_winner_of_the_votes_and_between_equals_that_of_eq_13(seed, speakers, scale):
     margins = random_margins(seed, speakers, frames=6, scale=scale)
-    found = per_frame("boao", margins)
-    for t, row in enumerate(found):
+    result = per_frame("boao", margins)
+    for t, row in enumerate(result):
         support = poao(margins.pair[t])
         winner = max(votes(margins.pair[t]), key=lambda i: support[i])
         np.testing.assert_array_equal(row, np.eye(speakers)[winner])
@@ -216,20 +184,9 @@ def cycle(strengths: tuple[float, float, float]) -> Margins:
     return Margins(claims=np.arange(3), pair=pair[None])
 
 
-def test_boao_tie_of_votes_goes_to_the_larger_pairwise_posteriors():
+def test_boao_ties_by_hand():
     # Speaker 1 wins by 3 and loses by 1; the others win by less than that or lose by more.
     np.testing.assert_array_equal(per_frame("boao", cycle((1.0, 3.0, 2.0)))[0], [0, 1, 0])
-
-
-@settings(deadline=None)
-@given(order=st.permutations(range(3)), strengths=st.permutations((1.0, 2.0, 3.0)))
-def test_boao_tie_does_not_depend_on_the_order_of_the_speakers(order, strengths):
-    margins, order = cycle(tuple(strengths)), list(order)
-    shuffled = Margins(claims=np.arange(3), pair=margins.pair[:, order][:, :, order])
-    np.testing.assert_array_equal(per_frame("boao", shuffled)[0], per_frame("boao", margins)[0][order])
-
-
-def test_boao_exact_tie_favours_nobody():
     for margins in (cycle((1.0, 1.0, 1.0)), cycle((0.0, 0.0, 0.0))):
         assert len(set(per_frame("boao", margins)[0])) == 1
 
@@ -258,64 +215,28 @@ def test_worst_rival_is_the_least_mean_over_the_rivals(name, speakers, seed, sca
     np.testing.assert_allclose(score(name, margins), worst_rivals(margins.pair, g), rtol=1e-11, atol=1e-300)
 
 
-@pytest.mark.parametrize("name", ["worst_rival", "refined_worst_rival"])
-@given(seed=SEEDS, claims=st.lists(st.integers(0, 4), min_size=1, unique=True))
-@settings(max_examples=20, deadline=None)
-def test_worst_rival_of_some_claims_is_theirs_among_all(name, seed, claims):
-    margins = random_margins(seed, 5)
-    found = score(name, margins.select(np.array(claims)))
-    np.testing.assert_allclose(found, score(name, margins)[claims], rtol=1e-12)
-
-
-# Margins of any size.
-
-
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", FRAME_RULES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=SEEDS, speakers=st.sampled_from(SPEAKERS), scale=st.sampled_from((0.0, 1e-300, 1e3, 1e6, 1e30)))
 def test_every_rule_is_finite_on_margins_of_any_size(name, dtype, seed, speakers, scale):
     margins = random_margins(seed, speakers, scale=scale)
-    found = score(name, cast(margins, dtype))
-    assert found.shape == (speakers,)
-    assert np.isfinite(found).all()
-    assert (found <= (1e-6 if RULES[name].alone == "log" else 2.0)).all()
-
-
-@pytest.mark.parametrize("size", [1e3, 1e6])
-def test_certain_loser_of_every_pair_has_the_log_of_its_best_chance(size):
-    # Speaker 0 loses to 1 by size and to 2 by size + 5: r_01 = exp(-size), of three pairs in all.
-    pair = np.array([[0.0, -size, -size - 5], [size, 0.0, 0.0], [size + 5, 0.0, 0.0]])
-    found = per_frame("poao", Margins(np.arange(3), pair[None]))[0, 0]
-    assert found == pytest.approx(-size + math.log1p(math.exp(-5)) - math.log(3), rel=1e-14)
-
-
-def test_frame_unlike_everybody_is_shared_by_the_nearest():
-    # All one-class posteriors vanish, those of 0 and 1 least: eq. 16 is then about these two alone.
-    pair = np.zeros((3, 3))
-    pair[0, 1], pair[1, 0] = 1.0, -1.0
-    margins = Margins(np.arange(3), pair[None], one_class=np.array([[-2000.0, -2000.0, -9000.0]]))
-    r = 1 / (1 + math.exp(-1))
-    # r'_01 = 2 r q, r'_02 = q / 2, r'_10 = 2 (1 - r) q, r'_12 = r'_20 = r'_21 = q / 2; denominator 2 * 2 q.
-    expected = [(2 * r + 0.5) / 4, (2 * (1 - r) + 0.5) / 4, 0.25]
-    np.testing.assert_allclose(np.exp(per_frame("rpoao", margins)[0]), expected, rtol=1e-12)
+    result = score(name, cast(margins, dtype))
+    assert result.shape == (speakers,)
+    assert np.isfinite(result).all()
+    assert (result <= (1e-6 if RULES[name].alone == "log" else 2.0)).all()
 
 
 # Small populations.
 
 
-def of_two(seed: int, *, frames: int = 9, scale: float = 1.0) -> Margins:
-    """Two speakers, whose one-vs-rest machines are the pair machine."""
-    made = random_margins(seed, 2, frames=frames, scale=scale)
-    both = np.stack((made.pair[:, 0, 1], made.pair[:, 1, 0]), axis=1)
-    return Margins(made.claims, made.pair, made.one_class, both)
-
-
 @pytest.mark.parametrize("name", LOG_RULES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=SEEDS, scale=SCALES)
 def test_with_two_speakers_every_posterior_is_that_of_the_pair_machine(name, seed, scale):
-    margins = of_two(seed, scale=scale)
+    made = random_margins(seed, 2, frames=9, scale=scale)
+    both = np.stack((made.pair[:, 0, 1], made.pair[:, 1, 0]), axis=1)
+    margins = Margins(made.claims, made.pair, made.one_class, one_vs_rest=both)
     expected = [[log(s(f)), log(s(-f))] for f in margins.pair[:, 0, 1]]
     np.testing.assert_allclose(per_frame(name, margins), expected, rtol=1e-10, atol=1e-13)
 
@@ -324,35 +245,14 @@ def test_with_two_speakers_every_posterior_is_that_of_the_pair_machine(name, see
 def test_alone_every_rule_reads_the_one_class_margin_in_its_own_unit(name):
     f = np.array([[-700.0], [-1.0], [0.0], [2.0]])
     margins = Margins(np.array([0]), one_class=f)
-    found = alone(RULES[name].alone, margins, FixedSigmoid(2.0))
+    result = alone(RULES[name].alone, margins, FixedSigmoid(2.0))
     q = [s(2.0 * value) for value in f[:, 0]]
-    expected = {
-        "mean": [float(value) for value in q],
-        "log": [log(value) for value in q],
-    }[RULES[name].alone]
-    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-12)
+    expected = [log(value) if RULES[name].alone == "log" else float(value) for value in q]
+    np.testing.assert_allclose(result[:, 0], expected, rtol=1e-12)
 
 
 def test_settings_list_every_rule_in_the_tables_order():
     assert get_args(System) == tuple(RULES)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    margins=arrays(np.float64, 5, elements=st.floats(-3, 3)),
-    claims=st.lists(st.integers(0, 4), min_size=1, max_size=7),
-    order=st.permutations(range(5)),
-)
-def test_segment_rules_are_the_claims_margin_and_its_lead_over_the_best_other(margins, claims, order):
-    claims = np.array(claims)
-    own, lead = (RULES[name].finish(margins, claims) for name in ("supervector", "supervector_rival"))
-    for slot, claim in enumerate(claims):
-        assert own[slot] == margins[claim]
-        assert lead[slot] == min(margins[claim] - margins[j] for j in range(5) if j != claim)
-    # Speaker i of the shuffled ones is order[i] of these.
-    shuffled, moved = margins[list(order)], np.array([order.index(claim) for claim in claims])
-    np.testing.assert_array_equal(RULES["supervector"].finish(shuffled, moved), own)
-    np.testing.assert_array_equal(RULES["supervector_rival"].finish(shuffled, moved), lead)
 
 
 def test_a_sum_is_made_of_the_parts_that_it_needs_and_of_others_where_there_are_machines_for_them():
@@ -362,22 +262,6 @@ def test_a_sum_is_made_of_the_parts_that_it_needs_and_of_others_where_there_are_
     assert fused.parts_among({"poao", "worst_rival"}) == fused.parts_among(()) == needed
     assert fused.parts_among({"gmm"}) == (*needed, "gmm")
     assert RULES["poao"].parts_among(RULES) == ()
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    scores=arrays(np.float64, 5, elements=st.floats(-9, 9)),
-    claims=st.lists(st.integers(0, 4), min_size=1, max_size=7),
-    absent=st.none() | st.integers(0, 4),
-)
-def test_a_models_lead_over_the_others_is_that_over_their_mean_without_whoever_is_absent(scores, claims, absent):
-    heard = np.where(np.arange(5) == absent, -np.inf, scores)
-    found = RULES["gmm"].finish(heard, np.array(claims))
-    for slot, claim in enumerate(claims):
-        if claim != absent:
-            others = [scores[j] for j in range(5) if j not in {claim, absent}]
-            assert found[slot] == pytest.approx(scores[claim] - sum(others) / len(others), abs=1e-9)
-    assert np.isfinite(found).all()
 
 
 @pytest.mark.parametrize("name", FRAME_RULES)
@@ -408,27 +292,14 @@ def test_permuting_the_speakers_permutes_the_scores(name, seed, order):
 
 
 @settings(deadline=None)
-@given(arrays(np.float64, 20, elements=st.floats(-1e6, 1e6)), st.floats(1e-3, 1e3))
-def test_fixed_sigmoid_gives_the_margin_times_its_slope(margins, slope):
-    np.testing.assert_array_equal(FixedSigmoid(slope).log_odds(margins), slope * margins)
-    np.testing.assert_array_equal(FixedSigmoid().log_odds(margins), margins)
-
-
-@settings(deadline=None)
 @given(st.floats(-1e6, 1e6))
 @example(0.0)
 @example(-745.2)
 @example(710.0)
 def test_probability_and_its_log_are_those_of_fifty_digits(log_odds):
-    found = float(probability(np.array([log_odds]))[0])
-    assert found == pytest.approx(float(s(log_odds)), rel=1e-13, abs=1e-300)
+    result = float(probability(np.array([log_odds]))[0])
+    assert result == pytest.approx(float(s(log_odds)), rel=1e-13, abs=1e-300)
     assert float(log_probability(np.array([log_odds]))[0]) == pytest.approx(log(s(log_odds)), rel=1e-13)
-
-
-@settings(deadline=None)
-@given(arrays(np.float64, 20, elements=st.floats(-30, 15)))
-def test_log_odds_are_what_scipys_logit_gives_back(margins):
-    np.testing.assert_allclose(logit(probability(margins)), margins, rtol=1e-7, atol=1e-7)
 
 
 @settings(max_examples=60, deadline=None)
@@ -437,16 +308,9 @@ def test_log_odds_are_what_scipys_logit_gives_back(margins):
     arrays(np.float64, 4, elements=st.floats(-800, 5)) | st.none(),
 )
 def test_log_of_a_sum_of_probabilities_is_that_of_fifty_digits(log_odds, log_weight):
-    found = log_sum_probability(log_odds, log_weight)
-    for row, value in zip(log_odds, found, strict=True):
+    result = log_sum_probability(log_odds, log_weight)
+    for row, value in zip(log_odds, result, strict=True):
         with decimal.localcontext(PRECISE):
             weights = [Decimal(1)] * 4 if log_weight is None else [Decimal(float(w)).exp() for w in log_weight]
             total = sum(s(z) * w for z, w in zip(row, weights, strict=True))
         assert value == pytest.approx(log(total), rel=1e-12, abs=1e-12)
-
-
-@given(arrays(np.float64, (3, 5), elements=st.floats(-1e5, 1e5)))
-@settings(deadline=None)
-def test_impossible_terms_add_nothing_to_a_sum_of_probabilities(log_odds):
-    padded = np.concatenate((log_odds, np.full((3, 2), -np.inf)), axis=1)
-    np.testing.assert_allclose(log_sum_probability(padded), log_sum_probability(log_odds), rtol=1e-13, atol=1e-15)

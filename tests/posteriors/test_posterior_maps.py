@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import expit
 
+from pipeline.audio.corpus import Utterance
 from pipeline.config import Config, FeatureSettings, MachineConfig, PosteriorConfig
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.holdout import cut_of, join_trials
 from pipeline.enrollment.removal import remove_speaker
-from pipeline.errors import ConfigError
 from pipeline.features.frontend import read_features
 from pipeline.features.stream import FeatureBlock, joined
 from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.margins import Margins, MarginScorer, Population
 from pipeline.machines.pool import Pool
 from pipeline.machines.training import train_population
-from pipeline.posteriors.estimators import POSTERIORS, IsotonicPosterior
-from pipeline.posteriors.gaussian import TwoGaussian
+from pipeline.posteriors.estimators import POSTERIORS, make_posterior
 from pipeline.posteriors.map_fitting import (
-    ClassMargins,
     HeldOutMaps,
-    MapFitter,
     half_of,
+    own_map,
+    pooled_map,
     pooled_maps,
     pooled_sample,
 )
@@ -103,11 +101,11 @@ def test_table_is_read_as_straight_lines_between_its_knots_and_flat_beyond(seed)
     random = np.random.default_rng(seed)
     tables = np.array([[random_map(random, "table") for _ in range(3)] for _ in range(2)])
     margins = random.normal(0, 3, (50, 2, 3))
-    found = evaluate(tables, margins)
+    result = evaluate(tables, margins)
     for c, n in np.ndindex(2, 3):
         low, high, values = tables[c, n, 0], tables[c, n, 1], tables[c, n, 2:]
         expected = np.interp(margins[:, c, n], np.linspace(low, high, KNOTS), values)
-        np.testing.assert_allclose(found[:, c, n], expected, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(result[:, c, n], expected, rtol=1e-9, atol=1e-9)
 
 
 @forms
@@ -115,44 +113,19 @@ def test_table_is_read_as_straight_lines_between_its_knots_and_flat_beyond(seed)
 @given(seed=SEEDS)
 def test_the_two_posteriors_of_a_pair_sum_to_one_exactly(form, seed):
     posterior, margins = random_posterior(seed, 5, form), random_margins(seed, 5)
-    found = posterior.pair(margins.pair, margins.claims)
+    result = posterior.pair(margins.pair, margins.claims)
     off = ~np.eye(5, dtype=bool)
-    np.testing.assert_array_equal(found[:, off], -found.transpose(0, 2, 1)[:, off])
+    np.testing.assert_array_equal(result[:, off], -result.transpose(0, 2, 1)[:, off])
 
 
 @forms
-@pytest.mark.parametrize("rule", ["poao", "rpoao"])
-@settings(max_examples=10, deadline=None)
-@given(seed=SEEDS)
-def test_the_short_denominators_are_the_papers_full_sums_under_any_maps(form, rule, seed):
-    posterior, margins = random_posterior(seed, 4, form), random_margins(seed, 4)
-    r = expit(posterior.pair(margins.pair, margins.claims)) * (1 - np.eye(4))
-    if rule == "rpoao":
-        q = expit(posterior.one_class(margins.one_class))
-        r = r * (q[:, :, None] + q[:, None, :])
-    expected = np.log(r.sum(axis=2) / r.sum(axis=(1, 2))[:, None])
-    np.testing.assert_allclose(RULES[rule].frame(margins, posterior), expected, rtol=1e-9, atol=1e-9)
-
-
-@forms
-def test_a_claim_alone_is_scored_as_among_all(form):
-    posterior, margins = random_posterior(3, 5, form), random_margins(3, 5)
-    for name in ("poar", "poao", "rpoao", "worst_rival", "refined_worst_rival"):
-        everybody = RULES[name].frame(margins, posterior)
-        for claim in range(5):
-            alone = RULES[name].frame(margins.select(np.array([claim])), posterior)
-            np.testing.assert_allclose(alone[:, 0], everybody[:, claim], rtol=1e-12)
-
-
-@forms
-def test_maps_read_for_many_sets_of_claims_stay_right(form):
-    posterior, margins = random_posterior(4, 6, form), random_margins(4, 6)
-    full = posterior.pair(margins.pair, margins.claims)
+def test_claims_in_any_set_of_them_are_scored_as_among_all(form):
+    posterior, margins = random_posterior(4, 5, form), random_margins(4, 5)
     for _ in range(2):
-        for first in range(6):
-            for second in range(6):
-                claims = np.array([first, second])
-                np.testing.assert_array_equal(posterior.pair(margins.pair[:, claims], claims), full[:, claims])
+        for claims in map(np.array, permutations(range(5), 2)):
+            for name in ("poar", "poao", "rpoao", "worst_rival", "refined_worst_rival"):
+                among = RULES[name].frame(margins, posterior)[:, claims]
+                np.testing.assert_allclose(RULES[name].frame(margins.select(claims), posterior), among, rtol=1e-12)
 
 
 @forms
@@ -172,100 +145,61 @@ def test_where_nothing_was_fitted_the_fixed_sigmoid_stands(numbers):
 
 # Fitting one map.
 
+NONE = np.empty(0)
 
-def sides(seed: int, count: int = 200, shift: float = 1.0) -> ClassMargins:
+
+def sides(seed: int, count: int = 200, shift: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
-    return ClassMargins(random.normal(shift, 1.0, count), random.normal(-shift, 0.8, 3 * count))
+    return random.normal(shift, 1.0, count), random.normal(-shift, 0.8, 3 * count)
 
 
-def as_trials(*parts: tuple[ClassMargins, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def as_trials(*parts: tuple[tuple[np.ndarray, np.ndarray], float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Margins, classes and weights of parts whose classes count so much each."""
-    f, y, w = [], [], []
-    for part, count in parts:
-        for positive, margins in ((True, part.positive), (False, part.negative)):
-            f.append(margins)
-            y.append(np.full(len(margins), positive))
-            w.append(np.full(len(margins), count / len(margins)))
+    f = [margins for part, _ in parts for margins in part]
+    w = [np.full(len(margins), count / len(margins)) for part, count in parts for margins in part]
+    y = [np.full(len(margins), k % 2 == 0) for k, margins in enumerate(f)]
     return np.concatenate(f), np.concatenate(y), np.concatenate(w)
 
 
-def fitter(kind: str = "newton", **settings_: float) -> MapFitter:
-    return MapFitter(PosteriorConfig(kind=kind, **settings_))
+def own(trials, count: float, sample=(NONE, NONE), kind: str = "newton", **settings_: float) -> np.ndarray:
+    return own_map(PosteriorConfig(kind=kind, **settings_), trials, count, sample)
 
 
 def test_own_trials_and_the_pooled_sample_are_one_weighted_fit():
-    own, pool = sides(0, 40, 0.3), sides(1)
-    found = fitter(pooling=70.0).own(own, 25.0, pool)
-    by_hand = NewtonSigmoid().fit(*as_trials((own, 25.0), (pool, 70.0)))
-    np.testing.assert_allclose(found, [0.0, -by_hand.A_, -by_hand.B_], rtol=1e-9)
-
-
-def test_pooling_leads_from_the_own_map_to_the_pooled_one():
-    own, pool = sides(0, 40, 0.3), sides(1)
-    alone = NewtonSigmoid().fit(*as_trials((own, 25.0)))
-    np.testing.assert_allclose(fitter(pooling=0.0).own(own, 25.0, pool)[1:], [-alone.A_, -alone.B_], rtol=1e-9)
-    slopes = [fitter(pooling=pooling).own(own, 25.0, pool)[1] for pooling in (0.0, 10.0, 100.0, 1e6)]
+    trials, pool = sides(0, 40, 0.3), sides(1)
+    by_hand = NewtonSigmoid().fit(*as_trials((trials, 25.0), (pool, 70.0)))
+    np.testing.assert_allclose(own(trials, 25.0, pool, pooling=70.0), [0.0, -by_hand.A_, -by_hand.B_], rtol=1e-9)
+    slopes = [own(trials, 25.0, pool, pooling=pooling)[1] for pooling in (0.0, 10.0, 100.0, 1e6)]
     assert slopes == sorted(slopes)
-    everybody = NewtonSigmoid().fit(*as_trials((pool, 1e6)))
-    assert slopes[-1] == pytest.approx(-everybody.A_, rel=1e-3)
-
-
-def test_quadratic_maps_are_what_the_estimator_says():
-    own = sides(2)
-    found = fitter("two_gaussian", pooling=0.0).own(own, 50.0, own)
-    by_hand = TwoGaussian().fit(*as_trials((own, 50.0)))
-    margins = np.linspace(-4, 4, 33)
-    np.testing.assert_allclose(evaluate(found[None], margins[:, None])[:, 0], by_hand.log_odds(margins), rtol=1e-9)
-
-
-def test_tables_are_what_the_estimator_says_at_the_knots():
-    own = sides(3)
-    found = fitter("isotonic", pooling=0.0).own(own, 50.0, own)
-    by_hand = IsotonicPosterior().fit(*as_trials((own, 50.0)))
-    knots = np.linspace(found[0], found[1], KNOTS)
-    assert found[0] == pytest.approx(min(own.positive.min(), own.negative.min()), rel=1e-6)
-    np.testing.assert_allclose(found[2:], by_hand.log_odds(knots), atol=0.02)
-
-
-def test_a_tied_gaussian_may_cross_one_half_anywhere():
-    own = ClassMargins(np.array([-1.0, -2.0, -3.0]), np.array([-5.0, -6.0, -7.0]))
-    a, b, c = fitter("tied_gaussian", pooling=0.0).own(own, 3.0, own)
-    assert a == 0.0
-    assert -c / b == pytest.approx(-4.0)
+    assert slopes[0] == pytest.approx(-NewtonSigmoid().fit(*as_trials((trials, 25.0))).A_)
+    assert slopes[-1] == pytest.approx(-NewtonSigmoid().fit(*as_trials((pool, 1e6))).A_, rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", POSTERIORS)
-def test_a_machine_that_was_heard_from_one_side_only_has_no_map(kind):
-    none = np.empty(0)
-    made = fitter(kind)
-    for missing in (ClassMargins(none, none), ClassMargins(np.ones(3), none), ClassMargins(none, np.ones(3))):
-        assert np.isnan(made.own(missing, 1.0, sides(0))).all()
-        np.testing.assert_allclose(made.pooled(missing), identity_map(1.0, made.numbers), rtol=1e-6)
+def test_maps_are_what_the_estimator_says(kind):
+    trials = sides(3)
+    numbers = own(trials, 50.0, kind=kind)
+    options = {"crossing": "bayes"} if kind == "tied_gaussian" else {}
+    by_hand = make_posterior(kind, **options).fit(*as_trials((trials, 50.0)))
+    knots = np.linspace(*(numbers[:2] if len(numbers) > QUADRATIC else (-4.0, 4.0)), KNOTS)
+    values = evaluate(numbers[None], knots[:, None])[:, 0]
+    np.testing.assert_allclose(values, by_hand.log_odds(knots), atol=1e-8 if len(numbers) == QUADRATIC else 0.02)
+
+
+@pytest.mark.parametrize("kind", POSTERIORS)
+def test_a_machine_with_margins_of_one_side_only_has_no_map(kind):
+    for missing in ((NONE, NONE), (np.ones(3), NONE), (NONE, np.ones(3))):
+        none = own(missing, 1.0, sides(0), kind=kind)
+        assert np.isnan(none).all()
+        pooled = pooled_map(PosteriorConfig(kind=kind), missing)
+        np.testing.assert_allclose(pooled, identity_map(1.0, len(none)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", POSTERIORS)
 def test_equal_margins_and_single_trials_make_finite_maps(kind):
-    made = fitter(kind, pooling=0.0)
-    for own in (
-        ClassMargins(np.ones(5), np.ones(4)),
-        ClassMargins(np.ones(1), np.zeros(1)),
-        ClassMargins(np.zeros(1), np.zeros(1)),
-    ):
-        found = made.own(own, 2.0, own)
-        values = evaluate(found[None], np.array([[-5.0], [0.0], [0.5], [1.0], [5.0]]))
+    for trials in ((np.ones(5), np.ones(4)), (np.ones(1), np.zeros(1)), (np.zeros(1), np.zeros(1))):
+        values = evaluate(own(trials, 2.0, kind=kind)[None], np.array([[-5.0], [0.0], [0.5], [1.0], [5.0]]))
         assert np.isfinite(values).all()
-
-
-@pytest.mark.parametrize("kind", POSTERIORS)
-def test_every_kind_tells_the_odds_of_normal_margins(kind):
-    # log N(1, 1) - log N(-1, 1) = 2 f.
-    random = np.random.default_rng(8)
-    own = ClassMargins(random.normal(1, 1, 4000), random.normal(-1, 1, 4000))
-    found = fitter(kind, pooling=0.0).own(own, 4000.0, own)
-    margins = np.linspace(-1.5, 1.5, 13)
-    error = expit(evaluate(found[None], margins[:, None])[:, 0]) - expit(2 * margins)
-    assert np.abs(error).max() < 0.08
-    assert np.abs(error).mean() < 0.03
 
 
 # A population and what was held out.
@@ -300,29 +234,25 @@ def margins_of(population: Population, trials: list[FeatureBlock]) -> Margins:
 def test_maps_are_fitted_to_the_margins_of_held_out_frames_of_both_sides():
     trials = held_out(4)
     maps = HeldOutMaps(config(pooling=0.0), people(4), trials).fitted()
-    heard = [margins_of(people(4), its_trials) for its_trials in trials]
+    margins = [margins_of(people(4), its_trials) for its_trials in trials]
     count = 180 * 0.1  # three trials of 60 frames of 10 ms, one in 0.1 s counting
     for later, earlier in ((1, 0), (3, 1), (3, 2)):
-        own = ClassMargins(heard[later].pair[:, later, earlier], heard[earlier].pair[:, later, earlier])
-        expected = fitter(pooling=0.0).own(own, count, own)
+        expected = own((margins[later].pair[:, later, earlier], margins[earlier].pair[:, later, earlier]), count)
         np.testing.assert_allclose(maps.speakers[later]["pair_map"][earlier], expected, rtol=1e-4)
     for kind in ("one_class", "one_vs_rest"):
-        values = [getattr(margins, kind)[:, 2] for margins in heard]
-        own = ClassMargins(values[2], np.concatenate([values[0], values[1], values[3]]))
-        expected = fitter(pooling=0.0).own(own, count, own)
+        values = [getattr(its, kind)[:, 2] for its in margins]
+        expected = own((values[2], np.concatenate([values[0], values[1], values[3]])), count)
         np.testing.assert_allclose(maps.speakers[2][f"{kind}_map"][0], expected, rtol=1e-4)
 
 
 def test_long_held_out_speech_is_thinned_and_counts_the_same():
     trials = held_out(3, frames=600)
-    maps = HeldOutMaps(config(pooling=0.0), people(3), trials)
     # Every fourth of 1800 frames, so that no more than 500 are left.
-    assert [len(heard.half) for heard in maps._frames] == [450] * 3
-    assert [heard.count for heard in maps._frames] == pytest.approx([180.0] * 3)
-    heard = [margins_of(people(3), its_trials).one_class[:, 1] for its_trials in trials]
-    own = ClassMargins(heard[1], np.concatenate((heard[0], heard[2])))
-    found = maps.fitted().speakers[1]["one_class_map"][0]
-    np.testing.assert_allclose(found[1:], fitter(pooling=0.0).own(own, 180.0, own)[1:], rtol=0.2)
+    thinned = [[FeatureBlock(t.vectors[::4], 150, np.zeros(150)) for t in its_trials] for its_trials in trials]
+    values = [margins_of(people(3), its_trials).one_class[:, 1] for its_trials in thinned]
+    expected = own((values[1], np.concatenate((values[0], values[2]))), 180.0)
+    fitted = HeldOutMaps(config(pooling=0.0), people(3), trials).fitted().speakers[1]["one_class_map"][0]
+    np.testing.assert_allclose(fitted, expected, rtol=1e-4)
 
 
 def test_maps_for_one_half_of_the_trials_know_nothing_of_them():
@@ -331,48 +261,45 @@ def test_maps_for_one_half_of_the_trials_know_nothing_of_them():
         [spoken(0, 99) if half_of(speaker, number) == 0 else trial for number, trial in enumerate(its_trials)]
         for speaker, its_trials in enumerate(trials)
     ]
-    for kind in ("newton", "isotonic"):
-        before, after = (HeldOutMaps(config(kind), people(4), each) for each in (trials, changed))
-        for one, other in zip(before.fitted(1).speakers, after.fitted(1).speakers, strict=True):
-            for name, values in one.items():
-                np.testing.assert_array_equal(other[name], values)
-        assert not np.array_equal(
-            before.fitted(0).speakers[2]["one_class_map"], after.fitted(0).speakers[2]["one_class_map"]
-        )
+    before, after = (HeldOutMaps(config("isotonic"), people(4), each) for each in (trials, changed))
+    for one, other in zip(before.fitted(1).speakers, after.fitted(1).speakers, strict=True):
+        for name, values in one.items():
+            np.testing.assert_array_equal(other[name], values)
+    maps = [held.fitted(0).speakers[2]["one_class_map"] for held in (before, after)]
+    assert not np.array_equal(*maps)
 
 
 @pytest.mark.parametrize("kind", POSTERIORS)
 def test_fitted_posteriors_are_better_than_fixed_ones_on_new_frames(kind):
     posterior = HeldOutMaps(config(kind), people(4), held_out(4, frames=200)).posterior()
-    loss = {"fixed": 0.0, "fitted": 0.0}
+    loss = np.zeros(2)
     for speaker in range(4):
         margins = margins_of(people(4), [spoken(speaker, 50, 300)])
-        for name, maps in (("fixed", FixedSigmoid()), ("fitted", posterior)):
-            own = maps.pair(margins.pair, margins.claims)[:, speaker]
-            loss[name] += float(np.delete(np.logaddexp(0, -own), speaker, axis=1).mean())
-    assert loss["fitted"] < loss["fixed"]
+        for place, maps in enumerate((FixedSigmoid(), posterior)):
+            pair = np.delete(maps.pair(margins.pair, margins.claims)[:, speaker], speaker, axis=1)
+            loss[place] += np.logaddexp(0, -pair).mean()
+    assert loss[1] < loss[0]
 
 
-@pytest.mark.parametrize("kind", ["newton", "histogram"])
-def test_pairs_with_those_enrolled_before_take_the_pooled_map(kind):
+def test_pairs_with_those_enrolled_before_take_the_pooled_map():
     trials = held_out(4)
-    first = HeldOutMaps(config(kind), people(2), trials[:2]).fitted()
-    later = HeldOutMaps(config(kind), people(4), trials[2:], first.speakers).fitted()
+    first = HeldOutMaps(config("histogram"), people(2), trials[:2]).fitted()
+    later = HeldOutMaps(config("histogram"), people(4), trials[2:], first.speakers).fitted()
     assert len(later.speakers) == 2
     assert np.isnan(later.speakers[0]["pair_map"]).all()
     assert np.isnan(later.speakers[1]["pair_map"][:2]).all()
     assert np.isfinite(later.speakers[1]["pair_map"][2]).all()
     posterior = MachinePosterior([*first.speakers, *later.speakers], later.pooled)
     margins = margins_of(people(4), trials[3])
-    found = posterior.pair(margins.pair, margins.claims)[:, 3, 0]
-    np.testing.assert_allclose(found, evaluate(later.pooled["pair"][None], margins.pair[:, 3, :1])[:, 0], rtol=1e-6)
+    result = posterior.pair(margins.pair, margins.claims)[:, 3, 0]
+    np.testing.assert_allclose(result, evaluate(later.pooled["pair"][None], margins.pair[:, 3, :1])[:, 0], rtol=1e-6)
 
 
 def test_the_pooled_sample_has_every_speaker_in_it_and_pairs_from_both_sides():
     trials = held_out(3)
     maps = HeldOutMaps(config(), people(3), trials).fitted()
-    found = pooled_sample(maps.speakers, "pair")
-    np.testing.assert_allclose(np.sort(found.positive), np.sort(-found.negative), rtol=1e-6)
+    positive, negative = pooled_sample(maps.speakers, "pair")
+    np.testing.assert_allclose(np.sort(positive), np.sort(-negative), rtol=1e-6)
     assert maps.pooled["pair"][2] == pytest.approx(0.0, abs=1e-6)
     without = pooled_maps(config(), maps.speakers[:2])
     assert not np.array_equal(without["one_class"], maps.pooled["one_class"])
@@ -389,18 +316,18 @@ def test_one_speaker_and_two_have_posteriors_too(kind):
         for name in ("poar", "poao", "rpoao", "worst_rival"):
             assert np.isfinite(np.delete(RULES[name].frame(margins, posterior), 1, axis=-1)).all()
         # With two speakers eq. 13 is one pair machine.
-        found = RULES["poao"].frame(margins, posterior)
-        np.testing.assert_allclose(np.exp(found).sum(axis=1), 1.0, rtol=1e-9)
+        result = RULES["poao"].frame(margins, posterior)
+        np.testing.assert_allclose(np.exp(result).sum(axis=1), 1.0, rtol=1e-9)
 
 
 # Stores.
 
 
-@pytest.fixture(scope="module", params=["newton", "isotonic"])
-def made(request, tmp_path_factory, recordings, voices, tiny_with) -> tuple[Path, Config]:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, recordings, voices, tiny_with) -> tuple[Path, Config]:
     """Three voices enrolled together, then one more."""
     path = tmp_path_factory.mktemp("posteriors") / "voices.store"
-    settings_ = tiny_with(f"posterior.kind={request.param}")
+    settings_ = tiny_with("posterior.kind=isotonic")
     before = enroll(path, {name: recordings[name] for name in voices[:3]}, settings_).model.posterior_maps()
     after = enroll(path, {voices[3]: recordings[voices[3]]}).model.posterior_maps()
     for old, new in zip(before, after, strict=False):
@@ -416,21 +343,15 @@ def test_store_comes_back_with_its_posteriors(made, heard, voices):
     files = store.posterior_maps()
     assert [len(arrays["pair_map"]) for arrays in files] == [0, 1, 2, 3]
     assert np.isfinite(files[2]["pair_map"]).all()
-    assert np.isnan(files[3]["pair_map"]).all(), "nobody was heard together with the fourth"
+    assert np.isnan(files[3]["pair_map"]).all(), "nobody was held out together with the fourth"
     again = pooled_maps(settings_, files)
     np.testing.assert_array_equal(store.shared["posterior.pair_map"], again["pair"])
-    found = Verifier(store, voices[1], system="rpoao").verify_file(heard(voices[1]))
+    result = Verifier(store, voices[1], system="rpoao").verify_file(heard(voices[1]))
     memory = MachinePosterior(files, again)
     scorer = ClaimScorer(store.population(), [1], ["rpoao"], ScoringSettings(memory, settings_.scoring.dtype))
     running = scorer.start()
-    running.push(read_features_of(heard(voices[1]), settings_))
-    assert found.score == pytest.approx(float(running.scores()["rpoao"][0]), rel=1e-9)
-
-
-def read_features_of(path: Path, settings_: Config) -> FeatureBlock:
-    from pipeline.audio.corpus import Utterance
-
-    return read_features(Utterance("", path), settings_.features)
+    running.push(read_features(Utterance("", heard(voices[1])), settings_.features))
+    assert result.score == pytest.approx(float(running.scores()["rpoao"][0]), rel=1e-9)
 
 
 def test_nothing_of_a_removed_speaker_is_left_in_the_maps(made, tmp_path, voices, heard):
@@ -444,9 +365,8 @@ def test_nothing_of_a_removed_speaker_is_left_in_the_maps(made, tmp_path, voices
     assert Verifier(after, voices[2], system="rpoao").verify_file(heard(voices[2])).score is not None
 
 
-@pytest.mark.parametrize("kind", ["histogram"])
-def test_held_out_trials_are_scored_by_maps_that_they_had_no_part_in(tmp_path, recordings, voices, tiny_with, kind):
-    settings_ = tiny_with(f"posterior.kind={kind}")
+def test_held_out_trials_are_scored_by_maps_that_they_had_no_part_in(tmp_path, recordings, voices, tiny_with):
+    settings_ = tiny_with("posterior.kind=newton")
     store = enroll(tmp_path / "s", {name: recordings[name] for name in voices[:3]}, settings_).model
     read = [[read_features(u, settings_.features) for u in recordings[name]] for name in voices[:3]]
     cuts = [cut_of(blocks, settings_) for blocks in read]
@@ -464,13 +384,7 @@ def test_held_out_trials_are_scored_by_maps_that_they_had_no_part_in(tmp_path, r
             running = ClaimScorer(population, range(3), ["rpoao"], ScoringSettings(posterior)).start()
             running.push(trial)
             expected.append(running.scores()["rpoao"])
-    found = store.trials().scores["rpoao"][~store.trials().unknown].reshape(-1, 3)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    result = store.trials().scores["rpoao"][~store.trials().unknown].reshape(-1, 3)
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
     for arrays, fitted in zip(store.posterior_maps(), maps.fitted().speakers, strict=True):
         np.testing.assert_allclose(arrays["one_class_map"], fitted["one_class_map"], rtol=1e-6)
-
-
-@pytest.mark.parametrize("setting", ["pooling=-1", "dependence=0", "kind=sigmoid"])
-def test_impossible_settings_are_refused(tiny_with: Callable[..., Config], setting: str):
-    with pytest.raises(ConfigError, match=f"posterior.{setting.partition('=')[0]}"):
-        tiny_with(f"posterior.{setting}")
