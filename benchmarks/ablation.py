@@ -81,15 +81,6 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("augmentation", "12th-order LPC cepstrum", "robust", ("features.kind=lpcc", "features.order=12")),
     (POSTERIORS, "fixed", "default", ()),
     (POSTERIORS, "fixed, slope 4", "default", ("posterior.slope=4.0",)),
-    (POSTERIORS, "platt", "default", ("posterior.kind=platt",)),
-    (POSTERIORS, "newton", "default", ("posterior.kind=newton",)),
-    (POSTERIORS, "newton, no pooling", "default", ("posterior.kind=newton", "posterior.pooling=0")),
-    (POSTERIORS, "newton, next to nothing but the pool", "default", ("posterior.kind=newton", "posterior.pooling=1e5")),
-    (POSTERIORS, "tied_gaussian", "default", ("posterior.kind=tied_gaussian",)),
-    (POSTERIORS, "two_gaussian", "default", ("posterior.kind=two_gaussian",)),
-    (POSTERIORS, "cosine", "default", ("posterior.kind=cosine",)),
-    (POSTERIORS, "isotonic", "default", ("posterior.kind=isotonic",)),
-    (POSTERIORS, "histogram", "default", ("posterior.kind=histogram",)),
 )
 
 

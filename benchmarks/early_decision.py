@@ -70,7 +70,7 @@ def score_files(store: SpeakerModel, trials: Sequence[Trial], root: Path) -> lis
     first, every = check_frames(store.config.min_frames, store.config.features.step_seconds)
     scored = []
     for path, made in claims.items():
-        speech = read_features(Utterance("", root / path), store.config.features, store.scaling)
+        speech = read_features(Utterance("", root / path), store.config.features)
         running, scores, ends, at = scorer.start(), [], [*range(first, len(speech.vectors), every)], 0
         for end in [*ends, len(speech.vectors)]:
             running.push(speech.part(slice(at, end)))

@@ -129,12 +129,12 @@ def _noisy(utterance: Utterance, snr: float, config: Config, random: np.random.G
 
 def judged(speakers: dict[str, Sequence[Utterance]], config: Config) -> dict[str, dict[str, Any]]:
     """Return the strength of each speaker's held-out utterances, by name, on their own and the best other machines."""
-    voices, _ = read_speech(speakers, config, None, enrolled=0, workers=LocalThreads(), progress=SILENT)
+    voices, _ = read_speech(speakers, config, enrolled=0, workers=LocalThreads(), progress=SILENT)
     voices, _ = audible(voices, config)
     off = EnrollmentChecks(
         ChecksConfig(clipping="off", noise="off", duplicates="off", consistency="off", matches="off")
     )
-    trials = hold_out_pass(Trainer(config, None, None, "speaker", LocalThreads(), SILENT), voices, off).trials
+    trials = hold_out_pass(Trainer(config, None, "speaker", LocalThreads(), SILENT), voices, off).trials
     names = {voice.id: voice.name for voice in voices}
     seconds = held_out_seconds(trials, config.features.step_seconds)
     strengths = strengths_of(list(names), trials, config.scoring.system, config.threshold, population=len(names))

@@ -44,7 +44,7 @@ def claim_times(path: Path, trials: list[Trial], root: Path) -> dict[str, float]
         verifier = Verifier(Store(path).load(), trial.speaker, system="worst_rival", decide_by=Threshold(0.5))
         opened.append(1000 * (time.perf_counter() - started))
         model = verifier.model
-        speech = read_features(Utterance("", root / trial.path), model.config.features, model.scaling)
+        speech = read_features(Utterance("", root / trial.path), model.config.features)
         scores, started = verifier.scores(), time.perf_counter()
         scores.push(speech)
         scored.append(1000 * (time.perf_counter() - started))

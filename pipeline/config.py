@@ -23,9 +23,6 @@ _MOST_COLUMNS = 1000
 MachineKind = Literal["one_vs_one", "one_class", "one_vs_rest", "supervector", "gmm"]
 Augmentation = Literal["telephone", "babble", "noise", "room"]
 Action = Literal["off", "warn", "refuse"]
-PosteriorKind = Literal[
-    "fixed", "platt", "newton", "tied_gaussian", "two_gaussian", "cosine", "isotonic", "histogram"
-]  # fmt: skip
 System = Literal[
     "boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival",
     "supervector", "supervector_rival", "gmm", "gmm_rival", "fused",
@@ -81,7 +78,6 @@ class FeatureSettings(_Section):
     deltas: bool = True
     delta_width: Annotated[int, Field(ge=1, le=20)] = 2
     delta_scale: Positive = 3.0
-    standardize: bool = False
     vad: VadConfig = VadConfig()
 
     @model_validator(mode="after")
@@ -237,22 +233,9 @@ class AugmentationConfig(_Section):
 
 
 class PosteriorConfig(_Section):
-    """Margins to binary posteriors, one map a machine (``pipeline.posteriors``).
+    """Margins to binary posteriors s(``slope`` * margin) (Xin, Wu and Pan 2002, eq. 10)."""
 
-    ``fixed`` is s(slope * margin), and ``slope`` also stands where nothing can be fitted. The others
-    are fitted to held-out frames, which count as one trial every ``dependence`` seconds; a sample of all machines'
-    margins counts as ``pooling`` trials of each class beside a machine's own.
-    """
-
-    kind: PosteriorKind = "fixed"
     slope: Positive = 1.0
-    pooling: NonNegative = 100.0
-    dependence: Positive = 0.1
-
-    @property
-    def fitted(self) -> bool:
-        """True if maps are fitted to held-out frames."""
-        return self.kind != "fixed"
 
 
 class ScoringConfig(_Section):
@@ -331,15 +314,6 @@ class Config(_Section):
     threshold: ThresholdConfig = ThresholdConfig()
     checks: ChecksConfig = ChecksConfig()
     duplicate_audio: DuplicateAudioConfig = DuplicateAudioConfig()
-
-    @model_validator(mode="after")
-    def _posteriors_of_cohorts(self) -> Self:
-        if self.machines.cohort != "all" and self.posterior.fitted:
-            raise ValueError(
-                f"machines.cohort = {self.machines.cohort}: maps of posteriors are fitted to all pairs of speakers, as"
-                f' posterior.kind = {self.posterior.kind!r} asks for; take "fixed", or cohort = "all"'
-            )
-        return self
 
     @property
     def min_frames(self) -> int:

@@ -155,7 +155,6 @@ REFUSED = [
     ("[augmentation]\nmax_snr_db = 61.0", "augmentation.max_snr_db"),
     ("[augmentation]\nmin_snr_db = 10.0\nmax_snr_db = 9.0", "augmentation"),
     ("[posterior]\nslope = 0.0", "posterior.slope"),
-    ('[posterior]\nkind = "platt1999"', "posterior.kind"),
     ('[scoring]\nsystem = "POAR"', "scoring.system"),
     ('[scoring]\ndtype = "float16"', "scoring.dtype"),
     ("[scoring]\nmin_seconds = -1.0", "scoring.min_seconds"),

@@ -1,7 +1,7 @@
 """Enrollment: recordings of speakers to a speaker model in a store, with thresholds from held-out utterances.
 
 Two passes. The hold-out pass sets part of every new speaker's utterances aside, trains on the rest and scores the
-utterances set aside; only those scores are kept, and the posterior maps and calibrations fitted to them. The final pass
+utterances set aside; only those scores are kept, and the calibrations fitted to them. The final pass
 trains the machines that go into the store on everything. Speakers already enrolled keep their machines.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -23,7 +23,6 @@ from pipeline.enrollment.training import Trainer
 from pipeline.errors import ConfigError, CorpusError, SpeakerExistsError
 from pipeline.machines.training import machine_count
 from pipeline.machines.workers import LocalThreads, Workers
-from pipeline.posteriors.posterior_maps import map_name
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import HeldOutTrials
 from pipeline.store.model import Role, SpeakerModel
@@ -140,8 +139,7 @@ def enroll(
         settings = _agreed_settings(store, transaction.model, config)
         _check_names(store, transaction.model, speakers)
         known = transaction.model or None  # a store that was emptied begins anew
-        scaling = None if transaction.model is None else transaction.model.scaling
-        trainer = Trainer(settings, known, scaling, role, workers, progress or _silent)
+        trainer = Trainer(settings, known, role, workers, progress or _silent)
         checks = EnrollmentChecks(settings.checks if quality is None else quality)
         voices, skipped = _read(trainer, speakers, measured=checks.needs_recordings or settings.duplicate_audio.keep)
         voices, short = audible(voices, settings)
@@ -164,7 +162,7 @@ def train(trainer: Trainer, voices: list[NewSpeaker], checks: EnrollmentChecks) 
     Raises EnrollmentRefusedError if nobody is left.
     """
     held_out = hold_out_pass(trainer, voices, checks)
-    model = replace(trainer, scaling=held_out.scaling).train(held_out.voices, "training").model
+    model = trainer.train(held_out.voices, "training").model
     return _with_held_out(model, trainer.known, held_out).calibrated(), held_out
 
 
@@ -178,7 +176,6 @@ def _read(
     return read_speech(
         speakers,
         trainer.settings,
-        trainer.scaling,
         enrolled=0 if trainer.known is None else len(trainer.known),
         workers=trainer.workers,
         progress=trainer.progress,
@@ -187,16 +184,10 @@ def _read(
 
 
 def _with_held_out(model: SpeakerModel, known: SpeakerModel | None, held_out: HeldOut) -> SpeakerModel:
-    """Return the trained ``model`` with the held-out trials of all its speakers, and their posterior maps."""
+    """Return the trained ``model`` with the held-out trials of all its speakers."""
     before = None if known is None else known.trials()
     trials = held_out.trials if before is None else HeldOutTrials.joined([before, held_out.trials])
-    maps, shared = held_out.maps, trials.as_arrays()
-    own = [{} for _ in model.speakers] if maps is None else [
-        *({} for _ in model.speakers[: -len(maps.speakers)]), *maps.speakers
-    ]  # fmt: skip
-    if maps is not None:
-        shared |= {f"posterior.{map_name(kind)}": pooled for kind, pooled in maps.pooled.items()}
-    return model.changed(own, shared)
+    return model.changed([{} for _ in model.speakers], trials.as_arrays())
 
 
 def _trained_count(model: SpeakerModel, newcomers: int) -> int:

@@ -6,7 +6,6 @@ enrollment check are left out, and the pass is run again for the others as if no
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,16 +14,13 @@ from numpy.typing import NDArray
 
 from pipeline.config import Config
 from pipeline.enrollment.checks import EnrollmentChecks, Finding
-from pipeline.enrollment.speech import NewSpeaker, standardized
+from pipeline.enrollment.speech import NewSpeaker
 from pipeline.enrollment.training import Trainer
 from pipeline.errors import EnrollmentRefusedError
-from pipeline.features.standardize import Standardizer
 from pipeline.features.stream import FeatureBlock, joined
 from pipeline.machines.margins import Population
 from pipeline.machines.supervectors import SupervectorTraining
 from pipeline.machines.workers import run_parallel
-from pipeline.posteriors.coupling import Posterior
-from pipeline.posteriors.map_fitting import FittedMaps, HeldOutMaps, half_of
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.claims import STATISTICS, ClaimScorer, ScoringSettings
 from pipeline.scoring.rules import RULES, systems_of
@@ -42,13 +38,11 @@ PREFIX_SECONDS = (0.5, 0.75, 1.0, 1.5)
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Speakers that the checks let in, all findings, the held-out trials, and posterior maps where they are fitted."""
+    """Speakers that the checks let in, all findings, and the held-out trials."""
 
     voices: list[NewSpeaker]
-    scaling: Standardizer | None
     findings: list[Finding]
     trials: HeldOutTrials
-    maps: FittedMaps | None
 
 
 def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: EnrollmentChecks) -> HeldOut:
@@ -60,27 +54,26 @@ def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: Enrollment
     findings = _of_recordings(trainer, voices, checks)
     while True:
         voices = _accepted(voices, findings)
-        scaled, scaling = standardized(voices, settings, trainer.scaling, first=known is None)
-        trials, maps = _scored(trainer, scaled)
+        trials = _scored(trainer, voices)
         before = None if known is None else known.trials()
         new = checks.trials(
-            scaled,
+            voices,
             trials if before is None else HeldOutTrials.joined([before, trials]),
-            _names(known, scaled),
+            _names(known, voices),
             settings.scoring.system,
             settings.threshold,
             settings.features.step_seconds,
         )
         findings += new
         if not any(finding.refused for finding in new):
-            return HeldOut(scaled, scaling, findings, trials, maps)
+            return HeldOut(voices, findings, trials)
         findings = [finding for finding in findings if finding.refused or finding not in new]
         trainer = replace(trainer, progress=lambda stage, *steps: progress(f"again, {stage}", *steps))
 
 
-def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> tuple[HeldOutTrials, FittedMaps | None]:
-    """Return the held-out trials of the new speakers, and posterior maps fitted to them where the settings ask."""
-    settings, known = trainer.settings, trainer.known
+def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> HeldOutTrials:
+    """Return the held-out trials of the new speakers."""
+    settings = trainer.settings
     cuts = [cut_of(voice.utterances, settings) for voice in voices]
     kept = [replace(voice, speech=voice.speech.kept(cut)) for voice, cut in zip(voices, cuts, strict=True)]
     frames = settings.threshold.trial_seconds / settings.features.step_seconds
@@ -88,29 +81,20 @@ def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> tuple[HeldOutTrials, 
     trained = trainer.train(kept, "thresholds")
     model = trained.model
     population = model.population()
-    maps = None
-    if settings.posterior.fitted:
-        maps = HeldOutMaps(settings, population, held, [] if known is None else known.posterior_maps())
     claims = [number for number, speaker in enumerate(model.speakers) if speaker.role == "speaker"]
     ids = [speaker.id for speaker in model.speakers]
     scoring = HeldOutScoring(settings, population, trained.solver, claims, ids)
-    scored = _scores(trainer, scoring, held, maps) if claims else [scoring.none()]
-    return HeldOutTrials.joined(scored), None if maps is None else maps.fitted()
+    return HeldOutTrials.joined(_scores(trainer, scoring, held) if claims else [scoring.none()])
 
 
-def _scores(
-    trainer: Trainer, scoring: HeldOutScoring, trials: list[list[FeatureBlock]], maps: HeldOutMaps | None
-) -> list[HeldOutTrials]:
-    """Return the scores of every trial, each by posterior maps that were fitted to the other half of the trials."""
-    scorings = [scoring, scoring]
-    if maps is not None:
-        scorings = [scoring.with_posterior(maps.posterior(1 - half)) for half in (0, 1)]
+def _scores(trainer: Trainer, scoring: HeldOutScoring, trials: list[list[FeatureBlock]]) -> list[HeldOutTrials]:
+    """Return the scores of every trial."""
     first, total = 0 if trainer.known is None else len(trainer.known), sum(map(len, trials))
 
     def score(speaker: int, its_trials: list[FeatureBlock]) -> list[HeldOutTrials]:
         scored = []
-        for number, trial in enumerate(its_trials):
-            scored.append(scorings[half_of(speaker, number)].score(speaker, trial))
+        for trial in its_trials:
+            scored.append(scoring.score(speaker, trial))
             trainer.progress("thresholds: scoring", 1, total)
         return scored
 
@@ -206,8 +190,7 @@ class HeldOutScoring:
     """Scores held-out utterances of speakers of ``population`` under every system.
 
     ``training`` is the solver of its segment machines, which can leave a speaker out. ``claims`` are the numbers of the
-    speakers who can be claimed, ``ids`` the ids of all. Posteriors are the fixed ones of ``settings``, unless others
-    are given to ``with_posterior``.
+    speakers who can be claimed, ``ids`` the ids of all.
     """
 
     def __init__(
@@ -241,13 +224,6 @@ class HeldOutScoring:
         self._alone = ClaimScorer(population, claims, self.systems, scoring, without_rivals=True)
         if training is not None and self._judged_among >= MIN_FOR_UNKNOWN:
             training.inverse()  # here, not on one of the threads that score
-
-    def with_posterior(self, posterior: Posterior) -> HeldOutScoring:
-        """The same machines under another ``posterior``."""
-        changed = copy.copy(self)
-        changed._among = self._among.with_posterior(posterior)
-        changed._alone = self._alone.with_posterior(posterior)
-        return changed
 
     def none(self) -> HeldOutTrials:
         """Return no trials, with the systems that ``score`` gives."""

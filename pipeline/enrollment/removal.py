@@ -14,8 +14,6 @@ from pipeline.machines.cohorts import cohorts_without
 from pipeline.machines.pairs import Pairs, PairSource
 from pipeline.machines.supervectors import SupervectorTraining
 from pipeline.machines.training import one_vs_rest
-from pipeline.posteriors.map_fitting import pooled_maps
-from pipeline.posteriors.posterior_maps import PAIR, map_name
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 
@@ -60,21 +58,18 @@ def remove_speaker(store: Store | Path | str, name: str, *, jobs: int = 1) -> Sp
 def retrained_without(model: SpeakerModel, name: str, *, jobs: int = 1) -> SpeakerModel:
     """Train again what the speech of ``name`` went into, and return the model of everybody else.
 
-    That is one-vs-rest and supervector machines, cohorts, pooled posterior maps and calibrations. The UBM stays as it
-    was fitted to the first speakers; so do the other speakers' own posterior maps.
+    That is one-vs-rest and supervector machines, cohorts and calibrations. The UBM stays as it was fitted to the first
+    speakers.
     """
     rest = model.view_without(name)
     gone = [speaker.name for speaker in model.speakers].index(name)
     if not len(rest):
-        kept = ("trials.", "scaling.")
-        gone_too = [key for key in rest.shared if not key.startswith(kept)]
+        gone_too = [key for key in rest.shared if not key.startswith("trials.")]
         return rest.changed([], {}, removed=gone_too, pairs=None).calibrated()
     arrays: list[Named] = [{} for _ in rest.speakers]
     shared: Named = {}
     removed = _one_vs_rest(rest, arrays, jobs)
     _supervectors(rest, arrays, shared)
-    if model.config.posterior.fitted:
-        _posterior_maps(rest, gone, arrays, shared)
     pairs = _cohorts(model, rest, gone, shared, jobs)
     return rest.changed(arrays, shared, removed=removed, pairs=pairs).calibrated()
 
@@ -101,15 +96,6 @@ def _supervectors(rest: SpeakerModel, arrays: list[Named], shared: Named) -> Non
     for own, machine in zip(arrays, supervector_arrays(solver.machines(rest.ubm)), strict=True):
         own.update(machine)
     shared["supervector.mean"] = solver.mean
-
-
-def _posterior_maps(rest: SpeakerModel, gone: int, arrays: list[Named], shared: Named) -> None:
-    """Drop the maps of pairs with the speaker who is gone, and fit the pooled maps again: they pool all margins."""
-    sources = rest.posterior_maps()
-    for own, source in zip(arrays[gone:], sources[gone:], strict=True):
-        own[map_name(PAIR)] = np.delete(source[map_name(PAIR)], gone, axis=0)
-    pooled = pooled_maps(rest.config, sources)
-    shared |= {f"posterior.{map_name(kind)}": maps for kind, maps in pooled.items()}
 
 
 def _cohorts(model: SpeakerModel, rest: SpeakerModel, gone: int, shared: Named, jobs: int) -> PairSource | None:

@@ -19,7 +19,6 @@ from pipeline.enrollment.quality import Recording, RecordingMeter
 from pipeline.errors import AudioError, NotEnoughSpeechError
 from pipeline.features.fingerprints import joined
 from pipeline.features.frontend import Listener, features_of, read_features
-from pipeline.features.standardize import Standardizer
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.workers import Workers, path_for
 
@@ -53,14 +52,6 @@ class Speech:
             [cut.kept(version) for version in self.versions], [cut.kept(voice) for voice in self.pseudo_speakers]
         )
 
-    def scaled(self, scaling: Standardizer) -> Speech:
-        """The same speech standardised."""
-
-        def scale(parts: list[Utterances]) -> list[Utterances]:
-            return [[replace(block, vectors=scaling(block.vectors)) for block in part] for part in parts]
-
-        return Speech(scale(self.versions), scale(self.pseudo_speakers))
-
 
 @dataclass
 class NewSpeaker:
@@ -89,7 +80,6 @@ class NewSpeaker:
 def read_speech(
     speakers: Mapping[str, Sequence[Utterance]],
     settings: Config,
-    scaling: Standardizer | None,
     *,
     enrolled: int,
     workers: Workers,
@@ -104,7 +94,7 @@ def read_speech(
     ]
     augmenter = _augmenter(speakers, settings, enrolled + len(speakers))
     results = workers.map(
-        _read, tasks, common=_Reading(settings, scaling, augmenter, measured), reads=lambda *task: (task[-1].path,)
+        _read, tasks, common=_Reading(settings, augmenter, measured), reads=lambda *task: (task[-1].path,)
     )
     skipped: list[tuple[Path, str]] = []
     versions, pseudo_speakers = (
@@ -132,7 +122,6 @@ class _Reading:
     """Settings that the reading of all utterances shares."""
 
     settings: Config
-    scaling: Standardizer | None
     augmenter: Augmenter | None
     measured: bool
 
@@ -146,11 +135,9 @@ def _read(
     listen = None if meter is None else meter.push
     try:
         if augmenter is None:
-            speech = Speech([[read_features(utterance, settings.features, how.scaling, listen=listen)]], [])
+            speech = Speech([[read_features(utterance, settings.features, listen=listen)]], [])
         else:
-            speech = _augmented(
-                augmenter, utterance, settings, how.scaling, speaker=speaker, number=number, listen=listen
-            )
+            speech = _augmented(augmenter, utterance, settings, speaker=speaker, number=number, listen=listen)
         return speech, None if meter is None else meter.finish()
     except AudioError as error:
         return error
@@ -168,7 +155,6 @@ def _augmented(
     augmenter: Augmenter,
     utterance: Utterance,
     settings: Config,
-    scaling: Standardizer | None,
     *,
     speaker: str,
     number: int,
@@ -180,7 +166,7 @@ def _augmented(
         listen(samples, rate)
 
     def speech(audio: Samples, audio_rate: int) -> FeatureBlock:
-        return features_of(audio, audio_rate, settings.features, scaling, where=str(utterance.path))
+        return features_of(audio, audio_rate, settings.features, where=str(utterance.path))
 
     recorded = speech(samples, rate)
     if len(recorded.vectors) == 0:
@@ -196,19 +182,6 @@ def _append(speech: Speech, utterance: Speech) -> None:
     for parts, more in ((speech.versions, utterance.versions), (speech.pseudo_speakers, utterance.pseudo_speakers)):
         for part, blocks in zip(parts, more, strict=True):
             part.extend(blocks)
-
-
-def standardized(
-    voices: list[NewSpeaker], settings: Config, scaling: Standardizer | None, *, first: bool
-) -> tuple[list[NewSpeaker], Standardizer | None]:
-    """Return the speakers and the standardisation of the store.
-
-    At the ``first`` enrollment, under settings that ask for it, it is fitted to their speech and applied to it.
-    """
-    if not first or scaling is not None or not settings.features.standardize:
-        return voices, scaling
-    fitted = Standardizer.fit(np.concatenate([block.vectors for voice in voices for block in voice.utterances]))
-    return [replace(voice, speech=voice.speech.scaled(fitted)) for voice in voices], fitted
 
 
 def audible(voices: list[NewSpeaker], settings: Config) -> tuple[list[NewSpeaker], list[tuple[str, str]]]:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from pipeline.config import Config
 from pipeline.enrollment.speech import NewSpeaker, Progress, Speech, Utterances
 from pipeline.errors import ConfigError
-from pipeline.features.standardize import Standardizer
 from pipeline.features.stream import FeatureBlock, joined
 from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.gmm import MapAdaptation, MeanOffsets
@@ -47,7 +46,6 @@ class Trainer:
 
     settings: Config
     known: SpeakerModel | None
-    scaling: Standardizer | None
     role: Role
     workers: Workers
     progress: Progress
@@ -101,8 +99,6 @@ class Trainer:
                 | voice.fingerprints(keep=self.settings.duplicate_audio.keep)
             )
         shared: dict[str, NDArray[np.generic]] = {}
-        if self.known is None and self.scaling is not None:
-            shared |= {"scaling.mean": self.scaling.mean, "scaling.scale": self.scaling.scale}
         if population.cohort_table is not None:
             shared["cohort.nearest"] = population.cohort_table.nearest.astype(np.uint32)
             shared["cohort.similarity"] = population.cohort_table.similarity

@@ -224,7 +224,7 @@ def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: 
     """Return the scores of the file at ``path`` for all ``claims``, or the reason why its ``trials`` have none."""
     model, scorer = files.model, files.scorer(claims)
     try:
-        speech = read_features(Utterance("", files.root / path), model.config.features, model.scaling)
+        speech = read_features(Utterance("", files.root / path), model.config.features)
         if len(speech.vectors) < model.config.min_frames:
             step = model.config.features.step_seconds
             raise NotEnoughSpeechError(path, found=len(speech.vectors) * step, needed=model.config.min_frames * step)

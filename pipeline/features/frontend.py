@@ -12,7 +12,6 @@ from pipeline.audio.files import open_audio
 from pipeline.audio.resampling import Resampler
 from pipeline.audio.streams import check_samples
 from pipeline.config import FeatureSettings
-from pipeline.features.standardize import Standardizer
 from pipeline.features.stream import FeatureBlock, FeatureStream, joined
 
 Array = NDArray[np.float64]
@@ -21,17 +20,14 @@ Listener = Callable[[Array, int], None]
 
 
 class FrontEnd:
-    """Mono samples at ``rate`` Hz to feature vectors: resampler, feature stream and scaling."""
+    """Mono samples at ``rate`` Hz to feature vectors: a resampler and a feature stream."""
 
-    def __init__(
-        self, settings: FeatureSettings, rate: int, *, scaling: Standardizer | None = None, where: str = "stream"
-    ) -> None:
+    def __init__(self, settings: FeatureSettings, rate: int, *, where: str = "stream") -> None:
         self.rate = rate
         self.samples = 0
         self._where = where
         self._resampler = Resampler(rate, settings.rate)
         self._features = FeatureStream(settings)
-        self._scaling = scaling
 
     @property
     def delay_ms(self) -> float:
@@ -46,23 +42,17 @@ class FrontEnd:
         check_samples(samples, self._where, rate=self.rate, first=self.samples)
         block = self._features.push(self._resampler.push(samples))
         self.samples += len(samples)
-        return self._scaled(block)
+        return block
 
     def flush(self) -> FeatureBlock:
         """Return the vectors held back for look-ahead, and close."""
         tail = self._features.push(self._resampler.flush())
-        return self._scaled(joined([tail, self._features.flush()]))
-
-    def _scaled(self, block: FeatureBlock) -> FeatureBlock:
-        if self._scaling is None or len(block.vectors) == 0:
-            return block
-        return FeatureBlock(self._scaling(block.vectors), block.frames, block.below_peak)
+        return joined([tail, self._features.flush()])
 
 
 def read_features(
     utterance: Utterance,
     settings: FeatureSettings,
-    scaling: Standardizer | None = None,
     *,
     listen: Listener | None = None,
 ) -> FeatureBlock:
@@ -72,7 +62,7 @@ def read_features(
     """
     path, blocks = utterance.path, []
     with open_audio(path, start=utterance.start, end=utterance.end) as audio:
-        front_end = FrontEnd(settings, audio.rate, scaling=scaling, where=str(path))
+        front_end = FrontEnd(settings, audio.rate, where=str(path))
         for samples in audio.blocks():
             blocks.append(front_end.push(samples))
             if listen is not None:
@@ -80,9 +70,7 @@ def read_features(
     return joined([*blocks, front_end.flush()])
 
 
-def features_of(
-    samples: Array, rate: int, settings: FeatureSettings, scaling: Standardizer | None = None, *, where: str = "samples"
-) -> FeatureBlock:
+def features_of(samples: Array, rate: int, settings: FeatureSettings, *, where: str = "samples") -> FeatureBlock:
     """Push the mono ``samples`` (n,) at ``rate`` Hz through a front end of their own; raises AudioError."""
-    front_end = FrontEnd(settings, rate, scaling=scaling, where=where)
+    front_end = FrontEnd(settings, rate, where=where)
     return joined([front_end.push(samples), front_end.flush()])

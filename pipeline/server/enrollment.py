@@ -96,7 +96,6 @@ class UtteranceFiles:
 
     def __init__(self, settings: Settings, model: SpeakerModel | None, pcm: PcmFormat) -> None:
         self._config = model.config if model is not None else settings.config or Config()
-        self._scaling = None if model is None else model.scaling
         self._aim = max(settings.aim_seconds, self._config.codebook.min_seconds)
         self._max_files = settings.limits.files
         self._pcm = pcm
@@ -165,7 +164,7 @@ class UtteranceFiles:
         self._files.append(path)
         where = f"utterance {len(self._files)}"
         self._decoder = PcmDecoder(self._pcm, where=where)
-        self._front_end = FrontEnd(self._config.features, self._pcm.rate, scaling=self._scaling, where=where)
+        self._front_end = FrontEnd(self._config.features, self._pcm.rate, where=where)
         self._clipping = Clipping()
         self._rest = b""
         self._utterance_seconds = 0.0

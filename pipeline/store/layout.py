@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import Config
@@ -21,28 +20,22 @@ Lengths = Mapping[str, int]
 
 LARGEST = 1e15  # squares and products of such numbers are still finite
 SMALLEST = 1e-15
-MIN_MAP = 3  # numbers: a quadratic, or a table with its two ends
-MIN_REACH = 1e-30  # of a table, in the units of margins: what single precision can still divide by
-KINDS = ("pair", "one_class", "one_vs_rest")  # machines that have posterior maps
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
     """One array: ``kind`` is numpy's letter, ``shape`` names lengths ("" for any).
 
-    ``positive`` arrays hold no zero; ``gaps`` may hold NaN where there was too little to fit; rows of ``maps`` are
-    posterior maps from margins to log-odds.
+    ``positive`` arrays hold no zero.
     """
 
     kind: str
     shape: tuple[str, ...]
     positive: bool = False
-    gaps: bool = False
-    maps: bool = False
 
 
-# k centroids of a speaker and M of all N speakers, d features, K components of the UBM, D = K * d, n earlier speakers,
-# P numbers of a posterior map. A name that ends in "*" stands for every name with that beginning.
+# k centroids of a speaker and M of all N speakers, d features, K components of the UBM, D = K * d,
+# T held-out trials. A name that ends in "*" stands for every name with that beginning.
 SPEAKER: dict[str, Expected] = {
     "centroids": Expected("f", ("k", "d")),
     "one_class": Expected("f", ("k",)),
@@ -54,14 +47,9 @@ SPEAKER: dict[str, Expected] = {
     "segments": Expected("f", ("", "D")),
     "pseudo.*": Expected("f", ("", "D")),
     "fingerprints": Expected("u", ("",)),
-    "pair_map": Expected("f", ("n", "P"), gaps=True, maps=True),
-    "one_class_map": Expected("f", ("1", "P"), gaps=True, maps=True),
-    "one_vs_rest_map": Expected("f", ("1", "P"), gaps=True, maps=True),
-} | {f"{kind}_{side}_sample": Expected("f", ("",), gaps=True) for kind in KINDS for side in ("own", "others")}
+}
 
 SHARED: dict[str, Expected] = {
-    "scaling.mean": Expected("f", ("d",)),
-    "scaling.scale": Expected("f", ("d",), positive=True),
     "ubm.centre": Expected("f", ("d",)),
     "ubm.scale": Expected("f", ("d",), positive=True),
     "ubm.means": Expected("f", ("K", "d")),
@@ -77,7 +65,7 @@ SHARED: dict[str, Expected] = {
     "trials.unknown": Expected("b", ("T",)),
     "trials.score.*": Expected("f", ("T",)),
     "trials.prefix.*": Expected("f", ("T",)),
-} | {f"posterior.{kind}_map": Expected("f", ("P",), maps=True) for kind in KINDS}
+}
 
 
 TRIALS = tuple(f"trials.{column}" for column in ("claims", "speakers", "population", "frames", "unknown"))
@@ -87,7 +75,7 @@ def required(config: Config, speakers: int) -> tuple[set[str], set[str]]:
     """Return the names of the arrays that each of so many ``speakers`` must have, and the population."""
     kinds = config.machines.kinds
     own = {"centroids", "one_class", "one_class_bias"} | ({"fingerprints"} if config.duplicate_audio.keep else set())
-    shared = {"scaling.mean", "scaling.scale"} if config.features.standardize else set[str]()
+    shared = set[str]()
     if not speakers:
         return own, shared
     if "one_vs_rest" in kinds and speakers > 1:
@@ -99,9 +87,6 @@ def required(config: Config, speakers: int) -> tuple[set[str], set[str]]:
         shared |= {name for name in SHARED if name.startswith("ubm.")} | {"supervector.mean"}
     if "gmm" in kinds:
         own.add("gmm")
-    if config.posterior.fitted:
-        own |= {f"{kind}_map" for kind in KINDS}
-        shared |= {f"posterior.{kind}_map" for kind in KINDS}
     return own, shared
 
 
@@ -132,23 +117,11 @@ def check_array(where: str, layout: Mapping[str, Expected], name: str, array: An
 
 def _check_values(where: str, name: str, array: AnyArray, expected: Expected) -> None:
     low = SMALLEST if expected.positive else -LARGEST
-    values = array[~np.isnan(array)] if expected.gaps and array.dtype.kind == "f" else array
-    if values.size == 0:
+    if array.size == 0:
         return
-    if values.dtype.kind == "f" and not (float(values.min()) >= low and float(values.max()) <= LARGEST):  # or NaN
+    if array.dtype.kind == "f" and not (float(array.min()) >= low and float(array.max()) <= LARGEST):  # or NaN
         raise StoreFormatError(
-            f"{where}: array {name!r} must hold numbers from {low:g} to {LARGEST:g}, got {values.min()} to"
-            f" {values.max()}"
+            f"{where}: array {name!r} must hold numbers from {low:g} to {LARGEST:g}, got {array.min()} to {array.max()}"
         )
-    if values.dtype.kind == "i" and expected.positive and values.min() < 1:
-        raise StoreFormatError(f"{where}: array {name!r} must hold numbers from 1 on, got {values.min()}")
-    if expected.maps and not _are_maps(array):
-        raise StoreFormatError(f"{where}: array {name!r} must hold posterior maps from margins to log-odds; damaged?")
-
-
-def _are_maps(rows: AnyArray) -> bool:
-    """Check that the last axis can hold posterior maps: tables need two ends apart."""
-    if rows.shape[-1] < MIN_MAP:
-        return False
-    ends = rows[..., :2].astype(np.float32)
-    return rows.shape[-1] == MIN_MAP or not bool(np.any(ends[..., 1] - ends[..., 0] < MIN_REACH))  # NaN passes
+    if array.dtype.kind == "i" and expected.positive and array.min() < 1:
+        raise StoreFormatError(f"{where}: array {name!r} must hold numbers from 1 on, got {array.min()}")

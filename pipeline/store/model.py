@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from pipeline.config import Config
 from pipeline.errors import InputError, MetricError, StoreFormatError, UnknownSpeakerError
-from pipeline.features.standardize import Standardizer
 from pipeline.machines.cohorts import CohortTable
 from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.margins import Population
@@ -26,7 +25,6 @@ from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorMachines, Vectors
 from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.posteriors.coupling import Posterior
-from pipeline.posteriors.posterior_maps import KINDS, MachinePosterior, map_name
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.calibration import Calibration
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
@@ -151,13 +149,6 @@ class SpeakerModel:
 
     # Features and audio
 
-    @cached_property
-    def scaling(self) -> Standardizer | None:
-        """Return the global standardisation of features, where the settings ask for it."""
-        if "scaling.mean" not in self.shared:
-            return None
-        return Standardizer(self.shared["scaling.mean"], self.shared["scaling.scale"])
-
     def fingerprints(self, name: str) -> NDArray[np.uint32] | None:
         """Return the fingerprints (F,) of the enrollment recordings of ``name``; None where none are kept."""
         return self.arrays[self.position(name)].get("fingerprints")
@@ -250,18 +241,8 @@ class SpeakerModel:
 
     @cached_property
     def posterior(self) -> Posterior:
-        """Return the map from margins to posteriors, as the settings have it and as it was fitted."""
-        if not self.config.posterior.fitted:
-            return FixedSigmoid(self.config.posterior.slope)
-        return MachinePosterior(
-            self.posterior_maps(), {kind: self.shared[f"posterior.{map_name(kind)}"] for kind in KINDS}
-        )
-
-    def posterior_maps(self) -> list[dict[str, AnyArray]]:
-        """Return every speaker's fitted posterior maps and samples of held-out margins; none where none are fitted."""
-        if not self.config.posterior.fitted:
-            return []
-        return [{name: arrays[name] for name in arrays if name.endswith(("_map", "_sample"))} for arrays in self.arrays]
+        """Return the map from margins to posteriors."""
+        return FixedSigmoid(self.config.posterior.slope)
 
     # Trials, calibrations and thresholds
 

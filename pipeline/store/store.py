@@ -336,9 +336,7 @@ def _read_model(rows: Rows) -> SpeakerModel:
         config=config,
         speakers=speakers,
         arrays=tuple(
-            StoredArrays(
-                rows, speaker.id, listing.get(speaker.id, {}), {**lengths, "k": speaker.centroids, "n": number}
-            )
+            StoredArrays(rows, speaker.id, listing.get(speaker.id, {}), {**lengths, "k": speaker.centroids})
             for number, speaker in enumerate(speakers)
         ),
         shared=shared,
@@ -378,8 +376,6 @@ def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], dimens
     if "ubm.means" in shared:
         lengths["K"] = first("ubm.means")
         lengths["D"] = lengths["K"] * dimension
-    if "posterior.pair_map" in shared:
-        lengths["P"] = first("posterior.pair_map")
     if "trials.claims" in shared:
         lengths["T"] = first("trials.claims")
     return lengths

@@ -65,7 +65,6 @@ class VerificationStream:
         self.front_end = FrontEnd(
             config.features,
             config.features.rate if rate is None else rate,
-            scaling=verifier.model.scaling,
             where=self._where,
         )
         self._scores = verifier.scores()

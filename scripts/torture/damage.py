@@ -94,12 +94,12 @@ def spoken(path: Path, kind: str) -> bytes:
 
 
 class DamagedStores:
-    """Mutations of a plain store, one with fitted posteriors, and a sealed one: of bytes and of rows."""
+    """Mutations of a plain store, one with cohorts, and a sealed one: of bytes and of rows."""
 
     def __init__(self, folder: Path) -> None:
         chosen = voices("anna", "ivan", "hugo")
         self.path, self.models, self.sound = folder / "s", {}, {}
-        for name, settings in (("plain", tiny()), ("fitted", tiny("posterior.kind=isotonic")), ("sealed", tiny())):
+        for name, settings in (("plain", tiny()), ("cohorts", tiny("machines.cohort=1")), ("sealed", tiny())):
             path = folder / name
             enroll(path, chosen, settings)
             if name == "sealed":

@@ -487,39 +487,6 @@ def test_machines_of_frames_hold_no_matrix_that_the_limit_is_for(tmp_path, recor
     assert "refined_worst_rival" in store.systems
 
 
-def test_standardised_features_have_zero_mean_and_unit_variance_over_the_first_enrollment(
-    tmp_path, recordings, tiny_with
-):
-    settings = tiny_with("features.standardize=true")
-    speakers = {name: recordings[name][:5] for name in ("anna", "ivan")}
-    scaling = enroll(tmp_path / "s", speakers, settings).model.scaling
-    raw = [read_features(utterance, settings.features).vectors for name in speakers for utterance in speakers[name]]
-    vectors = np.concatenate(raw)
-    np.testing.assert_allclose(scaling.mean, vectors.mean(axis=0), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(scaling.scale, vectors.std(axis=0), rtol=0, atol=1e-12)
-
-
-def test_standardisation_is_frozen_when_more_are_enrolled_and_used_for_them(tmp_path, recordings, heard, tiny_with):
-    settings = tiny_with("features.standardize=true", "features.kind=lpcc", "features.order=12", "machines.sigma=4.0")
-    first = enroll(tmp_path / "s", {name: recordings[name] for name in ("anna", "ivan")}, settings).model
-    books = first.population().pool.centroids
-    more = enroll(tmp_path / "s", {"lars": recordings["lars"]}).model
-    np.testing.assert_array_equal(more.scaling.mean, first.scaling.mean)
-    np.testing.assert_array_equal(more.scaling.scale, first.scaling.scale)
-    pool = more.population().pool
-    np.testing.assert_array_equal(pool.centroids[: len(books)], books)
-    raw = [read_features(utterance, settings.features).vectors for utterance in recordings["lars"]]
-    scaled = (np.concatenate(raw) - first.scaling.mean) / first.scaling.scale
-    np.testing.assert_allclose(pool.codebook(2).mean(axis=0), scaled.mean(axis=0), rtol=0, atol=0.5)
-    for name in ("anna", "lars"):
-        assert Verifier(more, name).verify_file(heard(name)).decision is Decision.ACCEPTED
-        assert Verifier(more, name).verify_file(heard("ivan")).decision is Decision.REJECTED
-
-
-def test_without_standardisation_a_store_holds_no_scaling(store):
-    assert Store(store).load().scaling is None
-
-
 # Background speakers
 
 

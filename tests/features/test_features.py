@@ -19,7 +19,6 @@ from pipeline.errors import AudioError, StreamClosedError
 from pipeline.features.framing import DeltaStream, FrameStream, PreEmphasis, window
 from pipeline.features.frontend import FrontEnd
 from pipeline.features.mfcc import mel_cepstrum
-from pipeline.features.standardize import Standardizer
 from pipeline.features.stream import FeatureBlock, FeatureStream, joined, static_features
 from pipeline.features.vad import SILENCE_DB, VoiceActivityDetector, frame_level
 
@@ -126,21 +125,13 @@ def test_mel_cepstrum_of_short_frames_leaves_no_filter_empty(rate, frame_ms):
     assert np.isfinite(function(np.zeros((1, configuration.frame_length)))).all()
 
 
-# The window and the scaling.
+# The window
 
 
 @pytest.mark.parametrize("name", ["hamming", "hann", "rectangular"])
 def test_window_is_scipys_symmetric_one(name):
     expected = get_window({"rectangular": "boxcar"}.get(name, name), 480, fftbins=False)
     np.testing.assert_allclose(window(name, 480), expected, atol=1e-14)
-
-
-def test_standardised_vectors_have_mean_zero_and_deviation_one_and_a_constant_one_stays_finite():
-    vectors = np.random.default_rng(0).normal(3.0, 7.0, (200, 4))
-    vectors[:, 2] = 5.0
-    result = Standardizer.fit(vectors)(vectors)
-    np.testing.assert_allclose(result.mean(axis=0), 0.0, atol=1e-12)
-    np.testing.assert_allclose(result.std(axis=0), [1, 1, 0, 1], atol=1e-12)
 
 
 # The speech gate.
@@ -398,14 +389,6 @@ def test_front_end_delay_is_honest(rate):
     delay = math.ceil(front_end.delay_ms * rate / 1000)
     frames = front_end.push(sound(before + delay, rate=rate)).frames
     assert frames >= int(before / rate * RATE) // STEP + 1
-
-
-def test_front_end_scales_every_vector_and_no_level():
-    plain = features_of(sound(8_000))
-    scaling = Standardizer.fit(plain.vectors)
-    scaled = pushed(FrontEnd(FeatureSettings(), RATE, scaling=scaling), sound(8_000), [100, 5])
-    np.testing.assert_array_equal(scaled.vectors, (plain.vectors - scaling.mean) / scaling.scale)
-    np.testing.assert_array_equal(scaled.below_peak, plain.below_peak)
 
 
 SIGNALLING_NAN = np.array([0x7FF4000000000001], "<u8").view("<f8")[0]  # makes a comparison warn

@@ -320,8 +320,6 @@ def test_a_number_of_rivals_is_all_or_a_whole_number_from_1_on(value):
         load_config(None, [f"machines.cohort={value}"])
 
 
-def test_rivals_without_pair_machines_or_with_fitted_maps_are_refused():
+def test_cohorts_without_pair_machines_are_refused():
     with pytest.raises(ConfigError, match=r"cohort = 5: .*one_vs_one"):
         load_config(None, ["machines.cohort=5", 'machines.kinds=["one_class"]'])
-    with pytest.raises(ConfigError, match=r"machines\.cohort = 5: .*posterior\.kind = 'platt'"):
-        load_config(None, ["machines.cohort=5", "posterior.kind=platt"])

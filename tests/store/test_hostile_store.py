@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from populations import NAMES, add, assert_same, cohorts_of, model_of, numbers_of
 
 from pipeline.config import load_config
-from pipeline.enrollment.enroll import enroll
 from pipeline.errors import ConfigError, MetricError, StoreError, StoreFormatError
 from pipeline.store.layout import TRIALS
 from pipeline.store.store import Store
@@ -257,66 +256,3 @@ def test_a_store_without_trials_asks_for_the_threshold(copied, heard):
     with pytest.raises(MetricError, match="give the threshold"):
         Verifier(model, "anna")
     assert Verifier(model, "anna", decide_by=Threshold(0.0)).verify_file(heard("anna")).decision == "accepted"
-
-
-# Posterior maps
-
-
-@pytest.fixture(scope="module", params=["newton", "histogram"])
-def fitted(request, tmp_path_factory, recordings, voices, tiny_with) -> Path:
-    """A store whose maps are quadratics, and one whose maps are tables."""
-    path = tmp_path_factory.mktemp("fitted") / "s"
-    enroll(path, {name: recordings[name][:4] for name in voices[:3]}, tiny_with(f"posterior.kind={request.param}"))
-    return path
-
-
-def bent_maps(maps: np.ndarray, how: str) -> np.ndarray:
-    """Maps that no fit gives."""
-    if how == "ends exchanged":
-        return maps[..., [1, 0, *range(2, maps.shape[-1])]] if maps.shape[-1] > 3 else np.full_like(maps, np.inf)
-    if how == "ends together":
-        return np.zeros_like(maps) if maps.shape[-1] > 3 else maps[..., :2]
-    return {
-        "fewer numbers": maps[..., :2],
-        "no numbers": maps[..., :0],
-        "another map": maps[..., :-1],
-        "infinite": np.full_like(maps, -np.inf),
-        "huge": np.full_like(maps, 1e30),
-        "flat": maps.ravel(),
-        "whole numbers": np.zeros(maps.shape, dtype=np.int64),
-    }[how]
-
-
-BENT = (
-    "ends exchanged", "ends together", "fewer numbers", "no numbers", "another map", "infinite", "huge", "flat",
-    "whole numbers",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("how", BENT)
-def test_maps_that_are_none_are_refused_though_digests_hold(fitted, heard, tmp_path, how):
-    for which in ("posterior.pair_map", "one_class_map"):
-        path = Path(shutil.copy(fitted, tmp_path / which))
-        row, _, array = [entry for entry in hostile.arrays_in(path) if entry[1] == which][-1]
-        changed = bent_maps(array, how)
-        if changed.shape == array.shape and np.array_equal(changed, array):
-            continue  # the pooled one is flat already
-        hostile.put_array(path, row, changed)
-        with pytest.raises(StoreFormatError, match=rf"{path}: array '"):
-            Store(path).check()
-        with pytest.raises(StoreFormatError, match=rf"{path}: array '"):
-            Verifier(Store(path).load(), "anna", system="rpoao", decide_by=Threshold(0.0)).verify_file(heard("anna"))
-
-
-def test_pooled_maps_may_not_have_gaps_and_those_of_speakers_may(fitted, heard, tmp_path):
-    path = Path(shutil.copy(fitted, tmp_path / "s"))
-    for which in ("one_class_map", "posterior.one_class_map"):
-        row, _, array = next(entry for entry in hostile.arrays_in(path) if entry[1] == which)
-        hostile.put_array(path, row, np.full_like(array, np.nan))
-        model = Store(path).load()
-        if which == "one_class_map":
-            verifier = Verifier(model, "anna", system="rpoao", decide_by=Threshold(0.0))
-            assert np.isfinite(verifier.verify_file(heard("anna")).score)
-        else:
-            with pytest.raises(StoreFormatError, match=re.escape(str(path))):
-                Verifier(model, "anna", system="rpoao", decide_by=Threshold(0.0))
