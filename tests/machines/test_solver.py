@@ -105,14 +105,14 @@ def assert_optimal(problem: Problem, solution: PairSolution, tolerance: float = 
 # Pair machines.
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(st.integers(0, 2**32 - 1))
 def test_pair_machine_meets_the_optimality_conditions(seed):
     problem = random_problem(seed, most=40)
     assert_optimal(problem, problem.solved())
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(40))
 def test_pair_machine_is_as_near_the_optimum_as_libsvms(seed):
     problem = random_problem(seed, most=40)
     solution = problem.solved()
@@ -131,7 +131,7 @@ def test_pair_machine_is_as_near_the_optimum_as_libsvms(seed):
     assert np.abs(ours - theirs).max() <= np.sqrt(2 * gap + 1e-9) + np.sqrt(2 * their_gap + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(20))
 def test_margins_are_libsvms_at_ordinary_costs(seed):
     made = random_problem(1000 + seed)
     problem = Problem(made.own, made.rival, np.clip(made.sigma, 0.1, 1.0), np.clip(made.C, 0.01, 10.0))
@@ -197,15 +197,6 @@ def test_bias_is_the_mean_of_free_residuals_or_the_middle_of_the_rest():
     assert smo_kernels.bias_of(residual, up, down) == pytest.approx((0.5 - 9.0) / 2, abs=1e-15)
 
 
-def test_exchanging_the_speakers_exchanges_the_machine():
-    made = random_problem(3)
-    problem = Problem(made.own, made.rival, 0.5, 10.0)
-    solver = PoolSolver(Pool.of([problem.own, problem.rival], problem.sigma), tolerance=1e-8)
-    first, second = solver.pairs([(0, 1), (1, 0)], C=problem.C)
-    np.testing.assert_allclose(first.own_coef, second.rival_coef, atol=1e-6)
-    assert first.bias == pytest.approx(-second.bias, abs=1e-6)
-
-
 # One-class machines.
 
 
@@ -213,19 +204,24 @@ def one_class(points: np.ndarray, sigma: float, nu: float, **options: float) -> 
     return next(PoolSolver(Pool.of([points], sigma), **options).one_class([0], nu=nu))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 1.0))
 def test_one_class_machine_meets_the_optimality_conditions(seed, nu):
     problem = random_problem(seed)
     points, sigma = problem.points, problem.sigma
-    coef = one_class(points, sigma, nu).coef
+    solution = one_class(points, sigma, nu)
+    coef = solution.coef
     assert (coef >= 0.0).all() and (coef <= 1.0).all()
     assert coef.sum() == pytest.approx(nu * len(points), rel=1e-12)
     gradient = -rbf_kernel(points, points, sigma) @ coef
-    assert violation(gradient, coef, np.zeros(len(coef)), np.ones(len(coef))) < TOLERANCE + ROUNDING * coef.sum()
+    stop = TOLERANCE + ROUNDING * coef.sum()
+    assert violation(gradient, coef, np.zeros(len(coef)), np.ones(len(coef))) < stop
+    # Schoelkopf's proposition: nu bounds the share of outliers, and is bounded by that of support vectors.
+    assert np.mean(solution.bias - gradient < -stop) <= nu
+    assert np.mean(coef > 0.0) >= nu - 1e-12
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_one_class_margins_are_libsvms(seed):
     problem, nu = random_problem(seed), np.random.default_rng(seed).uniform(0.02, 1.0)
     points, frames = problem.points, frames_of(problem, seed)
@@ -233,19 +229,6 @@ def test_one_class_margins_are_libsvms(seed):
     solution = one_class(points, problem.sigma, nu)
     ours = rbf_kernel(frames, points, problem.sigma) @ solution.coef + solution.bias
     np.testing.assert_allclose(ours, machine.decision_function(frames), atol=1e-2)
-
-
-# The kernel values.
-
-
-def test_kernel_tile_is_the_pools():
-    random = np.random.default_rng(0)
-    points, sigma = random.standard_normal((37, 5)), 0.7
-    gram = np.zeros((20, 40), np.float32)
-    x, y = points[:20] / sigma, points[20:] / sigma
-    smo_kernels.fill(x, 0.5 * (x**2).sum(1), y, 0.5 * (y**2).sum(1), np.empty(340), gram, 3)
-    np.testing.assert_allclose(gram[:, 3:20], rbf_kernel(points[:20], points[20:], sigma), atol=1e-7)
-    assert not gram[:, :3].any() and not gram[:, 20:].any()
 
 
 # Batches: what a machine may depend on.
@@ -272,21 +255,24 @@ PAIRS = [(own, rival) for own in range(len(SIZES)) for rival in range(own)] * 4 
 @pytest.mark.parametrize("options", [{"jobs": 2}, {"jobs": 3}, {"memory": 0}, {"memory": 4 * (1600 + 1 + 289)}])
 def test_threads_and_memory_change_no_bit(options):
     pool = Pool.of(codebooks(), 0.5)
-    expected, found = PoolSolver(pool), PoolSolver(pool, **options)
-    ours = list(found.pairs(PAIRS, C=10.0))
+    plain, solver = PoolSolver(pool), PoolSolver(pool, **options)
+    ours = list(solver.pairs(PAIRS, C=10.0))
     assert [(solution.own, solution.rival) for solution in ours] == PAIRS
-    assert all(map(same, expected.pairs(PAIRS, C=10.0), ours))
+    assert all(map(same, plain.pairs(PAIRS, C=10.0), ours))
     speakers = range(len(SIZES))
-    for first, second in zip(expected.one_class(speakers, nu=0.2), found.one_class(speakers, nu=0.2), strict=True):
+    for first, second in zip(plain.one_class(speakers, nu=0.2), solver.one_class(speakers, nu=0.2), strict=True):
         assert first.bias == second.bias
         np.testing.assert_array_equal(first.coef, second.coef)
 
 
-def test_a_pair_alone_in_its_pool_has_the_same_machine():
+def test_a_pair_beside_others_in_its_pool_or_not_has_the_same_machine():
     books = codebooks()
     for solution in PoolSolver(Pool.of(books, 0.5)).pairs(PAIRS[:21], C=10.0):
-        alone = Problem(books[solution.own], books[solution.rival], 0.5, 10.0).solved()
-        assert same(solution, alone)
+        assert same(solution, Problem(books[solution.own], books[solution.rival], 0.5, 10.0).solved())
+    few = Pool.of([book if n in (3, 6) else book[:0] for n, book in enumerate(books)], 0.5)
+    assert same(
+        next(PoolSolver(few).pairs([(6, 3)], C=10.0)), next(PoolSolver(Pool.of(books, 0.5)).pairs([(6, 3)], C=10.0))
+    )
 
 
 def test_machines_come_as_they_are_asked_for():
@@ -325,17 +311,15 @@ def assert_optimal_against_the_rest(pool: Pool, solution: RestSolution, C: float
     assert violation(gradient, solution.coef, lower, upper) < TOLERANCE + ROUNDING * mass
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.floats(-2.0, 2.0), st.floats(-2.0, 3.0))
 def test_rest_machine_meets_the_optimality_conditions_over_the_whole_pool(seed, log_sigma, log_cost):
     pool = Pool.of(crowd(seed), 10**log_sigma)
     solution = rest_machine(pool, seed % 12, C=10**log_cost)
-    assert solution.rounds > 0
     assert_optimal_against_the_rest(pool, solution, 10**log_cost)
 
 
-@pytest.mark.parametrize("sigma", [0.2, 0.5, 1.0])
-@pytest.mark.parametrize("speaker", [0, 5, 11])
+@pytest.mark.parametrize(("sigma", "speaker"), [(0.2, 0), (0.5, 5), (1.0, 11)])
 def test_rest_margins_are_libsvms(speaker, sigma):
     pool = Pool.of(crowd(4, speakers=40), sigma)
     solution = rest_machine(pool, speaker, C=10.0)
@@ -387,7 +371,6 @@ def test_too_many_steps_is_an_error_that_names_the_machine():
         list(solver.pairs([(3, 0)], C=10.0))
     with pytest.raises(FitError, match=r"speaker 3 alone, nu = 0\.5"):
         list(solver.one_class([3], nu=0.5))
-
     with pytest.raises(FitError, match=r"speaker 3 against the rest, C = 10: .* of 3 steps"):
         rest_machine(Pool.of(codebooks(), 0.5), 3, C=10.0, step_limit=3)
 

@@ -25,7 +25,6 @@ from pipeline.evaluation import read_trials
 from pipeline.evaluation.assess import assess
 from pipeline.machines.pairs import by_tiles, train_pairs
 from pipeline.machines.pool import Pool
-from pipeline.machines.smo import PoolSolver
 from pipeline.machines.training import train_population
 from pipeline.machines.workers import DaskWorkers, LocalThreads
 from pipeline.store.store import Store
@@ -171,20 +170,6 @@ def test_batches_carry_only_the_codebooks_they_need():
     assert len(recording.tasks) > 8
     for pairs, books in recording.tasks:
         assert set(books) == {n for pair in pairs for n in pair}
-
-
-def test_speakers_without_centroids_change_no_bit_and_no_name_in_an_error():
-    random = np.random.default_rng(0)
-    books = [random.normal(size=(30, 3)) for _ in range(12)]
-    whole = Pool.of(books, 0.5)
-    few = Pool.of([book if n in (4, 10, 11) else book[:0] for n, book in enumerate(books)], 0.5)
-    pairs = [(11, 10), (11, 4)]
-    for ours, theirs in zip(*(PoolSolver(pool).pairs(pairs, C=10.0) for pool in (few, whole)), strict=True):
-        assert ours.own_coef.tobytes() == theirs.own_coef.tobytes()
-        assert ours.rival_coef.tobytes() == theirs.rival_coef.tobytes()
-        assert ours.bias == theirs.bias
-    with pytest.raises(FitError, match="speakers 11 and 10"):
-        list(PoolSolver(few, step_limit=2).pairs(pairs, C=10.0))
 
 
 # Failures
