@@ -87,19 +87,19 @@ def frames_of(problem: Problem, seed: int) -> np.ndarray:
     return np.concatenate((problem.points, problem.points + 0.2 * noise))
 
 
-def violation(gradient: np.ndarray, coef: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> float:
-    """By how much two points break the optimality conditions."""
-    grow, shrink = gradient[coef < upper], gradient[coef > lower]
-    return float(grow.max() - shrink.min()) if len(grow) and len(shrink) else 0.0
+def assert_conditions(gradient: np.ndarray, coef: np.ndarray, upper: np.ndarray | float, labels: np.ndarray) -> None:
+    """The optimality conditions: signed coefficients within bounds, and no two points that break them."""
+    low, high = np.where(labels > 0, 0.0, -upper), np.where(labels > 0, upper, 0.0)
+    assert (coef >= low).all() and (coef <= high).all()
+    grow, shrink = gradient[coef < high], gradient[coef > low]
+    stop = TOLERANCE + ROUNDING * np.abs(coef).sum()
+    assert not len(grow) or not len(shrink) or grow.max() - shrink.min() < stop
 
 
-def assert_optimal(problem: Problem, solution: PairSolution, tolerance: float = TOLERANCE) -> None:
-    coef, labels = signed(solution), problem.labels
-    lower, upper = np.where(labels > 0, 0.0, -problem.C), np.where(labels > 0, problem.C, 0.0)
-    assert (coef >= lower).all() and (coef <= upper).all()
-    mass = np.abs(coef).sum()
-    assert abs(coef.sum()) <= 1e-12 * (1.0 + mass)
-    assert violation(labels - problem.gram @ coef, coef, lower, upper) < tolerance + ROUNDING * mass
+def assert_optimal(gram: np.ndarray, labels: np.ndarray, coef: np.ndarray, C: float) -> None:
+    """The soft-margin machine of ``labels`` over ``gram`` meets the conditions that define it."""
+    assert abs(coef.sum()) <= 1e-12 * (1.0 + np.abs(coef).sum())
+    assert_conditions(labels - gram @ coef, coef, C, labels)
 
 
 # Pair machines.
@@ -109,7 +109,7 @@ def assert_optimal(problem: Problem, solution: PairSolution, tolerance: float = 
 @given(st.integers(0, 2**32 - 1))
 def test_pair_machine_meets_the_optimality_conditions(seed):
     problem = random_problem(seed, most=40)
-    assert_optimal(problem, problem.solved())
+    assert_optimal(problem.gram, problem.labels, signed(problem.solved()), problem.C)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -178,7 +178,7 @@ def test_points_that_are_all_the_same(a, b, C):
     points = np.ones((a + b, 3))
     problem = Problem(points[:a], points[a:], 0.5, C)
     solution = problem.solved()
-    assert_optimal(problem, solution)
+    assert_optimal(problem.gram, problem.labels, signed(solution), C)
     fewer = solution.own_coef if a <= b else solution.rival_coef
     np.testing.assert_array_equal(fewer, C)
     assert solution.bias == pytest.approx(np.sign(a - b), abs=1e-9)
@@ -187,7 +187,7 @@ def test_points_that_are_all_the_same(a, b, C):
 def test_flat_kernel_ends():
     random = np.random.default_rng(1)
     problem = Problem(random.standard_normal((50, 5)), random.standard_normal((40, 5)), 1e6, 1e4)
-    assert_optimal(problem, problem.solved())
+    assert_optimal(problem.gram, problem.labels, signed(problem.solved()), problem.C)
 
 
 def test_bias_is_the_mean_of_free_residuals_or_the_middle_of_the_rest():
@@ -211,13 +211,11 @@ def test_one_class_machine_meets_the_optimality_conditions(seed, nu):
     points, sigma = problem.points, problem.sigma
     solution = one_class(points, sigma, nu)
     coef = solution.coef
-    assert (coef >= 0.0).all() and (coef <= 1.0).all()
     assert coef.sum() == pytest.approx(nu * len(points), rel=1e-12)
     gradient = -rbf_kernel(points, points, sigma) @ coef
-    stop = TOLERANCE + ROUNDING * coef.sum()
-    assert violation(gradient, coef, np.zeros(len(coef)), np.ones(len(coef))) < stop
+    assert_conditions(gradient, coef, 1.0, np.ones(len(coef)))
     # Schoelkopf's proposition: nu bounds the share of outliers, and is bounded by that of support vectors.
-    assert np.mean(solution.bias - gradient < -stop) <= nu
+    assert np.mean(solution.bias - gradient < -TOLERANCE - ROUNDING * coef.sum()) <= nu
     assert np.mean(coef > 0.0) >= nu - 1e-12
 
 
@@ -301,14 +299,9 @@ def rest_machine(pool: Pool, speaker: int, *, C: float, **options: float) -> Res
     return next(RestSolver(pool, **options).machines([speaker], C=C))
 
 
-def assert_optimal_against_the_rest(pool: Pool, solution: RestSolution, C: float) -> None:
+def assert_rest_optimal(pool: Pool, solution: RestSolution, C: float) -> None:
     labels = np.where(pool.owner == solution.speaker, 1.0, -1.0)
-    lower, upper = np.where(labels > 0, 0.0, -C), np.where(labels > 0, C, 0.0)
-    assert (solution.coef >= lower).all() and (solution.coef <= upper).all()
-    mass = np.abs(solution.coef).sum()
-    assert abs(solution.coef.sum()) <= 1e-12 * (1.0 + mass)
-    gradient = labels - rbf_kernel(pool.centroids, pool.centroids, pool.sigma) @ solution.coef
-    assert violation(gradient, solution.coef, lower, upper) < TOLERANCE + ROUNDING * mass
+    assert_optimal(rbf_kernel(pool.centroids, pool.centroids, pool.sigma), labels, solution.coef, C)
 
 
 @settings(deadline=None, max_examples=20)
@@ -316,7 +309,7 @@ def assert_optimal_against_the_rest(pool: Pool, solution: RestSolution, C: float
 def test_rest_machine_meets_the_optimality_conditions_over_the_whole_pool(seed, log_sigma, log_cost):
     pool = Pool.of(crowd(seed), 10**log_sigma)
     solution = rest_machine(pool, seed % 12, C=10**log_cost)
-    assert_optimal_against_the_rest(pool, solution, 10**log_cost)
+    assert_rest_optimal(pool, solution, 10**log_cost)
 
 
 @pytest.mark.parametrize(("sigma", "speaker"), [(0.2, 0), (0.5, 5), (1.0, 11)])
@@ -334,14 +327,14 @@ def test_an_active_set_leaves_most_of_the_pool_out():
     solution = rest_machine(pool, 7, C=10.0)
     assert solution.rounds > 1
     assert solution.active < len(pool.centroids) / 2
-    assert_optimal_against_the_rest(pool, solution, 10.0)
+    assert_rest_optimal(pool, solution, 10.0)
 
 
 def test_a_machine_that_needs_more_memory_is_libsvms():
     pool = Pool.of(crowd(4), 0.5)
     bounded, free = rest_machine(pool, 2, C=10.0, memory=1000), rest_machine(pool, 2, C=10.0)
     assert bounded.rounds == 0 < free.rounds
-    assert_optimal_against_the_rest(pool, bounded, 10.0)
+    assert_rest_optimal(pool, bounded, 10.0)
     np.testing.assert_allclose(bounded.coef, free.coef, atol=0.1)
 
 
