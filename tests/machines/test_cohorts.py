@@ -17,9 +17,9 @@ from pipeline.enrollment.holdout import HeldOutScoring
 from pipeline.errors import ConfigError, StoreFormatError
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.cohorts import (
-    CodebookSimilarity,
     Cohorts,
     CohortTable,
+    codebook_similarity,
     cohorts_without,
     ever_in_cohort,
     most_similar_of,
@@ -84,8 +84,7 @@ def scores_of(scorer: ClaimScorer, x: FeatureBlock) -> dict[str, np.ndarray]:
 def test_similarity_is_the_cosine_of_the_codebooks_means_in_the_kernels_space():
     pool, gamma = Pool.of(books(), SIGMA), 1 / (2 * SIGMA**2)
     means = np.array([[rbf_kernel(one, other, gamma).mean() for other in books()] for one in books()])
-    similarity = CodebookSimilarity(pool)
-    values = np.array([similarity.to(speaker, range(SPEAKERS)) for speaker in range(SPEAKERS)])
+    values = np.array([codebook_similarity(pool, speaker, range(SPEAKERS)) for speaker in range(SPEAKERS)])
     np.testing.assert_allclose(values, means / np.sqrt(np.outer(means.diagonal(), means.diagonal())), atol=1e-12)
     np.testing.assert_array_equal(values, values.T)
     assert values.min() >= 0.0

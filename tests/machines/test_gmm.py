@@ -12,7 +12,7 @@ from sklearn.mixture import GaussianMixture
 
 from pipeline.config import GmmConfig, load_config
 from pipeline.errors import ConfigError
-from pipeline.machines.gmm import AdaptedMixtures, MapAdaptation
+from pipeline.machines.gmm import AdaptedMixtures, component_groups, map_mean_offsets
 from pipeline.machines.ubm import UniversalBackgroundModel
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -39,10 +39,15 @@ def heard(space: UniversalBackgroundModel, seed: int, frames: int = 80) -> tuple
     return x, space.statistics(x, np.ones(frames))
 
 
-def adaptation(
-    space: UniversalBackgroundModel, *groups: int, relevance: float = 4.0, group_relevance: float = 16.0
-) -> MapAdaptation:
-    return MapAdaptation.of(space.means, groups=groups, relevance=relevance, group_relevance=group_relevance)
+def offsets_of(
+    space: UniversalBackgroundModel,
+    statistics: np.ndarray,
+    *groups: int,
+    relevance: float = 4.0,
+    group_relevance: float = 16.0,
+) -> np.ndarray:
+    levels = component_groups(space.means, groups)
+    return map_mean_offsets(statistics, levels, relevance=relevance, group_relevance=group_relevance)
 
 
 # Scores
@@ -92,7 +97,7 @@ def test_a_model_that_did_not_move_and_a_segment_without_frames_score_nothing():
     np.testing.assert_array_equal(AdaptedMixtures(offsets).scores(0 * statistics), 0.0)
 
 
-# MapAdaptation
+# Adaptation
 
 
 @settings(max_examples=40, deadline=None)
@@ -101,7 +106,7 @@ def test_without_groups_a_mean_goes_to_where_bayes_rule_puts_it(seed, relevance)
     """Posterior mean of a Gaussian's mean: prior N(m, var / r), n frames with variance var."""
     space = space_of(seed)
     x, statistics = heard(space, seed)
-    offsets = adaptation(space, relevance=relevance).mean_offsets(statistics)
+    offsets = offsets_of(space, statistics, relevance=relevance)
     share = space.responsibilities(x)
     n = share.sum(axis=0)[:, None]
     precision = (relevance + n) / space.variances
@@ -114,13 +119,12 @@ def test_without_groups_a_mean_goes_to_where_bayes_rule_puts_it(seed, relevance)
 @given(seed=SEEDS)
 def test_components_without_frames_follow_their_group_and_the_group_what_frames_it_has(seed):
     space = space_of(seed, components=8)
-    made = adaptation(space, 3, 1)
-    groups = made.levels[0]
+    groups = component_groups(space.means, (3, 1))[0]
     statistics = np.zeros((8, 1 + DIMENSION))
     only = int(np.random.default_rng(seed).integers(8))
     offset = np.random.default_rng(seed).standard_normal(DIMENSION)
     statistics[only] = np.r_[10.0, 10.0 * offset]
-    offsets = made.mean_offsets(statistics)
+    offsets = offsets_of(space, statistics, 3, 1)
     everybody = 10 * offset / 26
     group = (10 * offset + 16 * everybody) / 26
     own = (10 * offset + 4 * group) / 14
@@ -133,9 +137,8 @@ def test_components_without_frames_follow_their_group_and_the_group_what_frames_
 @given(seed=SEEDS, components=st.integers(2, 12), groups=st.sampled_from([(6, 2, 1), (4, 1), (3,), (1,)]))
 def test_groups_are_wards_and_each_lies_in_one_of_the_next(seed, components, groups):
     space = space_of(seed, components)
-    made = adaptation(space, *groups)
     tree, members = linkage(space.means, "ward"), np.arange(components)
-    for level, count in zip(made.levels, groups, strict=True):
+    for level, count in zip(component_groups(space.means, groups), groups, strict=True):
         members = level[members]
         expected = fcluster(tree, count, "maxclust")
         assert len(set(zip(members.tolist(), expected.tolist(), strict=True))) == len(set(expected.tolist()))
@@ -146,14 +149,14 @@ def test_with_much_speech_every_component_has_its_own_offset_and_with_none_there
     space = space_of(3)
     _, statistics = heard(space, 4)
     own = statistics[:, 1:] / statistics[:, :1]
-    np.testing.assert_allclose(adaptation(space, 3, 1).mean_offsets(1e7 * statistics), own, atol=1e-3)
-    np.testing.assert_array_equal(adaptation(space, 3, 1).mean_offsets(0.0 * statistics), 0.0)
+    np.testing.assert_allclose(offsets_of(space, 1e7 * statistics, 3, 1), own, atol=1e-3)
+    np.testing.assert_array_equal(offsets_of(space, 0.0 * statistics, 3, 1), 0.0)
 
 
 def test_one_component_is_a_group_of_its_own():
     space = space_of(0, components=1)
     _, statistics = heard(space, 1)
-    assert adaptation(space, 32, 8, 1).mean_offsets(statistics).shape == (1, DIMENSION)
+    assert offsets_of(space, statistics, 32, 8, 1).shape == (1, DIMENSION)
 
 
 # Settings

@@ -327,10 +327,3 @@ def test_speakers_with_the_same_codebook_get_finite_machines():
     margins = margins_of(train_population(Pool.of([book, book.copy()], SIGMA), SETTINGS), frames())
     np.testing.assert_allclose(margins.pair, 0.0, atol=10 * STOP)
     assert np.isfinite(margins.one_class).all()
-
-
-def test_pair_machines_that_a_known_population_has_none_of_are_not_made_up():
-    pool = population().pool
-    alone = train_population(Pool.of([pool.codebook(0)], SIGMA), MachineConfig(kinds=("one_class",)))
-    with pytest.raises(ValueError, match="from scratch"):
-        train_population(Pool.of([pool.codebook(0), pool.codebook(1)], SIGMA), MachineConfig(), known=alone)

@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 from pipeline.config import MachineConfig
 from pipeline.errors import MetricError
 from pipeline.features.stream import FeatureBlock
-from pipeline.machines.gmm import AdaptedMixtures, MapAdaptation
+from pipeline.machines.gmm import AdaptedMixtures, map_mean_offsets
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorTraining
@@ -54,9 +54,8 @@ def population(speakers: int = SPEAKERS) -> Population:
         np.stack([space.vector(space.statistics(x, np.ones(len(x)))) for x in parts]).astype(np.float32)
         for parts in spoken
     ]
-    adapted = MapAdaptation.of(space.means, groups=(2,), relevance=2.0, group_relevance=4.0)
-    said = [np.concatenate(parts) for parts in spoken]
-    offsets = np.stack([adapted.mean_offsets(space.statistics(x, np.ones(len(x)))) for x in said])
+    statistics = [sum(space.statistics(x, np.ones(len(x))) for x in parts) for parts in spoken]
+    offsets = np.stack([map_mean_offsets(one, (), relevance=2.0, group_relevance=4.0) for one in statistics])
     machines = SupervectorTraining(vectors, ridge=1.0).machines(space)
     return replace(people, supervectors=replace(machines, models=AdaptedMixtures(offsets)))
 
