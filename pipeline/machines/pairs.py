@@ -93,8 +93,8 @@ def _solved(
 ) -> Iterator[tuple[Pair, PairMachine]]:
     from pipeline.machines.smo import PoolSolver  # scoring imports this module, and need not wait for it
 
-    for made in PoolSolver(pool, jobs=jobs).pairs(pairs, C=settings.C):
-        yield (made.own, made.rival), PairMachine(made.own_coef, made.rival_coef, made.bias)
+    for pair, machine, _ in PoolSolver(pool, jobs=jobs).pairs(pairs, C=settings.C):
+        yield pair, machine
 
 
 def by_tiles(pairs: Sequence[Pair]) -> list[Pair]:

@@ -18,9 +18,10 @@ from sklearn.svm import SVC, OneClassSVM
 import pipeline
 from pipeline.errors import FitError
 from pipeline.machines import smo_kernels
-from pipeline.machines.one_vs_rest import RestSolution, RestSolver
+from pipeline.machines.one_vs_rest import RestSolver
+from pipeline.machines.pairs import PairMachine
 from pipeline.machines.pool import Pool, rbf_kernel
-from pipeline.machines.smo import TOLERANCE, OneClassSolution, PairSolution, PoolSolver
+from pipeline.machines.smo import TOLERANCE, PoolSolver, SpeakerMachine
 
 # The last place of a float32 kernel value below one, in each of two margins, for each unit of the coefficients' sum.
 ROUNDING = 1.2e-7
@@ -47,8 +48,8 @@ class Problem:
     def gram(self) -> np.ndarray:
         return rbf_kernel(self.points, self.points, self.sigma)
 
-    def solved(self, **options: float) -> PairSolution:
-        return next(PoolSolver(Pool.of([self.own, self.rival], self.sigma), **options).pairs([(0, 1)], C=self.C))
+    def solved(self, **options: float) -> PairMachine:
+        return next(PoolSolver(Pool.of([self.own, self.rival], self.sigma), **options).pairs([(0, 1)], C=self.C))[1]
 
     def libsvm(self, tolerance: float = TOLERANCE) -> tuple[np.ndarray, float, SVC]:
         """LIBSVM's signed coefficients and bias, and the machine itself."""
@@ -65,8 +66,8 @@ class Problem:
         return float(dual), float(0.5 * norm + self.C * slack - dual)
 
 
-def signed(solution: PairSolution) -> np.ndarray:
-    return np.concatenate((solution.own_coef, -solution.rival_coef))
+def signed(solution: PairMachine) -> np.ndarray:
+    return np.concatenate((solution.own, -solution.rival))
 
 
 def random_problem(seed: int, *, most: int = 60) -> Problem:
@@ -155,8 +156,8 @@ def test_one_point_against_one_point(apart, C):
     """a = b maximise 2 a - a^2 (1 - K): a = 1 / (1 - K) or C, and the margin is 0 half way."""
     solution = Problem(np.array([[apart]]), np.array([[0.0]]), 1.0, C).solved()
     expected = min(C, 1.0 / -np.expm1(-0.5 * apart**2))
-    assert solution.own_coef == pytest.approx([expected], rel=2e-3)
-    assert solution.rival_coef == pytest.approx([expected], rel=2e-3)
+    assert solution.own == pytest.approx([expected], rel=2e-3)
+    assert solution.rival == pytest.approx([expected], rel=2e-3)
     assert solution.bias == pytest.approx(0.0, abs=1e-9)
 
 
@@ -166,8 +167,8 @@ def test_points_that_are_strangers_to_one_another(a, b):
     points = np.arange(a + b, dtype=float)[:, None]
     solution = Problem(points[:a], points[a:], 1e-3, 10.0).solved()
     bias = (a - b) / (a + b)
-    np.testing.assert_allclose(solution.own_coef, 1 - bias, atol=TOLERANCE)
-    np.testing.assert_allclose(solution.rival_coef, 1 + bias, atol=TOLERANCE)
+    np.testing.assert_allclose(solution.own, 1 - bias, atol=TOLERANCE)
+    np.testing.assert_allclose(solution.rival, 1 + bias, atol=TOLERANCE)
     assert solution.bias == pytest.approx(bias, abs=TOLERANCE)
 
 
@@ -179,7 +180,7 @@ def test_points_that_are_all_the_same(a, b, C):
     problem = Problem(points[:a], points[a:], 0.5, C)
     solution = problem.solved()
     assert_optimal(problem.gram, problem.labels, signed(solution), C)
-    fewer = solution.own_coef if a <= b else solution.rival_coef
+    fewer = solution.own if a <= b else solution.rival
     np.testing.assert_array_equal(fewer, C)
     assert solution.bias == pytest.approx(np.sign(a - b), abs=1e-9)
 
@@ -200,7 +201,7 @@ def test_bias_is_the_mean_of_free_residuals_or_the_middle_of_the_rest():
 # One-class machines.
 
 
-def one_class(points: np.ndarray, sigma: float, nu: float, **options: float) -> OneClassSolution:
+def one_class(points: np.ndarray, sigma: float, nu: float, **options: float) -> SpeakerMachine:
     return next(PoolSolver(Pool.of([points], sigma), **options).one_class([0], nu=nu))
 
 
@@ -239,12 +240,9 @@ def codebooks() -> list[np.ndarray]:
     return [0.4 * random.standard_normal(9) + 0.3 * random.standard_normal((size, 9)) for size in SIZES]
 
 
-def same(first: PairSolution, second: PairSolution) -> bool:
-    return (
-        np.array_equal(first.own_coef, second.own_coef)
-        and np.array_equal(first.rival_coef, second.rival_coef)
-        and (first.bias, first.steps) == (second.bias, second.steps)
-    )
+def same(first: PairMachine, second: PairMachine) -> bool:
+    coef = np.array_equal(first.own, second.own) and np.array_equal(first.rival, second.rival)
+    return coef and first.bias == second.bias
 
 
 PAIRS = [(own, rival) for own in range(len(SIZES)) for rival in range(own)] * 4  # more than one batch
@@ -252,12 +250,11 @@ PAIRS = [(own, rival) for own in range(len(SIZES)) for rival in range(own)] * 4 
 
 @pytest.mark.parametrize("options", [{"jobs": 2}, {"jobs": 3}, {"memory": 0}, {"memory": 4 * (1600 + 1 + 289)}])
 def test_threads_and_memory_change_no_bit(options):
-    pool = Pool.of(codebooks(), 0.5)
+    pool, speakers = Pool.of(codebooks(), 0.5), range(len(SIZES))
     plain, solver = PoolSolver(pool), PoolSolver(pool, **options)
-    ours = list(solver.pairs(PAIRS, C=10.0))
-    assert [(solution.own, solution.rival) for solution in ours] == PAIRS
-    assert all(map(same, plain.pairs(PAIRS, C=10.0), ours))
-    speakers = range(len(SIZES))
+    for pair, first, second in zip(PAIRS, plain.pairs(PAIRS, C=10.0), solver.pairs(PAIRS, C=10.0), strict=True):
+        assert first[0] == second[0] == pair
+        assert same(first[1], second[1]) and first[2] == second[2]
     for first, second in zip(plain.one_class(speakers, nu=0.2), solver.one_class(speakers, nu=0.2), strict=True):
         assert first.bias == second.bias
         np.testing.assert_array_equal(first.coef, second.coef)
@@ -265,12 +262,10 @@ def test_threads_and_memory_change_no_bit(options):
 
 def test_a_pair_beside_others_in_its_pool_or_not_has_the_same_machine():
     books = codebooks()
-    for solution in PoolSolver(Pool.of(books, 0.5)).pairs(PAIRS[:21], C=10.0):
-        assert same(solution, Problem(books[solution.own], books[solution.rival], 0.5, 10.0).solved())
-    few = Pool.of([book if n in (3, 6) else book[:0] for n, book in enumerate(books)], 0.5)
-    assert same(
-        next(PoolSolver(few).pairs([(6, 3)], C=10.0)), next(PoolSolver(Pool.of(books, 0.5)).pairs([(6, 3)], C=10.0))
-    )
+    for (own, rival), machine, _ in PoolSolver(Pool.of(books, 0.5)).pairs(PAIRS[:21], C=10.0):
+        assert same(machine, Problem(books[own], books[rival], 0.5, 10.0).solved())
+        few = Pool.of([book if n in (own, rival) else book[:0] for n, book in enumerate(books)], 0.5)
+        assert same(machine, next(PoolSolver(few).pairs([(own, rival)], C=10.0))[1])
 
 
 def test_machines_come_as_they_are_asked_for():
@@ -280,7 +275,7 @@ def test_machines_come_as_they_are_asked_for():
 
     for jobs in (1, 2):
         solutions = PoolSolver(Pool.of(codebooks(), 0.5), jobs=jobs).pairs(endless(), C=1.0)
-        assert next(solutions).own == 1
+        assert next(solutions)[0] == (1, 0)
         solutions.close()
 
 
@@ -295,11 +290,11 @@ def crowd(seed: int, speakers: int = 12) -> list[np.ndarray]:
     ]
 
 
-def rest_machine(pool: Pool, speaker: int, *, C: float, **options: float) -> RestSolution:
+def rest_machine(pool: Pool, speaker: int, *, C: float, **options: float) -> SpeakerMachine:
     return next(RestSolver(pool, **options).machines([speaker], C=C))
 
 
-def assert_rest_optimal(pool: Pool, solution: RestSolution, C: float) -> None:
+def assert_rest_optimal(pool: Pool, solution: SpeakerMachine, C: float) -> None:
     labels = np.where(pool.owner == solution.speaker, 1.0, -1.0)
     assert_optimal(rbf_kernel(pool.centroids, pool.centroids, pool.sigma), labels, solution.coef, C)
 
@@ -416,8 +411,8 @@ def test_machines_are_trained_where_what_numba_compiles_cannot_be_kept(tmp_path)
     }
     script = (
         "import numpy as np; from pipeline.machines.pool import Pool; from pipeline.machines.smo import PoolSolver;"
-        "made = next(PoolSolver(Pool.of([np.zeros((1, 1)), np.ones((1, 1))], 1.0)).pairs([(0, 1)], C=100.0));"
-        "print(made.bias, made.own_coef[0])"
+        "_, made, _ = next(PoolSolver(Pool.of([np.zeros((1, 1)), np.ones((1, 1))], 1.0)).pairs([(0, 1)], C=100.0));"
+        "print(made.bias, made.own[0])"
     )
     run = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, env=os.environ | away, check=False
