@@ -50,7 +50,7 @@ def cluster() -> Iterator[distributed.LocalCluster]:
 
 @pytest.fixture
 def workers(cluster) -> Iterator[DaskWorkers]:
-    with DaskWorkers(cluster.scheduler_address, jobs=2) as connected:
+    with DaskWorkers(cluster.scheduler_address) as connected:
         yield connected
 
 
@@ -146,7 +146,7 @@ def test_large_arguments_are_sent_without_a_warning(workers):
 class RecordingThreads(LocalThreads):
     """Threads that claim to be remote, and keep the tasks that they were given."""
 
-    remote: bool = True
+    remote = True
     tasks: list = field(default_factory=list)
 
     def map(self, function, tasks: Iterable, *, common, reads=None):
