@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any, Literal, Self
 
@@ -265,14 +265,7 @@ def logistic_weights(
 
 def _fits_json(fits: Fits) -> list[dict[str, Any]]:
     return [
-        {
-            "against": origin,
-            "systems": list(fit.systems),
-            "weights": fit.weights.tolist(),
-            "offset": fit.offset,
-            "duration": fit.duration,
-            "usual_frames": fit.usual_frames,
-        }
+        {"against": origin, **asdict(fit), "systems": list(fit.systems), "weights": fit.weights.tolist()}
         for origin, fit in fits
     ]
 

@@ -75,17 +75,15 @@ class HeldOutTrials:
         """Read the trials among a model's shared ``arrays``, of ``systems`` only where named; None without any."""
         if f"{_PREFIX}claims" not in arrays:
             return None
-        columns = {name: arrays[_PREFIX + name] for name in _COLUMNS}
-        wanted = [name for name in arrays if systems is None or name.split(".", 3)[-1] in systems]
         prefixes: dict[int, dict[str, Array]] = {}
-        for name in wanted:
-            if name.startswith(_BEGINNING):
+        for name in arrays:
+            if name.startswith(_BEGINNING) and (systems is None or name.split(".", 3)[-1] in systems):
                 frames, _, system = name.removeprefix(_BEGINNING).partition(".")
                 prefixes.setdefault(int(frames), {})[system] = arrays[name]
-        if systems is not None:
-            wanted = [_SCORE + system for system in systems if _SCORE + system in arrays]
-        scores = {name.removeprefix(_SCORE): arrays[name] for name in wanted if name.startswith(_SCORE)}
-        return cls(scores=scores, prefixes=prefixes, **columns)
+        scored = [name.removeprefix(_SCORE) for name in arrays if name.startswith(_SCORE)]
+        wanted = scored if systems is None else [system for system in systems if system in scored]
+        scores = {system: arrays[_SCORE + system] for system in wanted}
+        return cls(scores=scores, prefixes=prefixes, **{name: arrays[_PREFIX + name] for name in _COLUMNS})
 
     def as_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that ``from_arrays`` reads."""
