@@ -87,8 +87,6 @@ class Trainer:
         """Return a model with the machines over frames of everybody."""
         pool, step = population.pool, self.settings.features.step_seconds
         known = SpeakerModel(self.settings) if self.known is None else self.known
-        if population.one_class_coef is None or population.one_class_bias is None:
-            raise AssertionError("every population has one-class machines")
         speakers, arrays = list(known.speakers), list(known.arrays)
         for number, voice in enumerate(voices, start=len(speakers)):
             size = len(pool.codebook(number))

@@ -43,10 +43,10 @@ class Population:
     ----------
     pool : Pool
         Centroids, M in all.
-    pairs : PairSource
-        Machines of one speaker against another; with a ``cohort_table``, of some pairs only.
     one_class_coef, one_class_bias : arrays (M,) and (N,)
         Each speaker's own machine, over the speaker's own centroids.
+    pairs : PairSource
+        Machines of one speaker against another; with a ``cohort_table``, of some pairs only.
     one_vs_rest_coef, one_vs_rest_bias : arrays (M, N) and (N,)
         Column n is the machine of speaker n against everybody else.
     supervectors : SupervectorMachines
@@ -58,9 +58,9 @@ class Population:
     """
 
     pool: Pool
+    one_class_coef: Array
+    one_class_bias: Array
     pairs: PairSource | None = None
-    one_class_coef: Array | None = None
-    one_class_bias: Array | None = None
     one_vs_rest_coef: Array | None = None
     one_vs_rest_bias: Array | None = None
     supervectors: SupervectorMachines | None = None
@@ -147,12 +147,11 @@ class MarginScorer:
         self._sides = self._kernel_sides(pool)
 
         pairs = population.pairs if "one_vs_one" in kinds else None
-        one_class_coef = population.one_class_coef if "one_class" in kinds else None
         weights, biases = _pair_weights(pairs, len(pool), cohorts)
         blocks = [list(weights[n].values()) for n in speakers.tolist()]
-        if one_class_coef is not None:
+        if "one_class" in kinds:
             for block, rows in zip(blocks, self._rows, strict=True):
-                block.append(one_class_coef[rows])
+                block.append(population.one_class_coef[rows])
         firsts = np.zeros(len(pool), dtype=np.int64)
         firsts[speakers] = self._lay_out(blocks)
 
@@ -160,7 +159,7 @@ class MarginScorer:
         if pairs is not None:
             self._own_columns, self._rival_columns = self._pair_columns(weights, cohorts, firsts)
         self._one_class_bias = None
-        if one_class_coef is not None and population.one_class_bias is not None:
+        if "one_class" in kinds:
             # The last of each speaker's columns. Where cohorts are everybody, all claims share (T, N) margins.
             last = firsts + np.array([len(of) for of in weights])
             members = cohorts.members if cohorts.members.shape[1] < len(pool) else np.arange(len(pool))

@@ -52,9 +52,9 @@ def train_population(
         rest_coef, rest_bias = one_vs_rest(pool, settings, jobs=workers.jobs, progress=progress)
     return Population(
         pool,
+        one_class_coef,
+        one_class_bias,
         pairs=pairs,
-        one_class_coef=one_class_coef,
-        one_class_bias=one_class_bias,
         one_vs_rest_coef=rest_coef,
         one_vs_rest_bias=rest_bias,
         cohort_table=None if plan is None else plan[0],
@@ -91,7 +91,7 @@ def _one_class(pool: Pool, settings: MachineConfig, known: Population | None, jo
     """Return coefficients (M,) and biases (N,), at the scale of the settings; those of known speakers are kept."""
     coef, bias = np.empty(len(pool.centroids)), np.empty(len(pool))
     first = 0
-    if known is not None and known.one_class_coef is not None and known.one_class_bias is not None:
+    if known is not None:
         first = len(known)
         coef[: pool.offsets[first]], bias[:first] = known.one_class_coef, known.one_class_bias
     # Each speaker's kernel values are wanted once, so that there is nothing to hold.

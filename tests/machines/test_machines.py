@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -231,17 +230,6 @@ def test_margins_of_some_kinds_are_the_same_as_among_all_kinds(kinds):
             np.testing.assert_allclose(getattr(some, name), getattr(everything, name), atol=1e-12)
         else:
             assert getattr(some, name) is None
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(0, 70), max_size=6))
-def test_margins_of_a_frame_do_not_depend_on_its_batch(ends):
-    x = frames()
-    whole = margins_of(population(), x)
-    parts = [margins_of(population(), x[a:b]) for a, b in pairwise(sorted([0, *ends, len(x)]))]
-    for name in ("pair", "one_class", "one_vs_rest"):
-        joined = np.concatenate([getattr(part, name) for part in parts])
-        np.testing.assert_allclose(joined, getattr(whole, name), atol=1e-12)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("mixed", 1e-5), ("float32", 1e-3)])

@@ -170,7 +170,7 @@ def test_the_same_seed_fits_the_same_mixture():
     np.testing.assert_array_equal(one.variances, other.variances)
 
 
-# Loudness and unit vectors.
+# Loudness.
 
 
 @pytest.mark.parametrize("half_db", [10.0, 30.0])
@@ -180,15 +180,6 @@ def test_loudness_is_a_half_at_half_db_and_falls_like_a_logistic_curve(half_db):
     weight = loudness(below, half_db)
     # The odds fall by a factor of e every three decibels.
     np.testing.assert_allclose(np.log(weight / (1 - weight)), (half_db - below) / 3.0, atol=1e-9)
-
-
-@settings(deadline=None)
-@given(seed=SEEDS, size=st.floats(1e-6, 1e6))
-def test_unit_vectors_have_length_one_and_their_own_direction(seed, size):
-    vectors = size * np.random.default_rng(seed).standard_normal((4, 2, 6))
-    scaled = unit(vectors)
-    np.testing.assert_allclose(np.linalg.norm(scaled, axis=-1), 1.0, rtol=1e-12)
-    np.testing.assert_allclose(scaled * np.linalg.norm(vectors, axis=-1, keepdims=True), vectors, rtol=1e-9)
 
 
 # The machines.
@@ -244,14 +235,6 @@ def test_a_segment_that_is_the_mean_of_all_has_margins_of_zero():
 def test_one_speaker_has_a_machine_that_says_nothing():
     training = SupervectorTraining(training_data(0, (5,)), ridge=1.0)
     np.testing.assert_allclose(training.margins(np.random.default_rng(1).standard_normal((3, 12))), 0.0, atol=1e-12)
-
-
-def test_segments_given_twice_are_segments_given_once_at_half_the_ridge():
-    vectors = training_data(5, (6, 9))
-    once = SupervectorTraining(vectors, ridge=1.0)
-    twice = SupervectorTraining([np.repeat(part, 2, axis=0) for part in vectors], ridge=2.0)
-    new = np.random.default_rng(1).standard_normal((3, 12))
-    np.testing.assert_allclose(twice.margins(new), once.margins(new), atol=1e-5)
 
 
 # Leaving a speaker out.
