@@ -54,8 +54,8 @@ class ClaimScorer:
     settings : ScoringSettings
         Posteriors, precision and fusions.
     cohorts : Cohorts, optional
-        Who each claim is judged among by pair and one-class machines; by default what the population says.
-        One-vs-rest machines and those over whole segments judge among everybody.
+        Speakers that pair and one-class machines judge each claim among; by default those of the population. Other
+        machines judge among everybody.
     is_alone : bool
         Score by the one-class machines alone; with one speaker there is no other way.
     """

@@ -284,14 +284,14 @@ def test_number_of_jobs_changes_nothing(jobs):
 def test_machine_count_is_the_number_of_machines_trained(kinds, first, speakers):
     configuration = SETTINGS if kinds is None else MachineConfig(kinds=kinds)
     known = train_population(Pool.of(codebooks()[:first], SIGMA), configuration) if first else None
-    told: list[int] = []
-    train_population(Pool.of(codebooks()[:speakers], SIGMA), configuration, known=known, progress=told.append)
+    trained: list[int] = []
+    train_population(Pool.of(codebooks()[:speakers], SIGMA), configuration, known=known, progress=trained.append)
     literal = len(range(first, speakers))
     if "one_vs_one" in configuration.kinds:
         literal += sum(1 for own in range(speakers) for rival in range(own) if own >= first)
     if "one_vs_rest" in configuration.kinds and speakers > 1:
         literal += speakers
-    assert sum(told) == machine_count(speakers, first, configuration) == literal
+    assert sum(trained) == machine_count(speakers, first, configuration) == literal
 
 
 def test_single_speaker_has_a_one_class_machine_and_no_rivals():

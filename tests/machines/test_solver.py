@@ -71,7 +71,7 @@ def signed(solution: PairMachine) -> np.ndarray:
 
 
 def random_problem(seed: int, *, most: int = 60) -> Problem:
-    """Of any shape: apart or on one another, unbalanced, with repeated points and points that both speakers have."""
+    """Return one of any shape: apart or not, unbalanced, with repeated points and points that both speakers have."""
     random = np.random.default_rng(seed)
     dimension, a, b = random.integers(1, 25), *random.integers(1, most, 2)
     own = 0.5 * random.standard_normal((a, dimension)) + random.choice([0.0, 0.3, 1.0, 3.0])

@@ -64,7 +64,7 @@ def training_data(seed: int, counts: tuple[int, ...], dimension: int = 12) -> li
 
 
 def normalised(vectors: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What the machines are trained on: mean (D,), centred unit rows (S, D), owners (S,), in double precision."""
+    """Return the mean (D,), centred unit rows (S, D) and owners (S,) of the training data."""
     stacked = np.concatenate(vectors).astype(np.float64)
     rows = stacked - stacked.mean(axis=0)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)

@@ -82,7 +82,7 @@ def fit_one(scores: np.ndarray, target: np.ndarray, *, prior: float = 0.5) -> Lo
     penalty=st.sampled_from([1e-6, 1e-4, 1e-2]),
 )
 def test_weights_meet_the_conditions_of_the_constrained_minimum(seed, count, columns, apart, penalty):
-    """Of a convex loss; the farther ``apart`` the classes, the fewer errors: none at 9."""
+    """The loss is convex. The farther ``apart`` the classes, the fewer errors: none at 9."""
     random = np.random.default_rng(seed)
     target = random.random(count) < 0.4
     target[:2] = True, False
