@@ -42,9 +42,10 @@ from pipeline.audio.corpus import read_corpus
 from pipeline.config import Config, MachineConfig, load_config
 from pipeline.features.frontend import read_features
 from pipeline.machines.codebook import fit_codebook
-from pipeline.machines.one_vs_rest import RestSolution, RestSolver
+from pipeline.machines.one_vs_rest import RestSolver
+from pipeline.machines.pairs import Pair, PairMachine
 from pipeline.machines.pool import Pool, rbf_kernel
-from pipeline.machines.smo import TOLERANCE, OneClassSolution, PairSolution, PoolSolver
+from pipeline.machines.smo import TOLERANCE, PoolSolver, SpeakerMachine
 from pipeline.machines.training import one_vs_rest, train_population
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -104,7 +105,7 @@ def peer(
 
 def here(
     books: list[np.ndarray], settings: MachineConfig, jobs: int
-) -> tuple[list[PairSolution], list[OneClassSolution]]:
+) -> tuple[list[tuple[Pair, PairMachine, int]], list[SpeakerMachine]]:
     """The solver's."""
     solver = PoolSolver(Pool.of(books, settings.sigma), jobs=jobs, tolerance=TOLERANCE)
     return (
@@ -115,7 +116,7 @@ def here(
 
 def compared(
     theirs: tuple[list[SVC], list[OneClassSVM]],
-    ours: tuple[list[PairSolution], list[OneClassSolution]],
+    ours: tuple[list[tuple[Pair, PairMachine, int]], list[SpeakerMachine]],
     books: list[np.ndarray],
     frames: np.ndarray,
     sigma: float,
@@ -124,7 +125,7 @@ def compared(
     kernels = [rbf_kernel(frames, book, sigma) for book in books]
     comparison: dict[str, float] = {}
     pair_margins = (
-        kernels[mine.own] @ mine.own_coef - kernels[mine.rival] @ mine.rival_coef + mine.bias for mine in ours[0]
+        kernels[own] @ mine.own - kernels[rival] @ mine.rival + mine.bias for (own, rival), mine, _ in ours[0]
     )
     alone_margins = (kernels[mine.speaker] @ mine.coef + mine.bias for mine in ours[1])
     for kind, machines, margins in (("pair", theirs[0], pair_margins), ("one_class", theirs[1], alone_margins)):
@@ -168,10 +169,10 @@ def row(corpora: Path, corpus: str, name: str, speakers: int, repeats: int) -> d
         "one_thread_ratio": spread([run[0].elapsed / run[1].elapsed for run in runs]),
         "two_threads_ratio": spread([run[0].elapsed / run[2].elapsed for run in runs]),
         "one_thread_processor_ratio": spread([run[0].processor / run[1].processor for run in runs]),
-        "steps": float(np.mean([pair.steps for pair in pairs])),
+        "steps": float(np.mean([steps for _, _, steps in pairs])),
         "scikit_learn_steps": float(np.mean([machine.n_iter_[0] for machine in theirs.made[0]])),
         "same_on_two_threads": all(
-            np.array_equal(a.own_coef, b.own_coef) for a, b in zip(pairs, two.made[0], strict=True)
+            np.array_equal(a.own, b.own) for (_, a, _), (_, b, _) in zip(pairs, two.made[0], strict=True)
         ),
         **compared(theirs.made, one.made, books, frames, config.machines.sigma),
     }
@@ -238,7 +239,7 @@ def adding_row(corpora: Path, corpus: str, name: str, speakers: int) -> dict[str
     }
 
 
-def rest_here(pool: Pool, speakers: list[int], settings: MachineConfig) -> list[RestSolution]:
+def rest_here(pool: Pool, speakers: list[int], settings: MachineConfig) -> list[SpeakerMachine]:
     """One-vs-rest machines of the solver."""
     return list(RestSolver(pool, tolerance=TOLERANCE).machines(speakers, C=settings.C))
 
@@ -271,13 +272,13 @@ def random_problems(count: int, *, seed: int = 0) -> dict[str, float]:
         if number % 10 == 0:
             rival[: min(a, b) // 2] = own[: min(a, b) // 2]
         sigma, cost = 10 ** random.uniform(-1.5, 1.5), 10 ** random.uniform(-2, 4)
-        made = next(PoolSolver(Pool.of([own, rival], sigma)).pairs([(0, 1)], C=cost))
+        _, made, _ = next(PoolSolver(Pool.of([own, rival], sigma)).pairs([(0, 1)], C=cost))
         points, labels = np.concatenate((own, rival)), np.repeat([1.0, -1.0], [a, b])
         machine = SVC(C=cost, gamma=0.5 / sigma**2, tol=TOLERANCE).fit(points, labels)
         theirs = np.zeros(len(points))
         theirs[machine.support_] = machine.dual_coef_[0]
         gram = rbf_kernel(points, points, sigma)
-        dual, gap = objectives(gram, labels, np.concatenate((made.own_coef, -made.rival_coef)), made.bias, cost)
+        dual, gap = objectives(gram, labels, np.concatenate((made.own, -made.rival)), made.bias, cost)
         their_dual, their_gap = objectives(gram, labels, theirs, machine.intercept_[0], cost)
         rows.append((abs(dual - their_dual) / (1 + their_dual), gap / (1 + dual), their_gap / (1 + their_dual)))
     greatest, median = np.max(rows, axis=0), np.median(rows, axis=0)

@@ -11,12 +11,13 @@ from sklearn.svm import SVC, OneClassSVM
 from speed.measuring import Figures, peak_gib
 from speed.options import Options
 
+from pipeline.machines.pairs import Pair, PairMachine
 from pipeline.machines.pool import Pool
-from pipeline.machines.smo import OneClassSolution, PairSolution, PoolSolver
+from pipeline.machines.smo import PoolSolver, SpeakerMachine
 
 QUICK_PAIRS = 400  # of scikit-learn's, that are timed in a quick run
 Machines = tuple[list[SVC], list[OneClassSVM]]
-Solutions = tuple[list[PairSolution], list[OneClassSolution]]
+Solutions = tuple[list[tuple[Pair, PairMachine, int]], list[SpeakerMachine]]
 
 
 def measure(options: Options) -> Figures:

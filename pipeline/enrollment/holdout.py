@@ -221,7 +221,7 @@ class HeldOutScoring:
         posterior = FixedSigmoid(settings.posterior.slope)
         scoring = ScoringSettings(posterior, settings.scoring.dtype, half_db=settings.supervector.half_db)
         self._among = ClaimScorer(population, claims, self.systems, scoring)
-        self._alone = ClaimScorer(population, claims, self.systems, scoring, without_rivals=True)
+        self._alone = ClaimScorer(population, claims, self.systems, scoring, is_alone=True)
         if training is not None and self._judged_among >= MIN_FOR_UNKNOWN:
             training.inverse()  # here, not on one of the threads that score
 

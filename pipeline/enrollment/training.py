@@ -17,11 +17,12 @@ from pipeline.enrollment.speech import NewSpeaker, Progress, Speech, Utterances
 from pipeline.errors import ConfigError
 from pipeline.features.stream import FeatureBlock, joined
 from pipeline.machines.codebook import fit_codebook
-from pipeline.machines.gmm import MapAdaptation, MeanOffsets
+from pipeline.machines.cohorts import plan_cohorts
+from pipeline.machines.gmm import MeanOffsets, component_groups, map_mean_offsets
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorMachines, SupervectorTraining, Vectors, segments_of
-from pipeline.machines.training import machine_count, plan_of, train_population
+from pipeline.machines.training import machine_count, train_population
 from pipeline.machines.ubm import UniversalBackgroundModel, loudness, train_ubm
 from pipeline.machines.workers import Workers, run_parallel
 from pipeline.store.model import PSEUDO, Arrays, Role, Speaker, SpeakerModel
@@ -68,7 +69,8 @@ class Trainer:
             self.progress(f"{stage}: codebooks", 1, len(voices))
         old = [] if known is None else [known.pool.codebook(number) for number in range(len(known))]
         pool = Pool.of([*old, *books], settings.machines.sigma)
-        plan = plan_of(pool, settings.machines, known, self.workers.jobs)
+        table = None if known is None else known.cohort_table
+        plan = plan_cohorts(pool, settings.machines, table, jobs=self.workers.jobs)
         total = machine_count(len(pool), len(old), settings.machines, None if plan is None else len(plan[1]))
         return train_population(
             pool,
@@ -83,8 +85,6 @@ class Trainer:
         """Return a model with the machines over frames of everybody."""
         pool, step = population.pool, self.settings.features.step_seconds
         known = SpeakerModel(self.settings) if self.known is None else self.known
-        if population.one_class_coef is None or population.one_class_bias is None:
-            raise AssertionError("every population has one-class machines")
         speakers, arrays = list(known.speakers), list(known.arrays)
         for number, voice in enumerate(voices, start=len(speakers)):
             size = len(pool.codebook(number))
@@ -139,14 +139,17 @@ class Trainer:
         if "gmm" not in self.settings.machines.kinds:
             return []
         settings = self.settings.gmm
-        adaptation = MapAdaptation.of(
-            ubm.means, groups=settings.groups, relevance=settings.relevance, group_relevance=settings.group_relevance
-        )
+        levels = component_groups(ubm.means, settings.groups)
 
         def offsets(speech: Speech) -> MeanOffsets:
             blocks = [block for version in speech.versions for block in version if len(block.vectors)]
             statistics = [ubm.statistics(block.vectors, self._weights(block)) for block in blocks]
-            return adaptation.mean_offsets(np.sum(statistics, axis=0))
+            return map_mean_offsets(
+                np.sum(statistics, axis=0),
+                levels,
+                relevance=settings.relevance,
+                group_relevance=settings.group_relevance,
+            )
 
         return run_parallel(offsets, ((voice.speech,) for voice in voices), jobs=self.workers.jobs)
 

@@ -1,6 +1,6 @@
 """Cohort selection: the most similar speakers of each speaker, and pair machines against these alone.
 
-Similarity is that of two codebooks (``CodebookSimilarity``). In order of enrollment, a pair machine (i, j) is trained
+Similarity is that of two codebooks (``codebook_similarity``). In order of enrollment, a pair machine (i, j) is trained
 if either speaker is among the R most similar to the other so far, and it is kept from then on. The machines therefore
 do not depend on who was enrolled together, every speaker has one against each of the R most similar of all, and a new
 speaker costs N similarities, at least R machines, and an update of the table.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from heapq import heapify, heappush, heappushpop
 from typing import Self
 
@@ -61,28 +60,18 @@ class Cohorts:
         return type(self)(np.searchsorted(self.speakers, self.members), self.slots)
 
 
-@dataclass(frozen=True)
-class CodebookSimilarity:
-    """Similarity of the codebooks of two speakers of ``pool``, in [0, 1], the same whichever is named first.
+def codebook_similarity(pool: Pool, speaker: int, others: Iterable[int]) -> Array:
+    """Return the similarity (n,) of the codebooks of ``speaker`` and each of ``others``, in [0, 1] and symmetric.
 
     The cosine of the two codebooks' means in the kernel's feature space: the mean kernel value between them over the
     geometric mean of those within each. Without the division, tight codebooks would be similar to all others.
     """
-
-    pool: Pool
-
-    def __call__(self, one: int, other: int) -> float:
-        """Return the similarity of two speakers."""
-        between = self.pool.gram(max(one, other), min(one, other)).mean()
-        return float(between / np.sqrt(self._within[one] * self._within[other]))
-
-    def to(self, speaker: int, others: Iterable[int]) -> Array:
-        """Return the similarity of one speaker to each of ``others`` (n,)."""
-        return np.array([self(speaker, other) for other in others])
-
-    @cached_property
-    def _within(self) -> Array:
-        return np.array([self.pool.gram(speaker, speaker).mean() for speaker in range(len(self.pool))])
+    within = pool.self_similarity
+    values = [
+        pool.gram(max(speaker, other), min(speaker, other)).mean() / np.sqrt(within[speaker] * within[other])
+        for other in others
+    ]
+    return np.array(values)
 
 
 def most_similar_of(values: Array, most: int) -> Numbers:
@@ -165,19 +154,25 @@ class CohortTable:
         return CohortTable(nearest, known)
 
 
-def plan_cohorts(
-    pool: Pool, most: int, known: CohortTable | None = None, *, jobs: int = 1
-) -> tuple[CohortTable, list[Pair]]:
-    """Return the table of ``pool``, and the pair machines (later, earlier) still to train, in order.
+CohortPlan = tuple[CohortTable, list[Pair]]
+"""Cohorts, and the pair machines (later, earlier) that they still need, in order."""
 
-    The first speakers of the pool are those of the ``known`` table; ``most`` is R.
+
+def plan_cohorts(
+    pool: Pool, settings: MachineConfig, known: CohortTable | None = None, *, jobs: int = 1
+) -> CohortPlan | None:
+    """Return the cohorts of ``pool`` and the pair machines still to train; its first speakers are those of ``known``.
+
+    None where pair machines are against everybody, or there are none.
     """
-    table, similarity = known or CohortTable.of_nobody(), CodebookSimilarity(pool)
+    if settings.cohort == "all" or "one_vs_one" not in settings.kinds:
+        return None
+    table = known or CohortTable.of_nobody()
     pairs: list[Pair] = []
     newcomers = range(len(table), len(pool))
-    rows = in_order(lambda later: similarity.to(later, range(later)), newcomers, jobs_of(jobs))
+    rows = in_order(lambda later: codebook_similarity(pool, later, range(later)), newcomers, jobs_of(jobs))
     for later, values in zip(newcomers, rows, strict=True):
-        table, others = table.with_newcomer(values, most)
+        table, others = table.with_newcomer(values, settings.cohort)
         pairs += [(later, int(earlier)) for earlier in others]
     return table, pairs
 
@@ -192,7 +187,7 @@ def cohorts_without(
     """
     if settings.cohort == "all":
         raise AssertionError("where machines are kept against everybody, there is none to train when a speaker goes")
-    most, similarity = settings.cohort, CodebookSimilarity(pool)
+    most = settings.cohort
 
     def renumbered(numbers: Iterable[int]) -> list[int]:
         return [number - (number > gone) for number in numbers if number != gone]
@@ -200,7 +195,8 @@ def cohorts_without(
     affected = sorted(machines.against(gone))
     kept = [renumbered(machines.against(number)) for number in affected]
     left = renumbered(affected)
-    values = list(in_order(lambda number: similarity.to(number, range(len(pool))), left, jobs_of(jobs)))
+    everybody = range(len(pool))
+    values = list(in_order(lambda number: codebook_similarity(pool, number, everybody), left, jobs_of(jobs)))
     missing = {
         (max(number, other), min(number, other))
         for number, row, there in zip(left, values, kept, strict=True)

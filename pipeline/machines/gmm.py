@@ -31,9 +31,6 @@ class AdaptedMixtures:
 
     offsets: MeanOffsets
 
-    def __len__(self) -> int:
-        return len(self.offsets)
-
     def scores(self, statistics: Array) -> Array:
         """Return mean log-likelihood ratios (N,), nats a frame, of a segment by its ``statistics`` (K, 1 + d).
 
@@ -43,14 +40,6 @@ class AdaptedMixtures:
         occupancy = statistics[:, 0]
         linear = self._rows @ statistics[:, 1:].astype(self.offsets.dtype).ravel()
         return np.asarray((linear - self._half_squares @ occupancy) / max(float(np.add.reduce(occupancy)), 1e-12))
-
-    def with_more(self, more: Sequence[MeanOffsets]) -> AdaptedMixtures:
-        """Return these mixtures, then those of mean offsets ``more``, (K, d) each."""
-        return AdaptedMixtures(np.concatenate((self.offsets, np.stack(more))) if more else self.offsets)
-
-    def without(self, speaker: int) -> AdaptedMixtures:
-        """Return the mixtures of everybody else."""
-        return AdaptedMixtures(np.delete(self.offsets, speaker, axis=0))
 
     @cached_property
     def _rows(self) -> MeanOffsets:
@@ -62,50 +51,43 @@ class AdaptedMixtures:
         return np.asarray(0.5 * np.einsum("nkd,nkd->nk", self.offsets, self.offsets, dtype=np.float64))
 
 
-@dataclass(frozen=True)
-class MapAdaptation:
-    """Structural MAP adaptation of a mixture of K components.
+def component_groups(means: Array, groups: Sequence[int]) -> list[Numbers]:
+    """Group components with ``means`` (K, d) into so many ``groups``, fine to coarse, by Ward's clustering.
 
-    Attributes
-    ----------
-    levels : tuple of arrays of int
-        Groupings from fine to coarse: the first (K,) says in which group each component is, each further one in which
-        group of its own the groups of the one before are.
-    relevance, group_relevance : float
-        Frames at which the offset of a component, or of a group, is believed by half.
+    The first grouping (K,) says in which group each component is, each further one in which group of its own the groups
+    of the one before are.
     """
+    from scipy.cluster.hierarchy import fcluster, linkage  # half a second that scoring need not wait
 
-    levels: tuple[Numbers, ...]
-    relevance: float
-    group_relevance: float
+    levels, members = [], np.arange(len(means))
+    tree = linkage(means, "ward") if len(means) > 1 else None
+    for count in groups:
+        groups_of = np.zeros(len(members), np.int64) if tree is None else fcluster(tree, count, "maxclust") - 1
+        level = np.zeros(members.max() + 1, dtype=np.int64)
+        level[members] = groups_of
+        levels.append(level)
+        members = groups_of
+    return levels
 
-    @classmethod
-    def of(cls, means: Array, *, groups: Sequence[int], relevance: float, group_relevance: float) -> MapAdaptation:
-        """Group components with ``means`` (K, d) into so many ``groups``, fine to coarse, by Ward's clustering."""
-        from scipy.cluster.hierarchy import fcluster, linkage  # half a second that scoring need not wait
 
-        levels, members = [], np.arange(len(means))
-        tree = linkage(means, "ward") if len(means) > 1 else None
-        for count in groups:
-            groups_of = np.zeros(len(members), np.int64) if tree is None else fcluster(tree, count, "maxclust") - 1
-            level = np.zeros(members.max() + 1, dtype=np.int64)
-            level[members] = groups_of
-            levels.append(level)
-            members = groups_of
-        return cls(tuple(levels), relevance, group_relevance)
+def map_mean_offsets(
+    statistics: Array, levels: Sequence[Numbers], *, relevance: float, group_relevance: float
+) -> MeanOffsets:
+    """Return a speaker's mean offsets (K, d), as stored, by the ``statistics`` (K, 1 + d) of all their speech.
 
-    def mean_offsets(self, statistics: Array) -> MeanOffsets:
-        """Return a speaker's mean offsets (K, d), as stored, by the ``statistics`` (K, 1 + d) of all their speech."""
-        # Statistics of a group are the sums of its members'.
-        sums = [statistics]
-        for level in self.levels:
-            above = np.zeros((level.max() + 1, statistics.shape[1]))
-            np.add.at(above, level, sums[-1])
-            sums.append(above)
-        # From coarse to fine: s = (f + relevance s_above) / (n + relevance), above the coarsest 0.
-        offset = np.zeros((len(sums[-1]), statistics.shape[1] - 1))
-        for place in range(len(self.levels), -1, -1):
-            drawn_to = offset[self.levels[place]] if place < len(self.levels) else offset
-            weight = self.group_relevance if place else self.relevance
-            offset = (sums[place][:, 1:] + weight * drawn_to) / (sums[place][:, :1] + weight)
-        return offset.astype(np.float32)
+    ``levels`` are those of ``component_groups``; ``relevance`` and ``group_relevance`` are the frames at which the
+    offset of a component, or of a group, is believed by half.
+    """
+    # Statistics of a group are the sums of its members'.
+    sums = [statistics]
+    for level in levels:
+        above = np.zeros((level.max() + 1, statistics.shape[1]))
+        np.add.at(above, level, sums[-1])
+        sums.append(above)
+    # From coarse to fine: s = (f + relevance s_above) / (n + relevance), above the coarsest 0.
+    offset = np.zeros((len(sums[-1]), statistics.shape[1] - 1))
+    for place in range(len(levels), -1, -1):
+        drawn_to = offset[levels[place]] if place < len(levels) else offset
+        weight = group_relevance if place else relevance
+        offset = (sums[place][:, 1:] + weight * drawn_to) / (sums[place][:, :1] + weight)
+    return offset.astype(np.float32)

@@ -12,7 +12,7 @@ identification of everybody N (N - 1).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,10 +43,10 @@ class Population:
     ----------
     pool : Pool
         Centroids, M in all.
-    pairs : PairSource
-        Machines of one speaker against another; with a ``cohort_table``, of some pairs only.
     one_class_coef, one_class_bias : arrays (M,) and (N,)
         Each speaker's own machine, over the speaker's own centroids.
+    pairs : PairSource
+        Machines of one speaker against another; with a ``cohort_table``, of some pairs only.
     one_vs_rest_coef, one_vs_rest_bias : arrays (M, N) and (N,)
         Column n is the machine of speaker n against everybody else.
     supervectors : SupervectorMachines
@@ -58,9 +58,9 @@ class Population:
     """
 
     pool: Pool
+    one_class_coef: Array
+    one_class_bias: Array
     pairs: PairSource | None = None
-    one_class_coef: Array | None = None
-    one_class_bias: Array | None = None
     one_vs_rest_coef: Array | None = None
     one_vs_rest_bias: Array | None = None
     supervectors: SupervectorMachines | None = None
@@ -69,10 +69,6 @@ class Population:
 
     def __len__(self) -> int:
         return len(self.pool)
-
-    def with_supervectors(self, supervectors: SupervectorMachines) -> Population:
-        """Return the same machines and ``supervectors``."""
-        return replace(self, supervectors=supervectors)
 
     def cohorts(self, claims: Numbers) -> Cohorts:
         """Return the cohorts of ``claims`` (C,): those of the table, or everybody."""
@@ -150,21 +146,20 @@ class MarginScorer:
         self._size = max((rows.stop - rows.start for rows in self._rows), default=0)
         self._sides = self._kernel_sides(pool)
 
-        paired = population.pairs is not None and "one_vs_one" in kinds
-        one_class = population.one_class_coef is not None and "one_class" in kinds
-        weights, biases = self._pair_weights(population, cohorts) if paired else ([{} for _ in range(len(pool))], None)
+        pairs = population.pairs if "one_vs_one" in kinds else None
+        weights, biases = _pair_weights(pairs, len(pool), cohorts)
         blocks = [list(weights[n].values()) for n in speakers.tolist()]
-        if one_class and population.one_class_coef is not None:
+        if "one_class" in kinds:
             for block, rows in zip(blocks, self._rows, strict=True):
                 block.append(population.one_class_coef[rows])
         firsts = np.zeros(len(pool), dtype=np.int64)
         firsts[speakers] = self._lay_out(blocks)
 
         self._pair_bias = self._typed(biases)
-        if paired:
+        if pairs is not None:
             self._own_columns, self._rival_columns = self._pair_columns(weights, cohorts, firsts)
         self._one_class_bias = None
-        if one_class and population.one_class_bias is not None:
+        if "one_class" in kinds:
             # The last of each speaker's columns. Where cohorts are everybody, all claims share (T, N) margins.
             last = firsts + np.array([len(of) for of in weights])
             members = cohorts.members if cohorts.members.shape[1] < len(pool) else np.arange(len(pool))
@@ -183,26 +178,6 @@ class MarginScorer:
             side[-2, : len(y)] = 1.0
             side[-1, : len(y)] = -0.5 * (y * y).sum(1)
         return sides
-
-    @staticmethod
-    def _pair_weights(population: Population, cohorts: Cohorts) -> tuple[list[dict[int, Array]], Array]:
-        """Return w_nj by n and j, those that a claim needs, and b_ij (C, P)."""
-        weights: list[dict[int, Array]] = [{} for _ in range(len(population))]
-        biases = np.zeros(cohorts.members.shape)
-        for slot, (claim, members) in enumerate(zip(cohorts.claims.tolist(), cohorts.members.tolist(), strict=True)):
-            machines = {} if population.pairs is None else population.pairs.against(claim)
-            for place, member in enumerate(members):
-                if member == claim:
-                    continue
-                if member not in machines:
-                    raise StoreFormatError(
-                        f"there is no pair machine of speakers {claim} and {member}, and one is in the other's cohort;"
-                        " files of two stores mixed?"
-                    )
-                machine = machines[member]
-                weights[claim][member], weights[member][claim] = machine.own, machine.rival
-                biases[slot, place] = machine.bias
-        return weights, biases
 
     def _lay_out(self, blocks: list[list[Array]]) -> list[int]:
         """Set out the columns of the products K_n w, and return the first of each speaker's ``blocks``.
@@ -292,3 +267,27 @@ def kernel_frames(features: Array, centre: Array, sigma: float, kind: np.dtype[A
     frames[:, -2] = -0.5 * np.einsum("td,td->t", x, x)
     frames[:, -1] = 1.0
     return frames
+
+
+def _pair_weights(
+    pairs: PairSource | None, speakers: int, cohorts: Cohorts
+) -> tuple[list[dict[int, Array]], Array | None]:
+    """Return w_nj by n and j, those that a claim needs, and b_ij (C, P); no weights and None without ``pairs``."""
+    weights: list[dict[int, Array]] = [{} for _ in range(speakers)]
+    if pairs is None:
+        return weights, None
+    biases = np.zeros(cohorts.members.shape)
+    for slot, (claim, members) in enumerate(zip(cohorts.claims.tolist(), cohorts.members.tolist(), strict=True)):
+        machines = pairs.against(claim)
+        for place, member in enumerate(members):
+            if member == claim:
+                continue
+            if member not in machines:
+                raise StoreFormatError(
+                    f"there is no pair machine of speakers {claim} and {member}, and one is in the other's cohort;"
+                    " files of two stores mixed?"
+                )
+            machine = machines[member]
+            weights[claim][member], weights[member][claim] = machine.own, machine.rival
+            biases[slot, place] = machine.bias
+    return weights, biases

@@ -8,7 +8,6 @@ the Gram matrix of the active set is held; the number of threads changes no bit 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import FitError
 from pipeline.machines.pool import Pool
-from pipeline.machines.smo import STEP_LIMIT, TOLERANCE
+from pipeline.machines.smo import STEP_LIMIT, TOLERANCE, SpeakerMachine, prepared
 from pipeline.machines.workers import in_order, jobs_of
 
 Array = NDArray[np.float64]
@@ -29,22 +28,6 @@ NEAREST = 4  # points of the rest that a machine starts with, for each of its ow
 GROWTH = 0.5  # the most that an active set grows by, as a share of itself
 ROUND_LIMIT = 1000  # ten are ordinary
 TILE_ROWS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class RestSolution:
-    """Speaker ``speaker`` against everybody else: margin = K(x, pool) @ coef + bias.
-
-    ``coef`` (M,) lies between 0 and C on the speaker's own centroids, between -C and 0 on the others; its sum is 0.
-    ``active`` counts the points of the last active set, ``rounds`` how often one was solved; both are 0 where the
-    active set outgrew its memory and LIBSVM solved the machine.
-    """
-
-    speaker: int
-    coef: Array
-    bias: float
-    active: int
-    rounds: int
 
 
 class RestSolver:
@@ -66,26 +49,19 @@ class RestSolver:
     ) -> None:
         if len(pool) < 2:
             raise FitError(f"one-vs-rest machines need two speakers or more, and the pool has {len(pool)}")
-        if not np.isfinite(pool.centroids).all():
-            raise FitError("the pool of centroids holds values that are not finite; machines need finite ones")
-        # Loads numba, and compiles the first time: seconds that only training should cost.
-        from pipeline.machines import smo_kernels
-
-        self._kernels = smo_kernels
+        self._kernels, self._points, self._norms = prepared(pool)
         self._pool = pool
         self._tolerance = tolerance
         self._jobs = jobs_of(jobs)
         self._memory = memory
         self._step_limit = step_limit
-        self._points = np.ascontiguousarray(pool.centroids / pool.sigma)
-        self._norms = 0.5 * (self._points * self._points).sum(axis=1)
 
-    def machines(self, speakers: Iterable[int], *, C: float) -> Iterator[RestSolution]:
+    def machines(self, speakers: Iterable[int], *, C: float) -> Iterator[SpeakerMachine]:
         """Yield the soft-margin machine of each of the ``speakers`` against all others, in the order given."""
         with threadpool_limits(1, "blas"):
             yield from in_order(lambda speaker: self._solve(speaker, C), speakers, self._jobs)
 
-    def _solve(self, speaker: int, C: float) -> RestSolution:
+    def _solve(self, speaker: int, C: float) -> SpeakerMachine:
         labels = np.where(self._pool.owner == speaker, 1.0, -1.0)
         coef, residual = np.zeros(len(labels)), labels.copy()
         active = self._first_active(labels)
@@ -99,7 +75,7 @@ class RestSolver:
             newcomers = self._newcomers(active, labels, coef, residual, C)
             if not len(newcomers):
                 bias = self._kernels.bias_of(residual, *_room(labels, coef, C))
-                return RestSolution(speaker, coef, float(bias), len(active), rounds)
+                return SpeakerMachine(speaker, coef, float(bias), len(active), rounds)
             # Each round makes the objective greater, so that leaving points out again cannot go in circles.
             active = np.sort(np.concatenate((np.flatnonzero((coef != 0.0) | (labels > 0)), newcomers)))
         raise FitError(
@@ -145,13 +121,13 @@ class RestSolver:
         points, norms = self._points[support], self._norms[support]
         self._kernels.subtract_margins(self._points, self._norms, points, norms, weights[support], residual)
 
-    def _by_libsvm(self, speaker: int, labels: Array, C: float) -> RestSolution:
+    def _by_libsvm(self, speaker: int, labels: Array, C: float) -> SpeakerMachine:
         machine = SVC(C=C, gamma=0.5 / self._pool.sigma**2, tol=self._tolerance, cache_size=self._memory / 2**20)
         with config_context(assume_finite=True, skip_parameter_validation=True):
             machine.fit(self._pool.centroids, labels)
         coef = np.zeros(len(labels))
         coef[machine.support_] = machine.dual_coef_[0]
-        return RestSolution(speaker, coef, float(machine.intercept_[0]), 0, 0)
+        return SpeakerMachine(speaker, coef, float(machine.intercept_[0]), 0, 0)
 
 
 def _room(labels: Array, coef: Array, C: float) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,33 +79,31 @@ def train_pairs(
 ) -> dict[Pair, PairMachine]:
     """Train the machines of ``pairs`` (speaker, other), by ``workers`` (default: one thread); raises FitError."""
     workers = workers or LocalThreads()
-    machines = _elsewhere(pool, settings, by_tiles(pairs), workers) if workers.remote else None
     trained = {}
-    for pair, machine in machines or _solved(pool, settings, pairs, workers.jobs):
+    solve = _elsewhere if workers.remote else _here
+    for pair, machine in solve(pool, settings, pairs, workers):
         trained[pair] = machine
         if progress is not None:
             progress(1)
     return trained
 
 
-def _solved(
-    pool: Pool, settings: MachineConfig, pairs: Iterable[Pair], jobs: int = 1
+def _here(
+    pool: Pool, settings: MachineConfig, pairs: Sequence[Pair], workers: Workers
 ) -> Iterator[tuple[Pair, PairMachine]]:
+    """Yield the machines of ``pairs`` by threads of this process."""
     from pipeline.machines.smo import PoolSolver  # scoring imports this module, and need not wait for it
 
-    for made in PoolSolver(pool, jobs=jobs).pairs(pairs, C=settings.C):
-        yield (made.own, made.rival), PairMachine(made.own_coef, made.rival_coef, made.bias)
-
-
-def by_tiles(pairs: Sequence[Pair]) -> list[Pair]:
-    """Sort ``pairs`` so that those of the same few speakers stand beside each other."""
-    return sorted(pairs, key=lambda pair: (pair[0] // _TILE, pair[1] // _TILE))
+    for pair, machine, _ in PoolSolver(pool, jobs=workers.jobs).pairs(pairs, C=settings.C):
+        yield pair, machine
 
 
 def _elsewhere(
     pool: Pool, settings: MachineConfig, pairs: Sequence[Pair], workers: Workers
 ) -> Iterator[tuple[Pair, PairMachine]]:
     """Yield the machines of ``pairs`` by remote ``workers``; a batch takes along the codebooks that it needs."""
+    # Pairs of the same few speakers stand beside each other.
+    pairs = sorted(pairs, key=lambda pair: (pair[0] // _TILE, pair[1] // _TILE))
     size = min(_MOST, max(_LEAST, -(-len(pairs) // _BATCHES)))
     batches = (pairs[start : start + size] for start in range(0, len(pairs), size))
     tasks = ((batch, {n: pool.codebook(n) for pair in batch for n in pair}) for batch in batches)
@@ -120,4 +118,4 @@ def _solve_batch(
     # Speakers keep their numbers, which errors name; those without a part in the batch have no centroids.
     nobody = np.empty((0, next(iter(books.values())).shape[1]))
     pool = Pool.of([books.get(n, nobody) for n in range(speakers)], sigma)
-    return list(_solved(pool, settings, pairs))
+    return list(_here(pool, settings, pairs, LocalThreads()))

@@ -79,6 +79,11 @@ class Pool:
         """Speaker (M,) that each centroid belongs to."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
+    @cached_property
+    def self_similarity(self) -> Array:
+        """Mean kernel value (N,) within each speaker's codebook."""
+        return np.array([self.gram(speaker, speaker).mean() for speaker in range(len(self))])
+
     def gram(self, first: int, second: int) -> Array:
         """Return the kernel tile (k_first, k_second) between two speakers' centroids."""
         return rbf_kernel(self.codebook(first), self.codebook(second), self.sigma)

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import FitError
+from pipeline.machines.pairs import Pair, PairMachine
 from pipeline.machines.pool import Pool
 from pipeline.machines.workers import in_order, jobs_of
 
@@ -30,29 +32,20 @@ BATCH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class PairSolution:
-    """Speaker ``own`` against ``rival``: margin = K(x, own's) @ own_coef - K(x, rival's) @ rival_coef + bias.
+class SpeakerMachine:
+    """Machine of one ``speaker``, alone or against everybody else: margin = K(x, centroids) @ coef + bias.
 
-    ``own_coef`` (k_own,) and ``rival_coef`` (k_rival,) lie between 0 and C and have the same sum; ``steps`` counts the
-    moves of two coefficients that it took.
+    Alone, ``coef`` (k,) over the speaker's own centroids lies between 0 and 1, and its sum is nu k. Against the rest,
+    ``coef`` (M,) lies between 0 and C on the speaker's own centroids, between -C and 0 on the others; its sum is 0.
+    ``active`` counts the points of the last set that was solved, ``rounds`` how often one was; both are 0 where LIBSVM
+    solved the machine.
     """
-
-    own: int
-    rival: int
-    own_coef: Array
-    rival_coef: Array
-    bias: float
-    steps: int
-
-
-@dataclass(frozen=True, slots=True)
-class OneClassSolution:
-    """One speaker alone: margin = K(x, centroids) @ coef + bias; ``coef`` (k,) from 0 to 1, its sum nu k."""
 
     speaker: int
     coef: Array
     bias: float
-    steps: int
+    active: int
+    rounds: int
 
 
 class PoolSolver:
@@ -73,17 +66,10 @@ class PoolSolver:
         memory: int = BLOCK_BYTES,
         step_limit: int = STEP_LIMIT,
     ) -> None:
-        if not np.isfinite(pool.centroids).all():
-            raise FitError("the pool of centroids holds values that are not finite; machines need finite ones")
-        # Loads numba, and compiles the first time: seconds that only training should cost.
-        from pipeline.machines import smo_kernels
-
-        self._kernels = smo_kernels
+        self._kernels, self._points, self._norms = prepared(pool)
         self._tolerance = tolerance
         self._step_limit = step_limit
         self._jobs = jobs_of(jobs)
-        self._points = np.ascontiguousarray(pool.centroids / pool.sigma)
-        self._norms = 0.5 * (self._points * self._points).sum(axis=1)
         self._offsets = np.ascontiguousarray(pool.offsets, dtype=np.int64)
         self._counts = np.diff(self._offsets)
         self._places, values = self._places_within(memory)
@@ -93,15 +79,15 @@ class PoolSolver:
             for _ in in_order(self._fill_block, held.tolist(), self._jobs):
                 pass
 
-    def pairs(self, pairs: Iterable[tuple[int, int]], *, C: float) -> Iterator[PairSolution]:
-        """Yield the soft-margin machine of each (own, rival), in the order given, as they are solved."""
+    def pairs(self, pairs: Iterable[Pair], *, C: float) -> Iterator[tuple[Pair, PairMachine, int]]:
+        """Yield each pair (own, rival) with its soft-margin machine and the steps that it took, in the order given."""
         todo = iter(pairs)
         batches = iter(lambda: list(islice(todo, BATCH)), [])
         with threadpool_limits(1, "blas"):
             for solutions in in_order(lambda batch: self._solve_pairs(batch, C), batches, self._jobs):
                 yield from solutions
 
-    def one_class(self, speakers: Iterable[int], *, nu: float) -> Iterator[OneClassSolution]:
+    def one_class(self, speakers: Iterable[int], *, nu: float) -> Iterator[SpeakerMachine]:
         """Yield the one-class machine of each of the ``speakers`` (Schoelkopf et al. 1999, in LIBSVM's scale)."""
         with threadpool_limits(1, "blas"):
             yield from in_order(lambda speaker: self._solve_one_class(speaker, nu), speakers, self._jobs)
@@ -124,7 +110,7 @@ class PoolSolver:
         points, norms = self._points[first:last], self._norms[first:last]
         self._kernels.fill(points, norms, points, norms, np.empty(gram.size), gram, 0)
 
-    def _solve_pairs(self, batch: Sequence[tuple[int, int]], C: float) -> list[PairSolution]:
+    def _solve_pairs(self, batch: Sequence[Pair], C: float) -> list[tuple[Pair, PairMachine, int]]:
         pairs = np.array(batch, dtype=np.int64)
         most = self._counts[pairs].max()
         own, rival = np.empty((len(pairs), most)), np.empty((len(pairs), most))
@@ -134,19 +120,14 @@ class PoolSolver:
             *(pairs, float(C), self._tolerance, self._step_limit),
             *(own, rival, bias, steps),
         )
-        return [
-            PairSolution(
-                i,
-                j,
-                own[p, : self._counts[i]],
-                rival[p, : self._counts[j]],
-                float(bias[p]),
-                self._checked(int(steps[p]), f"speakers {i} and {j}, C = {C:g}"),
-            )
-            for p, (i, j) in enumerate(batch)
-        ]
+        solved = []
+        for p, (i, j) in enumerate(batch):
+            taken = self._checked(int(steps[p]), f"speakers {i} and {j}, C = {C:g}")
+            machine = PairMachine(own[p, : self._counts[i]], rival[p, : self._counts[j]], float(bias[p]))
+            solved.append(((i, j), machine, taken))
+        return solved
 
-    def _solve_one_class(self, speaker: int, nu: float) -> OneClassSolution:
+    def _solve_one_class(self, speaker: int, nu: float) -> SpeakerMachine:
         first, last = self._offsets[speaker], self._offsets[speaker + 1]
         count = last - first
         gram = np.empty((count, count), np.float32)
@@ -155,8 +136,8 @@ class PoolSolver:
         coef = np.clip(nu * count - np.arange(count), 0.0, 1.0)
         room, residual = 1.0 - coef, -(gram @ coef)
         steps = self._kernels.optimise(gram, residual, room, coef, 1.0, self._tolerance, self._step_limit)
-        bias = self._kernels.bias_of(residual, room, coef)
-        return OneClassSolution(speaker, coef, bias, self._checked(steps, f"speaker {speaker} alone, nu = {nu:g}"))
+        self._checked(steps, f"speaker {speaker} alone, nu = {nu:g}")
+        return SpeakerMachine(speaker, coef, self._kernels.bias_of(residual, room, coef), count, 1)
 
     def _checked(self, steps: int, what: str) -> int:
         if steps < 0:
@@ -165,3 +146,17 @@ class PoolSolver:
                 " a smaller C or a larger tolerance ends sooner"
             )
         return steps
+
+
+def prepared(pool: Pool) -> tuple[ModuleType, Array, Array]:
+    """Return the compiled kernels, the centroids (M, d) of ``pool`` over sigma, and half their squared lengths (M,).
+
+    Raises FitError for centroids that are not finite.
+    """
+    if not np.isfinite(pool.centroids).all():
+        raise FitError("the pool of centroids holds values that are not finite; machines need finite ones")
+    # Loads numba, and compiles the first time: seconds that only training should cost.
+    from pipeline.machines import smo_kernels
+
+    points = np.ascontiguousarray(pool.centroids / pool.sigma)
+    return smo_kernels, points, 0.5 * (points * points).sum(axis=1)

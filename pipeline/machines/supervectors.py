@@ -11,7 +11,7 @@ out of the training takes one small solve more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from threading import Lock
@@ -52,10 +52,6 @@ class SupervectorMachines:
     mean: Array
     coef: Array
     models: AdaptedMixtures | None = None
-
-    def with_models(self, models: AdaptedMixtures | None) -> SupervectorMachines:
-        """Return the same machines and ``models``."""
-        return replace(self, models=models)
 
     def margins(self, statistics: Array) -> Array:
         """Return the margins (N,) of a segment by its ``statistics``: near 1 for its speaker, -1 / (N - 1) for others.

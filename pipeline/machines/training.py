@@ -6,17 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import MachineConfig
-from pipeline.machines.cohorts import CohortTable, plan_cohorts
+from pipeline.machines.cohorts import CohortPlan, plan_cohorts
 from pipeline.machines.margins import Population
 from pipeline.machines.one_vs_rest import GRAM_BYTES, RestSolver
-from pipeline.machines.pairs import Pair, Pairs, Progress, train_pairs
+from pipeline.machines.pairs import Pairs, Progress, train_pairs
 from pipeline.machines.pool import Pool
 from pipeline.machines.smo import PoolSolver
 from pipeline.machines.workers import LocalThreads, Workers
 
 Array = NDArray[np.float64]
-CohortPlan = tuple[CohortTable, list[Pair]]
-"""Cohorts, and the pair machines (later, earlier) that they still need."""
 
 
 def train_population(
@@ -33,19 +31,17 @@ def train_population(
 
     One-vs-rest machines have everybody's centroids in them, so any new speaker means training all of them again.
     Pair and one-class machines that are added are bit for bit those of training from scratch; so are all whatever
-    ``jobs`` is, and whichever ``workers`` train the pair machines. ``plan`` is ``plan_of`` the same, if it was made
-    already. Raises ValueError where ``known`` has no pair machines and the settings ask for them, FitError for
-    centroids that are not finite.
+    ``jobs`` is, and whichever ``workers`` train the pair machines. ``plan`` is that of ``plan_cohorts``, if it was made
+    already. Raises FitError for centroids that are not finite.
     """
-    if known is not None and "one_vs_one" in settings.kinds and known.pairs is None:
-        raise ValueError("the known population has no pair machines to keep; train the population from scratch")
     workers = LocalThreads(jobs) if workers is None else workers
     first = 0 if known is None else len(known)
     one_class_coef, one_class_bias = _one_class(pool, settings, known, workers.jobs)
     if progress is not None:
         progress(len(pool) - first)
     pairs = None
-    plan = plan_of(pool, settings, known, workers.jobs) if plan is None else plan
+    if plan is None:
+        plan = plan_cohorts(pool, settings, None if known is None else known.cohort_table, jobs=workers.jobs)
     if "one_vs_one" in settings.kinds:
         wanted = [(later, earlier) for later in range(first, len(pool)) for earlier in range(later)]
         wanted = wanted if plan is None else plan[1]
@@ -56,20 +52,13 @@ def train_population(
         rest_coef, rest_bias = one_vs_rest(pool, settings, jobs=workers.jobs, progress=progress)
     return Population(
         pool,
+        one_class_coef,
+        one_class_bias,
         pairs=pairs,
-        one_class_coef=one_class_coef,
-        one_class_bias=one_class_bias,
         one_vs_rest_coef=rest_coef,
         one_vs_rest_bias=rest_bias,
         cohort_table=None if plan is None else plan[0],
     )
-
-
-def plan_of(pool: Pool, settings: MachineConfig, known: Population | None = None, jobs: int = 1) -> CohortPlan | None:
-    """Return the pair machines to train where cohorts are not everybody, else None."""
-    if settings.cohort == "all" or "one_vs_one" not in settings.kinds:
-        return None
-    return plan_cohorts(pool, settings.cohort, None if known is None else known.cohort_table, jobs=jobs)
 
 
 def one_vs_rest(
@@ -102,7 +91,7 @@ def _one_class(pool: Pool, settings: MachineConfig, known: Population | None, jo
     """Return coefficients (M,) and biases (N,), at the scale of the settings; those of known speakers are kept."""
     coef, bias = np.empty(len(pool.centroids)), np.empty(len(pool))
     first = 0
-    if known is not None and known.one_class_coef is not None and known.one_class_bias is not None:
+    if known is not None:
         first = len(known)
         coef[: pool.offsets[first]], bias[:first] = known.one_class_coef, known.one_class_bias
     # Each speaker's kernel values are wanted once, so that there is nothing to hold.

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from pipeline.errors import ClusterError, LibraryMissingError
 from pipeline.files import open_regular
@@ -39,7 +39,7 @@ class LocalThreads:
     """
 
     jobs: int = 1
-    remote: bool = False
+    remote: ClassVar[bool] = False
 
     def map(
         self,
@@ -64,7 +64,7 @@ class DaskWorkers:
     fails. Raises LibraryMissingError, and ClusterError if no scheduler answers within five seconds.
     """
 
-    remote = True
+    remote: ClassVar[bool] = True
 
     def __init__(self, address: str, *, jobs: int = 1, patience: float = PATIENCE_SECONDS) -> None:
         self.jobs = jobs
@@ -102,11 +102,11 @@ class DaskWorkers:
         """See ``LocalThreads.map``; raises what a task raises, and ClusterError if the cluster fails."""
         waiting: deque[Any] = deque()
         # A task of its own rather than scattered data: dask makes it again if the worker that holds it is lost.
-        shared = self._submit(_identity, _Shared(uuid.uuid4().hex, common))
+        token, shared = uuid.uuid4().hex, self._submit(copy.copy, common)
         ahead = max(_LEAST_AHEAD, _AHEAD * self._threads())
         for task in tasks:
             files = () if reads is None else tuple(filter(_opens, reads(*task)))
-            waiting.append(self._submit(_perform, function, shared, task, files))
+            waiting.append(self._submit(_perform, function, token, shared, task, files))
             if len(waiting) > ahead:
                 yield self._result(waiting.popleft())
         while waiting:
@@ -185,25 +185,13 @@ def _check_answers(dask: Any, address: str) -> None:
         ) from None
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """Common argument of the tasks of one ``map``; the token makes it hashable."""
-
-    token: str
-    value: Any = field(compare=False)
-
-
 @lru_cache(maxsize=2)
-def _own_copy(shared: _Shared) -> Any:
-    # The original stays as it was received, so that dask can pass it on to other workers.
-    return copy.deepcopy(shared.value)
+def _copies(_token: str) -> list[Any]:
+    """Return the list that holds this worker's own copy of the common argument of one ``map``."""
+    return []
 
 
-def _identity(value: Item) -> Item:
-    return value
-
-
-def _perform(function: Callable[..., Any], shared: _Shared, arguments: Task, files: Iterable[Path]) -> Any:
+def _perform(function: Callable[..., Any], token: str, common: Any, arguments: Task, files: Iterable[Path]) -> Any:
     """Run one task on a worker; raise ClusterError for a file that only the client can open."""
     for path in files:
         if not _opens(path):
@@ -214,7 +202,10 @@ def _perform(function: Callable[..., Any], shared: _Shared, arguments: Task, fil
                 " workers read audio and the store themselves: share the folder with them, under the same path"
             )
     # Arrays from the network are read-only and unaligned; copies are like local ones, to the last bit of their sums.
-    return function(_own_copy(shared), *copy.deepcopy(arguments))
+    own = _copies(token)
+    if not own:  # the original stays as it was received, so that dask can pass it on to other workers
+        own.append(copy.deepcopy(common))
+    return function(own[0], *copy.deepcopy(arguments))
 
 
 def _opens(path: Path) -> bool:

@@ -8,9 +8,11 @@ n targets support odds of the order of n to one at most.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, reduce
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +61,12 @@ class LogisticCalibration:
         return total
 
 
+Origin = Literal["enrolled", "unknown", "all"]
+"""Impostors that a fit is against: enrolled speakers, unknown ones, or all where the trials do not part them."""
+Fits = tuple[tuple[Origin, LogisticCalibration], ...]
+"""Calibrations of one system or sum, each against the impostors of one origin."""
+
+
 @dataclass(frozen=True)
 class MixtureCalibration:
     """The ratio against impostors of several kinds, each with a calibration of its own in ``kinds``.
@@ -86,28 +94,88 @@ class MixtureCalibration:
 
 
 @dataclass(frozen=True)
-class StackedCalibration:
-    """The ratio of ``system``, a sum of others: ``weights`` is the fusion, and ``ratio`` calibrates its output.
+class SystemCalibration:
+    """The ratio of one system, by fits to held-out trials against the impostors of each origin.
 
-    Fusing several scores and calibrating one need different trials and penalties.
+    ``ratio`` maps the score to a log-likelihood ratio; for a system that sums others, ``weights`` make the sum first:
+    fusing several scores and calibrating one need different trials and penalties. ``unknown_share`` of all nontarget
+    trials are by unknown impostors.
     """
 
     system: str
-    weights: Calibration
-    ratio: Calibration
+    ratio: Fits
+    weights: Fits = ()
+    unknown_share: float = 0.5
+
+    def at(self, unknown_share: float) -> Self:
+        """Return the same fits where unknown impostors make up ``unknown_share`` of all nontarget trials."""
+        return replace(self, unknown_share=unknown_share)
 
     @property
     def systems(self) -> tuple[str, ...]:
         """The systems whose scores are read."""
-        return self.weights.systems
+        return (self.weights or self.ratio)[0][1].systems
 
     def llr(self, scores: Mapping[str, Array], frames: Array | float) -> Array:
         """See LogisticCalibration.llr."""
-        return self.ratio.llr({self.system: self.weights.llr(scores, frames)}, frames)
+        if self.weights:
+            scores = {self.system: self._sum.llr(scores, frames)}
+        return self._ratio.llr(scores, frames)
+
+    @cached_property
+    def _ratio(self) -> LogisticCalibration | MixtureCalibration:
+        return mixed(self.ratio, self.unknown_share)
+
+    @cached_property
+    def _sum(self) -> LogisticCalibration | MixtureCalibration:
+        return mixed(self.weights, 0.5)
 
 
-Calibration = LogisticCalibration | MixtureCalibration | StackedCalibration
+Calibration = LogisticCalibration | MixtureCalibration | SystemCalibration
 """A map from the scores of one system, or of several, to log-likelihood ratios."""
+
+
+@dataclass(frozen=True)
+class Calibrations:
+    """Calibrations of every system that could be calibrated: over whole utterances, and over speech of any length."""
+
+    whole: Mapping[str, SystemCalibration] = field(default_factory=dict)
+    sequential: Mapping[str, SystemCalibration] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain numbers and names, for ``from_json``."""
+        return {
+            kind: {
+                name: {"ratio": _fits_json(one.ratio), "weights": _fits_json(one.weights)}
+                for name, one in calibrations.items()
+            }
+            for kind, calibrations in (("whole", self.whole), ("sequential", self.sequential))
+        }
+
+    @classmethod
+    def from_json(cls, table: Mapping[str, Any]) -> Self:
+        """Read what ``as_json`` gives; raises ValueError, KeyError or TypeError for anything else."""
+        whole, sequential = (
+            {
+                _known(name): SystemCalibration(name, _fits(one["ratio"]), _fits(one["weights"]))
+                for name, one in table[kind].items()
+            }
+            for kind in ("whole", "sequential")
+        )
+        return cls(whole, sequential)
+
+
+def mixed(fits: Fits, unknown_share: float) -> LogisticCalibration | MixtureCalibration:
+    """Return the ratio against impostors of all origins, unknown ones making up ``unknown_share``.
+
+    An origin that makes up none of them counts only where there is no other.
+    """
+    shares = {"enrolled": 1.0 - unknown_share, "unknown": unknown_share, "all": 1.0}
+    mixed = [(shares[origin], fit) for origin, fit in fits if shares[origin] > 0.0] or [(1.0, fit) for _, fit in fits]
+    if len(mixed) == 1:
+        return mixed[0][1]
+    total = sum(share for share, _ in mixed)
+    return MixtureCalibration(tuple(fit for _, fit in mixed), tuple(share / total for share, _ in mixed))
 
 
 def linked(system: str, scores: Array) -> Array:
@@ -193,3 +261,29 @@ def logistic_weights(
     start = np.repeat([1.0, 0.0], [positive, design.shape[1] - positive])
     options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 0.0, "gtol": 1e-10, "maxcor": 30}
     return np.asarray(minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x)
+
+
+def _fits_json(fits: Fits) -> list[dict[str, Any]]:
+    return [
+        {"against": origin, **asdict(fit), "systems": list(fit.systems), "weights": fit.weights.tolist()}
+        for origin, fit in fits
+    ]
+
+
+def _fits(rows: Sequence[Mapping[str, Any]]) -> Fits:
+    fits: list[tuple[Origin, LogisticCalibration]] = []
+    for row in rows:
+        numbers = [float(row[name]) for name in ("offset", "duration", "usual_frames")]
+        weights = np.array([float(weight) for weight in row["weights"]])
+        systems = tuple(_known(name) for name in row["systems"])
+        is_sound = all(map(math.isfinite, (*numbers, *weights))) and len(weights) == len(systems) and numbers[2] > 0
+        if row["against"] not in ("enrolled", "unknown", "all") or not is_sound:
+            raise ValueError("a calibration must have finite weights, one a system")
+        fits.append((row["against"], LogisticCalibration(systems, weights, *numbers)))
+    return tuple(fits)
+
+
+def _known(system: object) -> str:
+    if not isinstance(system, str) or system not in RULES:
+        raise ValueError(f"there is no system {str(system)[:40]!r}")
+    return system

@@ -23,11 +23,8 @@ Array = NDArray[np.float64]
 # Largest array of pair margins held at a time, in numbers (32 MiB of float64).
 BLOCK_NUMBERS = 4 * 2**20
 
-# Machines that rules over whole segments need.
-SEGMENT_MACHINES, SPEAKER_MODELS = frozenset({"supervector"}), frozenset({"gmm"})
-
 # Statistics of the speech so far are summed under this name, beside the sums of the frame rules.
-STATISTICS = "stretch"
+STATISTICS = "segment"
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class ClaimScorer:
     Parameters
     ----------
     population : Population
-        Must have the machines that the systems need (``SpeakerStore.check_system``).
+        Must have the machines that the systems need (``SpeakerModel.check_system``).
     claims : iterable of int
         Speaker numbers, in any order.
     systems : iterable of str
@@ -57,9 +54,9 @@ class ClaimScorer:
     settings : ScoringSettings
         Posteriors, precision and fusions.
     cohorts : Cohorts, optional
-        Who each claim is judged among by pair and one-class machines; by default what the population says.
-        One-vs-rest machines and those over whole segments judge among everybody.
-    without_rivals : bool
+        Speakers that pair and one-class machines judge each claim among; by default those of the population. Other
+        machines judge among everybody.
+    is_alone : bool
         Score by the one-class machines alone; with one speaker there is no other way.
     """
 
@@ -71,14 +68,14 @@ class ClaimScorer:
         settings: ScoringSettings,
         *,
         cohorts: Cohorts | None = None,
-        without_rivals: bool = False,
+        is_alone: bool = False,
     ) -> None:
         self.systems = tuple(systems)
         self.claims = np.fromiter(claims, dtype=np.int64)
         self.settings = settings
         self._population = population
         self._cohorts = population.cohorts(self.claims) if cohorts is None else cohorts
-        self._alone = without_rivals or len(population) == 1
+        self._alone = is_alone or len(population) == 1
         self._scored = self.systems if self._alone else with_parts(self.systems, settings.fusions)
         rules = [RULES[name] for name in self._scored]
         self._frame_rules = [rule for rule in rules if self._alone or not (rule.whole or rule.parts)]
@@ -144,12 +141,13 @@ class ClaimScorer:
         segments, numbers = self._population.supervectors, self._population.numbers
         claims, scores = self.claims if numbers is None else numbers[self.claims], {}
         for rule in self._whole_rules:
-            if segments is None or (rule.needs == SPEAKER_MODELS and segments.models is None):
-                raise AssertionError(f"system {rule.name!r} was asked of a population without machines for it")
-            if rule.needs == SPEAKER_MODELS and segments.models is not None:
-                margins = segments.models.scores(statistics)
-            else:
+            models = None if segments is None else segments.models
+            if "gmm" in rule.needs and models is not None:
+                margins = models.scores(statistics)
+            elif "gmm" not in rule.needs and segments is not None:
                 margins = segments.margins(statistics) if segment_margins is None else segment_margins
+            else:
+                raise AssertionError(f"system {rule.name!r} was asked of a population without machines for it")
             if absent is not None:
                 margins = np.where(np.arange(len(margins)) == absent, -np.inf, margins)
             scores[rule.name] = rule.finish(margins, claims)

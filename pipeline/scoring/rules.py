@@ -61,9 +61,9 @@ class Rule:
 
 def smallest_over_competitors(mean: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
     """Return the smallest of ``mean`` (C, N) over the competing speakers of each claim: (C,)."""
-    rivals = mean.copy()
-    rivals[np.arange(len(claims)), claims] = np.inf
-    return np.asarray(np.minimum.reduce(rivals, axis=-1))
+    others = mean.copy()
+    others[np.arange(len(claims)), claims] = np.inf
+    return np.asarray(np.minimum.reduce(others, axis=-1))
 
 
 def own_margin(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
@@ -73,10 +73,10 @@ def own_margin(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
 
 def own_less_best_rival(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
     """Return f_i less the largest f_j of another speaker, (C,), from all speakers' (N,)."""
-    rivals = np.empty((len(claims), len(margins)), dtype=margins.dtype)
-    rivals[:] = margins
-    rivals[np.arange(len(claims)), claims] = -np.inf
-    return np.asarray(margins[claims] - np.maximum.reduce(rivals, axis=1))
+    others = np.empty((len(claims), len(margins)), dtype=margins.dtype)
+    others[:] = margins
+    others[np.arange(len(claims)), claims] = -np.inf
+    return np.asarray(margins[claims] - np.maximum.reduce(others, axis=1))
 
 
 def own_less_others(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
@@ -131,13 +131,12 @@ RULES: dict[str, Rule] = {
 }  # fmt: skip
 
 
-def systems_of(kinds: Iterable[str], rivals: int | str = "all") -> tuple[str, ...]:
+def systems_of(kinds: Iterable[str], cohort: int | str = "all") -> tuple[str, ...]:
     """Return the scoring systems that machines of ``kinds`` suffice for, in the table's order.
 
-    Where ``rivals`` is not "all", pair machines are trained against a cohort only, and rules that need every pair are
-    left out.
+    Where ``cohort`` is not "all", pair machines are trained against a cohort only: rules that need every pair are out.
     """
     trained = frozenset(kinds)
     return tuple(
-        name for name, rule in RULES.items() if rule.needs <= trained and (rivals == "all" or not rule.every_claim)
+        name for name, rule in RULES.items() if rule.needs <= trained and (cohort == "all" or not rule.every_claim)
     )

@@ -24,17 +24,19 @@ CHECK_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class SequentialTest:
-    """A sequential test with the error rates ``miss`` and ``false_accept``, shares above 0 and below 0.5.
-
-    ``at_end``: a stream that ends before either bound is reached is ``undecided``, or decided as without the test
-    (``fixed``). Raises InputError for values out of range.
+    """A sequential test of given error rates.
 
     Parameters
     ----------
     miss, false_accept : float
         Error rates, shares above 0 and below 0.5.
     at_end : {"undecided", "fixed"}
-        What becomes of a stream that ends before either bound is reached.
+        A stream that ends before either bound is reached is undecided, or decided as without the test.
+
+    Raises
+    ------
+    InputError
+        For values out of range.
 
     Examples
     --------

@@ -13,10 +13,9 @@ are kept, no audio. Populations grow and shrink after the trials were scored, so
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,17 +27,17 @@ from pipeline.scoring.calibration import (
     PENALTY,
     UNKNOWN_PENALTY,
     Calibration,
+    Calibrations,
+    Fits,
     LogisticCalibration,
-    MixtureCalibration,
-    StackedCalibration,
+    Origin,
+    SystemCalibration,
     fit_calibration,
+    mixed,
 )
 from pipeline.scoring.rules import RULES
 
 Array = NDArray[np.float64]
-Origin = Literal["enrolled", "unknown", "all"]
-"""Impostors that a fit is against: enrolled speakers, unknown ones, or all where the trials do not part them."""
-
 # A population is much smaller when it had fewer than this share of today's speakers.
 COMPARABLE_SHARE = 0.5
 
@@ -49,55 +48,6 @@ SMALLEST_SHARE = float(np.nextafter(0.0, 1.0))
 
 _PREFIX, _SCORE, _BEGINNING = "trials.", "trials.score.", "trials.prefix."
 _COLUMNS = ("claims", "speakers", "population", "frames", "unknown")
-
-
-@dataclass(frozen=True)
-class SystemCalibration:
-    """Fits of one system to held-out trials, against the impostors of each origin.
-
-    ``ratio`` maps the score to a log-likelihood ratio; for a system that sums others, ``weights`` make the sum first.
-    The share of unknown impostors enters when the fits are read (``at``), not when they are made.
-    """
-
-    system: str
-    ratio: tuple[tuple[Origin, LogisticCalibration], ...]
-    weights: tuple[tuple[Origin, LogisticCalibration], ...] = ()
-
-    def at(self, unknown_share: float) -> Calibration:
-        """Return the calibration where unknown impostors make up ``unknown_share`` of all nontarget trials."""
-        ratio = _mixed(self.ratio, unknown_share)
-        return StackedCalibration(self.system, _mixed(self.weights, 0.5), ratio) if self.weights else ratio
-
-
-@dataclass(frozen=True)
-class Calibrations:
-    """Calibrations of every system that could be calibrated: over whole utterances, and over speech of any length."""
-
-    whole: Mapping[str, SystemCalibration] = field(default_factory=dict)
-    sequential: Mapping[str, SystemCalibration] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain numbers and names, for ``from_json``."""
-        return {
-            kind: {
-                name: {"ratio": _fits_json(one.ratio), "weights": _fits_json(one.weights)}
-                for name, one in calibrations.items()
-            }
-            for kind, calibrations in (("whole", self.whole), ("sequential", self.sequential))
-        }
-
-    @classmethod
-    def from_json(cls, table: Mapping[str, Any]) -> Self:
-        """Read what ``as_json`` gives; raises ValueError, KeyError or TypeError for anything else."""
-        return cls(
-            *(
-                {
-                    _known(name): SystemCalibration(name, _fits(one["ratio"]), _fits(one["weights"]))
-                    for name, one in table[kind].items()
-                }
-                for kind in ("whole", "sequential")
-            )
-        )
 
 
 @dataclass(frozen=True)
@@ -125,17 +75,15 @@ class HeldOutTrials:
         """Read the trials among a model's shared ``arrays``, of ``systems`` only where named; None without any."""
         if f"{_PREFIX}claims" not in arrays:
             return None
-        columns = {name: arrays[_PREFIX + name] for name in _COLUMNS}
-        wanted = [name for name in arrays if systems is None or name.split(".", 3)[-1] in systems]
         prefixes: dict[int, dict[str, Array]] = {}
-        for name in wanted:
-            if name.startswith(_BEGINNING):
+        for name in arrays:
+            if name.startswith(_BEGINNING) and (systems is None or name.split(".", 3)[-1] in systems):
                 frames, _, system = name.removeprefix(_BEGINNING).partition(".")
                 prefixes.setdefault(int(frames), {})[system] = arrays[name]
-        if systems is not None:
-            wanted = [_SCORE + system for system in systems if _SCORE + system in arrays]
-        scores = {name.removeprefix(_SCORE): arrays[name] for name in wanted if name.startswith(_SCORE)}
-        return cls(scores=scores, prefixes=prefixes, **columns)
+        scored = [name.removeprefix(_SCORE) for name in arrays if name.startswith(_SCORE)]
+        wanted = scored if systems is None else [system for system in systems if system in scored]
+        scores = {system: arrays[_SCORE + system] for system in wanted}
+        return cls(scores=scores, prefixes=prefixes, **{name: arrays[_PREFIX + name] for name in _COLUMNS})
 
     def as_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that ``from_arrays`` reads."""
@@ -229,7 +177,7 @@ class HeldOutTrials:
         if parts == (system,):
             return SystemCalibration(system, self._fits(parts, prior, alike))
         weights = self._fits(parts, prior, alike)
-        sums = _mixed(weights, 0.5).llr(self.scores, self.frames.astype(np.float64))
+        sums = mixed(weights, 0.5).llr(self.scores, self.frames.astype(np.float64))
         summed = replace(self, scores={system: sums}, prefixes={})
         penalties = (times * ENROLLED_PENALTY, times * UNKNOWN_PENALTY)
         return SystemCalibration(system, summed._fits((system,), prior, penalties), weights)
@@ -271,9 +219,7 @@ class HeldOutTrials:
         threshold = _threshold(scores, own, false_accept)
         return max(threshold, SMALLEST_SHARE) if rule.binary else threshold
 
-    def _fits(
-        self, systems: Sequence[str], prior: float, penalties: tuple[float, float]
-    ) -> tuple[tuple[Origin, LogisticCalibration], ...]:
+    def _fits(self, systems: Sequence[str], prior: float, penalties: tuple[float, float]) -> Fits:
         """Fit once against the impostors of each origin that there are trials of."""
         own = self.claims == self.speakers
         origins: tuple[tuple[Origin, NDArray[np.bool_]], ...] = (
@@ -319,25 +265,12 @@ def fit_calibrations(
         try:
             return {system: fit(trials.comparable(population), system, prior=prior)} if population > 1 else {}
         except MetricError:
-            return {}  # too few trials: whoever asks for this calibration is told so
+            return {}  # too few trials: reading this calibration is an error that says so
 
     whole: dict[str, SystemCalibration] = {}
     for system in systems:
         whole |= fitted(system, HeldOutTrials.calibration)
     return Calibrations(whole, fitted(sequential, HeldOutTrials.sequential_calibration))
-
-
-def _mixed(fits: Sequence[tuple[Origin, LogisticCalibration]], unknown_share: float) -> Calibration:
-    """Return the ratio against impostors of all origins, unknown ones making up ``unknown_share``.
-
-    An origin that makes up none of them counts only where there is no other.
-    """
-    shares = {"enrolled": 1.0 - unknown_share, "unknown": unknown_share, "all": 1.0}
-    mixed = [(shares[origin], fit) for origin, fit in fits if shares[origin] > 0.0] or [(1.0, fit) for _, fit in fits]
-    if len(mixed) == 1:
-        return mixed[0][1]
-    total = sum(share for share, _ in mixed)
-    return MixtureCalibration(tuple(fit for _, fit in mixed), tuple(share / total for share, _ in mixed))
 
 
 def _threshold(scores: Array, own: NDArray[np.bool_], false_accept: float | None) -> float:
@@ -352,36 +285,3 @@ def _threshold(scores: Array, own: NDArray[np.bool_], false_accept: float | None
     if target.size == 0:
         raise MetricError("threshold: the store holds no held-out utterances; give the threshold itself")
     return float(target.min()) if nontarget.size == 0 else equal_error_rate(target, nontarget).threshold
-
-
-def _fits_json(fits: Sequence[tuple[Origin, LogisticCalibration]]) -> list[dict[str, Any]]:
-    return [
-        {
-            "against": origin,
-            "systems": list(fit.systems),
-            "weights": fit.weights.tolist(),
-            "offset": fit.offset,
-            "duration": fit.duration,
-            "usual_frames": fit.usual_frames,
-        }
-        for origin, fit in fits
-    ]
-
-
-def _fits(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[Origin, LogisticCalibration], ...]:
-    fits: list[tuple[Origin, LogisticCalibration]] = []
-    for row in rows:
-        numbers = [float(row[name]) for name in ("offset", "duration", "usual_frames")]
-        weights = np.array([float(weight) for weight in row["weights"]])
-        systems = tuple(_known(name) for name in row["systems"])
-        is_sound = all(map(math.isfinite, (*numbers, *weights))) and len(weights) == len(systems) and numbers[2] > 0
-        if row["against"] not in ("enrolled", "unknown", "all") or not is_sound:
-            raise ValueError("a calibration must have finite weights, one a system")
-        fits.append((row["against"], LogisticCalibration(systems, weights, *numbers)))
-    return tuple(fits)
-
-
-def _known(system: object) -> str:
-    if not isinstance(system, str) or system not in RULES:
-        raise ValueError(f"there is no system {str(system)[:40]!r}")
-    return system

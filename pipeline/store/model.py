@@ -26,10 +26,10 @@ from pipeline.machines.supervectors import SupervectorMachines, Vectors
 from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.posteriors.coupling import Posterior
 from pipeline.posteriors.sigmoid import FixedSigmoid
-from pipeline.scoring.calibration import Calibration
+from pipeline.scoring.calibration import Calibration, Calibrations
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
 from pipeline.scoring.rules import RULES, systems_of
-from pipeline.scoring.trials import Calibrations, HeldOutTrials, fit_calibrations
+from pipeline.scoring.trials import HeldOutTrials, fit_calibrations
 from pipeline.store.layout import AnyArray
 
 Array = NDArray[np.float64]

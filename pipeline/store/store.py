@@ -32,7 +32,7 @@ from pipeline.errors import (
     StoreSealError,
 )
 from pipeline.machines.pairs import PairMachine, Pairs, PairSource
-from pipeline.scoring.trials import Calibrations
+from pipeline.scoring.calibration import Calibrations
 from pipeline.store.keys import Key, key_in_use
 from pipeline.store.layout import TRIALS, AnyArray, required
 from pipeline.store.model import Changed, Renumbered, Role, Speaker, SpeakerModel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -63,7 +64,8 @@ def trained(speakers: int) -> tuple[Population, SupervectorTraining]:
     training = SupervectorTraining(vectors, ridge=RIDGE)
     population = train_population(Pool.of(books(5)[:speakers], 0.5), MACHINES)
     shifts = np.random.default_rng(3).standard_normal((speakers, *space.means.shape)).astype(np.float32)
-    return population.with_supervectors(training.machines(space).with_models(AdaptedMixtures(shifts))), training
+    machines = replace(training.machines(space), models=AdaptedMixtures(shifts))
+    return replace(population, supervectors=machines), training
 
 
 def ids_of(speakers: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Speaker models against Gaussian densities, scikit-learn's mixtures and Bayes' rule for a Gaussian's mean."""
+"""Adapted GMMs against Gaussian densities, scikit-learn's mixtures and Bayes' rule for a Gaussian's mean."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.mixture import GaussianMixture
 
 from pipeline.config import GmmConfig, load_config
 from pipeline.errors import ConfigError
-from pipeline.machines.gmm import AdaptedMixtures, MapAdaptation
+from pipeline.machines.gmm import AdaptedMixtures, component_groups, map_mean_offsets
 from pipeline.machines.ubm import UniversalBackgroundModel
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -39,10 +39,15 @@ def heard(space: UniversalBackgroundModel, seed: int, frames: int = 80) -> tuple
     return x, space.statistics(x, np.ones(frames))
 
 
-def adaptation(
-    space: UniversalBackgroundModel, *groups: int, relevance: float = 4.0, group_relevance: float = 16.0
-) -> MapAdaptation:
-    return MapAdaptation.of(space.means, groups=groups, relevance=relevance, group_relevance=group_relevance)
+def offsets_of(
+    space: UniversalBackgroundModel,
+    statistics: np.ndarray,
+    *groups: int,
+    relevance: float = 4.0,
+    group_relevance: float = 16.0,
+) -> np.ndarray:
+    levels = component_groups(space.means, groups)
+    return map_mean_offsets(statistics, levels, relevance=relevance, group_relevance=group_relevance)
 
 
 # Scores
@@ -80,38 +85,19 @@ def test_where_sounds_are_far_apart_a_score_is_the_ratio_of_two_of_scikit_learns
 
     moved = mixture(space.means + shift * np.sqrt(space.variances))
     expected = (moved.score_samples(x) - mixture(space.means).score_samples(x)).mean()
-    found = AdaptedMixtures(shift[None]).scores(space.statistics(x, np.ones(300)))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    ratio = AdaptedMixtures(shift[None]).scores(space.statistics(x, np.ones(300)))
+    np.testing.assert_allclose(ratio, expected, atol=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
-@given(seed=SEEDS, first=st.integers(1, 60), second=st.integers(1, 60))
-def test_the_score_of_two_stretches_is_their_mean_weighed_by_their_frames(seed, first, second):
-    space = space_of(seed)
-    models = AdaptedMixtures(np.random.default_rng(seed).standard_normal((3, *space.means.shape)).astype(np.float32))
-    (_, one), (_, other) = heard(space, seed, first), heard(space, seed + 1, second)
-    expected = (first * models.scores(one) + second * models.scores(other)) / (first + second)
-    np.testing.assert_allclose(models.scores(one + other), expected, atol=1e-4)
-
-
-def test_a_model_that_did_not_move_and_a_stretch_without_sound_score_nothing():
+def test_a_model_that_did_not_move_and_a_segment_without_frames_score_nothing():
     space = space_of(0)
     _, statistics = heard(space, 1)
-    still = AdaptedMixtures(np.zeros((2, *space.means.shape), dtype=np.float32))
-    np.testing.assert_array_equal(still.scores(statistics), 0.0)
-    np.testing.assert_array_equal(still.scores(np.zeros_like(statistics)), 0.0)
+    offsets = np.random.default_rng(2).standard_normal((2, *space.means.shape)).astype(np.float32)
+    np.testing.assert_array_equal(AdaptedMixtures(0 * offsets).scores(statistics), 0.0)
+    np.testing.assert_array_equal(AdaptedMixtures(offsets).scores(0 * statistics), 0.0)
 
 
-def test_models_are_joined_and_taken_out_by_speaker():
-    shifts = np.random.default_rng(0).standard_normal((3, 4, 2)).astype(np.float32)
-    models = AdaptedMixtures(shifts[:1]).with_more([shifts[1], shifts[2]])
-    np.testing.assert_array_equal(models.offsets, shifts)
-    np.testing.assert_array_equal(models.without(1).offsets, shifts[[0, 2]])
-    assert len(models) == 3
-    np.testing.assert_array_equal(models.with_more([]).offsets, shifts)
-
-
-# MapAdaptation
+# Adaptation
 
 
 @settings(max_examples=40, deadline=None)
@@ -120,74 +106,73 @@ def test_without_groups_a_mean_goes_to_where_bayes_rule_puts_it(seed, relevance)
     """Posterior mean of a Gaussian's mean: prior N(m, var / r), n frames with variance var."""
     space = space_of(seed)
     x, statistics = heard(space, seed)
-    found = adaptation(space, relevance=relevance).mean_offsets(statistics)
+    offsets = offsets_of(space, statistics, relevance=relevance)
     share = space.responsibilities(x)
     n = share.sum(axis=0)[:, None]
     precision = (relevance + n) / space.variances
     posterior = (relevance / space.variances * space.means + (share.T @ x) / space.variances) / precision
     expected = (posterior - space.means) / np.sqrt(space.variances)
-    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(offsets, expected, atol=1e-5, rtol=1e-5)
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS)
-def test_sounds_that_were_not_heard_follow_their_group_and_the_group_what_was_heard_of_it(seed):
+def test_components_without_frames_follow_their_group_and_the_group_what_frames_it_has(seed):
     space = space_of(seed, components=8)
-    made = adaptation(space, 3, 1)
-    groups = made.levels[0]
+    groups = component_groups(space.means, (3, 1))[0]
     statistics = np.zeros((8, 1 + DIMENSION))
     only = int(np.random.default_rng(seed).integers(8))
     offset = np.random.default_rng(seed).standard_normal(DIMENSION)
     statistics[only] = np.r_[10.0, 10.0 * offset]
-    found = made.mean_offsets(statistics)
+    offsets = offsets_of(space, statistics, 3, 1)
     everybody = 10 * offset / 26
     group = (10 * offset + 16 * everybody) / 26
     own = (10 * offset + 4 * group) / 14
     for k in range(8):
         expected = own if k == only else group if groups[k] == groups[only] else everybody
-        np.testing.assert_allclose(found[k], expected, atol=1e-6)
+        np.testing.assert_allclose(offsets[k], expected, atol=1e-6)
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS, components=st.integers(2, 12), groups=st.sampled_from([(6, 2, 1), (4, 1), (3,), (1,)]))
 def test_groups_are_wards_and_each_lies_in_one_of_the_next(seed, components, groups):
     space = space_of(seed, components)
-    made = adaptation(space, *groups)
     tree, members = linkage(space.means, "ward"), np.arange(components)
-    for level, count in zip(made.levels, groups, strict=True):
+    for level, count in zip(component_groups(space.means, groups), groups, strict=True):
         members = level[members]
         expected = fcluster(tree, count, "maxclust")
         assert len(set(zip(members.tolist(), expected.tolist(), strict=True))) == len(set(expected.tolist()))
         assert len(np.unique(members)) == len(np.unique(expected)) == min(components, count)
 
 
-def test_with_much_speech_every_sound_has_its_own_shift_and_with_none_there_is_none():
+def test_with_much_speech_every_component_has_its_own_offset_and_with_none_there_is_none():
     space = space_of(3)
     _, statistics = heard(space, 4)
     own = statistics[:, 1:] / statistics[:, :1]
-    np.testing.assert_allclose(adaptation(space, 3, 1).mean_offsets(1e7 * statistics), own, atol=1e-3)
-    np.testing.assert_array_equal(adaptation(space, 3, 1).mean_offsets(0.0 * statistics), 0.0)
+    np.testing.assert_allclose(offsets_of(space, 1e7 * statistics, 3, 1), own, atol=1e-3)
+    np.testing.assert_array_equal(offsets_of(space, 0.0 * statistics, 3, 1), 0.0)
 
 
 def test_one_component_is_a_group_of_its_own():
     space = space_of(0, components=1)
     _, statistics = heard(space, 1)
-    assert adaptation(space, 32, 8, 1).mean_offsets(statistics).shape == (1, DIMENSION)
+    assert offsets_of(space, statistics, 32, 8, 1).shape == (1, DIMENSION)
 
 
 # Settings
 
 
-@pytest.mark.parametrize("groups", ["[8,8]", "[1,8,32]", "[0]", "[2.5]"])
-def test_groups_that_do_not_shrink_are_refused(groups):
-    with pytest.raises(ConfigError, match="gmm"):
-        load_config(None, [f"gmm.groups={groups}"])
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        *((f"gmm.groups={groups}", "gmm") for groups in ("[8,8]", "[1,8,32]", "[0]", "[2.5]")),
+        ('machines.kinds=["one_class","gmm"]', "supervector is not among them"),
+    ],
+)
+def test_groups_that_do_not_shrink_and_gmms_without_a_mixture_are_refused(override, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(None, [override])
 
 
 def test_no_groups_are_plain_adaptation():
     assert load_config(None, ["gmm.groups=[]"]).gmm == GmmConfig(groups=())
-
-
-def test_models_need_the_mixture_of_segment_machines():
-    with pytest.raises(ConfigError, match="supervector is not among them"):
-        load_config(None, ['machines.kinds=["one_class","gmm"]'])

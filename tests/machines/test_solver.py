@@ -18,9 +18,10 @@ from sklearn.svm import SVC, OneClassSVM
 import pipeline
 from pipeline.errors import FitError
 from pipeline.machines import smo_kernels
-from pipeline.machines.one_vs_rest import RestSolution, RestSolver
+from pipeline.machines.one_vs_rest import RestSolver
+from pipeline.machines.pairs import PairMachine
 from pipeline.machines.pool import Pool, rbf_kernel
-from pipeline.machines.smo import TOLERANCE, OneClassSolution, PairSolution, PoolSolver
+from pipeline.machines.smo import TOLERANCE, PoolSolver, SpeakerMachine
 
 # The last place of a float32 kernel value below one, in each of two margins, for each unit of the coefficients' sum.
 ROUNDING = 1.2e-7
@@ -47,8 +48,8 @@ class Problem:
     def gram(self) -> np.ndarray:
         return rbf_kernel(self.points, self.points, self.sigma)
 
-    def solved(self, **options: float) -> PairSolution:
-        return next(PoolSolver(Pool.of([self.own, self.rival], self.sigma), **options).pairs([(0, 1)], C=self.C))
+    def solved(self, **options: float) -> PairMachine:
+        return next(PoolSolver(Pool.of([self.own, self.rival], self.sigma), **options).pairs([(0, 1)], C=self.C))[1]
 
     def libsvm(self, tolerance: float = TOLERANCE) -> tuple[np.ndarray, float, SVC]:
         """LIBSVM's signed coefficients and bias, and the machine itself."""
@@ -65,12 +66,12 @@ class Problem:
         return float(dual), float(0.5 * norm + self.C * slack - dual)
 
 
-def signed(solution: PairSolution) -> np.ndarray:
-    return np.concatenate((solution.own_coef, -solution.rival_coef))
+def signed(solution: PairMachine) -> np.ndarray:
+    return np.concatenate((solution.own, -solution.rival))
 
 
 def random_problem(seed: int, *, most: int = 60) -> Problem:
-    """Of any shape: apart or on one another, unbalanced, with repeated points and points that both speakers have."""
+    """Return one of any shape: apart or not, unbalanced, with repeated points and points that both speakers have."""
     random = np.random.default_rng(seed)
     dimension, a, b = random.integers(1, 25), *random.integers(1, most, 2)
     own = 0.5 * random.standard_normal((a, dimension)) + random.choice([0.0, 0.3, 1.0, 3.0])
@@ -87,32 +88,32 @@ def frames_of(problem: Problem, seed: int) -> np.ndarray:
     return np.concatenate((problem.points, problem.points + 0.2 * noise))
 
 
-def violation(gradient: np.ndarray, coef: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> float:
-    """By how much two points break the optimality conditions."""
-    grow, shrink = gradient[coef < upper], gradient[coef > lower]
-    return float(grow.max() - shrink.min()) if len(grow) and len(shrink) else 0.0
+def assert_conditions(gradient: np.ndarray, coef: np.ndarray, upper: np.ndarray | float, labels: np.ndarray) -> None:
+    """The optimality conditions: signed coefficients within bounds, and no two points that break them."""
+    low, high = np.where(labels > 0, 0.0, -upper), np.where(labels > 0, upper, 0.0)
+    assert (coef >= low).all() and (coef <= high).all()
+    grow, shrink = gradient[coef < high], gradient[coef > low]
+    stop = TOLERANCE + ROUNDING * np.abs(coef).sum()
+    assert not len(grow) or not len(shrink) or grow.max() - shrink.min() < stop
 
 
-def assert_optimal(problem: Problem, solution: PairSolution, tolerance: float = TOLERANCE) -> None:
-    coef, labels = signed(solution), problem.labels
-    lower, upper = np.where(labels > 0, 0.0, -problem.C), np.where(labels > 0, problem.C, 0.0)
-    assert (coef >= lower).all() and (coef <= upper).all()
-    mass = np.abs(coef).sum()
-    assert abs(coef.sum()) <= 1e-12 * (1.0 + mass)
-    assert violation(labels - problem.gram @ coef, coef, lower, upper) < tolerance + ROUNDING * mass
+def assert_optimal(gram: np.ndarray, labels: np.ndarray, coef: np.ndarray, C: float) -> None:
+    """The soft-margin machine of ``labels`` over ``gram`` meets the conditions that define it."""
+    assert abs(coef.sum()) <= 1e-12 * (1.0 + np.abs(coef).sum())
+    assert_conditions(labels - gram @ coef, coef, C, labels)
 
 
 # Pair machines.
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(st.integers(0, 2**32 - 1))
 def test_pair_machine_meets_the_optimality_conditions(seed):
     problem = random_problem(seed, most=40)
-    assert_optimal(problem, problem.solved())
+    assert_optimal(problem.gram, problem.labels, signed(problem.solved()), problem.C)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(40))
 def test_pair_machine_is_as_near_the_optimum_as_libsvms(seed):
     problem = random_problem(seed, most=40)
     solution = problem.solved()
@@ -131,16 +132,6 @@ def test_pair_machine_is_as_near_the_optimum_as_libsvms(seed):
     assert np.abs(ours - theirs).max() <= np.sqrt(2 * gap + 1e-9) + np.sqrt(2 * their_gap + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_margins_are_libsvms_at_ordinary_costs(seed):
-    made = random_problem(1000 + seed)
-    problem = Problem(made.own, made.rival, np.clip(made.sigma, 0.1, 1.0), np.clip(made.C, 0.01, 10.0))
-    solution, (_, _, machine) = problem.solved(), problem.libsvm()
-    frames = frames_of(problem, seed)
-    ours = rbf_kernel(frames, problem.points, problem.sigma) @ signed(solution) + solution.bias
-    np.testing.assert_allclose(ours, machine.decision_function(frames), atol=1e-2)
-
-
 def test_with_a_small_tolerance_the_coefficients_are_libsvms():
     random = np.random.default_rng(5)
     problem = Problem(random.standard_normal((80, 10)) + 0.3, random.standard_normal((50, 10)), 2.0, 3.0)
@@ -155,8 +146,8 @@ def test_one_point_against_one_point(apart, C):
     """a = b maximise 2 a - a^2 (1 - K): a = 1 / (1 - K) or C, and the margin is 0 half way."""
     solution = Problem(np.array([[apart]]), np.array([[0.0]]), 1.0, C).solved()
     expected = min(C, 1.0 / -np.expm1(-0.5 * apart**2))
-    assert solution.own_coef == pytest.approx([expected], rel=2e-3)
-    assert solution.rival_coef == pytest.approx([expected], rel=2e-3)
+    assert solution.own == pytest.approx([expected], rel=2e-3)
+    assert solution.rival == pytest.approx([expected], rel=2e-3)
     assert solution.bias == pytest.approx(0.0, abs=1e-9)
 
 
@@ -166,8 +157,8 @@ def test_points_that_are_strangers_to_one_another(a, b):
     points = np.arange(a + b, dtype=float)[:, None]
     solution = Problem(points[:a], points[a:], 1e-3, 10.0).solved()
     bias = (a - b) / (a + b)
-    np.testing.assert_allclose(solution.own_coef, 1 - bias, atol=TOLERANCE)
-    np.testing.assert_allclose(solution.rival_coef, 1 + bias, atol=TOLERANCE)
+    np.testing.assert_allclose(solution.own, 1 - bias, atol=TOLERANCE)
+    np.testing.assert_allclose(solution.rival, 1 + bias, atol=TOLERANCE)
     assert solution.bias == pytest.approx(bias, abs=TOLERANCE)
 
 
@@ -178,8 +169,8 @@ def test_points_that_are_all_the_same(a, b, C):
     points = np.ones((a + b, 3))
     problem = Problem(points[:a], points[a:], 0.5, C)
     solution = problem.solved()
-    assert_optimal(problem, solution)
-    fewer = solution.own_coef if a <= b else solution.rival_coef
+    assert_optimal(problem.gram, problem.labels, signed(solution), C)
+    fewer = solution.own if a <= b else solution.rival
     np.testing.assert_array_equal(fewer, C)
     assert solution.bias == pytest.approx(np.sign(a - b), abs=1e-9)
 
@@ -187,7 +178,7 @@ def test_points_that_are_all_the_same(a, b, C):
 def test_flat_kernel_ends():
     random = np.random.default_rng(1)
     problem = Problem(random.standard_normal((50, 5)), random.standard_normal((40, 5)), 1e6, 1e4)
-    assert_optimal(problem, problem.solved())
+    assert_optimal(problem.gram, problem.labels, signed(problem.solved()), problem.C)
 
 
 def test_bias_is_the_mean_of_free_residuals_or_the_middle_of_the_rest():
@@ -197,35 +188,29 @@ def test_bias_is_the_mean_of_free_residuals_or_the_middle_of_the_rest():
     assert smo_kernels.bias_of(residual, up, down) == pytest.approx((0.5 - 9.0) / 2, abs=1e-15)
 
 
-def test_exchanging_the_speakers_exchanges_the_machine():
-    made = random_problem(3)
-    problem = Problem(made.own, made.rival, 0.5, 10.0)
-    solver = PoolSolver(Pool.of([problem.own, problem.rival], problem.sigma), tolerance=1e-8)
-    first, second = solver.pairs([(0, 1), (1, 0)], C=problem.C)
-    np.testing.assert_allclose(first.own_coef, second.rival_coef, atol=1e-6)
-    assert first.bias == pytest.approx(-second.bias, abs=1e-6)
-
-
 # One-class machines.
 
 
-def one_class(points: np.ndarray, sigma: float, nu: float, **options: float) -> OneClassSolution:
+def one_class(points: np.ndarray, sigma: float, nu: float, **options: float) -> SpeakerMachine:
     return next(PoolSolver(Pool.of([points], sigma), **options).one_class([0], nu=nu))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 1.0))
 def test_one_class_machine_meets_the_optimality_conditions(seed, nu):
     problem = random_problem(seed)
     points, sigma = problem.points, problem.sigma
-    coef = one_class(points, sigma, nu).coef
-    assert (coef >= 0.0).all() and (coef <= 1.0).all()
+    solution = one_class(points, sigma, nu)
+    coef = solution.coef
     assert coef.sum() == pytest.approx(nu * len(points), rel=1e-12)
     gradient = -rbf_kernel(points, points, sigma) @ coef
-    assert violation(gradient, coef, np.zeros(len(coef)), np.ones(len(coef))) < TOLERANCE + ROUNDING * coef.sum()
+    assert_conditions(gradient, coef, 1.0, np.ones(len(coef)))
+    # Schoelkopf's proposition: nu bounds the share of outliers, and is bounded by that of support vectors.
+    assert np.mean(solution.bias - gradient < -TOLERANCE - ROUNDING * coef.sum()) <= nu
+    assert np.mean(coef > 0.0) >= nu - 1e-12
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_one_class_margins_are_libsvms(seed):
     problem, nu = random_problem(seed), np.random.default_rng(seed).uniform(0.02, 1.0)
     points, frames = problem.points, frames_of(problem, seed)
@@ -233,19 +218,6 @@ def test_one_class_margins_are_libsvms(seed):
     solution = one_class(points, problem.sigma, nu)
     ours = rbf_kernel(frames, points, problem.sigma) @ solution.coef + solution.bias
     np.testing.assert_allclose(ours, machine.decision_function(frames), atol=1e-2)
-
-
-# The kernel values.
-
-
-def test_kernel_tile_is_the_pools():
-    random = np.random.default_rng(0)
-    points, sigma = random.standard_normal((37, 5)), 0.7
-    gram = np.zeros((20, 40), np.float32)
-    x, y = points[:20] / sigma, points[20:] / sigma
-    smo_kernels.fill(x, 0.5 * (x**2).sum(1), y, 0.5 * (y**2).sum(1), np.empty(340), gram, 3)
-    np.testing.assert_allclose(gram[:, 3:20], rbf_kernel(points[:20], points[20:], sigma), atol=1e-7)
-    assert not gram[:, :3].any() and not gram[:, 20:].any()
 
 
 # Batches: what a machine may depend on.
@@ -258,12 +230,9 @@ def codebooks() -> list[np.ndarray]:
     return [0.4 * random.standard_normal(9) + 0.3 * random.standard_normal((size, 9)) for size in SIZES]
 
 
-def same(first: PairSolution, second: PairSolution) -> bool:
-    return (
-        np.array_equal(first.own_coef, second.own_coef)
-        and np.array_equal(first.rival_coef, second.rival_coef)
-        and (first.bias, first.steps) == (second.bias, second.steps)
-    )
+def same(first: PairMachine, second: PairMachine) -> bool:
+    coef = np.array_equal(first.own, second.own) and np.array_equal(first.rival, second.rival)
+    return coef and first.bias == second.bias
 
 
 PAIRS = [(own, rival) for own in range(len(SIZES)) for rival in range(own)] * 4  # more than one batch
@@ -271,22 +240,22 @@ PAIRS = [(own, rival) for own in range(len(SIZES)) for rival in range(own)] * 4 
 
 @pytest.mark.parametrize("options", [{"jobs": 2}, {"jobs": 3}, {"memory": 0}, {"memory": 4 * (1600 + 1 + 289)}])
 def test_threads_and_memory_change_no_bit(options):
-    pool = Pool.of(codebooks(), 0.5)
-    expected, found = PoolSolver(pool), PoolSolver(pool, **options)
-    ours = list(found.pairs(PAIRS, C=10.0))
-    assert [(solution.own, solution.rival) for solution in ours] == PAIRS
-    assert all(map(same, expected.pairs(PAIRS, C=10.0), ours))
-    speakers = range(len(SIZES))
-    for first, second in zip(expected.one_class(speakers, nu=0.2), found.one_class(speakers, nu=0.2), strict=True):
+    pool, speakers = Pool.of(codebooks(), 0.5), range(len(SIZES))
+    plain, solver = PoolSolver(pool), PoolSolver(pool, **options)
+    for pair, first, second in zip(PAIRS, plain.pairs(PAIRS, C=10.0), solver.pairs(PAIRS, C=10.0), strict=True):
+        assert first[0] == second[0] == pair
+        assert same(first[1], second[1]) and first[2] == second[2]
+    for first, second in zip(plain.one_class(speakers, nu=0.2), solver.one_class(speakers, nu=0.2), strict=True):
         assert first.bias == second.bias
         np.testing.assert_array_equal(first.coef, second.coef)
 
 
-def test_a_pair_alone_in_its_pool_has_the_same_machine():
+def test_a_pair_beside_others_in_its_pool_or_not_has_the_same_machine():
     books = codebooks()
-    for solution in PoolSolver(Pool.of(books, 0.5)).pairs(PAIRS[:21], C=10.0):
-        alone = Problem(books[solution.own], books[solution.rival], 0.5, 10.0).solved()
-        assert same(solution, alone)
+    for (own, rival), machine, _ in PoolSolver(Pool.of(books, 0.5)).pairs(PAIRS[:21], C=10.0):
+        assert same(machine, Problem(books[own], books[rival], 0.5, 10.0).solved())
+        few = Pool.of([book if n in (own, rival) else book[:0] for n, book in enumerate(books)], 0.5)
+        assert same(machine, next(PoolSolver(few).pairs([(own, rival)], C=10.0))[1])
 
 
 def test_machines_come_as_they_are_asked_for():
@@ -296,7 +265,7 @@ def test_machines_come_as_they_are_asked_for():
 
     for jobs in (1, 2):
         solutions = PoolSolver(Pool.of(codebooks(), 0.5), jobs=jobs).pairs(endless(), C=1.0)
-        assert next(solutions).own == 1
+        assert next(solutions)[0] == (1, 0)
         solutions.close()
 
 
@@ -311,38 +280,21 @@ def crowd(seed: int, speakers: int = 12) -> list[np.ndarray]:
     ]
 
 
-def rest_machine(pool: Pool, speaker: int, *, C: float, **options: float) -> RestSolution:
+def rest_machine(pool: Pool, speaker: int, *, C: float, **options: float) -> SpeakerMachine:
     return next(RestSolver(pool, **options).machines([speaker], C=C))
 
 
-def assert_optimal_against_the_rest(pool: Pool, solution: RestSolution, C: float) -> None:
+def assert_rest_optimal(pool: Pool, solution: SpeakerMachine, C: float) -> None:
     labels = np.where(pool.owner == solution.speaker, 1.0, -1.0)
-    lower, upper = np.where(labels > 0, 0.0, -C), np.where(labels > 0, C, 0.0)
-    assert (solution.coef >= lower).all() and (solution.coef <= upper).all()
-    mass = np.abs(solution.coef).sum()
-    assert abs(solution.coef.sum()) <= 1e-12 * (1.0 + mass)
-    gradient = labels - rbf_kernel(pool.centroids, pool.centroids, pool.sigma) @ solution.coef
-    assert violation(gradient, solution.coef, lower, upper) < TOLERANCE + ROUNDING * mass
+    assert_optimal(rbf_kernel(pool.centroids, pool.centroids, pool.sigma), labels, solution.coef, C)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.floats(-2.0, 2.0), st.floats(-2.0, 3.0))
 def test_rest_machine_meets_the_optimality_conditions_over_the_whole_pool(seed, log_sigma, log_cost):
     pool = Pool.of(crowd(seed), 10**log_sigma)
     solution = rest_machine(pool, seed % 12, C=10**log_cost)
-    assert solution.rounds > 0
-    assert_optimal_against_the_rest(pool, solution, 10**log_cost)
-
-
-@pytest.mark.parametrize("sigma", [0.2, 0.5, 1.0])
-@pytest.mark.parametrize("speaker", [0, 5, 11])
-def test_rest_margins_are_libsvms(speaker, sigma):
-    pool = Pool.of(crowd(4, speakers=40), sigma)
-    solution = rest_machine(pool, speaker, C=10.0)
-    machine = SVC(C=10.0, gamma=0.5 / sigma**2).fit(pool.centroids, np.where(pool.owner == speaker, 1, -1))
-    frames = pool.centroids + 0.1 * np.random.default_rng(0).standard_normal(pool.centroids.shape)
-    ours = rbf_kernel(frames, pool.centroids, sigma) @ solution.coef + solution.bias
-    np.testing.assert_allclose(ours, machine.decision_function(frames), atol=1e-2)
+    assert_rest_optimal(pool, solution, 10**log_cost)
 
 
 def test_an_active_set_leaves_most_of_the_pool_out():
@@ -350,14 +302,14 @@ def test_an_active_set_leaves_most_of_the_pool_out():
     solution = rest_machine(pool, 7, C=10.0)
     assert solution.rounds > 1
     assert solution.active < len(pool.centroids) / 2
-    assert_optimal_against_the_rest(pool, solution, 10.0)
+    assert_rest_optimal(pool, solution, 10.0)
 
 
 def test_a_machine_that_needs_more_memory_is_libsvms():
     pool = Pool.of(crowd(4), 0.5)
     bounded, free = rest_machine(pool, 2, C=10.0, memory=1000), rest_machine(pool, 2, C=10.0)
     assert bounded.rounds == 0 < free.rounds
-    assert_optimal_against_the_rest(pool, bounded, 10.0)
+    assert_rest_optimal(pool, bounded, 10.0)
     np.testing.assert_allclose(bounded.coef, free.coef, atol=0.1)
 
 
@@ -387,7 +339,6 @@ def test_too_many_steps_is_an_error_that_names_the_machine():
         list(solver.pairs([(3, 0)], C=10.0))
     with pytest.raises(FitError, match=r"speaker 3 alone, nu = 0\.5"):
         list(solver.one_class([3], nu=0.5))
-
     with pytest.raises(FitError, match=r"speaker 3 against the rest, C = 10: .* of 3 steps"):
         rest_machine(Pool.of(codebooks(), 0.5), 3, C=10.0, step_limit=3)
 
@@ -440,8 +391,8 @@ def test_machines_are_trained_where_what_numba_compiles_cannot_be_kept(tmp_path)
     }
     script = (
         "import numpy as np; from pipeline.machines.pool import Pool; from pipeline.machines.smo import PoolSolver;"
-        "made = next(PoolSolver(Pool.of([np.zeros((1, 1)), np.ones((1, 1))], 1.0)).pairs([(0, 1)], C=100.0));"
-        "print(made.bias, made.own_coef[0])"
+        "_, made, _ = next(PoolSolver(Pool.of([np.zeros((1, 1)), np.ones((1, 1))], 1.0)).pairs([(0, 1)], C=100.0));"
+        "print(made.bias, made.own[0])"
     )
     run = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, env=os.environ | away, check=False

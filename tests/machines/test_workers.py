@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import TINY
+from conftest import TINY, pair_arrays
 
 from pipeline.config import MachineConfig
 from pipeline.enrollment.enroll import enroll
@@ -23,9 +24,8 @@ from pipeline.enrollment.speech import read_speech
 from pipeline.errors import ClusterError, FitError, LibraryMissingError, UnknownSpeakerError
 from pipeline.evaluation import read_trials
 from pipeline.evaluation.assess import assess
-from pipeline.machines.pairs import by_tiles, train_pairs
+from pipeline.machines.pairs import train_pairs
 from pipeline.machines.pool import Pool
-from pipeline.machines.smo import PoolSolver
 from pipeline.machines.training import train_population
 from pipeline.machines.workers import DaskWorkers, LocalThreads
 from pipeline.store.store import Store
@@ -88,12 +88,9 @@ PAIRS = MachineConfig(kinds=("one_vs_one", "one_class"), sigma=3.0)
 
 
 def assert_same_pairs(ours, theirs) -> None:
-    for pair, machine in theirs.pairs.trained.items():
-        other = ours.pairs.trained[pair]
-        assert (other.own.tobytes(), other.rival.tobytes(), other.bias) == (
-            machine.own.tobytes(), machine.rival.tobytes(), machine.bias,
-        )  # fmt: skip
-    assert len(ours.pairs.trained) == len(theirs.pairs.trained) > 0
+    machines = pair_arrays(theirs)
+    np.testing.assert_equal(pair_arrays(ours), machines)
+    assert machines
 
 
 # Equality with threads
@@ -146,46 +143,25 @@ def test_large_arguments_are_sent_without_a_warning(workers):
 # Batches of pair machines
 
 
-def test_tiles_hold_every_pair_once():
-    pairs = [(own, rival) for own in range(40) for rival in range(own)]
-    tiled = by_tiles(pairs)
-    assert sorted(tiled) == pairs
-    batches = [tiled[start : start + 128] for start in range(0, len(tiled), 128)]
-    assert max(len({n for pair in batch for n in pair}) for batch in batches) <= 64
-
-
+@dataclass(frozen=True)
 class RecordingThreads(LocalThreads):
     """Threads that claim to be remote, and keep the tasks that they were given."""
 
-    def __init__(self) -> None:
-        super().__init__(jobs=2, remote=True)
-        object.__setattr__(self, "tasks", [])
+    remote = True
+    tasks: list = field(default_factory=list)
 
     def map(self, function, tasks: Iterable, *, common, reads=None):
         self.tasks.extend(tasks)
         return super().map(function, self.tasks, common=common)
 
 
-def test_batches_carry_only_the_codebooks_they_need():
-    pool, recording = pool_of(24, 10), RecordingThreads()
+def test_batches_carry_only_the_codebooks_they_need_and_these_are_few():
+    pool, recording = pool_of(64, 3), RecordingThreads()
     assert_same_pairs(train_population(pool, PAIRS, workers=recording), train_population(pool, PAIRS))
     assert len(recording.tasks) > 8
     for pairs, books in recording.tasks:
         assert set(books) == {n for pair in pairs for n in pair}
-
-
-def test_speakers_without_centroids_change_no_bit_and_no_name_in_an_error():
-    random = np.random.default_rng(0)
-    books = [random.normal(size=(30, 3)) for _ in range(12)]
-    whole = Pool.of(books, 0.5)
-    few = Pool.of([book if n in (4, 10, 11) else book[:0] for n, book in enumerate(books)], 0.5)
-    pairs = [(11, 10), (11, 4)]
-    for ours, theirs in zip(*(PoolSolver(pool).pairs(pairs, C=10.0) for pool in (few, whole)), strict=True):
-        assert ours.own_coef.tobytes() == theirs.own_coef.tobytes()
-        assert ours.rival_coef.tobytes() == theirs.rival_coef.tobytes()
-        assert ours.bias == theirs.bias
-    with pytest.raises(FitError, match="speakers 11 and 10"):
-        list(PoolSolver(few, step_limit=2).pairs(pairs, C=10.0))
+        assert len(books) <= 48
 
 
 # Failures
@@ -231,12 +207,13 @@ def test_losing_the_scheduler_ends_the_run_and_the_store_is_as_it_was(recordings
     assert copied.read_bytes() == before
 
 
-def test_an_unreachable_scheduler_is_named_within_seconds():
-    for address in ("tcp://127.0.0.1:1", "nowhere", "tcp://", "tcp://127.0.0.1:x"):
-        started = time.monotonic()
-        with pytest.raises(ClusterError, match=f"{address}: no scheduler answers there within 5 s"):
-            DaskWorkers(address)
-        assert time.monotonic() - started < 8
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere", "tcp://", "tcp://127.0.0.1:x"])
+def test_an_unreachable_scheduler_is_named_soon(monkeypatch, address):
+    monkeypatch.setattr("pipeline.machines.workers.CONNECT_SECONDS", 0.3)
+    started = time.monotonic()
+    with pytest.raises(ClusterError, match=re.escape(f"{address}: no scheduler answers there within 0.3 s")):
+        DaskWorkers(address)
+    assert time.monotonic() - started < 3
 
 
 def test_an_error_of_a_task_is_raised_here(workers):
@@ -322,25 +299,24 @@ def test_ctrl_c_ends_the_command_and_leaves_the_cluster_idle(cluster, tmp_path, 
         Store(tmp_path / "s").load()
 
 
+ENROLL, EVALUATE = ("enroll", ".", "--store", "s"), ("evaluate", "s", "t", "--out", "o")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--scheduler", "tcp://x:1"), "requires --backend dask"),
-        (("--backend", "threads", "--scheduler", "tcp://x:1"), "requires --backend dask"),
-        (("--backend", "dask"), "needs --scheduler ADDRESS"),
-        (("--backend", "spark"), "must be threads or dask"),
+        ((*ENROLL, "--scheduler", "tcp://x:1"), "requires --backend dask"),
+        ((*EVALUATE, "--backend", "threads", "--scheduler", "tcp://x:1"), "requires --backend dask"),
+        ((*ENROLL, "--backend", "dask"), "needs --scheduler ADDRESS"),
+        ((*EVALUATE, "--backend", "spark"), "must be threads or dask"),
+        (
+            ("evaluate", "--scores", "x", "--out", "o", "--backend", "dask", "--scheduler", "tcp://x:1"),
+            "--backend cannot be combined with --scores",
+        ),
     ],
 )
-def test_options_that_do_not_fit_each_other_are_refused(run_in, tmp_path, demo, words, message):
-    for line in (("enroll", demo / "enroll", "--store", "s"), ("evaluate", "s", "t", "--out", "o")):
-        done = run_in(tmp_path, *line, *words)
-        assert done.code == 2
-        assert message in " ".join(done.err.split())
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_scores_need_no_cluster(run_in, tmp_path):
-    words = ("evaluate", "--scores", "x", "--out", "o", "--backend", "dask", "--scheduler", "tcp://x:1")
+def test_options_that_do_not_fit_each_other_are_refused(run_in, tmp_path, words, message):
     done = run_in(tmp_path, *words)
     assert done.code == 2
-    assert "--backend cannot be combined with --scores" in " ".join(done.err.split())
+    assert message in " ".join(done.err.split())
+    assert list(tmp_path.iterdir()) == []

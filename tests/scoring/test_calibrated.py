@@ -24,6 +24,7 @@ from pipeline.scoring.calibration import (
     MixtureCalibration,
     fit_calibration,
     linked,
+    logistic_weights,
 )
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import HeldOutTrials
@@ -64,49 +65,68 @@ def slow_fit(
     return weights, float(offset), float(model.coef_[0, -1])
 
 
+def fit_one(scores: np.ndarray, target: np.ndarray, *, prior: float = 0.5) -> LogisticCalibration:
+    """The calibration of one score over 200 frames of speech."""
+    return fit_calibration(("supervector",), {"supervector": scores}, np.full(len(scores), 200.0), target, prior=prior)
+
+
 # The fit.
 
 
-@pytest.mark.parametrize("systems", [("supervector",), ("worst_rival",), PARTS])
-@pytest.mark.parametrize(("prior", "penalty"), [(0.05, 0.1), (0.5, 0.1), (0.5, 3.0), (0.01, 1.0)])
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=SEEDS,
+    count=st.integers(2, 300),
+    columns=st.integers(1, 6),
+    apart=st.sampled_from([0.0, 1.0, 3.0, 9.0]),
+    penalty=st.sampled_from([1e-6, 1e-4, 1e-2]),
+)
+def test_weights_meet_the_conditions_of_the_constrained_minimum(seed, count, columns, apart, penalty):
+    """The loss is convex. The farther ``apart`` the classes, the fewer errors: none at 9."""
+    random = np.random.default_rng(seed)
+    target = random.random(count) < 0.4
+    target[:2] = True, False
+    scores = random.standard_normal((count, columns)) @ random.standard_normal((columns, columns))
+    scores += apart * target[:, None] * random.choice([1.0, 1.0, -0.5], columns)
+    design = np.column_stack((scores / scores.std(axis=0), np.ones(count)))
+    weight = np.where(target, 0.05 / target.sum(), 0.95 / (~target).sum())
+    sign, penalties = np.where(target, 1.0, -1.0), np.r_[np.full(columns, penalty), 0.0]
+    weights = logistic_weights(design, target, weight, logit(0.05), penalties, positive=columns)
+    margin = sign * (design @ weights + logit(0.05))
+    slope = -(design.T @ (weight * sign * expit(-margin))) + penalties * weights
+    held = np.r_[weights[:columns] == 0.0, False]
+    assert (weights[:columns] >= 0.0).all()
+    assert np.abs(slope[~held]).max(initial=0.0) < 1e-8
+    assert (slope[held] > -1e-8).all()
+
+
+@pytest.mark.parametrize("systems", [("worst_rival",), PARTS])
+@pytest.mark.parametrize(("prior", "penalty"), [(0.05, 0.1), (0.5, 3.0), (0.01, 1.0)])
 def test_fit_is_scikit_learns_where_no_weight_is_held_at_zero(systems, prior, penalty):
     trials = trials_of(1)
     weights, offset, duration = slow_fit(systems, trials, prior=prior, penalty=penalty)
     assert (weights > 0).all()
-    found = fit_calibration(systems, *trials, prior=prior, penalty=penalty)
-    assert found.systems == systems
-    np.testing.assert_allclose(found.weights, weights, rtol=2e-3, atol=1e-4)
-    assert found.offset == pytest.approx(offset, abs=2e-3)
-    assert found.duration == pytest.approx(duration, abs=2e-3)
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=SEEDS, prior=st.sampled_from((0.01, 0.05, 0.5)))
-def test_weights_of_scores_are_never_negative(seed, prior):
-    random = np.random.default_rng(seed)
-    target = random.random(80) < 0.3
-    target[:2] = True, False
-    scores = {name: random.uniform(0.01, 0.99, 80) for name in PARTS}
-    found = fit_calibration(PARTS, scores, random.uniform(50, 600, 80), target, prior=prior)
-    assert (found.weights >= 0).all()
+    fit = fit_calibration(systems, *trials, prior=prior, penalty=penalty)
+    assert fit.systems == systems
+    np.testing.assert_allclose(fit.weights, weights, rtol=2e-3, atol=1e-4)
+    assert fit.offset == pytest.approx(offset, abs=2e-3)
+    assert fit.duration == pytest.approx(duration, abs=2e-3)
 
 
 def test_score_that_misleads_is_left_out_and_the_rest_fitted_as_if_without_it():
     scores, frames, target = trials_of(2)
     scores["supervector"] = -scores["supervector"]
-    found = fit_calibration(("supervector_rival", "supervector"), scores, frames, target, prior=0.1)
+    fit = fit_calibration(("supervector_rival", "supervector"), scores, frames, target, prior=0.1)
     without = fit_calibration(("supervector_rival",), scores, frames, target, prior=0.1)
-    assert found.weights[1] == 0
-    assert found.weights[0] == pytest.approx(without.weights[0], rel=1e-3)
-    assert found.offset == pytest.approx(without.offset, abs=2e-3)
+    assert fit.weights[1] == 0
+    assert fit.weights[0] == pytest.approx(without.weights[0], rel=1e-3)
+    assert fit.offset == pytest.approx(without.offset, abs=2e-3)
 
 
 @pytest.mark.parametrize("hits", [1, 3, 30, 300])
 def test_separable_trials_give_finite_ratios_of_the_order_of_the_number_of_targets(hits):
     target = np.arange(4 * hits) < hits
-    scores = {"supervector": np.where(target, 1.0, -1.0)}
-    found = fit_calibration(("supervector",), scores, np.full(len(target), 200.0), target, prior=0.5)
-    llr = found.llr({"supervector": np.array([1.0, -1.0])}, 200.0)
+    llr = fit_one(np.where(target, 1.0, -1.0), target).llr({"supervector": np.array([1.0, -1.0])}, 200.0)
     assert np.isfinite(llr).all()
     assert llr[0] > 0 > llr[1]
     # A penalty of a tenth a target lets the odds grow about ten times as fast as the targets, no faster.
@@ -114,16 +134,14 @@ def test_separable_trials_give_finite_ratios_of_the_order_of_the_number_of_targe
 
 
 def test_scores_that_are_all_the_same_say_nothing():
-    target = np.arange(40) < 10
-    found = fit_calibration(("supervector",), {"supervector": np.full(40, 0.3)}, np.full(40, 200.0), target, prior=0.05)
-    np.testing.assert_allclose(found.llr({"supervector": np.array([0.3])}, 200.0), 0.0, atol=1e-4)
+    fit = fit_one(np.full(40, 0.3), np.arange(40) < 10, prior=0.05)
+    np.testing.assert_allclose(fit.llr({"supervector": np.array([0.3])}, 200.0), 0.0, atol=1e-4)
 
 
 @pytest.mark.parametrize("target", [np.zeros(5, dtype=bool), np.ones(5, dtype=bool), np.empty(0, dtype=bool)])
 def test_trials_of_one_class_are_an_error(target):
-    scores = {"supervector": np.zeros(len(target))}
     with pytest.raises(MetricError, match="both classes"):
-        fit_calibration(("supervector",), scores, np.full(len(target), 100.0), target, prior=0.5)
+        fit_one(np.zeros(len(target)), target)
 
 
 @settings(max_examples=15, deadline=None)
@@ -149,25 +167,20 @@ def gaussians(seed: int, count: int, *, mean: float, deviation: float) -> tuple[
 @pytest.mark.parametrize("prior", [0.2, 0.5])
 @pytest.mark.parametrize(("mean", "deviation"), [(0.4, 0.5), (2.0, 1.5)])
 def test_ratios_of_gaussian_scores_are_those_of_their_densities(mean, deviation, prior):
-    target, nontarget = gaussians(3, 20_000, mean=mean, deviation=deviation)
-    scores = {"supervector": np.concatenate((target, nontarget))}
-    own = np.arange(40_000) < 20_000
-    found = fit_calibration(("supervector",), scores, np.full(40_000, 200.0), own, prior=prior)
+    scores = np.concatenate(gaussians(3, 20_000, mean=mean, deviation=deviation))
+    fit = fit_one(scores, np.arange(40_000) < 20_000, prior=prior)
     # log N(s; m, d) - log N(s; -m / 2, d) is linear in s.
-    assert found.weights[0] == pytest.approx(1.5 * mean / deviation**2, rel=0.05)
-    assert found.offset == pytest.approx(-0.375 * mean**2 / deviation**2, abs=0.05)
+    assert fit.weights[0] == pytest.approx(1.5 * mean / deviation**2, rel=0.05)
+    assert fit.offset == pytest.approx(-0.375 * mean**2 / deviation**2, abs=0.05)
     s = np.linspace(-1.0, 2.0, 7) * mean
     expected = norm.logpdf(s, mean, deviation) - norm.logpdf(s, -mean / 2, deviation)
-    np.testing.assert_allclose(found.llr({"supervector": s}, 200.0), expected, atol=0.15)
+    np.testing.assert_allclose(fit.llr({"supervector": s}, 200.0), expected, atol=0.15)
 
 
 def test_cost_of_calibrated_gaussian_scores_is_close_to_the_least_there_is():
     fitted, new = (gaussians(seed, 5000, mean=0.4, deviation=0.3) for seed in (5, 6))
-    own = np.arange(10_000) < 5000
-    found = fit_calibration(
-        ("supervector",), {"supervector": np.concatenate(fitted)}, np.full(10_000, 200.0), own, prior=0.5
-    )
-    target, nontarget = (found.llr({"supervector": side}, 200.0) for side in new)
+    fit = fit_one(np.concatenate(fitted), np.arange(10_000) < 5000)
+    target, nontarget = (fit.llr({"supervector": side}, 200.0) for side in new)
     least = minimum_cllr(*new)
     assert least <= log_likelihood_ratio_cost(target, nontarget) < least + 0.01
     # Of the scores as they are, it is far higher.
@@ -181,14 +194,14 @@ def test_weight_of_duration_is_found_where_ratios_grow_with_its_log(slope):
     scores = {"supervector": random.normal(0.0, 1.0, 40_000)}
     log_odds = 1.7 * scores["supervector"] + slope * np.log(frames / 300.0) - 1.0
     target = random.random(40_000) < expit(log_odds)
-    found = fit_calibration(("supervector",), scores, frames, target, prior=0.5)
-    assert found.duration == pytest.approx(slope, abs=0.06)
-    assert found.weights[0] == pytest.approx(1.7, abs=0.06)
-    assert found.usual_frames == pytest.approx(np.exp(np.log(frames).mean()))
+    fit = fit_calibration(("supervector",), scores, frames, target, prior=0.5)
+    assert fit.duration == pytest.approx(slope, abs=0.06)
+    assert fit.weights[0] == pytest.approx(1.7, abs=0.06)
+    assert fit.usual_frames == pytest.approx(np.exp(np.log(frames).mean()))
     # Posterior odds are those of the sample's own share of targets times the ratio.
     s = {"supervector": np.array([-1.0, 0.0, 2.0])}
     expected = 1.7 * s["supervector"] + slope * np.log(600 / 300) - 1.0 - logit(target.mean())
-    np.testing.assert_allclose(found.llr(s, 600.0), expected, atol=0.12)
+    np.testing.assert_allclose(fit.llr(s, 600.0), expected, atol=0.12)
 
 
 # The ratio itself.
@@ -205,15 +218,6 @@ def test_ratio_is_its_formula():
     np.testing.assert_allclose(at, [expected[0][0], expected[0][1] + 0.3 * math.log(4)], rtol=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
-@given(seed=SEEDS, system=st.sampled_from(PARTS), step=st.floats(0.0, 0.5))
-def test_ratio_never_falls_as_a_score_rises(seed, system, step):
-    scores, frames, target = trials_of(seed % 20)
-    made = fit_calibration(PARTS, scores, frames, target, prior=0.05)
-    higher = {**scores, system: scores[system] + step}
-    assert (made.llr(higher, frames) >= made.llr(scores, frames) - 1e-12).all()
-
-
 @pytest.mark.parametrize("system", [name for name, rule in RULES.items() if not rule.parts])
 def test_link_is_the_log_odds_of_what_has_bounds_and_leaves_the_rest(system):
     top = RULES[system].top
@@ -222,12 +226,12 @@ def test_link_is_the_log_odds_of_what_has_bounds_and_leaves_the_rest(system):
         np.testing.assert_array_equal(linked(system, values), values)
         return
     share = np.array([0.0, 1e-9, 0.2, 0.5, 0.9, 1.0])
-    found = linked(system, top * share)
-    np.testing.assert_allclose(found[2:5], logit(share[2:5]), rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(found[[0, 1, 5]], logit([SHARE_FLOOR, SHARE_FLOOR, 1 - SHARE_FLOOR]), rtol=1e-9)
+    log_odds = linked(system, top * share)
+    np.testing.assert_allclose(log_odds[2:5], logit(share[2:5]), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(log_odds[[0, 1, 5]], logit([SHARE_FLOOR, SHARE_FLOOR, 1 - SHARE_FLOOR]), rtol=1e-9)
 
 
-# False claims of several origins.
+# Impostors of several origins.
 
 
 def test_ratio_against_two_origins_is_that_of_their_mixed_densities():
@@ -238,22 +242,8 @@ def test_ratio_against_two_origins_is_that_of_their_mixed_densities():
     )
     score = np.linspace(-6.0, 6.0, 50)
     density = sum(share * norm.pdf(score, m) for share, m in zip(shares, means, strict=True))
-    found = MixtureCalibration(kinds, shares).llr({"supervector": score}, 100.0)
-    np.testing.assert_allclose(found, norm.logpdf(score, 1.0) - np.log(density), rtol=1e-9)
-
-
-@given(seed=SEEDS, share=st.floats(0.01, 0.99))
-def test_ratio_against_a_mixture_lies_between_those_against_its_origins(seed, share):
-    random = np.random.default_rng(seed)
-    kinds = tuple(
-        LogisticCalibration(("supervector", "worst_rival"), random.uniform(0, 3, 2), random.normal(), 0.2, 200.0)
-        for _ in "ro"
-    )
-    scores = {"supervector": random.normal(size=20), "worst_rival": random.uniform(size=20)}
-    each = np.array([kind.llr(scores, 150.0) for kind in kinds])
-    found = MixtureCalibration(kinds, (share, 1.0 - share)).llr(scores, 150.0)
-    assert (found >= each.min(axis=0) - 1e-9).all()
-    assert (found <= each.max(axis=0) + 1e-9).all()
+    ratio = MixtureCalibration(kinds, shares).llr({"supervector": score}, 100.0)
+    np.testing.assert_allclose(ratio, norm.logpdf(score, 1.0) - np.log(density), rtol=1e-9)
 
 
 # From held-out trials.
@@ -275,7 +265,7 @@ def held_out(seed: int) -> HeldOutTrials:
 def against_each_origin(
     made: HeldOutTrials, scores: dict[str, np.ndarray], share: float, penalties: tuple[float, float]
 ) -> np.ndarray:
-    """Ratios against rivals and unknown_impostors, each a fit of its own, as the inverse of their mean inverse."""
+    """Ratios against enrolled and unknown impostors, each a fit of its own, as the inverse of their mean inverse."""
     frames, own = made.frames.astype(float), made.claims == made.speakers
     inverse = np.zeros(len(own))
     origins = ((1.0 - share, ~own & ~made.unknown), (share, made.unknown))
@@ -287,14 +277,14 @@ def against_each_origin(
     return -np.log(inverse)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
 def test_trials_weigh_the_parts_of_a_sum_once_and_then_judge_the_sum_against_each_origin(share):
     made = held_out(4)
-    found = made.calibration("fused", prior=0.05).at(share)
-    assert found.systems == PARTS
+    fused = made.calibration("fused", prior=0.05).at(share)
+    assert fused.systems == PARTS
     sums = against_each_origin(made, made.scores, 0.5, (PENALTY, PENALTY))
     expected = against_each_origin(made, {"fused": sums}, share, (ENROLLED_PENALTY, UNKNOWN_PENALTY))
-    np.testing.assert_allclose(found.llr(made.scores, made.frames), expected, atol=1e-6)
+    np.testing.assert_allclose(fused.llr(made.scores, made.frames), expected, atol=1e-6)
     alone = made.calibration("supervector", prior=0.05).at(share)
     assert alone.systems == ("supervector",)
     expected = against_each_origin(made, {"supervector": made.scores["supervector"]}, share, (PENALTY, PENALTY))
@@ -302,8 +292,8 @@ def test_trials_weigh_the_parts_of_a_sum_once_and_then_judge_the_sum_against_eac
 
 
 @given(shares=st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.0)), seed=st.integers(0, 5))
-@settings(max_examples=20, deadline=None)
-def test_the_share_of_outsiders_moves_ratios_and_orders_nobody_anew(shares, seed):
+@settings(max_examples=8, deadline=None)
+def test_the_share_of_unknown_impostors_moves_ratios_and_changes_no_order(shares, seed):
     made = held_out(seed)
     frames = np.full(len(made), 200.0)
     first, second = (made.calibration("fused", prior=0.05).at(share).llr(made.scores, frames) for share in shares)
@@ -317,27 +307,26 @@ def test_a_sum_weighs_the_parts_that_trials_have_beyond_those_it_needs():
     better = np.random.default_rng(0).normal(np.where(own, 2.0, -2.0), 1.0)
     with_models = dataclasses.replace(made, scores={**made.scores, "gmm": better})
     for trials, systems in ((made, PARTS), (with_models, (*PARTS, "gmm"))):
-        found = trials.calibration("fused", prior=0.05).at(0.0)
-        assert found.systems == systems
-        assert np.isfinite(trials.threshold("fused", population=10, calibration=found))
-    raised = found.llr({**with_models.scores, "gmm": better + 1.0}, made.frames)
-    assert (raised > found.llr(with_models.scores, made.frames)).all()
+        fused = trials.calibration("fused", prior=0.05).at(0.0)
+        assert fused.systems == systems
+        assert np.isfinite(trials.threshold("fused", population=10, calibration=fused))
+    raised = fused.llr({**with_models.scores, "gmm": better + 1.0}, made.frames)
+    assert (raised > fused.llr(with_models.scores, made.frames)).all()
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("share", [0.0, 1.0])
 def test_trials_of_one_origin_alone_count_whatever_share_was_asked_for(share):
     made = dataclasses.replace(held_out(4), unknown=np.zeros(360, dtype=bool))
     own = made.claims == made.speakers
     expected = fit_calibration(("supervector",), made.scores, made.frames.astype(float), own, prior=0.05)
-    found = made.calibration("supervector", prior=0.05).at(share)
-    np.testing.assert_allclose(found.llr(made.scores, 100.0), expected.llr(made.scores, 100.0), atol=1e-9)
+    fit = made.calibration("supervector", prior=0.05).at(share)
+    np.testing.assert_allclose(fit.llr(made.scores, 100.0), expected.llr(made.scores, 100.0), atol=1e-9)
 
 
-@pytest.mark.parametrize("missing", PARTS)
-def test_sum_of_systems_without_a_part_is_an_error_that_names_it(missing):
+def test_sum_of_systems_without_a_part_is_an_error_that_names_it():
     made = held_out(4)
-    del made.scores[missing]
-    with pytest.raises(MetricError, match=missing):
+    del made.scores["supervector"]
+    with pytest.raises(MetricError, match="supervector"):
         made.calibration("fused", prior=0.05)
     with pytest.raises(MetricError, match="'fused'"):
         made.threshold("fused", population=10, calibration=None)
@@ -348,9 +337,7 @@ def test_threshold_of_a_sum_of_systems_is_a_ratio_at_the_equal_error_rate():
     own = made.claims == made.speakers
     calibration = made.calibration("fused", prior=0.2).at(0.5)
     llrs = calibration.llr(made.scores, made.frames.astype(float))
-    found = made.threshold("fused", population=10, calibration=calibration)
-    assert found == equal_error_rate(llrs[own], llrs[~own]).threshold
-    miss, accept = np.mean(llrs[own] < found), np.mean(llrs[~own] >= found)
-    assert abs(miss - accept) <= 1 / own.sum()
+    threshold = made.threshold("fused", population=10, calibration=calibration)
+    assert threshold == equal_error_rate(llrs[own], llrs[~own]).threshold
     rate = made.threshold("fused", population=10, calibration=calibration, false_accept=0.05)
     assert np.mean(llrs[~own] >= rate) <= 0.05

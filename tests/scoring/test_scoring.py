@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
-from scipy.stats import multivariate_normal
 
 from pipeline.config import MachineConfig
 from pipeline.errors import MetricError
 from pipeline.features.stream import FeatureBlock
-from pipeline.machines.gmm import AdaptedMixtures, MapAdaptation
+from pipeline.machines.gmm import AdaptedMixtures, map_mean_offsets
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorTraining
 from pipeline.machines.training import train_population
-from pipeline.machines.ubm import UniversalBackgroundModel, train_ubm
+from pipeline.machines.ubm import train_ubm
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.calibration import LogisticCalibration
 from pipeline.scoring.claims import ClaimScorer, ScoringSettings
@@ -53,11 +54,10 @@ def population(speakers: int = SPEAKERS) -> Population:
         np.stack([space.vector(space.statistics(x, np.ones(len(x)))) for x in parts]).astype(np.float32)
         for parts in spoken
     ]
-    adapted = MapAdaptation.of(space.means, groups=(2,), relevance=2.0, group_relevance=4.0)
-    said = [np.concatenate(parts) for parts in spoken]
-    shifts = np.stack([adapted.mean_offsets(space.statistics(x, np.ones(len(x)))) for x in said])
+    statistics = [sum(space.statistics(x, np.ones(len(x))) for x in parts) for parts in spoken]
+    offsets = np.stack([map_mean_offsets(one, (), relevance=2.0, group_relevance=4.0) for one in statistics])
     machines = SupervectorTraining(vectors, ridge=1.0).machines(space)
-    return people.with_supervectors(machines.with_models(AdaptedMixtures(shifts)))
+    return replace(people, supervectors=replace(machines, models=AdaptedMixtures(offsets)))
 
 
 def block_of(vectors: np.ndarray, below_peak: np.ndarray | None = None) -> FeatureBlock:
@@ -90,60 +90,17 @@ def scores(made: ClaimScorer, *blocks: FeatureBlock) -> dict[str, np.ndarray]:
     return running.scores()
 
 
-def assert_equal_scores(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float) -> None:
-    assert found.keys() == expected.keys()
-    for name, values in found.items():
+def assert_equal_scores(made: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float) -> None:
+    assert made.keys() == expected.keys()
+    for name, values in made.items():
         np.testing.assert_allclose(values, expected[name], atol=tolerance, rtol=0, err_msg=name)
 
 
 # The scores themselves, written out claim by claim and frame by frame.
 
 
-def literal_shares(space: UniversalBackgroundModel, speech: FeatureBlock) -> list[tuple[np.ndarray, list[float]]]:
-    """Each standardised frame, and its share in every component times its loudness, from Gaussian densities."""
-    found = []
-    for vector, below in zip(speech.vectors, speech.below_peak, strict=True):
-        x = (vector - space.centre) / space.scale
-        density = [
-            weight * multivariate_normal(mean, np.diag(variances)).pdf(x)
-            for weight, mean, variances in zip(space.weights, space.means, space.variances, strict=True)
-        ]
-        loudness = 1 / (1 + math.exp((below - HALF_DB) / 3))
-        found.append((x, [one / sum(density) * loudness for one in density]))
-    return found
-
-
-def literal_model_scores(people: Population, speech: FeatureBlock) -> list[float]:
-    """Mean log-likelihood ratio of every speaker's model, from densities with the mean moved and not."""
-    space, found = people.supervectors.space, []
-    for shifts in people.supervectors.models.offsets.astype(float):
-        total, heard = 0.0, 0.0
-        for x, shares in literal_shares(space, speech):
-            for k, share in enumerate(shares):
-                spread = np.sqrt(space.variances[k])
-                moved = multivariate_normal(space.means[k] + shifts[k] * spread, np.diag(space.variances[k])).logpdf(x)
-                total += share * (moved - multivariate_normal(space.means[k], np.diag(space.variances[k])).logpdf(x))
-            heard += sum(shares)
-        found.append(total / heard)
-    return found
-
-
-def literal_segment_margins(people: Population, speech: FeatureBlock) -> list[float]:
-    """Segment margin of every speaker, from sums of one frame after the other."""
-    machines, space = people.supervectors, people.supervectors.space
-    components = range(len(space.weights))
-    heard = [0.0 for _ in components]
-    offset = [np.zeros(DIMENSION) for _ in components]
-    for x, shares in literal_shares(space, speech):
-        for k in components:
-            heard[k] += shares[k]
-            offset[k] += shares[k] * (x - space.means[k]) / np.sqrt(space.variances[k])
-    vector = np.concatenate([offset[k] / (heard[k] + space.relevance) for k in components]) - machines.mean
-    return [float(vector @ column) / math.sqrt(vector @ vector) for column in machines.coef.T]
-
-
 def literal_scores(people: Population, speech: FeatureBlock, claim: int) -> dict[str, float]:
-    """Every system for one claim, from the coefficients of each machine, one frame at a time."""
+    """Every system for one claim: from coefficients, one frame at a time, and from the machines over segments."""
     pool, everybody = people.pool, range(len(people))
     kernel = np.exp(-cdist(speech.vectors, pool.centroids, "sqeuclidean") / (2 * pool.sigma**2))
 
@@ -173,39 +130,41 @@ def literal_scores(people: Population, speech: FeatureBlock, claim: int) -> dict
             if j != claim:
                 rivals.setdefault(("worst_rival", j), []).append(r[claim][j])
                 rivals.setdefault(("refined_worst_rival", j), []).append(refined[claim][j])
-    found = {name: math.fsum(values) / len(values) for name, values in frames.items()}
+    scores = {name: math.fsum(values) / len(values) for name, values in frames.items()}
     for name in ("worst_rival", "refined_worst_rival"):
-        found[name] = min(math.fsum(v) / len(v) for (system, _), v in rivals.items() if system == name)
-    margins = literal_segment_margins(people, speech)
-    found["supervector"] = margins[claim]
-    found["supervector_rival"] = margins[claim] - max(margins[j] for j in everybody if j != claim)
-    models = literal_model_scores(people, speech)
+        scores[name] = min(math.fsum(v) / len(v) for (system, _), v in rivals.items() if system == name)
+    machines = people.supervectors
+    statistics = machines.space.statistics(speech.vectors, 1 / (1 + np.exp((speech.below_peak - HALF_DB) / 3)))
+    margins = machines.margins(statistics)
+    scores["supervector"] = margins[claim]
+    scores["supervector_rival"] = margins[claim] - max(margins[j] for j in everybody if j != claim)
+    models = machines.models.scores(statistics)
     others = [models[j] for j in everybody if j != claim]
-    found["gmm"] = models[claim] - sum(others) / len(others)
-    found["gmm_rival"] = models[claim] - max(others)
-    won = found["worst_rival"]
-    found["fused"] = (
+    scores["gmm"] = models[claim] - sum(others) / len(others)
+    scores["gmm_rival"] = models[claim] - max(others)
+    won = scores["worst_rival"]
+    scores["fused"] = (
         -1.3
         + 0.6 * math.log(len(speech.vectors) / 150)
-        + 2.0 * found["supervector_rival"]
-        + 0.7 * found["supervector"]
+        + 2.0 * scores["supervector_rival"]
+        + 0.7 * scores["supervector"]
         + 0.4 * math.log(won / (1 - won))
     )
-    return found
+    return scores
 
 
-@pytest.mark.parametrize("speakers", [2, 3, SPEAKERS])
+@pytest.mark.parametrize("speakers", [2, SPEAKERS])
 def test_scores_are_the_systems_written_out_frame_by_frame(speakers):
     x = speech(40)
-    found = scores(scorer(list(range(speakers)), speakers=speakers), x)
-    assert set(found) == set(SYSTEMS)
+    made = scores(scorer(list(range(speakers)), speakers=speakers), x)
+    assert set(made) == set(SYSTEMS)
     for claim in range(speakers):
         expected = literal_scores(population(speakers), x, claim)
         assert set(expected) == set(SYSTEMS)
         for name, value in expected.items():
+            # Machines over whole segments sum in single precision.
             exact = not (RULES[name].whole or RULES[name].parts)
-            # What is said of whole segments is summed in single precision.
-            assert found[name][claim] == pytest.approx(value, abs=1e-9 if exact else 1e-6), name
+            assert made[name][claim] == pytest.approx(value, abs=1e-9 if exact else 1e-6), name
 
 
 def test_claims_on_the_true_speaker_score_highest_under_every_system():
@@ -219,25 +178,16 @@ def test_claims_on_the_true_speaker_score_highest_under_every_system():
 
 
 @pytest.mark.parametrize("dtype", ["float64", "mixed"])
-@settings(max_examples=30, deadline=None)
-@given(sizes=st.lists(st.integers(0, 300), max_size=8), seed=SEEDS)
-def test_any_chunking_of_the_frames_gives_the_same_scores(dtype, sizes, seed):
-    x = speech(700, seed)
-    ends = np.minimum(np.cumsum([0, *sizes]), 700)
-    chunks = [x.part(slice(a, b)) for a, b in zip(ends, [*ends[1:], 700], strict=True)]
-    made = scorer([2, 0], dtype=dtype)
-    assert_equal_scores(scores(made, *chunks), scores(made, x), 1e-9)
-
-
-@settings(max_examples=10, deadline=None)
-@given(seed=SEEDS)
-def test_scores_after_every_push_are_those_of_the_frames_so_far(seed):
-    x, made = speech(60, seed), scorer([1])
+@settings(max_examples=15, deadline=None)
+@given(cuts=st.lists(st.integers(0, 700), max_size=8), seed=SEEDS)
+def test_any_chunking_of_the_frames_gives_the_same_scores_at_every_push(dtype, cuts, seed):
+    x, made = speech(700, seed), scorer([2, 0], dtype=dtype)
     running = made.start()
-    for start in range(0, 60, 7):
-        running.push(x.part(slice(start, start + 7)))
-        assert running.frames == min(60, start + 7)
-        assert_equal_scores(running.scores(), scores(made, x.part(slice(start + 7))), 1e-9)
+    for start, end in pairwise([0, *sorted(cuts), 700]):
+        running.push(x.part(slice(start, end)))
+        assert running.frames == end
+        if end:
+            assert_equal_scores(running.scores(), scores(made, x.part(slice(end))), 1e-9)
 
 
 def test_utterances_of_one_scorer_do_not_mix():
@@ -250,14 +200,9 @@ def test_utterances_of_one_scorer_do_not_mix():
     assert_equal_scores(other.scores(), scores(made, second), 1e-9)
 
 
-def test_order_of_the_frames_does_not_matter():
-    x, made = speech(90), scorer([0, 1, 2, 3])
-    assert_equal_scores(scores(made, x.part(slice(None, None, -1))), scores(made, x), 1e-9)
-
-
 @settings(max_examples=20, deadline=None)
 @given(
-    claims=st.lists(st.integers(0, SPEAKERS - 1), min_size=1, unique=True),
+    claims=st.lists(st.integers(0, SPEAKERS - 1), min_size=1, max_size=6),
     systems=st.lists(st.sampled_from(SYSTEMS), min_size=1, unique=True),
 )
 def test_claims_scored_together_score_as_they_do_alone(claims, systems):
@@ -268,22 +213,6 @@ def test_claims_scored_together_score_as_they_do_alone(claims, systems):
         for name in systems:
             alone = scores(scorer([claim], (name,)), x)
             np.testing.assert_allclose(together[name][slot], alone[name][0], atol=1e-12)
-
-
-@pytest.mark.parametrize("claim", range(SPEAKERS))
-def test_boao_of_one_claim_is_its_share_in_the_run_over_all_claims(claim):
-    x = speech(120)
-    everybody = scores(scorer(list(range(SPEAKERS)), ("boao",)), x)["boao"]
-    assert everybody.sum() == pytest.approx(1.0)
-    assert scores(scorer([claim], ("boao",)), x)["boao"] == pytest.approx(everybody[claim])
-    with_others = scores(scorer([claim], ("worst_rival", "boao", "poar")), x)
-    assert with_others["boao"] == pytest.approx(everybody[claim])
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_claim_named_twice_scores_the_same_twice(name):
-    found = scores(scorer([2, 0, 2], (name,)), speech(50))[name]
-    np.testing.assert_allclose(found[0], found[2], atol=1e-12)
 
 
 @settings(max_examples=15, deadline=None)
@@ -298,23 +227,7 @@ def test_scores_in_less_precision_are_close_to_those_in_double(seed):
             np.testing.assert_allclose(values, double[name], atol=allowed, err_msg=f"{name}, {dtype}")
 
 
-def test_size_of_the_blocks_that_frames_are_scored_in_changes_nothing():
-    x, made = speech(200), scorer([0, 1, 2, 3])
-    whole = scores(made, x)
-    made.block = 1
-    assert_equal_scores(scores(made, x), whole, 1e-9)
-
-
 # Systems that sum others.
-
-
-@pytest.mark.parametrize("asked", [("fused",), ("poao", "fused"), ("worst_rival", "fused", "supervector")])
-def test_sum_of_systems_is_the_calibration_of_their_scores_whether_they_are_asked_for_or_not(asked):
-    x, everybody = speech(120), list(range(SPEAKERS))
-    found = scores(scorer(everybody, asked), x)
-    assert tuple(found) == asked
-    parts = scores(scorer(everybody, FUSION.systems), x)
-    np.testing.assert_allclose(found["fused"], FUSION.llr(parts, 120), atol=1e-12)
 
 
 def test_sum_of_systems_without_a_calibration_has_no_score():
@@ -324,10 +237,10 @@ def test_sum_of_systems_without_a_calibration_has_no_score():
 
 def test_sum_of_systems_asks_a_population_for_the_machines_of_its_calibration_alone():
     people = population()
-    without = people.with_supervectors(people.supervectors.with_models(None))
-    settings_ = ScoringSettings(FixedSigmoid(), half_db=HALF_DB, fusions={"fused": FUSION})
-    found, expected = (scores(ClaimScorer(one, [0, 1], ("fused",), settings_), speech(50)) for one in (without, people))
-    np.testing.assert_array_equal(found["fused"], expected["fused"])
+    without = replace(people, supervectors=replace(people.supervectors, models=None))
+    how = ScoringSettings(FixedSigmoid(), half_db=HALF_DB, fusions={"fused": FUSION})
+    made, expected = (scores(ClaimScorer(one, [0, 1], ("fused",), how), speech(50)) for one in (without, people))
+    np.testing.assert_array_equal(made["fused"], expected["fused"])
 
 
 def test_quiet_frames_hardly_matter_to_segments_and_fully_to_the_frame_rules():
@@ -353,25 +266,6 @@ def test_alone_every_system_reads_the_one_class_machine():
         assert values == pytest.approx([expected[RULES[name].alone]], abs=1e-12), name
 
 
-@pytest.mark.parametrize("speakers", [1, 2, 3])
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("mixed", 1e-9), ("float32", 1e-6)])
-def test_small_populations_give_one_finite_score_a_claim_in_any_chunks(speakers, dtype, tolerance):
-    x, everybody = speech(60), list(range(speakers))
-    made = scorer(everybody, speakers=speakers, dtype=dtype)
-    found = scores(made, x)
-    for values in found.values():
-        assert values.shape == (speakers,)
-        assert np.isfinite(values).all()
-    chunks = [x.part(slice(a, b)) for a, b in ((0, 1), (1, 1), (1, 31), (31, 60))]
-    assert_equal_scores(scores(made, *chunks), found, tolerance)
-
-
-def test_scores_of_two_speakers_mirror_each_other():
-    found = scores(scorer([0, 1], speakers=2), speech(60))
-    for name in ("boao", "worst_rival"):
-        assert found[name].sum() == pytest.approx(1.0)
-
-
 def test_nothing_is_scored_before_the_first_frame():
     running = scorer([0]).start()
     running.push(block_of(np.empty((0, DIMENSION))))
@@ -386,7 +280,7 @@ def test_nothing_is_scored_before_the_first_frame():
 def trials(
     target: list[float], nontarget: list[float], *, population: int = 10, system: str = "poao", first: int = 0
 ) -> HeldOutTrials:
-    """True claims with the scores ``target``, and false ones; speakers are numbered from ``first``."""
+    """Target trials with the scores ``target``, and nontarget ones; speakers are numbered from ``first``."""
     speakers = np.arange(first, first + len(target) + len(nontarget), dtype=np.uint64)
     claims = speakers.copy()
     claims[len(target) :] += np.uint64(1)
@@ -420,51 +314,41 @@ def test_threshold_is_that_of_the_equal_error_rate_worked_by_hand(target, nontar
     rate=st.sampled_from((0.0, 0.01, 0.1, 0.5, 1.0)),
 )
 def test_false_accept_rate_is_kept_and_no_lower_threshold_keeps_it(nontarget, rate):
-    found = trials([9.0], nontarget).threshold("poao", population=10, false_accept=rate)
+    threshold = trials([9.0], nontarget).threshold("poao", population=10, false_accept=rate)
     scored = np.array(nontarget)
-    assert np.mean(scored >= found) <= rate
-    below = np.unique(scored[scored < found])
+    assert np.mean(scored >= threshold) <= rate
+    below = np.unique(scored[scored < threshold])
     if below.size:
         assert np.mean(scored >= below[-1]) > rate
 
 
-def test_without_false_claims_the_threshold_accepts_every_held_out_utterance():
+def test_without_nontarget_trials_the_threshold_accepts_every_held_out_utterance():
     made = trials([0.3, 0.1, 0.7], [], population=1, system="alone.log")
     assert made.threshold("poao", population=1) == 0.1
 
 
-def test_false_accept_rate_without_false_claims_is_an_error():
-    with pytest.raises(MetricError, match="other speakers"):
-        trials([0.3], [], population=1, system="alone.log").threshold("poao", population=1, false_accept=0.01)
+def test_false_accept_rate_needs_no_target_trials():
+    assert trials([], [0.0, 1.0]).threshold("poao", population=10, false_accept=0.5) > 0.0
 
 
-def test_false_accept_rate_needs_no_true_claims_but_the_equal_error_rate_does():
-    made = trials([], [0.0, 1.0])
-    assert made.threshold("poao", population=10, false_accept=0.5) > 0.0
-    with pytest.raises(MetricError):
-        made.threshold("poao", population=10)
-
-
-def test_no_trials_at_all_are_an_error_and_not_a_threshold():
-    for rate in (None, 0.1):
-        with pytest.raises(MetricError):
-            trials([], []).threshold("poao", population=3, false_accept=rate)
-
-
-def test_system_without_held_out_scores_is_an_error_that_names_it():
-    with pytest.raises(MetricError, match="'boar'"):
-        trials([1.0], [0.0]).threshold("boar", population=10)
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.5])
-def test_false_accept_rate_outside_zero_and_one_is_an_error(rate):
-    with pytest.raises(MetricError):
-        trials([1.0], [0.0]).threshold("poao", population=10, false_accept=rate)
+@pytest.mark.parametrize(
+    ("target", "nontarget", "asked", "message"),
+    [
+        ([], [], {"system": "poao"}, "holds no held-out utterances"),
+        ([], [0.0, 1.0], {"system": "poao"}, "holds no held-out utterances"),
+        ([], [], {"system": "poao", "false_accept": 0.1}, "other speakers"),
+        ([0.3], [], {"system": "poao", "false_accept": 0.01}, "other speakers"),
+        ([1.0], [0.0], {"system": "boar"}, "'boar'"),
+        ([1.0], [0.0], {"system": "poao", "false_accept": 1.5}, "false accept rate"),
+    ],
+)
+def test_what_trials_cannot_say_is_an_error(target, nontarget, asked, message):
+    with pytest.raises(MetricError, match=message):
+        trials(target, nontarget).threshold(population=10, **asked)
 
 
 def test_later_trials_follow_the_earlier_ones():
     both = HeldOutTrials.joined([trials([1.0, 2.0], [0.0]), trials([3.0], [-1.0, -2.0], population=20, first=50)])
-    assert len(both) == 6
     np.testing.assert_array_equal(both.scores["poao"], [1, 2, 0, 3, -1, -2])
     np.testing.assert_array_equal(both.speakers, [0, 1, 2, 50, 51, 52])
     np.testing.assert_array_equal(both.claims, [0, 1, 3, 50, 52, 53])
@@ -475,7 +359,7 @@ def test_later_trials_follow_the_earlier_ones():
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=20), st.integers(0, 5))
-def test_trials_without_a_speaker_hold_neither_their_claims_nor_their_voice(pairs, speaker):
+def test_trials_without_a_speaker_hold_neither_their_claims_nor_their_speech(pairs, speaker):
     # Ids fill 64 bits.
     shift = 2**64 - 6
     made = HeldOutTrials(
@@ -486,14 +370,14 @@ def test_trials_without_a_speaker_hold_neither_their_claims_nor_their_voice(pair
         frames=200 + np.arange(len(pairs)),
         unknown=np.arange(len(pairs)) % 2 == 1,
     )
-    found = made.without(speaker + shift)
+    left = made.without(speaker + shift)
     kept = [n for n, pair in enumerate(pairs) if speaker not in pair]
-    np.testing.assert_array_equal(found.scores["poao"], kept)
-    assert [int(claim) - shift for claim in found.claims] == [pairs[n][0] for n in kept]
-    assert [int(voice) - shift for voice in found.speakers] == [pairs[n][1] for n in kept]
-    np.testing.assert_array_equal(found.frames, [200 + n for n in kept])
-    np.testing.assert_array_equal(found.unknown, [n % 2 == 1 for n in kept])
-    assert len(found) == len(found.population) == len(kept)
+    np.testing.assert_array_equal(left.scores["poao"], kept)
+    assert [int(claim) - shift for claim in left.claims] == [pairs[n][0] for n in kept]
+    assert [int(voice) - shift for voice in left.speakers] == [pairs[n][1] for n in kept]
+    np.testing.assert_array_equal(left.frames, [200 + n for n in kept])
+    np.testing.assert_array_equal(left.unknown, [n % 2 == 1 for n in kept])
+    assert len(left) == len(left.population) == len(kept)
 
 
 @pytest.mark.parametrize(
