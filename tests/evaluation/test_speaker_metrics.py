@@ -17,27 +17,31 @@ TRIALS = st.lists(
 )
 
 
-def scored(*trials: tuple[str, str, float, bool]) -> SystemScores:
+def scored(trials: list[tuple[str, str, float, bool]]) -> SystemScores:
     return SystemScores.from_rows([ScoreRow("A", *trial) for trial in trials])
 
 
+def by(number: int, name: str, trials: list[tuple[str, str, float, bool]]) -> tuple[list[float], list[float]]:
+    """Target and nontarget scores of the trials whose field ``number`` is ``name``."""
+    own = [trial for trial in trials if trial[number] == name]
+    return [score for *_, score, target in own if target], [score for *_, score, target in own if not target]
+
+
+@given(TRIALS)
+def test_rates_and_identification_errors_are_those_of_the_trials_of_each_speaker_and_file(trials):
+    speakers = {name: by(0, name, trials) for name in "abc"}
+    expected = {name: equal_error_rate(*pair).rate for name, pair in speakers.items() if all(pair)}
+    assert speaker_error_rates(scored(trials)) == expected
+    files = [pair for name in "xyz" if all(pair := by(1, name, trials))]
+    wrong = [max(nontarget) >= max(target) for target, nontarget in files]
+    assert identification_error(scored(trials)) == (pytest.approx(np.mean(wrong)) if wrong else None)
+
+
 def test_rates_and_their_spread_by_hand():
-    result = speaker_error_rates(
-        scored(
-            ("dora", "1", 1, True),
-            ("dora", "2", 3, True),
-            ("dora", "3", 0, False),
-            ("dora", "4", 2, False),
-            ("anna", "1", 5, True),
-            ("anna", "2", 4, False),
-            ("only true", "1", 9, True),
-            ("only false", "1", -9, False),
-            ("ben", "1", 0, True),
-            ("ben", "2", 1, False),
-        )
-    )
-    assert result == {"anna": 0.0, "ben": 1.0, "dora": 0.5}
-    assert list(result) == ["anna", "ben", "dora"]
+    trials = [("dora", str(score), float(score), score % 2 == 1) for score in range(4)]
+    trials += [("anna", "1", 5, True), ("anna", "2", 4, False), ("only true", "1", 9, True)]
+    result = speaker_error_rates(scored([*trials, ("ben", "1", 0, True), ("ben", "2", 1, False)]))
+    assert list(result.items()) == [("anna", 0.0), ("ben", 1.0), ("dora", 0.5)]
     spread = speaker_spread(result)
     assert (spread.best, spread.lower_quartile, spread.median) == (0, 0.25, 0.5)
     assert (spread.upper_quartile, spread.worst, spread.worst_speaker) == (0.75, 1, "ben")
@@ -46,44 +50,11 @@ def test_rates_and_their_spread_by_hand():
         speaker_spread({})
 
 
-@given(TRIALS)
-def test_rates_equal_those_of_each_speakers_trials_taken_out(trials):
-    expected = {}
-    for name in "abc":
-        target = [score for speaker, _, score, own in trials if speaker == name and own]
-        nontarget = [score for speaker, _, score, own in trials if speaker == name and not own]
-        if target and nontarget:
-            expected[name] = equal_error_rate(target, nontarget).rate
-    assert speaker_error_rates(scored(*trials)) == expected
-
-
 def test_identification_by_hand():
     # File 1 is right, 2 is a tie, 3 goes to another; 4 and 5 have one class only and do not count.
-    trials = [
-        ("a", "1", 2, True),
-        ("b", "1", 1, False),
-        ("c", "1", 0, False),
-        ("a", "2", 2, True),
-        ("b", "2", 2, False),
-        ("a", "3", 2, True),
-        ("b", "3", 1, False),
-        ("c", "3", 3, False),
-        ("a", "4", -9, True),
-        ("b", "5", 9, False),
-    ]
-    assert identification_error(scored(*trials)) == pytest.approx(2 / 3)
-    assert identification_error(scored(*reversed(trials))) == pytest.approx(2 / 3)
-    assert identification_error(scored(*trials[8:])) is None
-    assert identification_error(scored()) is None
-
-
-@given(TRIALS)
-def test_identification_equals_looking_at_every_file(trials):
-    wrong = []
-    for path in "xyz":
-        target = [score for _, its, score, own in trials if its == path and own]
-        nontarget = [score for _, its, score, own in trials if its == path and not own]
-        if target and nontarget:
-            wrong.append(any(score >= max(target) for score in nontarget))
-    result = identification_error(scored(*trials))
-    assert result == (pytest.approx(np.mean(wrong)) if wrong else None)
+    trials = [("a", "1", 2, True), ("b", "1", 1, False), ("c", "1", 0, False)]
+    trials += [("a", "2", 2, True), ("b", "2", 2, False)]
+    trials += [("a", "3", 2, True), ("b", "3", 1, False), ("c", "3", 3, False)]
+    trials += [("a", "4", -9, True), ("b", "5", 9, False)]
+    assert identification_error(scored(trials)) == pytest.approx(2 / 3)
+    assert identification_error(scored(trials[8:])) is None
