@@ -98,7 +98,7 @@ def write_comparison(out: Path, evaluations: Sequence[EvaluatedSystem], table: M
 def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] | None = None) -> tuple[Path, ...]:
     """Draw the DET curves of several evaluation folders into the file ``out``; return the paths written.
 
-    Each folder gives its default system, or those of ``systems`` that it has.
+    Each folder gives its default system, or those of ``systems`` that it has; a single folder is not named.
     """
     if out.suffix and out.suffix not in FIGURE_SUFFIXES:
         raise InputError(f"{out}: figures are {', '.join(FIGURE_SUFFIXES)}, got {out.suffix}")
@@ -107,7 +107,7 @@ def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] 
         scores = read_results(folder)
         for name in (read_metrics(folder)["default_system"],) if systems is None else systems:
             if name in scores and scores[name].two_classes:
-                curves[f"{label}: {name}"] = scores[name]
+                curves[f"{label}: {name}" if len(folders) > 1 else name] = scores[name]
     if not curves:
         raise TrialListError(
             f"{', '.join(map(str, folders))}: no evaluation here holds both target and nontarget scores of"
