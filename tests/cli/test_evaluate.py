@@ -16,6 +16,7 @@ import pytest
 from html_outline import check_accessible, check_self_contained
 from sklearn.metrics import roc_curve
 
+from pipeline import __version__
 from pipeline.config import parse_config
 from pipeline.evaluation import NameColumn, SystemScores, TrialTable, read_list, read_scores, write_list
 from pipeline.evaluation.scores import table_of
@@ -98,7 +99,8 @@ def test_evaluate_writes_the_documented_metrics_and_prints_the_same(evaluated, s
     folder, result = evaluated
     table = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     assert table == json.loads(result.out)
-    assert table["default_system"] == "refined_worst_rival"
+    about = {"trials": "kaldi.txt", "store": str(store), "speakers": 4, "speakers_claimed": 4, "files": 12}
+    assert table.items() >= {**about, "version": __version__, "default_system": "refined_worst_rival"}.items()
     assert set(table["systems"]) == SYSTEMS
     scores, opened = read_scores(folder / "scores.txt"), Store(store).load()
     for system, outcome in table["systems"].items():
