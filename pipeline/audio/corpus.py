@@ -16,7 +16,7 @@ from typing import Literal, NoReturn
 import soundfile
 
 from pipeline.audio.rttm import read_rttm
-from pipeline.errors import CorpusError
+from pipeline.errors import InputError
 from pipeline.files import open_regular, read_bounded
 
 Kind = Literal["folders", "kaldi", "rttm", "yoho"]
@@ -70,7 +70,7 @@ def read_corpus(root: Path | str) -> Corpus:
     - "yoho": a folder ENROLL (in any case) holds the speaker folders; VERIFY beside it is left alone.
     - "folders": otherwise, one folder per speaker with audio files at any depth.
 
-    Raises ``CorpusError`` for a root that is no folder, holds no utterance or breaks the rules of its layout.
+    Raises ``InputError`` for a root that is no folder, holds no utterance or breaks the rules of its layout.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def read_corpus(root: Path | str) -> Corpus:
     try:
         if not root.is_dir():
             kind = "a file" if root.exists() else "nothing"
-            raise CorpusError(f"{root}: a corpus must be a folder, got {kind}; a mistyped or moved path?")
+            raise InputError(f"{root}: a corpus must be a folder, got {kind}; a mistyped or moved path?")
         if (root / "wav.scp").exists():
             return _read_kaldi(root)
         if marked := sorted(path for path in root.glob("*.rttm") if path.is_file()):
@@ -99,7 +99,7 @@ def read_corpus(root: Path | str) -> Corpus:
         enroll = _yoho_enroll(root)
         return _read_folders(root, "folders") if enroll is None else _read_folders(enroll, "yoho")
     except (OSError, ValueError) as error:
-        raise CorpusError(f"{root}: the corpus cannot be read ({error})") from error
+        raise InputError(f"{root}: the corpus cannot be read ({error})") from error
 
 
 # Not recordings: parameters missing (RAW), or matrices, features and sample dumps that would be taken for sound.
@@ -149,7 +149,7 @@ def _read_folders(root: Path, kind: Kind) -> Corpus:
         else:
             loose.append(entry)
     if not speakers:
-        raise CorpusError(_no_speakers(root, loose, skipped))
+        raise InputError(_no_speakers(root, loose, skipped))
     skipped += [(path, "an audio file outside the speaker folders") for path in loose]
     return Corpus(root, kind, speakers, tuple(sorted(skipped)))
 
@@ -169,7 +169,7 @@ def _speaker_name(folder: Path) -> str:
     try:
         folder.name.encode()
     except UnicodeEncodeError as error:
-        raise CorpusError(
+        raise InputError(
             f"{folder.parent}: a speaker folder's name must be valid text, got {folder.name!r};"
             " a name in another encoding than the file system's?"
         ) from error
@@ -252,7 +252,7 @@ def _read_kaldi(root: Path) -> Corpus:
     for utterance, (line, _) in owners.items():
         _refuse(root, owned, line, f"every utterance must be in {listing}, {utterance!r} is not")
     if not speakers:
-        raise CorpusError(f"{root / listing}: it must list at least one utterance, got none")
+        raise InputError(f"{root / listing}: it must list at least one utterance, got none")
     return Corpus(root, "kaldi", _sorted(speakers))
 
 
@@ -277,16 +277,16 @@ def _spk2utt(root: Path, name: str) -> dict[str, tuple[int, str]]:
 def read_spk2utt(path: Path) -> dict[str, str]:
     """Read Kaldi's ``spk2utt`` (``speaker utterance utterance ...``): the speaker of each utterance, in file order.
 
-    Raises CorpusError, naming file and line, for a file that cannot be read or is empty, a line without utterances,
+    Raises InputError, naming file and line, for a file that cannot be read or is empty, a line without utterances,
     and a speaker or an utterance given twice.
     """
     try:
         open_regular(path).close()
     except OSError as error:
-        raise CorpusError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     owners = {utterance: speaker for utterance, (_, speaker) in _spk2utt(path.parent, path.name).items()}
     if not owners:
-        raise CorpusError(f"{path}: it must list at least one speaker, got none")
+        raise InputError(f"{path}: it must list at least one speaker, got none")
     return owners
 
 
@@ -302,11 +302,11 @@ def _read_rttm(root: Path, marked: list[Path]) -> Corpus:
         for turn in read_rttm(source):
             files = by_name.get(turn.file, [])
             if len(files) != 1:
-                raise CorpusError(
+                raise InputError(
                     f"{source}: one audio file must be called {turn.file!r}, got {len(files)} under {root}"
                 )
             if channels.setdefault(files[0], turn.channel) != turn.channel:
-                raise CorpusError(
+                raise InputError(
                     f"{source}: {turn.file!r} has speech in two channels, which would be mixed; split them first"
                 )
             end = turn.start + turn.duration
@@ -326,7 +326,7 @@ def _sorted(speakers: dict[str, list[Utterance]]) -> dict[str, tuple[Utterance, 
 
 
 def _refuse(root: Path, name: str, line: int, problem: str) -> NoReturn:
-    raise CorpusError(f"{root / name}, line {line}: {problem}")
+    raise InputError(f"{root / name}, line {line}: {problem}")
 
 
 _MOST_BYTES = 2**28  # of one of Kaldi's lists
@@ -336,12 +336,12 @@ _BLANKS = " \t\r"  # Kaldi's separators; other white space may be part of a name
 def _lines(root: Path, name: str) -> Iterator[tuple[str, int, str]]:
     """Yield the key, line number and rest of every line; blank lines are skipped."""
     if not (root / name).is_file():
-        raise CorpusError(f"{root}: a Kaldi data directory must hold wav.scp and utt2spk, got no {name}")
+        raise InputError(f"{root}: a Kaldi data directory must hold wav.scp and utt2spk, got no {name}")
     seen: dict[str, int] = {}
     try:
         content = read_bounded(root / name, _MOST_BYTES)
     except OSError as error:
-        raise CorpusError(f"{root / name}: cannot be read: {error.strerror or error}") from error
+        raise InputError(f"{root / name}: cannot be read: {error.strerror or error}") from error
     for line, raw in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         try:
             text = raw.decode().strip(_BLANKS)

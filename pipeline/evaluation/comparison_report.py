@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import InputError, MetricError, TrialListError
+from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import SystemScores, paired_bootstrap, read_scores
 from pipeline.evaluation.assess import cost_scores
 from pipeline.evaluation.pages import comparison_page
@@ -51,8 +51,7 @@ class EvaluatedSystem:
 def read_evaluations(folders: Sequence[Path], system: str | None = None) -> list[EvaluatedSystem]:
     """Read the default system of each folder, or ``system``.
 
-    Raises InputError for fewer than two folders or a system that a folder lacks, and TrialListError for a folder that
-    is not an evaluation.
+    Raises InputError for fewer than two folders, a folder that is not an evaluation, or a system that one lacks.
     """
     if len(folders) < 2:
         raise InputError(f"a comparison needs two evaluation folders or more, got {len(folders)}")
@@ -70,7 +69,7 @@ def compare(evaluations: Sequence[EvaluatedSystem]) -> dict[str, Any]:
     """Return the content of compare.json: metrics of each evaluation with intervals, and differences from the first.
 
     Metrics use all trials of a folder, differences the trials that it shares with the first. As in metrics.json, costs
-    are those of the log-likelihood ratios if the system is calibrated. Raises TrialListError for folders without a
+    are those of the log-likelihood ratios if the system is calibrated. Raises InputError for folders without a
     common trial, and MetricError as ``bootstrap_interval`` and ``paired_bootstrap`` do, naming the folder.
     """
     first, *others = evaluations
@@ -109,7 +108,7 @@ def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] 
             if name in scores and scores[name].two_classes:
                 curves[f"{label}: {name}" if len(folders) > 1 else name] = scores[name]
     if not curves:
-        raise TrialListError(
+        raise InputError(
             f"{', '.join(map(str, folders))}: no evaluation here holds both target and nontarget scores of"
             f" {', '.join(systems) if systems else 'its default system'}"
         )
@@ -177,7 +176,7 @@ def _ends(interval: Interval, unit: float) -> list[float]:
 def _differences(first: EvaluatedSystem, other: EvaluatedSystem) -> dict[str, Any]:
     trials = [set(zip(side.scores.speakers, side.scores.paths, strict=True)) for side in (first, other)]
     if not trials[0] & trials[1]:
-        raise TrialListError(
+        raise InputError(
             f"{first.folder} and {other.folder}: they share no trial, the same speaker claimed for the same path;"
             " evaluate both on one list"
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import __version__
-from pipeline.errors import InputError, TrialListError
+from pipeline.errors import InputError
 from pipeline.evaluation import (
     ScoredList,
     SystemScores,
@@ -67,7 +67,7 @@ def about_scores(scores: Path, key: Path | None, scored: ScoredList) -> dict[str
         "speakers_claimed": distinct(first.speakers),
         "files": distinct(first.paths),
         "version": __version__,
-        "joined": {name: asdict(counts) for name, counts in scored.joined.items()},
+        "joined": scored.joined,
         "left_out": list(left_out(first)),
     }
 
@@ -220,22 +220,22 @@ def _det_band(scores: SystemScores) -> DetBand | None:
 
 
 def read_results(folder: Path) -> dict[str, SystemScores]:
-    """Read the scores of an evaluation folder by system; raises TrialListError."""
+    """Read the scores of an evaluation folder by system; raises InputError."""
     table = folder / SCORES_TABLE
     return by_system(read_list(table), table) if table.is_file() else read_scores(folder / SCORES)
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """Read the metrics.json of an evaluation folder; raises TrialListError if the folder is none."""
+    """Read the metrics.json of an evaluation folder; raises InputError if the folder is none."""
     path = folder / METRICS
     hint = "name a folder that `voiceclaim evaluate` wrote"
     try:
         table = json.loads(read_bounded(path, _MAX_METRICS_BYTES))
         return {**table, "default_system": str(table["default_system"])}
     except OSError as error:
-        raise TrialListError(f"{path}: cannot be read: {error.strerror or error}; {hint}") from None
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}; {hint}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise TrialListError(f"{path}: not the metrics of an evaluation ({error!r}); {hint}") from None
+        raise InputError(f"{path}: not the metrics of an evaluation ({error!r}); {hint}") from None
 
 
 def write_text(path: Path, text: str) -> Path:

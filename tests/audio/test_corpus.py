@@ -12,7 +12,7 @@ import soundfile
 
 from pipeline.audio.corpus import Utterance, audio_suffixes, read_corpus
 from pipeline.audio.files import open_audio
-from pipeline.errors import CorpusError
+from pipeline.errors import InputError
 
 needs_links = pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege on Windows")
 
@@ -61,7 +61,7 @@ def test_a_speaker_may_have_any_name(tmp_path, name):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux allows such names")
 def test_a_name_that_is_no_text_is_refused(tmp_path):
     touch(tmp_path / os.fsdecode(b"M\xfcller") / "a.wav")
-    with pytest.raises(CorpusError, match="valid text"):
+    with pytest.raises(InputError, match="valid text"):
         read_corpus(tmp_path)
 
 
@@ -115,20 +115,20 @@ def test_every_format_of_libsndfile_counts():
 
 
 def test_roots_without_speakers(tmp_path):
-    with pytest.raises(CorpusError, match=r"nope: a corpus must be a folder, got nothing"):
+    with pytest.raises(InputError, match=r"nope: a corpus must be a folder, got nothing"):
         read_corpus(tmp_path / "nope")
-    with pytest.raises(CorpusError, match=r"one folder per speaker .*got none"):
+    with pytest.raises(InputError, match=r"one folder per speaker .*got none"):
         read_corpus(tmp_path)
     touch(tmp_path / "a.wav", tmp_path / "b.wav")
-    with pytest.raises(CorpusError, match=r"one folder per speaker .*got 2 audio files and no such folder"):
+    with pytest.raises(InputError, match=r"one folder per speaker .*got 2 audio files and no such folder"):
         read_corpus(tmp_path)
-    with pytest.raises(CorpusError, match="got a file"):
+    with pytest.raises(InputError, match="got a file"):
         read_corpus(tmp_path / "a.wav")
 
 
 def test_a_root_without_audio_says_what_it_met(tmp_path):
     touch(tmp_path / "alice" / "a.m4a")
-    with pytest.raises(CorpusError, match=r"skipped 2 entries: .*a\.m4a: .*convert"):
+    with pytest.raises(InputError, match=r"skipped 2 entries: .*a\.m4a: .*convert"):
         read_corpus(tmp_path)
 
 
@@ -137,7 +137,7 @@ def test_a_folder_that_may_not_be_read(tmp_path):
     touch(tmp_path / "a" / "1.wav")
     (tmp_path / "a").chmod(0)
     try:
-        with pytest.raises(CorpusError, match="cannot be read"):
+        with pytest.raises(InputError, match="cannot be read"):
             read_corpus(tmp_path)
     finally:
         (tmp_path / "a").chmod(0o700)
@@ -291,20 +291,20 @@ def test_kaldi_paths_are_found_from_here_then_from_the_directory(tmp_path, audio
 def test_kaldi_files_that_break_the_rules(tmp_path, audio, scp, utt2spk, segments, message):
     scp = scp.replace(" A\n", f" {audio / 'a.wav'}\n").replace(" B\n", f" {audio / 'b.wav'}\n")
     root = kaldi(tmp_path / "data", scp=scp, utt2spk=utt2spk, segments=segments)
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(InputError, match=message):
         read_corpus(root)
 
 
 def test_a_kaldi_file_in_another_encoding(tmp_path, audio):
     root = kaldi(tmp_path / "data", scp=f"u1 {audio / 'a.wav'}\n", utt2spk=None)
     (root / "utt2spk").write_bytes(b"\nu1 M\xfcller\n")
-    with pytest.raises(CorpusError, match=r"utt2spk, line 2: UTF-8"):
+    with pytest.raises(InputError, match=r"utt2spk, line 2: UTF-8"):
         read_corpus(root)
 
 
 def test_no_command_is_ever_run(tmp_path):
     mark = tmp_path / "mark"
     root = kaldi(tmp_path / "data", scp=f"u1 touch {mark} |\n", utt2spk="u1 bob\n")
-    with pytest.raises(CorpusError):
+    with pytest.raises(InputError):
         read_corpus(root)
     assert not mark.exists()

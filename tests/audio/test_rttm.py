@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.audio.files import read_samples
 from pipeline.audio.rttm import Turn, read_rttm
-from pipeline.errors import CorpusError
+from pipeline.errors import InputError
 
 LINE = "SPEAKER {file} {channel} {start} {duration} <NA> <NA> {speaker} <NA> <NA>\n"
 NAMES = st.one_of(st.text("abc-_.é#", min_size=1, max_size=5), st.sampled_from(["\u00a0", "SPEAKER", "<NA>"]))
@@ -59,14 +59,14 @@ def test_other_lines_are_ignored(tmp_path):
 def test_files_that_break_the_format(tmp_path, text, message):
     path = tmp_path / "x.rttm"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(InputError, match=message):
         read_rttm(path)
 
 
 def test_what_is_no_file_is_refused(tmp_path):
-    with pytest.raises(CorpusError, match="cannot be read: No such file"):
+    with pytest.raises(InputError, match="cannot be read: No such file"):
         read_rttm(tmp_path / "x.rttm")
-    with pytest.raises(CorpusError, match="a folder"):
+    with pytest.raises(InputError, match="a folder"):
         read_rttm(tmp_path)
 
 
@@ -114,7 +114,7 @@ def test_turns_that_fit_no_recording(recordings, text, message):
     for name in ("twice.wav", "more/twice.wav"):
         soundfile.write(recordings / name, np.zeros(80), 8000)
     (recordings / "x.rttm").write_text(text)
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(InputError, match=message):
         read_corpus(recordings)
 
 
@@ -128,8 +128,8 @@ def test_a_kaldi_directory_may_have_spk2utt_alone(recordings):
         "bob": ["talk"],
     }
     (recordings / "spk2utt").write_text("bob t c\nanna c\n")
-    with pytest.raises(CorpusError, match="spk2utt, line 2: 'c' may be given once, it is on line 1 too"):
+    with pytest.raises(InputError, match="spk2utt, line 2: 'c' may be given once, it is on line 1 too"):
         read_corpus(recordings)
     (recordings / "spk2utt").write_text("bob t\n")
-    with pytest.raises(CorpusError, match=r"every utterance must be in spk2utt, 'c' is not"):
+    with pytest.raises(InputError, match=r"every utterance must be in spk2utt, 'c' is not"):
         read_corpus(recordings)

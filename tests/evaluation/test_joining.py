@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import TrialListError
-from pipeline.evaluation import JoinCounts, NameColumn, TrialTable, distinct
+from pipeline.errors import InputError
+from pipeline.evaluation import NameColumn, TrialTable, distinct
 from pipeline.evaluation.columns import checked_llrs, split_by_system
 from pipeline.evaluation.joining import join, label_by_owner
 from pipeline.evaluation.scores import by_system, table_of
@@ -62,8 +62,9 @@ def test_every_trial_of_the_key_gets_its_score(labels, again, extra, scored_agai
     assert list(zip(result.speakers, result.paths, strict=True)) == [trial[:2] for trial in trials]
     unkeyed = sum((model, segment) not in labels for model, segment, _ in rows)
     keyed_again = len(rows) - unkeyed - len(labels)
-    assert (counts.trials, counts.extra_scores, counts.repeated_trials) == (len(trials), unkeyed, len(again))
-    assert keyed_again <= counts.repeated_scores <= len(scored_again)
+    counted = {"trials": len(trials), "extra_scores": unkeyed, "repeated_trials": len(again)}
+    assert counts.items() >= counted.items()
+    assert keyed_again <= counts["repeated_scores"] <= len(scored_again)
 
 
 @SETTINGS
@@ -77,7 +78,7 @@ def test_trials_without_a_score_are_counted_and_the_first_is_named(labels, kept)
         return
     first = rf"the first is model '{missing[0][0]}', segment '{missing[0][1]}'"
     words = rf"scores.txt: .*key.txt.* {len(missing)} of {len(labels)} have none, {first}"
-    with pytest.raises(TrialListError, match=words):
+    with pytest.raises(InputError, match=words):
         join(key, scores_of(*rows), names=NAMES)
 
 
@@ -97,7 +98,7 @@ def test_two_labels_two_scores_or_labels_that_differ_from_the_keys_are_refused()
         (scores_of(*rows), scores_of(*rows), "without labels"),
         (key, key, "without any"),
     ]:
-        with pytest.raises(TrialListError, match=message):
+        with pytest.raises(InputError, match=message):
             join(listed, scores, names=NAMES)
 
 
@@ -108,10 +109,10 @@ def test_owners_of_the_segments_say_what_is_true():
     assert result.scores.tolist() == [1.0, 0.5, 0.1, 1.0]
     assert result.is_target.tolist() == [True, False, False, True]
     assert list(result.speakers) == ["a", "a", "b", "a"]
-    assert counts == JoinCounts(trials=4, extra_scores=2, repeated_trials=0, repeated_scores=1)
-    with pytest.raises(TrialListError, match=r"scores.txt: some model and segment must be in key.txt, got none"):
+    assert counts == {"trials": 4, "extra_scores": 2, "repeated_trials": 0, "repeated_scores": 1}
+    with pytest.raises(InputError, match=r"scores.txt: some model and segment must be in key.txt, got none"):
         label_by_owner(owners, scores_of(("q", "u1", 1.0)), names=NAMES)
-    with pytest.raises(TrialListError, match="must have one score"):
+    with pytest.raises(InputError, match="must have one score"):
         label_by_owner(owners, scores_of(("a", "u1", 1.0), ("a", "u1", 2.0)), names=NAMES)
 
 
@@ -151,5 +152,5 @@ def test_systems_are_taken_apart_and_put_together():
     np.testing.assert_array_equal(again.llrs, [0.5, 1.5, np.nan])
     assert table_of({"A": result["A"]}).llrs is None
     assert list(split_by_system(replace(whole, systems=None), Path("folder/file.txt"))) == ["file"]
-    with pytest.raises(TrialListError, match=r"file: system 's' must have .* in all of its rows or in none"):
+    with pytest.raises(InputError, match=r"file: system 's' must have .* in all of its rows or in none"):
         checked_llrs(whole, "s", Path("file"))

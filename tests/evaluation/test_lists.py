@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import CorpusError, InputError, LibraryMissingError, TrialListError
+from pipeline.errors import InputError, UnavailableError
 from pipeline.evaluation import (
     FORMATS,
     NameColumn,
@@ -24,11 +24,11 @@ from pipeline.evaluation import (
     SystemScores,
     Trial,
     TrialTable,
-    lists,
     read_list,
     read_scores,
     read_trials,
     tabular,
+    text_lists,
     write_list,
     write_scores,
 )
@@ -110,7 +110,7 @@ def can_hold(name: str, kind: str, table: TrialTable) -> bool:
 def test_what_is_written_reads_back_and_what_cannot_be_held_is_refused(tmp_path, name, kind, table):
     path = tmp_path / "list"
     if not can_hold(name, kind, table):
-        with pytest.raises(TrialListError):
+        with pytest.raises(InputError):
             write_list(path, table, format_name=name, kind=kind)
         assert not list(tmp_path.iterdir())
         return
@@ -156,10 +156,10 @@ def test_spk2utt_reads_back(tmp_path, spoken):
     ]
     assert format_of(path) == "spk2utt"
     assert content(read_list(path), "key") == [(speaker, utterance, True) for speaker, utterance, *_ in rows]
-    with pytest.raises(TrialListError, match="lists each utterance once"):
+    with pytest.raises(InputError, match="lists each utterance once"):
         write_list(path, table_of(("a", "u", True, 0), ("b", "u", True, 0)), format_name="spk2utt", kind="key")
     path.write_text("a u\nb u\n")
-    with pytest.raises(CorpusError, match="line 2: 'u' may be given once"):
+    with pytest.raises(InputError, match="line 2: 'u' may be given once"):
         read_list(path)
 
 
@@ -236,7 +236,7 @@ def test_an_unwritable_row_is_refused_and_leaves_the_old_file(tmp_path, row, wor
     path = tmp_path / "scores.tsv"
     write_scores(path, ROWS)
     before = path.read_bytes()
-    with pytest.raises(TrialListError, match=words):
+    with pytest.raises(InputError, match=words):
         write_scores(path, [ROWS[0], row])
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
@@ -321,7 +321,7 @@ BROKEN = [
 def test_a_broken_line_is_named(listed, which, text, message):
     path = listed(text)
     name, _, kind = which.partition(" ")
-    with pytest.raises(TrialListError, match=message) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         read_list(path, kind=kind or None, format_name=name)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
@@ -344,15 +344,15 @@ def test_a_file_that_is_no_score_file_is_refused(listed, text, message):
 @pytest.mark.parametrize("text", ["one two three four\n", "a b\n", "modelid segmentid\n", "\x00\x01\x02", "x" * 5000])
 @pytest.mark.parametrize("kind", [None, "key", "scores"])
 def test_a_file_that_is_no_list_is_refused(listed, text, kind):
-    with pytest.raises(TrialListError, match=r"line 2: the first line must read '.* or be a header, got") as caught:
+    with pytest.raises(InputError, match=r"line 2: the first line must read '.* or be a header, got") as caught:
         read_list(listed("# comment\n" + text), kind=kind)
     assert len(str(caught.value)) < 500
 
 
 def test_utf16_is_recognised_and_a_list_without_labels_refused(listed):
-    with pytest.raises(TrialListError, match="UTF-16"):
+    with pytest.raises(InputError, match="UTF-16"):
         read_trials(listed("anna a.wav target\n".encode("utf-16")))
-    with pytest.raises(TrialListError, match=r"list\.txt: a key must label its trials"):
+    with pytest.raises(InputError, match=r"list\.txt: a key must label its trials"):
         read_trials(listed("modelid\tsegmentid\n1\t2\n"))
 
 
@@ -370,15 +370,15 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path, name):
 
 
 def test_files_and_lines_are_bounded(tmp_path, listed, monkeypatch):
-    path = listed(b"a b target\n" + b"x" * (lists.MOST_IN_LINE + 1))
-    with pytest.raises(TrialListError, match="line 2: a line must not be longer than"):
+    path = listed(b"a b target\n" + b"x" * (text_lists.MOST_IN_LINE + 1))
+    with pytest.raises(InputError, match="line 2: a line must not be longer than"):
         read_list(path)
-    monkeypatch.setattr(lists, "MOST_BYTES", 1000)
-    with pytest.raises(TrialListError, match="too large: at most 1,000 bytes"):
+    monkeypatch.setattr(text_lists, "MOST_BYTES", 1000)
+    with pytest.raises(InputError, match="too large: at most 1,000 bytes"):
         read_list(listed(b"a b target\n" * 100))
     write_list(tmp_path / "x.parquet", SMALL, format_name="parquet")
     monkeypatch.setattr(tabular, "MOST_ROWS", 2)
-    with pytest.raises(TrialListError, match="too large: at most 2 rows"):
+    with pytest.raises(InputError, match="too large: at most 2 rows"):
         read_list(tmp_path / "x.parquet")
 
 
@@ -387,7 +387,7 @@ def test_parquet_that_was_cut_off(tmp_path, cut):
     path = tmp_path / "list"
     write_list(path, SMALL, format_name="parquet", kind="key")
     path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(TrialListError, match=r"(cannot|not a|could not|cut off)"):
+    with pytest.raises(InputError, match=r"(cannot|not a|could not|cut off)"):
         read_list(path, format_name="parquet")
 
 
@@ -401,7 +401,7 @@ def test_a_changed_byte_of_a_parquet_file_gives_a_list_or_an_error_of_ours(tmp_p
     path.write_bytes(data)
     try:
         read = read_list(path, format_name="parquet")
-    except TrialListError as error:
+    except InputError as error:
         assert str(path) in str(error)
     else:
         assert read.scores is None or np.isfinite(read.scores).all()
@@ -429,7 +429,7 @@ XY = {"model": ["a", "b"], "segment": ["x", "y"]}
 )
 def test_parquet_that_breaks_a_rule(tmp_path, columns, message):
     pyarrow.parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
-    with pytest.raises(TrialListError, match=message):
+    with pytest.raises(InputError, match=message):
         read_list(tmp_path / "x.parquet")
 
 
@@ -471,5 +471,5 @@ def test_text_needs_no_pyarrow_and_parquet_names_the_remedy(monkeypatch, tmp_pat
     for name in sorted({*FORMATS} - {"parquet", "spk2utt"}):
         write_list(tmp_path / "x", SMALL, format_name=name, kind="key")
         assert content(read_list(tmp_path / "x", kind="key", format_name=name), "key") == content(SMALL, "key")
-    with pytest.raises(LibraryMissingError, match=r"needs the library pyarrow.*pip install 'voiceclaim\[formats\]'"):
+    with pytest.raises(UnavailableError, match=r"needs the library pyarrow.*pip install 'voiceclaim\[formats\]'"):
         write_list(tmp_path / "x.parquet", SMALL, format_name="parquet")
