@@ -30,6 +30,7 @@ from pipeline.metrics import (
     EqualErrorRate,
     ErrorRates,
     Interval,
+    Statistic,
     actual_cost,
     affine_cllr,
     bootstrap_interval,
@@ -69,16 +70,7 @@ class FailedFile:
 
 @dataclass(frozen=True)
 class Assessment:
-    """Scores of every trial that could be scored, by system, and the files that could not.
-
-    Attributes
-    ----------
-    rows : tuple of ScoreRow
-        A line per system and trial.
-    scores : dict of str to SystemScores
-        The same as arrays, by system.
-    failed : tuple of FailedFile
-        Files without a score, and why.
+    """Scores of every trial that could be scored, as ``rows`` and as arrays by system, and the files that ``failed``.
 
     Examples
     --------
@@ -123,11 +115,6 @@ class SystemMetrics:
     store_threshold: float | None
     at_store_threshold: ErrorRates
 
-    @property
-    def min_cost(self) -> float | None:
-        """Minimum normalised detection cost at the prior 0.01, equal costs."""
-        return self.costs["p01"][0]
-
 
 def assess(
     model: SpeakerModel,
@@ -141,9 +128,8 @@ def assess(
 ) -> Assessment:
     """Score ``trials``, their paths relative to ``root``, under ``systems`` (default: all that the store has).
 
-    A file that cannot be decoded or has too little speech costs its trials and is listed, never scored. ``workers``
-    score the files (default: ``jobs`` threads), and change no bit of any score. Raises UnknownSpeakerError for a claim
-    on somebody who is not enrolled.
+    A file that cannot be decoded or has too little speech costs its trials and is listed, never scored. Raises
+    UnknownSpeakerError for a claim on somebody who is not enrolled.
 
     Parameters
     ----------
@@ -154,7 +140,7 @@ def assess(
     root : Path
         Folder that the trials' paths are relative to.
     systems : iterable of str, optional
-        Scoring systems; all of the model's by default.
+        Scoring systems.
     jobs, workers : int, Workers, optional
         Threads, or workers elsewhere; neither changes a bit of any score.
     progress : callable, optional
@@ -291,6 +277,7 @@ def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded
     target, nontarget = scores.target, scores.nontarget
     both = target.size > 0 and nontarget.size > 0
     resampled = both and not (bounded and scores.scores.size > MOST_RESAMPLED)
+    several = min(distinct(scores.target_speakers), distinct(scores.nontarget_speakers)) > 1
     by_speaker = {} if bounded and distinct(scores.speakers) > MOST_SPEAKERS else speaker_error_rates(scores)
     calibrated = scores.llrs is not None
     costed = cost_scores(scores)
@@ -302,7 +289,7 @@ def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded
         n_nontarget=nontarget.size,
         eer=None if curve is None else equal_error_rate_of(curve),
         eer_hull=None if curve is None else equal_error_rate_hull_of(curve),
-        eer_interval=_eer_interval(scores, seed) if resampled else None,
+        eer_interval=speaker_interval(scores, seed=seed) if resampled and several else None,
         costs={
             name: (minimum.get(name), actual_cost(*judged, *astuple(point)) if both and calibrated else None)
             for name, point in OPERATING_POINTS.items()
@@ -334,14 +321,13 @@ def cost_scores(scores: SystemScores) -> SystemScores:
     return scores if scores.llrs is None else replace(scores, scores=scores.llrs)
 
 
-def _eer_interval(scores: SystemScores, seed: int) -> Interval | None:
-    """Return the interval over speakers; None if a class has fewer than two of them."""
-    if distinct(scores.target_speakers) < 2 or distinct(scores.nontarget_speakers) < 2:
-        return None
+def speaker_interval(scores: SystemScores, *, seed: int, statistic: Statistic = "eer") -> Interval:
+    """Return the 95 % bootstrap interval of a statistic over speakers; raises MetricError for fewer than two."""
     return bootstrap_interval(
         scores.target,
         scores.nontarget,
         seed=seed,
+        statistic=statistic,
         target_speakers=scores.target_speakers.codes,
         nontarget_speakers=scores.nontarget_speakers.codes,
     )

@@ -10,14 +10,13 @@ from typing import Any
 
 from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import SystemScores, paired_bootstrap, read_scores
-from pipeline.evaluation.assess import cost_scores
+from pipeline.evaluation.assess import cost_scores, speaker_interval
 from pipeline.evaluation.pages import comparison_page
 from pipeline.evaluation.report import SCORES, read_metrics, read_results, write_text
 from pipeline.metrics import (
     MAIN_POINT,
     Interval,
     Statistic,
-    bootstrap_interval,
     equal_error_rate,
     log_likelihood_ratio_cost,
     minimum_cllr,
@@ -70,7 +69,7 @@ def compare(evaluations: Sequence[EvaluatedSystem]) -> dict[str, Any]:
 
     Metrics use all trials of a folder, differences the trials that it shares with the first. As in metrics.json, costs
     are those of the log-likelihood ratios if the system is calibrated. Raises InputError for folders without a
-    common trial, and MetricError as ``bootstrap_interval`` and ``paired_bootstrap`` do, naming the folder.
+    common trial, and MetricError as ``paired_bootstrap``, naming the folder.
     """
     first, *others = evaluations
     return {
@@ -144,7 +143,7 @@ def _metrics_of(evaluation: EvaluatedSystem) -> dict[str, Any]:
             continue
         try:
             entry[key] = unit * function(scores.target, scores.nontarget)
-            entry[f"{key}_ci95"] = _ends(_interval(statistic, scores), unit)
+            entry[f"{key}_ci95"] = _ends(speaker_interval(scores, seed=SEED, statistic=statistic), unit)
         except MetricError as error:
             raise MetricError(f"{evaluation.folder}, {evaluation.system}: {error}") from None
     return entry
@@ -155,18 +154,6 @@ def _scores_for(statistic: Statistic, scores: SystemScores) -> SystemScores | No
     if statistic == "cllr" and scores.llrs is None:
         return None
     return scores if statistic == "eer" else cost_scores(scores)
-
-
-def _interval(statistic: Statistic, scores: SystemScores) -> Interval:
-    return bootstrap_interval(
-        scores.target,
-        scores.nontarget,
-        seed=SEED,
-        statistic=statistic,
-        level=LEVEL,
-        target_speakers=scores.target_speakers,
-        nontarget_speakers=scores.nontarget_speakers,
-    )
 
 
 def _ends(interval: Interval, unit: float) -> list[float]:

@@ -95,7 +95,7 @@ def _system_entry(metrics: SystemMetrics, failed_trials: int) -> dict[str, Any]:
         "threshold": None if eer is None else eer.threshold,
         "min_dcf": main[0],
         "act_dcf": main[1],
-        "min_dcf_p01": metrics.min_cost,
+        "min_dcf_p01": metrics.costs["p01"][0],
         "cllr": metrics.cllr,
         "min_cllr": metrics.min_cllr,
         "affine_cllr": metrics.affine_cllr,
