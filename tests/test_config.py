@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from pathlib import Path
 
@@ -70,21 +69,6 @@ def test_an_unknown_name_of_settings_lists_the_known_ones():
         find_config("xin1999")
 
 
-def test_the_settings_for_other_channels_differ_from_the_default_in_what_their_words_promise():
-    robust, plain = load_config(CONFIGS / "robust.toml"), load_config(CONFIGS / "default.toml")
-    assert (plain.augmentation.kinds, robust.augmentation.kinds) == ((), ("telephone", "babble", "noise"))
-    # Copies are for segment machines alone, and the features must be those of the clean recordings.
-    assert "supervector" in robust.machines.kinds
-    assert robust.features == plain.features
-
-
-def test_the_paper_is_followed_without_machines_that_it_does_not_have():
-    xin = load_config(CONFIGS / "xin2002.toml")
-    assert (xin.features.kind, xin.features.order, xin.features.rate) == ("lpc", 12, 8000)
-    assert set(xin.machines.kinds) == {"one_vs_one", "one_class", "one_vs_rest"}
-    assert xin.augmentation.kinds == ()
-
-
 def test_settings_that_are_not_given_keep_their_defaults_and_none_can_be_changed(tmp_path):
     config = load_config(written(tmp_path, "[features]\norder = 17\n"))
     assert config.features.order == 17
@@ -100,22 +84,16 @@ REFUSED = [
     ("sede = 1", "sede"),
     ("[features]\nraet = 8000", "features.raet"),
     ("[features.vad]\nrange = 30.0", "features.vad.range"),
-    ("[featurs]\nrate = 8000", "featurs"),
     ("seed = 1.5", "seed"),
     ("seed = true", "seed"),
-    ("seed = -1", "seed"),
     ("seed = 4294967296", "seed"),
     ("features = 3", "features"),
     ('[features]\nrate = "8000"', "features.rate"),
     ("[features]\nrate = 8000.0", "features.rate"),
-    ("[features]\nrate = 96001", "features.rate"),
     ("[features]\nframe_ms = nan", "features.frame_ms"),
-    ("[features]\ndeltas = 1", "features.deltas"),
     ('[features]\nkind = "rasta"', "features.kind"),
     ("[features.vad]\nrange_db = 0.0", "features.vad.range_db"),
     ("[features.vad]\nmin_margin_db = 9.0\nmax_margin_db = 8.0", "features.vad"),
-    ("[codebook]\nmin_seconds = -0.1", "codebook.min_seconds"),
-    ("[machines]\nC = nan", "machines.C"),
     ("[machines]\nnu = 1.0", "machines.nu"),
     ('[machines]\nkinds = "one_class"', "machines.kinds"),
     ('[machines]\nkinds = ["one_class", "one_vs_all"]', "machines.kinds.1"),
@@ -126,12 +104,10 @@ REFUSED = [
     ("[supervector]\nhalf_db = inf", "supervector.half_db"),
     ("[supervector]\nspeeds = [1.0]", "supervector.speeds"),
     ("[gmm]\ngroups = [8, 8]", "gmm.groups"),
-    ('[augmentation]\nkinds = ["telephone", "echo"]', "augmentation.kinds.1"),
     ('[augmentation]\nkinds = ["noise", "babble", "noise"]', "augmentation"),
     ("[augmentation]\nmin_snr_db = 10.0\nmax_snr_db = 9.0", "augmentation"),
     ("[threshold]\nprior = 0.0", "threshold.prior"),
     ("[checks]\nduplicates = true", "checks.duplicates"),
-    ("[checks]\nmax_clipped = 1.1", "checks.max_clipped"),
 ]
 
 
@@ -145,27 +121,18 @@ def test_an_unknown_key_a_wrong_type_or_an_impossible_value_is_named_with_its_fi
     assert all(line.startswith(f"{path}: {key}: ") for line in lines), lines
 
 
-def test_every_mistake_of_a_file_is_told_at_once(tmp_path):
-    with pytest.raises(ConfigError) as caught:
-        load_config(written(tmp_path, "sede = 1\n[machines]\nsigma = -1.0\n[scoring]\ndtype = 'half'\n"))
-    message = str(caught.value)
-    assert "sede" in message
-    assert re.search(r"machines\.sigma.*-1", message)
-    assert "scoring.dtype" in message
-
-
-@pytest.mark.parametrize(
-    "content", [b"seed = ", b"[features\n", b"seed = 1\nseed = 2\n", b"\xff\xfe\x00", b"\x89PNG\r\n"]
-)
-def test_a_file_that_is_not_toml_is_refused_by_name(tmp_path, content):
-    path = tmp_path / "my.toml"
-    path.write_bytes(content)
-    with pytest.raises(ConfigError) as caught:
+def test_every_mistake_of_a_file_is_reported_at_once(tmp_path):
+    path = written(tmp_path, "sede = 1\n[machines]\nsigma = -1.0\n[scoring]\ndtype = 'half'\n")
+    with pytest.raises(ConfigError, match=r"(?s)machines\.sigma.*-1.*scoring\.dtype.*sede"):
         load_config(path)
-    assert str(caught.value).startswith(f"{path}: not TOML")
 
 
-def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path):
+def test_what_is_not_toml_or_no_file_is_refused_by_name(tmp_path):
+    path = tmp_path / "my.toml"
+    for content in (b"seed = ", b"[features\n", b"seed = 1\nseed = 2\n", b"\xff\xfe\x00", b"\x89PNG\r\n"):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=rf"{path}: not TOML"):
+            load_config(path)
     for path in (tmp_path / "nowhere.toml", tmp_path):
         with pytest.raises(ConfigError, match=f"{path.name}: settings cannot be read"):
             load_config(path)
@@ -206,16 +173,14 @@ def test_overrides_win_over_the_file_and_later_ones_over_earlier_ones(tmp_path):
         ("codebook.centroid=3", "codebook.centroid"),
         ("codebook.centroids=many", "codebook.centroids"),
         ("codebook.centroids=", "codebook.centroids"),
-        ("codebook.centroids", "codebook.centroids"),
         ("=3", "=3"),
         ("seed.x=3", "seed"),
         ("features=lpc", "features"),
     ],
 )
 def test_a_bad_override_is_refused_by_name(override, named):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=named):
         load_config(None, [override])
-    assert named in str(caught.value)
 
 
 # Whole ranges
