@@ -16,6 +16,7 @@ A shell line that ends in ``# exit code N`` must give that code, all others 0. I
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import io
 import json
@@ -30,7 +31,6 @@ import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ def blocks_of(text: str) -> list[Block]:
     return result
 
 
-@cache
+@functools.cache
 def page(name: str) -> tuple[str, tuple[Block, ...]]:
     text = PAGES[name].read_text(encoding="utf-8")
     return text, tuple(blocks_of(text))
@@ -207,7 +207,7 @@ def test_links_to_files_and_headings_lead_somewhere(name):
             assert anchor in anchors_of(aim), f"{name}: {target} is none of {sorted(anchors_of(aim))}"
 
 
-@cache
+@functools.cache
 def anchors_of(path: Path) -> frozenset[str]:
     """Headings of a page as GitHub and MyST name them."""
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
@@ -224,15 +224,11 @@ def test_functions_and_modules_that_a_page_names_exist(name):
 
 
 def resolve(dotted: str, name: str) -> Any:
-    """The module or what it holds; fails with the page's ``name``."""
+    """Fail, with the page's ``name``, unless ``dotted`` is a module or in one."""
     parts = dotted.split(".")
     for cut in range(len(parts), 0, -1):
-        with contextlib.suppress(ModuleNotFoundError):
-            result = importlib.import_module(".".join(parts[:cut]))
-            for part in parts[cut:]:
-                assert hasattr(result, part), f"{name}: there is no {dotted}"
-                result = getattr(result, part)
-            return result
+        with contextlib.suppress(ModuleNotFoundError, AttributeError):
+            return functools.reduce(getattr, parts[cut:], importlib.import_module(".".join(parts[:cut])))
     raise AssertionError(f"{name}: there is no {dotted}")
 
 

@@ -209,35 +209,31 @@ def test_text_of_a_score_file(tmp_path):
 
 
 def test_scores_are_grouped_by_system_in_file_order(tmp_path):
-    path = tmp_path / "scores.tsv"
-    write_scores(path, iter(ROWS))
-    systems = read_scores(path)
+    write_scores(tmp_path / "scores.tsv", iter(ROWS))
+    systems = read_scores(tmp_path / "scores.tsv")
     assert list(systems) == ["POAO", "BOAO"]
     poao, boao = systems.values()
     assert poao.scores.tolist() == [0.1 + 0.2, -1.7e-308]
     assert (list(poao.speakers), list(poao.paths)) == (["anna", "bob"], ["my files/a.wav"] * 2)
     assert (poao.target.tolist(), poao.nontarget.tolist()) == ([0.1 + 0.2], [-1.7e-308])
     assert (list(poao.target_speakers), list(poao.nontarget_speakers)) == (["anna"], ["bob"])
-    assert poao.llrs is poao.target_llrs is poao.nontarget_llrs is SystemScores.from_rows([]).llrs is None
-    assert (boao.llrs.tolist(), boao.target_llrs.tolist(), boao.nontarget_llrs.tolist()) == ([-1.25], [-1.25], [])
+    assert poao.llrs is poao.target_llrs is SystemScores.from_rows([]).llrs is None
+    assert (boao.target_llrs.tolist(), boao.nontarget_llrs.tolist()) == ([-1.25], [])
 
 
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
+def test_an_unwritable_row_is_refused_and_leaves_the_old_file(tmp_path):
+    path = tmp_path / "scores.tsv"
+    write_scores(path, ROWS)
+    before = path.read_bytes()
+    for row, words in [
         (ScoreRow("A", "b", "c", math.nan, True), "row 2: a score must be finite, got nan"),
         (ScoreRow("A", "b", "c", 1.0, True, math.inf), "row 2: an llr must be finite, got inf"),
         (ScoreRow("POAO", "b", "c", 1.0, True, 0.5), "all of its rows or in none"),
         (ScoreRow("A\tB", "b", "c", 1.0, True), "must not contain a line break or a tab"),
         (ScoreRow("A", "b", "caf\udce9.wav", 1.0, True), "writable as UTF-8"),
-    ],
-)
-def test_an_unwritable_row_is_refused_and_leaves_the_old_file(tmp_path, row, words):
-    path = tmp_path / "scores.tsv"
-    write_scores(path, ROWS)
-    before = path.read_bytes()
-    with pytest.raises(InputError, match=words):
-        write_scores(path, [ROWS[0], row])
+    ]:
+        with pytest.raises(InputError, match=words):
+            write_scores(path, [ROWS[0], row])
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -245,18 +241,12 @@ def test_an_unwritable_row_is_refused_and_leaves_the_old_file(tmp_path, row, wor
 # What other tools write
 
 
-def test_nist_files_with_more_columns_sides_and_capitals(listed):
-    path = listed(
-        "modelid\tsegmentid\tside\ttargettype\tgender\n"
-        "1001\tseg1.sph\ta\ttarget\tfemale\n1001\tseg1.sph\tb\tnontarget\tf\n"
-    )
-    assert content(read_list(path), "key") == [("1001", "seg1.sph", True), ("1001", "seg1.sph:b", False)]
+def test_tables_as_others_write_them(listed):
+    text = "modelid\tsegmentid\tside\ttargettype\tgender\n1\tx.sph\ta\ttarget\tf\n1\tx.sph\tb\tnontarget\tf\n"
+    assert content(read_list(listed(text)), "key") == [("1", "x.sph", True), ("1", "x.sph:b", False)]
     assert read_list(listed("ModelID\tSegmentID\tLLR\n1001\tseg1.sph\t-2.5\n")).llrs.tolist() == [-2.5]
-
-
-def test_csv_as_others_write_it(listed):
-    path = listed('\ufeffScore,"Enroll",test,Label,more\r\n0.5,"a ""b"", c",x.wav,1,\r\n\r\n1,d,"y z",0,x\r\n')
-    read = read_list(path)
+    text = '\ufeffScore,"Enroll",test,Label,more\r\n0.5,"a ""b"", c",x.wav,1,\r\n\r\n1,d,"y z",0,x\r\n'
+    read = read_list(listed(text))
     assert content(read, "scores") == [('a "b", c', "x.wav", 0.5), ("d", "y z", 1.0)]
     assert read.targets.tolist() == [True, False]
 
@@ -321,10 +311,8 @@ BROKEN = [
 def test_a_broken_line_is_named(listed, which, text, message):
     path = listed(text)
     name, _, kind = which.partition(" ")
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=rf"^{path}\b[^\n]*{message}[^\n]*$"):
         read_list(path, kind=kind or None, format_name=name)
-    assert str(caught.value).startswith(str(path))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -382,25 +370,17 @@ def test_files_and_lines_are_bounded(tmp_path, listed, monkeypatch):
         read_list(tmp_path / "x.parquet")
 
 
-@pytest.mark.parametrize("cut", [5, 100, 300, -20])
-def test_parquet_that_was_cut_off(tmp_path, cut):
-    path = tmp_path / "list"
-    write_list(path, SMALL, format_name="parquet", kind="key")
-    path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(InputError, match=r"(cannot|not a|could not|cut off)"):
-        read_list(path, format_name="parquet")
-
-
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(at=st.integers(4, 10_000), value=st.integers(1, 255))
-def test_a_changed_byte_of_a_parquet_file_gives_a_list_or_an_error_of_ours(tmp_path, at, value):
+@given(at=st.integers(4, 10_000), value=st.integers(0, 255))
+def test_a_changed_byte_or_cut_of_a_parquet_file_gives_a_list_or_an_error_of_ours(tmp_path, at, value):
     path = tmp_path / "list"
     write_list(path, SMALL, format_name="parquet")
     data = bytearray(path.read_bytes())
-    data[at % len(data)] ^= value
-    path.write_bytes(data)
+    at %= len(data)
+    path.write_bytes(data[:at] + bytes([data[at] ^ value]) + data[at + 1 :] if value else data[:at])
     try:
         read = read_list(path, format_name="parquet")
+        assert value, "it was cut off"
     except InputError as error:
         assert str(path) in str(error)
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import tomllib
 from pathlib import Path
 
@@ -35,8 +34,6 @@ KEYS = {
     "operating_points", "store_threshold", "false_accept_percent", "false_reject_percent", "n_target", "n_nontarget",
     "n_failed",
 }  # fmt: skip
-DEFAULT_FIGURES = {"det_interval", "score_histogram"}
-CALIBRATION_FIGURES = {"reliability", "bayes_error"}
 HOSTILE = (
     "<script>alert(1)</script>",
     "\"><img src=http://x.example/y onerror='alert(2)'>",
@@ -181,9 +178,8 @@ def test_metrics_of_no_scores_at_all():
 # Figures
 
 
-def test_figures_of_the_default_system_and_its_calibration(evaluation):
-    _, metrics, out = evaluation
-    assert {path.stem for path in out.glob("*.svg")} >= DEFAULT_FIGURES | CALIBRATION_FIGURES
+def test_figures_of_the_default_system(evaluation):
+    _, _, out = evaluation
     histogram = (out / "score_histogram.svg").read_text(encoding="utf-8")
     assert "rpoao" in histogram
     assert "threshold 0.61" in histogram
@@ -191,8 +187,6 @@ def test_figures_of_the_default_system_and_its_calibration(evaluation):
     scores = read_scores(out / "scores.txt")
     assert scores["boao"].llrs is None
     assert scores["rpoao"].llrs == pytest.approx(1.7 * scores["rpoao"].scores - 0.9)
-    assert metrics["systems"]["boao"]["cllr"] is None
-    assert math.isfinite(metrics["systems"]["rpoao"]["cllr"])
 
 
 # report.html as a page
@@ -205,13 +199,10 @@ def test_the_page_is_self_contained_and_accessible(evaluation):
     (policy,) = [m for m in outline.all("meta") if m.attributes.get("http-equiv") == "Content-Security-Policy"]
     assert "default-src 'none'" in policy.attributes["content"]
     assert "script-src" not in policy.attributes["content"]
-    style = outline.all("style")[0].text
-    assert "@media print" in style
-    assert "prefers-color-scheme: dark" in style
-    assert any(m.attributes.get("name") == "viewport" for m in outline.all("meta"))
-    pictures = outline.pictures()
-    assert set(pictures) == {path.read_bytes() for path in out.glob("*.svg")}
-    assert len(pictures) == 6  # det, det_interval, score_histogram, reliability, bayes_error, fa_fr_one_vs_one
+    assert "@media print" in outline.all("style")[0].text
+    assert set(outline.pictures()) == {path.read_bytes() for path in out.glob("*.svg")}
+    names = {"det", "det_interval", "score_histogram", "reliability", "bayes_error", "fa_fr_one_vs_one"}
+    assert {path.stem for path in out.glob("*.svg")} == names
 
 
 def test_the_same_evaluation_gives_the_same_page(evaluation, tmp_path):
@@ -270,16 +261,15 @@ def test_the_page_names_the_list_the_files_without_a_score_and_its_limits(evalua
     assert facts["Voiceclaim version"] == "9.9.9"
     counts = {"Target trials scored": "20", "Nontarget trials scored": "80", "Trials without a score": "5"}
     assert facts.items() >= {**counts, "Files": "21", "Speakers claimed": "5", "Speakers enrolled": "7"}.items()
-    assert outline.all("h1")[0].text == "Speaker verification on trials.txt"
     (caveat,) = [paragraph.text for paragraph in outline.all("p") if paragraph.attributes.get("class") == "note"]
     assert caveat.startswith("Note: these error rates apply to audio like this test list.")
     rows = outline.table("Their trials count")
     assert rows[1:] == [["b/mute.wav", "5", "b/mute.wav: 0.00 s of speech found"]]
 
 
-def test_a_list_of_one_class_gives_a_page_without_figures(tmp_path):
+def test_a_list_of_one_class_gives_a_page_without_error_rates():
     rows = [row for row in rows_of("poao", llr=lambda score: score) if row.target]
-    outline = check_self_contained(written(tmp_path / "out", rows)[0])
+    outline = check_self_contained(evaluation_page(table_of({"poao": SystemScores.from_rows(rows)}), figures={}))
     check_accessible(outline)
     assert outline.table("Error rates and costs")[1][1:] == ["n/a"] * 9
     assert "defines no error rates" in outline.root.text
@@ -293,8 +283,7 @@ def test_a_rule_without_threshold_and_a_list_of_one_speaker_have_fewer_figures_a
     assert [entry[key] for key in ("store_threshold", "false_accept_percent", "false_reject_percent")] == [None] * 3
     assert entry["eer_percent_ci95"] is None
     assert entry["speaker_eer_percent"]["worst_speaker"] == "a"
-    stems = {path.stem for path in (tmp_path / "out").iterdir()}
-    assert stems >= DEFAULT_FIGURES and not stems & CALIBRATION_FIGURES
+    assert {path.stem for path in (tmp_path / "out").glob("*.svg")} == {"det", "det_interval", "score_histogram"}
     assert "threshold" not in (tmp_path / "out" / "score_histogram.svg").read_text(encoding="utf-8")
     assert "95 % interval" not in (tmp_path / "out" / "det_interval.svg").read_text(encoding="utf-8")
     outline = check_self_contained(page)
