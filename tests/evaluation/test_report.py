@@ -111,32 +111,36 @@ def leaves(value) -> list[float]:
 def test_entry_of_a_system_without_calibration():
     rows = rows_of("rpoao")
     scores, entry = SystemScores.from_rows(rows), entry_of(rows)
-    target, nontarget = scores.target, scores.nontarget
+    pair, by_speaker = (scores.target, scores.nontarget), speaker_error_rates(scores)
     assert entry.keys() == KEYS
-    assert entry["eer_percent"] == 100 * equal_error_rate(target, nontarget).rate
-    assert entry["eer_hull_percent"] == 100 * equal_error_rate_hull(target, nontarget) <= entry["eer_percent"]
-    low, high = entry["eer_percent_ci95"]
-    assert low <= entry["eer_percent"] <= high
-    assert entry["eer_interval_percent"] == [low, high]
-    assert entry["min_dcf"] == detection_cost(target, nontarget, prior=0.05).cost
-    assert entry["min_dcf_p01"] == detection_cost(target, nontarget, prior=0.01).cost
-    assert entry["min_cllr"] == minimum_cllr(target, nontarget)
-    assert entry["affine_cllr"] == affine_cllr(target, nontarget)
-    assert entry["act_dcf"] is entry["cllr"] is None
-    assert entry["identification_error_percent"] == 100 * identification_error(scores)
-    by_speaker = speaker_error_rates(scores)
-    spread = entry["speaker_eer_percent"]
-    assert spread["median"] == pytest.approx(100 * np.median([*by_speaker.values()]))
-    assert spread["quartiles"] == pytest.approx(100 * np.quantile([*by_speaker.values()], [0.25, 0.75]))
-    assert spread["worst"] == pytest.approx(100 * by_speaker[spread["worst_speaker"]])
-    assert spread["worst"] == pytest.approx(100 * max(by_speaker.values()))
+    low, high = entry["eer_interval_percent"]
+    spread, rates = entry["speaker_eer_percent"], [*by_speaker.values()]
+    assert (
+        entry.items()
+        >= {
+            "eer_percent": 100 * equal_error_rate(*pair).rate,
+            "eer_percent_ci95": [low, high],
+            "eer_hull_percent": 100 * equal_error_rate_hull(*pair),
+            "min_dcf": detection_cost(*pair, prior=0.05).cost,
+            "min_dcf_p01": detection_cost(*pair, prior=0.01).cost,
+            "min_cllr": minimum_cllr(*pair),
+            "affine_cllr": affine_cllr(*pair),
+            "act_dcf": None,
+            "cllr": None,
+            "identification_error_percent": 100 * identification_error(scores),
+            "false_accept_percent": 100 * rates_at(*pair, 0.61).false_accept,
+            "n_target": 20,
+            "n_nontarget": 80,
+            "n_failed": 2,
+        }.items()
+    )
+    assert low <= entry["eer_percent"] <= high and entry["eer_hull_percent"] <= entry["eer_percent"]
+    assert [spread["median"], *spread["quartiles"]] == pytest.approx(100 * np.quantile(rates, [0.5, 0.25, 0.75]))
+    assert spread["worst"] == 100 * max(rates) == 100 * by_speaker[spread["worst_speaker"]]
     assert entry["operating_points"].keys() == OPERATING_POINTS.keys()
     for name, costs in entry["operating_points"].items():
         point = dataclasses.asdict(OPERATING_POINTS[name])
-        assert costs == {**point, "min_dcf": detection_cost(target, nontarget, **point).cost, "act_dcf": None}
-    rates = rates_at(target, nontarget, 0.61)
-    assert entry["false_accept_percent"] == 100 * rates.false_accept
-    assert (entry["n_target"], entry["n_nontarget"], entry["n_failed"]) == (20, 80, 2)
+        assert costs == {**point, "min_dcf": detection_cost(*pair, **point).cost, "act_dcf": None}
 
 
 def test_costs_of_a_calibrated_system_are_those_of_the_ratios():
@@ -233,15 +237,11 @@ def test_the_tables_of_systems_hold_the_metrics_of_each(evaluation):
     assert header[:4] == ["system", "EER %", "95 % interval", "ROCCH-EER %"]
     assert (plain[0], calibrated[0]) == ("boao", "rpoao (default)")
     keys = ("min_dcf", "act_dcf", "cllr", "min_cllr", "affine_cllr")
-    for row, system in ((plain, "boao"), (calibrated, "rpoao")):
-        entry = metrics["systems"][system]
+    for row, entry in ((plain, metrics["systems"]["boao"]), (calibrated, metrics["systems"]["rpoao"])):
         low, high = entry["eer_percent_ci95"]
-        eer, hull = f"{entry['eer_percent']:.2f}", f"{entry['eer_hull_percent']:.2f}"
-        assert row[1:4] == [eer, f"{low:.2f} to {high:.2f}", hull]
-        assert row[4:9] == ["n/a" if entry[key] is None else f"{entry[key]:.3f}" for key in keys]
-        assert row[9] == f"{entry['identification_error_percent']:.2f}"
-    assert plain[5] == plain[6] == "n/a"
-    entry = metrics["systems"]["rpoao"]
+        rates = f"{entry['eer_percent']:.2f}", f"{low:.2f} to {high:.2f}", f"{entry['eer_hull_percent']:.2f}"
+        costs = ["n/a" if entry[key] is None else f"{entry[key]:.3f}" for key in keys]
+        assert row[1:10] == [*rates, *costs, f"{entry['identification_error_percent']:.2f}"]
     decisions = {row[0]: row[1:] for row in outline.table("Decisions")[1:]}
     rates = f"{entry['false_accept_percent']:.2f}", f"{entry['false_reject_percent']:.2f}"
     assert decisions["rpoao (default)"][:3] == ["0.61", *rates]
@@ -249,8 +249,10 @@ def test_the_tables_of_systems_hold_the_metrics_of_each(evaluation):
     assert points.keys() == OPERATING_POINTS.keys()
     assert points["nist08"][:3] == ["0.01", "10", "1"]
     spread = outline.table("Equal error rates of the trials claiming each speaker")[2]
-    assert spread[-1] == entry["speaker_eer_percent"]["worst_speaker"]
-    assert spread[1] == f"{entry['speaker_eer_percent']['median']:.2f}"
+    assert (spread[1], spread[-1]) == (
+        f"{entry['speaker_eer_percent']['median']:.2f}",
+        entry["speaker_eer_percent"]["worst_speaker"],
+    )
 
 
 def test_the_page_names_the_list_the_files_without_a_score_and_its_limits(evaluation):

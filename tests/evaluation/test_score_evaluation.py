@@ -89,17 +89,7 @@ def test_measures_do_not_depend_on_how_names_are_coded(trials):
     assert (first.costs, first.identification_error) == (second.costs, second.identification_error)
 
 
-def test_a_spk2utt_is_a_key(tmp_path, trials):
-    owned = {f"spk{k}": [f"utt/{n}.wav" for n in range(60) if n % 12 == k] for k in range(12)}
-    (tmp_path / "spk2utt").write_text("".join(f"{name} {' '.join(own)}\n" for name, own in owned.items()))
-    write_list(tmp_path / "scores", trials, format_name="kaldi", kind="scores")
-    result = read_scored(tmp_path / "scores", tmp_path / "spk2utt", llr=True)
-    assert result.scores["scores"].is_target.tolist() == trials.targets.tolist()
-    assert result.scores["scores"].llrs.tolist() == trials.scores.tolist()
-    assert result.key_format == "spk2utt"
-
-
-def test_systems_are_chosen_and_named(tmp_path, trials):
+def test_systems_are_chosen_and_labelled_by_any_key(tmp_path, trials):
     other = replace(trials, scores=-trials.scores, llrs=None)
     both = table_of({"one": scores_of(trials), "two": scores_of(other)})
     write_list(tmp_path / "scores.txt", both, format_name="voiceclaim")
@@ -110,9 +100,14 @@ def test_systems_are_chosen_and_named(tmp_path, trials):
     assert list(read_scored(tmp_path / "scores.txt", systems=["two"], llr=False).scores) == ["two"]
     with pytest.raises(InputError, match="it has the systems one, two, got three"):
         read_scored(tmp_path / "scores.txt", systems=["three"])
+    owned = {f"spk{k}": [f"utt/{n}.wav" for n in range(60) if n % 12 == k] for k in range(12)}
+    (tmp_path / "spk2utt").write_text("".join(f"{name} {' '.join(own)}\n" for name, own in owned.items()))
     write_list(tmp_path / "key", trials, format_name="kaldi", kind="key")
-    with_key = read_scored(tmp_path / "scores.txt", tmp_path / "key")
-    assert with_key.scores["two"].scores.tolist() == (-trials.scores).tolist()
+    for name, key_format in (("key", "kaldi"), ("spk2utt", "spk2utt")):
+        with_key = read_scored(tmp_path / "scores.txt", tmp_path / name)
+        assert with_key.key_format == key_format
+        assert with_key.scores["two"].scores.tolist() == (-trials.scores).tolist()
+        assert with_key.scores["two"].is_target.tolist() == trials.targets.tolist()
 
 
 def test_files_without_what_is_asked_of_them(tmp_path, trials):
