@@ -54,25 +54,27 @@ def read_scored(
 
     Parameters
     ----------
-    scores
+    scores : Path
         A score file; if it names no system, its only one is named after the file.
-    key
+    key : Path, optional
         The key; by default the labels in the score file. With a spk2utt, a trial is a target trial where the segment
         is one of the model's own.
-    scores_format, key_format
+    scores_format, key_format : str, optional
         Among ``FORMATS``, by default recognised from the files.
-    llr
+    llr : bool, optional
         True if scores are natural-log likelihood ratios, False if not; by default those of a NIST file or of a column
         ``llr`` are.
-    systems
+    systems : collection of str, optional
         Systems to keep, by default all.
+
+    Returns
+    -------
+    ScoredList
 
     Raises
     ------
     InputError
-        For files that break their formats or do not match (see ``join``).
-    InputError
-        For an unknown format or system.
+        For files that break their formats or do not match (see ``join``), and an unknown format or system.
     UnavailableError
         For Parquet without pyarrow.
     """
@@ -80,31 +82,27 @@ def read_scored(
     table = read_list(scores, kind="scores", format_name=name)
     if llr is not None:
         table = replace(table, llrs=table.scores if llr else None)
-    parts = _chosen(split_by_system(table, scores), systems, scores)
-    parts = {system: replace(part, llrs=checked_llrs(part, system, scores)) for system, part in parts.items()}
-    if key is None:
-        joined = {system: _with_own_labels(part, scores) for system, part in parts.items()}
-        of_key = None
-    else:
-        of_key = format_of(key, "key") if key_format is None else check_format(key_format)
-        joined = _with_key(parts, key, of_key, scores)
+    parts = split_by_system(table, scores)
+    if missing := [system for system in systems or () if system not in parts]:
+        raise InputError(f"{scores}: it has the systems {', '.join(parts)}, got {', '.join(missing)}")
+    parts = {
+        system: replace(parts[system], llrs=checked_llrs(parts[system], system, scores)) for system in systems or parts
+    }
+    of_key = None if key is None else format_of(key, "key") if key_format is None else check_format(key_format)
+    joined = _with_own_labels(parts, scores) if key is None else _with_key(parts, key, str(of_key), scores)
     labelled = {system: its_scores for system, (its_scores, _) in joined.items()}
     return ScoredList(labelled, {system: counts for system, (_, counts) in joined.items()}, name, of_key)
 
 
-def _chosen(parts: dict[str, TrialTable], systems: Collection[str] | None, path: Path) -> dict[str, TrialTable]:
-    if systems is None:
-        return parts
-    if missing := [name for name in systems if name not in parts]:
-        raise InputError(f"{path}: it has the systems {', '.join(parts)}, got {', '.join(missing)}")
-    return {name: parts[name] for name in systems}
-
-
-def _with_own_labels(part: TrialTable, path: Path) -> tuple[SystemScores, JoinCounts]:
-    if part.targets is None:
-        raise InputError(f"{path}: its scores have no labels; give the key to them with --key")
-    scores = SystemScores(part.models, part.segments, part.needed_scores, part.targets, part.llrs)
-    return scores, {"trials": len(part), "extra_scores": 0, "repeated_trials": 0, "repeated_scores": 0}
+def _with_own_labels(parts: Mapping[str, TrialTable], path: Path) -> dict[str, tuple[SystemScores, JoinCounts]]:
+    joined = {}
+    for system, part in parts.items():
+        if part.targets is None:
+            raise InputError(f"{path}: its scores have no labels; give the key to them with --key")
+        scores = SystemScores(part.models, part.segments, part.needed_scores, part.targets, part.llrs)
+        counts = {"trials": len(part), "extra_scores": 0, "repeated_trials": 0, "repeated_scores": 0}
+        joined[system] = scores, counts
+    return joined
 
 
 def _with_key(

@@ -50,13 +50,13 @@ def write_list(path: Path, table: TrialTable, *, format_name: str, kind: Kind | 
 
     Parameters
     ----------
-    path
+    path : Path
         The file to write.
-    table
+    table : TrialTable
         At least one trial.
-    format_name
+    format_name : str
         One of ``FORMATS``. A spk2utt takes the target trials.
-    kind
+    kind : {"key", "scores", "trials"}, optional
         Part to write, by default the scores, else the labels, else the trials. CSV and Parquet take all columns by
         default.
 

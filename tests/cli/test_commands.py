@@ -22,41 +22,41 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_commands_help_has_an_example_that_starts_it(run, name):
-    result = run(name, "--help")
+def test_every_commands_help_has_an_example_that_starts_it(inside, name):
+    result = inside(name, "--help")
     assert result.code == 0
     assert f"Example: voiceclaim {name}" in " ".join(result.out.split())
 
 
-def test_help_lists_every_command_and_the_meaning_of_exit_codes(run):
-    result = run("--help")
+def test_help_lists_every_command_and_the_meaning_of_exit_codes(inside):
+    result = inside("--help")
     assert result.code == 0
     listed = [line.split()[0] for line in result.out.partition("Commands:")[2].splitlines() if line.strip()]
     assert listed == list(COMMANDS)
     assert "0 done or accepted, 1 rejected, 2 an error, 3 not enough speech" in " ".join(result.out.split())
-    assert run("-h").out == result.out
-    bare, unknown = run(), run("frobnicate")
+    assert inside("-h").out == result.out
+    bare, unknown = inside(), inside("frobnicate")
     assert "Usage:" in bare.out + bare.err
     assert unknown.code == 2
     assert "frobnicate" in unknown.err
 
 
-def test_the_installed_command_starts_the_command_line(process):
+def test_the_installed_command_starts_the_command_line(run):
     entries = importlib.metadata.entry_points(group="console_scripts", name="voiceclaim")
     assert {entry.value for entry in entries} == {"pipeline.cli.main:main"}
-    assert process("--version").out == f"voiceclaim {pipeline.__version__}\n"
+    assert run("--version").out == f"voiceclaim {pipeline.__version__}\n"
 
 
 # Enroll
 
 
-def test_enroll_reports_who_was_enrolled_refused_and_skipped(run, corpus_of, tmp_path, garbage):
+def test_enroll_reports_who_was_enrolled_refused_and_skipped(inside, corpus_of, tmp_path, garbage):
     root = corpus_of(anna=4, dexter=1, ivan=4)
     for name in ("broken.wav", "memo.m4a"):
         (root / "ivan" / name).write_bytes(garbage.read_bytes())
     (root / "ivan" / ".DS_Store").touch()
     words = ("enroll", root, *SETTINGS, "--set", "codebook.centroids=30", "--jobs", 2)
-    result = run(*words, "--store", "s", "--json")
+    result = inside(*words, "--store", "s", "--json")
     assert (result.code, result.err) == (0, "")
     (reported,) = result.lines
     assert reported.keys() == {
@@ -78,7 +78,7 @@ def test_enroll_reports_who_was_enrolled_refused_and_skipped(run, corpus_of, tmp
     stored = Store(tmp_path / "s").load()
     assert stored.names == ("anna", "ivan")
     assert (stored.config.features.rate, stored.config.codebook.centroids) == (8000, 30)
-    in_words = run(*words, "--store", "t", "--set", "codebook.centroids=2000")
+    in_words = inside(*words, "--store", "t", "--set", "codebook.centroids=2000")
     assert in_words.code == 0
     assert all(f"skipped {file}: " in in_words.err for file in skipped)
     assert "'dexter'" in in_words.err
@@ -86,14 +86,14 @@ def test_enroll_reports_who_was_enrolled_refused_and_skipped(run, corpus_of, tmp
     assert in_words.out.count("(few)") == 2  # nobody has 2000 frames
 
 
-def test_enroll_takes_settings_by_name_and_only_the_speakers_asked_for(run, corpus_of, tmp_path):
+def test_enroll_takes_settings_by_name_and_only_the_speakers_asked_for(inside, corpus_of, tmp_path):
     root = corpus_of(anna=3, ivan=3, lars=3)
     words = ("--config", "xin2002", "--set", "codebook.centroids=20", "--only", "a*", "--only", "lars")
-    assert run("enroll", root, "--store", "s", *words).code == 0
+    assert inside("enroll", root, "--store", "s", *words).code == 0
     stored = Store(tmp_path / "s").load()
     assert stored.names == ("anna", "lars")
     assert (stored.config.features.kind, stored.config.scoring.system) == ("lpc", "rpoao")
-    assert run("enroll", root, "--store", "s", "--only", "ivan", "--background").code == 0
+    assert inside("enroll", root, "--store", "s", "--only", "ivan", "--background").code == 0
     stored = Store(tmp_path / "s").load()
     assert (stored.names, len(stored.speakers)) == (("anna", "lars"), 3)
 
@@ -121,8 +121,8 @@ def test_mistakes_at_enrollment_are_errors_that_leave_no_store(refused, demo, tm
     assert not list(tmp_path.iterdir())
 
 
-def test_a_corpus_of_too_little_speech_has_its_own_exit_code(run, corpus_of, tmp_path):
-    result = run("enroll", corpus_of(anna=1), "--store", "s", *SETTINGS)
+def test_a_corpus_of_too_little_speech_has_its_own_exit_code(inside, corpus_of, tmp_path):
+    result = inside("enroll", corpus_of(anna=1), "--store", "s", *SETTINGS)
     assert (result.code, result.out) == (3, "")
     assert "3.00 s needed" in result.err
     assert not (tmp_path / "s").exists()
@@ -131,22 +131,22 @@ def test_a_corpus_of_too_little_speech_has_its_own_exit_code(run, corpus_of, tmp
 # Speakers
 
 
-def test_speakers_lists_shows_and_removes(run, refused, copied, voices):
-    header, *rows = run("speakers", copied).out.splitlines()
+def test_speakers_lists_shows_and_removes(inside, refused, copied, voices):
+    header, *rows = inside("speakers", copied).out.splitlines()
     assert header.split()[0] == "speaker"
     assert [row.split()[:3] for row in rows] == [[name, "speaker", "12"] for name in voices]
-    (reported,) = run("speakers", copied, "--json").lines
+    (reported,) = inside("speakers", copied, "--json").lines
     assert reported["revision"] == 1
     assert [speaker["name"] for speaker in reported["speakers"]] == list(voices)
     keys = {"name", "role", "seconds", "frames", "utterances", "centroids"}
     assert all(speaker.keys() == keys for speaker in reported["speakers"])
-    assert run("speakers", copied, "show", "ivan", "--json").lines == [reported["speakers"][2]]
+    assert inside("speakers", copied, "show", "ivan", "--json").lines == [reported["speakers"][2]]
     before = copied.read_bytes()
     assert "'ivan'" in refused("speakers", copied, "remove", "Ivann")
     assert "requires a speaker's" in refused("speakers", copied, "remove")
     assert "erase" in refused("speakers", copied, "erase", "ivan")
     assert copied.read_bytes() == before
-    removed = run("speakers", copied, "remove", "ivan", "--json")
+    removed = inside("speakers", copied, "remove", "ivan", "--json")
     assert (removed.code, removed.lines) == (0, [{"removed": "ivan", "left": 3}])
     assert Store(copied).load().names == ("anna", "dexter", "lars")
 
@@ -155,8 +155,8 @@ def test_speakers_lists_shows_and_removes(run, refused, copied, voices):
 
 
 @pytest.mark.slow
-def test_the_demo_does_the_main_job_end_to_end(process, tmp_path):
-    result = process("demo", "--out", "here")
+def test_the_demo_does_the_main_job_end_to_end(run, tmp_path):
+    result = run("demo", "--out", "here")
     assert result.code == 0
     for words in ("12 speakers", "'anna' accepted", "rejected", "nothing about real ones"):
         assert words in result.out

@@ -136,12 +136,12 @@ def test_evaluate_writes_a_page_that_can_be_sent(evaluated, store, demo):
 
 
 def test_both_list_formats_give_the_same_scores_whatever_the_threads_and_the_page_has_the_date(
-    evaluated, run, store, demo, trial_lines, tmp_path
+    evaluated, inside, store, demo, trial_lines, tmp_path
 ):
     text = "".join(f"{int(own)} {claim} {path}\n" for claim, path, own in trial_lines)
     (tmp_path / "voxceleb.txt").write_text(text, encoding="utf-8")
     words = ("--root", demo, "--out", "out", "--systems", "poar, rpoao", "-j", 1, "--date", "1 May <2026>")
-    result = run("evaluate", store, "voxceleb.txt", *words)
+    result = inside("evaluate", store, "voxceleb.txt", *words)
     assert result.code == 0
     ours, theirs = read_scores(tmp_path / "out/scores.txt"), read_scores(evaluated[0] / "scores.txt")
     assert list(ours) == ["poar", "rpoao"]
@@ -153,11 +153,11 @@ def test_both_list_formats_give_the_same_scores_whatever_the_threads_and_the_pag
     assert dict(outline.table("The list")[1:])["Date"] == "1 May <2026>"
 
 
-def test_paths_are_relative_to_the_list_and_one_class_gives_no_eer_and_no_figures(run, store, heard, tmp_path):
+def test_paths_are_relative_to_the_list_and_one_class_gives_no_eer_and_no_figures(inside, store, heard, tmp_path):
     (tmp_path / "lists").mkdir()
     (tmp_path / "lists" / "a.flac").write_bytes(heard("anna").read_bytes())
     (tmp_path / "lists" / "trials.txt").write_text("ivan a.flac nontarget\nlars a.flac nontarget\n", encoding="utf-8")
-    result = run("evaluate", store, "lists/trials.txt", "--out", "out", "--systems", "poar")
+    result = inside("evaluate", store, "lists/trials.txt", "--out", "out", "--systems", "poar")
     assert result.code == 0
     assert [line.split()[:2] for line in result.out.splitlines() if line.startswith("poar")] == [["poar", "*"]]
     outcome = json.loads((tmp_path / "out/metrics.json").read_text(encoding="utf-8"))["systems"]["poar"]
@@ -197,28 +197,28 @@ def two(evaluated, tmp_path) -> Path:
     return tmp_path
 
 
-def test_plot_draws_evaluations_in_one_figure(run, two):
-    assert run("plot", "first", "second", "--out", "both.png").code == 0
+def test_plot_draws_evaluations_in_one_figure(inside, two):
+    assert inside("plot", "first", "second", "--out", "both.png").code == 0
     assert is_png(two / "both.png")
-    result = run("plot", "first", "second", "--out", "both.svg", "--systems", "poar,rpoao")
+    result = inside("plot", "first", "second", "--out", "both.svg", "--systems", "poar,rpoao")
     assert (result.code, result.out) == (0, "written: both.svg\n")
     text = svg_text(two / "both.svg")
     assert all(f"{folder}: {system} (EER" in text for folder in ("first", "second") for system in ("poar", "rpoao"))
     assert "refined_worst_rival" not in text
     # One folder needs no name.
-    assert run("plot", "first", "--out", "one.svg", "--systems", "poar,rpoao").code == 0
+    assert inside("plot", "first", "--out", "one.svg", "--systems", "poar,rpoao").code == 0
     text = svg_text(two / "one.svg")
     assert "first" not in text and "poar (EER" in text and "rpoao (EER" in text
 
 
-def test_compare_sets_evaluations_side_by_side(run, evaluated, two):
-    result = run("compare", "first", "second", "--out", "both")
+def test_compare_sets_evaluations_side_by_side(inside, evaluated, two):
+    result = inside("compare", "first", "second", "--out", "both")
     assert result.code == 0
     assert "first: refined_worst_rival" in result.out
     assert "difference from first" in result.out
     assert all(str(path.relative_to(two)) in result.out for path in (two / "both").iterdir())
     metrics = json.loads((evaluated[0] / "metrics.json").read_text(encoding="utf-8"))
-    (reported,) = run("compare", "second", "first", "--system", "poar", "--json").lines
+    (reported,) = inside("compare", "second", "first", "--system", "poar", "--json").lines
     for entry in reported["evaluations"]:
         # The same seed as the store's, and so the same intervals as in the evaluation.
         for key in ("eer_percent", "eer_percent_ci95", "min_dcf", "min_cllr"):
@@ -262,11 +262,11 @@ def sklearn_eer(targets: np.ndarray, scores: np.ndarray) -> float:
     return float(accepted[k - 1] - (accepted[k] - accepted[k - 1]) * gap[k - 1] / (gap[k] - gap[k - 1]))
 
 
-def test_scores_and_key_give_the_files_of_any_evaluation(process, tmp_path, trials):
+def test_scores_and_key_give_the_files_of_any_evaluation(run, tmp_path, trials):
     rng = np.random.default_rng(0)
     write_list(tmp_path / "key.txt", trials, format_name="voxceleb", kind="key")
     write_list(tmp_path / "other.tsv", trials[rng.permutation(len(trials))], format_name="nist", kind="scores")
-    done = process("evaluate", "--scores", "other.tsv", "--key", "key.txt", "--out", "out")
+    done = run("evaluate", "--scores", "other.tsv", "--key", "key.txt", "--out", "out")
     assert done.code == 0
     table = json.loads((tmp_path / "out" / "metrics.json").read_text())
     result = table["systems"]["other"]
@@ -291,10 +291,10 @@ def test_scores_and_key_give_the_files_of_any_evaluation(process, tmp_path, tria
     assert "other *" in done.out
 
 
-def test_scores_without_llrs_have_no_calibration_and_unlisted_ones_are_counted(run, refused, tmp_path, trials):
+def test_scores_without_llrs_have_no_calibration_and_unlisted_ones_are_counted(inside, refused, tmp_path, trials):
     write_list(tmp_path / "key.txt", trials[np.arange(700)], format_name="kaldi", kind="key")
     write_list(tmp_path / "sys.txt", trials, format_name="kaldi", kind="scores")
-    result = run("evaluate", "--scores", "sys.txt", "--key", "key.txt", "--out", "out")
+    result = inside("evaluate", "--scores", "sys.txt", "--key", "key.txt", "--out", "out")
     assert "sys: 20 scores of trials that are not in the key were ignored" in result.out
     table = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert table["systems"]["sys"]["cllr"] is table["systems"]["sys"]["act_dcf"] is None
@@ -323,18 +323,18 @@ def test_options_that_do_not_go_together(refused, words, message):
     assert message in " ".join(refused("evaluate", *words, "--out", "out").split())
 
 
-def test_convert_writes_the_system_and_the_part_asked_for(run, refused, tmp_path, trials):
+def test_convert_writes_the_system_and_the_part_asked_for(inside, refused, tmp_path, trials):
     other = replace(trials, scores=-trials.scores, llrs=None)
     scores = {
         name: SystemScores(of.models, of.segments, of.scores, of.targets)
         for name, of in (("one", trials), ("two", other))
     }
     write_list(tmp_path / "scores.csv", table_of(scores), format_name="csv")
-    assert "720 trials" in run("convert", "scores.csv", "one.tsv", "--to", "nist", "--system", "one", "--llr").out
+    assert "720 trials" in inside("convert", "scores.csv", "one.tsv", "--to", "nist", "--system", "one", "--llr").out
     assert read_list(tmp_path / "one.tsv").llrs.tolist() == trials.scores.tolist()
     assert "holds the scores of one system, got 2: one, two" in refused("convert", "scores.csv", "x", "--to", "nist")
     assert "it has the systems one, two" in refused("convert", "scores.csv", "x", "--to", "nist", "--system", "three")
-    run("convert", "scores.csv", "key.csv", "--to", "csv", "--write", "key", "--system", "two")
+    inside("convert", "scores.csv", "key.csv", "--to", "csv", "--write", "key", "--system", "two")
     assert read_list(tmp_path / "key.csv").targets.tolist() == trials.targets.tolist()
 
 

@@ -44,7 +44,7 @@ def claim(store):
 # Files
 
 
-def test_the_exit_code_is_the_outcome_and_each_file_has_its_line(run, claim, heard, silence, garbage):
+def test_the_exit_code_is_the_outcome_and_each_file_has_its_line(inside, claim, heard, silence, garbage):
     true, false = heard("anna"), heard("ivan")
     for files, code in [
         ((true,), 0),
@@ -56,7 +56,7 @@ def test_the_exit_code_is_the_outcome_and_each_file_has_its_line(run, claim, hea
         ((silence, false, true), 1),
         ((false, "missing.wav", silence, true), 2),
     ]:
-        result = run(*claim, *files)
+        result = inside(*claim, *files)
         assert result.code == code
         broken = [file for file in files if file in ("missing.wav", garbage)]
         assert all(str(file) in result.err for file in broken)
@@ -65,9 +65,9 @@ def test_the_exit_code_is_the_outcome_and_each_file_has_its_line(run, claim, hea
         ]
 
 
-def test_verify_prints_a_line_of_json_a_file(process, claim, store, heard, silence):
+def test_verify_prints_a_line_of_json_a_file(run, claim, store, heard, silence):
     true, false = heard("anna"), heard("ivan")
-    result = process(*claim, "--json", true, false, silence, "missing.wav")
+    result = run(*claim, "--json", true, false, silence, "missing.wav")
     assert result.code == 2
     accepted, rejected, mute, missing = map(json.loads, result.out.splitlines())
     for reported, file, decision in (
@@ -94,38 +94,38 @@ def test_verify_prints_a_line_of_json_a_file(process, claim, store, heard, silen
     assert "missing.wav" in missing["error"]
 
 
-def test_verify_prints_the_decision_beside_the_threshold_that_it_applies_to(run, claim, heard, silence):
+def test_verify_prints_the_decision_beside_the_threshold_that_it_applies_to(inside, claim, heard, silence):
     file = heard("anna")
     for words in ((), ("--far", "0.1"), ("--prior", "0.5")):
-        (reported,) = run(*claim, *words, file, "--json").lines
+        (reported,) = inside(*claim, *words, file, "--json").lines
         score, llr = f"score {reported['score']:.4f}", f"LLR {reported['llr']:.2f}"
         if reported["threshold"] is None:
             llr += f" (threshold {reported['llr_threshold']:.2f})"
         else:
             score += f" (threshold {reported['threshold']:.4f})"
-        assert run(*claim, *words, file).out == (
+        assert inside(*claim, *words, file).out == (
             f"{file}: 'anna' accepted, {score}, {llr}, P {reported['probability']:.3f} at prior {reported['prior']:g},"
             f" {reported['speech_seconds']:.2f} s of speech\n"
         )
-    assert run(*claim, silence).out == f"{silence}: 'anna' not enough speech, no score, 0.00 s of speech\n"
+    assert inside(*claim, silence).out == f"{silence}: 'anna' not enough speech, no score, 0.00 s of speech\n"
 
 
-def test_the_threshold_and_the_false_accept_rate_decide(run, claim, store, heard):
+def test_the_threshold_and_the_false_accept_rate_decide(inside, claim, store, heard):
     for words, code in [
         (("--threshold", "2"), 1),
         (("--threshold", "-1"), 0),
         (("--system", "rpoao", "--threshold", "-1e9"), 0),
     ]:
-        result = run(*claim, "--json", *words, heard("anna"))
+        result = inside(*claim, "--json", *words, heard("anna"))
         assert result.code == code
         (reported,) = result.lines
         assert (reported["threshold"], reported["threshold_source"]) == (float(words[-1]), "given")
-    (reported,) = run(*claim, "--json", "--far", "0.01", heard("anna")).lines
+    (reported,) = inside(*claim, "--json", "--far", "0.01", heard("anna")).lines
     expected = Store(store).load().threshold("refined_worst_rival", false_accept=0.01)
     assert (reported["threshold"], reported["threshold_source"], reported["llr_threshold"]) == (expected, "far", None)
 
 
-def test_a_prior_and_costs_decide_by_the_llr_that_bayes_rule_asks_for(run, copied, heard):
+def test_a_prior_and_costs_decide_by_the_llr_that_bayes_rule_asks_for(inside, copied, heard):
     hostile.edit_config(copied, "threshold", prior=0.2, cost_miss=3.0, cost_false_accept=5.0)
     # What is not named is taken from the settings.
     for words, prior, ratio in [
@@ -135,7 +135,7 @@ def test_a_prior_and_costs_decide_by_the_llr_that_bayes_rule_asks_for(run, copie
         (("--prior", "0.1", "--cost-miss", "1", "--cost-false-accept", "2"), 0.1, 9 * 2),
         (("--system", "fused", "--prior", "0.75"), 0.75, 5 / 3 / 3),
     ]:
-        result = run("verify", copied, "--claim", "anna", "--json", *words, heard("anna"))
+        result = inside("verify", copied, "--claim", "anna", "--json", *words, heard("anna"))
         (reported,) = result.lines
         assert reported["llr_threshold"] == pytest.approx(math.log(ratio), abs=1e-12)
         assert (reported["prior"], reported["threshold"], reported["threshold_source"]) == (prior, None, "cost")
@@ -145,10 +145,10 @@ def test_a_prior_and_costs_decide_by_the_llr_that_bayes_rule_asks_for(run, copie
         assert reported["system"] != "fused" or reported["score"] == reported["llr"]
 
 
-def test_a_speaker_alone_has_no_llr_and_cannot_be_decided_on_by_cost(run, refused, corpus_of, heard):
-    assert run("enroll", corpus_of(anna=3), "--store", "s", *SETTINGS, "--json").code == 0
+def test_a_speaker_alone_has_no_llr_and_cannot_be_decided_on_by_cost(inside, refused, corpus_of, heard):
+    assert inside("enroll", corpus_of(anna=3), "--store", "s", *SETTINGS, "--json").code == 0
     assert "nobody else is enrolled" in refused("verify", "s", "--claim", "anna", "--prior", "0.5", heard("anna"))
-    alone = run("verify", "s", "--claim", "anna", "--json", heard("anna"))
+    alone = inside("verify", "s", "--claim", "anna", "--json", heard("anna"))
     assert "only 'anna' is enrolled" in alone.err
     (verdict,) = alone.lines
     assert (verdict["competing"], verdict["llr"], verdict["probability"]) == (0, None, None)
@@ -245,8 +245,8 @@ def test_an_interrupted_pipe_ends_without_a_traceback_and_not_as_a_decision(pipe
     assert b"Traceback" not in reported
 
 
-def test_a_pipe_with_too_little_speech_is_not_scored(run, claim, heard):
-    result = run(*claim, "-", data=encoded(heard("anna"), "WAV", "PCM_16")[:4000])
+def test_a_pipe_with_too_little_speech_is_not_scored(inside, claim, heard):
+    result = inside(*claim, "-", data=encoded(heard("anna"), "WAV", "PCM_16")[:4000])
     assert result.code == 3
     (reported,) = result.lines
     assert (reported["state"], reported["decision"], reported["score"]) == ("closed", "not_enough_speech", None)
@@ -261,16 +261,16 @@ def test_a_pipe_with_too_little_speech_is_not_scored(run, claim, heard):
         ("8000::alaw", "ALAW", 1, "ivan", 1),
     ],
 )
-def test_raw_audio_is_verified_as_its_file_is(run, claim, store, heard, raw, subtype, channels, speaker, code):
-    result = run(*claim, "--raw", raw, "-", data=encoded(heard(speaker), "RAW", subtype, channels))
+def test_raw_audio_is_verified_as_its_file_is(inside, claim, store, heard, raw, subtype, channels, speaker, code):
+    result = inside(*claim, "--raw", raw, "-", data=encoded(heard(speaker), "RAW", subtype, channels))
     assert result.code == code
     expected = Verifier(Store(store).load(), "anna").verify_file(heard(speaker)).score
     # Eight bits a sample are another recording, if a similar one.
     assert result.lines[-1]["score"] == pytest.approx(expected, abs=1e-9 if subtype == "PCM_16" else 0.05)
 
 
-def test_the_interval_sets_how_often_a_pipe_is_reported_on(run, claim, heard):
-    every = run(*claim, "-", "--interval", "1", data=encoded(heard("anna"), "WAV", "PCM_16")).lines
+def test_the_interval_sets_how_often_a_pipe_is_reported_on(inside, claim, heard):
+    every = inside(*claim, "-", "--interval", "1", data=encoded(heard("anna"), "WAV", "PCM_16")).lines
     seconds = [update["audio_seconds"] for update in every[:-1]]
     assert np.all(np.diff([0.0, *seconds]) >= 1.0)
     assert len(seconds) == int(every[-1]["audio_seconds"])
