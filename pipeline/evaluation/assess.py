@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
+from itertools import chain, product
 from pathlib import Path
 from threading import Lock
 
@@ -158,7 +159,7 @@ def assess(
     ['poao', 'rpoao']
     """
     workers = LocalThreads(jobs) if workers is None else workers
-    names = tuple(model.check_system(system) for system in (model.systems if systems is None else systems))
+    names = tuple(map(model.check_system, dict.fromkeys(model.systems if systems is None else systems)))
     positions = {name: model.position(name) for name in dict.fromkeys(trial.speaker for trial in trials)}
     by_path: dict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
@@ -227,40 +228,32 @@ def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: 
 
 
 def _collect(
-    systems: tuple[str, ...],
-    trials: Sequence[Trial],
-    results: dict[str, FileScores | FailedFile],
+    systems: tuple[str, ...], trials: Sequence[Trial], results: dict[str, FileScores | FailedFile]
 ) -> Assessment:
-    rows: list[ScoreRow] = []
-    scores: dict[str, SystemScores] = {}
-    for system in systems:
-        its_rows = []
-        for trial in trials:
-            result = results[trial.path]
-            if not isinstance(result, FailedFile):
-                score, llr = result[system, trial.speaker]
-                its_rows.append(ScoreRow(system, trial.speaker, trial.path, score, trial.target, llr))
-        rows += its_rows
-        scores[system] = SystemScores.from_rows(its_rows)
+    rows: dict[str, list[ScoreRow]] = {system: [] for system in systems}
+    for system, trial in product(systems, trials):
+        result = results[trial.path]
+        if not isinstance(result, FailedFile):
+            score, llr = result[system, trial.speaker]
+            rows[system].append(ScoreRow(system, trial.speaker, trial.path, score, trial.target, llr))
     failed = tuple(result for result in results.values() if isinstance(result, FailedFile))
-    return Assessment(tuple(rows), scores, failed)
+    scores = {system: SystemScores.from_rows(its_rows) for system, its_rows in rows.items()}
+    return Assessment(tuple(chain.from_iterable(rows.values())), scores, failed)
 
 
 def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded: bool = False) -> SystemMetrics:
-    """Return error rates and costs of one system's ``scores``; ``threshold`` is the store's, ``seed`` the interval's.
-
-    Takes O(n log n), and with ``bounded`` never much more than the sorting: without what ``left_out`` names.
+    """Return error rates and costs of one system's ``scores``, in O(n log n).
 
     Parameters
     ----------
     scores : SystemScores
         Scores and labels of one system (``Assessment.scores``).
     threshold : float or None
-        Threshold at which error rates are reported.
+        Threshold of the store, at which error rates are reported.
     seed : int
         Seeds the bootstrap.
     bounded : bool
-        Leave out what takes long on lists of over a million trials.
+        Leave out what takes much longer than the sorting of a long list (``left_out``).
 
     Returns
     -------
@@ -306,14 +299,10 @@ def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded
 
 def left_out(scores: SystemScores) -> tuple[str, ...]:
     """Return, in words, the metrics that a bounded ``measure`` leaves out of a long list."""
-    omitted = []
-    if scores.scores.size > MOST_RESAMPLED:
-        omitted.append(
-            f"95 % intervals and affine-calibrated Cllr: too slow for lists of more than {MOST_RESAMPLED:,} trials"
-        )
-    if distinct(scores.speakers) > MOST_SPEAKERS:
-        omitted.append(f"error rates by speaker: too slow for more than {MOST_SPEAKERS:,} speakers")
-    return tuple(omitted)
+    trials = f"95 % intervals and affine-calibrated Cllr: too slow for lists of more than {MOST_RESAMPLED:,} trials"
+    speakers = f"error rates by speaker: too slow for more than {MOST_SPEAKERS:,} speakers"
+    long = {trials: scores.scores.size > MOST_RESAMPLED, speakers: distinct(scores.speakers) > MOST_SPEAKERS}
+    return tuple(words for words, left in long.items() if left)
 
 
 def cost_scores(scores: SystemScores) -> SystemScores:

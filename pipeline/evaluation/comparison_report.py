@@ -15,7 +15,6 @@ from pipeline.evaluation.pages import comparison_page
 from pipeline.evaluation.report import SCORES, read_metrics, read_results, write_text
 from pipeline.metrics import (
     MAIN_POINT,
-    Interval,
     Statistic,
     equal_error_rate,
     log_likelihood_ratio_cost,
@@ -143,7 +142,8 @@ def _metrics_of(evaluation: EvaluatedSystem) -> dict[str, Any]:
             continue
         try:
             entry[key] = unit * function(scores.target, scores.nontarget)
-            entry[f"{key}_ci95"] = _ends(speaker_interval(scores, seed=SEED, statistic=statistic), unit)
+            interval = speaker_interval(scores, seed=SEED, statistic=statistic)
+            entry[f"{key}_ci95"] = [unit * interval.low, unit * interval.high]
         except MetricError as error:
             raise MetricError(f"{evaluation.folder}, {evaluation.system}: {error}") from None
     return entry
@@ -154,10 +154,6 @@ def _scores_for(statistic: Statistic, scores: SystemScores) -> SystemScores | No
     if statistic == "cllr" and scores.llrs is None:
         return None
     return scores if statistic == "eer" else cost_scores(scores)
-
-
-def _ends(interval: Interval, unit: float) -> list[float]:
-    return [unit * interval.low, unit * interval.high]
 
 
 def _differences(first: EvaluatedSystem, other: EvaluatedSystem) -> dict[str, Any]:
@@ -182,7 +178,7 @@ def _differences(first: EvaluatedSystem, other: EvaluatedSystem) -> dict[str, An
             "first": unit * paired.first,
             "second": unit * paired.second,
             "difference": unit * paired.difference,
-            "ci95": _ends(paired.interval, unit),
+            "ci95": [unit * paired.interval.low, unit * paired.interval.high],
             "share_below_zero": paired.share_below_zero,
         }
     return entry

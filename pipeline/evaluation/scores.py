@@ -146,7 +146,7 @@ def table_of(scores: Mapping[str, SystemScores]) -> TrialTable:
     """Concatenate the rows of all systems; the inverse of ``by_system``."""
     parts = list(scores.values())
     sizes = [part.scores.size for part in parts]
-    llrs = [np.full(size, np.nan) if part.llrs is None else part.llrs for part, size in zip(parts, sizes, strict=True)]
+    llrs = [np.full(part.scores.size, np.nan) if part.llrs is None else part.llrs for part in parts]
     return TrialTable(
         _concatenated([part.speakers for part in parts]),
         _concatenated([part.paths for part in parts]),
