@@ -1,4 +1,4 @@
-"""Whether what a program printed is what a page or notebook shows: numbers may differ in their last digits."""
+"""Output of a program compared with a page or notebook: numbers may differ in their last digits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ROOM = 0.05
 
 
 def as_printed(expected: str, printed: str) -> bool:
-    """Whether ``printed`` is ``expected`` up to white space and ``...``, with numbers within 5 percent or 0.05."""
+    """Check that ``printed`` is ``expected`` up to white space and ``...``, with numbers within 5 percent or 0.05."""
     words = re.split(r"(\.\.\.|\s+)", expected.strip())
     pattern = ""
     for word in words:

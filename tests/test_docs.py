@@ -317,7 +317,7 @@ def with_exit_codes(script: str) -> str:
 
 
 def run_shell(script: str, folder: Path, where: str) -> str:
-    """What a script prints, both outputs; every command of it must do what it says."""
+    """Run a script, every command of which must do what it says, and return both outputs."""
     process = subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", with_exit_codes(script)],
         cwd=folder,
@@ -384,7 +384,7 @@ def test_the_code_on_the_page_runs(name, tmp_path, prepared, monkeypatch):
 
 
 def extension(name: str) -> types.SimpleNamespace:
-    """What a module of docs/_ext holds."""
+    """Names of a module of docs/_ext."""
     return types.SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "_ext" / f"{name}.py")))
 
 

@@ -20,7 +20,7 @@ from pipeline.evaluation.columns import NameColumn, TrialTable
 from pipeline.files import open_regular
 
 Kind = Literal["key", "scores"]
-"""What every line of a list has: a label, or a score."""
+"""Content of every line of a list: a label, or a score."""
 
 MOST_BYTES = 2**32  # of a file
 MOST_IN_LINE = 2**20  # bytes

@@ -35,7 +35,7 @@ FIGURES = {
 
 
 def written(folder: Path, figures: set[str]) -> bool:
-    """Whether the folder holds an evaluation with these figures, and nothing else."""
+    """Check that the folder holds an evaluation with these figures, and nothing else."""
     names = {f"{name}.{suffix}" for name in figures for suffix in ("png", "svg")}
     return {path.name for path in folder.iterdir()} == names | {"scores.txt", "metrics.json", "report.html"}
 
@@ -168,20 +168,18 @@ def test_paths_are_relative_to_the_list_and_one_class_gives_no_eer_and_no_figure
     assert written(tmp_path / "out", set())
 
 
-@pytest.mark.parametrize(
-    ("words", "text", "reported"),
-    [
+def test_an_evaluation_that_cannot_be_is_an_error(refused, store, demo, tmp_path):
+    anna = "anna verify/anna/25_96_34.flac target\n"
+    for words, text, reported in [
         ((), "anna x.flac maybe\n", "line 1"),
         ((), "marta verify/marta/27_83_75.flac target\n", "'marta'"),
         ((), "anna missing.flac target\n", "missing.flac"),
-        (("--systems", ","), "anna verify/anna/25_96_34.flac target\n", "system"),
-        (("--out", "trials.txt"), "anna verify/anna/25_96_34.flac target\n", "trials.txt"),
-    ],
-)
-def test_an_evaluation_that_cannot_be_is_an_error(refused, store, demo, tmp_path, words, text, reported):
-    (tmp_path / "trials.txt").write_text(text, encoding="utf-8")
-    assert reported in refused("evaluate", store, "trials.txt", "--root", demo, "--out", "out", *words)
-    assert (tmp_path / "trials.txt").read_text(encoding="utf-8") == text
+        (("--systems", ","), anna, "system"),
+        (("--out", "trials.txt"), anna, "trials.txt"),
+    ]:
+        (tmp_path / "trials.txt").write_text(text, encoding="utf-8")
+        assert reported in refused("evaluate", store, "trials.txt", "--root", demo, "--out", "out", *words)
+        assert (tmp_path / "trials.txt").read_text(encoding="utf-8") == text
 
 
 # Several evaluations
@@ -226,19 +224,16 @@ def test_compare_sets_evaluations_side_by_side(inside, evaluated, two):
     assert {path.name for path in two.iterdir()} == {"first", "second", "both"}
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
+def test_a_plot_or_comparison_that_is_impossible_is_an_error(refused, two):
+    for words, reason in [
         (("plot", "first", "--out", "x.png", "--systems", "oracle"), "oracle"),
         (("plot", "first", "--out", "no/such/folder/x.png"), "x.png"),
         (("compare", "first"), "two evaluation folders"),
         (("compare", "first", "nowhere"), "nowhere"),
         (("compare", "first", "second", "--system", "oracle"), "oracle"),
         (("compare", "first", "second", "--out", "first/scores.txt"), "first/scores.txt"),
-    ],
-)
-def test_a_plot_or_comparison_that_is_impossible_is_an_error(refused, two, words, reason):
-    assert reason in refused(*words)
+    ]:
+        assert reason in refused(*words)
 
 
 # Scores of any system
@@ -308,19 +303,16 @@ def test_scores_without_llrs_have_no_calibration_and_unlisted_ones_are_counted(i
     assert not (tmp_path / "no").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_options_that_do_not_go_together(refused):
+    for words, message in [
         (("--scores", "s.txt", "store", "list.txt"), "STORE cannot be combined with --scores"),
         (("--scores", "s.txt", "--root", "x"), "--root cannot be combined with --scores"),
         (("store",), "give STORE and TRIALS, or --scores FILE"),
         ((), "give STORE and TRIALS, or --scores FILE"),
         (("store", "list.txt", "--key", "k"), "--key requires --scores"),
         (("store", "list.txt", "--no-llr"), "--llr requires --scores"),
-    ],
-)
-def test_options_that_do_not_go_together(refused, words, message):
-    assert message in " ".join(refused("evaluate", *words, "--out", "out").split())
+    ]:
+        assert message in " ".join(refused("evaluate", *words, "--out", "out").split())
 
 
 def test_convert_writes_the_system_and_the_part_asked_for(inside, refused, tmp_path, trials):

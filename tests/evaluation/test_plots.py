@@ -187,7 +187,7 @@ def test_det_figure_names_systems_and_axes(tmp_path):
 
 @pytest.mark.parametrize(("size", "decimals", "room"), [(1, 9, 0.004), (200, 9, 0.06), (200, 2, 0.06)])
 def test_det_points_and_ticks_are_normal_deviates(size, decimals, room):
-    """Of a curve of over 100,000 points only those are drawn that print can resolve."""
+    """A curve of over 100,000 points is drawn with those alone that print can resolve."""
     target, nontarget = (scores.round(decimals) for scores in gaussians(2.5, 60 * size, 600 * size))
     axes = plot_det({"POAO": (target, nontarget)}).axes[0]
     drawn = axes.lines[1].get_xydata()
