@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from pipeline.errors import ConfigError
 from pipeline.files import read_bounded
@@ -27,6 +27,14 @@ System = Literal[
     "boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival",
     "supervector", "supervector_rival", "gmm", "gmm_rival", "fused",
 ]  # fmt: skip
+
+
+def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(values)) != len(values):
+        raise ValueError("the same kind is named twice")
+    return values
+
+
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -130,7 +138,13 @@ class MachineConfig(_Section):
     R, the machines of a speaker and those of a claim cost O(R), and a claim is judged among the speaker and those R.
     """
 
-    kinds: tuple[MachineKind, ...] = ("one_vs_one", "one_class", "one_vs_rest", "supervector", "gmm")
+    kinds: Annotated[tuple[MachineKind, ...], AfterValidator(_distinct)] = (
+        "one_vs_one",
+        "one_class",
+        "one_vs_rest",
+        "supervector",
+        "gmm",
+    )
     sigma: Positive = 0.3
     C: Positive = 10.0
     nu: Annotated[float, Field(gt=0, lt=1)] = 0.1
@@ -139,21 +153,15 @@ class MachineConfig(_Section):
     cohort: Literal["all"] | Annotated[int, Field(ge=1)] = "all"
 
     @model_validator(mode="after")
-    def _cohorts_have_machines(self) -> Self:
-        if self.cohort != "all" and "one_vs_one" not in self.kinds:
-            raise ValueError(
-                f"cohort = {self.cohort}: there are no pair machines to choose from; one_vs_one must be in kinds"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _kinds_make_sense(self) -> Self:
-        if len(set(self.kinds)) != len(self.kinds):
-            raise ValueError("kinds: the same kind is named twice")
         if "one_class" not in self.kinds:
             raise ValueError("kinds: one_class must be among them (a population of one has no other machine)")
         if "gmm" in self.kinds and "supervector" not in self.kinds:
             raise ValueError("kinds: gmm adapts the UBM of the supervector machines, and supervector is not among them")
+        if self.cohort != "all" and "one_vs_one" not in self.kinds:
+            raise ValueError(
+                f"cohort = {self.cohort}: there are no pair machines to choose from; one_vs_one must be in kinds"
+            )
         return self
 
 
@@ -218,15 +226,13 @@ class AugmentationConfig(_Section):
     Signal-to-noise ratios are drawn between ``min_snr_db`` and ``max_snr_db``.
     """
 
-    kinds: tuple[Augmentation, ...] = ()
+    kinds: Annotated[tuple[Augmentation, ...], AfterValidator(_distinct)] = ()
     voices: Annotated[int, Field(ge=1, le=100)] = 6
     min_snr_db: Annotated[float, Field(ge=-20, le=60)] = 5.0
     max_snr_db: Annotated[float, Field(ge=-20, le=60)] = 15.0
 
     @model_validator(mode="after")
-    def _kinds_make_sense(self) -> Self:
-        if len(set(self.kinds)) != len(self.kinds):
-            raise ValueError("kinds: the same kind is named twice")
+    def _ratios_in_order(self) -> Self:
         if self.min_snr_db > self.max_snr_db:
             raise ValueError(f"min_snr_db ({self.min_snr_db:g}) must not exceed max_snr_db ({self.max_snr_db:g})")
         return self
@@ -360,8 +366,7 @@ def parse_config(table: Mapping[str, Any], *, source: str) -> Config:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        text = read_bounded(path, _MOST_BYTES).decode("utf-8")
-        return _parse_toml(text)
+        return _parse_toml(read_bounded(path, _MOST_BYTES).decode("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: settings cannot be read: {error.strerror or error}") from None
     except ValueError as error:

@@ -2,11 +2,11 @@
 
     VoiceclaimError
     ├── InputError
-    │   └── ConfigError, AudioError, CorpusError, TrialListError, FitError, UnknownSpeakerError
+    │   └── ConfigError, AudioError, FitError, UnknownSpeakerError
     ├── StoreError
     │   └── StoreMissingError, StoreFormatError, StoreSealError, StoreBusyError, SpeakerExistsError
     └── NotEnoughSpeechError, EnrollmentRefusedError, MetricError, AuditError, StreamClosedError,
-        ServiceError, ClusterError, LibraryMissingError
+        ServiceError, UnavailableError
 
 A message says what failed and where, the rule, the value got, and the likely cause.
 """
@@ -39,7 +39,7 @@ def _rebuilt(kind: type[VoiceclaimError], arguments: tuple[object, ...], fields:
 
 
 class InputError(VoiceclaimError):
-    """Input that cannot be used."""
+    """Input that cannot be used: a corpus, a list of trials or scores, an option."""
 
 
 class ConfigError(InputError):
@@ -48,14 +48,6 @@ class ConfigError(InputError):
 
 class AudioError(InputError):
     """A file, pipe, buffer or microphone gives no usable audio."""
-
-
-class CorpusError(InputError):
-    """A folder is not a speaker corpus."""
-
-
-class TrialListError(InputError):
-    """A line of a trial list or of a score file breaks its format."""
 
 
 class FitError(InputError, ValueError):
@@ -136,12 +128,8 @@ class AuditError(VoiceclaimError):
     """An audit log whose chain is broken, or that cannot be read or written."""
 
 
-class LibraryMissingError(VoiceclaimError):
-    """An optional part needs a library that is not installed, or that cannot be loaded."""
-
-
-class ClusterError(VoiceclaimError):
-    """A cluster that cannot be reached, has no workers left, or whose workers cannot open a file."""
+class UnavailableError(VoiceclaimError):
+    """A library that is not installed or cannot be loaded, or a cluster that cannot be reached or lost its workers."""
 
 
 class ServiceError(VoiceclaimError):

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import functools
+import io
+import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import soundfile
 
 from pipeline.audio.corpus import Utterance, read_corpus
+from pipeline.cli.main import main
 from pipeline.config import Config, load_config
 from pipeline.enrollment.enroll import enroll
 from pipeline.machines.margins import Population
@@ -163,3 +168,34 @@ def run_in() -> Callable[..., Result]:
 def run(run_in, tmp_path) -> Callable[..., Result]:
     """run(*words, data=bytes): ``run_in`` an empty folder."""
     return functools.partial(run_in, tmp_path)
+
+
+@pytest.fixture
+def inside(tmp_path, monkeypatch, capsys) -> Callable[..., SimpleNamespace]:
+    """inside(*words, data=bytes): ``run`` in this process, without the seconds of its start."""
+
+    def start(*words: object, data: bytes = b"") -> SimpleNamespace:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["voiceclaim", *map(str, words)])
+        with tempfile.TemporaryFile() as file, pytest.raises(SystemExit) as ended:
+            file.write(data)
+            file.seek(0)
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
+            main()
+        out, err = capsys.readouterr()
+        lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        return SimpleNamespace(code=ended.value.code or 0, out=out, err=err, lines=lines)
+
+    return start
+
+
+@pytest.fixture
+def refused(inside) -> Callable[..., str]:
+    """refused(*words, data=bytes): what an error prints; nothing else is printed, and the exit code is 2."""
+
+    def start(*words: object, data: bytes = b"") -> str:
+        result = inside(*words, data=data)
+        assert (result.code, result.out) == (2, "")
+        return result.err
+
+    return start

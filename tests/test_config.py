@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 import tomllib
 from pathlib import Path
 
@@ -49,11 +47,8 @@ def written(folder: Path, text: str) -> Path:
 # The files that come along
 
 
-def test_the_default_file_equals_the_defaults_in_the_code():
+def test_the_default_file_names_every_setting_with_its_default():
     assert load_config(CONFIGS / "default.toml") == Config()
-
-
-def test_the_default_file_names_every_setting():
     assert keys_in(tomllib.loads((CONFIGS / "default.toml").read_text(encoding="utf-8"))) == keys_of(Config)
 
 
@@ -74,31 +69,13 @@ def test_an_unknown_name_of_settings_lists_the_known_ones():
         find_config("xin1999")
 
 
-def test_the_settings_for_other_channels_differ_from_the_default_in_what_their_words_promise():
-    robust, plain = load_config(CONFIGS / "robust.toml"), load_config(CONFIGS / "default.toml")
-    assert (plain.augmentation.kinds, robust.augmentation.kinds) == ((), ("telephone", "babble", "noise"))
-    # Copies are for segment machines alone, and the features must be those of the clean recordings.
-    assert "supervector" in robust.machines.kinds
-    assert robust.features == plain.features
-
-
-def test_the_paper_is_followed_without_machines_that_it_does_not_have():
-    xin = load_config(CONFIGS / "xin2002.toml")
-    assert (xin.features.kind, xin.features.order, xin.features.rate) == ("lpc", 12, 8000)
-    assert set(xin.machines.kinds) == {"one_vs_one", "one_class", "one_vs_rest"}
-    assert xin.augmentation.kinds == ()
-
-
-def test_settings_that_are_not_given_keep_their_defaults(tmp_path):
+def test_settings_that_are_not_given_keep_their_defaults_and_none_can_be_changed(tmp_path):
     config = load_config(written(tmp_path, "[features]\norder = 17\n"))
     assert config.features.order == 17
     assert config.features.rate == Config().features.rate
     assert config.codebook == Config().codebook
-
-
-def test_settings_cannot_be_changed_once_read():
     with pytest.raises(ValidationError, match="frozen"):
-        Config().features.rate = 8000
+        config.features.rate = 8000
 
 
 # What is refused
@@ -107,68 +84,30 @@ REFUSED = [
     ("sede = 1", "sede"),
     ("[features]\nraet = 8000", "features.raet"),
     ("[features.vad]\nrange = 30.0", "features.vad.range"),
-    ("[featurs]\nrate = 8000", "featurs"),
     ("seed = 1.5", "seed"),
     ("seed = true", "seed"),
-    ('seed = "0"', "seed"),
+    ("seed = 4294967296", "seed"),
     ("features = 3", "features"),
     ('[features]\nrate = "8000"', "features.rate"),
     ("[features]\nrate = 8000.0", "features.rate"),
-    ("[features]\nrate = 96001", "features.rate"),
     ("[features]\nframe_ms = nan", "features.frame_ms"),
-    ("[features]\norder = 0", "features.order"),
-    ("[features]\norder = 40", "features.order"),
-    ("[features]\ndeltas = 1", "features.deltas"),
-    ("[features]\npre_emphasis = 1.0", "features.pre_emphasis"),
-    ('[features]\nwindow = "Hamming"', "features.window"),
     ('[features]\nkind = "rasta"', "features.kind"),
-    ("[features]\nbands = 7", "features.bands"),
-    ("[features]\ncompression = 1.5", "features.compression"),
-    ("[features]\norder = 32", "features"),
-    ("[features]\nframe_ms = 10.0\nstep_ms = 11.0", "features"),
-    ("[features]\nrate = 4000\nframe_ms = 5.0\nstep_ms = 5.0\norder = 39", "features"),
     ("[features.vad]\nrange_db = 0.0", "features.vad.range_db"),
-    ("[features.vad]\nrise_db_per_second = -1.0", "features.vad.rise_db_per_second"),
-    ("[features.vad]\nstart_floor_db = 1.0", "features.vad.start_floor_db"),
     ("[features.vad]\nmin_margin_db = 9.0\nmax_margin_db = 8.0", "features.vad"),
-    ("[codebook]\ncentroids = 0", "codebook.centroids"),
-    ("[codebook]\nmin_seconds = -0.1", "codebook.min_seconds"),
-    ("[machines]\nC = nan", "machines.C"),
+    ("[machines]\nnu = 1.0", "machines.nu"),
     ('[machines]\nkinds = "one_class"', "machines.kinds"),
     ('[machines]\nkinds = ["one_class", "one_vs_all"]', "machines.kinds.1"),
-    ('[machines]\nkinds = ["one_class", "one_class"]', "machines"),
+    ('[machines]\nkinds = ["one_class", "one_class"]', "machines.kinds"),
     ('[machines]\nkinds = ["one_vs_one"]', "machines"),
-    ("[machines]\nkinds = []", "machines"),
     ('[machines]\none_class_scale = "platt"', "machines.one_class_scale"),
     ("[machines]\none_class_scale = -2.0", "machines.one_class_scale"),
-    ("[machines]\ngram_gib = 0", "machines.gram_gib"),
-    ("[ubm]\ncomponents = 0", "ubm.components"),
-    ("[supervector]\nrelevance = 0.0", "supervector.relevance"),
-    ("[supervector]\nridge = -1.0", "supervector.ridge"),
-    ("[supervector]\nsegment_seconds = 0.0", "supervector.segment_seconds"),
-    ("[supervector]\nmax_segments = 1", "supervector.max_segments"),
     ("[supervector]\nhalf_db = inf", "supervector.half_db"),
-    ('[augmentation]\nkinds = ["telephone", "echo"]', "augmentation.kinds.1"),
-    ('[augmentation]\nkinds = ["noise", "babble", "noise"]', "augmentation"),
-    ("[augmentation]\nvoices = 0", "augmentation.voices"),
-    ("[augmentation]\nmin_snr_db = nan", "augmentation.min_snr_db"),
-    ("[augmentation]\nmax_snr_db = 61.0", "augmentation.max_snr_db"),
+    ("[supervector]\nspeeds = [1.0]", "supervector.speeds"),
+    ("[gmm]\ngroups = [8, 8]", "gmm.groups"),
+    ('[augmentation]\nkinds = ["noise", "babble", "noise"]', "augmentation.kinds"),
     ("[augmentation]\nmin_snr_db = 10.0\nmax_snr_db = 9.0", "augmentation"),
-    ("[posterior]\nslope = 0.0", "posterior.slope"),
-    ('[scoring]\nsystem = "POAR"', "scoring.system"),
-    ('[scoring]\ndtype = "float16"', "scoring.dtype"),
-    ("[scoring]\nmin_seconds = -1.0", "scoring.min_seconds"),
-    ("[threshold]\nholdout = 0.51", "threshold.holdout"),
-    ("[threshold]\ntrial_seconds = 0.0", "threshold.trial_seconds"),
     ("[threshold]\nprior = 0.0", "threshold.prior"),
-    ("[threshold]\ncost_miss = 0.0", "threshold.cost_miss"),
-    ("[threshold]\ncost_false_accept = inf", "threshold.cost_false_accept"),
-    ('[checks]\nnoise = "maybe"', "checks.noise"),
     ("[checks]\nduplicates = true", "checks.duplicates"),
-    ('[checks]\nspeech = "off"', "checks.speech"),
-    ("[checks]\nmax_clipped = 1.1", "checks.max_clipped"),
-    ("[checks]\nmin_snr_db = nan", "checks.min_snr_db"),
-    ("[checks]\nmin_consistency = -0.1", "checks.min_consistency"),
 ]
 
 
@@ -182,27 +121,18 @@ def test_an_unknown_key_a_wrong_type_or_an_impossible_value_is_named_with_its_fi
     assert all(line.startswith(f"{path}: {key}: ") for line in lines), lines
 
 
-def test_every_mistake_of_a_file_is_told_at_once(tmp_path):
-    with pytest.raises(ConfigError) as caught:
-        load_config(written(tmp_path, "sede = 1\n[machines]\nsigma = -1.0\n[scoring]\ndtype = 'half'\n"))
-    message = str(caught.value)
-    assert "sede" in message
-    assert re.search(r"machines\.sigma.*-1", message)
-    assert "scoring.dtype" in message
-
-
-@pytest.mark.parametrize(
-    "content", [b"seed = ", b"[features\n", b"seed = 1\nseed = 2\n", b"\xff\xfe\x00", b"\x89PNG\r\n"]
-)
-def test_a_file_that_is_not_toml_is_refused_by_name(tmp_path, content):
-    path = tmp_path / "my.toml"
-    path.write_bytes(content)
-    with pytest.raises(ConfigError) as caught:
+def test_every_mistake_of_a_file_is_reported_at_once(tmp_path):
+    path = written(tmp_path, "sede = 1\n[machines]\nsigma = -1.0\n[scoring]\ndtype = 'half'\n")
+    with pytest.raises(ConfigError, match=r"(?s)machines\.sigma.*-1.*scoring\.dtype.*sede"):
         load_config(path)
-    assert str(caught.value).startswith(f"{path}: not TOML")
 
 
-def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path):
+def test_what_is_not_toml_or_no_file_is_refused_by_name(tmp_path):
+    path = tmp_path / "my.toml"
+    for content in (b"seed = ", b"[features\n", b"seed = 1\nseed = 2\n", b"\xff\xfe\x00", b"\x89PNG\r\n"):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=rf"{path}: not TOML"):
+            load_config(path)
     for path in (tmp_path / "nowhere.toml", tmp_path):
         with pytest.raises(ConfigError, match=f"{path.name}: settings cannot be read"):
             load_config(path)
@@ -216,17 +146,12 @@ def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path):
     [
         ("features.rate=8000", "features", "rate", 8000),
         (" codebook.centroids = 100", "codebook", "centroids", 100),
-        ("machines.C=1", "machines", "C", 1.0),
         ("machines.sigma=2.5e-1", "machines", "sigma", 0.25),
         ("features.deltas=false", "features", "deltas", False),
         ("scoring.system=rpoao", "scoring", "system", "rpoao"),
         ('scoring.system="rpoao"', "scoring", "system", "rpoao"),
         ('machines.kinds=["one_class", "one_vs_one"]', "machines", "kinds", ("one_class", "one_vs_one")),
         ("machines.one_class_scale=schoelkopf", "machines", "one_class_scale", "schoelkopf"),
-        ("machines.one_class_scale=20.0", "machines", "one_class_scale", 20.0),
-        ("ubm.components=32", "ubm", "components", 32),
-        ('augmentation.kinds=["telephone", "babble"]', "augmentation", "kinds", ("telephone", "babble")),
-        ("threshold.prior=0.01", "threshold", "prior", 0.01),
     ],
 )
 def test_an_override_changes_its_setting_and_nothing_else(override, section, key, value):
@@ -248,52 +173,17 @@ def test_overrides_win_over_the_file_and_later_ones_over_earlier_ones(tmp_path):
         ("codebook.centroid=3", "codebook.centroid"),
         ("codebook.centroids=many", "codebook.centroids"),
         ("codebook.centroids=", "codebook.centroids"),
-        ("codebook.centroids", "codebook.centroids"),
         ("=3", "=3"),
-        ("codebook..centroids=3", "codebook..centroids"),
         ("seed.x=3", "seed"),
-        ("features.rate.more=2", "features.rate"),
         ("features=lpc", "features"),
-        ("machines.sigma=nan", "machines.sigma"),
     ],
 )
 def test_a_bad_override_is_refused_by_name(override, named):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=named):
         load_config(None, [override])
-    assert named in str(caught.value)
 
 
 # Whole ranges
-
-
-@settings(deadline=None)
-@given(st.integers(-(2**40), 2**40))
-def test_a_seed_is_taken_exactly_when_it_fits_32_bits(seed):
-    if 0 <= seed < 2**32:
-        assert parse_config({"seed": seed}, source="here").seed == seed
-    else:
-        with pytest.raises(ConfigError, match="here: seed"):
-            parse_config({"seed": seed}, source="here")
-
-
-@settings(deadline=None)
-@given(st.floats(allow_nan=True, allow_infinity=True))
-def test_nu_is_taken_exactly_when_it_lies_between_0_and_1(nu):
-    if 0 < nu < 1:
-        assert parse_config({"machines": {"nu": nu}}, source="here").machines.nu == nu
-    else:
-        with pytest.raises(ConfigError, match=r"here: machines\.nu"):
-            parse_config({"machines": {"nu": nu}}, source="here")
-
-
-@settings(deadline=None)
-@given(st.floats(allow_nan=True, allow_infinity=True))
-def test_sigma_is_taken_exactly_when_it_is_positive_and_finite(sigma):
-    if 0 < sigma < math.inf:
-        assert parse_config({"machines": {"sigma": sigma}}, source="here").machines.sigma == sigma
-    else:
-        with pytest.raises(ConfigError, match=r"here: machines\.sigma"):
-            parse_config({"machines": {"sigma": sigma}}, source="here")
 
 
 @settings(deadline=None)

@@ -16,12 +16,13 @@ A shell line that ends in ``# exit code N`` must give that code, all others 0. I
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
-import importlib.util
 import io
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import signal
@@ -30,7 +31,6 @@ import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,16 +77,9 @@ class Block:
         return self.language in RUNNABLE
 
     @property
-    def excuse(self) -> str | None:
-        """Why the whole block is not run."""
-        result = [m for comment in self.comments if (m := NOT_RUN.fullmatch(comment)) and m["where"] is None]
-        return result[0]["reason"] if result else None
-
-    @property
-    def skipped(self) -> dict[str, str]:
-        """Reasons by what the lines hold that are not run."""
-        result = [NOT_RUN.fullmatch(comment) for comment in self.comments]
-        return {m["where"]: m["reason"] for m in result if m and m["where"] is not None}
+    def excuses(self) -> dict[str | None, str]:
+        """Reasons by what the lines hold that are not run; None stands for the whole block."""
+        return {m["where"]: m["reason"] for comment in self.comments if (m := NOT_RUN.fullmatch(comment))}
 
     @property
     def fresh(self) -> bool:
@@ -95,10 +88,10 @@ class Block:
     @property
     def kept(self) -> str:
         """The code that is run: nothing of an excused block."""
-        if self.excuse is not None:
+        if None in self.excuses:
             return ""
         lines = self.code.splitlines(keepends=True)
-        return "".join(line for line in lines if not any(text in line for text in self.skipped))
+        return "".join(line for line in lines if not any(text in line for text in self.excuses))
 
 
 def blocks_of(text: str) -> list[Block]:
@@ -116,23 +109,27 @@ def blocks_of(text: str) -> list[Block]:
     return result
 
 
-@cache
+@functools.cache
 def page(name: str) -> tuple[str, tuple[Block, ...]]:
     text = PAGES[name].read_text(encoding="utf-8")
     return text, tuple(blocks_of(text))
 
 
-def test_blocks_and_what_is_said_of_them_are_found():
+def test_blocks_are_read_and_what_they_print_is_compared():
     text = (
         'a\n\n<!-- not run where "b": why -->\n<!-- fresh folder -->\n\n```sh\na\nb # c\n```\n'
         "1. x\n\n   <!-- not run: no -->\n   ```python\n   if x:\n\n       y\n   ```\n"
         "```json\n{}\n```\n```{eval-rst}\nz\n```\n"
     )
     shell, python, json, directive = blocks_of(text)
-    assert (shell.kept, shell.fresh, shell.skipped, shell.line) == ("a\n", True, {"b": "why"}, 6)
-    assert (python.excuse, python.kept, python.code) == ("no", "", "if x:\n\n    y\n")
+    assert (shell.kept, shell.fresh, shell.excuses, shell.line) == ("a\n", True, {"b": "why"}, 6)
+    assert (python.excuses, python.kept, python.code) == ({None: "no"}, "", "if x:\n\n    y\n")
     assert json.language == "json" and not json.runnable and not json.comments
     assert directive.language == "" and directive.code == "z\n"
+    assert session("$ a\nb\n\n$ c\n") == [("a", "b\n\n"), ("c", "")]
+    assert as_printed("EER 1.00 %\n a ... c\n", "EER  1.02 %\na\nb\nc")
+    assert not as_printed("EER 1.00 %", "EER 1.20 %") and not as_printed("a b", "a c")
+    assert as_printed("{'anna' accepted, -5.2 (x)}", "{'anna' accepted, -5.23 (x)}")
 
 
 # Without running anything
@@ -145,9 +142,10 @@ def test_every_block_is_run_or_says_why_not(name):
         assert block.language in RUNNABLE | SHOWN, f"{where}: neither run nor shown: {block.language}"
         special = [comment for comment in block.comments if "not run" in comment]
         assert all(NOT_RUN.fullmatch(comment) for comment in special), f"{where}: {special}"
-        for text in block.skipped:
-            assert text in block.code, f"{where}: no line has {text!r}"
-        if block.runnable and block.excuse is None:
+        for text, reason in block.excuses.items():
+            assert text is None or text in block.code, f"{where}: no line has {text!r}"
+            assert len(reason) > 10, f"{where}: a reason, please"
+        if block.runnable and None not in block.excuses:
             assert block.kept.strip(), f"{where}: every line is left out; say so of the block"
             harm = block.language != "python" and HARMFUL.search(re.sub(r"#.*", "", block.kept))
             assert not harm, (
@@ -165,15 +163,10 @@ def check_syntax(block: Block, where: str) -> None:
     assert done.returncode == 0, f"{where}: {done.stderr}"
 
 
-def test_what_is_not_run_is_little_and_has_reasons():
-    """Names every block left out; run with -s to read them."""
-    excused = [(name, block) for name in PAGES for block in page(name)[1] if block.excuse is not None]
-    for name, block in excused:
-        print(f"{name}, line {block.line}: {block.excuse}")
-        assert len(block.excuse or "") > 10, f"{name}, line {block.line}: a reason, please"
-    everything = [block for name in PAGES for block in page(name)[1] if block.runnable]
-    assert len(everything) > 40
-    assert len(excused) < 0.5 * len(everything)
+def test_what_is_not_run_is_little():
+    blocks = [block for name in PAGES for block in page(name)[1] if block.runnable]
+    assert len(blocks) > 40
+    assert sum(None in block.excuses for block in blocks) < 0.5 * len(blocks)
 
 
 def command_lines(name: str) -> Iterator[tuple[str, list[str]]]:
@@ -196,8 +189,6 @@ def test_commands_and_options_exist(name):
             continue
         assert words[0] in commands, f"{where}: no such command"
         known = {option for p in commands[words[0]].params for option in (*p.opts, *p.secondary_opts)} | {"--help"}
-        if hasattr(commands[words[0]], "commands"):
-            continue
         used = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
         assert used <= known, f"{where}: no option {used - known}"
 
@@ -216,7 +207,7 @@ def test_links_to_files_and_headings_lead_somewhere(name):
             assert anchor in anchors_of(aim), f"{name}: {target} is none of {sorted(anchors_of(aim))}"
 
 
-@cache
+@functools.cache
 def anchors_of(path: Path) -> frozenset[str]:
     """Headings of a page as GitHub and MyST name them."""
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
@@ -233,37 +224,20 @@ def test_functions_and_modules_that_a_page_names_exist(name):
 
 
 def resolve(dotted: str, name: str) -> Any:
-    """The module or what it holds; fails with the page's ``name``."""
+    """Fail, with the page's ``name``, unless ``dotted`` is a module or in one."""
     parts = dotted.split(".")
     for cut in range(len(parts), 0, -1):
-        with contextlib.suppress(ModuleNotFoundError):
-            result = importlib.import_module(".".join(parts[:cut]))
-            for part in parts[cut:]:
-                assert hasattr(result, part), f"{name}: there is no {dotted}"
-                result = getattr(result, part)
-            return result
+        with contextlib.suppress(ModuleNotFoundError, AttributeError):
+            return functools.reduce(getattr, parts[cut:], importlib.import_module(".".join(parts[:cut])))
     raise AssertionError(f"{name}: there is no {dotted}")
 
 
 def test_the_explanation_says_where_each_equation_is():
-    text = page("docs/explanation.md")[0]
-    rows = [line for line in text.splitlines() if line.startswith("|") and "`pipeline." in line]
+    rows = [
+        line for line in page("docs/explanation.md")[0].splitlines() if line.startswith("|") and "`pipeline." in line
+    ]
     marked = " ".join(row.split("|")[1] for row in rows)
-    for number in (10, 12, 13, 14, 15, 16, 17, 18):
-        assert re.search(rf"\b{number}\b", marked), f"no row for eq. {number}"
-    for words in ("worst rival", "supervector machine", "calibration", "logistic fusion"):
-        assert words in text.lower(), words
-
-
-def test_every_page_is_in_a_table_of_contents():
-    listed = set()
-    for name, path in PAGES.items():
-        for tree in re.findall(r"^```\{toctree\}.*?^```", page(name)[0], re.M | re.S):
-            for line in tree.splitlines()[1:-1]:
-                if line and not line.startswith(":"):
-                    entry = re.sub(r".*<(.+)>", r"\1", line).strip()
-                    listed |= {str(result.relative_to(ROOT)) for result in path.parent.glob(f"{entry}.md")}
-    assert set(PAGES) - {"README.md", "docs/index.md"} <= listed
+    assert {"10", "12", "13", "14", "15", "16", "17", "18"} <= set(re.findall(r"\d+", marked))
 
 
 # Running the pages
@@ -289,11 +263,14 @@ class Prepared:
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory, demo, worker_folder) -> Prepared:
+def prepared(tmp_path_factory, demo) -> Prepared:
     """Made once, whatever the number of test processes."""
-    inputs, made = worker_folder / "inputs", worker_folder / "made"
-    with FileLock(worker_folder / "lock"):
-        if not (worker_folder / "done").exists():
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "pages"
+    shared.mkdir(exist_ok=True)
+    inputs, made = shared / "inputs", shared / "made"
+    with FileLock(shared / "lock"):
+        if not (shared / "done").exists():
             for voice in VOICES:
                 shutil.copytree(demo / "enroll" / voice, inputs / "recordings" / voice)
             shutil.copytree(demo / "verify", inputs / "verify")
@@ -307,17 +284,8 @@ def prepared(tmp_path_factory, demo, worker_folder) -> Prepared:
                 "voiceclaim evaluate speakers.store trials.txt --systems worst_rival --out other-results --jobs 1",
             ):
                 subprocess.run(shlex.split(line), cwd=made, env=environment(), check=True, capture_output=True)
-            (worker_folder / "done").touch()
+            (shared / "done").touch()
     return Prepared(inputs, made)
-
-
-@pytest.fixture(scope="session")
-def worker_folder(tmp_path_factory) -> Path:
-    """A folder that test processes of one run share."""
-    base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "pages"
-    shared.mkdir(exist_ok=True)
-    return shared
 
 
 def environment() -> dict[str, str]:
@@ -349,7 +317,7 @@ def with_exit_codes(script: str) -> str:
 
 
 def run_shell(script: str, folder: Path, where: str) -> str:
-    """What a script prints, both outputs; every command of it must do what it says."""
+    """Run a script, every command of which must do what it says, and return both outputs."""
     process = subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", with_exit_codes(script)],
         cwd=folder,
@@ -368,14 +336,6 @@ def run_shell(script: str, folder: Path, where: str) -> str:
     assert process.returncode == 0, f"{where}: exit code {process.returncode} of\n{script}\n{out[-2000:]}"
     assert "Traceback" not in out, f"{where}: {out[-2000:]}"
     return out
-
-
-def test_what_a_console_block_prints_is_compared():
-    assert as_printed("EER 1.00 %\n a ... c\n", "EER  1.02 %\na\nb\nc")
-    assert not as_printed("EER 1.00 %", "EER 1.20 %")
-    assert not as_printed("a b", "a c")
-    assert as_printed("{'anna' accepted, -5.2 (x)}", "{'anna' accepted, -5.23 (x)}")
-    assert session("$ a\nb\n\n$ c\n") == [("a", "b\n\n"), ("c", "")]
 
 
 def run_block(block: Block, folder: Path, names: dict[str, Any], where: str) -> None:
@@ -397,19 +357,20 @@ def microphone(inputs: Path) -> list[Any]:
     return [samples[start : start + 4800] for start in range(0, len(samples), 4800)]
 
 
-def acts_of(blocks: list[Block]) -> list[list[Block]]:
-    """``blocks`` cut before each that asks for a fresh folder."""
+def blocks_to_run(name: str) -> list[Block]:
+    return [block for block in page(name)[1] if block.runnable and block.kept.strip()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in PAGES if blocks_to_run(name)])
+def test_the_code_on_the_page_runs(name, tmp_path, prepared, monkeypatch):
     acts: list[list[Block]] = [[]]
-    for block in blocks:
+    for block in blocks_to_run(name):
         if block.fresh and acts[-1]:
             acts.append([])
         acts[-1].append(block)
-    return acts
-
-
-def run_page(name: str, folder: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number, act in enumerate(acts_of([b for b in page(name)[1] if b.runnable and b.kept.strip()])):
-        here = folder / str(number)
+    for number, act in enumerate(acts):
+        here = tmp_path / str(number)
         here.mkdir()
         prepared.fill(here, "".join(block.kept for block in act))
         monkeypatch.chdir(here)
@@ -419,53 +380,31 @@ def run_page(name: str, folder: Path, prepared: Prepared, monkeypatch: pytest.Mo
                 run_block(block, here, names, f"{name}, line {block.line}")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in PAGES if any(b.runnable and b.kept.strip() for b in page(name)[1])])
-def test_the_code_on_the_page_runs(name, tmp_path, prepared, monkeypatch):
-    run_page(name, tmp_path, prepared, monkeypatch)
-
-
 # What pages are made of at the build
 
 
-def extension(name: str) -> Any:
-    """A module of docs/_ext."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "_ext" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def extension(name: str) -> types.SimpleNamespace:
+    """Names of a module of docs/_ext."""
+    return types.SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "_ext" / f"{name}.py")))
 
 
-def test_tables_of_results_are_those_of_the_files():
+def test_tables_of_results_are_those_of_the_files_and_the_page_quotes_them():
     made, folder = extension("benchmark_results"), RESULTS
-    rows = made.systems(folder).splitlines()[2:]
+    rows = [cells(row) for row in made.systems(folder).splitlines()[2:]]
     result = json.loads((folder / "real_speech.json").read_text(encoding="utf-8"))
-    assert len(rows) == len(result)
     for row, truth in zip(rows, result, strict=True):
-        cells = dict(
-            zip(("corpus", "settings", "list", *made.SYSTEMS), map(str.strip, row.split("|")[1:]), strict=False)
-        )
-        assert (cells["corpus"], cells["settings"], cells["list"]) == (truth["corpus"], truth["config"], truth["list"])
-        for system in made.SYSTEMS:
+        assert row[:3] == [truth["corpus"], truth["config"], truth["list"]]
+        for system, shown in zip(made.SYSTEMS, row[3 : 3 + len(made.SYSTEMS)], strict=True):
             rate = truth["systems"].get(system, {}).get("eer_percent")
-            assert cells[system] == ("-" if rate is None else f"{rate:.2f}")
+            assert shown == ("-" if rate is None else f"{rate:.2f}")
+    quoted = [
+        row for line in page("docs/results.md")[0].splitlines() if (row := cells(line))[:3] in [r[:3] for r in rows]
+    ]
+    assert sorted(quoted) == sorted(rows)
     for name, make in made.TABLES.items():
         text = make(folder)
         assert "nan" not in text.lower().split() and len(text) > 100, name
-    widths = {line.count("|") for line in made.accuracy(folder).splitlines()}
-    assert len(widths) == 1
-
-
-def test_rates_of_every_system_are_those_of_the_file():
-    """Rows of the page that begin as those of the benchmark's table are the same to the last digit."""
-    made = {
-        tuple(cells(row)[:3]): cells(row) for row in extension("benchmark_results").systems(RESULTS).splitlines()[2:]
-    }
-    quoted = [cells(line) for line in page("docs/results.md")[0].splitlines() if tuple(cells(line)[:3]) in made]
-    assert len(quoted) == len(made)
-    for row in quoted:
-        assert row == made[tuple(row[:3])]
+    assert len({line.count("|") for line in made.accuracy(folder).splitlines()}) == 1
 
 
 def test_rates_quoted_on_other_pages_are_those_of_the_file():
@@ -515,13 +454,7 @@ def test_docstrings_are_shown_as_they_are_written():
 
 
 def test_a_newcomers_commands_are_the_readmes():
-    source = (ROOT / "scripts" / "newcomer").read_text(encoding="utf-8")
-    names: dict[str, Any] = {"__name__": "newcomer", "__file__": str(ROOT / "scripts" / "newcomer")}
-    sys.modules["newcomer"] = types.ModuleType("newcomer")
-    try:
-        exec(compile(source, "scripts/newcomer", "exec"), names)  # noqa: S102
-    finally:
-        del sys.modules["newcomer"]
+    names = runpy.run_path(str(ROOT / "scripts" / "newcomer"), run_name="newcomer")
     lines = names["commands"](ROOT / "README.md", "voiceclaim enroll")
     assert lines[0].startswith("pip install")
     assert any(line.startswith("voiceclaim enroll") for line in lines)

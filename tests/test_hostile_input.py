@@ -31,10 +31,9 @@ from pipeline.enrollment.enroll import enroll
 from pipeline.errors import (
     AudioError,
     AuditError,
-    CorpusError,
+    InputError,
     NotEnoughSpeechError,
     StoreError,
-    TrialListError,
 )
 from pipeline.evaluation import read_scores, read_trials
 from pipeline.evaluation.report import read_metrics
@@ -80,14 +79,14 @@ def kaldi_at(path: Path) -> object:
 DOORS = {
     "audio": (open_audio, AudioError),
     "audio whole": (lambda path: read_samples(Utterance("anna", path)), AudioError),
-    "trials": (read_trials, TrialListError),
-    "scores": (read_scores, TrialListError),
+    "trials": (read_trials, InputError),
+    "scores": (read_scores, InputError),
     "audit log": (check_log, AuditError),
     "key": (read_key, AuditError),
     "store": (lambda path: Store(path).load(), StoreError),
-    "metrics": (lambda path: read_metrics(link_to(path, "results", "metrics.json")), TrialListError),
-    "Kaldi list": (kaldi_at, CorpusError),
-    "corpus": (read_corpus, CorpusError),
+    "metrics": (lambda path: read_metrics(link_to(path, "results", "metrics.json")), InputError),
+    "Kaldi list": (kaldi_at, InputError),
+    "corpus": (read_corpus, InputError),
 }
 BY_NAME = {"metrics", "Kaldi list"}  # these cannot be given a path that no file can have
 
@@ -349,7 +348,7 @@ def test_a_mutated_list_is_read_or_refused_by_name(tmp_path, reader, data):
     path.write_bytes(mutated(data, sound))
     try:
         content = read(path)
-    except TrialListError as error:
+    except InputError as error:
         assert str(path) in str(error)
     else:
         assert content
@@ -361,14 +360,14 @@ def test_a_mutated_list_is_read_or_refused_by_name(tmp_path, reader, data):
 def test_a_score_that_is_no_finite_number_is_refused(tmp_path, text):
     path = tmp_path / "scores.txt"
     path.write_text(f"system\tspeaker\tpath\tscore\tlabel\nx\tanna\ta.wav\t{text}\ttarget\n", encoding="utf-8")
-    with soon(), pytest.raises(TrialListError, match=r"line 2: ") as caught:
+    with soon(), pytest.raises(InputError, match=r"line 2: ") as caught:
         read_scores(path)
     assert len(str(caught.value)) < 1000
 
 
 def test_a_metrics_file_nested_without_end(tmp_path):
     (tmp_path / "metrics.json").write_bytes(b'{"a":' * 100_000)
-    with pytest.raises(TrialListError, match=r"metrics\.json"):
+    with pytest.raises(InputError, match=r"metrics\.json"):
         read_metrics(tmp_path)
 
 
@@ -394,7 +393,7 @@ def test_a_kaldi_list_that_names_no_file_is_refused_with_its_line(tmp_path, targ
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "wav.scp").write_text(f"u {target}\n")
     (tmp_path / "utt2spk").write_text("u anna\n")
-    with soon(), pytest.raises(CorpusError, match=r"wav\.scp, line 1: "):
+    with soon(), pytest.raises(InputError, match=r"wav\.scp, line 1: "):
         read_corpus(tmp_path)
 
 

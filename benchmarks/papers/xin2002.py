@@ -18,7 +18,7 @@ from benchmarks.papers.outcome import Outcome, Row
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.config import Config, load_config
 from pipeline.enrollment.enroll import EnrollmentReport, enroll
-from pipeline.errors import CorpusError, MetricError
+from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import SystemScores, Trial, read_trials
 from pipeline.evaluation.assess import Assessment, SystemMetrics, assess, measure
 from pipeline.files import find_config
@@ -60,7 +60,7 @@ def reproduce(
     """Return equal error rates of the paper's five systems, in percent, beside the paper's, and its figures 1 and 2.
 
     ``corpus`` and ``trials`` are as for ``protocol_of``; ``speakers`` takes the first so many. The machines are trained
-    in a temporary folder. Raises CorpusError, TrialListError, MetricError and what enrollment raises.
+    in a temporary folder. Raises InputError, MetricError and what enrollment raises.
     """
     settings = load_config(find_config("xin2002"))
     protocol = protocol_of(corpus, trials, speakers)
@@ -90,32 +90,32 @@ def protocol_of(corpus: Path, trials: Path | None = None, speakers: int | None =
     With a folder ENROLL (in any case) its speakers are enrolled, else ``corpus`` itself must be their folder. Without a
     list, every utterance of the folder VERIFY is claimed for every enrolled speaker. With one, its claims are checked,
     and only of files that have a target trial of one of these speakers: the paper's
-    impostors are other enrolled speakers. Raises CorpusError and TrialListError.
+    impostors are other enrolled speakers. Raises InputError.
     """
     home = _folder(corpus, "enroll")
     if home is None and trials is None:
-        raise CorpusError(f"{corpus}: folders ENROLL and VERIFY of speakers expected, or a trial list, got neither")
+        raise InputError(f"{corpus}: folders ENROLL and VERIFY of speakers expected, or a trial list, got neither")
     folders = read_corpus(home or corpus).speakers
     taken = dict(list(folders.items())[:speakers])
     if speakers is not None and len(taken) < speakers:
-        raise CorpusError(f"{home or corpus}: {speakers} speakers asked for, got {len(taken)}")
+        raise InputError(f"{home or corpus}: {speakers} speakers asked for, got {len(taken)}")
     if trials is None:
         return Protocol(taken, _every_claim(corpus, taken), corpus)
     listed = read_trials(trials)
     spoken = {trial.path for trial in listed if trial.target and trial.speaker in taken}
     kept = tuple(trial for trial in listed if trial.path in spoken and trial.speaker in taken)
     if not kept:
-        raise CorpusError(f"{trials}: no trial is of a speaker of {home or corpus}; a list of another corpus?")
+        raise InputError(f"{trials}: no trial is of a speaker of {home or corpus}; a list of another corpus?")
     return Protocol(taken, kept, trials.parent)
 
 
 def _every_claim(corpus: Path, taken: Speakers) -> tuple[Trial, ...]:
     home = _folder(corpus, "verify")
     if home is None:
-        raise CorpusError(f"{corpus}: a folder VERIFY beside ENROLL expected, or a trial list, got neither")
+        raise InputError(f"{corpus}: a folder VERIFY beside ENROLL expected, or a trial list, got neither")
     said = {name: utterances for name, utterances in read_corpus(home).speakers.items() if name in taken}
     if not said:
-        raise CorpusError(f"{home}: none of its speakers is among the {len(taken)} of ENROLL; folders named otherwise?")
+        raise InputError(f"{home}: none of its speakers is among the {len(taken)} of ENROLL; folders named otherwise?")
     return tuple(
         Trial(claim, str(utterance.path.relative_to(corpus)), claim == speaker)
         for speaker, utterances in said.items()
@@ -126,7 +126,7 @@ def _every_claim(corpus: Path, taken: Speakers) -> tuple[Trial, ...]:
 
 def _folder(corpus: Path, name: str) -> Path | None:
     if not corpus.is_dir():
-        raise CorpusError(f"{corpus}: a corpus must be a folder; a mistyped or moved path?")
+        raise InputError(f"{corpus}: a corpus must be a folder; a mistyped or moved path?")
     return next((entry for entry in sorted(corpus.iterdir()) if entry.is_dir() and entry.name.lower() == name), None)
 
 

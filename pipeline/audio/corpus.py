@@ -18,7 +18,7 @@ from typing import Literal
 import soundfile
 
 from pipeline.audio.lists import Segment, read_kaldi, read_rttm
-from pipeline.errors import CorpusError
+from pipeline.errors import InputError
 
 Kind = Literal["folders", "kaldi", "rttm", "yoho"]
 Skipped = tuple[Path, str]
@@ -71,7 +71,7 @@ def read_corpus(root: Path | str) -> Corpus:
     - "yoho": a folder ENROLL (in any case) holds the speaker folders; VERIFY beside it is left alone.
     - "folders": otherwise, one folder per speaker with audio files at any depth.
 
-    Raises ``CorpusError`` for a root that is no folder, holds no utterance or breaks the rules of its layout.
+    Raises ``InputError`` for a root that is no folder, holds no utterance or breaks the rules of its layout.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def read_corpus(root: Path | str) -> Corpus:
     try:
         if not root.is_dir():
             kind = "a file" if root.exists() else "nothing"
-            raise CorpusError(f"{root}: a corpus must be a folder, got {kind}; a mistyped or moved path?")
+            raise InputError(f"{root}: a corpus must be a folder, got {kind}; a mistyped or moved path?")
         if (root / "wav.scp").exists():
             return Corpus(root, "kaldi", _by_speaker(read_kaldi(root)))
         if marked := sorted(path for path in root.glob("*.rttm") if path.is_file()):
@@ -100,7 +100,7 @@ def read_corpus(root: Path | str) -> Corpus:
         enroll = _yoho_enroll(root)
         return _read_folders(root, "folders") if enroll is None else _read_folders(enroll, "yoho")
     except (OSError, ValueError) as error:
-        raise CorpusError(f"{root}: the corpus cannot be read ({error})") from error
+        raise InputError(f"{root}: the corpus cannot be read ({error})") from error
 
 
 # Not recordings: parameters missing (RAW), or matrices, features and sample dumps that would be taken for sound.
@@ -151,7 +151,7 @@ def _read_folders(root: Path, kind: Kind) -> Corpus:
         else:
             loose.append(entry)
     if not speakers:
-        raise CorpusError(_no_speakers(root, loose, skipped))
+        raise InputError(_no_speakers(root, loose, skipped))
     skipped += [(path, "an audio file outside the speaker folders") for path in loose]
     return Corpus(root, kind, speakers, tuple(sorted(skipped)))
 
@@ -171,7 +171,7 @@ def _speaker_name(folder: Path) -> str:
     try:
         folder.name.encode()
     except UnicodeEncodeError as error:
-        raise CorpusError(
+        raise InputError(
             f"{folder.parent}: a speaker folder's name must be valid text, got {folder.name!r};"
             " a name in another encoding than the file system's?"
         ) from error
@@ -234,9 +234,9 @@ def _read_rttm(root: Path, marked: list[Path]) -> Corpus:
         for file, channel, speaker, start, end in read_rttm(source):
             files = by_name.get(file, [])
             if len(files) != 1:
-                raise CorpusError(f"{source}: one audio file must be called {file!r}, got {len(files)} under {root}")
+                raise InputError(f"{source}: one audio file must be called {file!r}, got {len(files)} under {root}")
             if channels.setdefault(files[0], channel) != channel:
-                raise CorpusError(
+                raise InputError(
                     f"{source}: {file!r} has speech in two channels, which would be mixed; split them first"
                 )
             segments.append((speaker, files[0], start, end))

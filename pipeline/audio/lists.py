@@ -6,7 +6,7 @@ speaker turn a line (NIST, The 2009 (RT-09) Rich Transcription Meeting Recogniti
 
     SPEAKER file channel start duration <NA> <NA> speaker <NA> <NA>
 
-Fields are separated by blanks; times are in seconds. Every failure is a ``CorpusError`` that names the file and line.
+Fields are separated by blanks; times are in seconds. Every failure is a ``InputError`` that names the file and line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from pipeline.errors import CorpusError
+from pipeline.errors import InputError
 from pipeline.files import read_bounded
 
 Segment = tuple[str, Path, float | None, float | None]
@@ -28,12 +28,12 @@ _RTTM_FIELDS = 8  # at least, up to the speaker
 
 
 def read_kaldi(root: Path) -> list[Segment]:
-    """Return the utterances of the Kaldi data directory ``root``, in the order of its list; raises CorpusError."""
+    """Return the utterances of the Kaldi data directory ``root``, in the order of its list; raises InputError."""
     recordings = {key: _recording_path(root, line, rest) for key, line, rest in _keyed(root / "wav.scp")}
     by_speaker = (root / "spk2utt").exists() and not (root / "utt2spk").exists()
     owned = root / ("spk2utt" if by_speaker else "utt2spk")
     if not owned.exists():
-        raise CorpusError(f"{root}: a Kaldi data directory must hold wav.scp and utt2spk, got no utt2spk")
+        raise InputError(f"{root}: a Kaldi data directory must hold wav.scp and utt2spk, got no utt2spk")
     owners = _owners(owned) if by_speaker else _speakers(owned)
     segmented = (root / "segments").exists()
     listing = root / ("segments" if segmented else "wav.scp")
@@ -48,24 +48,24 @@ def read_kaldi(root: Path) -> list[Segment]:
     for utterance, (line, _) in owners.items():
         _refuse(owned, line, f"every utterance must be in {listing.name}, {utterance!r} is not")
     if not utterances:
-        raise CorpusError(f"{listing}: it must list at least one utterance, got none")
+        raise InputError(f"{listing}: it must list at least one utterance, got none")
     return utterances
 
 
 def read_spk2utt(path: Path) -> dict[str, str]:
     """Read Kaldi's ``spk2utt`` (``speaker utterance utterance ...``): the speaker of each utterance, in file order.
 
-    Raises CorpusError, naming file and line, for a file that cannot be read or is empty, a line without utterances,
+    Raises InputError, naming file and line, for a file that cannot be read or is empty, a line without utterances,
     and a speaker or an utterance given twice.
     """
     owners = {utterance: speaker for utterance, (_, speaker) in _owners(path).items()}
     if not owners:
-        raise CorpusError(f"{path}: it must list at least one speaker, got none")
+        raise InputError(f"{path}: it must list at least one speaker, got none")
     return owners
 
 
 def read_rttm(path: Path) -> list[tuple[str, str, str, float, float]]:
-    """Return file name, channel, speaker, start and end of each turn in an RTTM file; raises CorpusError.
+    """Return file name, channel, speaker, start and end of each turn in an RTTM file; raises InputError.
 
     Lines of other types than SPEAKER are ignored.
     """
@@ -75,7 +75,7 @@ def read_rttm(path: Path) -> list[tuple[str, str, str, float, float]]:
         if words and words[0] == b"SPEAKER":
             turns.append(_turn(path, number, line, words))
     if not turns:
-        raise CorpusError(f"{path}: an RTTM file needs at least one SPEAKER line, got none; is it an RTTM file?")
+        raise InputError(f"{path}: an RTTM file needs at least one SPEAKER line, got none; is it an RTTM file?")
     return turns
 
 
@@ -94,14 +94,14 @@ def _turn(path: Path, number: int, line: bytes, words: list[bytes]) -> tuple[str
 
 
 def _refuse(path: Path, line: int, problem: str) -> NoReturn:
-    raise CorpusError(f"{path}, line {line}: {problem}")
+    raise InputError(f"{path}, line {line}: {problem}")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         content = read_bounded(path, _MOST_BYTES)
     except OSError as error:
-        raise CorpusError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     yield from enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1)
 
 

@@ -25,7 +25,7 @@ from pipeline.cli.options import (
     workers_of,
 )
 from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
-from pipeline.errors import CorpusError
+from pipeline.errors import InputError
 
 if TYPE_CHECKING:
     from pipeline.config import ChecksConfig, Config
@@ -81,7 +81,7 @@ def enroll(
         if only is None or any(fnmatch.fnmatchcase(name, glob) for glob in only)
     }
     if not speakers:
-        raise CorpusError(f"{audio_dir}: no speaker among {len(corpus.speakers)} matches --only {' '.join(only or ())}")
+        raise InputError(f"{audio_dir}: no speaker among {len(corpus.speakers)} matches --only {' '.join(only or ())}")
     # Loads scikit-learn, which takes seconds: only after the arguments are checked.
     from pipeline.enrollment.enroll import enroll as enroll_speakers
 

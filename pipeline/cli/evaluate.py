@@ -79,16 +79,8 @@ def evaluate(
     if scores is not None:
         needs_audio = {"--root": root, "--jobs": jobs, "--backend": backend, "--unknown-impostors": unknown_impostors}
         _refuse("cannot be combined with --scores", STORE=store, TRIALS=trials, **needs_audio)
-        table, written = _evaluate_scores(
-            scores,
-            key,
-            out,
-            date=date,
-            scores_format=format_name,
-            key_format=key_format,
-            llr=llr,
-            systems=names_of(systems),
-        )
+        formats = {"scores_format": format_name, "key_format": key_format}
+        table, written = _evaluate_scores(scores, key, out, date=date, **formats, llr=llr, systems=names_of(systems))
     elif store is None or trials is None:
         raise typer.BadParameter("give STORE and TRIALS, or --scores FILE and --key FILE")
     else:
@@ -160,8 +152,9 @@ def evaluate_list(
         failed_trials=assessment.failed_trials,
         about=about_evaluation(opened, trials, claims),
     )
-    command = shlex.join(["voiceclaim", *sys.argv[1:]])
-    return table, write_evaluation(out, assessment.scores, table, failed=assessment.failed, command=command, date=date)
+    return table, write_evaluation(
+        out, assessment.scores, table, failed=assessment.failed, command=_command(), date=date
+    )
 
 
 def _evaluate_scores(scores: Path, key: Path | None, out: Path, *, date: str | None, **options: Any) -> Written:
@@ -172,11 +165,13 @@ def _evaluate_scores(scores: Path, key: Path | None, out: Path, *, date: str | N
 
     scored = read_scored(scores, key, **options)
     metrics = {name: measure(of, threshold=None, seed=0, bounded=True) for name, of in scored.scores.items()}
-    table = metrics_table(
-        metrics, default_system=next(iter(metrics)), failed_trials=0, about=about_scores(scores, key, scored)
-    )
-    command = shlex.join(["voiceclaim", *sys.argv[1:]])
-    return table, write_evaluation(out, scored.scores, table, command=command, date=date)
+    about = about_scores(scores, key, scored)
+    table = metrics_table(metrics, default_system=next(iter(metrics)), failed_trials=0, about=about)
+    return table, write_evaluation(out, scored.scores, table, command=_command(), date=date)
+
+
+def _command() -> str:
+    return shlex.join(["voiceclaim", *sys.argv[1:]])
 
 
 def _remarks(table: dict[str, Any]) -> list[str]:

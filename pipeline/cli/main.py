@@ -5,7 +5,7 @@ Exit codes: 0 done or accepted, 1 rejected, 2 an error, 3 not enough speech or u
 
 from __future__ import annotations
 
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -16,7 +16,7 @@ from pipeline.cli.convert import convert
 from pipeline.cli.demo import demo
 from pipeline.cli.enroll import enroll
 from pipeline.cli.evaluate import evaluate
-from pipeline.cli.options import Exit
+from pipeline.cli.options import ERROR, NOT_ENOUGH_SPEECH
 from pipeline.cli.record import record
 from pipeline.cli.seal import seal
 from pipeline.cli.serve import serve
@@ -60,15 +60,9 @@ def main() -> None:
     separate_output()
     try:
         app()
-    except NotEnoughSpeechError as error:
-        _fail(error, Exit.NOT_ENOUGH_SPEECH)
     except VoiceclaimError as error:
-        _fail(error, Exit.ERROR)
+        print_error(error)
+        raise SystemExit(NOT_ENOUGH_SPEECH if isinstance(error, NotEnoughSpeechError) else ERROR) from None
     except KeyboardInterrupt:
         print_error("interrupted")
         raise SystemExit(130) from None
-
-
-def _fail(error: VoiceclaimError, code: Exit) -> NoReturn:
-    print_error(error)
-    raise SystemExit(int(code))

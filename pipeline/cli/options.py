@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,17 +18,8 @@ if TYPE_CHECKING:
     from pipeline.machines.workers import Workers
     from pipeline.verification.audit import AuditLog
 
-BACKENDS = ("threads", "dask")
-
-
-class Exit(IntEnum):
-    """Exit codes of the commands."""
-
-    DONE = 0
-    REJECTED = 1
-    ERROR = 2
-    NOT_ENOUGH_SPEECH = 3
-
+# Exit codes of the commands.
+DONE, REJECTED, ERROR, NOT_ENOUGH_SPEECH = range(4)
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Speaker store.")]
 NewStore = Annotated[Path, typer.Option("--store", metavar="STORE", help="Speaker store (created if missing).")]
@@ -61,7 +51,8 @@ Raw = Annotated[
 ]
 _BACKEND = "Where to run: local threads or a Dask cluster."
 Backend = Annotated[
-    str | None, typer.Option("--backend", metavar="threads|dask", help=_BACKEND, show_default="threads")
+    Literal["threads", "dask"] | None,
+    typer.Option("--backend", metavar="threads|dask", help=_BACKEND, show_default="threads"),
 ]
 Scheduler = Annotated[
     str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Address of the Dask scheduler: tcp://host:8786.")
@@ -70,8 +61,6 @@ Scheduler = Annotated[
 
 def check_backend(backend: str | None, scheduler: str | None) -> None:
     """Raise typer.BadParameter if the two options contradict each other."""
-    if backend not in (None, *BACKENDS):
-        raise typer.BadParameter(f"--backend must be {' or '.join(BACKENDS)}, got {backend!r}")
     if backend == "dask" and scheduler is None:
         raise typer.BadParameter("--backend dask needs --scheduler ADDRESS, which `dask scheduler` prints")
     if backend != "dask" and scheduler is not None:

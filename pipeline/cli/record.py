@@ -102,14 +102,11 @@ def prompts(source: random.Random | None = None) -> Iterator[str]:
     randomness).
     """
     source = random.SystemRandom() if source is None else source
-    waiting: list[int] = []
     while True:
-        if len(waiting) < _NUMBERS:
-            deck = [10 * tens + ones for tens in range(2, 10) for ones in range(1, 10)]
-            source.shuffle(deck)
-            waiting += deck
-        yield " ".join(str(number) for number in waiting[:_NUMBERS])
-        del waiting[:_NUMBERS]
+        deck = [10 * tens + ones for tens in range(2, 10) for ones in range(1, 10)]
+        source.shuffle(deck)
+        for at in range(0, len(deck), _NUMBERS):
+            yield " ".join(map(str, deck[at : at + _NUMBERS]))
 
 
 class PhraseRecorder:

@@ -9,7 +9,7 @@ import typer
 
 from pipeline.cli.options import ConfigFile, Jobs, Log, LogKey, Override, UnknownImpostors, read_settings
 from pipeline.cli.terminal import cores, print_error, print_line
-from pipeline.errors import LibraryMissingError
+from pipeline.errors import UnavailableError
 
 
 def serve(
@@ -52,7 +52,7 @@ def serve(
         import fastapi as _fastapi  # noqa: F401
         import uvicorn as _uvicorn  # noqa: F401
     except ImportError as error:
-        raise LibraryMissingError(
+        raise UnavailableError(
             f"serve: the service needs a package that is not installed ({error.name}): pip install 'voiceclaim[server]'"
         ) from None
     from pipeline.server import run

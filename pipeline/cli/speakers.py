@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from pipeline.cli.options import Jobs, Json, Log, LogKey, StoreArgument, logged_failures
 from pipeline.cli.terminal import cores, escape, print_json, print_line, print_table
 
-_ACTIONS = ("list", "show", "remove", "export")
-
 
 def speakers(
     store: StoreArgument,
-    action: Annotated[str, typer.Argument(metavar=f"[{'|'.join(_ACTIONS)}]", help="Action.")] = "list",
+    action: Annotated[
+        Literal["list", "show", "remove", "export"],
+        typer.Argument(metavar="[ACTION]", help="Action."),
+    ] = "list",
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Speaker to show, remove or export.")] = None,
     out: Annotated[
         Path | None,
@@ -40,8 +41,6 @@ def speakers(
     Example: voiceclaim speakers speakers.store remove anna --log changes.jsonl
     Example: voiceclaim speakers speakers.store export anna --out anna.json
     """
-    if action not in _ACTIONS:
-        raise typer.BadParameter(f"the action must be {', '.join(_ACTIONS[:-1])} or {_ACTIONS[-1]}, got {action!r}")
     if (out is not None) != (action == "export"):
         raise typer.BadParameter("export requires --out FILE" if out is None else "--out requires the action export")
     if (name is None) != (action == "list"):

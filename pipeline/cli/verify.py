@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from pipeline.cli.live import microphone, pipe, verify_live
-from pipeline.cli.options import Device, Exit, Json, Log, LogKey, Raw, StoreArgument, UnknownImpostors
+from pipeline.cli.options import (
+    DONE,
+    ERROR,
+    NOT_ENOUGH_SPEECH,
+    REJECTED,
+    Device,
+    Json,
+    Log,
+    LogKey,
+    Raw,
+    StoreArgument,
+    UnknownImpostors,
+)
 from pipeline.cli.terminal import escape, print_error, print_json, print_line
 from pipeline.errors import AudioError, VoiceclaimError
 
@@ -21,7 +33,8 @@ if TYPE_CHECKING:
     from pipeline.verification.audit_events import Recorder
     from pipeline.verification.verifier import Verifier
 
-_WORST_FIRST = (Exit.ERROR, Exit.REJECTED, Exit.NOT_ENOUGH_SPEECH, Exit.DONE)
+_WORST_FIRST = (ERROR, REJECTED, NOT_ENOUGH_SPEECH, DONE)
+_EXITS = {"accepted": DONE, "rejected": REJECTED}  # any other decision: NOT_ENOUGH_SPEECH
 
 
 def verify(
@@ -49,7 +62,8 @@ def verify(
         str | None, typer.Option(metavar="MISS:FALSE_ACCEPT", help="Sequential test at these error rates: 0.005:0.005.")
     ] = None,
     at_end: Annotated[
-        str, typer.Option(metavar="undecided|fixed", help="Decision of --sequential if the audio ends first.")
+        Literal["undecided", "fixed"],
+        typer.Option(metavar="undecided|fixed", help="Decision of --sequential if the audio ends first."),
     ] = "undecided",
     raw: Raw = None,
     interval: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Audio between live updates.")] = 0.25,
@@ -101,7 +115,7 @@ def verify(
             codes.append(verify_file(verifier, name, record, as_json=as_json))
     if mic:
         codes.append(_verify_stream(verifier, microphone(device), "microphone", interval, record, as_json=as_json))
-    raise typer.Exit(int(min(codes, key=_WORST_FIRST.index)))
+    raise typer.Exit(min(codes, key=_WORST_FIRST.index))
 
 
 def _point(
@@ -110,17 +124,13 @@ def _point(
     """Return prior and costs, completed from the store's settings; None if no option asks for them."""
     from pipeline.metrics import OperatingPoint
 
-    if prior is None and cost_miss is None and cost_false_accept is None:
-        return None
-    settings = model.config.threshold
-    return OperatingPoint(
-        settings.prior if prior is None else prior,
-        settings.cost_miss if cost_miss is None else cost_miss,
-        settings.cost_false_accept if cost_false_accept is None else cost_false_accept,
-    )
+    options = {"prior": prior, "cost_miss": cost_miss, "cost_false_accept": cost_false_accept}
+    given = {name: value for name, value in options.items() if value is not None}
+    settings = {name: getattr(model.config.threshold, name) for name in options}
+    return OperatingPoint(**{**settings, **given}) if given else None
 
 
-def verify_file(verifier: Verifier, name: str, record: Recorder, *, as_json: bool) -> Exit:
+def verify_file(verifier: Verifier, name: str, record: Recorder, *, as_json: bool) -> int:
     """Verify one file, ``record`` the outcome and print it."""
     try:
         update = verifier.verify_file(name)
@@ -131,10 +141,10 @@ def verify_file(verifier: Verifier, name: str, record: Recorder, *, as_json: boo
         if as_json:
             print_json({"claim": verifier.claim, "file": name, "decision": None, "error": str(error)})
         print_error(error)
-        return Exit.ERROR
+        return ERROR
     record(verifier, name, update)
     _print(verifier, name, update, as_json=as_json)
-    return _exit_of(update)
+    return _EXITS.get(update.decision, NOT_ENOUGH_SPEECH)
 
 
 def _verify_stream(
@@ -145,7 +155,7 @@ def _verify_stream(
     record: Recorder,
     *,
     as_json: bool,
-) -> Exit:
+) -> int:
     """Verify live audio; print updates as JSON lines unless the output is a terminal."""
     json_lines = as_json or sys.stdout is None or not sys.stdout.isatty()
 
@@ -161,22 +171,20 @@ def _verify_stream(
         raise
     record(verifier, None, update)
     _print(verifier, name if json_lines else None, update, as_json=json_lines)
-    return _exit_of(update)
+    return _EXITS.get(update.decision, NOT_ENOUGH_SPEECH)
 
 
-def _sequential_test(sequential: str | None, at_end: str) -> SequentialTest | None:
-    """Parse --sequential and --at-end; raises typer.BadParameter, or InputError for rates out of range."""
+def _sequential_test(sequential: str | None, at_end: Literal["undecided", "fixed"]) -> SequentialTest | None:
+    """Parse --sequential; raises typer.BadParameter, or InputError for rates out of range."""
     from pipeline.scoring.sequential import SequentialTest
 
-    if at_end not in ("undecided", "fixed"):
-        raise typer.BadParameter(f"--at-end must be undecided or fixed, got {at_end!r}")
     if sequential is None:
         return None
     try:
         miss, false_accept = map(float, sequential.split(":"))
     except ValueError:
         raise typer.BadParameter(f"--sequential must read MISS:FALSE_ACCEPT, two rates, got {sequential!r}") from None
-    return SequentialTest(miss, false_accept, at_end="fixed" if at_end == "fixed" else "undecided")
+    return SequentialTest(miss, false_accept, at_end=at_end)
 
 
 def _print(verifier: Verifier, name: str | None, update: Update, *, as_json: bool) -> None:
@@ -206,8 +214,3 @@ def _sentence(verifier: Verifier, update: Update) -> str:
 
 def _with_threshold(what: str, value: float, threshold: float | None, form: str) -> str:
     return f"{what} {value:{form}}" + ("" if threshold is None else f" (threshold {threshold:{form}})")
-
-
-def _exit_of(update: Update) -> Exit:
-    codes = {"accepted": Exit.DONE, "rejected": Exit.REJECTED}
-    return codes.get(update.decision, Exit.NOT_ENOUGH_SPEECH)

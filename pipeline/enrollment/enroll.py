@@ -20,7 +20,7 @@ from pipeline.enrollment.checks import EnrollmentChecks, Finding
 from pipeline.enrollment.holdout import HeldOut, hold_out_pass
 from pipeline.enrollment.speech import NewSpeaker, Progress, audible, read_speech
 from pipeline.enrollment.training import Trainer
-from pipeline.errors import ConfigError, CorpusError, SpeakerExistsError
+from pipeline.errors import ConfigError, InputError, SpeakerExistsError
 from pipeline.machines.training import machine_count
 from pipeline.machines.workers import LocalThreads, Workers
 from pipeline.scoring.rules import RULES, systems_of
@@ -236,7 +236,7 @@ def _with_machines(config: Config) -> Config:
 
 def _check_names(store: Store, known: SpeakerModel | None, speakers: Mapping[str, Sequence[Utterance]]) -> None:
     if not speakers:
-        raise CorpusError(f"{store.path}: nobody to enroll: no speakers were given")
+        raise InputError(f"{store.path}: nobody to enroll: no speakers were given")
     taken = set() if known is None else {speaker.name for speaker in known.speakers}
     if doubles := sorted(taken & set(speakers)):
         raise SpeakerExistsError(

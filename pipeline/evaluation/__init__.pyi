@@ -1,6 +1,6 @@
 from .columns import NameColumn, TrialTable, distinct
 from .comparison import PairedDifference, paired_bootstrap
-from .joining import JoinCounts, ScoredList, read_scored
+from .joining import ScoredList, read_scored
 from .list_writing import write_list
 from .lists import Trial, read_list, read_trials
 from .scores import (
@@ -18,7 +18,6 @@ FORMATS: tuple[str, ...]
 
 __all__ = [
     "FORMATS",
-    "JoinCounts",
     "NameColumn",
     "PairedDifference",
     "ScoreRow",

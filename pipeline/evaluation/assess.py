@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
+from itertools import chain, product
 from pathlib import Path
 from threading import Lock
 
@@ -30,6 +31,7 @@ from pipeline.metrics import (
     EqualErrorRate,
     ErrorRates,
     Interval,
+    Statistic,
     actual_cost,
     affine_cllr,
     bootstrap_interval,
@@ -69,16 +71,7 @@ class FailedFile:
 
 @dataclass(frozen=True)
 class Assessment:
-    """Scores of every trial that could be scored, by system, and the files that could not.
-
-    Attributes
-    ----------
-    rows : tuple of ScoreRow
-        A line per system and trial.
-    scores : dict of str to SystemScores
-        The same as arrays, by system.
-    failed : tuple of FailedFile
-        Files without a score, and why.
+    """Scores of every trial that could be scored, as ``rows`` and as arrays by system, and the files that ``failed``.
 
     Examples
     --------
@@ -123,11 +116,6 @@ class SystemMetrics:
     store_threshold: float | None
     at_store_threshold: ErrorRates
 
-    @property
-    def min_cost(self) -> float | None:
-        """Minimum normalised detection cost at the prior 0.01, equal costs."""
-        return self.costs["p01"][0]
-
 
 def assess(
     model: SpeakerModel,
@@ -141,9 +129,8 @@ def assess(
 ) -> Assessment:
     """Score ``trials``, their paths relative to ``root``, under ``systems`` (default: all that the store has).
 
-    A file that cannot be decoded or has too little speech costs its trials and is listed, never scored. ``workers``
-    score the files (default: ``jobs`` threads), and change no bit of any score. Raises UnknownSpeakerError for a claim
-    on somebody who is not enrolled.
+    A file that cannot be decoded or has too little speech costs its trials and is listed, never scored. Raises
+    UnknownSpeakerError for a claim on somebody who is not enrolled.
 
     Parameters
     ----------
@@ -154,7 +141,7 @@ def assess(
     root : Path
         Folder that the trials' paths are relative to.
     systems : iterable of str, optional
-        Scoring systems; all of the model's by default.
+        Scoring systems.
     jobs, workers : int, Workers, optional
         Threads, or workers elsewhere; neither changes a bit of any score.
     progress : callable, optional
@@ -172,7 +159,7 @@ def assess(
     ['poao', 'rpoao']
     """
     workers = LocalThreads(jobs) if workers is None else workers
-    names = tuple(model.check_system(system) for system in (model.systems if systems is None else systems))
+    names = tuple(map(model.check_system, dict.fromkeys(model.systems if systems is None else systems)))
     positions = {name: model.position(name) for name in dict.fromkeys(trial.speaker for trial in trials)}
     by_path: dict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
@@ -241,40 +228,32 @@ def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: 
 
 
 def _collect(
-    systems: tuple[str, ...],
-    trials: Sequence[Trial],
-    results: dict[str, FileScores | FailedFile],
+    systems: tuple[str, ...], trials: Sequence[Trial], results: dict[str, FileScores | FailedFile]
 ) -> Assessment:
-    rows: list[ScoreRow] = []
-    scores: dict[str, SystemScores] = {}
-    for system in systems:
-        its_rows = []
-        for trial in trials:
-            result = results[trial.path]
-            if not isinstance(result, FailedFile):
-                score, llr = result[system, trial.speaker]
-                its_rows.append(ScoreRow(system, trial.speaker, trial.path, score, trial.target, llr))
-        rows += its_rows
-        scores[system] = SystemScores.from_rows(its_rows)
+    rows: dict[str, list[ScoreRow]] = {system: [] for system in systems}
+    for system, trial in product(systems, trials):
+        result = results[trial.path]
+        if not isinstance(result, FailedFile):
+            score, llr = result[system, trial.speaker]
+            rows[system].append(ScoreRow(system, trial.speaker, trial.path, score, trial.target, llr))
     failed = tuple(result for result in results.values() if isinstance(result, FailedFile))
-    return Assessment(tuple(rows), scores, failed)
+    scores = {system: SystemScores.from_rows(its_rows) for system, its_rows in rows.items()}
+    return Assessment(tuple(chain.from_iterable(rows.values())), scores, failed)
 
 
 def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded: bool = False) -> SystemMetrics:
-    """Return error rates and costs of one system's ``scores``; ``threshold`` is the store's, ``seed`` the interval's.
-
-    Takes O(n log n), and with ``bounded`` never much more than the sorting: without what ``left_out`` names.
+    """Return error rates and costs of one system's ``scores``, in O(n log n).
 
     Parameters
     ----------
     scores : SystemScores
         Scores and labels of one system (``Assessment.scores``).
     threshold : float or None
-        Threshold at which error rates are reported.
+        Threshold of the store, at which error rates are reported.
     seed : int
         Seeds the bootstrap.
     bounded : bool
-        Leave out what takes long on lists of over a million trials.
+        Leave out what takes much longer than the sorting of a long list (``left_out``).
 
     Returns
     -------
@@ -291,6 +270,7 @@ def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded
     target, nontarget = scores.target, scores.nontarget
     both = target.size > 0 and nontarget.size > 0
     resampled = both and not (bounded and scores.scores.size > MOST_RESAMPLED)
+    several = min(distinct(scores.target_speakers), distinct(scores.nontarget_speakers)) > 1
     by_speaker = {} if bounded and distinct(scores.speakers) > MOST_SPEAKERS else speaker_error_rates(scores)
     calibrated = scores.llrs is not None
     costed = cost_scores(scores)
@@ -302,7 +282,7 @@ def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded
         n_nontarget=nontarget.size,
         eer=None if curve is None else equal_error_rate_of(curve),
         eer_hull=None if curve is None else equal_error_rate_hull_of(curve),
-        eer_interval=_eer_interval(scores, seed) if resampled else None,
+        eer_interval=speaker_interval(scores, seed=seed) if resampled and several else None,
         costs={
             name: (minimum.get(name), actual_cost(*judged, *astuple(point)) if both and calibrated else None)
             for name, point in OPERATING_POINTS.items()
@@ -319,14 +299,10 @@ def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded
 
 def left_out(scores: SystemScores) -> tuple[str, ...]:
     """Return, in words, the metrics that a bounded ``measure`` leaves out of a long list."""
-    omitted = []
-    if scores.scores.size > MOST_RESAMPLED:
-        omitted.append(
-            f"95 % intervals and affine-calibrated Cllr: too slow for lists of more than {MOST_RESAMPLED:,} trials"
-        )
-    if distinct(scores.speakers) > MOST_SPEAKERS:
-        omitted.append(f"error rates by speaker: too slow for more than {MOST_SPEAKERS:,} speakers")
-    return tuple(omitted)
+    trials = f"95 % intervals and affine-calibrated Cllr: too slow for lists of more than {MOST_RESAMPLED:,} trials"
+    speakers = f"error rates by speaker: too slow for more than {MOST_SPEAKERS:,} speakers"
+    long = {trials: scores.scores.size > MOST_RESAMPLED, speakers: distinct(scores.speakers) > MOST_SPEAKERS}
+    return tuple(words for words, left in long.items() if left)
 
 
 def cost_scores(scores: SystemScores) -> SystemScores:
@@ -334,14 +310,13 @@ def cost_scores(scores: SystemScores) -> SystemScores:
     return scores if scores.llrs is None else replace(scores, scores=scores.llrs)
 
 
-def _eer_interval(scores: SystemScores, seed: int) -> Interval | None:
-    """Return the interval over speakers; None if a class has fewer than two of them."""
-    if distinct(scores.target_speakers) < 2 or distinct(scores.nontarget_speakers) < 2:
-        return None
+def speaker_interval(scores: SystemScores, *, seed: int, statistic: Statistic = "eer") -> Interval:
+    """Return the 95 % bootstrap interval of a statistic over speakers; raises MetricError for fewer than two."""
     return bootstrap_interval(
         scores.target,
         scores.nontarget,
         seed=seed,
+        statistic=statistic,
         target_speakers=scores.target_speakers.codes,
         nontarget_speakers=scores.nontarget_speakers.codes,
     )

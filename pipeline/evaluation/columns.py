@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import TrialListError
+from pipeline.errors import InputError
 
 Codes = npt.NDArray[np.int32]
 Rows = npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice
@@ -103,16 +103,16 @@ class TrialTable:
 
     @property
     def needed_targets(self) -> npt.NDArray[np.bool_]:
-        """``targets``; raises TrialListError for a list without labels."""
+        """``targets``; raises InputError for a list without labels."""
         if self.targets is None:
-            raise TrialListError("a key must label its trials as target or nontarget, got a list without labels")
+            raise InputError("a key must label its trials as target or nontarget, got a list without labels")
         return self.targets
 
     @property
     def needed_scores(self) -> npt.NDArray[np.float64]:
-        """``scores``; raises TrialListError for a list without scores."""
+        """``scores``; raises InputError for a list without scores."""
         if self.scores is None:
-            raise TrialListError("a score file must have scores, got a list of trials without any")
+            raise InputError("a score file must have scores, got a list of trials without any")
         return self.scores
 
     def trial(self, row: int) -> str:
@@ -129,11 +129,11 @@ def split_by_system(table: TrialTable, path: Path) -> dict[str, TrialTable]:
 
 
 def checked_llrs(table: TrialTable, system: str, path: Path) -> npt.NDArray[np.float64] | None:
-    """Return the log-likelihood ratios of one system's rows, None without; TrialListError if some rows lack them."""
+    """Return the log-likelihood ratios of one system's rows, None without; InputError if some rows lack them."""
     if table.llrs is None or np.isnan(table.llrs).all():
         return None
     if np.isnan(table.llrs).any():
-        raise TrialListError(
+        raise InputError(
             f"{path}: system {system!r} must have log-likelihood ratios in all of its rows or in none, got some of each"
         )
     return table.llrs

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import InputError, MetricError, TrialListError
+from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import SystemScores, paired_bootstrap, read_scores
-from pipeline.evaluation.assess import cost_scores
+from pipeline.evaluation.assess import cost_scores, speaker_interval
 from pipeline.evaluation.pages import comparison_page
 from pipeline.evaluation.report import SCORES, read_metrics, read_results, write_text
 from pipeline.metrics import (
     MAIN_POINT,
-    Interval,
     Statistic,
-    bootstrap_interval,
     equal_error_rate,
     log_likelihood_ratio_cost,
     minimum_cllr,
@@ -51,8 +49,7 @@ class EvaluatedSystem:
 def read_evaluations(folders: Sequence[Path], system: str | None = None) -> list[EvaluatedSystem]:
     """Read the default system of each folder, or ``system``.
 
-    Raises InputError for fewer than two folders or a system that a folder lacks, and TrialListError for a folder that
-    is not an evaluation.
+    Raises InputError for fewer than two folders, a folder that is not an evaluation, or a system that one lacks.
     """
     if len(folders) < 2:
         raise InputError(f"a comparison needs two evaluation folders or more, got {len(folders)}")
@@ -70,8 +67,8 @@ def compare(evaluations: Sequence[EvaluatedSystem]) -> dict[str, Any]:
     """Return the content of compare.json: metrics of each evaluation with intervals, and differences from the first.
 
     Metrics use all trials of a folder, differences the trials that it shares with the first. As in metrics.json, costs
-    are those of the log-likelihood ratios if the system is calibrated. Raises TrialListError for folders without a
-    common trial, and MetricError as ``bootstrap_interval`` and ``paired_bootstrap`` do, naming the folder.
+    are those of the log-likelihood ratios if the system is calibrated. Raises InputError for folders without a
+    common trial, and MetricError as ``paired_bootstrap``, naming the folder.
     """
     first, *others = evaluations
     return {
@@ -98,7 +95,7 @@ def write_comparison(out: Path, evaluations: Sequence[EvaluatedSystem], table: M
 def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] | None = None) -> tuple[Path, ...]:
     """Draw the DET curves of several evaluation folders into the file ``out``; return the paths written.
 
-    Each folder gives its default system, or those of ``systems`` that it has.
+    Each folder gives its default system, or those of ``systems`` that it has; a single folder is not named.
     """
     if out.suffix and out.suffix not in FIGURE_SUFFIXES:
         raise InputError(f"{out}: figures are {', '.join(FIGURE_SUFFIXES)}, got {out.suffix}")
@@ -107,9 +104,9 @@ def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] 
         scores = read_results(folder)
         for name in (read_metrics(folder)["default_system"],) if systems is None else systems:
             if name in scores and scores[name].two_classes:
-                curves[f"{label}: {name}"] = scores[name]
+                curves[f"{label}: {name}" if len(folders) > 1 else name] = scores[name]
     if not curves:
-        raise TrialListError(
+        raise InputError(
             f"{', '.join(map(str, folders))}: no evaluation here holds both target and nontarget scores of"
             f" {', '.join(systems) if systems else 'its default system'}"
         )
@@ -145,7 +142,8 @@ def _metrics_of(evaluation: EvaluatedSystem) -> dict[str, Any]:
             continue
         try:
             entry[key] = unit * function(scores.target, scores.nontarget)
-            entry[f"{key}_ci95"] = _ends(_interval(statistic, scores), unit)
+            interval = speaker_interval(scores, seed=SEED, statistic=statistic)
+            entry[f"{key}_ci95"] = [unit * interval.low, unit * interval.high]
         except MetricError as error:
             raise MetricError(f"{evaluation.folder}, {evaluation.system}: {error}") from None
     return entry
@@ -158,26 +156,10 @@ def _scores_for(statistic: Statistic, scores: SystemScores) -> SystemScores | No
     return scores if statistic == "eer" else cost_scores(scores)
 
 
-def _interval(statistic: Statistic, scores: SystemScores) -> Interval:
-    return bootstrap_interval(
-        scores.target,
-        scores.nontarget,
-        seed=SEED,
-        statistic=statistic,
-        level=LEVEL,
-        target_speakers=scores.target_speakers,
-        nontarget_speakers=scores.nontarget_speakers,
-    )
-
-
-def _ends(interval: Interval, unit: float) -> list[float]:
-    return [unit * interval.low, unit * interval.high]
-
-
 def _differences(first: EvaluatedSystem, other: EvaluatedSystem) -> dict[str, Any]:
     trials = [set(zip(side.scores.speakers, side.scores.paths, strict=True)) for side in (first, other)]
     if not trials[0] & trials[1]:
-        raise TrialListError(
+        raise InputError(
             f"{first.folder} and {other.folder}: they share no trial, the same speaker claimed for the same path;"
             " evaluate both on one list"
         )
@@ -196,7 +178,7 @@ def _differences(first: EvaluatedSystem, other: EvaluatedSystem) -> dict[str, An
             "first": unit * paired.first,
             "second": unit * paired.second,
             "difference": unit * paired.difference,
-            "ci95": _ends(paired.interval, unit),
+            "ci95": [unit * paired.interval.low, unit * paired.interval.high],
             "share_below_zero": paired.share_below_zero,
         }
     return entry

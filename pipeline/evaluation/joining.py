@@ -4,10 +4,10 @@ Conventions
 -----------
 Scores and key may list the trials in any order. The key decides which trials count:
 
-- a trial of the key without a score raises TrialListError, with the number of such trials and the first of them;
+- a trial of the key without a score raises InputError, with the number of such trials and the first of them;
 - a score for a trial that is not in the key is dropped and counted;
-- a trial listed twice in the key counts twice, and is reported; with two labels it raises TrialListError;
-- a score given twice is reported; with two values it raises TrialListError;
+- a trial listed twice in the key counts twice, and is reported; with two labels it raises InputError;
+- a score given twice is reported; with two values it raises InputError;
 - labels beside the scores must be those of the key.
 """
 
@@ -21,27 +21,19 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.audio.lists import read_spk2utt
-from pipeline.errors import InputError, TrialListError
+from pipeline.errors import InputError
 from pipeline.evaluation.columns import Codes, NameColumn, TrialTable, checked_llrs, split_by_system
 from pipeline.evaluation.lists import check_format, format_of, read_list
 from pipeline.evaluation.scores import SystemScores
 
 Rows = npt.NDArray[np.intp]
-
-
-@dataclass(frozen=True, slots=True)
-class JoinCounts:
-    """Numbers of trials of the key, of scores for other trials, and of repeated trials and scores."""
-
-    trials: int
-    extra_scores: int
-    repeated_trials: int
-    repeated_scores: int
+JoinCounts = dict[str, int]
+"""Numbers of ``trials`` of the key, of ``extra_scores`` for others, of ``repeated_trials`` and ``repeated_scores``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredList:
-    """Labelled scores and join counts by system, and the formats of the score file and of the key."""
+    """Labelled scores and ``JoinCounts`` by system, and the formats of the score file and of the key."""
 
     scores: dict[str, SystemScores]
     joined: dict[str, JoinCounts]
@@ -62,59 +54,55 @@ def read_scored(
 
     Parameters
     ----------
-    scores
+    scores : Path
         A score file; if it names no system, its only one is named after the file.
-    key
+    key : Path, optional
         The key; by default the labels in the score file. With a spk2utt, a trial is a target trial where the segment
         is one of the model's own.
-    scores_format, key_format
+    scores_format, key_format : str, optional
         Among ``FORMATS``, by default recognised from the files.
-    llr
+    llr : bool, optional
         True if scores are natural-log likelihood ratios, False if not; by default those of a NIST file or of a column
         ``llr`` are.
-    systems
+    systems : collection of str, optional
         Systems to keep, by default all.
+
+    Returns
+    -------
+    ScoredList
 
     Raises
     ------
-    TrialListError
-        For files that break their formats or do not match (see ``join``).
     InputError
-        For an unknown format or system.
-    LibraryMissingError
+        For files that break their formats or do not match (see ``join``), and an unknown format or system.
+    UnavailableError
         For Parquet without pyarrow.
     """
     name = format_of(scores, "scores") if scores_format is None else check_format(scores_format)
     table = read_list(scores, kind="scores", format_name=name)
     if llr is not None:
         table = replace(table, llrs=table.scores if llr else None)
-    if table.scores is None:
-        raise TrialListError(f"{scores}: scores were expected, got a list without any; were scores and key exchanged?")
-    parts = _chosen(split_by_system(table, scores), systems, scores)
-    parts = {system: replace(part, llrs=checked_llrs(part, system, scores)) for system, part in parts.items()}
-    if key is None:
-        joined = {system: _with_own_labels(part, scores) for system, part in parts.items()}
-        of_key = None
-    else:
-        of_key = format_of(key, "key") if key_format is None else check_format(key_format)
-        joined = _with_key(parts, key, of_key, scores)
+    parts = split_by_system(table, scores)
+    if missing := [system for system in systems or () if system not in parts]:
+        raise InputError(f"{scores}: it has the systems {', '.join(parts)}, got {', '.join(missing)}")
+    parts = {
+        system: replace(parts[system], llrs=checked_llrs(parts[system], system, scores)) for system in systems or parts
+    }
+    of_key = None if key is None else format_of(key, "key") if key_format is None else check_format(key_format)
+    joined = _with_own_labels(parts, scores) if key is None else _with_key(parts, key, str(of_key), scores)
     labelled = {system: its_scores for system, (its_scores, _) in joined.items()}
     return ScoredList(labelled, {system: counts for system, (_, counts) in joined.items()}, name, of_key)
 
 
-def _chosen(parts: dict[str, TrialTable], systems: Collection[str] | None, path: Path) -> dict[str, TrialTable]:
-    if systems is None:
-        return parts
-    if missing := [name for name in systems if name not in parts]:
-        raise InputError(f"{path}: it has the systems {', '.join(parts)}, got {', '.join(missing)}")
-    return {name: parts[name] for name in systems}
-
-
-def _with_own_labels(part: TrialTable, path: Path) -> tuple[SystemScores, JoinCounts]:
-    if part.targets is None:
-        raise TrialListError(f"{path}: its scores have no labels; give the key to them with --key")
-    scores = SystemScores(part.models, part.segments, part.needed_scores, part.targets, part.llrs)
-    return scores, JoinCounts(len(part), 0, 0, 0)
+def _with_own_labels(parts: Mapping[str, TrialTable], path: Path) -> dict[str, tuple[SystemScores, JoinCounts]]:
+    joined = {}
+    for system, part in parts.items():
+        if part.targets is None:
+            raise InputError(f"{path}: its scores have no labels; give the key to them with --key")
+        scores = SystemScores(part.models, part.segments, part.needed_scores, part.targets, part.llrs)
+        counts = {"trials": len(part), "extra_scores": 0, "repeated_trials": 0, "repeated_scores": 0}
+        joined[system] = scores, counts
+    return joined
 
 
 def _with_key(
@@ -125,15 +113,13 @@ def _with_key(
         owners = read_spk2utt(key)
         return {system: label_by_owner(owners, part, names=names) for system, part in parts.items()}
     table = read_list(key, kind="key", format_name=key_format)
-    if table.targets is None:
-        raise TrialListError(f"{key}: a key must label its trials as target or nontarget, got a list without labels")
     return {system: join(table, part, names=names) for system, part in parts.items()}
 
 
 def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> tuple[SystemScores, JoinCounts]:
     """Return the scores of one system in the order of ``key``, with its labels, and the counts.
 
-    ``names`` are those of key and scores, for messages. Takes O(n log n). Raises TrialListError for the cases that the
+    ``names`` are those of key and scores, for messages. Takes O(n log n). Raises InputError for the cases that the
     module lists, for a key without labels and for a list without scores.
     """
     targets, values = key.needed_targets, scores.needed_scores
@@ -149,7 +135,7 @@ def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> tupl
     at = np.minimum(np.searchsorted(ids, key_ids), max(ids.size - 1, 0))
     missing = np.flatnonzero(ids[at] != key_ids) if ids.size else np.arange(len(key))
     if missing.size:
-        raise TrialListError(
+        raise InputError(
             f"{names[1]}: every trial of the key, {names[0]}, needs a score, {missing.size:,} of {len(key):,} have"
             f" none, the first is {key.trial(int(missing[0]))}; likely cause: failed trials were left out, or names are"
             " spelt otherwise than in the key"
@@ -157,9 +143,12 @@ def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> tupl
     matched = rows[first[at]]
     _check_labels(key, scores, matched, names)
     unlisted = int(np.count_nonzero(~np.isin(score_ids, in_key[0])))
-    counts = JoinCounts(
-        len(key), len(scores) - rows.size + unlisted, len(key) - in_key[0].size, score_ids.size - ids.size
-    )
+    counts = {
+        "trials": len(key),
+        "extra_scores": len(scores) - rows.size + unlisted,
+        "repeated_trials": len(key) - in_key[0].size,
+        "repeated_scores": score_ids.size - ids.size,
+    }
     llrs = None if scores.llrs is None else scores.llrs[matched]
     return SystemScores(key.models, key.segments, values[matched], targets, llrs), counts
 
@@ -170,7 +159,7 @@ def label_by_owner(
     """Label the scores of one system: target trials are those of a model's own segments.
 
     ``owners`` maps segments to models. Scores with another model or segment are dropped and counted. Raises
-    TrialListError for a score given twice with two values, and where none is left.
+    InputError for a score given twice with two values, and where none is left.
     """
     models, segments = NameColumn.of(owners.values()), NameColumn.of(owners)
     owner = np.empty(len(owners), dtype=np.int32)
@@ -178,12 +167,12 @@ def label_by_owner(
     of_model, of_segment = _codes_in(models, scores.models), _codes_in(segments, scores.segments)
     kept = np.flatnonzero((of_model >= 0) & (of_segment >= 0))
     if kept.size == 0:
-        raise TrialListError(
+        raise InputError(
             f"{names[1]}: some model and segment must be in {names[0]}, got none; likely cause: another data set"
         )
     part = replace(scores[kept], targets=owner[of_segment[kept]] == of_model[kept])
     labelled, counts = join(part, part, names=names)
-    return labelled, replace(counts, extra_scores=len(scores) - kept.size, repeated_trials=0)
+    return labelled, {**counts, "extra_scores": len(scores) - kept.size, "repeated_trials": 0}
 
 
 def _pair_ids(table: TrialTable, models: Codes, segments: Codes) -> Rows:
@@ -201,25 +190,25 @@ def _codes_in(known: NameColumn, other: NameColumn) -> Codes:
 def _first_rows(
     table: TrialTable, ids: Rows, values: npt.NDArray[np.generic], rule: str, name: str, cause: str
 ) -> tuple[Rows, Rows]:
-    """Return the distinct ids, sorted, and the first row of each; raises TrialListError where rows of one id differ."""
+    """Return the distinct ids, sorted, and the first row of each; raises InputError where rows of one id differ."""
     unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     differing = np.flatnonzero(values != values[first[inverse]])
     if differing.size:
         row = int(differing[0])
         low, high = sorted((values[row].item(), values[first[inverse[row]]].item()))
-        raise TrialListError(
+        raise InputError(
             f"{name}: a trial must have {rule.format(low, high)} for {table.trial(row)}; likely cause: {cause}"
         )
     return unique, first
 
 
 def _check_labels(key: TrialTable, scores: TrialTable, matched: Rows, names: tuple[str, str]) -> None:
-    """Raise TrialListError unless labels beside the scores, if there are any, are those of the key."""
+    """Raise InputError unless labels beside the scores, if there are any, are those of the key."""
     if scores.targets is None:
         return
     others = np.flatnonzero(scores.targets[matched] != key.needed_targets)
     if others.size:
-        raise TrialListError(
+        raise InputError(
             f"{names[1]}: labels beside the scores must be those of the key, {names[0]}, {others.size:,} are not, the"
             f" first is {key.trial(int(others[0]))}; likely cause: the key of another list"
         )

@@ -17,9 +17,10 @@ from typing import BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import InputError, TrialListError
+from pipeline.errors import InputError
 from pipeline.evaluation.columns import Codes, NameColumn, TrialTable, as_names, checked_llrs, split_by_system
-from pipeline.evaluation.lists import SHOWN, check_format
+from pipeline.evaluation.lists import check_format
+from pipeline.evaluation.text_lists import SHOWN
 
 Kind = Literal["key", "scores", "trials"]
 """Part of a list to write: labels, scores, or the trials alone."""
@@ -49,19 +50,19 @@ def write_list(path: Path, table: TrialTable, *, format_name: str, kind: Kind | 
 
     Parameters
     ----------
-    path
+    path : Path
         The file to write.
-    table
+    table : TrialTable
         At least one trial.
-    format_name
+    format_name : str
         One of ``FORMATS``. A spk2utt takes the target trials.
-    kind
+    kind : {"key", "scores", "trials"}, optional
         Part to write, by default the scores, else the labels, else the trials. CSV and Parquet take all columns by
         default.
 
     Raises
     ------
-    TrialListError
+    InputError
         For a name that the format cannot hold, a missing column (NIST's score files hold log-likelihood ratios, this
         project's need labels), several systems in a format that holds one, and a place that cannot be written to.
     InputError
@@ -69,12 +70,12 @@ def write_list(path: Path, table: TrialTable, *, format_name: str, kind: Kind | 
     """
     name = check_format(format_name)
     if len(table) == 0:
-        raise TrialListError(f"{path}: a list needs at least one trial, got none; nothing was scored")
+        raise InputError(f"{path}: a list needs at least one trial, got none; nothing was scored")
     every_column = name in {"csv", "parquet"}
     part = kind or ("scores" if table.scores is not None else "key" if table.targets is not None else "trials")
     own_scores = name == "voiceclaim" and part == "scores"
     if not (every_column or own_scores) and table.systems is not None and len(systems := table.systems.used) > 1:
-        raise TrialListError(
+        raise InputError(
             f"{path}: {name} holds the scores of one system, got {len(systems)}: {', '.join(systems)}; choose one"
         )
     if own_scores:
@@ -90,7 +91,7 @@ def write_list(path: Path, table: TrialTable, *, format_name: str, kind: Kind | 
         _write_parquet(path, table)
     else:
         if name == "nist" and part == "scores" and (table.llrs is None or np.isnan(table.llrs).any()):
-            raise TrialListError(
+            raise InputError(
                 f"{path}: a NIST score file holds log-likelihood ratios, got scores of another unit; if they are such"
                 " ratios after all, say --llr"
             )
@@ -106,7 +107,7 @@ def _part(table: TrialTable, kind: Kind) -> TrialTable:
 def _with_systems(path: Path, table: TrialTable) -> TrialTable:
     """Return the columns of this project's score files."""
     if table.targets is None:
-        raise TrialListError(
+        raise InputError(
             f"{path}: a score file of this project has labels, got scores without; `evaluate --scores --key` joins them"
             " and writes one"
         )
@@ -179,7 +180,7 @@ def _write_spk2utt(path: Path, table: TrialTable) -> None:
     for model, segment in zip(targets.models, targets.segments, strict=True):
         lines.setdefault(model, [model]).append(segment)
     if not lines or len(set(targets.segments)) < len(targets):
-        raise TrialListError(f"{path}: a spk2utt lists each utterance once, got one of two speakers, or none at all")
+        raise InputError(f"{path}: a spk2utt lists each utterance once, got one of two speakers, or none at all")
     for column in (targets.models, targets.segments):
         _check_column(path, "spk2utt", column, "a name must be one word", _without(_BLANKS))
     with _replacing(path) as file:
@@ -196,14 +197,14 @@ def _write_parquet(path: Path, table: TrialTable) -> None:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of ``path`` once it is complete; raises TrialListError where it cannot."""
+    """Open a file that takes the place of ``path`` once it is complete; raises InputError where it cannot."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("w+b") as file:
             yield file
         partial.replace(path)
     except OSError as error:
-        raise TrialListError(f"{path}: cannot write the list: {error.strerror or error}") from error
+        raise InputError(f"{path}: cannot write the list: {error.strerror or error}") from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -218,13 +219,11 @@ def _check_numbers(path: Path, table: TrialTable) -> None:
         bad = np.flatnonzero(~np.isfinite(values) if name == "a score" else np.isinf(values))
         if bad.size:
             row = int(bad[0])
-            raise TrialListError(
-                f"{path}, row {row + 1}: {name} must be finite, got {values[row]} for {table.trial(row)}"
-            )
+            raise InputError(f"{path}, row {row + 1}: {name} must be finite, got {values[row]} for {table.trial(row)}")
 
 
 def _check_names(path: Path, table: TrialTable, name: str, delimiter: str, layout: str) -> None:
-    """Raise TrialListError for a name that the format cannot hold."""
+    """Raise InputError for a name that the format cannot hold."""
     word = "a name must be one word that does not begin with '#'"
     if delimiter == " ":
         _check_column(path, name, table.models, word, _is_word)
@@ -252,13 +251,13 @@ def _without(marks: str) -> Callable[[str], bool]:
 def _check_column(path: Path, format_name: str, column: NameColumn, rule: str, holds: Callable[[str], bool]) -> None:
     for name in column.used:
         if not name:
-            raise TrialListError(f"{path}: a name must not be empty to be written as {format_name}")
+            raise InputError(f"{path}: a name must not be empty to be written as {format_name}")
         try:
             name.encode()
         except UnicodeEncodeError as error:
-            raise TrialListError(
+            raise InputError(
                 f"{path}: names must be writable as UTF-8, got {name[:SHOWN]!r}; likely cause: a file name in another"
                 " encoding"
             ) from error
         if not holds(name):
-            raise TrialListError(f"{path}: {rule} to be written as {format_name}, got {name[:SHOWN]!r}")
+            raise InputError(f"{path}: {rule} to be written as {format_name}, got {name[:SHOWN]!r}")

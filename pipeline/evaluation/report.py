@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pipeline import __version__
-from pipeline.errors import InputError, TrialListError
-from pipeline.evaluation import (
-    ScoredList,
-    SystemScores,
-    Trial,
-    distinct,
-    read_list,
-    read_scores,
-    write_list,
-)
+from pipeline.errors import InputError
+from pipeline.evaluation import ScoredList, SystemScores, Trial, distinct, read_list, read_scores, write_list
 from pipeline.evaluation.assess import MOST_RESAMPLED, FailedFile, SystemMetrics, left_out
 from pipeline.evaluation.pages import evaluation_page
 from pipeline.evaluation.scores import by_system, table_of
@@ -67,7 +59,7 @@ def about_scores(scores: Path, key: Path | None, scored: ScoredList) -> dict[str
         "speakers_claimed": distinct(first.speakers),
         "files": distinct(first.paths),
         "version": __version__,
-        "joined": {name: asdict(counts) for name, counts in scored.joined.items()},
+        "joined": scored.joined,
         "left_out": list(left_out(first)),
     }
 
@@ -95,7 +87,7 @@ def _system_entry(metrics: SystemMetrics, failed_trials: int) -> dict[str, Any]:
         "threshold": None if eer is None else eer.threshold,
         "min_dcf": main[0],
         "act_dcf": main[1],
-        "min_dcf_p01": metrics.min_cost,
+        "min_dcf_p01": metrics.costs["p01"][0],
         "cllr": metrics.cllr,
         "min_cllr": metrics.min_cllr,
         "affine_cllr": metrics.affine_cllr,
@@ -136,12 +128,10 @@ def write_evaluation(
     scores.parquet. ``command`` and ``date`` are printed in the report.
     """
     metrics = write_text(out / METRICS, json.dumps(table, indent=1) + "\n")
-    kept, stale = out / SCORES, out / SCORES_TABLE
-    if "scores" in table and (_is_long(scores) or not all(map(_fits_a_line, _names_in(scores)))):
-        kept, stale = stale, kept
-        write_list(kept, table_of(scores), format_name="parquet")
-    else:
-        write_list(kept, table_of(scores), format_name="voiceclaim")
+    names = chain(scores, *(chain(system.speakers.names, system.paths.names) for system in scores.values()))
+    as_table = "scores" in table and (_is_long(scores) or any(mark in name for name in names for mark in "\t\n\r"))
+    kept, stale = (out / SCORES_TABLE, out / SCORES) if as_table else (out / SCORES, out / SCORES_TABLE)
+    write_list(kept, table_of(scores), format_name="parquet" if as_table else "voiceclaim")
     stale.unlink(missing_ok=True)  # left by an earlier evaluation, it would be taken for this one's
     drawn = draw_evaluation(out, scores, table)
     pictures = {path.stem: path.read_bytes() for path in drawn if path.suffix == ".svg"}
@@ -151,16 +141,6 @@ def write_evaluation(
 
 def _is_long(scores: Mapping[str, SystemScores]) -> bool:
     return max(system.scores.size for system in scores.values()) > MOST_RESAMPLED
-
-
-def _names_in(scores: Mapping[str, SystemScores]) -> Iterator[str]:
-    yield from scores
-    for system in scores.values():
-        yield from chain(system.speakers.names, system.paths.names)
-
-
-def _fits_a_line(name: str) -> bool:
-    return not any(mark in name for mark in "\t\n\r")
 
 
 def draw_evaluation(out: Path, scores: Mapping[str, SystemScores], table: Mapping[str, Any]) -> list[Path]:
@@ -206,36 +186,36 @@ def _det_band(scores: SystemScores) -> DetBand | None:
     """Return the interval of the false rejects over speakers; None if a class has fewer than two of them."""
     from pipeline.evaluation.plots import det_grid
 
-    speakers = scores.target_speakers, scores.nontarget_speakers
-    if min(distinct(names) for names in speakers) < 2:
+    targets, nontargets = scores.target_speakers, scores.nontarget_speakers
+    if min(distinct(targets), distinct(nontargets)) < 2:
         return None
     return det_band(
         scores.target,
         scores.nontarget,
         det_grid(scores.nontarget.size),
         seed=_BAND_SEED,
-        target_speakers=speakers[0].codes,
-        nontarget_speakers=speakers[1].codes,
+        target_speakers=targets.codes,
+        nontarget_speakers=nontargets.codes,
     )
 
 
 def read_results(folder: Path) -> dict[str, SystemScores]:
-    """Read the scores of an evaluation folder by system; raises TrialListError."""
+    """Read the scores of an evaluation folder by system; raises InputError."""
     table = folder / SCORES_TABLE
     return by_system(read_list(table), table) if table.is_file() else read_scores(folder / SCORES)
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """Read the metrics.json of an evaluation folder; raises TrialListError if the folder is none."""
+    """Read the metrics.json of an evaluation folder; raises InputError if the folder is none."""
     path = folder / METRICS
     hint = "name a folder that `voiceclaim evaluate` wrote"
     try:
         table = json.loads(read_bounded(path, _MAX_METRICS_BYTES))
         return {**table, "default_system": str(table["default_system"])}
     except OSError as error:
-        raise TrialListError(f"{path}: cannot be read: {error.strerror or error}; {hint}") from None
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}; {hint}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise TrialListError(f"{path}: not the metrics of an evaluation ({error!r}); {hint}") from None
+        raise InputError(f"{path}: not the metrics of an evaluation ({error!r}); {hint}") from None
 
 
 def write_text(path: Path, text: str) -> Path:

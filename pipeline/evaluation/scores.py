@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import MetricError, TrialListError
+from pipeline.errors import InputError, MetricError
 from pipeline.evaluation.columns import NameColumn, TrialTable, checked_llrs, split_by_system
 from pipeline.evaluation.list_writing import write_list
 from pipeline.evaluation.lists import read_list
@@ -102,19 +102,19 @@ class SystemScores:
 def read_scores(path: Path) -> dict[str, SystemScores]:
     """Read a score file of this project, by system in order of first appearance.
 
-    Raises TrialListError as ``read_list``, for a file without labels or scores, and for a system that has the
+    Raises InputError as ``read_list``, for a file without labels or scores, and for a system that has the
     log-likelihood ratios of some rows only.
     """
     table = read_list(path, format_name="voiceclaim")
     if table.targets is None or table.scores is None:
-        raise TrialListError(f"{path}: a score file must have scores and labels, got none; is it a trial list?")
+        raise InputError(f"{path}: a score file must have scores and labels, got none; is it a trial list?")
     return by_system(table, path)
 
 
 def write_scores(path: Path, rows: Iterable[ScoreRow]) -> None:
     """Write a score file, replacing any file at ``path`` only once it is complete.
 
-    Raises TrialListError for no rows, names that the file cannot hold, numbers that are not finite, a system with the
+    Raises InputError for no rows, names that the file cannot hold, numbers that are not finite, a system with the
     log-likelihood ratio of some rows only, and a place that cannot be written to.
     """
     rows = list(rows)
@@ -132,7 +132,7 @@ def write_scores(path: Path, rows: Iterable[ScoreRow]) -> None:
 def by_system(table: TrialTable, path: Path) -> dict[str, SystemScores]:
     """Split labelled scores by system; a list that names none is of one, named after its file ``path``.
 
-    Raises TrialListError as ``checked_llrs``, and for a list without labels or scores.
+    Raises InputError as ``checked_llrs``, and for a list without labels or scores.
     """
     return {
         system: SystemScores(
@@ -146,7 +146,7 @@ def table_of(scores: Mapping[str, SystemScores]) -> TrialTable:
     """Concatenate the rows of all systems; the inverse of ``by_system``."""
     parts = list(scores.values())
     sizes = [part.scores.size for part in parts]
-    llrs = [np.full(size, np.nan) if part.llrs is None else part.llrs for part, size in zip(parts, sizes, strict=True)]
+    llrs = [np.full(part.scores.size, np.nan) if part.llrs is None else part.llrs for part in parts]
     return TrialTable(
         _concatenated([part.speakers for part in parts]),
         _concatenated([part.paths for part in parts]),

@@ -9,9 +9,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import LibraryMissingError, TrialListError
+from pipeline.errors import InputError, UnavailableError
 from pipeline.evaluation.columns import NameColumn, TrialTable
-from pipeline.evaluation.lists import MOST_BYTES, TABLE_LABELS, fields_of
+from pipeline.evaluation.text_lists import MOST_BYTES, TABLE_LABELS, fields_of
 from pipeline.files import open_regular
 
 MOST_ROWS = 10**8  # about 2 GiB of columns, from a file of any size
@@ -20,7 +20,7 @@ MOST_ROWS = 10**8  # about 2 GiB of columns, from a file of any size
 def read_parquet(path: Path) -> TrialTable:
     """Read a list of trials with the labels, scores, log-likelihood ratios and systems in it.
 
-    Raises TrialListError for a file that is damaged, too large or lacks a column, a null or a number that is not finite
+    Raises InputError for a file that is damaged, too large or lacks a column, a null or a number that is not finite
     where a value must be, and labels other than target and nontarget, true and false, 1 and 0.
     """
     arrow, parquet = _library("pyarrow"), _library("pyarrow.parquet")
@@ -35,12 +35,12 @@ def read_parquet(path: Path) -> TrialTable:
             return _table(path, {field: (name, table.column(name)) for field, name in wanted.items()})
     except (arrow.ArrowException, OverflowError, TypeError, ValueError) as error:  # damage surfaces as any of these
         reason = str(error).splitlines()[0] if str(error) else repr(error)
-        raise TrialListError(
+        raise InputError(
             f"{path}: not a Parquet file of trials ({reason}); likely cause: it is cut off or damaged"
         ) from error
     except OSError as error:
         reason = error.strerror or str(error).splitlines()[0]
-        raise TrialListError(f"{path}: cannot read it: {reason}; is the path right, the file complete?") from error
+        raise InputError(f"{path}: cannot read it: {reason}; is the path right, the file complete?") from error
 
 
 def write_parquet(file: BinaryIO, table: TrialTable) -> None:
@@ -66,7 +66,7 @@ def _library(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise LibraryMissingError(
+        raise UnavailableError(
             f"Parquet needs the library pyarrow, which cannot be loaded ({error});"
             " install it with: pip install 'voiceclaim[formats]'"
         ) from error
@@ -75,12 +75,12 @@ def _library(module: str) -> Any:
 def _check_size(path: Path, metadata: Any) -> None:
     unpacked = sum(metadata.row_group(k).total_byte_size for k in range(metadata.num_row_groups))
     if metadata.num_rows > MOST_ROWS or unpacked > MOST_BYTES:
-        raise TrialListError(
+        raise InputError(
             f"{path}: too large: at most {MOST_ROWS:,} rows and {MOST_BYTES:,} bytes are read, got"
             f" {metadata.num_rows:,} and {unpacked:,}"
         )
     if metadata.num_rows == 0:
-        raise TrialListError(f"{path}: a list needs at least one trial, got none")
+        raise InputError(f"{path}: a list needs at least one trial, got none")
 
 
 def _table(path: Path, columns: dict[str, tuple[str, Any]]) -> TrialTable:
@@ -139,5 +139,5 @@ def _refuse_nulls(path: Path, name: str, values: Any) -> None:
         raise _error(path, name, "must have a value in every row", f"{nulls:,} nulls")
 
 
-def _error(path: Path, name: str, rule: str, got: object) -> TrialListError:
-    return TrialListError(f"{path}: column {name!r} {rule}, got {got}")
+def _error(path: Path, name: str, rule: str, got: object) -> InputError:
+    return InputError(f"{path}: column {name!r} {rule}, got {got}")

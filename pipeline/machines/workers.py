@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
-from pipeline.errors import ClusterError, LibraryMissingError
+from pipeline.errors import UnavailableError
 from pipeline.files import open_regular
 
 Item = TypeVar("Item")
@@ -61,7 +61,7 @@ class DaskWorkers:
 
     A context manager: leaving it cancels pending tasks. ``jobs`` threads of this process do the work that stays in
     it. Dask runs the tasks of a lost worker again elsewhere; with no worker left for ``patience`` seconds the run
-    fails. Raises LibraryMissingError, and ClusterError if no scheduler answers within five seconds.
+    fails. Raises UnavailableError, also if no scheduler answers within five seconds.
     """
 
     remote: ClassVar[bool] = True
@@ -73,7 +73,7 @@ class DaskWorkers:
         try:
             import distributed
         except ImportError as error:
-            raise LibraryMissingError(
+            raise UnavailableError(
                 f"--backend dask needs the library distributed, which cannot be loaded ({error});"
                 " install it with: pip install 'voiceclaim[distributed]'"
             ) from error
@@ -99,7 +99,7 @@ class DaskWorkers:
         common: Any,
         reads: Callable[..., Iterable[Path]] | None = None,
     ) -> Iterator[Result]:
-        """See ``LocalThreads.map``; raises what a task raises, and ClusterError if the cluster fails."""
+        """See ``LocalThreads.map``; raises what a task raises, and UnavailableError if the cluster fails."""
         waiting: deque[Any] = deque()
         # A task of its own rather than scattered data: dask makes it again if the worker that holds it is lost.
         token, shared = uuid.uuid4().hex, self._submit(copy.copy, common)
@@ -138,26 +138,26 @@ class DaskWorkers:
                 if not isinstance(error, TimeoutError):
                     raise self._lost() from None
             if self._threads() == 0:
-                raise ClusterError(
+                raise UnavailableError(
                     f"--scheduler {self.address}: no worker for {self.patience:g} s, and tasks are waiting; start some"
                     f" with `dask worker {self.address}`, and run the command again"
                 )
 
     @contextmanager
     def _cluster_errors(self) -> Iterator[None]:
-        """Raise ClusterError for failures of the cluster; errors of a task pass."""
+        """Raise UnavailableError for failures of the cluster; errors of a task pass."""
         try:
             yield
         except (self._dask.CancelledError, self._dask.client.ClosedClientError):
             raise self._lost() from None
         except self._dask.KilledWorker as error:
-            raise ClusterError(
+            raise UnavailableError(
                 f"--scheduler {self.address}: workers died repeatedly under one task ({error}); too little memory?"
                 " see the workers' logs"
             ) from None
 
-    def _lost(self) -> ClusterError:
-        return ClusterError(
+    def _lost(self) -> UnavailableError:
+        return UnavailableError(
             f"--scheduler {self.address}: the connection to the scheduler was lost; has it ended or been restarted?"
             " Nothing was written: run the command again"
         )
@@ -168,7 +168,7 @@ Workers = LocalThreads | DaskWorkers
 
 
 def _check_answers(dask: Any, address: str) -> None:
-    """Raise ClusterError if no scheduler answers; a Client that cannot connect takes long to give up."""
+    """Raise UnavailableError if no scheduler answers; a Client that cannot connect takes long to give up."""
 
     async def connect() -> None:
         secured = dask.Security().get_connection_args("client")
@@ -179,7 +179,7 @@ def _check_answers(dask: Any, address: str) -> None:
         with ThreadPoolExecutor(1) as thread:  # the caller's thread may have an event loop, as in a notebook
             thread.submit(asyncio.run, connect()).result()
     except Exception as error:
-        raise ClusterError(
+        raise UnavailableError(
             f"--scheduler {address}: no scheduler answers there within {CONNECT_SECONDS:g} s ({error});"
             " give the address that `dask scheduler` prints, such as tcp://host:8786"
         ) from None
@@ -192,12 +192,12 @@ def _copies(_token: str) -> list[Any]:
 
 
 def _perform(function: Callable[..., Any], token: str, common: Any, arguments: Task, files: Iterable[Path]) -> Any:
-    """Run one task on a worker; raise ClusterError for a file that only the client can open."""
+    """Run one task on a worker; raise UnavailableError for a file that only the client can open."""
     for path in files:
         if not _opens(path):
             from distributed import get_worker
 
-            raise ClusterError(
+            raise UnavailableError(
                 f"{path}: worker {get_worker().address} cannot open it, but the machine that runs the command can;"
                 " workers read audio and the store themselves: share the folder with them, under the same path"
             )

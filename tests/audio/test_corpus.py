@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pipeline.audio.corpus import Utterance, audio_suffixes, read_corpus
 from pipeline.audio.files import read_samples
 from pipeline.audio.lists import read_rttm
-from pipeline.errors import CorpusError
+from pipeline.errors import InputError
 
 needs_links = pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege on Windows")
 
@@ -56,7 +56,7 @@ def test_one_folder_per_speaker(tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux allows such names")
 def test_a_name_that_is_no_text_is_refused(tmp_path):
     touch(tmp_path / os.fsdecode(b"M\xfcller") / "a.wav")
-    with pytest.raises(CorpusError, match="valid text"):
+    with pytest.raises(InputError, match="valid text"):
         read_corpus(tmp_path)
 
 
@@ -84,17 +84,17 @@ def test_every_format_of_libsndfile_counts():
 
 
 def test_roots_without_speakers(tmp_path):
-    with pytest.raises(CorpusError, match=r"nope: a corpus must be a folder, got nothing"):
+    with pytest.raises(InputError, match=r"nope: a corpus must be a folder, got nothing"):
         read_corpus(tmp_path / "nope")
-    with pytest.raises(CorpusError, match=r"one folder per speaker .*got none"):
+    with pytest.raises(InputError, match=r"one folder per speaker .*got none"):
         read_corpus(tmp_path)
     touch(tmp_path / "alice" / "a.m4a")
-    with pytest.raises(CorpusError, match=r"skipped 2 entries: .*a\.m4a: .*convert"):
+    with pytest.raises(InputError, match=r"skipped 2 entries: .*a\.m4a: .*convert"):
         read_corpus(tmp_path)
     touch(tmp_path / "a.wav", tmp_path / "b.wav")
-    with pytest.raises(CorpusError, match=r"one folder per speaker .*got 2 audio files and no such folder"):
+    with pytest.raises(InputError, match=r"one folder per speaker .*got 2 audio files and no such folder"):
         read_corpus(tmp_path)
-    with pytest.raises(CorpusError, match="got a file"):
+    with pytest.raises(InputError, match="got a file"):
         read_corpus(tmp_path / "a.wav")
 
 
@@ -103,7 +103,7 @@ def test_a_folder_that_may_not_be_read(tmp_path):
     touch(tmp_path / "a" / "1.wav")
     (tmp_path / "a").chmod(0)
     try:
-        with pytest.raises(CorpusError, match="cannot be read"):
+        with pytest.raises(InputError, match="cannot be read"):
             read_corpus(tmp_path)
     finally:
         (tmp_path / "a").chmod(0o700)
@@ -230,9 +230,9 @@ def test_a_kaldi_directory_may_have_spk2utt_alone(kaldi, audio):
     corpus = read_corpus(kaldi(scp="c A\nt B\n", spk2utt="bob  t\nanna\tc\n"))
     assert corpus.kind == "kaldi"
     assert corpus.speakers == {name: (Utterance(name, audio / f"{name[0]}.wav"),) for name in ("anna", "bob")}
-    with pytest.raises(CorpusError, match="spk2utt, line 2: 'c' may be given once, it is on line 1 too"):
+    with pytest.raises(InputError, match="spk2utt, line 2: 'c' may be given once, it is on line 1 too"):
         read_corpus(kaldi(spk2utt="bob t c\nanna c\n"))
-    with pytest.raises(CorpusError, match=r"every utterance must be in spk2utt, 'c' is not"):
+    with pytest.raises(InputError, match=r"every utterance must be in spk2utt, 'c' is not"):
         read_corpus(kaldi(spk2utt="bob t\n"))
 
 
@@ -259,12 +259,12 @@ def test_a_kaldi_directory_may_have_spk2utt_alone(kaldi, audio):
     ],
 )
 def test_kaldi_files_that_break_the_rules(kaldi, scp, utt2spk, segments, message):
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(InputError, match=message):
         read_corpus(kaldi(scp=scp, utt2spk=utt2spk, segments=segments))
 
 
 def test_no_command_is_ever_run(tmp_path, kaldi):
-    with pytest.raises(CorpusError, match="commands are not executed"):
+    with pytest.raises(InputError, match="commands are not executed"):
         read_corpus(kaldi(scp=f"u1 touch {tmp_path / 'mark'} |\n", utt2spk="u1 bob\n"))
     assert not (tmp_path / "mark").exists()
 
@@ -322,13 +322,13 @@ def test_other_lines_are_ignored(tmp_path):
 def test_files_that_break_the_format(tmp_path, text, message):
     path = tmp_path / "x.rttm"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(InputError, match=message):
         read_rttm(path)
 
 
 def test_what_is_no_file_is_refused(tmp_path):
     for path, problem in ((tmp_path / "x.rttm", "cannot be read: No such file"), (tmp_path, "a folder")):
-        with pytest.raises(CorpusError, match=problem):
+        with pytest.raises(InputError, match=problem):
             read_rttm(path)
 
 
@@ -361,5 +361,5 @@ def test_turns_are_utterances_of_their_speakers(recordings):
 def test_turns_that_fit_no_recording(recordings, text, message):
     touch(recordings / "twice.wav", recordings / "more" / "twice.wav")
     (recordings / "x.rttm").write_text(text)
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(InputError, match=message):
         read_corpus(recordings)

@@ -23,13 +23,13 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """terminal(columns): the standard output from now on, a terminal of so many columns."""
+    """terminal(name, columns): an output from now on, a terminal of so many columns."""
 
-    def open_terminal(columns: int) -> Terminal:
+    def open_terminal(name: str, columns: int = 80) -> Terminal:
         monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.setattr(sys, "stdout", Terminal())
-        return sys.stdout
+        monkeypatch.setattr(sys, name, Terminal())
+        return getattr(sys, name)
 
     return open_terminal
 
@@ -37,20 +37,10 @@ def terminal(monkeypatch):
 def entry(**changes) -> dict:
     """An entry of metrics.json, with the widest numbers that are likely."""
     return {
-        "eer_percent": 12.345,
-        "eer_percent_ci95": [10.005, 15.678],
-        "min_dcf": 0.98765,
-        "act_dcf": 12.34567,
-        "cllr": 1.23456,
-        "min_cllr": 0.87654,
-        "identification_error_percent": 56.789,
-        "false_accept_percent": 100.0,
-        "false_reject_percent": 100.0,
-        "n_target": 123_456,
-        "n_nontarget": 12_345_678,
-        "n_failed": 1234,
-        **changes,
-    }
+        "eer_percent": 12.345, "eer_percent_ci95": [10.005, 15.678], "min_dcf": 0.98765, "act_dcf": 12.34567,
+        "cllr": 1.23456, "min_cllr": 0.87654, "identification_error_percent": 56.789, "false_accept_percent": 100.0,
+        "false_reject_percent": 100.0, "n_target": 123_456, "n_nontarget": 12_345_678, "n_failed": 1234, **changes,
+    }  # fmt: skip
 
 
 def test_the_table_of_metrics_shows_the_default_system_first(capsys):
@@ -71,7 +61,7 @@ def test_the_table_of_metrics_shows_the_default_system_first(capsys):
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_table_of_metrics_fits_the_terminal_a_line_a_system(terminal, columns):
-    shown = terminal(columns)
+    shown = terminal("stdout", columns)
     small = entry(act_dcf=0.1, false_accept_percent=1.0, false_reject_percent=1.0)
     print_metrics({"default_system": "fused", "systems": dict.fromkeys(RULES, small)})
     lines = shown.getvalue().splitlines()
@@ -98,7 +88,7 @@ def test_the_tables_of_a_comparison_show_values_and_differences(capsys, terminal
     header, row = second.splitlines()
     assert header.startswith("difference from a ")
     assert row.split() == ["b", "-0.50", "[-1.00,", "+0.25]", "-0.500", "[-1.000,", "+0.250]", "-", "40"]
-    shown = terminal(50)
+    shown = terminal("stdout", 50)
     print_comparison(table)
     assert max(map(len, shown.getvalue().splitlines())) <= 50
     assert "+0.250]" in shown.getvalue()
@@ -118,21 +108,19 @@ def test_without_a_terminal_nothing_is_drawn(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_one_bar_shows_the_stage_and_leaves_an_empty_line(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", Terminal())
+def test_one_bar_shows_the_stage_and_leaves_an_empty_line(terminal):
+    shown = terminal("stderr")
     with progress_bar(quiet=False) as advance:
         for stage in ("reading", "training", "reading"):
             advance(stage, 1, 2)
-    shown = sys.stderr.getvalue()
-    assert "training:  50 %" in shown
-    assert "reading: 100 %" in shown
-    assert "\n" not in shown
-    assert shown.endswith(" \r")
+    assert "training:  50 %" in shown.getvalue()
+    assert "reading: 100 %" in shown.getvalue()
+    assert "\n" not in shown.getvalue()
+    assert shown.getvalue().endswith(" \r")
 
 
-def test_a_hostile_name_cannot_move_the_cursor_of_the_live_line(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", Terminal())
+def test_a_hostile_name_cannot_move_the_cursor_of_the_live_line(terminal):
+    shown = terminal("stderr")
     with live_line() as show:
         show("anna\x1b[2J\u202e")
-    assert "anna\\x1b[2J\\u202e" in sys.stderr.getvalue()
+    assert "anna\\x1b[2J\\u202e" in shown.getvalue()

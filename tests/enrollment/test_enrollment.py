@@ -21,7 +21,7 @@ from pipeline.enrollment.holdout import cut_of, join_trials
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import (
     ConfigError,
-    CorpusError,
+    InputError,
     MetricError,
     NotEnoughSpeechError,
     SpeakerExistsError,
@@ -162,7 +162,7 @@ def test_with_everybody_refused_a_store_stays_as_it_was(corpus_of, copied):
 
 
 def test_no_speakers_at_all_are_refused(tmp_path, tiny):
-    with pytest.raises(CorpusError, match="no speakers"):
+    with pytest.raises(InputError, match="no speakers"):
         enroll(tmp_path / "s", {}, tiny)
     assert not (tmp_path / "s").exists()
 

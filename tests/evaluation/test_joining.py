@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import TrialListError
-from pipeline.evaluation import JoinCounts, NameColumn, TrialTable, distinct
+from pipeline.errors import InputError
+from pipeline.evaluation import NameColumn, TrialTable, distinct
 from pipeline.evaluation.columns import checked_llrs, split_by_system
 from pipeline.evaluation.joining import join, label_by_owner
 from pipeline.evaluation.scores import by_system, table_of
@@ -43,10 +43,9 @@ def scores_of(*rows: tuple[str, str, float], labels: list[bool] | None = None) -
     again=st.lists(st.integers(0, 100), max_size=4),
     extra=st.dictionaries(st.tuples(st.sampled_from("abq"), st.sampled_from("uvr")), st.integers(5, 9), max_size=5),
     scored_again=st.lists(st.integers(0, 100), max_size=4),
-    seed=st.integers(0, 99),
+    order=st.randoms(use_true_random=False),
 )
-def test_every_trial_of_the_key_gets_its_score(labels, again, extra, scored_again, seed):
-    rng = np.random.default_rng(seed)
+def test_every_trial_of_the_key_gets_its_score(labels, again, extra, scored_again, order):
     trials = [(*pair, label) for pair, label in labels.items()]
     trials += [trials[k % len(trials)] for k in again]
     answers = {pair: float(k) for k, pair in enumerate(labels)} | {
@@ -54,10 +53,8 @@ def test_every_trial_of_the_key_gets_its_score(labels, again, extra, scored_agai
     }
     rows = [(*pair, value) for pair, value in answers.items()]
     rows += [rows[k % len(rows)] for k in scored_again]
-    rng.shuffle(trials)
-    rng.shuffle(rows)
-    trials, rows = [tuple(t) for t in trials], [(str(m), str(s), float(v)) for m, s, v in rows]
-    trials = [(str(m), str(s), bool(label)) for m, s, label in trials]
+    order.shuffle(trials)
+    order.shuffle(rows)
     result, counts = join(key_of(*trials), scores_of(*rows), names=NAMES)
     assert result.scores.tolist() == [answers[model, segment] for model, segment, _ in trials]
     assert result.llrs.tolist() == [-answers[model, segment] for model, segment, _ in trials]
@@ -65,8 +62,9 @@ def test_every_trial_of_the_key_gets_its_score(labels, again, extra, scored_agai
     assert list(zip(result.speakers, result.paths, strict=True)) == [trial[:2] for trial in trials]
     unkeyed = sum((model, segment) not in labels for model, segment, _ in rows)
     keyed_again = len(rows) - unkeyed - len(labels)
-    assert (counts.trials, counts.extra_scores, counts.repeated_trials) == (len(trials), unkeyed, len(again))
-    assert keyed_again <= counts.repeated_scores <= len(scored_again)
+    counted = {"trials": len(trials), "extra_scores": unkeyed, "repeated_trials": len(again)}
+    assert counts.items() >= counted.items()
+    assert keyed_again <= counts["repeated_scores"] <= len(scored_again)
 
 
 @SETTINGS
@@ -80,30 +78,28 @@ def test_trials_without_a_score_are_counted_and_the_first_is_named(labels, kept)
         return
     first = rf"the first is model '{missing[0][0]}', segment '{missing[0][1]}'"
     words = rf"scores.txt: .*key.txt.* {len(missing)} of {len(labels)} have none, {first}"
-    with pytest.raises(TrialListError, match=words):
+    with pytest.raises(InputError, match=words):
         join(key, scores_of(*rows), names=NAMES)
 
 
-def test_a_trial_with_two_labels_or_two_scores_is_refused():
-    with pytest.raises(TrialListError, match=r"key.txt: a trial must have one label, .* model 'a', segment 'u'"):
-        join(key_of(("a", "u", True), ("b", "u", True), ("a", "u", False)), scores_of(("a", "u", 1)), names=NAMES)
-    rows = scores_of(("a", "u", 1), ("b", "u", 0), ("a", "u", 2))
-    with pytest.raises(TrialListError, match=r"scores.txt: a trial must have one score, got 1.0 and 2.0 for model 'a'"):
-        join(key_of(("a", "u", True)), rows, names=NAMES)
-
-
-def test_labels_beside_the_scores_must_be_those_of_the_key():
+def test_two_labels_two_scores_or_labels_that_differ_from_the_keys_are_refused():
     key = key_of(("a", "u", True), ("b", "u", False))
-    join(key, scores_of(("b", "u", 0), ("a", "u", 1), labels=[False, True]), names=NAMES)
-    with pytest.raises(TrialListError, match="1 are not, the first is model 'b', segment 'u'"):
-        join(key, scores_of(("b", "u", 0), ("a", "u", 1), labels=[True, True]), names=NAMES)
-
-
-def test_lists_of_the_wrong_kind_are_refused():
-    with pytest.raises(TrialListError, match="without labels"):
-        join(scores_of(("a", "u", 1)), scores_of(("a", "u", 1)), names=NAMES)
-    with pytest.raises(TrialListError, match="without any"):
-        join(key_of(("a", "u", True)), key_of(("a", "u", True)), names=NAMES)
+    rows = ("b", "u", 0), ("a", "u", 1)
+    join(key, scores_of(*rows, labels=[False, True]), names=NAMES)
+    twice = key_of(("a", "u", True), ("b", "u", True), ("a", "u", False))
+    for listed, scores, message in [
+        (twice, scores_of(*rows), r"key.txt: a trial must have one label, .* model 'a', segment 'u'"),
+        (
+            key,
+            scores_of(*rows, ("a", "u", 2)),
+            r"scores.txt: a trial must have one score, got 1.0 and 2.0 for model 'a'",
+        ),
+        (key, scores_of(*rows, labels=[True, True]), "1 are not, the first is model 'b', segment 'u'"),
+        (scores_of(*rows), scores_of(*rows), "without labels"),
+        (key, key, "without any"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            join(listed, scores, names=NAMES)
 
 
 def test_owners_of_the_segments_say_what_is_true():
@@ -113,10 +109,10 @@ def test_owners_of_the_segments_say_what_is_true():
     assert result.scores.tolist() == [1.0, 0.5, 0.1, 1.0]
     assert result.is_target.tolist() == [True, False, False, True]
     assert list(result.speakers) == ["a", "a", "b", "a"]
-    assert counts == JoinCounts(trials=4, extra_scores=2, repeated_trials=0, repeated_scores=1)
-    with pytest.raises(TrialListError, match=r"scores.txt: some model and segment must be in key.txt, got none"):
+    assert counts == {"trials": 4, "extra_scores": 2, "repeated_trials": 0, "repeated_scores": 1}
+    with pytest.raises(InputError, match=r"scores.txt: some model and segment must be in key.txt, got none"):
         label_by_owner(owners, scores_of(("q", "u1", 1.0)), names=NAMES)
-    with pytest.raises(TrialListError, match="must have one score"):
+    with pytest.raises(InputError, match="must have one score"):
         label_by_owner(owners, scores_of(("a", "u1", 1.0), ("a", "u1", 2.0)), names=NAMES)
 
 
@@ -134,8 +130,6 @@ def test_a_column_stands_for_the_texts(texts, data):
     assert len(kept) == mask.sum()
     assert distinct(kept) == len(set(kept))
     assert set(kept.used) == set(kept)
-    labels = column.codes
-    assert [[a == b for b in labels] for a in labels] == [[a == b for b in texts] for a in texts]
     assert NameColumn.of(texts[::-1]).names.tolist() == column.names.tolist() == sorted(set(texts))
 
 
@@ -158,5 +152,5 @@ def test_systems_are_taken_apart_and_put_together():
     np.testing.assert_array_equal(again.llrs, [0.5, 1.5, np.nan])
     assert table_of({"A": result["A"]}).llrs is None
     assert list(split_by_system(replace(whole, systems=None), Path("folder/file.txt"))) == ["file"]
-    with pytest.raises(TrialListError, match=r"file: system 's' must have .* in all of its rows or in none"):
+    with pytest.raises(InputError, match=r"file: system 's' must have .* in all of its rows or in none"):
         checked_llrs(whole, "s", Path("file"))

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import CorpusError, InputError, LibraryMissingError, TrialListError
+from pipeline.errors import InputError, UnavailableError
 from pipeline.evaluation import (
     FORMATS,
     NameColumn,
@@ -24,15 +24,14 @@ from pipeline.evaluation import (
     SystemScores,
     Trial,
     TrialTable,
-    lists,
     read_list,
     read_scores,
     read_trials,
     tabular,
+    text_lists,
     write_list,
     write_scores,
 )
-from pipeline.evaluation.columns import as_names
 from pipeline.evaluation.lists import format_of
 
 SETTINGS = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -111,7 +110,7 @@ def can_hold(name: str, kind: str, table: TrialTable) -> bool:
 def test_what_is_written_reads_back_and_what_cannot_be_held_is_refused(tmp_path, name, kind, table):
     path = tmp_path / "list"
     if not can_hold(name, kind, table):
-        with pytest.raises(TrialListError):
+        with pytest.raises(InputError):
             write_list(path, table, format_name=name, kind=kind)
         assert not list(tmp_path.iterdir())
         return
@@ -120,6 +119,14 @@ def test_what_is_written_reads_back_and_what_cannot_be_held_is_refused(tmp_path,
     read = read_list(path, kind=None if kind == "trials" else kind, format_name=name)
     assert content(read, kind) == content(table, kind)
     path.unlink()
+
+
+@pytest.mark.parametrize(("name", "kind"), WRITTEN)
+def test_a_format_is_recognised_from_what_was_written(tmp_path, name, kind):
+    write_list(tmp_path / "list", SMALL, format_name=name, kind=kind)
+    recognised = "kaldi" if (name, kind) == ("voiceclaim", "key") else name
+    assert format_of(tmp_path / "list", None if kind == "trials" else kind) == recognised
+    assert format_of(tmp_path / "list") == recognised
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet"])
@@ -138,16 +145,6 @@ def test_tables_hold_all_columns_at_once(tmp_path, name, table, systems):
     assert list(read.systems) == systems[: len(table)]
 
 
-@pytest.mark.parametrize(("name", "kind"), WRITTEN)
-@given(table=tables(PLAIN))
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_format_is_recognised_from_what_was_written(tmp_path, name, kind, table):
-    write_list(tmp_path / "list", table, format_name=name, kind=kind)
-    recognised = "kaldi" if (name, kind) == ("voiceclaim", "key") else name
-    assert format_of(tmp_path / "list", None if kind == "trials" else kind) == recognised
-    assert format_of(tmp_path / "list") == recognised
-
-
 @SETTINGS
 @given(spoken=st.dictionaries(PLAIN, st.sets(st.integers(0, 99), min_size=1, max_size=4), min_size=1, max_size=5))
 def test_spk2utt_reads_back(tmp_path, spoken):
@@ -159,10 +156,10 @@ def test_spk2utt_reads_back(tmp_path, spoken):
     ]
     assert format_of(path) == "spk2utt"
     assert content(read_list(path), "key") == [(speaker, utterance, True) for speaker, utterance, *_ in rows]
-    with pytest.raises(TrialListError, match="lists each utterance once"):
+    with pytest.raises(InputError, match="lists each utterance once"):
         write_list(path, table_of(("a", "u", True, 0), ("b", "u", True, 0)), format_name="spk2utt", kind="key")
     path.write_text("a u\nb u\n")
-    with pytest.raises(CorpusError, match="line 2: 'u' may be given once"):
+    with pytest.raises(InputError, match="line 2: 'u' may be given once"):
         read_list(path)
 
 
@@ -170,33 +167,24 @@ def test_spk2utt_reads_back(tmp_path, spoken):
 
 
 @pytest.mark.parametrize(
-    ("text", "trial"),
+    ("text", "trials"),
     [
-        ("01 a/b.flac target\n", Trial("01", "a/b.flac", True)),
-        ("0 id2 a/b.wav", Trial("id2", "a/b.wav", False)),
-        ("anna my recordings/take  two.wav target", Trial("anna", "my recordings/take  two.wav", True)),
-        ("1 anna my recordings/take  two.wav", Trial("anna", "my recordings/take  two.wav", True)),
-        ("\tanna\t \ta.wav\t target \t", Trial("anna", "a.wav", True)),
-        ("  1\tanna   a.wav \t", Trial("anna", "a.wav", True)),
-        ("Ana\u00a0Maria \u3000x\u2028y\x85.wav target\n", Trial("Ana\u00a0Maria", "\u3000x\u2028y\x85.wav", True)),
-        ("\ufeffanna a.wav target\n", Trial("anna", "a.wav", True)),
-        ("1 a.wav target\n", Trial("1", "a.wav", True)),
-        ("modelid\tsegmentid\ttargettype\n7\tx y\tnontarget\n", Trial("7", "x y", False)),
-        ('label,speaker,path\ntrue,"a,b",c\n', Trial("a,b", "c", True)),
+        ("01 a/b.flac target\n", [("01", "a/b.flac", True)]),
+        ("anna my recordings/take  two.wav target", [("anna", "my recordings/take  two.wav", True)]),
+        ("1 anna my recordings/take  two.wav", [("anna", "my recordings/take  two.wav", True)]),
+        ("\tanna\t \ta.wav\t target \t", [("anna", "a.wav", True)]),
+        ("Ana\u00a0Maria \u3000x\u2028y\x85.wav target\n", [("Ana\u00a0Maria", "\u3000x\u2028y\x85.wav", True)]),
+        ("1 a.wav target\n", [("1", "a.wav", True)]),
+        ("modelid\tsegmentid\ttargettype\n7\tx y\tnontarget\n", [("7", "x y", False)]),
+        ('label,speaker,path\ntrue,"a,b",c\n', [("a,b", "c", True)]),
+        ("1 a b\n0 target target\n1 nontarget x target\n",
+         [("a", "b", True), ("target", "target", False), ("nontarget", "x target", True)]),
+        ("\ufeff# heading\r\n\r\n   \r\n1 anna a.wav\r\n  # 0 bob a.wav\r\n0 bob a.wav\r\n",
+         [("anna", "a.wav", True), ("bob", "a.wav", False)]),
     ],
-)
-def test_a_trial_is_read_from_any_format(listed, text, trial):
-    assert read_trials(listed(text)) == (trial,)
-
-
-def test_label_words_may_name_speakers_and_files(listed):
-    trials = read_trials(listed("1 anna a.wav\n0 target target\n1 nontarget x target\n"))
-    assert trials[1:] == (Trial("target", "target", False), Trial("nontarget", "x target", True))
-
-
-def test_comments_blanks_bom_and_crlf_are_skipped(listed):
-    text = b"\xef\xbb\xbf# heading\r\n\r\n   \r\n1 anna a.wav\r\n  # 0 bob a.wav\r\n0 bob a.wav\r\n"
-    assert read_trials(listed(text)) == (Trial("anna", "a.wav", True), Trial("bob", "a.wav", False))
+)  # fmt: skip
+def test_trials_are_read_from_any_format(listed, text, trials):
+    assert read_trials(listed(text)) == tuple(Trial(*trial) for trial in trials)
 
 
 # Score files of this project
@@ -221,39 +209,31 @@ def test_text_of_a_score_file(tmp_path):
 
 
 def test_scores_are_grouped_by_system_in_file_order(tmp_path):
-    path = tmp_path / "scores.tsv"
-    write_scores(path, iter(ROWS))
-    systems = read_scores(path)
+    write_scores(tmp_path / "scores.tsv", iter(ROWS))
+    systems = read_scores(tmp_path / "scores.tsv")
     assert list(systems) == ["POAO", "BOAO"]
     poao, boao = systems.values()
     assert poao.scores.tolist() == [0.1 + 0.2, -1.7e-308]
     assert (list(poao.speakers), list(poao.paths)) == (["anna", "bob"], ["my files/a.wav"] * 2)
     assert (poao.target.tolist(), poao.nontarget.tolist()) == ([0.1 + 0.2], [-1.7e-308])
     assert (list(poao.target_speakers), list(poao.nontarget_speakers)) == (["anna"], ["bob"])
-    assert poao.llrs is poao.target_llrs is poao.nontarget_llrs is SystemScores.from_rows([]).llrs is None
-    assert (boao.llrs.tolist(), boao.target_llrs.tolist(), boao.nontarget_llrs.tolist()) == ([-1.25], [-1.25], [])
+    assert poao.llrs is poao.target_llrs is SystemScores.from_rows([]).llrs is None
+    assert (boao.target_llrs.tolist(), boao.nontarget_llrs.tolist()) == ([-1.25], [])
 
 
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        (ScoreRow("A", "b", "c", math.nan, True), "row 2: a score must be finite, got nan"),
-        (ScoreRow("A", "b", "c", -math.inf, True), "row 2: a score must be finite, got -inf"),
-        (ScoreRow("A", "b", "c", 1.0, True, math.inf), "row 2: an llr must be finite, got inf"),
-        (ScoreRow("POAO", "b", "c", 1.0, True, 0.5), "all of its rows or in none"),
-        (ScoreRow("A\tB", "b", "c", 1.0, True), "must not contain a line break or a tab"),
-        (ScoreRow("A", "b\n", "c", 1.0, True), "must not contain a line break or a tab"),
-        (ScoreRow("A", "b", "c\r", 1.0, True), "must not contain a line break or a tab"),
-        (ScoreRow("A", "", "c", 1.0, True), "must not be empty"),
-        (ScoreRow("A", "b", "caf\udce9.wav", 1.0, True), "writable as UTF-8"),
-    ],
-)
-def test_an_unwritable_row_is_refused_and_leaves_the_old_file(tmp_path, row, words):
+def test_an_unwritable_row_is_refused_and_leaves_the_old_file(tmp_path):
     path = tmp_path / "scores.tsv"
     write_scores(path, ROWS)
     before = path.read_bytes()
-    with pytest.raises(TrialListError, match=words):
-        write_scores(path, [ROWS[0], row])
+    for row, words in [
+        (ScoreRow("A", "b", "c", math.nan, True), "row 2: a score must be finite, got nan"),
+        (ScoreRow("A", "b", "c", 1.0, True, math.inf), "row 2: an llr must be finite, got inf"),
+        (ScoreRow("POAO", "b", "c", 1.0, True, 0.5), "all of its rows or in none"),
+        (ScoreRow("A\tB", "b", "c", 1.0, True), "must not contain a line break or a tab"),
+        (ScoreRow("A", "b", "caf\udce9.wav", 1.0, True), "writable as UTF-8"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            write_scores(path, [ROWS[0], row])
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -261,18 +241,12 @@ def test_an_unwritable_row_is_refused_and_leaves_the_old_file(tmp_path, row, wor
 # What other tools write
 
 
-def test_nist_files_with_more_columns_sides_and_capitals(listed):
-    path = listed(
-        "modelid\tsegmentid\tside\ttargettype\tgender\n"
-        "1001\tseg1.sph\ta\ttarget\tfemale\n1001\tseg1.sph\tb\tnontarget\tf\n"
-    )
-    assert content(read_list(path), "key") == [("1001", "seg1.sph", True), ("1001", "seg1.sph:b", False)]
+def test_tables_as_others_write_them(listed):
+    text = "modelid\tsegmentid\tside\ttargettype\tgender\n1\tx.sph\ta\ttarget\tf\n1\tx.sph\tb\tnontarget\tf\n"
+    assert content(read_list(listed(text)), "key") == [("1", "x.sph", True), ("1", "x.sph:b", False)]
     assert read_list(listed("ModelID\tSegmentID\tLLR\n1001\tseg1.sph\t-2.5\n")).llrs.tolist() == [-2.5]
-
-
-def test_csv_as_others_write_it(listed):
-    path = listed('\ufeffScore,"Enroll",test,Label,more\r\n0.5,"a ""b"", c",x.wav,1,\r\n\r\n1,d,"y z",0,x\r\n')
-    read = read_list(path)
+    text = '\ufeffScore,"Enroll",test,Label,more\r\n0.5,"a ""b"", c",x.wav,1,\r\n\r\n1,d,"y z",0,x\r\n'
+    read = read_list(listed(text))
     assert content(read, "scores") == [('a "b", c', "x.wav", 0.5), ("d", "y z", 1.0)]
     assert read.targets.tolist() == [True, False]
 
@@ -311,13 +285,8 @@ BROKEN = [
     ("kaldi key", "a b target\na b Target\n", r"line 2: a label must be one of target, nontarget, got 'Target'.*missp"),
     ("kaldi key", b"a b target\n\n# x\nb caf\xe9 target\n", r"line 4: text must be UTF-8, got 'caf\\\\xe9'"),
     ("kaldi key", "# nothing\n", r"needs at least one trial, got none"),
-    ("kaldi key", "", r"needs at least one trial, got none"),
-    ("kaldi key", "a\0b\0", r"line 1: a line must read"),
-    ("kaldi key", "anna target\n", r"line 1: a line must read 'enroll test target\|nontarget'"),
     ("kaldi key", "a b target\n1 a b\n", r"line 2: a label .*a list of two formats"),
     ("kaldi scores", "a b 1\na b nan\n", r"line 2: a score must be a finite number, got 'nan'"),
-    ("kaldi scores", "a b 1\na b -inf\n", r"line 2: a score must be a finite number"),
-    ("kaldi scores", "a b 1e999\n", r"line 1: a score must be a finite number"),
     ("kaldi scores", "a b 1\na b 1_0\n", r"line 2: a score must be a finite number"),
     ("voxceleb key", "1 a b\n2 a b\n", r"line 2: a label must be one of 1, 0, got '2'"),
     ("voxceleb key", "1 a b\n0 a\n", r"line 2: a line must read '1\|0 enroll test', got '0 a'"),
@@ -327,15 +296,11 @@ BROKEN = [
     ("nist", "modelid\tsegmentid\tside\nm\ts\tc\n", r"line 2: a side must be a or b, got 'c'"),
     ("nist", "modelid\tside\n", r"needs a column 'segmentid' \(or alike\), got 'modelid, side'"),
     ("nist", "modelid\tsegmentid\tmodel\n", r"may have one column for the model, got two"),
-    ("nist", "modelid\tsegmentid\tLLR\n", r"needs at least one trial, got none"),
     ("nist", "modelid\tsegmentid\tLLR\n\nm\ts\t\n", r"line 3: an llr must be a finite number, got ''"),
     ("csv", "model,segment,score\nm,s\n", r"line 2: a line must read 3 fields separated by commas"),
     ("csv", "model,segment,score\nm,s,1\nm,s,\n", r"line 3: a score must be a finite number, got ''"),
     ("csv", 'model,segment,score\n"m,s,1\n', r"line 2: a line must read 3 fields"),
-    ("csv", "model,segment,llr\nm,s,nan\n", r"line 2: an llr must be a finite number, got 'nan'"),
     ("voiceclaim", OWN + "A\tb\tc\t1\ttarget\n", r"line 2: a line must read 6 fields separated by tabs"),
-    ("voiceclaim", OWN + "A\tb\tc\t1\ttarget\t-\tx\n", r"line 2: a line must read 6 fields"),
-    ("voiceclaim", OWN + "A\t\tc\t1\ttarget\t-\n", r"line 2: the model must not be empty"),
     ("voiceclaim", OWN + "A\tb\tc\t1\ttarget\t-\n\nA\tb\tc\tnan\ttarget\t-\n", r"line 4: a score must be a finite"),
     ("voiceclaim", OWN + "A\tb\tc\t1\ttarget\tinf\n", r"line 2: an llr must be a finite number, got 'inf'"),
     ("voiceclaim", OWN + "A\tb\tc\t1\tyes\t-\n", r"line 2: a label must be one of target, nontarget, .*got 'yes'"),
@@ -346,92 +311,77 @@ BROKEN = [
 def test_a_broken_line_is_named(listed, which, text, message):
     path = listed(text)
     name, _, kind = which.partition(" ")
-    with pytest.raises(TrialListError, match=message) as caught:
+    with pytest.raises(InputError, match=rf"^{path}\b[^\n]*{message}[^\n]*$"):
         read_list(path, kind=kind or None, format_name=name)
-    assert str(caught.value).startswith(str(path))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "at least one row|at least one trial"),
+        ("", "at least one trial"),
         (OWN, "at least one trial"),
         ("anna a.wav target\n", "must have scores and labels"),
         (OWN + "A\tb\tc\t1\ttarget\t-\nA\tb\td\t1\ttarget\t2\n", "'A' must have .* in all of its rows or in none"),
     ],
 )
 def test_a_file_that_is_no_score_file_is_refused(listed, text, message):
-    path = listed(text)
-    with pytest.raises(TrialListError, match=message) as caught:
-        read_scores(path)
-    assert str(path) in str(caught.value)
+    with pytest.raises(InputError, match=rf"list\.txt.*{message}"):
+        read_scores(listed(text))
 
 
 @pytest.mark.parametrize("text", ["one two three four\n", "a b\n", "modelid segmentid\n", "\x00\x01\x02", "x" * 5000])
 @pytest.mark.parametrize("kind", [None, "key", "scores"])
 def test_a_file_that_is_no_list_is_refused(listed, text, kind):
-    with pytest.raises(TrialListError, match=r"line 2: the first line must read '.* or be a header, got") as caught:
+    with pytest.raises(InputError, match=r"line 2: the first line must read '.* or be a header, got") as caught:
         read_list(listed("# comment\n" + text), kind=kind)
     assert len(str(caught.value)) < 500
 
 
 def test_utf16_is_recognised_and_a_list_without_labels_refused(listed):
-    with pytest.raises(TrialListError, match="UTF-16"):
+    with pytest.raises(InputError, match="UTF-16"):
         read_trials(listed("anna a.wav target\n".encode("utf-16")))
-    with pytest.raises(TrialListError, match=r"list\.txt: a key must label its trials"):
+    with pytest.raises(InputError, match=r"list\.txt: a key must label its trials"):
         read_trials(listed("modelid\tsegmentid\n1\t2\n"))
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path, name):
-    started = time.perf_counter()
-    with pytest.raises(InputError, match="missing"):
-        read_list(tmp_path / "missing", kind="key", format_name=name)
-    with pytest.raises(InputError, match="a folder"):
-        read_list(tmp_path, kind="key", format_name=name)
+    paths = {"missing": tmp_path / "missing", "a folder": tmp_path}
     if sys.platform != "win32":
+        paths |= {"a named pipe": tmp_path / "pipe", "a device": Path("/dev/zero")}
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(InputError, match="a named pipe"):
-            read_list(tmp_path / "pipe", kind="key", format_name=name)
-        with pytest.raises(InputError, match="a device"):
-            read_list(Path("/dev/zero"), kind="key", format_name=name)
+    started = time.perf_counter()
+    for words, path in paths.items():
+        with pytest.raises(InputError, match=words):
+            read_list(path, kind="key", format_name=name)
     assert time.perf_counter() - started < 2.0
 
 
 def test_files_and_lines_are_bounded(tmp_path, listed, monkeypatch):
-    path = listed(b"a b target\n" + b"x" * (lists.MOST_IN_LINE + 1))
-    with pytest.raises(TrialListError, match="line 2: a line must not be longer than"):
+    path = listed(b"a b target\n" + b"x" * (text_lists.MOST_IN_LINE + 1))
+    with pytest.raises(InputError, match="line 2: a line must not be longer than"):
         read_list(path)
-    monkeypatch.setattr(lists, "MOST_BYTES", 1000)
-    with pytest.raises(TrialListError, match="too large: at most 1,000 bytes"):
+    monkeypatch.setattr(text_lists, "MOST_BYTES", 1000)
+    with pytest.raises(InputError, match="too large: at most 1,000 bytes"):
         read_list(listed(b"a b target\n" * 100))
     write_list(tmp_path / "x.parquet", SMALL, format_name="parquet")
     monkeypatch.setattr(tabular, "MOST_ROWS", 2)
-    with pytest.raises(TrialListError, match="too large: at most 2 rows"):
+    with pytest.raises(InputError, match="too large: at most 2 rows"):
         read_list(tmp_path / "x.parquet")
 
 
-@pytest.mark.parametrize("cut", [5, 100, 300, -20])
-def test_parquet_that_was_cut_off(tmp_path, cut):
-    path = tmp_path / "list"
-    write_list(path, SMALL, format_name="parquet", kind="key")
-    path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(TrialListError, match=r"(cannot|not a|could not|cut off)"):
-        read_list(path, format_name="parquet")
-
-
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(at=st.integers(4, 10_000), value=st.integers(1, 255))
-def test_a_changed_byte_of_a_parquet_file_gives_a_list_or_an_error_of_ours(tmp_path, at, value):
+@given(at=st.integers(4, 10_000), value=st.integers(0, 255))
+def test_a_changed_byte_or_cut_of_a_parquet_file_gives_a_list_or_an_error_of_ours(tmp_path, at, value):
     path = tmp_path / "list"
     write_list(path, SMALL, format_name="parquet")
     data = bytearray(path.read_bytes())
-    data[at % len(data)] ^= value
-    path.write_bytes(data)
+    at %= len(data)
+    path.write_bytes(data[:at] + bytes([data[at] ^ value]) + data[at + 1 :] if value else data[:at])
     try:
         read = read_list(path, format_name="parquet")
-    except TrialListError as error:
+        assert value, "it was cut off"
+    except InputError as error:
         assert str(path) in str(error)
     else:
         assert read.scores is None or np.isfinite(read.scores).all()
@@ -459,7 +409,7 @@ XY = {"model": ["a", "b"], "segment": ["x", "y"]}
 )
 def test_parquet_that_breaks_a_rule(tmp_path, columns, message):
     pyarrow.parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
-    with pytest.raises(TrialListError, match=message):
+    with pytest.raises(InputError, match=message):
         read_list(tmp_path / "x.parquet")
 
 
@@ -469,42 +419,31 @@ def test_parquet_that_breaks_a_rule(tmp_path, columns, message):
 def test_a_list_without_what_is_to_be_written(tmp_path):
     bare = TrialTable(SMALL.models, SMALL.segments)
     plain = replace(SMALL, llrs=None, targets=None)
-    for name in ("kaldi", "nist", "csv", "parquet", "voxceleb"):
-        with pytest.raises(TrialListError, match="without labels"):
-            write_list(tmp_path / "x", bare, format_name=name, kind="key")
-        with pytest.raises(TrialListError, match="without any"):
-            write_list(tmp_path / "x", bare, format_name=name, kind="scores")
-    with pytest.raises(TrialListError, match="NIST score file holds log-likelihood ratios"):
-        write_list(tmp_path / "x", plain, format_name="nist")
-    with pytest.raises(TrialListError, match="score file of this project has labels"):
-        write_list(tmp_path / "x", plain, format_name="voiceclaim")
-    with pytest.raises(InputError, match="trials cannot be written as kaldi"):
-        write_list(tmp_path / "x", bare, format_name="kaldi")
-    with pytest.raises(TrialListError, match="holds the scores of one system, got 2: A, B"):
-        write_list(tmp_path / "x", replace(SMALL, systems=NameColumn.of("ABA")), format_name="kaldi")
-    with pytest.raises(TrialListError, match="at least one trial"):
-        write_scores(tmp_path / "x", [])
-    for use in (lambda: write_list(tmp_path / "x", bare, format_name="nits"), lambda: lists.check_format("nits")):
-        with pytest.raises(InputError, match=r"one of csv, .*got 'nits'"):
-            use()
+    for table, name, kind, message in [
+        *((bare, name, "key", "without labels") for name in ("kaldi", "nist", "csv", "parquet", "voxceleb")),
+        *((bare, name, "scores", "without any") for name in ("kaldi", "nist", "csv", "parquet", "voxceleb")),
+        (plain, "nist", None, "NIST score file holds log-likelihood ratios"),
+        (plain, "voiceclaim", None, "score file of this project has labels"),
+        (bare, "kaldi", None, "trials cannot be written as kaldi"),
+        (replace(SMALL, systems=NameColumn.of("ABA")), "kaldi", None, "holds the scores of one system, got 2: A, B"),
+        (SMALL[np.zeros(3, dtype=bool)], "voiceclaim", "scores", "at least one trial"),
+        (bare, "nits", None, r"one of csv, .*got 'nits'"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            write_list(tmp_path / "x", table, format_name=name, kind=kind)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["kaldi", "parquet", "voiceclaim"])
-def test_a_place_that_cannot_be_written_to(tmp_path, name):
-    with pytest.raises(TrialListError, match="cannot write"):
-        write_list(tmp_path / "no" / "x", SMALL, format_name=name)
+def test_a_place_that_cannot_be_written_to_and_names_that_are_no_text(tmp_path, name):
     (tmp_path / "folder").mkdir()
-    with pytest.raises(TrialListError, match="cannot write"):
-        write_list(tmp_path / "folder", SMALL, format_name=name)
-    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
-
-
-@pytest.mark.parametrize("name", ["kaldi", "nist", "csv", "parquet"])
-def test_names_that_are_no_text_are_refused(tmp_path, name):
-    table = replace(SMALL, models=NameColumn(as_names(["a", "\udcff"]), np.array([0, 1, 0], dtype=np.int32)))
-    with pytest.raises(TrialListError, match="must be writable as UTF-8"):
+    for path in (tmp_path / "no" / "x", tmp_path / "folder"):
+        with pytest.raises(InputError, match="cannot write"):
+            write_list(path, SMALL, format_name=name)
+    table = replace(SMALL, models=NameColumn.of(["a", "\udcff", "a"]))
+    with pytest.raises(InputError, match="must be writable as UTF-8"):
         write_list(tmp_path / "x", table, format_name=name, kind="key")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 def test_text_needs_no_pyarrow_and_parquet_names_the_remedy(monkeypatch, tmp_path):
@@ -512,5 +451,5 @@ def test_text_needs_no_pyarrow_and_parquet_names_the_remedy(monkeypatch, tmp_pat
     for name in sorted({*FORMATS} - {"parquet", "spk2utt"}):
         write_list(tmp_path / "x", SMALL, format_name=name, kind="key")
         assert content(read_list(tmp_path / "x", kind="key", format_name=name), "key") == content(SMALL, "key")
-    with pytest.raises(LibraryMissingError, match=r"needs the library pyarrow.*pip install 'voiceclaim\[formats\]'"):
+    with pytest.raises(UnavailableError, match=r"needs the library pyarrow.*pip install 'voiceclaim\[formats\]'"):
         write_list(tmp_path / "x.parquet", SMALL, format_name="parquet")

@@ -21,7 +21,7 @@ from conftest import TINY, pair_arrays
 from pipeline.config import MachineConfig
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.speech import read_speech
-from pipeline.errors import ClusterError, FitError, LibraryMissingError, UnknownSpeakerError
+from pipeline.errors import FitError, UnavailableError, UnknownSpeakerError
 from pipeline.evaluation import read_trials
 from pipeline.evaluation.assess import assess
 from pipeline.machines.pairs import train_pairs
@@ -189,7 +189,7 @@ def test_without_a_worker_the_run_ends_and_the_store_is_as_it_was(recordings, co
     with (
         local_cluster(0) as cluster,
         DaskWorkers(cluster.scheduler_address, patience=2.0) as workers,
-        pytest.raises(ClusterError, match="no worker for 2 s"),
+        pytest.raises(UnavailableError, match="no worker for 2 s"),
     ):
         enroll(copied, {"clara": recordings["clara"]}, workers=workers)
     assert copied.read_bytes() == before
@@ -201,7 +201,7 @@ def test_losing_the_scheduler_ends_the_run_and_the_store_is_as_it_was(recordings
     with (
         local_cluster() as cluster,
         DaskWorkers(cluster.scheduler_address) as workers,
-        pytest.raises(ClusterError, match="connection to the scheduler was lost"),
+        pytest.raises(UnavailableError, match="connection to the scheduler was lost"),
     ):
         enroll(copied, {"clara": recordings["clara"]}, workers=workers, progress=lambda *_: cluster.close())
     assert copied.read_bytes() == before
@@ -211,7 +211,7 @@ def test_losing_the_scheduler_ends_the_run_and_the_store_is_as_it_was(recordings
 def test_an_unreachable_scheduler_is_named_soon(monkeypatch, address):
     monkeypatch.setattr("pipeline.machines.workers.CONNECT_SECONDS", 0.3)
     started = time.monotonic()
-    with pytest.raises(ClusterError, match=re.escape(f"{address}: no scheduler answers there within 0.3 s")):
+    with pytest.raises(UnavailableError, match=re.escape(f"{address}: no scheduler answers there within 0.3 s")):
         DaskWorkers(address)
     assert time.monotonic() - started < 3
 
@@ -224,7 +224,7 @@ def test_an_error_of_a_task_is_raised_here(workers):
 
 
 def test_errors_survive_pickling():
-    for error in (UnknownSpeakerError("ana", ("anna",)), ClusterError("gone")):
+    for error in (UnknownSpeakerError("ana", ("anna",)), UnavailableError("gone")):
         assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301
 
 
@@ -235,7 +235,7 @@ def test_a_file_that_only_this_machine_can_open_is_an_error(workers, tmp_path, r
         here = os.dup2(file.fileno(), 900)
         try:
             speakers = {"anna": (replace(utterances[0], path=Path("/proc/self/fd/900")), *utterances[1:])}
-            with pytest.raises(ClusterError, match=r"/proc/self/fd/900: worker tcp://.* cannot open it"):
+            with pytest.raises(UnavailableError, match=r"/proc/self/fd/900: worker tcp://.* cannot open it"):
                 enroll(tmp_path / "s", speakers, tiny, workers=workers)
         finally:
             os.close(here)
@@ -255,7 +255,7 @@ def test_a_file_that_nobody_can_open_is_skipped_as_by_threads(workers, recording
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(LibraryMissingError, match=r"pip install 'voiceclaim\[distributed\]'"):
+    with pytest.raises(UnavailableError, match=r"pip install 'voiceclaim\[distributed\]'"):
         DaskWorkers("tcp://127.0.0.1:8786")
 
 

@@ -1,0 +1,233 @@
+"""Lines of text to columns: blank-separated fields, and tables under a header.
+
+Text is read line by line, in one way for all formats and with the standard library alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from pipeline.errors import InputError
+from pipeline.evaluation.columns import NameColumn, TrialTable
+from pipeline.files import open_regular
+
+Kind = Literal["key", "scores"]
+"""Content of every line of a list: a label, or a score."""
+
+MOST_BYTES = 2**32  # of a file
+MOST_IN_LINE = 2**20  # bytes
+SHOWN = 60  # characters of a bad line that a message quotes
+LABELS = {b"target": True, b"nontarget": False}
+VOXCELEB_LABELS = {b"1": True, b"0": False}
+TABLE_LABELS = {**LABELS, **VOXCELEB_LABELS, b"true": True, b"false": False, b"True": True, b"False": False}
+COLUMNS: Mapping[str, str] = {
+    name: field
+    for field, names in {
+        "model": "model modelid enroll enrollment speaker claim",
+        "segment": "segment segmentid test path file utterance",
+        "side": "side",
+        "label": "target targettype label key",
+        "score": "score",
+        "llr": "llr",
+        "system": "system",
+    }.items()
+    for name in names.split()
+}
+"""Field that a column of this name, in lower case, holds."""
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SIDES = {b"a": b"", b"b": b":b"}
+_NAMES = ("model", "segment", "system")
+_TYPES = {"score": "d", "llr": "d", "label": "b"}
+
+Lines = Iterable[tuple[int, bytes]]
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a text file with their numbers from 1, without line ends and byte-order mark.
+
+    Raises InputError for a file that cannot be read, is no regular file, or exceeds ``MOST_BYTES`` or
+    ``MOST_IN_LINE``.
+    """
+    total = 0
+    try:
+        with open_regular(path) as file:
+            for number, line in enumerate(iter(partial(file.readline, MOST_IN_LINE + 1), b""), start=1):
+                total += len(line)
+                if len(line) > MOST_IN_LINE:
+                    rule = f"a line must not be longer than {MOST_IN_LINE:,} bytes"
+                    raise bad_line(path, number, line, rule, "the file is binary, or not a list of trials")
+                if total > MOST_BYTES:
+                    raise InputError(f"{path}: too large: at most {MOST_BYTES:,} bytes are read")
+                text = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+                yield number, text.removesuffix(b"\n").removesuffix(b"\r")
+    except OSError as error:
+        raise InputError(f"{path}: cannot read it: {error.strerror or error}; is the path right?") from error
+
+
+def first_line(path: Path) -> bytes:
+    """Return the first line, empty for an empty file; raises InputError as ``numbered_lines``."""
+    return next(numbered_lines(path), (1, b""))[1]
+
+
+def without_comments(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are neither blank nor a comment, stripped, with their numbers."""
+    for number, line in numbered_lines(path):
+        if (text := line.strip()) and not text.startswith(b"#"):
+            yield number, text
+
+
+def bad_line(path: Path, number: int, text: bytes, rule: str, cause: str) -> InputError:
+    """Return the error for a line, or a field of it, that breaks ``rule``; it quotes the beginning of ``text``."""
+    shown = text[: 4 * SHOWN].decode("utf-8", errors="backslashreplace")
+    shown = shown if len(shown) <= SHOWN else shown[: SHOWN - 3] + "..."
+    return InputError(f"{path}, line {number}: {rule}, got {shown!r}; likely cause: {cause}")
+
+
+def fields_of(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the field of each column ("other" for unknown ones); raises InputError for a missing or double one."""
+    fields = tuple(COLUMNS.get(name.strip().lower(), "other") for name in names)
+    shown = ", ".join(names)[:SHOWN]
+    for needed, example in (("model", "modelid"), ("segment", "segmentid")):
+        if needed not in fields:
+            raise InputError(f"{path}: a table of trials needs a column {example!r} (or alike), got {shown!r}")
+    for field in COLUMNS.values():
+        if fields.count(field) > 1:
+            raise InputError(f"{path}: a table may have one column for the {field}, got two or more in {shown!r}")
+    return fields
+
+
+def read_words(path: Path, name: str, kind: Kind) -> TrialTable:
+    """Read lines of blank-separated fields, in Kaldi's or VoxCeleb's order."""
+    field, voxceleb = "label" if kind == "key" else "score", name == "voxceleb"
+    shown = ("1|0" if voxceleb else "target|nontarget") if kind == "key" else "score"
+    if voxceleb:
+        fields, rule, labels = (field, "model", "segment"), f"'{shown} enroll test'", VOXCELEB_LABELS
+    else:
+        fields, rule, labels = ("model", "segment", field), f"'enroll test {shown}'", LABELS
+    split = (lambda line: line.split(None, 2)) if voxceleb else _split_kaldi
+    return _read_rows(path, without_comments(path), fields, rule, split, labels)
+
+
+def _split_kaldi(line: bytes) -> list[bytes]:
+    model, rest = line.split(None, 1)
+    return [model, *rest.rsplit(None, 1)]
+
+
+def read_table(path: Path, delimiter: bytes) -> TrialTable:
+    """Read lines of delimited fields under a header."""
+    lines = numbered_lines(path)
+    split = _split_csv if delimiter == b"," else partial(bytes.split, sep=delimiter)
+    header = next(lines, (1, b""))[1]
+    try:
+        names = [name.decode("utf-8", errors="replace") for name in split(header)]
+    except csv.Error as error:
+        raise bad_line(path, 1, header, f"a header must be a row of CSV ({error})", "a quote is missing") from error
+    fields = fields_of(path, names)
+    rule = f"{len(fields)} fields separated by {'commas' if delimiter == b',' else 'tabs'}, as the header"
+    return _read_rows(path, ((n, line) for n, line in lines if line), fields, rule, split, TABLE_LABELS)
+
+
+def _split_csv(line: bytes) -> list[bytes]:
+    if b'"' not in line:
+        return line.split(b",")
+    # Latin-1 maps every byte to a character and back, so that quotes can be resolved before the encoding is checked.
+    row = next(csv.reader([line.decode("latin-1")], strict=True))
+    return [field.encode("latin-1") for field in row]
+
+
+class _NameNumbers(dict[bytes, int]):
+    """Numbers of the names of a column, each decoded once however often it occurs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __missing__(self, text: bytes) -> int:
+        if not text:
+            raise ValueError("a name must not be empty")
+        self.names.append(text.decode("utf-8"))
+        self[text] = number = len(self)
+        return number
+
+
+def _read_rows(
+    path: Path,
+    lines: Lines,
+    fields: Sequence[str],
+    rule: str,
+    split: Callable[[bytes], list[bytes]],
+    labels: Mapping[bytes, bool],
+) -> TrialTable:
+    """Read lines of ``fields`` into columns; raises InputError for the first that breaks ``rule``, and for none."""
+    names = {field: _NameNumbers() for field in _NAMES}
+    parsers: dict[str, Callable[[bytes], float]] = {
+        **{field: numbers.__getitem__ for field, numbers in names.items()},
+        "label": labels.__getitem__,
+        "score": _finite,
+        "llr": _finite_or_missing if "score" in fields else _finite,
+    }
+    columns: dict[str, array[Any]] = {field: array(_TYPES.get(field, "i")) for field in parsers}
+    order = {field: k for k, field in enumerate(fields) if field != "other"}
+    side, segment = order.pop("side", None), order["segment"]
+    steps = [(field, k, parsers[field], columns[field].append) for field, k in order.items()]
+    for number, line in lines:
+        try:
+            cells = split(line)
+        except (ValueError, csv.Error):
+            cells = []
+        if len(cells) != len(fields):
+            cause = "a missing or extra field, or a list of another format"
+            raise bad_line(path, number, line, f"a line must read {rule}", cause)
+        try:
+            if side is not None:
+                field, k = "side", side
+                cells[segment] += _SIDES[cells[side]]
+            for field, k, parse, append in steps:  # noqa: B007
+                append(parse(cells[k]))
+        except (KeyError, ValueError) as error:
+            raise bad_line(path, number, cells[k], *_broken_rule(field, labels, error)) from None
+    if not columns["model"]:
+        raise InputError(f"{path}: a list needs at least one trial, got none; the file is empty or has only comments")
+    coded = {
+        field: NameColumn.coded(numbers.names, np.array(columns[field], dtype=np.int32))
+        for field, numbers in names.items()
+        if numbers
+    }
+    targets = np.array(columns["label"], dtype=np.bool_) if "label" in order else None
+    llrs = np.array(columns["llr"], dtype=np.float64) if "llr" in order else None
+    scores = np.array(columns["score"], dtype=np.float64) if "score" in order else llrs
+    return TrialTable(coded["model"], coded["segment"], targets, scores, llrs, coded.get("system"))
+
+
+def _finite(text: bytes) -> float:
+    value = math.nan if b"_" in text else float(text)  # Python reads 1_0 as 10
+    if not math.isfinite(value):
+        raise ValueError("not finite")
+    return value
+
+
+def _finite_or_missing(text: bytes) -> float:
+    return math.nan if text in (b"", b"-") else _finite(text)
+
+
+def _broken_rule(field: str, labels: Mapping[bytes, bool], error: Exception) -> tuple[str, str]:
+    """Return the rule that a field breaks, and the likely cause."""
+    if isinstance(error, UnicodeDecodeError):
+        return "text must be UTF-8", "it was saved in another encoding"
+    words = ", ".join(label.decode() for label in labels)
+    number = "must be a finite number", "a failed trial, or a list of another format"
+    return {
+        "side": ("a side must be a or b", "another column under the name of the side"),
+        "label": (f"a label must be one of {words}", "a misspelt label, or a list of two formats"),
+        "score": (f"a score {number[0]}", number[1]),
+        "llr": (f"an llr {number[0]}", number[1]),
+    }.get(field, (f"the {field} must not be empty", "a field is missing"))
