@@ -17,28 +17,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import soundfile
+from populations import TINY
 
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.cli.main import main
 from pipeline.config import Config, load_config
 from pipeline.enrollment.enroll import enroll
-from pipeline.machines.margins import Population
-from pipeline.store.model import SpeakerModel
 
 ROOT = Path(__file__).resolve().parents[1]
 VOICES = ("anna", "dexter", "ivan", "lars")
 # What the tests count on is said here, whatever the defaults are.
-TINY = (
-    "features.rate=8000",
-    "codebook.centroids=40",
-    "codebook.min_seconds=3",
-    "ubm.components=32",
-    "supervector.speeds_below=0",
-    "scoring.system=refined_worst_rival",
-    "scoring.min_seconds=0.5",
-    "threshold.holdout=0.2",
-    "threshold.trial_seconds=2",
-)
 COMMAND = (sys.executable, "-c", "from pipeline.cli.main import main; main()")
 
 
@@ -93,16 +81,6 @@ def store(tmp_path_factory, recordings, tiny) -> Path:
     path = tmp_path_factory.mktemp("shared") / "voices.store"
     enroll(path, {name: recordings[name] for name in VOICES}, tiny)
     return path
-
-
-def pair_arrays(population: SpeakerModel | Population) -> dict[str, np.ndarray]:
-    """Return every number of the pair machines, from both sides."""
-    return {
-        f"{speaker} against {other}: {name}": np.asarray(getattr(machine, name))
-        for speaker in range(0 if population.pairs is None else len(population))
-        for other, machine in sorted(population.pairs.against(speaker).items(), key=lambda item: item[0])
-        for name in ("own", "rival", "bias")
-    }
 
 
 @pytest.fixture

@@ -22,6 +22,18 @@ from pipeline.store.keys import Key
 from pipeline.store.model import Role, Speaker, SpeakerModel
 from pipeline.store.store import Store
 
+TINY = (
+    "features.rate=8000",
+    "codebook.centroids=40",
+    "codebook.min_seconds=3",
+    "ubm.components=32",
+    "supervector.speeds_below=0",
+    "scoring.system=refined_worst_rival",
+    "scoring.min_seconds=0.5",
+    "threshold.holdout=0.2",
+    "threshold.trial_seconds=2",
+)
+"""Settings under which the demo voices enroll in a second."""
 NAMES = ("ada", "bea", "cyd", "dov", "eli")
 TABLES = ("store", "speaker", "array", "pair")
 _SETTINGS = ("features.order=3", "features.deltas=false", "codebook.centroids=12")

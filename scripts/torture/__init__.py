@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from conftest import TINY
+from populations import TINY
 
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.config import Config, load_config

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from conftest import pair_arrays
+from populations import pair_arrays
 from threadpoolctl import threadpool_limits
 
 from pipeline.audio.augmentation import telephone

@@ -116,7 +116,7 @@ def test_a_list_of_a_single_class_gives_its_one_error_rate_and_no_eer(opened, tr
     scores = assess(opened, chosen, demo, systems=["refined_worst_rival"]).scores["refined_worst_rival"]
     threshold = float(np.median(scores.scores))
     metrics = measure(scores, threshold=threshold, seed=0)
-    assert (metrics.eer, metrics.eer_interval, metrics.min_cost) == (None, None, None)
+    assert (metrics.eer, metrics.eer_interval, metrics.costs["p01"][0]) == (None, None, None)
     rates = metrics.at_store_threshold
     wrong, other = rates.false_reject, rates.false_accept
     if not targets:

@@ -7,9 +7,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from conftest import pair_arrays
 from hypothesis import given
 from hypothesis import strategies as st
+from populations import pair_arrays
 from sklearn.metrics.pairwise import rbf_kernel
 
 from pipeline.config import Config, MachineConfig, load_config

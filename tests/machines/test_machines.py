@@ -6,9 +6,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from conftest import pair_arrays
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from populations import pair_arrays
 from pydantic import ValidationError
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import rbf_kernel as sklearn_rbf_kernel

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import TINY, pair_arrays
+from populations import TINY, pair_arrays
 
 from pipeline.config import MachineConfig
 from pipeline.enrollment.enroll import enroll
@@ -247,7 +247,7 @@ def test_a_file_that_nobody_can_open_is_skipped_as_by_threads(workers, recording
     speakers = {"anna": (replace(first, path=tmp_path / "gone.flac"), replace(first, path=garbage), *rest)}
 
     def skipped(workers):
-        return read_speech(speakers, tiny, None, enrolled=0, workers=workers, progress=lambda *_: None)[1]
+        return read_speech(speakers, tiny, enrolled=0, workers=workers, progress=lambda *_: None)[1]
 
     assert len(skipped(LocalThreads())) == 2
     assert skipped(workers) == skipped(LocalThreads())
@@ -308,7 +308,7 @@ ENROLL, EVALUATE = ("enroll", ".", "--store", "s"), ("evaluate", "s", "t", "--ou
         ((*ENROLL, "--scheduler", "tcp://x:1"), "requires --backend dask"),
         ((*EVALUATE, "--backend", "threads", "--scheduler", "tcp://x:1"), "requires --backend dask"),
         ((*ENROLL, "--backend", "dask"), "needs --scheduler ADDRESS"),
-        ((*EVALUATE, "--backend", "spark"), "must be threads or dask"),
+        ((*EVALUATE, "--backend", "spark"), "'spark' is not one of 'threads', 'dask'"),
         (
             ("evaluate", "--scores", "x", "--out", "o", "--backend", "dask", "--scheduler", "tcp://x:1"),
             "--backend cannot be combined with --scores",

@@ -116,7 +116,6 @@ def test_the_command_exports_and_logs(copied, tmp_path, capsys):
     [
         (("export", "anna"), {}),
         (("export",), {"out": Path("x")}),
-        (("import", "x"), {}),
         (("remove",), {}),
         (("list", "anna"), {}),
         (("show", "anna"), {"out": Path("x")}),
