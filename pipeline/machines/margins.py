@@ -12,7 +12,7 @@ identification of everybody N (N - 1).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -69,10 +69,6 @@ class Population:
 
     def __len__(self) -> int:
         return len(self.pool)
-
-    def with_supervectors(self, supervectors: SupervectorMachines) -> Population:
-        """Return the same machines and ``supervectors``."""
-        return replace(self, supervectors=supervectors)
 
     def cohorts(self, claims: Numbers) -> Cohorts:
         """Return the cohorts of ``claims`` (C,): those of the table, or everybody."""

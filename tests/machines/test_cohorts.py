@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -68,7 +69,7 @@ def population(most: int | str) -> Population:
     )
     coef = random.standard_normal((12, SPEAKERS))
     made = train_population(Pool.of(books(), SIGMA), with_rivals(most))
-    return made.with_supervectors(SupervectorMachines(space, random.standard_normal(12), coef))
+    return replace(made, supervectors=SupervectorMachines(space, random.standard_normal(12), coef))
 
 
 def speech(frames: int = 90, seed: int = 1) -> FeatureBlock:

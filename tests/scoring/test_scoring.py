@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -57,7 +58,7 @@ def population(speakers: int = SPEAKERS) -> Population:
     said = [np.concatenate(parts) for parts in spoken]
     shifts = np.stack([adapted.mean_offsets(space.statistics(x, np.ones(len(x)))) for x in said])
     machines = SupervectorTraining(vectors, ridge=1.0).machines(space)
-    return people.with_supervectors(machines.with_models(AdaptedMixtures(shifts)))
+    return replace(people, supervectors=machines.with_models(AdaptedMixtures(shifts)))
 
 
 def block_of(vectors: np.ndarray, below_peak: np.ndarray | None = None) -> FeatureBlock:
@@ -324,7 +325,7 @@ def test_sum_of_systems_without_a_calibration_has_no_score():
 
 def test_sum_of_systems_asks_a_population_for_the_machines_of_its_calibration_alone():
     people = population()
-    without = people.with_supervectors(people.supervectors.with_models(None))
+    without = replace(people, supervectors=people.supervectors.with_models(None))
     settings_ = ScoringSettings(FixedSigmoid(), half_db=HALF_DB, fusions={"fused": FUSION})
     found, expected = (scores(ClaimScorer(one, [0, 1], ("fused",), settings_), speech(50)) for one in (without, people))
     np.testing.assert_array_equal(found["fused"], expected["fused"])
