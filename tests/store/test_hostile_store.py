@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sqlite3
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -28,21 +29,19 @@ from pipeline.verification.verifier import Verifier
 SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "x = " + "[" * 20_000,
-        "x = " + "[\n" * 20_000,
-        "x = " + "{a=" * 5000,
-        ".".join(["a"] * 20_000) + " = 1",
-        "[" + ".".join(["a"] * 200_000) + "]",
-        "seed = " + "9" * 5000,
-        "seed = 0x" + "f" * 100_000,
-        "seed = 1\0",
-        "# " + "x" * 2**20,
-        "[scoring]\nmin_seconds = 1e308",
-    ],
-)
+def fresh(store: Path, folder: Path) -> Path:
+    """Copy ``store`` to a folder of its own, away from the log of one that an earlier example may have open."""
+    return Path(shutil.copy(store, tempfile.mkdtemp(dir=folder)))
+
+
+NESTED, DIGITS, DOTTED = "[" * 20_000, "9" * 5000, ".".join(["a"] * 20_000)
+ENDLESS = (
+    f"x = {NESTED}", "x = " + "[\n" * 20_000, "x = " + "{a=" * 5000, f"{DOTTED} = 1", f"[{DOTTED}]", f"seed = {DIGITS}",
+    "seed = 0x" + "f" * 100_000, "seed = 1\0", "# " + "x" * 2**20, "[scoring]\nmin_seconds = 1e308",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ENDLESS)
 def test_settings_that_would_take_for_ever_are_refused_by_name(tmp_path, text):
     path = tmp_path / "settings.toml"
     path.write_text(text)
@@ -51,7 +50,7 @@ def test_settings_that_would_take_for_ever_are_refused_by_name(tmp_path, text):
     assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize("override", ["seed=" + "[" * 20_000, "seed=" + "9" * 5000, ".".join(["a"] * 20_000) + "=1"])
+@pytest.mark.parametrize("override", [f"seed={NESTED}", f"seed={DIGITS}", f"{DOTTED}=1"])
 def test_an_override_that_would_take_for_ever_is_refused(override):
     with soon(), pytest.raises(ConfigError):
         load_config(None, [override])
@@ -68,53 +67,42 @@ def test_pipes_in_the_places_of_settings_stores_and_their_logs_are_not_waited_fo
             attempt()
     add(tmp_path / "t", NAMES[:2])
     for name in ("t-wal", "t-journal", "t-shm"):
-        for kind, make in {"pipe": os.mkfifo, "folder": Path.mkdir, "loop": lambda path: path.symlink_to(path)}.items():
-            make(tmp_path / name)
+        for make in (os.mkfifo, Path.mkdir, lambda path: path.symlink_to(path)):
+            beside = tmp_path / name
+            make(beside)
             try:
                 with soon():
                     assert_same(Store(tmp_path / "t").check(), model_of(NAMES[:2]))
             except StoreError as error:
                 assert str(tmp_path / "t") in str(error)
-            assert (tmp_path / "t").is_file(), kind
-            if (tmp_path / name).is_dir() and not (tmp_path / name).is_symlink():
-                (tmp_path / name).rmdir()
-            else:
-                (tmp_path / name).unlink(missing_ok=True)
+            assert (tmp_path / "t").is_file()
+            beside.rmdir() if make is Path.mkdir else beside.unlink(missing_ok=True)
     Store(tmp_path / "t").check()
 
 
-def scored_or_refused(path: Path, heard) -> None:
-    """Load a store and score a recording by every system, or be refused by an error that names the store."""
-    try:
-        model = Store(path).load()
-        for system in model.systems:
-            score = Verifier(model, "anna", system=system, decide_by=Threshold(0.0)).verify_file(heard("anna")).score
-            assert score is not None
-            assert np.isfinite(score)
-        model.segments()
-    except (StoreFormatError, MetricError) as error:
-        assert str(path) in str(error)
-
-
-@settings(SETTINGS, max_examples=30)
+@settings(SETTINGS, max_examples=20)
 @given(st.data())
 def test_a_store_whose_arrays_do_not_fit_each_other_is_refused_though_digests_hold(store, heard, tmp_path, data):
-    path = Path(shutil.copy(store, tmp_path / "bent.store"))
+    """Or a recording is scored, by machines of every kind, as a finite number."""
+    path = fresh(store, tmp_path)
     row, name, array = data.draw(st.sampled_from([entry for entry in hostile.arrays_in(path) if entry[2].size]))
     how = data.draw(st.sampled_from(["left out", "longer", "shorter", "narrower", "another kind", "NaN", "huge"]))
     if how == "left out":
         hostile.edit(path, "DELETE FROM array WHERE rowid = ?", row)
     else:
         hostile.put_array(path, row, np.asarray(bent({name: array}, name, how)[name]))
-    scored_or_refused(path, heard)
-    if how in {"left out", "shorter"} and not name.startswith("trials.score"):
-        optional = name in {*TRIALS, "fingerprints", "segments"} or name.startswith("trials.beginning")
-        try:
+    try:
+        model = Store(path).load()
+        for system in ("boao", "poar", "rpoao", "fused"):
+            score = Verifier(model, "anna", system=system, decide_by=Threshold(0.0)).verify_file(heard("anna")).score
+            assert np.isfinite(score)
+        model.segments()
+    except (StoreFormatError, MetricError) as error:
+        assert str(path) in str(error)
+    optional = name in {*TRIALS, "fingerprints", "segments"} or name.startswith(("trials.prefix", "trials.score"))
+    if how in {"left out", "shorter"} and not optional:
+        with pytest.raises(StoreFormatError, match=re.escape(str(path))):
             Store(path).check()
-        except StoreFormatError as error:
-            assert str(path) in str(error)
-        else:
-            assert optional, f"{name} was {how}"
 
 
 # Rows
@@ -162,7 +150,7 @@ def small(tmp_path_factory) -> Path:
 def test_any_value_of_any_type_in_any_column_is_refused_or_makes_no_difference(
     small, tmp_path, column, value, everywhere, vouched
 ):
-    path, (table, name) = Path(shutil.copy(small, tmp_path / "s")), column
+    path, (table, name) = fresh(small, tmp_path), column
     where = "" if everywhere else f"WHERE rowid = (SELECT max(rowid) FROM {table})"  # noqa: S608
     before = numbers_of(Store(path).load())
     with closing(loosened(path)) as rows:
@@ -193,7 +181,7 @@ def test_any_value_of_any_type_in_any_column_is_refused_or_makes_no_difference(
 @settings(SETTINGS, max_examples=40)
 @given(st.data())
 def test_a_file_with_changed_bytes_is_refused_or_makes_no_difference(small, tmp_path, data):
-    sound, path = small.read_bytes(), tmp_path / "s"
+    sound, path = small.read_bytes(), fresh(small, tmp_path)
     damaged = bytearray(sound)
     how = data.draw(st.sampled_from(["bytes", "head", "cut", "page", "longer"]))
     if how == "cut":
@@ -270,42 +258,31 @@ def fitted(request, tmp_path_factory, recordings, voices, tiny_with) -> Path:
     return path
 
 
-def bent_maps(maps: np.ndarray, how: str) -> np.ndarray:
-    """Maps that no fit gives."""
-    if how == "ends exchanged":
-        return maps[..., [1, 0, *range(2, maps.shape[-1])]] if maps.shape[-1] > 3 else np.full_like(maps, np.inf)
-    if how == "ends together":
-        return np.zeros_like(maps) if maps.shape[-1] > 3 else maps[..., :2]
-    return {
-        "fewer numbers": maps[..., :2],
-        "no numbers": maps[..., :0],
-        "another map": maps[..., :-1],
-        "infinite": np.full_like(maps, -np.inf),
-        "huge": np.full_like(maps, 1e30),
-        "flat": maps.ravel(),
-        "whole numbers": np.zeros(maps.shape, dtype=np.int64),
-    }[how]
+# Maps that no fit gives, of one of quadratics (three numbers) or of one of tables.
+BENT_MAPS = {
+    "ends exchanged": lambda maps: (
+        maps[..., [1, 0, *range(2, maps.shape[-1])]] if maps.shape[-1] > 3 else maps[..., :2]
+    ),
+    "ends together": lambda maps: np.zeros_like(maps) if maps.shape[-1] > 3 else maps[..., :1],
+    "no numbers": lambda maps: maps[..., :0],
+    "another map": lambda maps: maps[..., :-1],
+    "infinite": lambda maps: np.full_like(maps, -np.inf),
+    "huge": lambda maps: np.full_like(maps, 1e30),
+    "of another shape": lambda maps: maps[..., None],
+    "whole numbers": lambda maps: np.zeros(maps.shape, dtype=np.int64),
+}
 
 
-BENT = (
-    "ends exchanged", "ends together", "fewer numbers", "no numbers", "another map", "infinite", "huge", "flat",
-    "whole numbers",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("how", BENT)
-def test_maps_that_are_none_are_refused_though_digests_hold(fitted, heard, tmp_path, how):
-    for which in ("posterior.pair_map", "one_class_map"):
-        path = Path(shutil.copy(fitted, tmp_path / which))
-        row, _, array = [entry for entry in hostile.arrays_in(path) if entry[1] == which][-1]
-        changed = bent_maps(array, how)
-        if changed.shape == array.shape and np.array_equal(changed, array):
-            continue  # the pooled one is flat already
-        hostile.put_array(path, row, changed)
-        with pytest.raises(StoreFormatError, match=rf"{path}: array '"):
-            Store(path).check()
-        with pytest.raises(StoreFormatError, match=rf"{path}: array '"):
-            Verifier(Store(path).load(), "anna", system="rpoao", decide_by=Threshold(0.0)).verify_file(heard("anna"))
+@pytest.mark.parametrize("which", ["posterior.pair_map", "one_class_map"])
+@pytest.mark.parametrize("how", BENT_MAPS)
+def test_maps_that_are_none_are_refused_though_digests_hold(fitted, heard, tmp_path, how, which):
+    path = Path(shutil.copy(fitted, tmp_path / "s"))
+    row, _, array = [entry for entry in hostile.arrays_in(path) if entry[1] == which][-1]
+    hostile.put_array(path, row, BENT_MAPS[how](array))
+    with pytest.raises(StoreFormatError, match=rf"{path}: array '"):
+        Store(path).check()
+    with pytest.raises(StoreFormatError, match=rf"{path}: array '"):
+        Verifier(Store(path).load(), "anna", system="rpoao", decide_by=Threshold(0.0)).verify_file(heard("anna"))
 
 
 def test_pooled_maps_may_not_have_gaps_and_those_of_speakers_may(fitted, heard, tmp_path):
