@@ -2,7 +2,8 @@
 
     python store_process.py < orders        one order a line, JSON: {"change", "store", "kill_before"}
 
-Each order is carried out by a forked child, so that it starts at once; it ends in one line, ["end", how].
+Each order is carried out by a forked child, so that it starts at once; it ends in one line, ["end", how], "done" with
+the number of statements that were run.
 """
 
 from __future__ import annotations
@@ -127,17 +128,18 @@ CHANGES = {
 }  # fmt: skip
 
 
-def kill_before(number: int) -> None:
-    """Die before statement ``number`` that the writer runs."""
-    run, left = Rows.run, [number]
+def kill_before(number: int | None) -> list[str]:
+    """Die before statement ``number`` that the writer runs; return the list of those that were run."""
+    run, statements = Rows.run, []
 
     def counted(self: Rows, sql: str, *values: object) -> object:
-        if left[0] == 0:
+        if len(statements) == number:
             os.kill(os.getpid(), 9)
-        left[0] -= 1
+        statements.append(sql)
         return run(self, sql, *values)
 
     Rows.run = counted
+    return statements
 
 
 def main() -> None:
@@ -149,10 +151,9 @@ def main() -> None:
         if child == 0:
             ended = "failed"
             try:
-                if order["kill_before"] is not None:
-                    kill_before(order["kill_before"])
+                statements = kill_before(order["kill_before"])
                 CHANGES[order["change"]](Path(order["store"]))
-                ended = "done"
+                ended = f"done {len(statements)}"
             except (StoreError, AssertionError, OSError) as error:
                 ended = str(error) or ended
             finally:

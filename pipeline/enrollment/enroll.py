@@ -219,17 +219,17 @@ def _agreed_settings(store: Store, known: SpeakerModel | None, config: Config | 
 
 def _with_machines(config: Config) -> Config:
     """Return ``config`` if its default scoring system has its machines; raises ConfigError."""
-    system, rivals = config.scoring.system, config.machines.cohort
-    if RULES[system].every_claim and rivals != "all":
+    system, cohort = config.scoring.system, config.machines.cohort
+    if RULES[system].every_claim and cohort != "all":
         raise ConfigError(
-            f"machines.cohort: the default system, scoring.system = {system!r}, wants the pair machines of everybody"
-            f' with everybody, got rivals = {rivals}; take another system, or rivals = "all"'
+            f"machines.cohort: the default system, scoring.system = {system!r}, needs the pair machines of everybody"
+            f' with everybody, got {cohort}; take another system, or machines.cohort = "all"'
         )
-    if config.scoring.system not in systems_of(config.machines.kinds):
-        missing = RULES[config.scoring.system].needs - set(config.machines.kinds)
+    if system not in systems_of(config.machines.kinds):
+        missing = RULES[system].needs - set(config.machines.kinds)
         raise ConfigError(
-            f"machines.kinds: the default system, scoring.system = {config.scoring.system!r}, needs"
-            f" {', '.join(sorted(missing))}, got {', '.join(config.machines.kinds)}"
+            f"machines.kinds: the default system, scoring.system = {system!r}, needs {', '.join(sorted(missing))},"
+            f" got {', '.join(config.machines.kinds)}"
         )
     return config
 

@@ -27,36 +27,31 @@ def harness(monkeypatch):
     return torture, damage
 
 
-def broken(tmp_path: Path, *words: object) -> tuple[int, dict]:
-    """Exit code and findings of the command."""
-    found = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    words = [sys.executable, ROOT / "scripts" / "break_store.py", "--json", tmp_path / "found.json", *words]
+@pytest.mark.slow
+def test_a_few_kills_three_seconds_of_eight_processes_and_some_damage_break_nothing(tmp_path):
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    limits = ["--kills", "4", "--seconds", "3", "--mutations", "80", "--seed", "1"]
     done = subprocess.run(
-        [*map(str, words)],
+        [sys.executable, ROOT / "scripts" / "break_store.py", "--json", tmp_path / "report.json", *limits],
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
-        env=os.environ | {"PYTHONPATH": found, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
     )
     assert "Traceback" not in done.stderr, done.stderr[-2000:]
-    return done.returncode, json.loads((tmp_path / "found.json").read_text())
-
-
-@pytest.mark.slow
-def test_a_few_kills_three_seconds_of_eight_processes_and_some_damage_break_nothing(tmp_path):
-    code, found = broken(tmp_path, "--kills", 4, "--seconds", 3, "--mutations", 80, "--seed", 1)
-    assert (code, found["wrong"]) == (0, [])
-    assert found["kills"] == found["kills_survived"] == sum(found["kill_states"].values()) == 4
-    assert found["concurrent_errors"] == 0
-    processes = found["processes"]
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (done.returncode, report["wrong"]) == (0, [])
+    assert report["kills"] == report["kills_survived"] == sum(report["kill_states"].values()) == 4
+    assert report["concurrent_errors"] == 0
+    processes = report["processes"]
     assert sum(outcome.get("enrolled", 0) for outcome in processes.values()) > 0
     assert all(outcome["read"] > 0 for name, outcome in processes.items() if name.startswith("reader"))
     assert len(processes) == 8
-    assert found["mutations"] == 100
-    assert sum(sum(part.values()) for part in found["outcomes"].values()) == 100
-    assert (found["crashes"], found["hangs"], found["accepted_tampered"]) == (0, 0, 0)
-    assert 0 <= found["peak_mib_over_baseline"] < 200
+    assert report["mutations"] == 100
+    assert sum(sum(part.values()) for part in report["outcomes"].values()) == 100
+    assert (report["crashes"], report["hangs"], report["accepted_tampered"]) == (0, 0, 0)
+    assert 0 <= report["peak_mib_over_baseline"] < 200
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child does nothing but Python
@@ -81,10 +76,10 @@ def test_crashes_and_hangs_are_seen_and_the_rest_goes_on(harness, tmp_path, monk
                     pass
             return "fine"
 
-    found = damage.mutate(tmp_path / "m", Victim, 8, 7)
-    assert dict(found["outcomes"]) == {"fine": 5}
-    assert found["crashes"] == ["mutation 2: CRASH ValueError: a traceback", "mutation 4: died"]
-    assert found["hangs"] == ["mutation 6: hung"]
+    report = damage.mutate(tmp_path / "m", Victim, 8, 7)
+    assert dict(report["outcomes"]) == {"fine": 5}
+    assert report["crashes"] == ["mutation 2: CRASH ValueError: a traceback", "mutation 4: died"]
+    assert report["hangs"] == ["mutation 6: hung"]
 
 
 def test_a_tampered_store_that_were_read_would_be_counted(harness, tmp_path, monkeypatch):
@@ -92,10 +87,14 @@ def test_a_tampered_store_that_were_read_would_be_counted(harness, tmp_path, mon
     _, damage = harness
     from pipeline.store import store
 
+    def miscount(_chance: random.Random, path: Path) -> str:
+        hostile.edit(path, "UPDATE speaker SET seconds = seconds + 1", vouch=False)
+        return "row"
+
     stores = damage.DamagedStores(tmp_path)
     assert "the same model" in stores.one(Unchanged(3))
     monkeypatch.setattr(store, "_check_digest", lambda *given: None)
-    monkeypatch.setattr(stores, "damage", lambda chance, path: rename(path))
+    monkeypatch.setattr(stores, "damage", miscount)
     assert "ACCEPTED" in stores.one(random.Random(3))  # noqa: S311
 
 
@@ -104,12 +103,6 @@ class Unchanged(random.Random):
 
     def choice(self, given):
         return next((one for one in given if one in ("plain", "log")), given[0])
-
-
-def rename(path: Path) -> str:
-    """Give a speaker another count, without a digest to go with it."""
-    hostile.edit(path, "UPDATE speaker SET seconds = seconds + 1", vouch=False)
-    return "row"
 
 
 def test_damaged_is_never_what_it_was(harness):

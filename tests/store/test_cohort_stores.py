@@ -8,7 +8,7 @@ from pathlib import Path
 import hostile
 import numpy as np
 import pytest
-from populations import add, assert_same, cohorts_of, model_of
+from populations import add, cohorts_of
 
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
@@ -21,51 +21,31 @@ from pipeline.verification.policies import Threshold
 from pipeline.verification.verifier import Verifier
 
 NAMES = ("ada", "bea", "cyd", "dov", "eli", "fay", "gus", "hal")
-VOICES = ("anna", "dexter", "ivan", "lars", "greta", "hugo")
+VOICES = ("anna", "dexter", "ivan", "lars", "greta")
 
 
 def claim(model: SpeakerModel, name: str, system: str | None = None) -> Verifier:
     return Verifier(model, name, system=system, decide_by=Threshold(0.5))
 
 
-@pytest.mark.parametrize("most", [1, 3, 7, 20])
-def test_what_is_read_back_is_what_was_trained_bit_for_bit(tmp_path, most):
-    add(tmp_path / "s", NAMES, cohorts_of(most))
-    assert_same(Store(tmp_path / "s").check(), model_of(NAMES, cohorts_of(most)))
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A store of eight speakers with cohorts of three."""
+    path = tmp_path_factory.mktemp("eight") / "s"
+    add(path, NAMES, cohorts_of(3))
+    return path
+
+
+@pytest.fixture
+def eight(made, tmp_path) -> Path:
+    return Path(shutil.copy(made, tmp_path / "s"))
 
 
 def test_the_machines_that_there_are_and_no_more_are_stored(tmp_path):
     for most in (2, "all"):
         add(tmp_path / str(most), NAMES, cohorts_of(most))
     some, every = (hostile.query(tmp_path / which, "SELECT count(*) FROM pair")[0][0] for which in ("2", "all"))
-    assert every == 28
-    assert 8 <= some <= 2 * 2 * len(NAMES)
-    assert some < every
-
-
-@pytest.mark.parametrize("most", [1, 2, 5])
-@pytest.mark.parametrize("count", [1, 2, 6])
-def test_enrolling_in_steps_stores_the_numbers_of_one_step(tmp_path, most, count):
-    for names in (NAMES[:count], NAMES[count : count + 1], NAMES[count + 1 :]):
-        model = add(tmp_path / "s", names, cohorts_of(most))
-    assert_same(model, model_of(NAMES, cohorts_of(most)))
-
-
-@pytest.mark.parametrize("most", [1, 2, 4, 20])
-@pytest.mark.parametrize("gone", ["ada", "dov", "hal"])
-def test_removing_a_speaker_leaves_the_numbers_of_a_store_that_never_had_them(tmp_path, most, gone):
-    add(tmp_path / "s", NAMES, cohorts_of(most))
-    remove_speaker(tmp_path / "s", gone)
-    expected = model_of(tuple(name for name in NAMES if name != gone), cohorts_of(most))
-    assert_same(Store(tmp_path / "s").check(), expected)
-
-
-def test_everybody_can_be_removed_one_by_one_and_others_enrolled_after(tmp_path):
-    add(tmp_path / "s", NAMES, cohorts_of(3))
-    for number, name in enumerate(NAMES[:-1], start=1):
-        assert_same(remove_speaker(tmp_path / "s", name), model_of(NAMES[number:], cohorts_of(3)))
-    assert remove_speaker(tmp_path / "s", NAMES[-1]).speakers == ()
-    assert_same(add(tmp_path / "s", NAMES[:4], cohorts_of(3)), model_of(NAMES[:4], cohorts_of(3)))
+    assert 8 <= some < every == 28
 
 
 # What is refused
@@ -85,52 +65,46 @@ BENT = {
 
 
 @pytest.mark.parametrize("what", BENT)
-def test_a_pair_machine_that_cannot_be_is_refused_though_its_digest_holds(tmp_path, what):
-    path = tmp_path / "s"
-    add(path, NAMES, cohorts_of(3))
-    hostile.edit(path, BENT[what])
-    for attempt in (lambda: claim(Store(path).load(), "hal"), Store(path).check):
-        with pytest.raises(StoreFormatError, match=rf"{path}: a pair machine"):
+def test_a_pair_machine_that_cannot_be_is_refused_though_its_digest_holds(eight, what):
+    hostile.edit(eight, BENT[what])
+    for attempt in (lambda: claim(Store(eight).load(), "hal"), Store(eight).check):
+        with pytest.raises(StoreFormatError, match=rf"{eight}: a pair machine"):
             attempt()
 
 
 @pytest.mark.parametrize("row", [[0, 0, 1], [0, 1, 99], [0, 1, 7], [0, 1, 2**32 - 1]])
-def test_a_cohort_of_nobody_or_of_one_twice_is_refused_though_its_digest_holds(tmp_path, row):
-    path = tmp_path / "s"
-    add(path, NAMES, cohorts_of(3))
-    ((number, array),) = [(n, array) for n, name, array in hostile.arrays_in(path) if name == "cohort.nearest"]
-    array = array.copy()
-    array[7] = row
-    hostile.put_array(path, number, array)
+def test_a_cohort_of_nobody_or_of_one_twice_is_refused_though_its_digest_holds(eight, row):
+    ((number, array),) = [(n, array) for n, name, array in hostile.arrays_in(eight) if name == "cohort.nearest"]
+    hostile.put_array(eight, number, np.concatenate([array[:7], np.array([row], dtype=array.dtype)]))
     for attempt in (
-        lambda: claim(Store(path).load(), "hal"),
-        Store(path).check,
-        lambda: Store(path).load().population(),
+        lambda: claim(Store(eight).load(), "hal"),
+        Store(eight).check,
+        lambda: Store(eight).load().population(),
     ):
-        with pytest.raises(StoreFormatError, match=rf"{path}: (array 'cohort\.nearest'|a pair machine)"):
+        with pytest.raises(StoreFormatError, match=rf"{eight}: (array 'cohort\.nearest'|a pair machine)"):
             attempt()
 
 
-def test_a_rule_that_wants_every_pair_is_unavailable_and_refused_as_the_default(tmp_path, recordings, tiny_with):
-    model = add(tmp_path / "s", NAMES, cohorts_of(3))
+def test_a_rule_over_every_pair_is_unavailable_and_refused_as_the_default(eight, tmp_path, recordings, tiny_with):
+    model = Store(eight).load()
     assert "boao" not in model.systems
     with pytest.raises(InputError, match=r"cohort of 3 \(machines\.cohort\).*worst_rival"):
         claim(model, "ada", "boao")
     with pytest.raises(InputError):
         assess(model, [], tmp_path, systems=["boao"])
-    with pytest.raises(ConfigError, match=r"machines\.cohort: .*'boao'"):
+    with pytest.raises(ConfigError, match=r"machines\.cohort: .*'boao', needs .*got 2;"):
         enroll(tmp_path / "t", {"anna": recordings["anna"]}, tiny_with("scoring.system=boao", "machines.cohort=2"))
     assert not (tmp_path / "t").exists()
 
 
-def test_a_claim_needs_no_sound_row_but_those_of_its_cohort(tmp_path):
-    path = tmp_path / "s"
+def test_a_claim_reads_the_rows_of_its_cohort_alone(tmp_path):
+    path, bent = tmp_path / "s", tmp_path / "bent"
     sound, frames = add(path, NAMES, cohorts_of(2)), np.random.default_rng(0).normal(0.0, 0.7, (50, 3))
-    for number, name in enumerate(NAMES):
+    for number, name in enumerate(NAMES[:3]):
         cohort = {number, *sound.cohort_table.nearest[number].tolist()}
         assert len(cohort) == 3
         for spared in (cohort, cohort - {min(cohort - {number})}):
-            bent = Path(shutil.copy(path, tmp_path / "bent"))
+            shutil.copy(path, bent)
             for other in set(range(len(NAMES))) - spared:
                 identity = sound.speakers[other].id
                 hostile.edit(bent, "UPDATE array SET data = x'00' WHERE owner = ?", identity, vouch=False)
@@ -143,10 +117,9 @@ def test_a_claim_needs_no_sound_row_but_those_of_its_cohort(tmp_path):
             else:
                 with pytest.raises(StoreFormatError):
                     claim(Store(bent).load(), name)
-            with pytest.raises(StoreFormatError):
-                Store(bent).check()
-            with pytest.raises(StoreFormatError):
-                Store(bent).load().population()
+            for attempt in (Store(bent).check, lambda: Store(bent).load().population()):
+                with pytest.raises(StoreFormatError):
+                    attempt()
 
 
 # On recordings
@@ -154,34 +127,34 @@ def test_a_claim_needs_no_sound_row_but_those_of_its_cohort(tmp_path):
 
 @pytest.fixture(scope="module")
 def voiced(tmp_path_factory, recordings, tiny_with) -> dict[str, SpeakerModel]:
-    """Six voices with cohorts of two, of as many as there are, and with everybody."""
+    """Five voices with cohorts of two, of as many as there are, and with everybody."""
     folder, speakers = tmp_path_factory.mktemp("cohorts"), {name: recordings[name] for name in VOICES}
     return {
         str(most): enroll(folder / str(most), speakers, tiny_with(f"machines.cohort={most}")).model
-        for most in (2, 5, "all")
+        for most in (2, 4, "all")
     }
 
 
 def test_cohorts_of_as_many_as_there_are_score_and_decide_like_everybody(voiced, heard):
-    some, every = voiced["5"], voiced["all"]
+    some, every = voiced["4"], voiced["all"]
     assert set(every.systems) - set(some.systems) == {"boao"}
     for name, scores in some.trials().scores.items():
         np.testing.assert_allclose(scores, every.trials().scores[name], atol=1e-12, err_msg=name)
     for name in VOICES[:3]:
         for system in some.systems:
             ours, theirs = (Verifier(model, name, system=system) for model in (some, every))
-            assert ours.competing == theirs.competing == 5
+            assert ours.competing == theirs.competing == 4
             assert some.threshold(system) == pytest.approx(every.threshold(system), abs=1e-9)
-            found, expected = (one.verify_file(heard("ivan")) for one in (ours, theirs))
-            assert found.score == pytest.approx(expected.score, abs=1e-9)
-            assert found.llr == pytest.approx(expected.llr, abs=1e-6)
-            assert (found.decision, found.frames) == (expected.decision, expected.frames)
+            here, there = (one.verify_file(heard("ivan")) for one in (ours, theirs))
+            assert here.score == pytest.approx(there.score, abs=1e-9)
+            assert here.llr == pytest.approx(there.llr, abs=1e-6)
+            assert (here.decision, here.frames) == (there.decision, there.frames)
 
 
 def test_voices_are_accepted_as_themselves_and_nobody_else_in_cohorts(voiced, heard):
     for name in VOICES:
         verifier = Verifier(voiced["2"], name, system="fused")
-        assert verifier.competing == 5
+        assert verifier.competing == 4
         assert Verifier(voiced["2"], name, system="worst_rival").competing == 2
         for voice in VOICES:
             assert (verifier.verify_file(heard(voice)).decision == "accepted") == (name == voice)
@@ -203,7 +176,7 @@ def test_thresholds_and_calibrations_count_the_cohort_where_the_rule_does(voiced
     model = voiced["2"]
     trials = model.trials()
     assert set(trials.population.tolist()) == {len(VOICES)}
-    for system, speakers in (("poao", 3), ("rpoao", 3), ("worst_rival", 3), ("fused", 6), ("poar", 6)):
+    for system, speakers in (("poao", 3), ("rpoao", 3), ("worst_rival", 3), ("fused", 5), ("poar", 5)):
         expected = trials.in_cohorts(speakers).threshold(
             system,
             population=speakers,
@@ -218,27 +191,19 @@ def test_thresholds_and_calibrations_count_the_cohort_where_the_rule_does(voiced
 
 
 def test_enrolling_voices_one_by_one_trains_the_machines_of_all_at_once(tmp_path, recordings, tiny_with, heard):
+    path, some = tmp_path / "s", {name: recordings[name][:6] for name in VOICES}
     config = tiny_with("machines.cohort=2", 'machines.kinds=["one_vs_one","one_class"]')
-    for name in VOICES:
-        report = enroll(tmp_path / "s", {name: recordings[name]}, config)
-    expected = enroll(tmp_path / "t", {name: recordings[name] for name in VOICES}, config).model
+    for number, name in enumerate(VOICES):
+        report = enroll(path, {name: some[name]}, config)
+        assert Verifier(report.model, name).competing == min(number, 2)
+        assert Verifier(report.model, name).verify_file(heard(name)).decision == "accepted"
+    expected = enroll(tmp_path / "t", some, config).model
     assert report.machines <= 1 + len(VOICES) - 1
     ours, theirs = ({**model.population().pairs.against(2)} for model in (report.model, expected))
     assert ours.keys() == theirs.keys()
     np.testing.assert_array_equal(report.model.cohort_table.nearest, expected.cohort_table.nearest)
-    assert claim(report.model, "ivan").verify_file(heard("ivan")).score == (
-        claim(expected, "ivan").verify_file(heard("ivan")).score
-    )
-
-
-def test_one_speaker_alone_and_then_two_are_verified(tmp_path, recordings, tiny_with, heard):
-    path = tmp_path / "s"
-    alone = enroll(path, {"anna": recordings["anna"]}, tiny_with("machines.cohort=3")).model
-    Store(path).check()
-    assert Verifier(alone, "anna").competing == 0
-    assert Verifier(alone, "anna").verify_file(heard("anna")).decision == "accepted"
-    two = enroll(path, {"dexter": recordings["dexter"]}).model
-    assert Verifier(two, "anna").verify_file(heard("anna")).decision == "accepted"
-    assert Verifier(two, "anna").verify_file(heard("dexter")).decision == "rejected"
-    left = remove_speaker(path, "anna")
-    assert Verifier(left, "dexter").verify_file(heard("dexter")).decision == "accepted"
+    here, there = (claim(model, "ivan").verify_file(heard("ivan")) for model in (report.model, expected))
+    assert here.score == there.score
+    for name in VOICES[:-1]:
+        left = remove_speaker(path, name)
+    assert Verifier(left, VOICES[-1], decide_by=Threshold(0.0)).competing == 0

@@ -19,9 +19,8 @@ from pipeline.store.export import export_speaker
 from pipeline.store.store import Store
 
 
-def content(path: Path) -> dict[str, bytes]:
-    files = [file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()]
-    return {file.name: file.read_bytes() for file in files}
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 # An export
@@ -63,14 +62,6 @@ def test_an_export_holds_the_trials_that_the_speaker_spoke_or_was_claimed_in_and
     assert not any(other in text for other in ("anna", "ivan", "lars"))
 
 
-def test_a_background_speaker_is_exported_too(tmp_path, recordings, tiny_with):
-    settings = tiny_with("machines.cohort=1", 'machines.kinds=["one_vs_one","one_class"]')
-    for name, role in (("anna", "speaker"), ("ivan", "background")):
-        model = enroll(tmp_path / "s", {name: recordings[name]}, settings, role=role).model
-    with np.load(export_speaker(model, "ivan", tmp_path / "x"), allow_pickle=False) as arrays:
-        np.testing.assert_array_equal(arrays["centroids"], model.arrays[1]["centroids"])
-
-
 def test_an_export_is_for_its_owner_and_never_written_over_something(store, tmp_path):
     opened = Store(store).load()
     (tmp_path / "x").write_bytes(b"mine")
@@ -84,10 +75,7 @@ def test_an_export_is_for_its_owner_and_never_written_over_something(store, tmp_
             export_speaker(opened, "anna", tmp_path / path)
     with pytest.raises(UnknownSpeakerError, match="'annna'"):
         export_speaker(opened, "annna", tmp_path / "y")
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == {
-        "x": b"mine",
-        "half.npz": b"mine",
-    }
+    assert contents(tmp_path) == {"x": b"mine", "half.npz": b"mine"}
     export_speaker(opened, "anna", tmp_path / "y")
     assert all((tmp_path / name).stat().st_mode & 0o077 == 0 for name in ("y", "y.npz"))
 
@@ -95,8 +83,8 @@ def test_an_export_is_for_its_owner_and_never_written_over_something(store, tmp_
 def test_the_command_exports_and_logs(copied, tmp_path, capsys):
     log, file = tmp_path / "changes.jsonl", tmp_path / "x.json"
     command(copied, "export", "lars", out=file, log=log, as_json=True)
-    told = {"exported": "lars", "file": str(file), "arrays": str(tmp_path / "x.npz")}
-    assert json.loads(capsys.readouterr().out) == told
+    arrays = str(tmp_path / "x.npz")
+    assert json.loads(capsys.readouterr().out) == {"exported": "lars", "file": str(file), "arrays": arrays}
     command(copied, "remove", "lars", log=log, as_json=True)
     assert json.loads(capsys.readouterr().out) == {"removed": "lars", "left": 3}
     for words in (("remove", "larss"), ("export", "lars")):
@@ -111,24 +99,15 @@ def test_the_command_exports_and_logs(copied, tmp_path, capsys):
     ]
 
 
-@pytest.mark.parametrize(
-    ("words", "options"),
-    [
-        (("export", "anna"), {}),
-        (("export",), {"out": Path("x")}),
-        (("remove",), {}),
-        (("list", "anna"), {}),
-        (("show", "anna"), {"out": Path("x")}),
-        (("list",), {"log": Path("x")}),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(copied, words, options, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    before = content(copied)
-    with pytest.raises(typer.BadParameter):
-        command(copied, *words, **options)
-    assert content(copied) == before
-    assert not (tmp_path / "x").exists()
+def test_options_that_contradict_each_other_are_refused(copied, tmp_path):
+    before, out, log = contents(tmp_path), {"out": tmp_path / "x"}, {"log": tmp_path / "x"}
+    for words, options in (
+        ("export anna", {}), ("export", out), ("import x", {}), ("remove", {}), ("list anna", {}), ("show anna", out),
+        ("list", log),
+    ):  # fmt: skip
+        with pytest.raises(typer.BadParameter):
+            command(copied, *words.split(), **options)
+    assert contents(tmp_path) == before
 
 
 # Privacy: docs/privacy.md
@@ -141,7 +120,7 @@ def test_no_audio_and_no_name_of_a_file_is_kept(tmp_path, recordings, tiny):
     opened = enroll(tmp_path / "s" / "voices.store", speakers, tiny).model
     for number, name in enumerate(names):
         export_speaker(opened, name, tmp_path / "s" / f"{number}.json")
-    kept = content(tmp_path / "s")
+    kept = contents(tmp_path / "s")
     for number, name in enumerate(names):
         assert {file for file, data in kept.items() if name.encode() in data} == {"voices.store", f"{number}.json"}
         assert not any(name.split()[0].lower() in file.lower() for file in kept)

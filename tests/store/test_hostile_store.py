@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sqlite3
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -27,21 +28,19 @@ from pipeline.verification.verifier import Verifier
 SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "x = " + "[" * 20_000,
-        "x = " + "[\n" * 20_000,
-        "x = " + "{a=" * 5000,
-        ".".join(["a"] * 20_000) + " = 1",
-        "[" + ".".join(["a"] * 200_000) + "]",
-        "seed = " + "9" * 5000,
-        "seed = 0x" + "f" * 100_000,
-        "seed = 1\0",
-        "# " + "x" * 2**20,
-        "[scoring]\nmin_seconds = 1e308",
-    ],
-)
+def fresh(store: Path, folder: Path) -> Path:
+    """Copy ``store`` to a folder of its own, away from the log of one that an earlier example may have open."""
+    return Path(shutil.copy(store, tempfile.mkdtemp(dir=folder)))
+
+
+NESTED, DIGITS, DOTTED = "[" * 20_000, "9" * 5000, ".".join(["a"] * 20_000)
+ENDLESS = (
+    f"x = {NESTED}", "x = " + "[\n" * 20_000, "x = " + "{a=" * 5000, f"{DOTTED} = 1", f"[{DOTTED}]", f"seed = {DIGITS}",
+    "seed = 0x" + "f" * 100_000, "seed = 1\0", "# " + "x" * 2**20, "[scoring]\nmin_seconds = 1e308",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ENDLESS)
 def test_settings_that_would_take_for_ever_are_refused_by_name(tmp_path, text):
     path = tmp_path / "settings.toml"
     path.write_text(text)
@@ -50,7 +49,7 @@ def test_settings_that_would_take_for_ever_are_refused_by_name(tmp_path, text):
     assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize("override", ["seed=" + "[" * 20_000, "seed=" + "9" * 5000, ".".join(["a"] * 20_000) + "=1"])
+@pytest.mark.parametrize("override", [f"seed={NESTED}", f"seed={DIGITS}", f"{DOTTED}=1"])
 def test_an_override_that_would_take_for_ever_is_refused(override):
     with soon(), pytest.raises(ConfigError):
         load_config(None, [override])
@@ -67,53 +66,42 @@ def test_pipes_in_the_places_of_settings_stores_and_their_logs_are_not_waited_fo
             attempt()
     add(tmp_path / "t", NAMES[:2])
     for name in ("t-wal", "t-journal", "t-shm"):
-        for kind, make in {"pipe": os.mkfifo, "folder": Path.mkdir, "loop": lambda path: path.symlink_to(path)}.items():
-            make(tmp_path / name)
+        for make in (os.mkfifo, Path.mkdir, lambda path: path.symlink_to(path)):
+            beside = tmp_path / name
+            make(beside)
             try:
                 with soon():
                     assert_same(Store(tmp_path / "t").check(), model_of(NAMES[:2]))
             except StoreError as error:
                 assert str(tmp_path / "t") in str(error)
-            assert (tmp_path / "t").is_file(), kind
-            if (tmp_path / name).is_dir() and not (tmp_path / name).is_symlink():
-                (tmp_path / name).rmdir()
-            else:
-                (tmp_path / name).unlink(missing_ok=True)
+            assert (tmp_path / "t").is_file()
+            beside.rmdir() if make is Path.mkdir else beside.unlink(missing_ok=True)
     Store(tmp_path / "t").check()
 
 
-def scored_or_refused(path: Path, heard) -> None:
-    """Load a store and score a recording by every system, or be refused by an error that names the store."""
-    try:
-        model = Store(path).load()
-        for system in model.systems:
-            score = Verifier(model, "anna", system=system, decide_by=Threshold(0.0)).verify_file(heard("anna")).score
-            assert score is not None
-            assert np.isfinite(score)
-        model.segments()
-    except (StoreFormatError, MetricError) as error:
-        assert str(path) in str(error)
-
-
-@settings(SETTINGS, max_examples=30)
+@settings(SETTINGS, max_examples=20)
 @given(st.data())
 def test_a_store_whose_arrays_do_not_fit_each_other_is_refused_though_digests_hold(store, heard, tmp_path, data):
-    path = Path(shutil.copy(store, tmp_path / "bent.store"))
+    """Or a recording is scored, by machines of every kind, as a finite number."""
+    path = fresh(store, tmp_path)
     row, name, array = data.draw(st.sampled_from([entry for entry in hostile.arrays_in(path) if entry[2].size]))
     how = data.draw(st.sampled_from(["left out", "longer", "shorter", "narrower", "another kind", "NaN", "huge"]))
     if how == "left out":
         hostile.edit(path, "DELETE FROM array WHERE rowid = ?", row)
     else:
         hostile.put_array(path, row, np.asarray(bent({name: array}, name, how)[name]))
-    scored_or_refused(path, heard)
-    if how in {"left out", "shorter"} and not name.startswith("trials.score"):
-        optional = name in {*TRIALS, "fingerprints", "segments"} or name.startswith("trials.beginning")
-        try:
+    try:
+        model = Store(path).load()
+        for system in ("boao", "poar", "rpoao", "fused"):
+            score = Verifier(model, "anna", system=system, decide_by=Threshold(0.0)).verify_file(heard("anna")).score
+            assert np.isfinite(score)
+        model.segments()
+    except (StoreFormatError, MetricError) as error:
+        assert str(path) in str(error)
+    optional = name in {*TRIALS, "fingerprints", "segments"} or name.startswith(("trials.prefix", "trials.score"))
+    if how in {"left out", "shorter"} and not optional:
+        with pytest.raises(StoreFormatError, match=re.escape(str(path))):
             Store(path).check()
-        except StoreFormatError as error:
-            assert str(path) in str(error)
-        else:
-            assert optional, f"{name} was {how}"
 
 
 # Rows
@@ -161,7 +149,7 @@ def small(tmp_path_factory) -> Path:
 def test_any_value_of_any_type_in_any_column_is_refused_or_makes_no_difference(
     small, tmp_path, column, value, everywhere, vouched
 ):
-    path, (table, name) = Path(shutil.copy(small, tmp_path / "s")), column
+    path, (table, name) = fresh(small, tmp_path), column
     where = "" if everywhere else f"WHERE rowid = (SELECT max(rowid) FROM {table})"  # noqa: S608
     before = numbers_of(Store(path).load())
     with closing(loosened(path)) as rows:
@@ -192,7 +180,7 @@ def test_any_value_of_any_type_in_any_column_is_refused_or_makes_no_difference(
 @settings(SETTINGS, max_examples=40)
 @given(st.data())
 def test_a_file_with_changed_bytes_is_refused_or_makes_no_difference(small, tmp_path, data):
-    sound, path = small.read_bytes(), tmp_path / "s"
+    sound, path = small.read_bytes(), fresh(small, tmp_path)
     damaged = bytearray(sound)
     how = data.draw(st.sampled_from(["bytes", "head", "cut", "page", "longer"]))
     if how == "cut":

@@ -60,13 +60,10 @@ def test_a_sealed_store_holds_what_it_held(plain, sealed):
 
 @pytest.mark.parametrize(("key", "words"), [(None, f"is sealed; give its key.*{KEY_VARIABLE}"), (OTHER, "another key")])
 def test_a_sealed_store_opens_for_nobody_without_its_key(sealed, key, words):
-    before = content(sealed)
-    with pytest.raises(StoreSealError, match=rf"{re.escape(str(sealed))}: .*{words}"):
-        Store(sealed, key=key).load()
-    with pytest.raises(StoreSealError), Store(sealed, key=key).writing():
-        pytest.fail("a writer without the key")
-    with pytest.raises(StoreSealError):
-        check_store(sealed, key=key)
+    before, store = content(sealed), Store(sealed, key=key)
+    for attempt in (store.load, store.check, lambda: remove_speaker(store, NAMES[0])):
+        with pytest.raises(StoreSealError, match=rf"{re.escape(str(sealed))}: .*{words}"):
+            attempt()
     assert content(sealed) == before
     assert left_over(sealed) == set()
 
@@ -75,7 +72,7 @@ def test_a_store_that_is_not_sealed_opens_for_nobody_with_a_key(plain, tmp_path,
     path = Path(shutil.copy(plain, tmp_path / "s"))
     before = content(path)
     monkeypatch.setenv(KEY_VARIABLE, KEY.decode())
-    for attempt in (lambda: Store(path).load(), lambda: remove_speaker(path, NAMES[0])):
+    for attempt in (Store(path).load, lambda: remove_speaker(path, NAMES[0])):
         with pytest.raises(StoreSealError, match="is not sealed: its seal was taken off, or it never had one"):
             attempt()
     assert content(path) == before
@@ -136,7 +133,7 @@ EDITS = {
     "a machine of others": "UPDATE pair SET earlier = later, later = earlier",
     "a machine taken out": "DELETE FROM pair",
 }
-FORGERS = {"digests kept": None, "plain digests": "plain", "another key's": OTHER}
+FORGERS = {"digests kept": None, "plain digests": None, "another key's": OTHER}
 
 
 @pytest.mark.parametrize("forger", FORGERS)
@@ -148,10 +145,9 @@ def test_an_edit_without_the_key_is_refused_by_what_it_changes(sealed, what, for
         rows.execute(EDITS[what])
     assert content(sealed) != before
     if forger != "digests kept":
-        hostile.vouch_for(sealed, None if FORGERS[forger] == "plain" else OTHER)
-    with pytest.raises(StoreError, match=re.escape(str(sealed))) as caught:
+        hostile.vouch_for(sealed, FORGERS[forger])
+    with pytest.raises((StoreSealError, StoreFormatError), match=re.escape(str(sealed))):
         Store(sealed, key=KEY).check()
-    assert isinstance(caught.value, StoreSealError | StoreFormatError)
     with pytest.raises((StoreSealError, StoreFormatError)):
         for name in NAMES[:3]:
             model = Store(sealed, key=KEY).load()
@@ -215,23 +211,19 @@ def test_a_pair_machine_that_is_missing_is_seen_by_the_claim_that_needs_it(tmp_p
         check_store(path, key=KEY)
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "CREATE TABLE more (x)",
-        "CREATE VIEW more AS SELECT * FROM pair",
-        "CREATE TRIGGER more AFTER INSERT ON speaker BEGIN UPDATE speaker SET role = 'speaker'; END",
-        "CREATE INDEX more ON pair (bias)",
-        "DROP INDEX pair_earlier",
-        "ALTER TABLE pair ADD COLUMN more",
-        "DROP TABLE pair",
-    ],
-)
+SCHEMAS = (
+    "CREATE TABLE more (x)", "CREATE VIEW more AS SELECT * FROM pair", "CREATE INDEX more ON pair (bias)",
+    "CREATE TRIGGER more AFTER INSERT ON speaker BEGIN UPDATE speaker SET role = 'speaker'; END",
+    "DROP INDEX pair_earlier", "ALTER TABLE pair ADD COLUMN more", "DROP TABLE pair",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", SCHEMAS)
 def test_other_tables_views_or_triggers_are_refused_even_of_a_plain_store(plain, tmp_path, sql):
     path = Path(shutil.copy(plain, tmp_path / "s"))
     hostile.edit(path, sql, vouch=False)
     before = path.read_bytes()
-    for attempt in (lambda: Store(path).load(), lambda: add(path, NAMES[3:4]), lambda: seal_store(path, KEY)):
+    for attempt in (Store(path).load, lambda: add(path, NAMES[3:4]), lambda: seal_store(path, KEY)):
         with pytest.raises(StoreFormatError, match=rf"{re.escape(str(path))}: not a speaker store"):
             attempt()
     assert path.read_bytes() == before

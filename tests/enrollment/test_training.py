@@ -1,0 +1,198 @@
+"""Training on real recordings: in steps or at once, supervector machines, pseudo-speakers and augmented versions."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import soundfile
+from populations import assert_same, numbers_of
+from threadpoolctl import threadpool_limits
+
+from pipeline.audio.augmentation import telephone
+from pipeline.audio.corpus import Utterance, read_corpus
+from pipeline.audio.files import read_samples
+from pipeline.enrollment.enroll import enroll
+from pipeline.enrollment.removal import remove_speaker
+from pipeline.features.frontend import read_features
+from pipeline.machines.supervectors import SupervectorTraining, segments_of, unit
+from pipeline.machines.ubm import loudness
+from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Store
+from pipeline.verification.verifier import Verifier
+
+OF_FRAMES = ("centroids", "one_class", "one_class_bias", "one_vs_rest", "one_vs_rest_bias", "own", "rival", "bias")
+
+
+def assert_same_frame_machines(model: SpeakerModel, expected: SpeakerModel) -> None:
+    """The machines over frames are the same bit for bit."""
+    ours, theirs = (
+        {name: array for name, array in numbers_of(model).items() if name.rpartition(": ")[2] in OF_FRAMES}
+        for model in (model, expected)
+    )
+    assert ours.keys() == theirs.keys()
+    for name, array in theirs.items():
+        np.testing.assert_array_equal(ours[name], array, err_msg=name)
+
+
+def assert_near(model: SpeakerModel, expected: SpeakerModel) -> None:
+    """Everything is the same but for the rounding of supervector machines solved on another number of threads."""
+    ours, theirs = numbers_of(model), numbers_of(expected)
+    assert ours.keys() == theirs.keys()
+    for name, array in theirs.items():
+        solved = name.endswith(": supervector") or "trials.score.supervector" in name
+        assert ours[name].dtype == array.dtype, name
+        if solved:
+            np.testing.assert_allclose(ours[name], array, atol=1e-4, err_msg=name)
+        else:
+            np.testing.assert_array_equal(ours[name], array, err_msg=name)
+
+
+def assert_solved_from_what_is_stored(model: SpeakerModel) -> None:
+    """Supervector machines are those of all segments in the store, to the last bit of single precision."""
+    machines, settings = model.supervector_machines(), model.config.supervector
+    pseudo = model.pseudo_segments() if settings.has_pseudo_speakers(len(model)) else []
+    with threadpool_limits(1):
+        solver = SupervectorTraining(model.segments(), ridge=settings.ridge, pseudo_speakers=pseudo)
+        expected = solver.machines(machines.space)
+    assert machines.coef.shape == (machines.space.dimension, len(model))
+    np.testing.assert_array_equal(machines.mean, expected.mean)
+    np.testing.assert_array_equal(machines.coef, expected.coef)
+    assert np.abs(machines.coef).max() > 0
+
+
+def test_the_same_seed_gives_the_same_bits_on_the_same_number_of_threads(store, tmp_path, recordings, voices, tiny):
+    speakers = {name: recordings[name] for name in voices}
+    two, again = (enroll(tmp_path / name, speakers, tiny, jobs=2).model for name in ("two", "again"))
+    assert_same(again, two)
+    assert_near(two, Store(store).load())
+
+
+def test_steps_give_the_frame_machines_of_one_step_and_supervector_machines_in_the_first_space(
+    store, tmp_path, recordings, voices, tiny
+):
+    first = enroll(tmp_path / "one by one", {name: recordings[name] for name in voices[:2]}, tiny).model
+    shutil.copy(tmp_path / "one by one", tmp_path / "together")
+    together = enroll(tmp_path / "together", {name: recordings[name] for name in voices[2:]}).model
+    for name in voices[2:]:
+        one_by_one = enroll(tmp_path / "one by one", {name: recordings[name]}).model
+    for model in (first, together, one_by_one):
+        assert_solved_from_what_is_stored(model)
+        for name in ("centre", "scale", "means", "variances", "weights"):
+            np.testing.assert_array_equal(getattr(model.ubm, name), getattr(first.ubm, name), err_msg=name)
+        for old, new in zip(first.segments(), model.segments()[:2], strict=True):
+            np.testing.assert_array_equal(new, old)
+    for model in (together, one_by_one):
+        assert_same_frame_machines(model, Store(store).load())
+    ours, theirs = (model.supervector_machines() for model in (one_by_one, together))
+    np.testing.assert_array_equal(ours.coef, theirs.coef)
+    np.testing.assert_array_equal(ours.mean, theirs.mean)
+
+
+def test_the_stored_segments_are_those_of_the_recordings(store, recordings, voices, tiny):
+    model, settings = Store(store).load(), tiny.supervector
+    for name, segments in zip(voices, model.segments(), strict=True):
+        read = [read_features(utterance, tiny.features) for utterance in recordings[name]]
+        weighed = [(one.vectors, loudness(one.below_peak, settings.half_db)) for one in read]
+        parts = segments_of(weighed, round(settings.segment_seconds / 0.01), settings.max_segments)
+        expected = [model.ubm.vector(model.ubm.statistics(*part)) for part in parts]
+        # Half precision: 11 bits.
+        np.testing.assert_allclose(segments, np.stack(expected), rtol=2**-11, atol=1e-6)
+
+
+# Pseudo-speakers and augmented versions
+
+
+@pytest.fixture(scope="module")
+def enrolled_with(tmp_path_factory, recordings, voices, tiny_with):
+    """enrolled_with(setting, ...): the session's four voices, enrolled once with some settings changed."""
+    models: dict[tuple[str, ...], SpeakerModel] = {}
+
+    def made(*overrides: str) -> SpeakerModel:
+        if overrides not in models:
+            path = tmp_path_factory.mktemp("with") / "s"
+            models[overrides] = enroll(path, {n: recordings[n] for n in voices}, tiny_with(*overrides)).model
+        return models[overrides]
+
+    return made
+
+
+PSEUDO = ("supervector.speeds_below=5", "supervector.max_segments=40")
+AUGMENTED = ('augmentation.kinds=["telephone", "babble"]',)
+
+
+@pytest.mark.parametrize("overrides", [PSEUDO, AUGMENTED], ids=["pseudo-speakers", "augmented"])
+def test_they_change_the_supervector_machines_and_no_others(store, enrolled_with, overrides, voices, heard):
+    model, plain = enrolled_with(*overrides), Store(store).load()
+    assert_same_frame_machines(model, plain)
+    for name in ("trials.score.rpoao", "trials.frames"):
+        np.testing.assert_array_equal(model.shared[name], plain.shared[name], err_msg=name)
+    assert model.arrays[0]["supervector"].tobytes() != plain.arrays[0]["supervector"].tobytes()
+    assert_solved_from_what_is_stored(model)
+    for claim in voices:
+        verifier = Verifier(model, claim, system="supervector_rival")
+        accepted = [name for name in voices if verifier.verify_file(heard(name)).decision == "accepted"]
+        assert accepted == [claim]
+
+
+def test_pseudo_speakers_of_a_voice_are_not_taken_for_it(enrolled_with):
+    model = enrolled_with(*PSEUDO)
+    machines = model.supervector_machines()
+    for number, (own, pseudo) in enumerate(zip(model.segments(), model.pseudo_segments(), strict=True)):
+        assert len(own) <= 40
+        assert [0 < len(voice) <= 20 for voice in pseudo] == [True, True]
+        scores = [(unit(part - machines.mean) @ machines.coef)[:, number].mean() for part in (own, *pseudo)]
+        assert scores[0] > 0.2
+        assert max(scores[1:]) < 0
+
+
+def test_many_speakers_need_no_pseudo_speakers_and_few_have_them_again(enrolled_with, recordings, tmp_path):
+    few = enrolled_with(*PSEUDO)
+    shutil.copy(few.where, tmp_path / "s")
+    many = enroll(tmp_path / "s", {"greta": recordings["greta"]}).model
+    assert [len(pseudo) for pseudo in many.pseudo_segments()] == [2, 2, 2, 2, 0]
+    assert_solved_from_what_is_stored(many)
+    again = remove_speaker(tmp_path / "s", "greta")
+    assert_solved_from_what_is_stored(again)
+    np.testing.assert_array_equal(again.supervector_machines().coef, few.supervector_machines().coef)
+
+
+def test_voices_on_the_telephone_score_higher_after_an_enrollment_with_it(
+    store, enrolled_with, voices, heard, tmp_path
+):
+    models, gains = (Store(store).load(), enrolled_with(*AUGMENTED)), []
+    for name in voices:
+        before, after = (Verifier(model, name, system="supervector_rival") for model in models)
+        for n in range(3):
+            samples, rate = read_samples(Utterance(name, heard(name, n)))
+            soundfile.write(tmp_path / "call.wav", telephone(samples, rate), rate, subtype="FLOAT")
+            gains.append(
+                after.verify_file(tmp_path / "call.wav").score - before.verify_file(tmp_path / "call.wav").score
+            )
+    assert np.mean(gains) > 0.0
+    assert np.median(gains) > 0.0
+
+
+def test_augmentation_depends_on_neither_threads_nor_bad_files(corpus_of, tmp_path, tiny_with, garbage):
+    root, settings = corpus_of(anna=4, ivan=4, lars=4), tiny_with('augmentation.kinds=["babble", "noise"]')
+    clean = enroll(tmp_path / "clean", read_corpus(root).speakers, settings).model
+    assert_near(enroll(tmp_path / "two", read_corpus(root).speakers, settings, jobs=2).model, clean)
+    shutil.copy(garbage, root / "anna" / "zz broken.wav")
+    report = enroll(tmp_path / "s", read_corpus(root).speakers, settings)
+    assert [path for path, _ in report.skipped] == [root / "anna" / "zz broken.wav"]
+    assert_same(report.model, clean)
+
+
+def test_augmented_versions_are_made_without_pair_machines_too(tmp_path, recordings, tiny_with, heard):
+    """The settings of configs/robust.toml, small."""
+    settings = tiny_with(
+        'machines.kinds=["one_class", "supervector"]', *AUGMENTED, "scoring.system=supervector_rival",
+        "supervector.ridge=1.0", "supervector.segment_seconds=1.0", "supervector.half_db=15.0",
+    )  # fmt: skip
+    speakers = {name: recordings[name] for name in ("anna", "ivan", "lars")}
+    model = enroll(tmp_path / "s", speakers, settings).model
+    assert set(model.systems) == {"supervector", "supervector_rival"}
+    assert "one_vs_rest" not in model.arrays[0]
+    decisions = [Verifier(model, "anna").verify_file(heard(name)).decision for name in ("anna", "ivan")]
+    assert decisions == ["accepted", "rejected"]
