@@ -64,7 +64,7 @@ def trained(speakers: int) -> tuple[Population, SupervectorTraining]:
     training = SupervectorTraining(vectors, ridge=RIDGE)
     population = train_population(Pool.of(books(5)[:speakers], 0.5), MACHINES)
     shifts = np.random.default_rng(3).standard_normal((speakers, *space.means.shape)).astype(np.float32)
-    machines = training.machines(space).with_models(AdaptedMixtures(shifts))
+    machines = replace(training.machines(space), models=AdaptedMixtures(shifts))
     return replace(population, supervectors=machines), training
 
 

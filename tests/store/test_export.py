@@ -102,7 +102,7 @@ def test_the_command_exports_and_logs(copied, tmp_path, capsys):
 def test_options_that_contradict_each_other_are_refused(copied, tmp_path):
     before, out, log = contents(tmp_path), {"out": tmp_path / "x"}, {"log": tmp_path / "x"}
     for words, options in (
-        ("export anna", {}), ("export", out), ("import x", {}), ("remove", {}), ("list anna", {}), ("show anna", out),
+        ("export anna", {}), ("export", out), ("remove", {}), ("list anna", {}), ("show anna", out),
         ("list", log),
     ):  # fmt: skip
         with pytest.raises(typer.BadParameter):
