@@ -78,7 +78,7 @@ class FeatureSettings(_Section):
     step_ms: Annotated[float, Field(ge=1, le=100)] = 10.0
     window: Literal["hamming", "hann", "rectangular"] = "hamming"
     pre_emphasis: Annotated[float, Field(ge=0, lt=1)] = 0.97
-    kind: Literal["lpc", "lpcc", "plp", "reflection", "lar", "lsf", "mfcc"] = "plp"
+    kind: Literal["lpc", "lpcc", "plp", "mfcc"] = "plp"
     method: Literal["autocorrelation", "burg"] = "autocorrelation"
     order: Annotated[int, Field(ge=1, le=39)] = 20
     bands: Annotated[int, Field(ge=8, le=128)] = 32

@@ -61,18 +61,6 @@ def burg(frames: Array, order: int) -> Array:
     return out
 
 
-def reflection_from_coefficients(coefficients: Array) -> Array:
-    """Return reflection coefficients (T, p) of models ``coefficients`` (T, p) by the step-down recursion."""
-    a = np.ascontiguousarray(coefficients.T)
-    order = len(a)
-    reflection = np.zeros_like(a)
-    for m in range(order - 1, -1, -1):
-        k = np.clip(a[m], -1.0 + RELATIVE_FLOOR, 1.0 - RELATIVE_FLOOR)
-        reflection[m] = k
-        a = (a[:m] - k * a[:m][::-1]) / (1.0 - k * k)
-    return np.ascontiguousarray(reflection.T)
-
-
 def cepstrum(coefficients: Array) -> Array:
     """Return the cepstrum c_1..c_p (T, p) of the all-pole filters 1 / A(z), without gain."""
     a = _columns(coefficients)
@@ -91,45 +79,3 @@ def cepstrum(coefficients: Array) -> Array:
 def _columns(rows: Array) -> Array:
     """Transpose ``rows`` (T, n) to (n, T), a single row twice: numpy would sum it in another order than many."""
     return np.ascontiguousarray(np.repeat(rows, 2, axis=0).T if len(rows) == 1 else rows.T)
-
-
-def log_area_ratios(reflection: Array) -> Array:
-    """Return log area ratios ln((1 + k) / (1 - k)) of ``reflection`` coefficients, both (T, p)."""
-    k = np.clip(reflection, -1.0 + RELATIVE_FLOOR, 1.0 - RELATIVE_FLOOR)
-    return np.log1p(k) - np.log1p(-k)
-
-
-def line_spectral_frequencies(coefficients: Array) -> Array:
-    """Return line spectral frequencies (T, p) in radians, ascending in (0, pi), of models ``coefficients`` (T, p).
-
-    They are the angles of the roots of A(z) + z^-(p+1) A(1/z) and A(z) - z^-(p+1) A(1/z) (Itakura 1975), each
-    divided by its known root at z = -1 or z = 1.
-    """
-    frames, order = coefficients.shape
-    forward = np.concatenate((np.ones((frames, 1)), coefficients, np.zeros((frames, 1))), axis=1)
-    even, odd = forward + forward[:, ::-1], forward - forward[:, ::-1]
-    if order % 2 == 0:
-        even, odd = _divide(even, -1.0), _divide(odd, 1.0)
-    else:
-        odd = _divide(_divide(odd, 1.0), -1.0)
-    return np.sort(np.concatenate((_upper_angles(even), _upper_angles(odd)), axis=1), axis=1)
-
-
-def _divide(polynomials: Array, root: float) -> Array:
-    """Divide each polynomial (T, n) by (1 - root z^-1), known to be a factor."""
-    quotient = polynomials[:, :-1].copy()
-    for i in range(1, quotient.shape[1]):
-        quotient[:, i] += root * quotient[:, i - 1]
-    return quotient
-
-
-def _upper_angles(polynomials: Array) -> Array:
-    """Return the root angles in [0, pi] of monic palindromic ``polynomials`` (T, 2n + 1): n a row."""
-    degree = polynomials.shape[1] - 1
-    if degree == 0:
-        return np.empty((len(polynomials), 0))
-    companion = np.zeros((len(polynomials), degree, degree))
-    companion[:, 0, :] = -polynomials[:, 1:] / polynomials[:, :1]
-    companion[:, np.arange(1, degree), np.arange(degree - 1)] = 1.0
-    angles = np.sort(np.abs(np.angle(np.linalg.eigvals(companion))), axis=1)
-    return angles[:, ::2]  # conjugate pairs share an angle

@@ -62,15 +62,7 @@ def static_features(settings: FeatureSettings) -> Callable[[Array], Array]:
     if settings.kind == "mfcc":
         return mel_cepstrum(settings.rate, settings.frame_length, settings.order)
     solve = _coefficients(settings)
-    if settings.kind == "lpc":
-        return solve
-    if settings.kind in ("lpcc", "plp"):
-        return lambda frames: lpc.cepstrum(solve(frames))
-    if settings.kind == "lsf":
-        return lambda frames: lpc.line_spectral_frequencies(solve(frames))
-    if settings.kind == "reflection":
-        return lambda frames: lpc.reflection_from_coefficients(solve(frames))
-    return lambda frames: lpc.log_area_ratios(lpc.reflection_from_coefficients(solve(frames)))
+    return solve if settings.kind == "lpc" else lambda frames: lpc.cepstrum(solve(frames))
 
 
 def _coefficients(settings: FeatureSettings) -> Callable[[Array], Array]:

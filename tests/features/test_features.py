@@ -24,7 +24,7 @@ from pipeline.features.vad import SILENCE_DB, VoiceActivityDetector, frame_level
 
 RATE = 16_000
 LENGTH, STEP = 480, 160
-KINDS = ("lpc", "lpcc", "reflection", "lar", "lsf", "mfcc", "plp")
+KINDS = ("lpc", "lpcc", "mfcc", "plp")
 
 
 def pushed(stream: FeatureStream | FrontEnd, samples: np.ndarray, sizes: list[int] | None = None) -> FeatureBlock:
@@ -256,13 +256,13 @@ def test_any_chunking_gives_the_same_features_bit_for_bit(kind, length, seed, si
 @pytest.mark.parametrize(
     "changes",
     [
-        {"rate": 8000, "frame_ms": 32.0, "step_ms": 8.0, "order": 13, "kind": "lsf"},
+        {"rate": 8000, "frame_ms": 32.0, "step_ms": 8.0, "order": 13, "kind": "lpcc"},
         {"rate": 11025, "pre_emphasis": 0.0, "window": "hann", "kind": "plp"},
         {"frame_ms": 10.0, "step_ms": 10.0, "delta_width": 9, "window": "rectangular", "kind": "mfcc"},
-        {"rate": 4000, "frame_ms": 5.0, "step_ms": 1.0, "order": 4, "kind": "reflection"},
+        {"rate": 4000, "frame_ms": 5.0, "step_ms": 1.0, "order": 4, "kind": "lpc"},
         {"method": "burg", "kind": "lpcc"},
     ],
-    ids=["lsf 8 kHz", "odd rate", "no overlap", "tiny frames", "Burg"],
+    ids=["cepstrum 8 kHz", "odd rate", "no overlap", "tiny frames", "Burg"],
 )
 def test_other_settings_give_the_same_features_bit_for_bit(changes):
     samples = sound(6_000, 3, rate=changes.get("rate", RATE))
@@ -306,7 +306,7 @@ def test_vectors_are_the_named_stages_one_after_the_other(pre_emphasis):
     np.testing.assert_allclose(vectors, np.concatenate((cepstrum, deltas), axis=1), atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", KINDS[:5])
+@pytest.mark.parametrize("kind", KINDS[:2])
 @given(gain=st.floats(0.25, 4.0), offset=st.floats(-0.5, 0.5))
 @settings(max_examples=8, deadline=None)
 def test_gain_and_offset_change_nothing_once_the_start_is_over(kind, gain, offset):
@@ -317,7 +317,7 @@ def test_gain_and_offset_change_nothing_once_the_start_is_over(kind, gain, offse
     np.testing.assert_allclose(changed.below_peak, plain.below_peak, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("changes", [*({"kind": kind} for kind in KINDS), {"kind": "lar", "method": "burg"}])
+@pytest.mark.parametrize("changes", [*({"kind": kind} for kind in KINDS), {"kind": "lpcc", "method": "burg"}])
 def test_hard_sounds_give_finite_vectors_without_a_warning(changes):
     static = static_features(FeatureSettings(**changes))
     for samples in (np.empty(0), np.ones(1), *hard_sounds(4_000).values()):

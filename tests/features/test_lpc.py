@@ -89,7 +89,6 @@ def test_second_order_process_is_recovered_from_its_closed_form_autocorrelation(
     r1 = -a1 / (1 + a2) * r0
     result = lpc.levinson_durbin(np.array([[r0, r1, -a1 * r1 - a2 * r0]]))
     np.testing.assert_allclose(result[0], [a1, a2], atol=1e-6)
-    np.testing.assert_allclose(lpc.reflection_from_coefficients(result)[0], [a1 / (1 + a2), a2], atol=1e-6)
 
 
 @settings(deadline=None)
@@ -139,14 +138,10 @@ def assert_stable(models: np.ndarray) -> None:
 
 
 def assert_usable(frames: np.ndarray, order: int) -> None:
-    """Models of ``frames`` are finite and stable, in every representation."""
+    """Models of ``frames`` and their cepstra are finite, and stable."""
     models = predict(frames, order)
     assert_stable(models)
     assert np.isfinite(lpc.cepstrum(models)).all()
-    assert np.isfinite(lpc.log_area_ratios(lpc.reflection_from_coefficients(models))).all()
-    lines = lpc.line_spectral_frequencies(models)
-    assert lines.shape == (len(frames), order)
-    assert (np.diff(lines, axis=1, prepend=0.0, append=np.pi) > 0).all()
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -177,7 +172,6 @@ def test_scaling_by_any_gain_leaves_the_model(seed, gain):
 def test_frames_without_energy_or_prediction_have_the_flat_model(name):
     result = predict(hard_sounds(LENGTH)[name][None], 12)
     np.testing.assert_array_equal(result, np.zeros((1, 12)))
-    np.testing.assert_array_equal(lpc.reflection_from_coefficients(result), np.zeros((1, 12)))
     np.testing.assert_array_equal(lpc.cepstrum(result), np.zeros((1, 12)))
 
 
@@ -199,73 +193,3 @@ def test_cepstrum_is_the_inverse_transform_of_the_log_spectrum(seed, order):
 def test_cepstrum_of_one_pole_is_its_logarithm_series(pole):
     result = lpc.cepstrum(np.array([[-pole, *np.zeros(19)]]))[0]
     np.testing.assert_allclose(result, [pole**n / n for n in range(1, 21)], rtol=1e-12, atol=1e-300)
-
-
-# Reflection coefficients and log area ratios.
-
-
-@settings(deadline=None)
-@given(arrays(np.float64, (2, 10), elements=st.floats(-0.95, 0.95)))
-def test_step_down_undoes_a_literal_step_up(reflection):
-    models = []
-    for row in reflection:
-        a = np.ones(1)
-        for k in row:
-            a = np.append(a, 0.0) + k * np.append(a, 0.0)[::-1]
-        models.append(a[1:])
-    # Each of the ten steps divides by 1 - k^2, which multiplies the rounding.
-    loss = np.prod(1.0 / (1.0 - np.abs(reflection)), axis=1).max()
-    np.testing.assert_allclose(
-        lpc.reflection_from_coefficients(np.stack(models)), reflection, atol=1e-14 * loss + 1e-14
-    )
-
-
-@settings(deadline=None)
-@given(arrays(np.float64, (2, 6), elements=st.floats(-0.999999, 0.999999)))
-def test_log_area_ratio_is_twice_the_inverse_hyperbolic_tangent(reflection):
-    np.testing.assert_allclose(lpc.log_area_ratios(reflection), 2 * np.arctanh(reflection), rtol=1e-9, atol=1e-15)
-
-
-def test_log_area_ratio_of_an_unstable_reflection_is_finite():
-    assert np.isfinite(lpc.log_area_ratios(np.array([[1.0, -1.0, 1.5, -7.0]]))).all()
-
-
-# Line spectral frequencies.
-
-
-@pytest.mark.parametrize("order", range(1, 22))
-def test_flat_model_has_equally_spaced_line_spectral_frequencies(order):
-    result = lpc.line_spectral_frequencies(np.zeros((2, order)))
-    np.testing.assert_allclose(result, np.arange(1, order + 1) * np.pi / (order + 1) * np.ones((2, 1)), atol=1e-12)
-
-
-def polynomial_of(frequencies: np.ndarray) -> np.ndarray:
-    """A(z) from its line spectral frequencies: half the sum of the two polynomials that they are the roots of."""
-    order = len(frequencies)
-    circle = np.exp(1j * frequencies)
-    total, difference = (np.poly(np.r_[half, half.conj()]).real for half in (circle[::2], circle[1::2]))
-    if order % 2 == 0:
-        total, difference = np.convolve(total, [1.0, 1.0]), np.convolve(difference, [1.0, -1.0])
-    else:
-        difference = np.convolve(difference, [1.0, 0.0, -1.0])
-    return (total + difference)[:-1] / 2
-
-
-@settings(deadline=None)
-@given(SEEDS, st.sampled_from((2, 3, 4, 5, 10, 11, 12, 13)))
-def test_model_is_rebuilt_from_line_spectral_frequencies_that_alternate(seed, order):
-    models = np.stack([stable_model(order, seed + k) for k in range(3)])
-    result = lpc.line_spectral_frequencies(models)
-    assert (np.diff(result, axis=1) > 0).all()
-    assert result.min() > 0
-    assert result.max() < np.pi
-    for model, frequencies in zip(models, result, strict=True):
-        rebuilt = polynomial_of(frequencies)
-        np.testing.assert_allclose(rebuilt, np.r_[1.0, model], atol=1e-8 * np.abs(model).sum() + 1e-10)
-
-
-@settings(deadline=None)
-@given(st.floats(-0.99, 0.99))
-def test_first_order_model_has_the_line_spectral_frequency_of_its_coefficient(coefficient):
-    result = lpc.line_spectral_frequencies(np.array([[coefficient]]))
-    np.testing.assert_allclose(result, [[np.arccos(-coefficient)]], atol=1e-9)
