@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.audio.corpus import Utterance
 from pipeline.config import ChecksConfig, Config
-from pipeline.enrollment.checks import EnrollmentChecks, Finding
+from pipeline.enrollment.checks import Finding, needs_recordings
 from pipeline.enrollment.holdout import HeldOut, hold_out_pass
 from pipeline.enrollment.speech import NewSpeaker, Progress, audible, read_speech
 from pipeline.enrollment.training import Trainer
@@ -26,7 +26,7 @@ from pipeline.machines.workers import LocalThreads, Workers
 from pipeline.posteriors.posterior_maps import map_name
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import HeldOutTrials
-from pipeline.store.model import Role, SpeakerModel
+from pipeline.store.model import Arrays, Role, SpeakerModel
 from pipeline.store.store import Store
 
 
@@ -139,11 +139,19 @@ def enroll(
     with store.writing() as transaction, threadpool_limits(1):
         settings = _agreed_settings(store, transaction.model, config)
         _check_names(store, transaction.model, speakers)
-        known = transaction.model or None  # a store that was emptied begins anew
+        known = transaction.model or SpeakerModel(settings)  # a store that was emptied begins anew
         scaling = None if transaction.model is None else transaction.model.scaling
         trainer = Trainer(settings, known, scaling, role, workers, progress or _silent)
-        checks = EnrollmentChecks(settings.checks if quality is None else quality)
-        voices, skipped = _read(trainer, speakers, measured=checks.needs_recordings or settings.duplicate_audio.keep)
+        checks = settings.checks if quality is None else quality
+        voices, skipped = read_speech(
+            speakers,
+            settings,
+            scaling,
+            enrolled=len(known),
+            workers=workers,
+            progress=trainer.progress,
+            measured=needs_recordings(checks) or settings.duplicate_audio.keep,
+        )
         voices, short = audible(voices, settings)
         trained, held_out = train(trainer, voices, checks)
         model = transaction.save(trained)
@@ -158,13 +166,13 @@ def enroll(
     )
 
 
-def train(trainer: Trainer, voices: list[NewSpeaker], checks: EnrollmentChecks) -> tuple[SpeakerModel, HeldOut]:
+def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> tuple[SpeakerModel, HeldOut]:
     """Make both passes in memory: return the model of known and new speakers, and what the hold-out pass gave.
 
     Raises EnrollmentRefusedError if nobody is left.
     """
     held_out = hold_out_pass(trainer, voices, checks)
-    model = replace(trainer, scaling=held_out.scaling).train(held_out.voices, "training").model
+    model, _ = replace(trainer, scaling=held_out.scaling).train(held_out.voices, "training")
     return _with_held_out(model, trainer.known, held_out).calibrated(), held_out
 
 
@@ -172,29 +180,14 @@ def _silent(_stage: str, _done: int, _total: int) -> None:
     """Report no progress."""
 
 
-def _read(
-    trainer: Trainer, speakers: Mapping[str, Sequence[Utterance]], *, measured: bool
-) -> tuple[list[NewSpeaker], list[tuple[Path, str]]]:
-    return read_speech(
-        speakers,
-        trainer.settings,
-        trainer.scaling,
-        enrolled=0 if trainer.known is None else len(trainer.known),
-        workers=trainer.workers,
-        progress=trainer.progress,
-        measured=measured,
-    )
-
-
-def _with_held_out(model: SpeakerModel, known: SpeakerModel | None, held_out: HeldOut) -> SpeakerModel:
+def _with_held_out(model: SpeakerModel, known: SpeakerModel, held_out: HeldOut) -> SpeakerModel:
     """Return the trained ``model`` with the held-out trials of all its speakers, and their posterior maps."""
-    before = None if known is None else known.trials()
+    before = known.trials()
     trials = held_out.trials if before is None else HeldOutTrials.joined([before, held_out.trials])
     maps, shared = held_out.maps, trials.as_arrays()
-    own = [{} for _ in model.speakers] if maps is None else [
-        *({} for _ in model.speakers[: -len(maps.speakers)]), *maps.speakers
-    ]  # fmt: skip
+    own: list[Arrays] = [{} for _ in model.speakers]
     if maps is not None:
+        own[-len(maps.speakers) :] = maps.speakers
         shared |= {f"posterior.{map_name(kind)}": pooled for kind, pooled in maps.pooled.items()}
     return model.changed(own, shared)
 
