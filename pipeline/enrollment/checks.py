@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.config import Action, ChecksConfig, ThresholdConfig
+from pipeline.config import Action, ChecksConfig, Config, ThresholdConfig
 from pipeline.enrollment.duplicates import duplicates, same_segments
 from pipeline.enrollment.quality import Recording, clipped_share, median_snr
 from pipeline.enrollment.speech import NewSpeaker
@@ -61,116 +61,108 @@ class Strength:
     claim: int
 
 
-class EnrollmentChecks:
-    """The checks of one enrollment under ``settings``."""
+def needs_recordings(settings: ChecksConfig) -> bool:
+    """Return True if recordings must be measured while they are read."""
+    return not {settings.clipping, settings.noise, settings.duplicates} <= {"off"}
 
-    def __init__(self, settings: ChecksConfig) -> None:
-        self.settings = settings
 
-    @property
-    def needs_recordings(self) -> bool:
-        """True if recordings must be measured while they are read."""
-        return not {self.settings.clipping, self.settings.noise, self.settings.duplicates} <= {"off"}
-
-    def recordings(self, voices: Sequence[NewSpeaker], known: Mapping[str, Prints]) -> list[Finding]:
-        """Check the recordings; ``known`` are fingerprints (F,) of the enrolled speakers, by name."""
-        settings = self.settings
-        findings: list[Finding] = []
-        for voice in voices:
-            share, snr = clipped_share(voice.recordings), median_snr(voice.recordings)
-            if settings.clipping != "off" and share > settings.max_clipped:
-                reason = (
-                    f"{share:.2%} of the samples are clipped (at most {settings.max_clipped:.2%} expected)."
-                    " Was the recording level too high?"
-                )
-                findings.append(_finding(voice.name, "clipping", settings.clipping, reason))
-            if settings.noise != "off" and snr is not None and snr < settings.min_snr_db:
-                reason = (
-                    f"the signal-to-noise ratio is {snr:.1f} dB (at least {settings.min_snr_db:g} expected)."
-                    " Use another microphone or a quieter room?"
-                )
-                findings.append(_finding(voice.name, "noise", settings.noise, reason))
-        return findings + (self._duplicates(voices, known) if settings.duplicates != "off" else [])
-
-    def _duplicates(self, voices: Sequence[NewSpeaker], known: Mapping[str, Prints]) -> list[Finding]:
-        """Return a finding for each pair of a new and any other speaker who share a recording."""
-        names = [*(voice.name for voice in voices), *known]
-        recordings = [(number, recording) for number, voice in enumerate(voices) for recording in voice.recordings]
-        # Enrolled speakers come last, so that a pair begins with a new one, whose loud frames are known.
-        recordings += [
-            (number, Recording(Path(), 0, 0, None, prints, prints != 0))
-            for number, prints in enumerate(known.values(), start=len(voices))
-        ]
-        shared: dict[tuple[int, int], set[int]] = {}
-        for pair in duplicates(recordings):
-            for one, other in (pair, pair[::-1]):
-                if recordings[one][0] < len(voices):
-                    shared.setdefault((recordings[one][0], recordings[other][0]), set()).add(one)
-        return [
-            _finding(
-                names[own], "duplicates", self.settings.duplicates,
-                f"{len(places)} of {len(voices[own].recordings)} recordings are duplicates of recordings of"
-                f" {'enrolled speaker' if other >= len(voices) else 'speaker'} {names[other]!r}, the first of them"
-                f" {recordings[min(places)][1].path}. Wrong folder?",
+def check_recordings(
+    settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Mapping[str, Prints]
+) -> list[Finding]:
+    """Check the recordings; ``known`` are fingerprints (F,) of the enrolled speakers, by name."""
+    findings: list[Finding] = []
+    for voice in voices:
+        share, snr = clipped_share(voice.recordings), median_snr(voice.recordings)
+        if settings.clipping != "off" and share > settings.max_clipped:
+            reason = (
+                f"{share:.2%} of the samples are clipped (at most {settings.max_clipped:.2%} expected)."
+                " Was the recording level too high?"
             )
-            for (own, other), places in sorted(shared.items())
-        ]  # fmt: skip
+            findings.append(_finding(voice.name, "clipping", settings.clipping, reason))
+        if settings.noise != "off" and snr is not None and snr < settings.min_snr_db:
+            reason = (
+                f"the signal-to-noise ratio is {snr:.1f} dB (at least {settings.min_snr_db:g} expected)."
+                " Use another microphone or a quieter room?"
+            )
+            findings.append(_finding(voice.name, "noise", settings.noise, reason))
+    return findings + (_duplicates(settings, voices, known) if settings.duplicates != "off" else [])
 
-    def segments_of(
-        self, voices: Sequence[NewSpeaker], segments: Sequence[Vectors], known: Mapping[str, Vectors]
-    ) -> list[Finding]:
-        """Compare the segments (S, D) of each new speaker with those of ``known`` speakers without fingerprints."""
-        if self.settings.duplicates == "off":
-            return []
-        findings = []
-        for voice, own in zip(voices, segments, strict=True):
-            for name, vectors in known.items():
-                if share := same_segments(own, vectors):
-                    reason = (
-                        f"{share:.0%} of the speech segments are duplicates of those of enrolled speaker {name!r}."
-                        " The same recordings under two names?"
-                    )
-                    findings.append(_finding(voice.name, "duplicates", self.settings.duplicates, reason))
-        return findings
 
-    def trials(
-        self,
-        voices: Sequence[NewSpeaker],
-        trials: HeldOutTrials,
-        names: Mapping[int, str],
-        system: str,
-        settings: ThresholdConfig,
-        step_seconds: float,
-    ) -> list[Finding]:
-        """Check the held-out ``trials`` of new and enrolled speakers; ``names`` has the name of each by id.
+def _duplicates(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Mapping[str, Prints]) -> list[Finding]:
+    """Return a finding for each pair of a new and any other speaker who share a recording."""
+    names = [*(voice.name for voice in voices), *known]
+    recordings = [(number, recording) for number, voice in enumerate(voices) for recording in voice.recordings]
+    # Enrolled speakers come last, so that a pair begins with a new one, whose loud frames are known.
+    recordings += [
+        (number, Recording(Path(), 0, 0, None, prints, prints != 0))
+        for number, prints in enumerate(known.values(), start=len(voices))
+    ]
+    shared: dict[tuple[int, int], set[int]] = {}
+    for pair in duplicates(recordings):
+        for one, other in (pair, pair[::-1]):
+            if recordings[one][0] < len(voices):
+                shared.setdefault((recordings[one][0], recordings[other][0]), set()).add(one)
+    return [
+        _finding(
+            names[own], "duplicates", settings.duplicates,
+            f"{len(places)} of {len(voices[own].recordings)} recordings are duplicates of recordings of"
+            f" {'enrolled speaker' if other >= len(voices) else 'speaker'} {names[other]!r}, the first of them"
+            f" {recordings[min(places)][1].path}. Wrong folder?",
+        )
+        for (own, other), places in sorted(shared.items())
+    ]  # fmt: skip
 
-        ``system`` is the scoring system, ``step_seconds`` the frame step.
-        """
-        checks, findings = self.settings, []
-        if checks.consistency == checks.matches == "off":
-            return []
-        seconds = held_out_seconds(trials, step_seconds)
-        judged = [voice.id for voice in voices if seconds.get(voice.id, 0.0) >= MIN_HELD_OUT]
-        strengths = strengths_of(judged, trials, system, settings, population=len(names))
-        for voice in voices:
-            strength = strengths.get(voice.id, Strength(None, None, 0))
-            is_another = strength.other is not None and strength.other > checks.max_match
-            if checks.matches != "off" and is_another:
+
+def check_segments(
+    settings: ChecksConfig, voices: Sequence[NewSpeaker], segments: Sequence[Vectors], known: Mapping[str, Vectors]
+) -> list[Finding]:
+    """Compare the segments (S, D) of each new speaker with those of ``known`` speakers without fingerprints."""
+    findings = []
+    for voice, own in zip(voices, segments, strict=True):
+        for name, vectors in known.items():
+            if share := same_segments(own, vectors):
                 reason = (
-                    f"their held-out recordings match speaker {names[strength.claim]!r} ({strength.other:.2f} of a"
-                    f" typical match with oneself; at most {checks.max_match:g} expected). One voice under two names?"
+                    f"{share:.0%} of the speech segments are duplicates of those of enrolled speaker {name!r}."
+                    " The same recordings under two names?"
                 )
-                findings.append(_finding(voice.name, "matches", checks.matches, reason))
-            is_weak = strength.own is not None and strength.own < checks.min_consistency
-            # A voice enrolled twice scores low for both names: that is the finding above.
-            if checks.consistency != "off" and is_weak and not is_another:
-                reason = (
-                    f"their own held-out recordings match poorly ({strength.own:.2f} of typical;"
-                    f" {checks.min_consistency:g} expected). They will often be rejected. Second voice in the"
-                    " folder, or bad recordings?"
-                )
-                findings.append(_finding(voice.name, "consistency", checks.consistency, reason))
+                findings.append(_finding(voice.name, "duplicates", settings.duplicates, reason))
+    return findings
+
+
+def check_trials(
+    checks: ChecksConfig,
+    voices: Sequence[NewSpeaker],
+    trials: HeldOutTrials,
+    names: Mapping[int, str],
+    settings: Config,
+) -> list[Finding]:
+    """Check the held-out ``trials`` of new and enrolled speakers; ``names`` has the name of each by id."""
+    findings: list[Finding] = []
+    if checks.consistency == checks.matches == "off":
         return findings
+    seconds = held_out_seconds(trials, settings.features.step_seconds)
+    judged = [voice.id for voice in voices if seconds.get(voice.id, 0.0) >= MIN_HELD_OUT]
+    system = settings.scoring.system
+    strengths = strengths_of(judged, trials, system, settings.threshold, population=len(names))
+    for voice in voices:
+        strength = strengths.get(voice.id, Strength(None, None, 0))
+        is_another = strength.other is not None and strength.other > checks.max_match
+        if checks.matches != "off" and is_another:
+            reason = (
+                f"their held-out recordings match speaker {names[strength.claim]!r} ({strength.other:.2f} of a"
+                f" typical match with oneself; at most {checks.max_match:g} expected). One voice under two names?"
+            )
+            findings.append(_finding(voice.name, "matches", checks.matches, reason))
+        is_weak = strength.own is not None and strength.own < checks.min_consistency
+        # A voice enrolled twice scores low for both names: that is the finding above.
+        if checks.consistency != "off" and is_weak and not is_another:
+            reason = (
+                f"their own held-out recordings match poorly ({strength.own:.2f} of typical;"
+                f" {checks.min_consistency:g} expected). They will often be rejected. Second voice in the"
+                " folder, or bad recordings?"
+            )
+            findings.append(_finding(voice.name, "consistency", checks.consistency, reason))
+    return findings
 
 
 def _finding(speaker: str, check: Check, action: Action, reason: str) -> Finding:

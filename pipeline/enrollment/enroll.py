@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.audio.corpus import Utterance
 from pipeline.config import ChecksConfig, Config
-from pipeline.enrollment.checks import EnrollmentChecks, Finding
+from pipeline.enrollment.checks import Finding, needs_recordings
 from pipeline.enrollment.holdout import HeldOut, hold_out_pass
 from pipeline.enrollment.speech import NewSpeaker, Progress, audible, read_speech
 from pipeline.enrollment.training import Trainer
@@ -138,10 +138,17 @@ def enroll(
     with store.writing() as transaction, threadpool_limits(1):
         settings = _agreed_settings(store, transaction.model, config)
         _check_names(store, transaction.model, speakers)
-        known = transaction.model or None  # a store that was emptied begins anew
+        known = transaction.model or SpeakerModel(settings)  # a store that was emptied begins anew
         trainer = Trainer(settings, known, role, workers, progress or _silent)
-        checks = EnrollmentChecks(settings.checks if quality is None else quality)
-        voices, skipped = _read(trainer, speakers, measured=checks.needs_recordings or settings.duplicate_audio.keep)
+        checks = settings.checks if quality is None else quality
+        voices, skipped = read_speech(
+            speakers,
+            settings,
+            enrolled=len(known),
+            workers=workers,
+            progress=trainer.progress,
+            measured=needs_recordings(checks) or settings.duplicate_audio.keep,
+        )
         voices, short = audible(voices, settings)
         trained, held_out = train(trainer, voices, checks)
         model = transaction.save(trained)
@@ -156,13 +163,13 @@ def enroll(
     )
 
 
-def train(trainer: Trainer, voices: list[NewSpeaker], checks: EnrollmentChecks) -> tuple[SpeakerModel, HeldOut]:
+def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> tuple[SpeakerModel, HeldOut]:
     """Make both passes in memory: return the model of known and new speakers, and what the hold-out pass gave.
 
     Raises EnrollmentRefusedError if nobody is left.
     """
     held_out = hold_out_pass(trainer, voices, checks)
-    model = trainer.train(held_out.voices, "training").model
+    model, _ = trainer.train(held_out.voices, "training")
     return _with_held_out(model, trainer.known, held_out).calibrated(), held_out
 
 
@@ -170,22 +177,9 @@ def _silent(_stage: str, _done: int, _total: int) -> None:
     """Report no progress."""
 
 
-def _read(
-    trainer: Trainer, speakers: Mapping[str, Sequence[Utterance]], *, measured: bool
-) -> tuple[list[NewSpeaker], list[tuple[Path, str]]]:
-    return read_speech(
-        speakers,
-        trainer.settings,
-        enrolled=0 if trainer.known is None else len(trainer.known),
-        workers=trainer.workers,
-        progress=trainer.progress,
-        measured=measured,
-    )
-
-
-def _with_held_out(model: SpeakerModel, known: SpeakerModel | None, held_out: HeldOut) -> SpeakerModel:
+def _with_held_out(model: SpeakerModel, known: SpeakerModel, held_out: HeldOut) -> SpeakerModel:
     """Return the trained ``model`` with the held-out trials of all its speakers."""
-    before = None if known is None else known.trials()
+    before = known.trials()
     trials = held_out.trials if before is None else HeldOutTrials.joined([before, held_out.trials])
     return model.changed([{} for _ in model.speakers], trials.as_arrays())
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.config import Config
-from pipeline.enrollment.checks import EnrollmentChecks, Finding
+from pipeline.config import ChecksConfig, Config
+from pipeline.enrollment.checks import Finding, check_recordings, check_segments, check_trials
 from pipeline.enrollment.speech import NewSpeaker
 from pipeline.enrollment.training import Trainer
 from pipeline.errors import EnrollmentRefusedError
@@ -25,7 +25,6 @@ from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.claims import STATISTICS, ClaimScorer, ScoringSettings
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import ALONE, HeldOutTrials
-from pipeline.store.model import SpeakerModel
 
 Array = NDArray[np.float64]
 
@@ -45,25 +44,20 @@ class HeldOut:
     trials: HeldOutTrials
 
 
-def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: EnrollmentChecks) -> HeldOut:
+def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> HeldOut:
     """Score held-out utterances of ``voices`` by machines trained without them, and run the enrollment checks.
 
     Raises EnrollmentRefusedError if nobody is left.
     """
     known, settings, progress = trainer.known, trainer.settings, trainer.progress
+    before = known.trials()
     findings = _of_recordings(trainer, voices, checks)
     while True:
         voices = _accepted(voices, findings)
         trials = _scored(trainer, voices)
-        before = None if known is None else known.trials()
-        new = checks.trials(
-            voices,
-            trials if before is None else HeldOutTrials.joined([before, trials]),
-            _names(known, voices),
-            settings.scoring.system,
-            settings.threshold,
-            settings.features.step_seconds,
-        )
+        names = {one.id: one.name for one in known.speakers} | {one.id: one.name for one in voices}
+        everything = trials if before is None else HeldOutTrials.joined([before, trials])
+        new = check_trials(checks, voices, everything, names, settings)
         findings += new
         if not any(finding.refused for finding in new):
             return HeldOut(voices, findings, trials)
@@ -75,21 +69,20 @@ def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> HeldOutTrials:
     """Return the held-out trials of the new speakers."""
     settings = trainer.settings
     cuts = [cut_of(voice.utterances, settings) for voice in voices]
-    kept = [replace(voice, speech=voice.speech.kept(cut)) for voice, cut in zip(voices, cuts, strict=True)]
+    kept = [replace(voice, speech=voice.speech.changed(cut.kept)) for voice, cut in zip(voices, cuts, strict=True)]
     frames = settings.threshold.trial_seconds / settings.features.step_seconds
     held = [join_trials(cut.held(voice.utterances), frames) for voice, cut in zip(voices, cuts, strict=True)]
-    trained = trainer.train(kept, "thresholds")
-    model = trained.model
+    model, solver = trainer.train(kept, "thresholds")
     population = model.population()
     claims = [number for number, speaker in enumerate(model.speakers) if speaker.role == "speaker"]
     ids = [speaker.id for speaker in model.speakers]
-    scoring = HeldOutScoring(settings, population, trained.solver, claims, ids)
+    scoring = HeldOutScoring(settings, population, solver, claims, ids)
     return HeldOutTrials.joined(_scores(trainer, scoring, held) if claims else [scoring.none()])
 
 
 def _scores(trainer: Trainer, scoring: HeldOutScoring, trials: list[list[FeatureBlock]]) -> list[HeldOutTrials]:
     """Return the scores of every trial."""
-    first, total = 0 if trainer.known is None else len(trainer.known), sum(map(len, trials))
+    first, total = len(trainer.known), sum(map(len, trials))
 
     def score(speaker: int, its_trials: list[FeatureBlock]) -> list[HeldOutTrials]:
         scored = []
@@ -103,20 +96,19 @@ def _scores(trainer: Trainer, scoring: HeldOutScoring, trials: list[list[Feature
     return [scoring.none(), *(trial for its_trials in by_speaker for trial in its_trials)]
 
 
-def _of_recordings(trainer: Trainer, voices: list[NewSpeaker], checks: EnrollmentChecks) -> list[Finding]:
+def _of_recordings(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> list[Finding]:
     """Return the findings on recordings alone, compared with what the model keeps of its own."""
     known = trainer.known
-    if known is None or checks.settings.duplicates == "off":
-        return checks.recordings(voices, {})
     named = list(zip((speaker.name for speaker in known.speakers), known.arrays, strict=True))
+    if checks.duplicates == "off":
+        named = []
     printed = {name: arrays["fingerprints"] for name, arrays in named if "fingerprints" in arrays}
-    others = {
-        name: np.asarray(arrays["segments"], dtype=np.float32)
-        for name, arrays in named
-        if name not in printed and "segments" in arrays
-    }
-    findings = checks.recordings(voices, printed)
-    return findings + (checks.segments_of(voices, trainer.segments_as_stored(voices), others) if others else [])
+    findings = check_recordings(checks, voices, printed)
+    others = {name: arrays for name, arrays in named if name not in printed and "segments" in arrays}
+    if not others:
+        return findings
+    segments = {name: np.asarray(arrays["segments"], dtype=np.float32) for name, arrays in others.items()}
+    return findings + check_segments(checks, voices, trainer.segments_as_stored(voices), segments)
 
 
 def _accepted(voices: Sequence[NewSpeaker], findings: Sequence[Finding]) -> list[NewSpeaker]:
@@ -128,12 +120,6 @@ def _accepted(voices: Sequence[NewSpeaker], findings: Sequence[Finding]) -> list
         checks = {name: ", ".join(f.check for f in refused if f.speaker == name) for name in sorted(names)}
         raise EnrollmentRefusedError(refused[0].reason, checks)
     return accepted
-
-
-def _names(known: SpeakerModel | None, voices: Sequence[NewSpeaker]) -> dict[int, str]:
-    """Return everybody's name by id."""
-    before = {} if known is None else {speaker.id: speaker.name for speaker in known.speakers}
-    return before | {voice.id: voice.name for voice in voices}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""New speakers' utterances on their way into machines: read, augmented, standardised, and weighed for enough speech."""
+"""New speakers' utterances on their way into machines: read, augmented, and weighed for enough speech."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ from pipeline.audio.files import read_samples
 from pipeline.config import Config
 from pipeline.enrollment.quality import Recording, RecordingMeter
 from pipeline.errors import AudioError, NotEnoughSpeechError
-from pipeline.features.fingerprints import joined
 from pipeline.features.frontend import Listener, features_of, read_features
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.workers import Workers, path_for
@@ -26,13 +24,6 @@ Samples = NDArray[np.float64]
 Utterances = list[FeatureBlock]
 Progress = Callable[[str, int, int], None]
 """Called as progress(stage, steps just done, steps in all)."""
-
-
-class Split(Protocol):
-    """A hold-out split (``enrollment.holdout``)."""
-
-    def kept(self, utterances: Sequence[FeatureBlock]) -> list[FeatureBlock]:
-        """Return the utterances that are left to train on."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +37,9 @@ class Speech:
     versions: list[Utterances]
     pseudo_speakers: list[Utterances]
 
-    def kept(self, cut: Split) -> Speech:
-        """Return the speech that a hold-out split leaves to train on."""
-        return Speech(
-            [cut.kept(version) for version in self.versions], [cut.kept(voice) for voice in self.pseudo_speakers]
-        )
+    def changed(self, change: Callable[[Utterances], Utterances]) -> Speech:
+        """Return the speech with ``change`` made to each version and each pseudo-speaker."""
+        return Speech(list(map(change, self.versions)), list(map(change, self.pseudo_speakers)))
 
 
 @dataclass
@@ -64,16 +53,20 @@ class NewSpeaker:
 
     @property
     def utterances(self) -> Utterances:
-        """The utterances as they were recorded."""
+        """Return the utterances as they were recorded."""
         return self.speech.versions[0]
 
-    def fingerprints(self, *, keep: bool) -> dict[str, NDArray[np.uint32]]:
-        """Return the fingerprints of all recordings as an array of the model; none unless they are to be kept."""
-        return {"fingerprints": joined(recording.prints for recording in self.recordings)} if keep else {}
+    def add(self, speech: Speech, recording: Recording | None) -> None:
+        """Append the speech of one more utterance, and its measurements where there are any."""
+        for version, blocks in zip(self.speech.versions, speech.versions, strict=True):
+            version.extend(blocks)
+        for pseudo, blocks in zip(self.speech.pseudo_speakers, speech.pseudo_speakers, strict=True):
+            pseudo.extend(blocks)
+        self.recordings += [] if recording is None else [recording]
 
     @property
     def frames(self) -> int:
-        """Speech vectors in all, augmentation not counted."""
+        """Return the number of speech vectors, augmentation not counted."""
         return sum(len(utterance.vectors) for utterance in self.utterances)
 
 
@@ -86,16 +79,17 @@ def read_speech(
     progress: Progress,
     measured: bool = False,
 ) -> tuple[list[NewSpeaker], list[tuple[Path, str]]]:
-    """Everybody's speech, and the files that could not be read with the reasons; ``enrolled`` speakers are known."""
+    """Return everybody's speech, and the files that could not be read with the reasons.
+
+    ``enrolled`` speakers are known already; recordings are ``measured`` where that is asked.
+    """
     tasks = [
         (name, number, replace(utterance, path=path_for(utterance.path, workers)))
         for name in speakers
         for number, utterance in enumerate(speakers[name])
     ]
     augmenter = _augmenter(speakers, settings, enrolled + len(speakers))
-    results = workers.map(
-        _read, tasks, common=_Reading(settings, augmenter, measured), reads=lambda *task: (task[-1].path,)
-    )
+    results = workers.map(_read, tasks, common=(settings, augmenter, measured), reads=lambda *task: (task[-1].path,))
     skipped: list[tuple[Path, str]] = []
     versions, pseudo_speakers = (
         (1, 0) if augmenter is None else (1 + len(augmenter.settings.kinds), len(augmenter.speeds))
@@ -111,33 +105,22 @@ def read_speech(
             continue
         speech, recording = result
         if len(speech.versions[0][0].vectors):
-            _append(voices[owner].speech, speech)
-            if recording is not None:
-                voices[owner].recordings.append(recording)
+            voices[owner].add(speech, recording)
     return list(voices.values()), skipped
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """Settings that the reading of all utterances shares."""
-
-    settings: Config
-    augmenter: Augmenter | None
-    measured: bool
-
-
 def _read(
-    how: _Reading, speaker: str, number: int, utterance: Utterance
+    how: tuple[Config, Augmenter | None, bool], speaker: str, number: int, utterance: Utterance
 ) -> tuple[Speech, Recording | None] | AudioError:
-    """The speech of one utterance, and its measurements."""
-    settings, augmenter = how.settings, how.augmenter
-    meter = RecordingMeter(utterance.path, settings.features) if how.measured else None
+    """Return the speech of one utterance, and its measurements; ``how`` is as ``read_speech`` has it."""
+    settings, augmenter, measured = how
+    meter = RecordingMeter(utterance.path, settings.features) if measured else None
     listen = None if meter is None else meter.push
     try:
         if augmenter is None:
             speech = Speech([[read_features(utterance, settings.features, listen=listen)]], [])
         else:
-            speech = _augmented(augmenter, utterance, settings, speaker=speaker, number=number, listen=listen)
+            speech = _augmented(augmenter, utterance, settings, (speaker, number), listen)
         return speech, None if meter is None else meter.finish()
     except AudioError as error:
         return error
@@ -155,12 +138,13 @@ def _augmented(
     augmenter: Augmenter,
     utterance: Utterance,
     settings: Config,
-    *,
-    speaker: str,
-    number: int,
+    place: tuple[str, int],
     listen: Listener | None,
 ) -> Speech:
-    """Return the speech of one utterance and of its augmented versions; there are none where there is no speech."""
+    """Return the speech of the utterance at ``place``, a speaker's number so many, and of its augmented versions.
+
+    There are none where there is no speech.
+    """
     samples, rate = read_samples(utterance)
     if listen is not None:
         listen(samples, rate)
@@ -171,17 +155,11 @@ def _augmented(
     recorded = speech(samples, rate)
     if len(recorded.vectors) == 0:
         return Speech([[recorded]], [])
-    versions = augmenter.versions(samples, rate, speaker=speaker, number=number)
+    versions = augmenter.versions(samples, rate, speaker=place[0], number=place[1])
     return Speech(
         [[recorded], *([speech(version, settings.features.rate)] for version in versions)],
         [[speech(voice, settings.features.rate)] for voice in augmenter.pseudo_speakers(samples, rate)],
     )
-
-
-def _append(speech: Speech, utterance: Speech) -> None:
-    for parts, more in ((speech.versions, utterance.versions), (speech.pseudo_speakers, utterance.pseudo_speakers)):
-        for part, blocks in zip(parts, more, strict=True):
-            part.extend(blocks)
 
 
 def audible(voices: list[NewSpeaker], settings: Config) -> tuple[list[NewSpeaker], list[tuple[str, str]]]:

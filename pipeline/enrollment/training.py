@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pipeline.config import Config
 from pipeline.enrollment.speech import NewSpeaker, Progress, Speech, Utterances
 from pipeline.errors import ConfigError
+from pipeline.features.fingerprints import joined as all_prints
 from pipeline.features.stream import FeatureBlock, joined
 from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.cohorts import plan_cohorts
@@ -34,34 +35,31 @@ PSEUDO_SHARE = 2
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A model, and the solver of its supervector machines, which can leave a speaker out."""
-
-    model: SpeakerModel
-    solver: SupervectorTraining | None
-
-
-@dataclass(frozen=True)
 class Trainer:
-    """Trains new speakers in addition to those of a ``known`` model; ``progress`` is told of each stage."""
+    """Trains new speakers in addition to those of a ``known`` model, which may be empty.
+
+    ``progress`` is called after each step of each stage.
+    """
 
     settings: Config
-    known: SpeakerModel | None
+    known: SpeakerModel
     role: Role
     workers: Workers
     progress: Progress
 
-    def train(self, voices: Sequence[NewSpeaker], stage: str) -> Trained:
-        """Train on ``voices``: codebooks of the new speakers and all machines that involve them."""
-        population = self._frame_machines(voices, stage)
-        model = self._assembled(voices, population)
+    def train(self, voices: Sequence[NewSpeaker], stage: str) -> tuple[SpeakerModel, SupervectorTraining | None]:
+        """Train on ``voices``: codebooks of the new speakers and all machines that involve them.
+
+        Return the model of everybody, and the solver of its supervector machines, which can leave a speaker out.
+        """
+        model = self._assembled(voices, self._frame_machines(voices, stage))
         if "supervector" not in self.settings.machines.kinds:
-            return Trained(model, None)
+            return model, None
         return self._with_supervectors(model, voices, stage)
 
     def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str) -> Population:
         settings = self.settings
-        known = None if self.known is None else self.known.machines({"one_vs_one", "one_class"})
+        known = self.known.machines({"one_vs_one", "one_class"}) if len(self.known) else None
         tasks = ((joined(voice.utterances).vectors,) for voice in voices)
         books = []
         for book in self.workers.map(_codebook, tasks, common=settings):
@@ -69,7 +67,7 @@ class Trainer:
             self.progress(f"{stage}: codebooks", 1, len(voices))
         old = [] if known is None else [known.pool.codebook(number) for number in range(len(known))]
         pool = Pool.of([*old, *books], settings.machines.sigma)
-        table = None if known is None else known.cohort_table
+        table = self.known.cohort_table if len(self.known) else None
         plan = plan_cohorts(pool, settings.machines, table, jobs=self.workers.jobs)
         total = machine_count(len(pool), len(old), settings.machines, None if plan is None else len(plan[1]))
         return train_population(
@@ -83,8 +81,7 @@ class Trainer:
 
     def _assembled(self, voices: Sequence[NewSpeaker], population: Population) -> SpeakerModel:
         """Return a model with the machines over frames of everybody."""
-        pool, step = population.pool, self.settings.features.step_seconds
-        known = SpeakerModel(self.settings) if self.known is None else self.known
+        pool, known, step = population.pool, self.known, self.settings.features.step_seconds
         speakers, arrays = list(known.speakers), list(known.arrays)
         for number, voice in enumerate(voices, start=len(speakers)):
             size = len(pool.codebook(number))
@@ -96,31 +93,33 @@ class Trainer:
                     "one_class": population.one_class_coef[pool.rows(number)],
                     "one_class_bias": population.one_class_bias[number : number + 1],
                 }
-                | voice.fingerprints(keep=self.settings.duplicate_audio.keep)
             )
+            if self.settings.duplicate_audio.keep:
+                arrays[-1] = {**arrays[-1], "fingerprints": all_prints(one.prints for one in voice.recordings)}
         shared: dict[str, NDArray[np.generic]] = {}
         if population.cohort_table is not None:
             shared["cohort.nearest"] = population.cohort_table.nearest.astype(np.uint32)
             shared["cohort.similarity"] = population.cohort_table.similarity
         model = replace(known, speakers=tuple(speakers), arrays=tuple(arrays), pairs=population.pairs)
-        return model.changed(_rest_arrays(population), shared)
+        coef, bias = population.one_vs_rest_coef, population.one_vs_rest_bias
+        rest = [{} for _ in speakers] if coef is None or bias is None else rest_arrays(coef, bias)
+        return model.changed(rest, shared)
 
-    def _with_supervectors(self, model: SpeakerModel, voices: Sequence[NewSpeaker], stage: str) -> Trained:
+    def _with_supervectors(
+        self, model: SpeakerModel, voices: Sequence[NewSpeaker], stage: str
+    ) -> tuple[SpeakerModel, SupervectorTraining]:
         settings, known = self.settings.supervector, self.known
         has_pseudo = settings.has_pseudo_speakers(len(model))
-        ubm = None if known is None else known.ubm
-        if ubm is None:
-            ubm = train_ubm(
-                _frames(voices, pseudo=has_pseudo),
-                components=self.settings.ubm.components,
-                relevance=settings.relevance,
-                seed=self.settings.seed,
-            )
+        ubm = known.ubm or train_ubm(
+            _frames(voices, pseudo=has_pseudo),
+            components=self.settings.ubm.components,
+            relevance=settings.relevance,
+            seed=self.settings.seed,
+        )
         jobs = self.workers.jobs
         made = run_parallel(self._segments, ((ubm, voice.speech, stage, len(voices)) for voice in voices), jobs=jobs)
-        own = ([] if known is None else known.segments()) + [vectors for vectors, _ in made]
-        pseudo = ([] if known is None else known.pseudo_segments()) + [vectors for _, vectors in made]
-        used = pseudo if has_pseudo else []
+        own = known.segments() + [vectors for vectors, _ in made]
+        used = known.pseudo_segments() + [vectors for _, vectors in made] if has_pseudo else []
         self._check_memory(sum(map(len, own)) + sum(len(part) for parts in used for part in parts))
         # Solved from what the store will hold, so that enrolling together or one by one differs in nothing else.
         solver = SupervectorTraining(own, ridge=settings.ridge, pseudo_speakers=used, jobs=jobs)
@@ -131,8 +130,8 @@ class Trainer:
             arrays |= {f"{PSEUDO}{number}": part.astype(np.float16) for number, part in enumerate(parts)}
             if offsets:
                 arrays["gmm"] = offsets[place]
-        shared = ubm_arrays(ubm) if known is None or known.ubm is None else {}
-        return Trained(model.changed(changed, {**shared, "supervector.mean": solver.mean}), solver)
+        shared = ubm_arrays(ubm) if known.ubm is None else {}
+        return model.changed(changed, {**shared, "supervector.mean": solver.mean}), solver
 
     def _mean_offsets(self, ubm: UniversalBackgroundModel, voices: Sequence[NewSpeaker]) -> list[MeanOffsets]:
         """Return the mean offsets (K, d) of each new speaker's MAP-adapted GMM, where the settings ask for GMMs."""
@@ -180,7 +179,7 @@ class Trainer:
 
         Empty arrays where there is no UBM yet to make them with.
         """
-        ubm = None if self.known is None else self.known.ubm
+        ubm = self.known.ubm
         if ubm is None:
             return [np.empty((0, 0), dtype=np.float32) for _ in voices]
         most = self.settings.supervector.max_segments
@@ -207,14 +206,6 @@ def supervector_arrays(machines: SupervectorMachines) -> list[dict[str, NDArray[
     """Return each speaker's supervector machine as arrays of a model, in single precision."""
     rows = np.ascontiguousarray(machines.coef.T, dtype=np.float32)
     return [{"supervector": row} for row in rows]
-
-
-def _rest_arrays(population: Population) -> list[Arrays]:
-    """Return each speaker's one-vs-rest machine as arrays of a model."""
-    coef, bias = population.one_vs_rest_coef, population.one_vs_rest_bias
-    if coef is None or bias is None:
-        return [{} for _ in range(len(population))]
-    return rest_arrays(coef, bias)
 
 
 def rest_arrays(coef: Array, bias: Array) -> list[Arrays]:

@@ -12,7 +12,6 @@ from populations import assert_same, numbers_of
 from threadpoolctl import threadpool_limits
 
 from pipeline.config import Config
-from pipeline.enrollment.checks import EnrollmentChecks
 from pipeline.enrollment.enroll import enroll, train
 from pipeline.enrollment.removal import remove_speaker, retrained_without
 from pipeline.enrollment.speech import read_speech
@@ -27,14 +26,18 @@ from pipeline.verification.verifier import Verifier
 
 def trained(config: Config, speakers: dict, known: SpeakerModel | None = None) -> SpeakerModel:
     """Train ``speakers`` in addition to those of ``known``, with no store anywhere."""
-    workers = LocalThreads(1)
+    known, workers = known or SpeakerModel(config), LocalThreads(1)
     trainer = Trainer(config, known, "speaker", workers, lambda *_: None)
-    enrolled = 0 if known is None else len(known)
     with threadpool_limits(1):
         voices, _ = read_speech(
-            speakers, config, enrolled=enrolled, workers=workers, progress=trainer.progress, measured=True
+            speakers,
+            config,
+            enrolled=len(known),
+            workers=workers,
+            progress=trainer.progress,
+            measured=True,
         )
-        return train(trainer, voices, EnrollmentChecks(config.checks))[0]
+        return train(trainer, voices, config.checks)[0]
 
 
 def without(model: SpeakerModel, name: str) -> SpeakerModel:
