@@ -1,7 +1,7 @@
 """Coupling rules: binary margins of many machines to one posterior a frame and claim (Xin, Wu and Pan 2002).
 
 Notation of the paper: f_i one-vs-rest margin, f_ij pair margin, N speakers; p_i, r_ij and q_i are the binary posteriors
-of the one-vs-rest, pair and one-class margins, s(margin) in the paper and here those of any ``Posterior``. Because
+of the one-vs-rest, pair and one-class margins, s(margin) in the paper and here s(slope * margin). Because
 r_ij + r_ji = 1, the denominators of eqs. 13 and 16 need no pair machine but the claim's own: eq. 13's is N (N - 1) / 2,
 and eq. 16's is (N - 1) * sum_k q_k.
 
@@ -12,49 +12,32 @@ each claim's cohort, in which the claim's number is its place.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.machines.margins import Margins
-from pipeline.posteriors.sigmoid import log_probability, log_sum_probability, probability
+from pipeline.posteriors.sigmoid import FixedSigmoid, log_probability, log_sum_probability, probability
 
 AnyFloat = NDArray[Any]
 
 
-class Posterior(Protocol):
-    """Maps from the margins of N speakers' machines to log-odds; callers must not change what is returned in place."""
-
-    def pair(self, margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
-        """Return the log-odds of r_ij (T, C, N) at pair margins of ``claims`` (C,) against everybody.
-
-        The map of j against i must mirror that of i against j, -g(-f), so that r_ij + r_ji = 1, which eqs. 13 and 16
-        rely on. Where j is i the value is meaningless.
-        """
-
-    def one_class(self, margins: AnyFloat) -> AnyFloat:
-        """Return the log-odds of q (T, N) at the one-class margins of all speakers."""
-
-    def one_vs_rest(self, margins: AnyFloat) -> AnyFloat:
-        """Return the log-odds of p (T, N) at the one-vs-rest margins of all speakers."""
-
-
-def boar(margins: Margins, _posterior: Posterior) -> AnyFloat:
-    """Return 1 where the claim's one-vs-rest margin is positive, else 0, whatever the posterior."""
+def boar(margins: Margins, _sigmoid: FixedSigmoid) -> AnyFloat:
+    """Return 1 where the claim's one-vs-rest margin is positive, else 0, whatever the sigmoid."""
     return np.asarray(_required(margins.one_vs_rest)[:, margins.claims] > 0, dtype=float)
 
 
-def poar(margins: Margins, posterior: Posterior) -> AnyFloat:
+def poar(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
     """Return the log of eq. 12: log p_i - log sum_j p_j."""
-    log_odds = posterior.one_vs_rest(_required(margins.one_vs_rest))
+    log_odds = sigmoid.log_odds(_required(margins.one_vs_rest))
     return np.asarray(log_probability(log_odds[:, margins.claims]) - log_sum_probability(log_odds)[:, None])
 
 
-def boao(margins: Margins, posterior: Posterior) -> AnyFloat:
+def boao(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
     """Return (T, N) with 1 for the winner of the pairwise votes, else 0; needs the pair margins of every claim.
 
-    Votes are signs of margins, whatever the posterior; a margin of exactly 0 is half a vote to each. Among speakers
+    Votes are signs of margins, whatever the sigmoid; a margin of exactly 0 is half a vote to each. Among speakers
     tied on votes the larger sum of pair posteriors (eq. 13) wins: the paper does not say, and unlike "the first one"
     this does not depend on the order.
     """
@@ -63,23 +46,23 @@ def boao(margins: Margins, posterior: Posterior) -> AnyFloat:
     best = votes == votes.max(axis=-1, keepdims=True)
     tied = np.flatnonzero(best.sum(axis=-1) > 1)
     if tied.size:
-        support = probability(posterior.pair(pair[tied], margins.claims)).sum(axis=-1)
+        support = probability(sigmoid.log_odds(pair[tied])).sum(axis=-1)
         support[~best[tied]] = -np.inf
         best[tied] = support == support.max(axis=-1, keepdims=True)
     return np.asarray(best, dtype=float)
 
 
-def poao(margins: Margins, posterior: Posterior) -> AnyFloat:
+def poao(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
     """Return the log of eq. 13: log sum_j r_ij - log(N (N - 1) / 2)."""
-    log_odds = _pair_log_odds(margins, posterior)
+    log_odds = _pair_log_odds(margins, sigmoid)
     speakers = log_odds.shape[-1]
     return np.asarray(log_sum_probability(log_odds) - np.log(speakers * (speakers - 1) / 2))
 
 
-def rpoao(margins: Margins, posterior: Posterior) -> AnyFloat:
+def rpoao(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
     """Return the log of eqs. 13-16: log sum_j r_ij (q_i + q_j) - log((N - 1) sum_k q_k)."""
-    log_odds = _pair_log_odds(margins, posterior)
-    one_class = posterior.one_class(_required(margins.one_class))
+    log_odds = _pair_log_odds(margins, sigmoid)
+    one_class = sigmoid.log_odds(_required(margins.one_class))
     log_q = log_probability(one_class)
     log_either = np.logaddexp(_own(log_q, margins.claims)[:, :, None], _by_claim(log_q))  # eq. 15
     numerator = log_sum_probability(log_odds, log_either)
@@ -87,20 +70,20 @@ def rpoao(margins: Margins, posterior: Posterior) -> AnyFloat:
     return np.asarray(numerator - denominator)
 
 
-def worst_rival(margins: Margins, posterior: Posterior) -> AnyFloat:
+def worst_rival(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
     """Return r_ij (T, C, N), to be averaged over frames before the minimum over competing speakers is taken."""
-    return probability(_pair_log_odds(margins, posterior))
+    return probability(_pair_log_odds(margins, sigmoid))
 
 
-def refined_worst_rival(margins: Margins, posterior: Posterior) -> AnyFloat:
+def refined_worst_rival(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
     """Return r'_ij = r_ij (q_i + q_j) (T, C, N), eq. 16 before the sum over competing speakers."""
-    q = probability(posterior.one_class(_required(margins.one_class)))
-    return np.asarray(worst_rival(margins, posterior) * (_own(q, margins.claims)[:, :, None] + _by_claim(q)))
+    q = probability(sigmoid.log_odds(_required(margins.one_class)))
+    return np.asarray(worst_rival(margins, sigmoid) * (_own(q, margins.claims)[:, :, None] + _by_claim(q)))
 
 
-def alone(unit: Literal["mean", "log"], margins: Margins, posterior: Posterior) -> AnyFloat:
+def alone(unit: Literal["mean", "log"], margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
     """Return the claims' own one-class posteriors (T, C), or their logs: the fallback with one speaker."""
-    log_odds = _own(posterior.one_class(_required(margins.one_class)), margins.claims)
+    log_odds = _own(sigmoid.log_odds(_required(margins.one_class)), margins.claims)
     return log_probability(log_odds) if unit == "log" else probability(log_odds)
 
 
@@ -110,9 +93,9 @@ def _required(margins: AnyFloat | None) -> AnyFloat:
     return margins
 
 
-def _pair_log_odds(margins: Margins, posterior: Posterior) -> AnyFloat:
+def _pair_log_odds(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
     """Return the log-odds of r_ij (T, C, N), -inf where j is i."""
-    log_odds = posterior.pair(_required(margins.pair), margins.claims).copy()
+    log_odds = np.array(sigmoid.log_odds(_required(margins.pair)))
     log_odds[:, np.arange(len(margins.claims)), margins.claims] = -np.inf
     return log_odds
 

@@ -20,19 +20,13 @@ UNDERFLOW = 1e-30
 
 @dataclass(frozen=True, slots=True)
 class FixedSigmoid:
-    """p = s(slope * margin) for every machine (Xin 2002, eq. 10, at ``slope`` 1): a ``coupling.Posterior``."""
+    """p = s(slope * margin) for every machine (Xin 2002, eq. 10, at ``slope`` 1)."""
 
     slope: float = 1.0
 
     def log_odds(self, margins: AnyFloat) -> AnyFloat:
         """Return the log-odds of ``margins``, any shape."""
         return margins if self.slope == 1.0 else self.slope * margins
-
-    def pair(self, margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:  # noqa: ARG002
-        """Return the log-odds (T, C, N) of pair margins."""
-        return self.log_odds(margins)
-
-    one_class = one_vs_rest = log_odds
 
 
 def probability(log_odds: AnyFloat) -> AnyFloat:

@@ -29,6 +29,9 @@ PENALTY = 0.05
 # against unknown impostors, whom these only approximate.
 ENROLLED_PENALTY, UNKNOWN_PENALTY = 0.003, 0.03
 
+# Largest slope of the loss where its minimum is taken to be reached, and runs of the minimiser until it is.
+MOST_SLOPE, RESTARTS = 1e-9, 5
+
 # Bound of a mean of posteriors, from 0 and from 1: log-odds beyond it would dominate the other scores.
 SHARE_FLOOR = 1e-4
 
@@ -260,7 +263,13 @@ def logistic_weights(
     bounds = [(0.0, None)] * positive + [(None, None)] * (design.shape[1] - positive)
     start = np.repeat([1.0, 0.0], [positive, design.shape[1] - positive])
     options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 0.0, "gtol": 1e-10, "maxcor": 30}
-    return np.asarray(minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x)
+    for _ in range(RESTARTS):
+        solution = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        start, slope = np.asarray(solution.x), np.asarray(solution.jac)
+        slope[:positive][start[:positive] == 0.0] = np.minimum(slope[:positive][start[:positive] == 0.0], 0.0)
+        if np.abs(slope).max() <= MOST_SLOPE:
+            break  # otherwise a line search was given up: begin again from there, with no memory of curvatures
+    return start
 
 
 def _fits_json(fits: Fits) -> list[dict[str, Any]]:

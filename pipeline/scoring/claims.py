@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,8 @@ from pipeline.features.stream import FeatureBlock
 from pipeline.machines.cohorts import Cohorts
 from pipeline.machines.margins import Margins, MarginScorer, Population
 from pipeline.machines.ubm import loudness
-from pipeline.posteriors.coupling import Posterior, alone
+from pipeline.posteriors.coupling import alone
+from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.calibration import Calibration
 from pipeline.scoring.rules import RULES, Rule
 
@@ -34,7 +34,7 @@ class ScoringSettings:
     ``fusions`` are the calibrations of systems that sum others.
     """
 
-    posterior: Posterior
+    posterior: FixedSigmoid
     dtype: str = "float64"
     half_db: float = 30.0
     fusions: Mapping[str, Calibration] | None = None
@@ -89,12 +89,6 @@ class ClaimScorer:
         if self._frame_rules:
             self._margins = MarginScorer(population, judged.claims, kinds, judged, dtype=settings.dtype)
         self.block = max(1, min(256, BLOCK_NUMBERS // max(1, judged.members.size)))
-
-    def with_posterior(self, posterior: Posterior) -> ClaimScorer:
-        """Return the same claims and machines under another ``posterior``."""
-        changed = copy.copy(self)
-        changed.settings = replace(self.settings, posterior=posterior)
-        return changed
 
     def start(self) -> RunningScores:
         """Return the running scores of a new utterance."""

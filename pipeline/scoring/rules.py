@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from pipeline.machines.margins import Margins
 from pipeline.posteriors.coupling import (
-    Posterior,
     boao,
     boar,
     poao,
@@ -20,6 +19,7 @@ from pipeline.posteriors.coupling import (
     rpoao,
     worst_rival,
 )
+from pipeline.posteriors.sigmoid import FixedSigmoid
 
 AnyFloat = NDArray[Any]
 
@@ -43,7 +43,7 @@ class Rule:
 
     name: str
     needs: frozenset[str]
-    frame: Callable[[Margins, Posterior], AnyFloat]
+    frame: Callable[[Margins, FixedSigmoid], AnyFloat]
     unit: str
     source: str
     alone: Literal["mean", "log"]
@@ -89,7 +89,7 @@ def own_less_others(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
     return np.asarray(own - (total - own) / np.maximum(1, count - present))
 
 
-def _no_frames(_margins: Margins, _posterior: Posterior) -> AnyFloat:
+def _no_frames(_margins: Margins, _sigmoid: FixedSigmoid) -> AnyFloat:
     raise AssertionError("a rule over whole utterances has no value for single frames")
 
 

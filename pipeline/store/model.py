@@ -24,7 +24,6 @@ from pipeline.machines.pairs import PairMachine, PairSource
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorMachines, Vectors
 from pipeline.machines.ubm import UniversalBackgroundModel
-from pipeline.posteriors.coupling import Posterior
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.calibration import Calibration, Calibrations
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
@@ -240,7 +239,7 @@ class SpeakerModel:
         return SupervectorMachines(self.ubm, self.shared["supervector.mean"], coef, gmm)
 
     @cached_property
-    def posterior(self) -> Posterior:
+    def posterior(self) -> FixedSigmoid:
         """Return the map from margins to posteriors."""
         return FixedSigmoid(self.config.posterior.slope)
 

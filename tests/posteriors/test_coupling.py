@@ -18,7 +18,7 @@ from hypothesis.extra.numpy import arrays
 
 from pipeline.config import System
 from pipeline.machines.margins import Margins
-from pipeline.posteriors.coupling import Posterior, alone
+from pipeline.posteriors.coupling import alone
 from pipeline.posteriors.sigmoid import (
     FixedSigmoid,
     log_probability,
@@ -112,11 +112,11 @@ def cast(margins: Margins, dtype: str) -> Margins:
     return Margins(margins.claims, *(kind.astype(dtype) for kind in kinds))
 
 
-def per_frame(name: str, margins: Margins, posterior: Posterior | None = None) -> np.ndarray:
+def per_frame(name: str, margins: Margins, posterior: FixedSigmoid | None = None) -> np.ndarray:
     return RULES[name].frame(margins, FixedSigmoid() if posterior is None else posterior)
 
 
-def score(name: str, margins: Margins, posterior: Posterior | None = None) -> np.ndarray:
+def score(name: str, margins: Margins, posterior: FixedSigmoid | None = None) -> np.ndarray:
     """Utterance scores (C,): the rule's own means over frames, finished."""
     rule = RULES[name]
     return rule.finish(per_frame(name, margins, posterior).mean(axis=0), margins.claims)
