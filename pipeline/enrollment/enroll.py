@@ -26,7 +26,8 @@ from pipeline.machines.workers import LocalThreads, Workers
 from pipeline.posteriors.posterior_maps import map_name
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import HeldOutTrials
-from pipeline.store.model import Arrays, Role, SpeakerModel
+from pipeline.store.arrays import Arrays
+from pipeline.store.model import Role, SpeakerModel
 from pipeline.store.store import Store
 
 
