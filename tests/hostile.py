@@ -245,19 +245,3 @@ def soon(seconds: float = 10.0):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def bent(arrays: dict[str, np.ndarray], name: str, how: str) -> dict[str, np.ndarray]:
-    """``arrays`` with one that no store holds."""
-    array = arrays[name]
-    if how == "left out":
-        return {other: values for other, values in arrays.items() if other != name}
-    changed = {
-        "longer": lambda: np.concatenate([array, array[:1]]),
-        "shorter": lambda: array[:-1],
-        "narrower": lambda: array[:, :-1] if array.ndim > 1 else array[:, None],
-        "another kind": lambda: array.astype(np.int64 if array.dtype.kind == "f" else np.float64),
-        "NaN": lambda: np.where(np.arange(array.size).reshape(array.shape) == 0, np.nan, array.astype(np.float64)),
-        "huge": lambda: np.full(array.shape, 1e300),
-    }[how]()
-    return {**arrays, name: changed}

@@ -13,7 +13,6 @@ import numpy as np
 
 from pipeline.config import Config, load_config
 from pipeline.enrollment.training import rest_arrays, supervector_arrays, ubm_arrays
-from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorTraining
 from pipeline.machines.training import train_population
@@ -143,16 +142,6 @@ def assert_same(found: SpeakerModel, expected: SpeakerModel) -> None:
     for name, array in theirs.items():
         np.testing.assert_array_equal(ours[name], array, err_msg=name)
         assert ours[name].dtype == array.dtype, name
-
-
-def pair_arrays(population: Population) -> dict[str, np.ndarray]:
-    """Every number of the pair machines of a population, from both sides."""
-    return {
-        f"{speaker} against {other}: {name}": np.asarray(getattr(machine, name))
-        for speaker in range(len(population))
-        for other, machine in sorted(population.pairs.against(speaker).items(), key=lambda item: item[0])
-        for name in ("own", "rival", "bias")
-    }
 
 
 def content(path: Path) -> dict[str, str]:

@@ -26,7 +26,8 @@ from pipeline.machines.supervectors import SupervectorMachines, SupervectorTrain
 from pipeline.machines.training import machine_count, train_population
 from pipeline.machines.ubm import UniversalBackgroundModel, loudness, train_ubm
 from pipeline.machines.workers import Workers, run_parallel
-from pipeline.store.model import PSEUDO, Arrays, Role, Speaker, SpeakerModel
+from pipeline.store.arrays import Arrays
+from pipeline.store.model import PSEUDO, Role, Speaker, SpeakerModel
 
 Array = NDArray[np.float64]
 

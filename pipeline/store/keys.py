@@ -34,7 +34,7 @@ def key_in_use(key: Key = None) -> bytes | None:
 
 
 def read_key(path: Path | None, *, variable: str, error: type[VoiceclaimError]) -> bytes | None:
-    """The key in the file ``path``, else in the environment ``variable``; None without either.
+    """Return the key in the file ``path``, else in the environment ``variable``; None without either.
 
     Line ends around it do not count. Raises ``error`` for a file that cannot be read, or a key under 16 bytes.
     """
@@ -49,7 +49,7 @@ def read_key(path: Path | None, *, variable: str, error: type[VoiceclaimError]) 
 
 
 def checked_key(key: bytes, where: str, error: type[VoiceclaimError]) -> bytes:
-    """``key`` itself, if it is long enough; ``where`` it came from is said in the ``error`` raised otherwise."""
+    """Return ``key`` if it is long enough; the ``error`` raised otherwise names ``where`` it came from."""
     if len(key) < MIN_KEY:
         raise error(f"{where}: a key must have at least {MIN_KEY} bytes, got {len(key)}; is it cut off?")
     return key

@@ -90,16 +90,10 @@ def required(config: Config, speakers: int) -> tuple[set[str], set[str]]:
     return own, shared
 
 
-def expected_of(layout: Mapping[str, Expected], name: str) -> Expected | None:
-    """Return the entry of ``layout`` for the array ``name``, None where there is none."""
-    if name in layout:
-        return layout[name]
-    return next((entry for key, entry in layout.items() if key.endswith("*") and name.startswith(key[:-1])), None)
-
-
 def check_array(where: str, layout: Mapping[str, Expected], name: str, array: AnyArray, lengths: Lengths) -> None:
     """Raise StoreFormatError unless ``array`` has the kind, the shape and values that ``layout`` allows."""
-    expected = expected_of(layout, name)
+    starts = (entry for key, entry in layout.items() if key.endswith("*") and name.startswith(key[:-1]))
+    expected = layout[name] if name in layout else next(starts, None)
     if expected is None:
         raise StoreFormatError(f"{where}: array {name!r} is not one that a store holds; changed by hand?")
     fits = len(array.shape) == len(expected.shape) and all(

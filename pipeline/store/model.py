@@ -7,7 +7,7 @@ name (``store.layout``): those of each speaker, and those of the population.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from pipeline.errors import InputError, MetricError, StoreFormatError, UnknownSp
 from pipeline.machines.cohorts import CohortTable
 from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.margins import Population
-from pipeline.machines.pairs import PairMachine, PairSource
+from pipeline.machines.pairs import PairSource
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorMachines, Vectors
 from pipeline.machines.ubm import UniversalBackgroundModel
@@ -29,10 +29,9 @@ from pipeline.scoring.calibration import Calibration, Calibrations
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import HeldOutTrials, fit_calibrations
-from pipeline.store.layout import AnyArray
+from pipeline.store.arrays import Arrays, Changed, Renumbered
 
 Array = NDArray[np.float64]
-Arrays = Mapping[str, AnyArray]
 Role = Literal["speaker", "background"]
 PSEUDO = "pseudo."
 _COHORTS = frozenset({"cohort.nearest", "cohort.similarity"})  # they number the speakers
@@ -114,7 +113,10 @@ class SpeakerModel:
         for number, speaker in enumerate(self.speakers):
             if speaker.name == name and speaker.role == "speaker":
                 return number
-        raise UnknownSpeakerError(name, tuple(difflib.get_close_matches(name, self.names, n=3, cutoff=0.0)))
+        raise self._unknown(name)
+
+    def _unknown(self, name: str) -> UnknownSpeakerError:
+        return UnknownSpeakerError(name, tuple(difflib.get_close_matches(name, self.names, n=3, cutoff=0.0)))
 
     # Scoring systems
 
@@ -150,7 +152,10 @@ class SpeakerModel:
 
     def fingerprints(self, name: str) -> NDArray[np.uint32] | None:
         """Return the fingerprints (F,) of the enrollment recordings of ``name``; None where none are kept."""
-        return self.arrays[self.position(name)].get("fingerprints")
+        own = self.arrays[self.position(name)]
+        if "fingerprints" not in own:
+            return None
+        return own["fingerprints"]
 
     def segments(self) -> list[Vectors]:
         """Return the supervectors (S, D) of each speaker that supervector machines are trained on."""
@@ -167,7 +172,8 @@ class SpeakerModel:
 
     def population(self, systems: Iterable[str] | None = None, numbers: Sequence[int] | None = None) -> Population:
         """Return the machines that ``systems`` need (default: all), of the speakers ``numbers`` (default: all)."""
-        return self.machines(_needs(self.systems if systems is None else systems), numbers)
+        rules = (RULES[name] for name in with_parts(self.systems if systems is None else systems))
+        return self.machines(frozenset[str]().union(*(rule.needs for rule in rules)), numbers)
 
     def machines(self, kinds: Iterable[str], numbers: Sequence[int] | None = None) -> Population:
         """Return the machines of ``kinds`` and the one-class machines, of ``numbers`` (default: everybody).
@@ -348,10 +354,10 @@ class SpeakerModel:
         no cohorts; ``enrollment.removal.retrained_without`` gives a model that is rid of it. Raises
         UnknownSpeakerError.
         """
-        if name not in {speaker.name for speaker in self.speakers}:
-            self.position(name)
         kept = [number for number, speaker in enumerate(self.speakers) if speaker.name != name]
-        gone = next(speaker for speaker in self.speakers if speaker.name == name)
+        if len(kept) == len(self):
+            raise self._unknown(name)
+        (gone,) = (speaker for speaker in self.speakers if speaker.name == name)
         trials = self.trials()
         return replace(
             self,
@@ -360,48 +366,3 @@ class SpeakerModel:
             shared=Changed({} if trials is None else trials.without(gone.id).as_arrays(), self.shared, _COHORTS),
             pairs=None if self.pairs is None else Renumbered(self.pairs, kept),
         )
-
-
-class Changed(Mapping[str, AnyArray]):
-    """Arrays of a ``base`` with some ``new`` ones in their place and some ``removed``."""
-
-    def __init__(self, new: dict[str, AnyArray], base: Arrays, removed: frozenset[str] = frozenset()) -> None:
-        self.new, self.removed = new, removed - new.keys()
-        self.base: Arrays = base
-        if isinstance(base, Changed):  # one layer over what is stored
-            self.base = base.base
-            self.new = {name: array for name, array in base.new.items() if name not in removed} | new
-            self.removed = (base.removed | removed) - self.new.keys()
-
-    def __getitem__(self, name: str) -> AnyArray:
-        if name in self.removed:
-            raise KeyError(name)
-        return self.new[name] if name in self.new else self.base[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.new or (name not in self.removed and name in self.base)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([*self.new, *(name for name in self.base if name not in self.new and name not in self.removed)])
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-
-class Renumbered:
-    """Pair machines of some speakers of a source, numbered by their places in ``numbers``."""
-
-    def __init__(self, source: PairSource, numbers: Sequence[int]) -> None:
-        self.source = source
-        self.numbers = list(numbers)
-        self._place = {number: place for place, number in enumerate(self.numbers)}
-
-    def against(self, speaker: int) -> dict[int, PairMachine]:
-        """See PairSource."""
-        machines = self.source.against(self.numbers[speaker]) if speaker < len(self.numbers) else {}
-        return {self._place[other]: made for other, made in machines.items() if other in self._place}
-
-
-def _needs(systems: Iterable[str]) -> frozenset[str]:
-    """Return the kinds of machines that ``systems`` need, or can do with."""
-    return frozenset[str]().union(*(RULES[name].needs for name in with_parts(systems)))

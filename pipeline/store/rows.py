@@ -14,15 +14,13 @@ import os
 import sqlite3
 import stat
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.errors import StoreBusyError, StoreError, StoreFormatError, StoreMissingError
 from pipeline.machines.pairs import PairMachine
@@ -64,6 +62,7 @@ LISTING = dict[int | None, dict[str, tuple[str, str, bytes]]]
 
 _INHERITED: list[sqlite3.Connection] = []  # of the process that this one was forked from: never used or closed
 _PAIR_ROW = tuple[int, int, float, bytes, bytes, bytes]
+_SELECT_PAIR = "SELECT later, earlier, bias, own, rival, digest FROM pair WHERE"
 
 
 @contextmanager
@@ -184,16 +183,13 @@ class Rows:
 
     def pairs_of(self, speaker: int) -> dict[int, PairMachine]:
         """Return the pair machines of the speaker with this id by the other's id, from the speaker's side."""
-        machines = {}
-        for row in self.run("SELECT later, earlier, bias, own, rival, digest FROM pair WHERE later = ?", (speaker,)):
-            machines[row[1]] = self._pair(row)
-        for row in self.run("SELECT later, earlier, bias, own, rival, digest FROM pair WHERE earlier = ?", (speaker,)):
-            machines[row[0]] = self._pair(row).flipped()
-        return machines
+        later = self.run(f"{_SELECT_PAIR} later = ?", (speaker,))
+        earlier = self.run(f"{_SELECT_PAIR} earlier = ?", (speaker,))
+        return {row[1]: self._pair(row) for row in later} | {row[0]: self._pair(row).flipped() for row in earlier}
 
     def write_pair(self, later: int, earlier: int, machine: PairMachine) -> None:
         """Write the machine of two speakers, by their ids, from the later one's side."""
-        bias, own, rival = float(machine.bias), _doubles(machine.own), _doubles(machine.rival)
+        bias, own, rival = float(machine.bias), *(side.astype("<f8").tobytes() for side in (machine.own, machine.rival))
         digest = self._pair_digest(later, earlier, bias, own, rival)
         self.run("INSERT INTO pair VALUES (?, ?, ?, ?, ?, ?)", (later, earlier, bias, own, rival, digest))
 
@@ -223,7 +219,7 @@ class Rows:
                 self.write_array(owner, name, array)
         for (rowid,) in self.run("SELECT rowid FROM pair"):
             self.key = old
-            (row,) = self.run("SELECT later, earlier, bias, own, rival, digest FROM pair WHERE rowid = ?", (rowid,))
+            (row,) = self.run(f"{_SELECT_PAIR} rowid = ?", (rowid,))
             self._pair(row)
             self.key = key
             self.run("UPDATE pair SET digest = ? WHERE rowid = ?", (self._pair_digest(*row[:5]), rowid))
@@ -298,79 +294,6 @@ def _reopened(path: Path, identity: str, sealed: bool) -> Rows:
     return rows
 
 
-class _MissingArrayError(StoreFormatError, KeyError):
-    """An array that the settings ask for is not there; a mapping raises a KeyError."""
-
-    __str__ = Exception.__str__
-
-
-class StoredArrays(Mapping[str, AnyArray]):
-    """Arrays of one owner, each read from the store when it is asked for.
-
-    ``lengths`` gives what their shapes must agree with.
-    """
-
-    def __init__(
-        self,
-        rows: Rows,
-        owner: int | None,
-        entries: Mapping[str, tuple[str, str, bytes]],
-        lengths: Lengths,
-    ) -> None:
-        self.rows = rows
-        self._owner = owner
-        self._entries = entries
-        self._lengths = lengths
-
-    def __getitem__(self, name: str) -> AnyArray:
-        if name not in self._entries:
-            raise _MissingArrayError(f"{self.rows.path}: array {name!r} is missing; damaged, or changed by hand")
-        return self.rows.read_array(self._owner, name, self._entries[name], self._lengths)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-
-class StoredPairs:
-    """Pair machines of speakers, given as (id, centroids) in order, read from the store when a claim asks for them.
-
-    Where claims are not judged among everybody, ``shared`` holds the cohorts.
-    """
-
-    def __init__(self, rows: Rows, speakers: Sequence[tuple[int, int]], shared: Mapping[str, AnyArray] | None) -> None:
-        self.rows = rows
-        self._speakers = list(speakers)
-        self._shared = shared
-        self._numbers = {speaker: number for number, (speaker, _) in enumerate(speakers)}
-
-    @cached_property
-    def _cohorts(self) -> AnyArray | None:
-        return None if self._shared is None else self._shared["cohort.nearest"]
-
-    def against(self, speaker: int) -> Mapping[int, PairMachine]:
-        """See PairSource; raises StoreFormatError for a machine that is missing or has a wrong size."""
-        if speaker >= len(self._speakers):  # of a model with more speakers than are stored
-            return {}
-        identity, size = self._speakers[speaker]
-        stored = self.rows.pairs_of(identity)
-        machines = {self._numbers[other]: made for other, made in stored.items() if other in self._numbers}
-        wanted = range(len(self._speakers)) if self._cohorts is None else self._cohorts[speaker].tolist()
-        fits = all(
-            (len(made.own), len(made.rival)) == (size, self._speakers[other][1]) for other, made in machines.items()
-        )
-        if not fits or set(wanted) - machines.keys() - {speaker}:
-            raise StoreFormatError(
-                f"{self.rows.path}: a pair machine of speaker number {speaker} is missing or has a wrong size; damaged?"
-            )
-        return machines
-
-
 def shape_of(text: str) -> tuple[int, ...]:
     """Return the shape that is written as a JSON list; raises ValueError."""
     shape = json.loads(text)
@@ -394,7 +317,3 @@ def _decoded(path: Path, name: str, dtype: str, shape: str, data: bytes) -> AnyA
         return np.frombuffer(data, dtype).reshape(shape_of(shape))
     except (ValueError, TypeError, RecursionError) as error:
         raise StoreFormatError(f"{path}: array {name!r} is damaged ({str(error)[:200]})") from None
-
-
-def _doubles(array: NDArray[np.float64]) -> bytes:
-    return np.ascontiguousarray(array, dtype="<f8").tobytes()

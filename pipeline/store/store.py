@@ -10,44 +10,32 @@ soon as no reader needs it any more. While it is in use, SQLite keeps two files 
 
 from __future__ import annotations
 
-import hmac
 import json
 import os
 import secrets
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from pipeline.config import Config, parse_config
 from pipeline.errors import (
-    ConfigError,
     InputError,
     SpeakerExistsError,
     StoreBusyError,
     StoreError,
     StoreFormatError,
     StoreMissingError,
-    StoreSealError,
 )
 from pipeline.machines.pairs import PairMachine, Pairs, PairSource
-from pipeline.scoring.calibration import Calibrations
+from pipeline.store.arrays import Arrays, Changed, Renumbered, StoredArrays, StoredPairs
 from pipeline.store.keys import Key, key_in_use
-from pipeline.store.layout import TRIALS, AnyArray, required
-from pipeline.store.model import Changed, Renumbered, Role, Speaker, SpeakerModel
-from pipeline.store.rows import LISTING, SCHEMA, Rows, StoredArrays, StoredPairs, digest_of, opened, shape_of, status_of
+from pipeline.store.model import SpeakerModel
+from pipeline.store.reading import ABOUT, FORMAT, VERSION, about_of, read_model, store_digest
+from pipeline.store.rows import SCHEMA, Rows, opened, status_of
 
-FORMAT = "voiceclaim-store"
-VERSION = 4
 Stamp = tuple[int, ...]
 """What differs from one state of a store's files to the next."""
-_MOST = 2**40  # seconds, frames, utterances or centroids
-_PLAIN, _SEALED = "sha256", "hmac-sha256"
-_SELECT_ABOUT = "SELECT format, version, identity, revision, config, calibrations, digest FROM store"
-_SELECT_SPEAKERS = (
-    "SELECT id, number, name, role, seconds, frames, utterances, centroids FROM speaker ORDER BY number, id"
-)
 
 
 class Store:
@@ -84,7 +72,7 @@ class Store:
             raise InputError(f"unknown impostors: a share lies between 0 and 1, got {unknown_impostors:g}")
         rows = opened(self.path, self.key)
         try:
-            model = _read_model(rows)
+            model = read_model(rows)
         except BaseException:
             rows.close()
             raise
@@ -97,7 +85,8 @@ class Store:
         except StoreMissingError:
             return None
         try:
-            return _state(rows)
+            about, _ = about_of(rows)
+            return about["identity"], about["revision"]
         finally:
             rows.close()
 
@@ -122,10 +111,10 @@ class Store:
         file, is_new = _file_at(self.path)
         rows = opened(self.path, self.key, writable=True)
         try:
-            if not (_inode(self.path) == file):
+            if _inode(self.path) != file:
                 raise StoreBusyError(f"{self.path}: another process was making this store; try again")
             has_model = rows.check_schema()
-            transaction = Transaction(self, rows, _read_model(rows) if has_model else None)
+            transaction = Transaction(self, rows, read_model(rows) if has_model else None)
             try:
                 yield transaction
             finally:
@@ -141,7 +130,7 @@ class Store:
     def check(self) -> SpeakerModel:
         """Read and check every row, and return the model; raises StoreFormatError for the first that is wrong."""
         rows = opened(self.path, self.key)
-        model = _read_model(rows)
+        model = read_model(rows)
         for arrays in (*model.arrays, model.shared):
             for name in arrays:
                 arrays[name]
@@ -182,10 +171,9 @@ class Transaction:
         if self.model is None:
             for statement in SCHEMA:
                 rows.run(statement)
-            identity, revision = secrets.token_hex(16), 0
+            rows.identity, revision = secrets.token_hex(16), 0
         else:
-            identity, revision = _state(rows)
-        rows.identity = identity
+            revision = self.model.revision
         self._write_speakers(model)
         _write_arrays(rows, None, model.shared)
         for later, earlier, machine in _new_pairs(rows, model.pairs, {n: s.id for n, s in enumerate(model.speakers)}):
@@ -193,7 +181,7 @@ class Transaction:
         about = {
             "format": FORMAT,
             "version": VERSION,
-            "identity": identity,
+            "identity": rows.identity,
             "revision": revision + 1,
             "config": json.dumps(model.config.model_dump(mode="json"), sort_keys=True),
             "calibrations": json.dumps(model.calibrations.as_json(), sort_keys=True),
@@ -205,7 +193,7 @@ class Transaction:
         """Write every digest anew under ``key``, and commit."""
         rows = self._rows
         rows.reseal(rows.listing(), key)
-        about = dict(zip(_ABOUT, rows.run(_SELECT_ABOUT)[0], strict=False))
+        about, _ = about_of(rows)
         self._commit(about | {"revision": about["revision"] + 1})
 
     def _write_speakers(self, model: SpeakerModel) -> None:
@@ -230,9 +218,9 @@ class Transaction:
 
     def _commit(self, about: Mapping[str, Any]) -> None:
         rows = self._rows
-        digest = _digest(rows, about, rows.listing())
+        digest = store_digest(rows, about, rows.listing())
         rows.run("DELETE FROM store")
-        rows.run("INSERT INTO store VALUES (1, ?, ?, ?, ?, ?, ?, ?)", (*(about[column] for column in _ABOUT), digest))
+        rows.run("INSERT INTO store VALUES (1, ?, ?, ?, ?, ?, ?, ?)", (*(about[column] for column in ABOUT), digest))
         rows.run("COMMIT")
         self.saved = True
         self.model = None
@@ -247,16 +235,18 @@ class Transaction:
             rows.run("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _rewrite(self) -> None:
-        """Write the whole file anew: ``secure_delete`` misses copies in pages whose rows were moved to others."""
+        """Write the whole file anew, so that no byte of a removed speaker is left in it.
+
+        ``secure_delete`` is not enough: it overwrites a row that is deleted, and not the copies of it that SQLite left
+        in the gaps of pages when it divided or joined them; one removal in seventy left names, ids or digests there.
+        """
         try:
             self._rows.run("PRAGMA busy_timeout = 60000")
             self._rows.run("VACUUM")
-            self._rows.run("PRAGMA busy_timeout = 0")  # a checkpoint must not wait for readers
         except StoreError as error:
             raise StoreError(f"the speaker was removed, and traces may be left until the next one: {error}") from None
-
-
-_ABOUT = ("format", "version", "identity", "revision", "config", "calibrations")
+        finally:
+            self._rows.run("PRAGMA busy_timeout = 0")  # a checkpoint must not wait for readers
 
 
 def _file_at(path: Path) -> tuple[tuple[int, int] | None, bool]:
@@ -277,110 +267,6 @@ def _inode(path: Path) -> tuple[int, int] | None:
     return None if status is None else (status.st_dev, status.st_ino)
 
 
-def _state(rows: Rows) -> tuple[str, int]:
-    about, _ = _about(rows)
-    return about["identity"], about["revision"]
-
-
-def _about(rows: Rows) -> tuple[dict[str, Any], str]:
-    """Return the store's row about itself, and its digest; raises StoreFormatError for values of another type."""
-    records = rows.run(_SELECT_ABOUT)
-    if [[type(value) for value in record] for record in records] != [[str, int, str, int, str, str, str]]:
-        raise StoreFormatError(f"{rows.path}: what the store says about itself is damaged, or was changed by hand")
-    *values, digest = records[0]
-    return dict(zip(_ABOUT, values, strict=True)), digest
-
-
-def _speakers(rows: Rows) -> tuple[Speaker, ...]:
-    """Return the speakers in order; raises StoreFormatError for values that cannot be."""
-    records = rows.run(_SELECT_SPEAKERS)
-    for place, record in enumerate(records):
-        number, _, role, seconds, *counts = record[1:]
-        if (
-            [type(value) for value in record] != [int, int, str, str, float, int, int, int]
-            or number != place
-            or role not in get_args(Role)
-            or not 0 <= seconds <= _MOST
-            or not all(0 <= count <= _MOST for count in counts)
-        ):
-            raise StoreFormatError(f"{rows.path}: the row of speaker number {place} is damaged, or was changed by hand")
-    if len({record[2] for record in records}) < len(records):
-        raise StoreFormatError(f"{rows.path}: a name is enrolled twice; damaged, or changed by hand")
-    return tuple(Speaker(record[0], *record[2:]) for record in records)
-
-
-def _read_model(rows: Rows) -> SpeakerModel:
-    about, digest = _about(rows)
-    rows.identity = about["identity"]
-    listing = rows.listing()
-    _check_digest(rows, about, listing, digest)
-    if (about["format"], about["version"]) != (FORMAT, VERSION):
-        raise StoreFormatError(
-            f"{rows.path}: format {about['format']!r}, version {about['version']!r}, and this program reads version"
-            f" {VERSION}; enroll again"
-        )
-    speakers = _speakers(rows)
-    try:
-        config = parse_config(json.loads(about["config"]), source=f"{rows.path}: config")
-        calibrations = Calibrations.from_json(json.loads(about["calibrations"]))
-    except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise StoreFormatError(f"{rows.path}: settings or calibrations cannot be read: {error}") from None
-    lengths = _lengths(rows, listing, speakers, config.features.dimension)
-    shared = StoredArrays(rows, None, listing.get(None, {}), lengths)
-    _check_names(rows, config, [listing.get(speaker.id, {}) for speaker in speakers], shared)
-    pairs = None
-    if "one_vs_one" in config.machines.kinds:
-        sizes = [(speaker.id, speaker.centroids) for speaker in speakers]
-        pairs = StoredPairs(rows, sizes, None if config.machines.cohort == "all" else shared)
-    return SpeakerModel(
-        config=config,
-        speakers=speakers,
-        arrays=tuple(
-            StoredArrays(rows, speaker.id, listing.get(speaker.id, {}), {**lengths, "k": speaker.centroids})
-            for number, speaker in enumerate(speakers)
-        ),
-        shared=shared,
-        pairs=pairs,
-        calibrations=calibrations,
-        where=str(rows.path),
-        identity=about["identity"],
-        revision=about["revision"],
-        sealed=rows.key is not None,
-    )
-
-
-def _check_names(
-    rows: Rows, config: Config, speakers: Sequence[Container[str]], shared: Mapping[str, AnyArray]
-) -> None:
-    """Raise StoreFormatError unless every array that the settings ask for is listed."""
-    own, everybody = required(config, len(speakers))
-    missing = {name for arrays in speakers for name in own if name not in arrays}
-    missing |= {name for name in everybody if name not in shared}
-    if "trials.claims" in shared:
-        missing |= {name for name in TRIALS if name not in shared}
-    if missing:
-        raise StoreFormatError(f"{rows.path}: array {min(missing)!r} is missing; damaged, or changed by hand")
-
-
-def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], dimension: int) -> dict[str, int]:
-    """Return the lengths that shapes must agree with, as the listing has them."""
-    shared = listing.get(None, {})
-    lengths = {"d": dimension, "N": len(speakers), "M": sum(speaker.centroids for speaker in speakers)}
-
-    def first(name: str) -> int:
-        try:
-            return shape_of(shared[name][1])[0]
-        except (ValueError, TypeError, IndexError, RecursionError):
-            raise StoreFormatError(f"{rows.path}: array {name!r} is damaged: it has no shape") from None
-
-    if "ubm.means" in shared:
-        lengths["K"] = first("ubm.means")
-        lengths["D"] = lengths["K"] * dimension
-    if "trials.claims" in shared:
-        lengths["T"] = first("trials.claims")
-    return lengths
-
-
 def _new_pairs(rows: Rows, source: PairSource | None, ids: Mapping[int, int]) -> Iterator[tuple[int, int, PairMachine]]:
     """Yield the machines of ``source`` that ``rows`` do not hold yet, by the speakers' ``ids``."""
     if isinstance(source, Pairs):
@@ -397,7 +283,7 @@ def _new_pairs(rows: Rows, source: PairSource | None, ids: Mapping[int, int]) ->
                     yield ids[later], ids[earlier], machine
 
 
-def _write_arrays(rows: Rows, owner: int | None, arrays: Mapping[str, AnyArray]) -> None:
+def _write_arrays(rows: Rows, owner: int | None, arrays: Arrays) -> None:
     """Write the arrays that are not read from the store itself."""
     if isinstance(arrays, StoredArrays) and arrays.rows is rows:
         return
@@ -407,33 +293,3 @@ def _write_arrays(rows: Rows, owner: int | None, arrays: Mapping[str, AnyArray])
         arrays = arrays.new
     for name in arrays:
         rows.write_array(owner, name, arrays[name])
-
-
-def _digest(rows: Rows, about: Mapping[str, Any], listing: LISTING) -> str:
-    """Return the digest over settings, speakers and the digests of all arrays, as text that says of which kind."""
-    arrays = sorted(
-        [str(owner), name, dtype, shape, digest.hex()]
-        for owner, entries in listing.items()
-        for name, (dtype, shape, digest) in entries.items()
-    )
-    parts = [[about[column] for column in _ABOUT], rows.run(_SELECT_SPEAKERS), arrays]
-    text = json.dumps(parts, default=repr)
-    made = digest_of(rows.key, FORMAT.encode(), text.encode("ascii")).hex()
-    return f"{_PLAIN if rows.key is None else _SEALED}:{made}"
-
-
-def _check_digest(rows: Rows, about: Mapping[str, Any], listing: LISTING, given: str) -> None:
-    is_sealed = given.startswith(f"{_SEALED}:")
-    if rows.key is not None and not is_sealed:
-        raise StoreSealError(
-            f"{rows.path}: a key was given, and the store is not sealed: its seal was taken off, or it never had one"
-            " (`voiceclaim seal` puts one on a store that you trust)"
-        )
-    if rows.key is None and is_sealed:
-        raise StoreSealError(f"{rows.path}: the store is sealed; give its key, in the variable VOICECLAIM_STORE_KEY")
-    if not hmac.compare_digest(given.encode(), _digest(rows, about, listing).encode()):
-        if is_sealed:
-            raise StoreSealError(
-                f"{rows.path}: the seal does not hold: the store was edited, or sealed under another key"
-            )
-        raise StoreFormatError(f"{rows.path}: the store is not what its digest says; damaged, or changed by hand")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pipeline.errors import EnrollmentRefusedError, VoiceclaimError
 from pipeline.scoring.decisions import Update, as_json
 from pipeline.store.model import SpeakerModel
-from pipeline.store.store import VERSION
+from pipeline.store.reading import VERSION
 from pipeline.verification.audit import AuditLog, Value, read_key
 from pipeline.verification.duplicate_audio import DuplicateMemory
 from pipeline.verification.verifier import Verifier

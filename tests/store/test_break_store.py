@@ -85,7 +85,7 @@ def test_crashes_and_hangs_are_seen_and_the_rest_goes_on(harness, tmp_path, monk
 def test_a_tampered_store_that_were_read_would_be_counted(harness, tmp_path, monkeypatch):
     """With the checks taken out of it, the program under attack gives way, and that is said."""
     _, damage = harness
-    from pipeline.store import store
+    from pipeline.store import reading
 
     def miscount(_chance: random.Random, path: Path) -> str:
         hostile.edit(path, "UPDATE speaker SET seconds = seconds + 1", vouch=False)
@@ -93,7 +93,7 @@ def test_a_tampered_store_that_were_read_would_be_counted(harness, tmp_path, mon
 
     stores = damage.DamagedStores(tmp_path)
     assert "the same model" in stores.one(Unchanged(3))
-    monkeypatch.setattr(store, "_check_digest", lambda *given: None)
+    monkeypatch.setattr(reading, "_check_digest", lambda *given: None)
     monkeypatch.setattr(stores, "damage", miscount)
     assert "ACCEPTED" in stores.one(random.Random(3))  # noqa: S311
 

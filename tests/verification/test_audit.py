@@ -27,7 +27,8 @@ from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import AuditError, EnrollmentRefusedError, SpeakerExistsError, UnknownSpeakerError
 from pipeline.scoring.decisions import Decision
-from pipeline.store.store import VERSION, Store
+from pipeline.store.reading import VERSION
+from pipeline.store.store import Store
 from pipeline.verification import audit
 from pipeline.verification.audit import AuditLog, check_log, read_key
 from pipeline.verification.audit_events import record_enrollment, record_removal, verification_recorder

@@ -1,0 +1,148 @@
+"""Reading of a speaker model from a store's rows: everything but the arrays, checked before anything is made of it."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, get_args
+
+from pipeline.config import Config, parse_config
+from pipeline.errors import ConfigError, StoreFormatError, StoreSealError
+from pipeline.scoring.calibration import Calibrations
+from pipeline.store.arrays import Arrays, StoredArrays, StoredPairs
+from pipeline.store.layout import TRIALS, required
+from pipeline.store.model import Role, Speaker, SpeakerModel
+from pipeline.store.rows import LISTING, Rows, digest_of, shape_of
+
+FORMAT = "voiceclaim-store"
+VERSION = 4
+ABOUT = ("format", "version", "identity", "revision", "config", "calibrations")
+_MOST = 2**40  # seconds, frames, utterances or centroids
+_PLAIN, _SEALED = "sha256", "hmac-sha256"
+_SELECT_SPEAKERS = (
+    "SELECT id, number, name, role, seconds, frames, utterances, centroids FROM speaker ORDER BY number, id"
+)
+
+
+def read_model(rows: Rows) -> SpeakerModel:
+    """Return the model, whose arrays are read when they are asked for; raises StoreFormatError or StoreSealError."""
+    about, digest = about_of(rows)
+    rows.identity = about["identity"]
+    listing = rows.listing()
+    _check_digest(rows, about, listing, digest)
+    if (about["format"], about["version"]) != (FORMAT, VERSION):
+        raise StoreFormatError(
+            f"{rows.path}: format {about['format']!r}, version {about['version']!r}, and this program reads version"
+            f" {VERSION}; enroll again"
+        )
+    speakers = _speakers(rows)
+    try:
+        config = parse_config(json.loads(about["config"]), source=f"{rows.path}: config")
+        calibrations = Calibrations.from_json(json.loads(about["calibrations"]))
+    except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreFormatError(f"{rows.path}: settings or calibrations cannot be read: {error}") from None
+    lengths = _lengths(rows, listing, speakers, config.features.dimension)
+    shared = StoredArrays(rows, None, listing.get(None, {}), lengths)
+    arrays = tuple(
+        StoredArrays(rows, speaker.id, listing.get(speaker.id, {}), {**lengths, "k": speaker.centroids})
+        for number, speaker in enumerate(speakers)
+    )
+    _check_names(rows, config, arrays, shared)
+    pairs = None
+    if "one_vs_one" in config.machines.kinds:
+        sizes = [(speaker.id, speaker.centroids) for speaker in speakers]
+        pairs = StoredPairs(rows, sizes, None if config.machines.cohort == "all" else shared)
+    return SpeakerModel(
+        config=config,
+        speakers=speakers,
+        arrays=arrays,
+        shared=shared,
+        pairs=pairs,
+        calibrations=calibrations,
+        where=str(rows.path),
+        identity=about["identity"],
+        revision=about["revision"],
+        sealed=rows.key is not None,
+    )
+
+
+def about_of(rows: Rows) -> tuple[dict[str, Any], str]:
+    """Return the store's row about itself, and its digest; raises StoreFormatError for values of another type."""
+    records = rows.run("SELECT format, version, identity, revision, config, calibrations, digest FROM store")
+    if [[type(value) for value in record] for record in records] != [[str, int, str, int, str, str, str]]:
+        raise StoreFormatError(f"{rows.path}: what the store says about itself is damaged, or was changed by hand")
+    *values, digest = records[0]
+    return dict(zip(ABOUT, values, strict=True)), digest
+
+
+def _speakers(rows: Rows) -> tuple[Speaker, ...]:
+    """Return the speakers in order; raises StoreFormatError for values that cannot be."""
+    records = rows.run(_SELECT_SPEAKERS)
+    for place, record in enumerate(records):
+        number, _, role, seconds, *counts = record[1:]
+        if (
+            [type(value) for value in record] != [int, int, str, str, float, int, int, int]
+            or number != place
+            or role not in get_args(Role)
+            or not all(0 <= count <= _MOST for count in (seconds, *counts))
+        ):
+            raise StoreFormatError(f"{rows.path}: the row of speaker number {place} is damaged, or was changed by hand")
+    if len({record[2] for record in records}) < len(records):
+        raise StoreFormatError(f"{rows.path}: a name is enrolled twice; damaged, or changed by hand")
+    return tuple(Speaker(record[0], *record[2:]) for record in records)
+
+
+def _check_names(rows: Rows, config: Config, arrays: Sequence[Container[str]], shared: Arrays) -> None:
+    """Raise StoreFormatError unless every array that the settings ask for is listed."""
+    own, everybody = required(config, len(arrays))
+    missing = {name for listed in arrays for name in own if name not in listed}
+    missing |= {name for name in everybody if name not in shared}
+    if "trials.claims" in shared:
+        missing |= {name for name in TRIALS if name not in shared}
+    if missing:
+        raise StoreFormatError(f"{rows.path}: array {min(missing)!r} is missing; damaged, or changed by hand")
+
+
+def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], dimension: int) -> dict[str, int]:
+    """Return the lengths that shapes must agree with, as the listing has them."""
+    shared = listing.get(None, {})
+    lengths = {"d": dimension, "N": len(speakers), "M": sum(speaker.centroids for speaker in speakers)}
+    for length, name in (("K", "ubm.means"), ("T", "trials.claims")):
+        if name in shared:
+            try:
+                lengths[length] = shape_of(shared[name][1])[0]
+            except (ValueError, TypeError, IndexError, RecursionError):
+                raise StoreFormatError(f"{rows.path}: array {name!r} is damaged: it has no shape") from None
+    if "K" in lengths:
+        lengths["D"] = lengths["K"] * dimension
+    return lengths
+
+
+def store_digest(rows: Rows, about: Mapping[str, Any], listing: LISTING) -> str:
+    """Return the digest over settings, speakers and the digests of all arrays, as text that says of which kind."""
+    arrays = sorted(
+        [str(owner), name, dtype, shape, digest.hex()]
+        for owner, entries in listing.items()
+        for name, (dtype, shape, digest) in entries.items()
+    )
+    text = json.dumps([[about[column] for column in ABOUT], rows.run(_SELECT_SPEAKERS), arrays], default=repr)
+    digest = digest_of(rows.key, FORMAT.encode(), text.encode("ascii")).hex()
+    return f"{_PLAIN if rows.key is None else _SEALED}:{digest}"
+
+
+def _check_digest(rows: Rows, about: Mapping[str, Any], listing: LISTING, given: str) -> None:
+    is_sealed = given.startswith(f"{_SEALED}:")
+    if rows.key is not None and not is_sealed:
+        raise StoreSealError(
+            f"{rows.path}: a key was given, and the store is not sealed: its seal was taken off, or it never had one"
+            " (`voiceclaim seal` puts one on a store that you trust)"
+        )
+    if rows.key is None and is_sealed:
+        raise StoreSealError(f"{rows.path}: the store is sealed; give its key, in the variable VOICECLAIM_STORE_KEY")
+    if not hmac.compare_digest(given.encode(), store_digest(rows, about, listing).encode()):
+        if is_sealed:
+            raise StoreSealError(
+                f"{rows.path}: the seal does not hold: the store was edited, or sealed under another key"
+            )
+        raise StoreFormatError(f"{rows.path}: the store is not what its digest says; damaged, or changed by hand")
