@@ -238,7 +238,7 @@ class Transaction:
         """Write the whole file anew, so that no byte of a removed speaker is left in it.
 
         ``secure_delete`` is not enough: it overwrites a row that is deleted, and not the copies of it that SQLite left
-        in the gaps of pages when it divided or joined them; one removal in seventy left names, ids or digests there.
+        in the gaps of pages when it divided or joined them (``tests/store/test_removal.py`` has such removals).
         """
         try:
             self._rows.run("PRAGMA busy_timeout = 60000")
