@@ -144,6 +144,16 @@ def assert_same(found: SpeakerModel, expected: SpeakerModel) -> None:
         assert ours[name].dtype == array.dtype, name
 
 
+def pair_arrays(population: Population) -> dict[str, np.ndarray]:
+    """Return every number of the pair machines of a population, from both sides."""
+    return {
+        f"{speaker} against {other}: {name}": np.asarray(getattr(machine, name))
+        for speaker in range(0 if population.pairs is None else len(population))
+        for other, machine in sorted(population.pairs.against(speaker).items(), key=lambda item: item[0])
+        for name in ("own", "rival", "bias")
+    }
+
+
 def content(path: Path) -> dict[str, str]:
     """Return a digest of the rows of each table of a store, whatever SQLite's layout of them."""
     with closing(sqlite3.connect(path)) as rows:
