@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline.config import Config, load_config
 from pipeline.enrollment.training import rest_arrays, supervector_arrays, ubm_arrays
+from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorTraining
 from pipeline.machines.training import train_population
