@@ -65,23 +65,23 @@ class UnknownSpeakerError(InputError):
 
 
 class NotEnoughSpeechError(VoiceclaimError):
-    """Sound audio with too little speech in it; never a score. ``found`` and ``needed`` are seconds.
+    """Sound audio with too little speech in it; never a score. ``seconds`` of speech were there, ``needed`` are needed.
 
     Examples
     --------
     >>> import pipeline
-    >>> raise pipeline.NotEnoughSpeechError("call.wav", found=0.2, needed=0.5)
+    >>> raise pipeline.NotEnoughSpeechError("call.wav", seconds=0.2, needed=0.5)
     Traceback (most recent call last):
         ...
     pipeline.errors.NotEnoughSpeechError: call.wav: ...
     """
 
-    def __init__(self, where: str, *, found: float, needed: float) -> None:
+    def __init__(self, where: str, *, seconds: float, needed: float) -> None:
         self.where = where
-        self.found = found
+        self.seconds = seconds
         self.needed = needed
         super().__init__(
-            f"{where}: {found:.2f} s of speech found, {needed:.2f} s needed"
+            f"{where}: {seconds:.2f} s of speech found, {needed:.2f} s needed"
             " (the rest is silence, noise or too quiet beside the loudest part)"
         )
 

@@ -221,7 +221,7 @@ def _open_sound(source: _Source, name: str) -> soundfile.SoundFile:
     """Open ``source`` by libsndfile; raises AudioError with the likely cause.
 
     ``SoundFile.read`` seeks to the new position after every block of a seekable file. For MP3 that restarts the
-    decoder, and the samples then depend on the block size: it is told that the file cannot seek.
+    decoder, and the samples then depend on the block size; so the file claims that it cannot seek.
     """
     head = bytearray(1024)
     source.seek(0)

@@ -67,7 +67,7 @@ def record(
         phrases, spoken = _record_phrases(settings, rate, blocks, seconds, name)
     least = settings.codebook.min_seconds
     if spoken < least:
-        raise NotEnoughSpeechError(f"recording of {name!r}", found=spoken, needed=least)
+        raise NotEnoughSpeechError(f"recording of {name!r}", seconds=spoken, needed=least)
     with _files(phrases, rate, keep) as paths, progress_bar(quiet=as_json) as progress:
         utterances = [Utterance(name, path) for path in paths]
         report = enroll(store, {name: utterances}, requested, jobs=jobs or cores(), progress=progress)

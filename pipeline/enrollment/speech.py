@@ -170,7 +170,7 @@ def audible(voices: list[NewSpeaker], settings: Config) -> tuple[list[NewSpeaker
         if voice.frames and voice.frames * step >= needed:
             enough.append(voice)
             continue
-        errors.append(NotEnoughSpeechError(f"speaker {voice.name!r}", found=voice.frames * step, needed=needed))
+        errors.append(NotEnoughSpeechError(f"speaker {voice.name!r}", seconds=voice.frames * step, needed=needed))
         refused.append((voice.name, str(errors[-1])))
     if not enough:
         raise errors[0]

@@ -214,7 +214,7 @@ def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: 
         speech = read_features(Utterance("", files.root / path), model.config.features)
         if len(speech.vectors) < model.config.min_frames:
             step = model.config.features.step_seconds
-            raise NotEnoughSpeechError(path, found=len(speech.vectors) * step, needed=model.config.min_frames * step)
+            raise NotEnoughSpeechError(path, seconds=len(speech.vectors) * step, needed=model.config.min_frames * step)
     except (AudioError, NotEnoughSpeechError) as error:
         return FailedFile(path, str(error), trials)
     running = scorer.start()

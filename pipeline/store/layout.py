@@ -1,7 +1,7 @@
 """Arrays of a speaker model: names, kinds of numbers and shapes, checked before anything is computed with them.
 
-A digest shows that an array is the one that was written, not that it can be computed with: whoever can write the one
-can write the other.
+A digest shows that an array is the one that was written, not that it can be computed with: who can write the one can
+write the other.
 """
 
 from __future__ import annotations

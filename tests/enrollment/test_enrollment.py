@@ -74,7 +74,7 @@ def test_with_everybody_refused_nothing_is_made_and_a_store_stays_as_it_was(corp
     for path, config in ((tmp_path / "s", tiny), (copied, None)):
         with pytest.raises(NotEnoughSpeechError, match="'greta'") as caught:
             enroll(path, speakers, config)
-        assert 0 < caught.value.found < caught.value.needed == 3.0
+        assert 0 < caught.value.seconds < caught.value.needed == 3.0
     assert content(copied) == before
     assert not (tmp_path / "s").exists()
 
