@@ -44,8 +44,9 @@ def test_a_run_on_little_data_gives_every_figure_and_the_tables(tmp_path):
     figures = json.loads((tmp_path / "out.json").read_text())
     assert set(CONTRACT) <= set(figures)
     for key, value in figures.items():
-        assert isinstance(value, str) or math.isfinite(value), key
-        assert value > 0 or not ("seconds" in key or "ratio" in key), key
+        if not isinstance(value, str):
+            assert math.isfinite(value), key
+            assert value > 0 or not ("seconds" in key or "ratio" in key), key
     # The machines that are timed are the same.
     assert figures["train.margin_difference"] < 1e-2
     assert figures["train.alike"] >= 0.999
