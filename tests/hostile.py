@@ -190,7 +190,8 @@ def vouch_for(store: Path, key: bytes | None = None) -> None:
         speakers = rows.execute(
             "SELECT id, number, name, role, seconds, frames, utterances, centroids FROM speaker ORDER BY number, id"
         ).fetchall()
-        text = json.dumps([about, speakers, sorted(listing)], default=repr).encode()
+        ((pairs,),) = rows.execute("SELECT count(*) FROM pair").fetchall()
+        text = json.dumps([about, speakers, sorted(listing), pairs], default=repr).encode()
         digest = f"{'' if key is None else 'hmac-'}sha256:{digest_of(key, b'voiceclaim-store', text).hex()}"
         rows.execute("UPDATE store SET digest = ?", (digest,))
 

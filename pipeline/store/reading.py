@@ -120,13 +120,17 @@ def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], dimens
 
 
 def store_digest(rows: Rows, about: Mapping[str, Any], listing: LISTING) -> str:
-    """Return the digest over settings, speakers and the digests of all arrays, as text that says of which kind."""
+    """Return the digest over settings, speakers and the digests of all arrays, as text that says of which kind.
+
+    The number of pair machines is in it, too: with cohorts, nobody may need one that was taken out.
+    """
     arrays = sorted(
         [str(owner), name, dtype, shape, digest.hex()]
         for owner, entries in listing.items()
         for name, (dtype, shape, digest) in entries.items()
     )
-    text = json.dumps([[about[column] for column in ABOUT], rows.run(_SELECT_SPEAKERS), arrays], default=repr)
+    ((pairs,),) = rows.run("SELECT count(*) FROM pair")
+    text = json.dumps([[about[column] for column in ABOUT], rows.run(_SELECT_SPEAKERS), arrays, pairs], default=repr)
     digest = digest_of(rows.key, FORMAT.encode(), text.encode("ascii")).hex()
     return f"{_PLAIN if rows.key is None else _SEALED}:{digest}"
 

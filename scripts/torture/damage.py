@@ -113,14 +113,14 @@ class DamagedStores:
         which = chance.choice(sorted(self.models))
         self.path.write_bytes(self.sound[which])
         try:
-            how = self.damage(chance, self.path)
+            how = self.damage(chance, self.path, which)
             return f"{which}, {how}: {self.read(which, how)}"
         finally:
             for path in self.path.parent.glob("s*"):
                 if path.name in {"s", "s-wal", "s-shm", "s-journal"}:
                     remove(path)
 
-    def damage(self, chance: random.Random, path: Path) -> str:
+    def damage(self, chance: random.Random, path: Path, which: str) -> str:
         """Change the store at ``path``, or put something else in its place; return how.
 
         What is made with a right digest that needs no key cannot be told from the real thing.
@@ -143,7 +143,7 @@ class DamagedStores:
             {
                 "nothing": lambda: None, "folder": path.mkdir, "pipe": lambda: os.mkfifo(path),
                 "loop": lambda: path.symlink_to(path), "endless": lambda: path.symlink_to("/dev/zero"),
-                "sparse": lambda: hostile.sparse(path, damaged(chance, self.sound["plain"]), 2**31),
+                "sparse": lambda: hostile.sparse(path, damaged(chance, self.sound[which]), 2**31),
             }[chance.choice(["nothing", "folder", "pipe", "loop", "endless", "sparse"])]()  # fmt: skip
         else:
             path.write_bytes(damaged(chance, path.read_bytes()))
