@@ -87,7 +87,7 @@ def test_a_tampered_store_that_were_read_would_be_counted(harness, tmp_path, mon
     _, damage = harness
     from pipeline.store import reading
 
-    def miscount(_chance: random.Random, path: Path) -> str:
+    def miscount(_chance: random.Random, path: Path, _which: str) -> str:
         hostile.edit(path, "UPDATE speaker SET seconds = seconds + 1", vouch=False)
         return "row"
 

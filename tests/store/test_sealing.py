@@ -204,6 +204,9 @@ def test_a_pair_machine_that_is_missing_is_seen_by_the_claim_that_needs_it(tmp_p
     path = tmp_path / "s"
     model = add(path, NAMES[:3], cohorts_of(most), key=KEY)
     hostile.edit(path, "DELETE FROM pair WHERE later = ?", model.speakers[2].id, vouch=False)
+    with pytest.raises(StoreSealError, match="does not hold"):
+        Store(path, key=KEY).load()
+    hostile.vouch_for(path, KEY)
     model = Store(path, key=KEY).load()
     with pytest.raises(StoreFormatError, match=re.escape(str(path))):
         Verifier(model, "cyd", decide_by=Threshold(0.5))
