@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=10_000_000)
     parser.add_argument("--models", type=int, default=5_000)
     parser.add_argument("--segments", type=int, default=20_000)
-    parser.add_argument("--format", default="kaldi", choices=("kaldi", "voxceleb", "nist", "csv", "parquet"))
+    parser.add_argument("--format", default="kaldi", choices=("kaldi", "nist", "csv", "parquet"))
     parser.add_argument("--folder", type=Path, help="where the lists go; by default a temporary folder")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--stages", nargs=2, type=Path, metavar="FILE", help=argparse.SUPPRESS)

@@ -16,10 +16,10 @@ from typing import Any
 
 import httpx
 import numpy as np
+from score_rows import ScoreRow, write_scores
 from websockets.sync.client import ClientConnection, connect
 
 from pipeline.audio.files import open_audio
-from pipeline.evaluation import ScoreRow, write_scores
 
 COMMAND = (sys.executable, "-c", "from pipeline.cli.main import main; main()")
 START_SECONDS = 120.0

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from pipeline.cli.terminal import print_line
-from pipeline.evaluation import FORMATS
+from pipeline.evaluation import WRITTEN
 
 Part = Literal["key", "scores", "trials"]
 
@@ -17,7 +17,7 @@ Part = Literal["key", "scores", "trials"]
 def convert(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="A trial list, a key or a score file.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.")],
-    to: Annotated[str, typer.Option("--to", metavar="NAME", help=f"Format to write: {', '.join(FORMATS)}.")],
+    to: Annotated[str, typer.Option("--to", metavar="NAME", help=f"Format to write: {', '.join(WRITTEN)}.")],
     format_name: Annotated[
         str | None,
         typer.Option("--format", metavar="NAME", help="Format of FILE.", show_default="recognised from the file"),

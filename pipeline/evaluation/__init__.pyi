@@ -4,23 +4,22 @@ from .joining import ScoredList, read_scored
 from .list_writing import write_list
 from .lists import Trial, read_list, read_trials
 from .scores import (
-    ScoreRow,
     SpeakerSpread,
     SystemScores,
     identification_error,
     read_scores,
     speaker_error_rates,
     speaker_spread,
-    write_scores,
 )
 
 FORMATS: tuple[str, ...]
+WRITTEN: tuple[str, ...]
 
 __all__ = [
     "FORMATS",
+    "WRITTEN",
     "NameColumn",
     "PairedDifference",
-    "ScoreRow",
     "ScoredList",
     "SpeakerSpread",
     "SystemScores",
@@ -36,5 +35,4 @@ __all__ = [
     "speaker_error_rates",
     "speaker_spread",
     "write_list",
-    "write_scores",
 ]

@@ -6,16 +6,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
-from itertools import chain, product
 from pathlib import Path
 from threading import Lock
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pipeline.audio.corpus import Utterance
 from pipeline.errors import AudioError, NotEnoughSpeechError
 from pipeline.evaluation import (
-    ScoreRow,
+    NameColumn,
     SpeakerSpread,
     SystemScores,
     Trial,
@@ -71,7 +71,7 @@ class FailedFile:
 
 @dataclass(frozen=True)
 class Assessment:
-    """Scores of every trial that could be scored, as ``rows`` and as arrays by system, and the files that ``failed``.
+    """Scores of every trial that could be scored, by system, and the files that ``failed``.
 
     Examples
     --------
@@ -81,7 +81,6 @@ class Assessment:
     0
     """
 
-    rows: tuple[ScoreRow, ...]
     scores: dict[str, SystemScores]
     failed: tuple[FailedFile, ...]
 
@@ -230,15 +229,16 @@ def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: 
 def _collect(
     systems: tuple[str, ...], trials: Sequence[Trial], results: dict[str, FileScores | FailedFile]
 ) -> Assessment:
-    rows: dict[str, list[ScoreRow]] = {system: [] for system in systems}
-    for system, trial in product(systems, trials):
-        result = results[trial.path]
-        if not isinstance(result, FailedFile):
-            score, llr = result[system, trial.speaker]
-            rows[system].append(ScoreRow(system, trial.speaker, trial.path, score, trial.target, llr))
-    failed = tuple(result for result in results.values() if isinstance(result, FailedFile))
-    scores = {system: SystemScores.from_rows(its_rows) for system, its_rows in rows.items()}
-    return Assessment(tuple(chain.from_iterable(rows.values())), scores, failed)
+    done = {path: result for path, result in results.items() if not isinstance(result, FailedFile)}
+    scored = [trial for trial in trials if trial.path in done]
+    speakers, paths = NameColumn.of(trial.speaker for trial in scored), NameColumn.of(trial.path for trial in scored)
+    targets = np.array([trial.target for trial in scored], dtype=np.bool_)
+    by_system = {}
+    for system in systems:
+        found = [done[trial.path][system, trial.speaker] for trial in scored]
+        scores, llrs = np.array([score for score, _ in found]), [llr for _, llr in found if llr is not None]
+        by_system[system] = SystemScores(speakers, paths, scores, targets, np.array(llrs) if llrs else None)
+    return Assessment(by_system, tuple(result for result in results.values() if isinstance(result, FailedFile)))
 
 
 def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded: bool = False) -> SystemMetrics:

@@ -1,4 +1,4 @@
-"""Trial lists, keys and score files written in any format, so that they read back to the same trials and numbers.
+"""Trial lists, keys and score files written for other tools, so that they read back to the same trials and numbers.
 
 A file appears complete or not at all. Numbers are written with the fewest digits that read back to the same number. A
 name that a format cannot hold is an error, never changed.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,30 +19,26 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import InputError
-from pipeline.evaluation.columns import Codes, NameColumn, TrialTable, as_names, checked_llrs, split_by_system
-from pipeline.evaluation.lists import check_format
+from pipeline.evaluation import WRITTEN
+from pipeline.evaluation.columns import NameColumn, TrialTable, as_names, checked_llrs, split_by_system
 from pipeline.evaluation.text_lists import SHOWN
 
 Kind = Literal["key", "scores", "trials"]
 """Part of a list to write: labels, scores, or the trials alone."""
 
-Cells = Callable[[slice], Iterable[str]]
-"""Texts of some rows of a column."""
+Column = NameColumn | npt.NDArray[np.float64] | None
 
 _STEP = 2**17  # rows
-_BLANKS = " \t\n\r\x0b\x0c"
-
-# Delimiter and, by name in the header, field of each column; the formats without a header have their fields in order.
-# A field "value" is the label in a key and the score in a score file; other fields that a list lacks are left out.
-_TEXT: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "kaldi": (" ", {"1": "model", "2": "segment", "3": "value"}),
-    "voxceleb": (" ", {"1": "value", "2": "model", "3": "segment"}),
-    "nist": ("\t", {"modelid": "model", "segmentid": "stem", "side": "side", "targettype": "label", "LLR": "llr"}),
-    "csv": (",", {name: name for name in ("system", "model", "segment", "label", "score", "llr")}),
-    "voiceclaim": (
-        "\t",
-        {"system": "system", "speaker": "model", "path": "segment", "score": "score", "label": "label", "llr": "llr"},
-    ),
+_DELIMITERS = {"kaldi": " ", "nist": "\t", "csv": ",", "voiceclaim": "\t"}
+# What no format can hold in a name, and what each cannot; the rules are part of the message.
+_NOWHERE = {"not be empty": r"\A\Z", "be writable as UTF-8 (is it of a file in another encoding?)": "[\ud800-\udfff]"}
+_NO_TABS = {"not contain a line break or a tab": "[\t\n\r]"}
+_NOT_HELD = {
+    "kaldi": {"be one word that does not begin with '#'": "^[#\ufeff]|[ \t\n\r\x0b\x0c]"},
+    "nist": _NO_TABS,
+    "voiceclaim": _NO_TABS,
+    "csv": {"not contain a line break": "[\n\r]"},
+    "parquet": {},
 }
 
 
@@ -55,7 +52,7 @@ def write_list(path: Path, table: TrialTable, *, format_name: str, kind: Kind | 
     table : TrialTable
         At least one trial.
     format_name : str
-        One of ``FORMATS``. A spk2utt takes the target trials.
+        One of ``WRITTEN``; "voiceclaim" is the score file of this project.
     kind : {"key", "scores", "trials"}, optional
         Part to write, by default the scores, else the labels, else the trials. CSV and Parquet take all columns by
         default.
@@ -64,44 +61,47 @@ def write_list(path: Path, table: TrialTable, *, format_name: str, kind: Kind | 
     ------
     InputError
         For a name that the format cannot hold, a missing column (NIST's score files hold log-likelihood ratios, this
-        project's need labels), several systems in a format that holds one, and a place that cannot be written to.
-    InputError
-        For a format that such lists are not written in.
+        project's need labels), several systems in a format that holds one, a place that cannot be written to, and a
+        format or a part that is not written.
     """
-    name = check_format(format_name)
+    if format_name not in WRITTEN:
+        raise InputError(f"the format to write must be one of {', '.join(WRITTEN)}, got {format_name!r}")
     if len(table) == 0:
         raise InputError(f"{path}: a list needs at least one trial, got none; nothing was scored")
-    every_column = name in {"csv", "parquet"}
     part = kind or ("scores" if table.scores is not None else "key" if table.targets is not None else "trials")
-    own_scores = name == "voiceclaim" and part == "scores"
-    if not (every_column or own_scores) and table.systems is not None and len(systems := table.systems.used) > 1:
+    if part != "scores" and (format_name == "voiceclaim" or (format_name == "kaldi" and part == "trials")):
+        raise InputError(f"{path}: {part} cannot be written as {format_name}")
+    if format_name == "voiceclaim":
+        table = _with_systems(path, table)
+    elif kind is not None or format_name not in {"csv", "parquet"}:
+        table = _part(path, table, part, format_name)
+    _check_numbers(path, table)
+    for column in (table.systems, table.models, table.segments):
+        _check_names(path, () if column is None else column.used, format_name)
+    with _replacing(path) as file:
+        if format_name == "parquet":
+            from pipeline.evaluation.tabular import write_parquet
+
+            write_parquet(file, table)
+        else:
+            file.writelines(_lines(table, format_name))
+
+
+def _part(path: Path, table: TrialTable, kind: Kind, name: str) -> TrialTable:
+    """Return the columns of one part, for a format that may hold one system only."""
+    if name in {"kaldi", "nist"} and table.systems is not None and len(systems := table.systems.used) > 1:
         raise InputError(
             f"{path}: {name} holds the scores of one system, got {len(systems)}: {', '.join(systems)}; choose one"
         )
-    if own_scores:
-        table = _with_systems(path, table)
-    elif not (every_column and kind is None):
-        table = _part(table, part)
-    _check_numbers(path, table)
-    if name == "spk2utt" and part == "key":
-        _write_spk2utt(path, table)
-    elif name == "spk2utt" or (part == "trials" and name in {"kaldi", "voxceleb", "voiceclaim"}):
-        raise InputError(f"{path}: {part} cannot be written as {name}")
-    elif name == "parquet":
-        _write_parquet(path, table)
-    else:
-        if name == "nist" and part == "scores" and (table.llrs is None or np.isnan(table.llrs).any()):
-            raise InputError(
-                f"{path}: a NIST score file holds log-likelihood ratios, got scores of another unit; if they are such"
-                " ratios after all, say --llr"
-            )
-        _write_text(path, table, name, own_scores=own_scores)
-
-
-def _part(table: TrialTable, kind: Kind) -> TrialTable:
-    if kind == "scores":
-        return replace(table, targets=None, scores=table.needed_scores)
-    return TrialTable(table.models, table.segments, table.needed_targets if kind == "key" else None)
+    if kind != "scores":
+        return TrialTable(table.models, table.segments, table.needed_targets if kind == "key" else None)
+    scored = replace(table, targets=None, scores=table.needed_scores)
+    if name == "nist" and (table.llrs is None or np.isnan(table.llrs).any()):
+        raise InputError(
+            f"{path}: a NIST score file holds log-likelihood ratios, got scores of another unit; if they are such"
+            " ratios after all, say --llr"
+        )
+    return scored
 
 
 def _with_systems(path: Path, table: TrialTable) -> TrialTable:
@@ -116,83 +116,65 @@ def _with_systems(path: Path, table: TrialTable) -> TrialTable:
         checked_llrs(part, system, path)
     llrs = np.full(len(table), np.nan) if table.llrs is None else table.llrs
     systems_column = table.systems or NameColumn.of([*systems] * len(table))
-    return replace(table, systems=systems_column, scores=table.needed_scores, llrs=llrs)
+    return replace(table, systems=systems_column, llrs=llrs)
 
 
-def _write_text(path: Path, table: TrialTable, name: str, *, own_scores: bool) -> None:
-    layout = "kaldi" if name == "voiceclaim" and not own_scores else name  # its trial lists are Kaldi's keys
-    delimiter, columns = _TEXT[layout]
-    _check_names(path, table, name, delimiter, layout)
-    cells = _cells(table, name)
-    header = [column for column, field in columns.items() if field in cells]
-    taken = [cells[columns[column]] for column in header]
-    with _replacing(path) as file:
-        if delimiter != " ":
-            file.write(f"{delimiter.join(header)}\n".encode())
-        for start in range(0, len(table), _STEP):
-            rows = slice(start, start + _STEP)
-            texts = zip(*(cell(rows) for cell in taken), strict=True)
-            file.writelines(f"{delimiter.join(row)}\n".encode() for row in texts)
+def _lines(table: TrialTable, name: str) -> Iterator[bytes]:
+    """Yield the header, where there is one, and the rows."""
+    delimiter, missing = _DELIMITERS[name], "-" if name == "voiceclaim" else ""
+    columns = {title: column for title, column in _columns(table, name).items() if column is not None}
+    if name != "kaldi":
+        yield f"{delimiter.join(columns)}\n".encode()
+    for start in range(0, len(table), _STEP):
+        cells = (_cells(column[start : start + _STEP], missing) for column in columns.values())
+        yield from (f"{delimiter.join(row)}\n".encode() for row in zip(*cells, strict=True))
 
 
-def _cells(table: TrialTable, name: str) -> dict[str, Cells]:
-    """Return the cells of every field that the list has."""
-    spelt = _quoted if name == "csv" else str
-    names = {"system": table.systems, "model": table.models, "segment": table.segments}
-    cells = {
-        field: _texts(map(spelt, column.names), column.codes) for field, column in names.items() if column is not None
-    }
-    if name == "nist":
-        codes, on_b = table.segments.codes, [*map(_on_side_b, table.segments.names)]
-        stems = (s.removesuffix(":b") if b else s for s, b in zip(table.segments.names, on_b, strict=True))
-        cells |= {"stem": _texts(stems, codes), "side": _texts(("ab"[b] for b in on_b), codes)}
+def _columns(table: TrialTable, name: str) -> dict[str, Column]:
+    """Return the columns in the order and with the names of a format; None for what the list lacks."""
+    systems, models, segments, scores, llrs = table.systems, table.models, table.segments, table.scores, table.llrs
+    labels = None
     if table.targets is not None:
-        words = ("0", "1") if name == "voxceleb" else ("nontarget", "target")
-        cells["label"] = _texts(words, table.targets.astype(np.int32))
-    for field, values in (("score", table.scores), ("llr", table.llrs)):
-        if values is not None:
-            cells[field] = _numbers(values, missing="-" if name == "voiceclaim" else "")
-    if value := cells.get("score") or cells.get("label"):
-        cells["value"] = value
-    return cells
+        labels = NameColumn(as_names(("nontarget", "target")), table.targets.astype(np.int32))
+    if name == "kaldi":
+        return {"model": models, "segment": segments, "value": labels if scores is None else scores}
+    if name == "voiceclaim":
+        return {"system": systems, "speaker": models, "path": segments, "score": scores, "label": labels, "llr": llrs}
+    if name == "nist":
+        pairs = [(n[:-2], "b") if n.endswith(":b") and n != ":b" else (n, "a") for n in segments.names]
+        stems, sides = (_renamed(segments, part) for part in zip(*pairs, strict=True))
+        return {"modelid": models, "segmentid": stems, "side": sides, "targettype": labels, "LLR": llrs}
+    named = {"system": systems, "model": models, "segment": segments, "label": labels}
+    quoted = {title: column and _renamed(column, map(_quoted, column.names)) for title, column in named.items()}
+    return {**quoted, "score": scores, "llr": llrs}
 
 
-def _texts(names: Iterable[str], codes: Codes) -> Cells:
-    array = as_names(names)
-    return lambda rows: array[codes[rows]]
-
-
-def _numbers(values: npt.NDArray[np.float64], *, missing: str) -> Cells:
-    return lambda rows: (missing if math.isnan(value) else repr(value) for value in values[rows].tolist())
-
-
-def _on_side_b(name: str) -> bool:
-    return name.endswith(":b") and name != ":b"
+def _renamed(column: NameColumn, names: Iterable[str]) -> NameColumn:
+    return NameColumn(as_names(names), column.codes)
 
 
 def _quoted(name: str) -> str:
     return '"{}"'.format(name.replace('"', '""')) if '"' in name or "," in name else name
 
 
-def _write_spk2utt(path: Path, table: TrialTable) -> None:
-    targets = table[table.needed_targets]
-    lines: dict[str, list[str]] = {}
-    for model, segment in zip(targets.models, targets.segments, strict=True):
-        lines.setdefault(model, [model]).append(segment)
-    if not lines or len(set(targets.segments)) < len(targets):
-        raise InputError(f"{path}: a spk2utt lists each utterance once, got one of two speakers, or none at all")
-    for column in (targets.models, targets.segments):
-        _check_column(path, "spk2utt", column, "a name must be one word", _without(_BLANKS))
-    with _replacing(path) as file:
-        file.writelines(f"{' '.join(words)}\n".encode() for words in lines.values())
+def _cells(column: NameColumn | npt.NDArray[np.float64], missing: str) -> Iterable[str]:
+    if isinstance(column, NameColumn):
+        return column
+    return (missing if math.isnan(value) else repr(value) for value in column.tolist())
 
 
-def _write_parquet(path: Path, table: TrialTable) -> None:
-    from pipeline.evaluation.tabular import write_parquet
+def _check_numbers(path: Path, table: TrialTable) -> None:
+    for name, values, missing in (("a score", table.scores, False), ("an llr", table.llrs, True)):
+        if values is not None and (bad := np.flatnonzero(~np.isfinite(values) & ~(missing & np.isnan(values)))).size:
+            got = f"{values[bad[0]]} for {table.trial(int(bad[0]))}"
+            raise InputError(f"{path}, row {bad[0] + 1}: {name} must be finite, got {got}")
 
-    _check_names(path, table, "parquet", "", "parquet")
-    with _replacing(path) as file:
-        write_parquet(file, table)
+
+def _check_names(path: Path, names: Iterable[str], format_name: str) -> None:
+    """Raise InputError for a name that the format cannot hold."""
+    for rule, pattern in {**_NOWHERE, **_NOT_HELD[format_name]}.items():
+        for name in filter(re.compile(pattern).search, names):
+            raise InputError(f"{path}: a name must {rule} to be written as {format_name}, got {name[:SHOWN]!r}")
 
 
 @contextmanager
@@ -207,57 +189,3 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
         raise InputError(f"{path}: cannot write the list: {error.strerror or error}") from error
     finally:
         partial.unlink(missing_ok=True)
-
-
-# Checks
-
-
-def _check_numbers(path: Path, table: TrialTable) -> None:
-    for name, values in (("a score", table.scores), ("an llr", table.llrs)):
-        if values is None:
-            continue
-        bad = np.flatnonzero(~np.isfinite(values) if name == "a score" else np.isinf(values))
-        if bad.size:
-            row = int(bad[0])
-            raise InputError(f"{path}, row {row + 1}: {name} must be finite, got {values[row]} for {table.trial(row)}")
-
-
-def _check_names(path: Path, table: TrialTable, name: str, delimiter: str, layout: str) -> None:
-    """Raise InputError for a name that the format cannot hold."""
-    word = "a name must be one word that does not begin with '#'"
-    if delimiter == " ":
-        _check_column(path, name, table.models, word, _is_word)
-        if name == layout:
-            _check_column(path, name, table.segments, word, _is_word)
-        else:
-            rule = "a path must not contain a line break, or blanks at its ends"
-            _check_column(path, name, table.segments, rule, lambda x: "\n" not in x and x == x.strip(_BLANKS))
-        return
-    marks = {"\t": "\t\n\r", ",": "\n\r", "": ""}[delimiter]
-    rule = "a name must not contain a line break" + (" or a tab" if delimiter == "\t" else "")
-    for column in (table.systems, table.models, table.segments):
-        if column is not None:
-            _check_column(path, name, column, rule, _without(marks))
-
-
-def _is_word(name: str) -> bool:
-    return _without(_BLANKS)(name) and name[0] not in "#\ufeff"
-
-
-def _without(marks: str) -> Callable[[str], bool]:
-    return lambda name: not any(mark in name for mark in marks)
-
-
-def _check_column(path: Path, format_name: str, column: NameColumn, rule: str, holds: Callable[[str], bool]) -> None:
-    for name in column.used:
-        if not name:
-            raise InputError(f"{path}: a name must not be empty to be written as {format_name}")
-        try:
-            name.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(
-                f"{path}: names must be writable as UTF-8, got {name[:SHOWN]!r}; likely cause: a file name in another"
-                " encoding"
-            ) from error
-        if not holds(name):
-            raise InputError(f"{path}: {rule} to be written as {format_name}, got {name[:SHOWN]!r}")

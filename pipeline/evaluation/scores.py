@@ -1,4 +1,4 @@
-"""Labelled scores of systems: as arrays, as rows, and in score files; error rates by speaker and of identification.
+"""Labelled scores of systems: as arrays, and in score files; error rates by speaker and of identification.
 
 A score file is a tab-separated table under the header ``system speaker path score label llr``. ``llr`` is the score as
 a calibrated natural-log likelihood ratio, ``-`` where the system has no calibration: all rows of a system have it, or
@@ -8,7 +8,7 @@ break are refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -18,24 +18,8 @@ import numpy.typing as npt
 
 from pipeline.errors import InputError, MetricError
 from pipeline.evaluation.columns import NameColumn, TrialTable, checked_llrs, split_by_system
-from pipeline.evaluation.list_writing import write_list
 from pipeline.evaluation.lists import read_list
 from pipeline.metrics.error_rates import equal_error_rate
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreRow:
-    """One row of a score file: the score that ``system`` gave to one trial.
-
-    ``llr`` is the same score as a calibrated natural-log likelihood ratio, None without a calibration.
-    """
-
-    system: str
-    speaker: str
-    path: str
-    score: float
-    target: bool
-    llr: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,18 +34,6 @@ class SystemScores:
     scores: npt.NDArray[np.float64]
     is_target: npt.NDArray[np.bool_]
     llrs: npt.NDArray[np.float64] | None = None
-
-    @classmethod
-    def from_rows(cls, rows: Sequence[ScoreRow]) -> SystemScores:
-        """Collect the rows of one system; without ``llrs`` unless there are rows and each has one."""
-        llrs = [row.llr for row in rows if row.llr is not None]
-        return cls(
-            NameColumn.of(row.speaker for row in rows),
-            NameColumn.of(row.path for row in rows),
-            np.array([row.score for row in rows], dtype=np.float64),
-            np.array([row.target for row in rows], dtype=np.bool_),
-            np.array(llrs, dtype=np.float64) if llrs and len(llrs) == len(rows) else None,
-        )
 
     @property
     def target(self) -> npt.NDArray[np.float64]:
@@ -109,24 +81,6 @@ def read_scores(path: Path) -> dict[str, SystemScores]:
     if table.targets is None or table.scores is None:
         raise InputError(f"{path}: a score file must have scores and labels, got none; is it a trial list?")
     return by_system(table, path)
-
-
-def write_scores(path: Path, rows: Iterable[ScoreRow]) -> None:
-    """Write a score file, replacing any file at ``path`` only once it is complete.
-
-    Raises InputError for no rows, names that the file cannot hold, numbers that are not finite, a system with the
-    log-likelihood ratio of some rows only, and a place that cannot be written to.
-    """
-    rows = list(rows)
-    table = TrialTable(
-        NameColumn.of(row.speaker for row in rows),
-        NameColumn.of(row.path for row in rows),
-        np.array([row.target for row in rows], dtype=np.bool_),
-        np.array([row.score for row in rows], dtype=np.float64),
-        np.array([np.nan if row.llr is None else row.llr for row in rows], dtype=np.float64),
-        NameColumn.of(row.system for row in rows),
-    )
-    write_list(path, table, format_name="voiceclaim", kind="scores")
 
 
 def by_system(table: TrialTable, path: Path) -> dict[str, SystemScores]:

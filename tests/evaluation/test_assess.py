@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from score_rows import rows_of
 
 from pipeline.errors import UnknownSpeakerError
 from pipeline.evaluation import Trial
@@ -40,9 +41,9 @@ def assessed(opened, trial_list, demo):
 def test_every_score_of_a_list_is_that_of_the_file_verified_alone(opened, trial_list, assessed, demo):
     assert (assessed.failed, assessed.failed_trials) == ((), 0)
     assert tuple(assessed.scores) == tuple(RULES)
-    assert len(assessed.rows) == len(trial_list) * len(RULES)
+    assert len(rows_of(assessed.scores)) == len(trial_list) * len(RULES)
     verifiers = {(system, claim): Verifier(opened, claim, system=system) for system in RULES for claim in opened.names}
-    for row in assessed.rows[::3]:
+    for row in rows_of(assessed.scores)[::3]:
         alone = verifiers[row.system, row.speaker].verify_file(demo / row.path)
         assert row.score == pytest.approx(alone.score, abs=1e-9), row
         assert row.llr == pytest.approx(alone.llr, abs=1e-6), row
@@ -50,7 +51,7 @@ def test_every_score_of_a_list_is_that_of_the_file_verified_alone(opened, trial_
         assert [*zip(scores.speakers, scores.paths, scores.is_target, strict=True)] == [
             (trial.speaker, trial.path, trial.target) for trial in trial_list
         ]
-        assert scores.scores.tolist() == [row.score for row in assessed.rows if row.system == system]
+        assert scores.scores.tolist() == [row.score for row in rows_of(assessed.scores) if row.system == system]
 
 
 def test_scores_do_not_depend_on_threads_systems_or_the_other_trials(opened, trial_list, assessed, demo):
@@ -83,9 +84,9 @@ def test_files_without_a_score_cost_their_trials_and_are_listed(opened, trial_li
     reasons = {file.path: file.reason for file in result.failed}
     assert "0.00 s of speech found, 0.50 s needed" in reasons[str(silence)]
     assert "no such file" in reasons["nowhere/x.wav"]
-    clean = [row for row in assessed.rows if row.system == "refined_worst_rival"]
-    assert [(row.speaker, row.path) for row in result.rows] == [(row.speaker, row.path) for row in clean]
-    assert [row.score for row in result.rows] == pytest.approx([row.score for row in clean], abs=1e-12)
+    clean = [row for row in rows_of(assessed.scores) if row.system == "refined_worst_rival"]
+    assert [(row.speaker, row.path) for row in rows_of(result.scores)] == [(row.speaker, row.path) for row in clean]
+    assert [row.score for row in rows_of(result.scores)] == pytest.approx([row.score for row in clean], abs=1e-12)
 
 
 def test_an_unknown_claim_is_refused_before_any_file_is_read(opened, trial_list, demo):

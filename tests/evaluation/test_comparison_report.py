@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from html_outline import Outline, check_accessible, check_self_contained
+from score_rows import ScoreRow, scores_from, write_scores
 
 from pipeline.errors import InputError, MetricError
-from pipeline.evaluation import ScoreRow, SystemScores, paired_bootstrap, write_scores
+from pipeline.evaluation import paired_bootstrap
 from pipeline.evaluation.comparison_report import compare, labels_of, read_evaluations, write_comparison
 from pipeline.evaluation.pages import comparison_page
 
@@ -93,7 +94,7 @@ def test_differences_by_hand(tmp_path):
 def test_differences_are_those_of_the_paired_bootstrap(tmp_path):
     rows = random_rows("poao", seed=1), random_rows("poao", seed=2, gap=2.0)
     table = compared(*(folder_of(tmp_path / name, its) for name, its in zip("ab", rows, strict=True)))
-    expected = paired_bootstrap(*map(SystemScores.from_rows, rows), seed=0)
+    expected = paired_bootstrap(*map(scores_from, rows), seed=0)
     (difference,) = table["differences"]
     eer = difference["eer_percent"]
     assert eer["difference"] == pytest.approx(100 * expected.difference)

@@ -15,13 +15,12 @@ import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from score_rows import ScoreRow, write_scores
 
 from pipeline.errors import InputError, UnavailableError
 from pipeline.evaluation import (
     FORMATS,
     NameColumn,
-    ScoreRow,
-    SystemScores,
     Trial,
     TrialTable,
     read_list,
@@ -30,7 +29,6 @@ from pipeline.evaluation import (
     tabular,
     text_lists,
     write_list,
-    write_scores,
 )
 from pipeline.evaluation.lists import format_of
 
@@ -44,9 +42,11 @@ ODD = (
 PLAIN = st.text("abcdefghijk-_/.", min_size=1, max_size=6).map(lambda text: f"n{text}")
 NAMES = st.one_of(PLAIN, st.sampled_from(ODD), st.text(st.characters(exclude_categories=["Cs"]), max_size=4))
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-WRITTEN = [
-    (name, kind) for name in ("csv", "kaldi", "nist", "parquet", "voiceclaim", "voxceleb") for kind in ("key", "scores")
-] + [("nist", "trials"), ("csv", "trials"), ("parquet", "trials")]
+WRITTEN = [(name, kind) for name in ("csv", "nist", "parquet") for kind in ("key", "scores", "trials")] + [
+    ("kaldi", "key"),
+    ("kaldi", "scores"),
+    ("voiceclaim", "scores"),
+]
 
 
 @st.composite
@@ -87,19 +87,15 @@ def listed(tmp_path: Path):
     return write
 
 
-def can_hold(name: str, kind: str, table: TrialTable) -> bool:
+def can_hold(name: str, table: TrialTable) -> bool:
     """Return True if a format can hold the names of a list, by other rules than the writer's."""
-    models, segments = set(table.models), set(table.segments)
-    every = models | segments
+    every = set(table.models) | set(table.segments)
     if "" in every:
         return False
-    if name in {"kaldi", "voxceleb"}:
+    if name == "kaldi":
         return all(len(text.encode().split()) == 1 and not set(BLANKS) & set(text) for text in every) and not any(
             text[0] in "#\ufeff" for text in every
         )
-    if name == "voiceclaim" and kind == "key":
-        words = not any(set(BLANKS) & set(model) or model[0] in "#\ufeff" for model in models)
-        return words and not any("\n" in path or path != path.strip(BLANKS) for path in segments)
     forbidden = {"voiceclaim": "\t\n\r", "nist": "\t\n\r", "csv": "\n\r", "parquet": ""}[name]
     return not any(set(forbidden) & set(text) for text in every)
 
@@ -109,7 +105,7 @@ def can_hold(name: str, kind: str, table: TrialTable) -> bool:
 @given(table=tables())
 def test_what_is_written_reads_back_and_what_cannot_be_held_is_refused(tmp_path, name, kind, table):
     path = tmp_path / "list"
-    if not can_hold(name, kind, table):
+    if not can_hold(name, table):
         with pytest.raises(InputError):
             write_list(path, table, format_name=name, kind=kind)
         assert not list(tmp_path.iterdir())
@@ -124,9 +120,8 @@ def test_what_is_written_reads_back_and_what_cannot_be_held_is_refused(tmp_path,
 @pytest.mark.parametrize(("name", "kind"), WRITTEN)
 def test_a_format_is_recognised_from_what_was_written(tmp_path, name, kind):
     write_list(tmp_path / "list", SMALL, format_name=name, kind=kind)
-    recognised = "kaldi" if (name, kind) == ("voiceclaim", "key") else name
-    assert format_of(tmp_path / "list", None if kind == "trials" else kind) == recognised
-    assert format_of(tmp_path / "list") == recognised
+    assert format_of(tmp_path / "list", None if kind == "trials" else kind) == name
+    assert format_of(tmp_path / "list") == name
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet"])
@@ -145,22 +140,26 @@ def test_tables_hold_all_columns_at_once(tmp_path, name, table, systems):
     assert list(read.systems) == systems[: len(table)]
 
 
-@SETTINGS
-@given(spoken=st.dictionaries(PLAIN, st.sets(st.integers(0, 99), min_size=1, max_size=4), min_size=1, max_size=5))
-def test_spk2utt_reads_back(tmp_path, spoken):
-    path = tmp_path / "spk2utt"
-    rows = [(speaker, f"{speaker}-{n}", True, 0.0) for speaker, own in spoken.items() for n in sorted(own)]
-    write_list(path, table_of(*rows, ("n", "another", False, 0.0)), format_name="spk2utt", kind="key")
-    assert path.read_text().splitlines() == [
-        " ".join([speaker, *(f"{speaker}-{n}" for n in sorted(own))]) for speaker, own in spoken.items()
-    ]
+def test_spk2utt_is_read(listed):
+    path = listed("bob u2 u1\nanna u3\n", "spk2utt")
     assert format_of(path) == "spk2utt"
-    assert content(read_list(path), "key") == [(speaker, utterance, True) for speaker, utterance, *_ in rows]
-    with pytest.raises(InputError, match="lists each utterance once"):
-        write_list(path, table_of(("a", "u", True, 0), ("b", "u", True, 0)), format_name="spk2utt", kind="key")
+    assert content(read_list(path), "key") == [("bob", "u2", True), ("bob", "u1", True), ("anna", "u3", True)]
     path.write_text("a u\nb u\n")
     with pytest.raises(InputError, match="line 2: 'u' may be given once"):
         read_list(path)
+
+
+@SETTINGS
+@given(table=tables(PLAIN))
+def test_voxceleb_is_read_as_kaldi_is(tmp_path, table):
+    for kind, words in (
+        ("key", [str(int(target)) for target in table.targets]),
+        ("scores", map(repr, table.scores.tolist())),
+    ):
+        rows = zip(words, table.models, table.segments, strict=True)
+        (tmp_path / "list").write_text("".join(f"{' '.join(row)}\n" for row in rows))
+        read = read_list(tmp_path / "list", kind=kind)
+        assert (format_of(tmp_path / "list", kind), content(read, kind)) == ("voxceleb", content(table, kind))
 
 
 # Trial lists
@@ -217,7 +216,7 @@ def test_scores_are_grouped_by_system_in_file_order(tmp_path):
     assert (list(poao.speakers), list(poao.paths)) == (["anna", "bob"], ["my files/a.wav"] * 2)
     assert (poao.target.tolist(), poao.nontarget.tolist()) == ([0.1 + 0.2], [-1.7e-308])
     assert (list(poao.target_speakers), list(poao.nontarget_speakers)) == (["anna"], ["bob"])
-    assert poao.llrs is poao.target_llrs is SystemScores.from_rows([]).llrs is None
+    assert poao.llrs is poao.target_llrs is None
     assert (boao.target_llrs.tolist(), boao.nontarget_llrs.tolist()) == ([-1.25], [])
 
 
@@ -420,11 +419,13 @@ def test_a_list_without_what_is_to_be_written(tmp_path):
     bare = TrialTable(SMALL.models, SMALL.segments)
     plain = replace(SMALL, llrs=None, targets=None)
     for table, name, kind, message in [
-        *((bare, name, "key", "without labels") for name in ("kaldi", "nist", "csv", "parquet", "voxceleb")),
-        *((bare, name, "scores", "without any") for name in ("kaldi", "nist", "csv", "parquet", "voxceleb")),
+        *((bare, name, "key", "without labels") for name in ("kaldi", "nist", "csv", "parquet")),
+        *((bare, name, "scores", "without any") for name in ("kaldi", "nist", "csv", "parquet")),
         (plain, "nist", None, "NIST score file holds log-likelihood ratios"),
         (plain, "voiceclaim", None, "score file of this project has labels"),
         (bare, "kaldi", None, "trials cannot be written as kaldi"),
+        (SMALL, "voiceclaim", "key", "key cannot be written as voiceclaim"),
+        *((SMALL, name, "key", f"one of csv, .*got '{name}'") for name in ("spk2utt", "voxceleb")),
         (replace(SMALL, systems=NameColumn.of("ABA")), "kaldi", None, "holds the scores of one system, got 2: A, B"),
         (SMALL[np.zeros(3, dtype=bool)], "voiceclaim", "scores", "at least one trial"),
         (bare, "nits", None, r"one of csv, .*got 'nits'"),
@@ -442,14 +443,15 @@ def test_a_place_that_cannot_be_written_to_and_names_that_are_no_text(tmp_path, 
             write_list(path, SMALL, format_name=name)
     table = replace(SMALL, models=NameColumn.of(["a", "\udcff", "a"]))
     with pytest.raises(InputError, match="must be writable as UTF-8"):
-        write_list(tmp_path / "x", table, format_name=name, kind="key")
+        write_list(tmp_path / "x", table, format_name=name, kind="scores")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 def test_text_needs_no_pyarrow_and_parquet_names_the_remedy(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for name in sorted({*FORMATS} - {"parquet", "spk2utt"}):
-        write_list(tmp_path / "x", SMALL, format_name=name, kind="key")
-        assert content(read_list(tmp_path / "x", kind="key", format_name=name), "key") == content(SMALL, "key")
+    for name in ("csv", "kaldi", "nist", "voiceclaim"):
+        write_list(tmp_path / "x", SMALL, format_name=name, kind="scores")
+        read = read_list(tmp_path / "x", kind="scores", format_name=name)
+        assert content(read, "scores") == content(SMALL, "scores")
     with pytest.raises(UnavailableError, match=r"needs the library pyarrow.*pip install 'voiceclaim\[formats\]'"):
         write_list(tmp_path / "x.parquet", SMALL, format_name="parquet")

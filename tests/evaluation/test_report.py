@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from html_outline import Outline, check_accessible, check_self_contained
+from score_rows import ScoreRow, scores_from
 
 from pipeline.config import Config, load_config, parse_config
-from pipeline.evaluation import ScoreRow, SystemScores, identification_error, read_scores, speaker_error_rates
+from pipeline.evaluation import SystemScores, identification_error, read_scores, speaker_error_rates
 from pipeline.evaluation.assess import FailedFile, measure
 from pipeline.evaluation.pages import TEMPLATES, evaluation_page, settings_toml
 from pipeline.evaluation.report import metrics_table, write_evaluation
@@ -72,12 +73,12 @@ def table_of(scores: dict[str, SystemScores], *, threshold: float | None = 0.61,
 
 
 def entry_of(rows: list[ScoreRow]) -> dict:
-    return table_of({rows[0].system: SystemScores.from_rows(rows)})["systems"][rows[0].system]
+    return table_of({rows[0].system: scores_from(rows)})["systems"][rows[0].system]
 
 
 def written(out: Path, *systems, failed=(), threshold: float | None = 0.61, about=ABOUT, **printed) -> tuple[str, dict]:
     """report.html and metrics.json of an evaluation of these rows, whose default is the last system."""
-    scores = {rows[0].system: SystemScores.from_rows(rows) for rows in systems}
+    scores = {rows[0].system: scores_from(rows) for rows in systems}
     table = table_of(scores, threshold=threshold, failed=sum(file.trials for file in failed), about=about)
     paths = write_evaluation(out, scores, table, failed=failed, **printed)
     assert sorted(paths) == sorted(out.iterdir())
@@ -111,7 +112,7 @@ def leaves(value) -> list[float]:
 
 def test_entry_of_a_system_without_calibration():
     rows = rows_of("rpoao")
-    scores, entry = SystemScores.from_rows(rows), entry_of(rows)
+    scores, entry = scores_from(rows), entry_of(rows)
     pair, by_speaker = (scores.target, scores.nontarget), speaker_error_rates(scores)
     assert entry.keys() == KEYS
     low, high = entry["eer_interval_percent"]
@@ -147,7 +148,7 @@ def test_entry_of_a_system_without_calibration():
 def test_costs_of_a_calibrated_system_are_those_of_the_ratios():
     # A calibration that merges scores: its minimum is above that of the scores, and still below its actual cost.
     rows = rows_of("rpoao", llr=lambda score: float(np.clip(round(2 * score - 1), -2, 2)))
-    scores, entry = SystemScores.from_rows(rows), entry_of(rows)
+    scores, entry = scores_from(rows), entry_of(rows)
     llrs = scores.target_llrs, scores.nontarget_llrs
     assert entry["eer_percent"] == 100 * equal_error_rate(scores.target, scores.nontarget).rate
     assert entry["cllr"] == log_likelihood_ratio_cost(*llrs)
@@ -175,7 +176,7 @@ def test_metrics_that_a_list_of_one_class_does_not_define_are_null(llr, target):
 
 
 def test_metrics_of_no_scores_at_all():
-    entry = table_of({"poao": SystemScores.from_rows([])})["systems"]["poao"]
+    entry = table_of({"poao": scores_from([])})["systems"]["poao"]
     assert (entry["n_target"], entry["n_nontarget"], entry["eer_percent"], entry["min_dcf"]) == (0, 0, None, None)
     assert entry["speaker_eer_percent"] is entry["false_accept_percent"] is entry["false_reject_percent"] is None
 
@@ -272,7 +273,7 @@ def test_the_page_names_the_list_the_files_without_a_score_and_its_limits(evalua
 
 def test_a_list_of_one_class_gives_a_page_without_error_rates():
     rows = [row for row in rows_of("poao", llr=lambda score: score) if row.target]
-    outline = check_self_contained(evaluation_page(table_of({"poao": SystemScores.from_rows(rows)}), figures={}))
+    outline = check_self_contained(evaluation_page(table_of({"poao": scores_from(rows)}), figures={}))
     check_accessible(outline)
     assert outline.table("Error rates and costs")[1][1:] == ["n/a"] * 9
     assert "defines no error rates" in outline.root.text
@@ -298,7 +299,7 @@ def test_a_rule_without_threshold_and_a_list_of_one_speaker_have_fewer_figures_a
 
 def test_no_speaker_is_called_the_worst_and_no_file_lost_without_an_error():
     rows = [dataclasses.replace(row, score=float(row.target)) for row in rows_of("fused")]
-    outline = Outline(evaluation_page(table_of({"fused": SystemScores.from_rows(rows)}, failed=0), figures={}))
+    outline = Outline(evaluation_page(table_of({"fused": scores_from(rows)}, failed=0), figures={}))
     spread = outline.table("Equal error rates of the trials claiming each speaker")[1]
     assert spread[1:] == ["0.00", "0.00 to 0.00", "0.00", "none"]
     assert dict(outline.table("The list")[1:])["Default system"] == "fused"
@@ -323,7 +324,7 @@ def test_names_paths_and_commands_cannot_become_markup(worst):
     rows = rows_of("boao", speakers=HOSTILE)
     rows = [row if row.speaker == worst else dataclasses.replace(row, score=9.0 * row.target) for row in rows]
     about = {**ABOUT, "trials": f"lists/{worst.replace('/', '')}", "store": worst, "version": worst}
-    table = table_of({"boao": SystemScores.from_rows(rows)}, about={**about, "settings": {"section": {"key": worst}}})
+    table = table_of({"boao": scores_from(rows)}, about={**about, "settings": {"section": {"key": worst}}})
     assert table["systems"]["boao"]["speaker_eer_percent"]["worst_speaker"] == worst
     failed = [FailedFile(path, f"{path}: cannot be read", 1) for path in HOSTILE]
     page = evaluation_page(table, figures={}, failed=failed, command=f"voiceclaim {worst}", date=worst)

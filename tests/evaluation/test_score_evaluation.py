@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from score_rows import ScoreRow, scores_from
 
 from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import (
     NameColumn,
     ScoredList,
-    ScoreRow,
     SystemScores,
     TrialTable,
     identification_error,
@@ -147,7 +147,7 @@ TRIALS = st.lists(
 
 
 def scored(trials: list[tuple[str, str, float, bool]]) -> SystemScores:
-    return SystemScores.from_rows([ScoreRow("A", *trial) for trial in trials])
+    return scores_from([ScoreRow("A", *trial) for trial in trials])
 
 
 def by(number: int, name: str, trials: list[tuple[str, str, float, bool]]) -> tuple[list[float], list[float]]:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from populations import TINY, pair_arrays
+from score_rows import rows_of
 
 from pipeline.config import MachineConfig
 from pipeline.enrollment.enroll import enroll
@@ -76,7 +77,7 @@ def scores_of(store: Path, demo: Path, **how: object) -> list[object]:
     """Every score of the demo's trials on enrolled speakers."""
     opened = Store(store).load()
     trials = [trial for trial in read_trials(demo / "trials.txt") if trial.speaker in opened.names]
-    return list(assess(opened, trials, demo, **how).rows)
+    return rows_of(assess(opened, trials, demo, **how).scores)
 
 
 def pool_of(speakers: int, centroids: int) -> Pool:

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
+from score_rows import ScoreRow, scores_from
 from trial_scores import SCORES, gaussians
 
 from pipeline.errors import MetricError
-from pipeline.evaluation import ScoreRow, SystemScores, paired_bootstrap
+from pipeline.evaluation import SystemScores, paired_bootstrap
 from pipeline.metrics import (
     MAIN_POINT,
     OPERATING_POINTS,
@@ -157,7 +158,7 @@ def system(target, nontarget, *, names=12, llr=None, order=None) -> SystemScores
         for side, scores in (("t", target), ("n", nontarget))
         for k, score in enumerate(scores)
     ]
-    return SystemScores.from_rows(rows if order is None else [rows[k] for k in order])
+    return scores_from(rows if order is None else [rows[k] for k in order])
 
 
 @pytest.mark.parametrize("statistic", DIRECT)
@@ -219,7 +220,7 @@ def test_only_trials_that_both_scored_count_and_repeats_pair_up():
     ]
     # The other system lacks the last row and one of the repeats, and has a trial of its own.
     rest = [rows[4], rows[0], rows[3], rows[2], ScoreRow("A", "b", "4", -9.0, True)]
-    result = paired_bootstrap(SystemScores.from_rows(rows), SystemScores.from_rows(rest), seed=1)
+    result = paired_bootstrap(scores_from(rows), scores_from(rest), seed=1)
     assert (result.n_target, result.n_nontarget, result.unmatched) == (2, 2, 3)
     # Targets {3, 4}, nontargets {0, 2} for both: the repeat with score 1 has no partner.
     assert result.first == result.second == 0.0

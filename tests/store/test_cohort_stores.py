@@ -9,6 +9,7 @@ import hostile
 import numpy as np
 import pytest
 from populations import add, cohorts_of
+from score_rows import rows_of
 
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
@@ -163,7 +164,7 @@ def test_voices_are_accepted_as_themselves_and_nobody_else_in_cohorts(voiced, he
 def test_the_scores_of_a_list_are_those_of_each_claim_alone(voiced, heard):
     model = voiced["2"]
     trials = [Trial(name, str(heard(voice)), name == voice) for name in VOICES for voice in VOICES[:2]]
-    rows = {(row.system, row.speaker, row.path): row for row in assess(model, trials, Path()).rows}
+    rows = {(row.system, row.speaker, row.path): row for row in rows_of(assess(model, trials, Path()).scores)}
     for system in model.systems:
         for trial in trials[::3]:
             alone = Verifier(model, trial.speaker, system=system).verify_file(trial.path)

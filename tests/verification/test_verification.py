@@ -13,6 +13,7 @@ import soundfile
 import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from score_rows import rows_of
 
 from pipeline.audio.corpus import Utterance
 from pipeline.enrollment.enroll import enroll
@@ -299,7 +300,7 @@ def test_true_claims_are_accepted_and_false_ones_rejected(opened, voices, all_on
     """
     verifiers = {claim: Verifier(opened, claim, system=system) for claim in voices}
     assert [verifier.competing for verifier in verifiers.values()] == [3] * len(voices)
-    rows = [row for row in all_on_all.rows if row.system == system]
+    rows = [row for row in rows_of(all_on_all.scores) if row.system == system]
     accepted = [verifiers[row.speaker].decider.accepts(row.score, None) for row in rows]
     assert len(rows) == 80
     wrong = sum(decision is not row.target for decision, row in zip(accepted, rows, strict=True))
