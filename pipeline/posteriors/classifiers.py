@@ -6,6 +6,7 @@ A row of X is a frame of ``coupling``. Two classes are one machine, whose poster
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from itertools import combinations
 from typing import Any, Literal, Self, get_args
 
@@ -45,27 +46,18 @@ LOG_ODDS = FixedSigmoid()
 MAX_PAIRS = 2_000_000
 
 
+@dataclass(eq=False, repr=False)
 class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base of both classifiers; subclasses define the machines and how their log-odds become posteriors."""
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        posterior: str | AnyPosterior = "newton",
-        margins: Method = "kfold",
-        folds: int = 3,
-        share: float = 0.3,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.posterior = posterior
-        self.margins = margins
-        self.folds = folds
-        self.share = share
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    estimator: Any = None
+    _: KW_ONLY
+    posterior: str | AnyPosterior = "newton"
+    margins: Method = "kfold"
+    folds: int = 3
+    share: float = 0.3
+    n_jobs: int | None = None
+    random_state: Any = None
 
     @property
     def estimators_(self) -> list[Any]:
@@ -225,6 +217,7 @@ class OneVsRestPosteriorClassifier(PosteriorClassifier):
         return np.asarray(poar(Margins(np.arange(len(self.classes_)), one_vs_rest=log_odds), LOG_ODDS))
 
 
+@dataclass(eq=False, repr=False)
 class PairwisePosteriorClassifier(PosteriorClassifier):
     """P(class i | x) from r_ij, the posteriors of one machine for every two classes, by a ``coupling`` rule.
 
@@ -244,30 +237,9 @@ class PairwisePosteriorClassifier(PosteriorClassifier):
     has a handful of rows. N (N - 1) / 2 machines, each on the rows of two classes.
     """
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        posterior: str | AnyPosterior = "newton",
-        coupling: Coupling = "wu_lin_weng",
-        one_class: Any = None,
-        margins: Method = "kfold",
-        folds: int = 3,
-        share: float = 0.3,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            estimator,
-            posterior=posterior,
-            margins=margins,
-            folds=folds,
-            share=share,
-            n_jobs=n_jobs,
-            random_state=random_state,
-        )
-        self.coupling = coupling
-        self.one_class = one_class
+    _: KW_ONLY
+    coupling: Coupling = "wu_lin_weng"
+    one_class: Any = None
 
     @property
     def pairs_(self) -> list[tuple[int, int]]:

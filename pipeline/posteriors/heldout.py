@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -155,11 +156,11 @@ def clipped_log_odds(machine: Any, posterior: AnyPosterior, X: Any) -> Array:
     return np.asarray(np.clip(posterior.log_odds(machine_margins(machine, X)), -MAX_LOG_ODDS, MAX_LOG_ODDS))
 
 
+@dataclass(eq=False, repr=False)
 class OneClassMachine(BaseEstimator):  # type: ignore[misc]
     """A one-class ``estimator`` with the interface of a binary one: it learns from the positive rows alone."""
 
-    def __init__(self, estimator: Any) -> None:
-        self.estimator = estimator
+    estimator: Any
 
     def fit(self, X: Any, y: NDArray[Any], sample_weight: Array | None = None) -> Self:
         """Fit to the rows of X (n, d) whose y (n,) is 1."""

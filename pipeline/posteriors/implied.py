@@ -8,6 +8,7 @@ point; where surfaces cross, the mean of the machines' predictions settles it (e
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -67,6 +68,7 @@ def class_weights(posteriors: Array, counts: Array, weighting: Weighting) -> Arr
     return np.asarray(counts.sum() * share / (share @ counts)[:, None])
 
 
+@dataclass(eq=False, repr=False)
 class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Binary classifier whose posterior is the share of reweighted copies of ``estimator`` that predict positive.
 
@@ -97,18 +99,11 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Threads (joblib's ``parallel_config`` chooses otherwise).
     """
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        machines: int = 99,
-        weighting: Weighting = "equal_c",
-        n_jobs: int | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.machines = machines
-        self.weighting = weighting
-        self.n_jobs = n_jobs
+    estimator: Any = None
+    _: KW_ONLY
+    machines: int = 99
+    weighting: Weighting = "equal_c"
+    n_jobs: int | None = None
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train the machines on ``X`` (n, d) of two classes ``y`` (n,), the later in sorted order being positive.

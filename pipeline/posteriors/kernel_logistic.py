@@ -6,6 +6,7 @@ Platt 1999 compares the support vector machine and its sigmoid with it (eqs. 4 a
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -29,6 +30,7 @@ GRAM_ROWS = 3000
 NEWTON_FEATURES = 500
 
 
+@dataclass(eq=False, repr=False)
 class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Binary classifier f = h + b that minimises C sum_i w_i log(1 + exp(-y_i f(x_i))) + |h|^2 / 2, y_i = 1 or -1.
 
@@ -48,29 +50,20 @@ class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     K = V L V', the rows of V sqrt(L), with the same minimum: a few n x n matrices and time of n^3 an iteration, not for
     more than some thousands of rows. Every training row then has a coefficient: not where machines must be small.
 
+    ``C`` > 0; ``gamma`` > 0, 1 / d if None; ``tol`` and ``max_iter`` are ``LogisticRegression``'s.
+
     Learned: ``classes_``, ``intercept_``, ``n_iter_``; ``explicit_``, if so ``coef_`` (features,), else ``dual_coef_``
     (n,) and ``X_fit_``.
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        kernel: Kernel = "linear",
-        *,
-        degree: int = 2,
-        gamma: float | None = None,
-        coef0: float = 1.0,
-        tol: float = 1e-8,
-        max_iter: int = 200,
-    ) -> None:
-        """``C`` > 0; ``gamma`` > 0, 1 / d if None; ``tol`` and ``max_iter`` are ``LogisticRegression``'s."""
-        self.C = C
-        self.kernel = kernel
-        self.degree = degree
-        self.gamma = gamma
-        self.coef0 = coef0
-        self.tol = tol
-        self.max_iter = max_iter
+    C: float = 1.0
+    kernel: Kernel = "linear"
+    _: KW_ONLY
+    degree: int = 2
+    gamma: float | None = None
+    coef0: float = 1.0
+    tol: float = 1e-8
+    max_iter: int = 200
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to X (n, d), classes y (n,) and weights (n,) >= 0; a weight of 2 is a row given twice.
