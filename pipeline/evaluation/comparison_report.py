@@ -17,16 +17,17 @@ from pipeline.metrics import (
     MAIN_POINT,
     Statistic,
     equal_error_rate,
+    error_curve,
     log_likelihood_ratio_cost,
     minimum_cllr,
-    minimum_costs,
+    minimum_costs_of,
 )
 from pipeline.metrics.curves import FloatArray
 
 # By key of metrics.json: the statistic, its function of target and nontarget scores, and its unit.
 STATISTICS: dict[str, tuple[Statistic, Callable[[FloatArray, FloatArray], float], float]] = {
     "eer_percent": ("eer", lambda *scores: equal_error_rate(*scores).rate, 100.0),
-    "min_dcf": ("min_dcf", lambda *scores: minimum_costs(*scores)[MAIN_POINT], 1.0),
+    "min_dcf": ("min_dcf", lambda *scores: minimum_costs_of(error_curve(*scores))[MAIN_POINT], 1.0),
     "cllr": ("cllr", log_likelihood_ratio_cost, 1.0),
     "min_cllr": ("min_cllr", minimum_cllr, 1.0),
 }

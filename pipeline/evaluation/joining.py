@@ -13,7 +13,7 @@ Scores and key may list the trials in any order. The key decides which trials co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,12 +23,14 @@ import numpy.typing as npt
 from pipeline.audio.lists import read_spk2utt
 from pipeline.errors import InputError
 from pipeline.evaluation.columns import Codes, NameColumn, TrialTable, checked_llrs, split_by_system
-from pipeline.evaluation.lists import check_format, format_of, read_list
+from pipeline.evaluation.lists import format_of, read_list
 from pipeline.evaluation.scores import SystemScores
 
 Rows = npt.NDArray[np.intp]
 JoinCounts = dict[str, int]
 """Numbers of ``trials`` of the key, of ``extra_scores`` for others, of ``repeated_trials`` and ``repeated_scores``."""
+
+Labelled = tuple[SystemScores, JoinCounts]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +80,7 @@ def read_scored(
     UnavailableError
         For Parquet without pyarrow.
     """
-    name = format_of(scores, "scores") if scores_format is None else check_format(scores_format)
+    name = format_of(scores, "scores", scores_format)
     table = read_list(scores, kind="scores", format_name=name)
     if llr is not None:
         table = replace(table, llrs=table.scores if llr else None)
@@ -88,35 +90,33 @@ def read_scored(
     parts = {
         system: replace(parts[system], llrs=checked_llrs(parts[system], system, scores)) for system in systems or parts
     }
-    of_key = None if key is None else format_of(key, "key") if key_format is None else check_format(key_format)
-    joined = _with_own_labels(parts, scores) if key is None else _with_key(parts, key, str(of_key), scores)
+    of_key = None if key is None else format_of(key, "key", key_format)
+    label = _labelling(key, of_key, scores)
+    joined = {system: label(part) for system, part in parts.items()}
     labelled = {system: its_scores for system, (its_scores, _) in joined.items()}
     return ScoredList(labelled, {system: counts for system, (_, counts) in joined.items()}, name, of_key)
 
 
-def _with_own_labels(parts: Mapping[str, TrialTable], path: Path) -> dict[str, tuple[SystemScores, JoinCounts]]:
-    joined = {}
-    for system, part in parts.items():
-        if part.targets is None:
-            raise InputError(f"{path}: its scores have no labels; give the key to them with --key")
-        scores = SystemScores(part.models, part.segments, part.needed_scores, part.targets, part.llrs)
-        counts = {"trials": len(part), "extra_scores": 0, "repeated_trials": 0, "repeated_scores": 0}
-        joined[system] = scores, counts
-    return joined
-
-
-def _with_key(
-    parts: Mapping[str, TrialTable], key: Path, key_format: str, scores: Path
-) -> dict[str, tuple[SystemScores, JoinCounts]]:
+def _labelling(key: Path | None, key_format: str | None, scores: Path) -> Callable[[TrialTable], Labelled]:
+    """Return a function that labels the scores of one system by the key, or by the labels beside them."""
     names = str(key), str(scores)
+    if key is None:
+        return lambda part: _with_own_labels(part, scores)
     if key_format == "spk2utt":
         owners = read_spk2utt(key)
-        return {system: label_by_owner(owners, part, names=names) for system, part in parts.items()}
+        return lambda part: label_by_owner(owners, part, names=names)
     table = read_list(key, kind="key", format_name=key_format)
-    return {system: join(table, part, names=names) for system, part in parts.items()}
+    return lambda part: join(table, part, names=names)
 
 
-def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> tuple[SystemScores, JoinCounts]:
+def _with_own_labels(part: TrialTable, path: Path) -> Labelled:
+    if part.targets is None:
+        raise InputError(f"{path}: its scores have no labels; give the key to them with --key")
+    counts = {"trials": len(part), "extra_scores": 0, "repeated_trials": 0, "repeated_scores": 0}
+    return SystemScores(part.models, part.segments, part.needed_scores, part.targets, part.llrs), counts
+
+
+def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> Labelled:
     """Return the scores of one system in the order of ``key``, with its labels, and the counts.
 
     ``names`` are those of key and scores, for messages. Takes O(n log n). Raises InputError for the cases that the
@@ -153,9 +153,7 @@ def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> tupl
     return SystemScores(key.models, key.segments, values[matched], targets, llrs), counts
 
 
-def label_by_owner(
-    owners: Mapping[str, str], scores: TrialTable, *, names: tuple[str, str]
-) -> tuple[SystemScores, JoinCounts]:
+def label_by_owner(owners: Mapping[str, str], scores: TrialTable, *, names: tuple[str, str]) -> Labelled:
     """Label the scores of one system: target trials are those of a model's own segments.
 
     ``owners`` maps segments to models. Scores with another model or segment are dropped and counted. Raises

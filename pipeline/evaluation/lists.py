@@ -104,7 +104,7 @@ def read_list(path: Path, *, kind: Kind | None = None, format_name: str | None =
     UnavailableError
         For Parquet without pyarrow.
     """
-    table = _read(path, kind, format_of(path, kind) if format_name is None else check_format(format_name))
+    table = _read(path, kind, format_of(path, kind, format_name))
     if kind == "key" and table.targets is None:
         raise InputError(f"{path}: a key must label its trials as target or nontarget, got a list without labels")
     if kind == "scores" and table.scores is None:
@@ -126,30 +126,27 @@ def _read(path: Path, kind: Kind | None, name: str) -> TrialTable:
     return read_words(path, *_layout_of(path, kind, None if own else name))
 
 
-def check_format(name: str) -> str:
-    """Return ``name`` if it is that of a format; raises InputError."""
-    if name not in FORMATS:
-        raise InputError(f"the format must be one of {', '.join(FORMATS)}, got {name!r}")
-    return name
+def format_of(path: Path, kind: Kind | None = None, name: str | None = None) -> str:
+    """Return the format of a file: ``name`` if given, else recognised by its header, its name or its first lines.
 
-
-def format_of(path: Path, kind: Kind | None = None) -> str:
-    """Return the format of a file, recognised by its header, its name or its first lines.
-
-    Raises InputError for a file that cannot be read or has no known format.
+    Raises InputError for an unknown name, and for a file that cannot be read or has no known format.
     """
+    if name is not None:
+        if name not in FORMATS:
+            raise InputError(f"the format must be one of {', '.join(FORMATS)}, got {name!r}")
+        return name
     line = first_line(path)
     if line.startswith(b"PAR1"):
         return "parquet"
     if line.startswith(_OWN_HEADER):
         return "voiceclaim"
-    for delimiter, name in ((b"\t", "nist"), (b",", "csv")):
+    for delimiter, table in ((b"\t", "nist"), (b",", "csv")):
         fields = {COLUMNS.get(field.strip(b' "').decode("latin-1").lower()) for field in line.split(delimiter)}
         if {"model", "segment"} <= fields:
-            return name
-    for name in ("csv", "spk2utt"):
-        if path.name.endswith(name):
-            return name
+            return table
+    for ending in ("csv", "spk2utt"):
+        if path.name.endswith(ending):
+            return ending
     return _layout_of(path, kind, None)[0]
 
 

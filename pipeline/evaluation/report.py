@@ -12,7 +12,7 @@ from typing import Any
 from pipeline import __version__
 from pipeline.errors import InputError
 from pipeline.evaluation import ScoredList, SystemScores, Trial, distinct, read_list, read_scores, write_list
-from pipeline.evaluation.assess import MOST_RESAMPLED, FailedFile, SystemMetrics, left_out
+from pipeline.evaluation.assess import MOST_RESAMPLED, FailedFile, SystemMetrics, cost_scores, left_out
 from pipeline.evaluation.pages import evaluation_page
 from pipeline.evaluation.scores import by_system, table_of
 from pipeline.files import read_bounded
@@ -175,10 +175,10 @@ def _draw_default(
         "det_interval": plots.plot_det({name: scores}, bands={} if band is None else {name: band}),
         "score_histogram": plots.plot_histogram(scores, threshold=threshold, title=name, unit=unit),
     }
-    if scores.target_llrs is not None and scores.nontarget_llrs is not None:
-        llrs = scores.target_llrs, scores.nontarget_llrs
-        figures["reliability"] = plots.plot_reliability(*llrs, title=name)
-        figures["bayes_error"] = plots.plot_bayes_error(*llrs, title=name)
+    if scores.llrs is not None:
+        ratios = cost_scores(scores)
+        figures["reliability"] = plots.plot_reliability(ratios.target, ratios.nontarget, title=name)
+        figures["bayes_error"] = plots.plot_bayes_error(ratios.target, ratios.nontarget, title=name)
     return [path for stem, figure in figures.items() for path in plots.save_figure(figure, out / stem)]
 
 

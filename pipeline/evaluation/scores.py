@@ -46,16 +46,6 @@ class SystemScores:
         return self.scores[~self.is_target]
 
     @property
-    def target_llrs(self) -> npt.NDArray[np.float64] | None:
-        """Log-likelihood ratios of the target trials, in the order of ``target``; None without a calibration."""
-        return None if self.llrs is None else self.llrs[self.is_target]
-
-    @property
-    def nontarget_llrs(self) -> npt.NDArray[np.float64] | None:
-        """Log-likelihood ratios of the nontarget trials, in the order of ``nontarget``; None without a calibration."""
-        return None if self.llrs is None else self.llrs[~self.is_target]
-
-    @property
     def target_speakers(self) -> NameColumn:
         """Claimed speaker of each entry of ``target``."""
         return self.speakers[self.is_target]

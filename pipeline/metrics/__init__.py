@@ -9,7 +9,6 @@ from pipeline.metrics.costs import (
     OperatingPoint,
     actual_cost,
     detection_cost,
-    minimum_costs,
     minimum_costs_of,
 )
 from pipeline.metrics.curves import ErrorCurve, error_curve
@@ -18,7 +17,6 @@ from pipeline.metrics.diagrams import (
     bayes_error_rates,
     reliability,
     score_histogram,
-    wilson_interval,
 )
 from pipeline.metrics.error_rates import (
     EqualErrorRate,
@@ -54,11 +52,9 @@ __all__ = [
     "error_curve",
     "log_likelihood_ratio_cost",
     "minimum_cllr",
-    "minimum_costs",
     "minimum_costs_of",
     "rates_at",
     "reliability",
     "score_histogram",
     "threshold_at_false_accept",
-    "wilson_interval",
 ]

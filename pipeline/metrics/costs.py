@@ -132,15 +132,8 @@ def detection_cost(
     return _minimum(point, error_curve(target, nontarget))
 
 
-def minimum_costs(
-    target: npt.ArrayLike, nontarget: npt.ArrayLike, points: Mapping[str, OperatingPoint] = OPERATING_POINTS
-) -> dict[str, float]:
-    """Return ``detection_cost`` at several operating points, sorting once."""
-    return minimum_costs_of(error_curve(target, nontarget), points)
-
-
 def minimum_costs_of(curve: ErrorCurve, points: Mapping[str, OperatingPoint] = OPERATING_POINTS) -> dict[str, float]:
-    """Return ``minimum_costs`` of the scores of ``curve``. Takes O(steps) per point."""
+    """Return ``detection_cost`` of the scores of ``curve`` at several operating points. Takes O(steps) per point."""
     return {name: _minimum(point, curve).cost for name, point in points.items()}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +73,8 @@ def reliability(
     [0, 1] is divided into ``bins`` bins of equal width. Wilson, Probable inference, the law of succession, and
     statistical inference, 1927. Raises MetricError for no bins, a level outside (0, 1), and scores as ``error_curve``.
     """
+    from scipy.stats import binomtest  # slow to import, and seldom needed
+
     if bins < 1 or not 0.0 < level < 1.0:
         raise MetricError(f"bins must be 1 or more and the level between 0 and 1, got {bins} and {level}")
     targets, nontargets = as_scores(target_llrs, "target"), as_scores(nontarget_llrs, "nontarget")
@@ -84,19 +85,9 @@ def reliability(
     filled = trials > 0
     hits = np.bincount(bin_of[: targets.size], minlength=bins)[filled]
     total = np.bincount(bin_of, weights=probability, minlength=bins)[filled]
-    low, high = wilson_interval(hits, trials[filled], level)
+    counts = zip(hits.tolist(), trials[filled].tolist(), strict=True)
+    low, high = np.array([binomtest(*count).proportion_ci(level, "wilson") for count in counts]).T
     return Reliability(total / trials[filled], hits / trials[filled], low, high, trials[filled], level)
-
-
-def wilson_interval(hits: npt.ArrayLike, trials: npt.ArrayLike, level: float) -> tuple[FloatArray, FloatArray]:
-    """Return Wilson's score interval of the share ``hits`` of ``trials`` (1 or more), at ``level`` in (0, 1)."""
-    n = np.asarray(trials, dtype=np.float64)
-    share = np.asarray(hits, dtype=np.float64) / n
-    z = NormalDist().inv_cdf((1.0 + level) / 2.0)
-    centre = (share + z * z / (2.0 * n)) / (1.0 + z * z / n)
-    half = z * np.sqrt(share * (1.0 - share) / n + z * z / (4.0 * n * n)) / (1.0 + z * z / n)
-    # Exactly 0 and 1 at the ends, which rounding would overshoot.
-    return np.where(share == 0.0, 0.0, centre - half), np.where(share == 1.0, 1.0, centre + half)
 
 
 def score_histogram(

@@ -43,9 +43,13 @@ class MarginPosterior(ABC):
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
         """Learn from arrays that are ``checked``."""
 
-    @abstractmethod
     def log_odds(self, margins: ArrayLike) -> Array:
-        """Return the log-odds of the positive class at ``margins``, any shape; never NaN for finite margins."""
+        """Return the log-odds of the positive class at ``margins``, any shape; never NaN for finite margins.
+
+        A subclass defines these, or ``probability`` within (0, 1).
+        """
+        p = self.probability(margins)
+        return np.asarray(np.log(p) - np.log1p(-p))
 
     def probability(self, margins: ArrayLike) -> Array:
         """Return P(positive | margin) in [0, 1] at ``margins``, any shape."""

@@ -102,10 +102,6 @@ class IsotonicPosterior(MarginPosterior):
         halfway = self.knots_[:-1] / 2 + self.knots_[1:] / 2
         return np.asarray(self.values_[np.searchsorted(halfway, f)])
 
-    def log_odds(self, margins: ArrayLike) -> Array:
-        """Return the log-odds at ``margins``, any shape; finite."""
-        return _logit(self.probability(margins))
-
 
 @dataclass(eq=False)
 class CosineExpansion(MarginPosterior):
@@ -158,14 +154,6 @@ class CosineExpansion(MarginPosterior):
     def probability(self, margins: ArrayLike) -> Array:
         """Return P(positive | margin) at ``margins``, any shape."""
         return np.asarray(np.clip(self.expansion(margins), *self.range_))
-
-    def log_odds(self, margins: ArrayLike) -> Array:
-        """Return the log-odds at ``margins``, any shape; finite."""
-        return _logit(self.probability(margins))
-
-
-def _logit(p: Array) -> Array:
-    return np.asarray(np.log(p) - np.log1p(-p))
 
 
 POSTERIORS: dict[str, type[MarginPosterior]] = {

@@ -16,10 +16,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -79,7 +85,7 @@ class Enrollment:
     skipped: tuple[tuple[str, str], ...]
 
 
-class AsyncVoiceclaimClient:
+class AsyncVoiceclaimClient(AbstractAsyncContextManager["AsyncVoiceclaimClient"]):
     """``VoiceclaimClient`` under asyncio: the same calls, awaited."""
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = 60.0) -> None:
@@ -133,9 +139,6 @@ class AsyncVoiceclaimClient:
         """Close the connections."""
         await self._http.aclose()
 
-    async def __aenter__(self) -> Self:
-        return self
-
     async def __aexit__(self, *_raised: object) -> None:
         await self.close()
 
@@ -153,22 +156,15 @@ class AsyncVoiceclaimClient:
 
 
 class AsyncClaimStream:
-    """``ClaimStream`` under asyncio; made by ``AsyncVoiceclaimClient.stream``."""
+    """``ClaimStream`` under asyncio, with the ``terms`` of the claim; made by ``AsyncVoiceclaimClient.stream``."""
 
     def __init__(self, socket: ClientConnection, url: str, timeout: float) -> None:
         self._socket = socket
         self._url = url
         self._timeout = timeout
-        self._terms: Terms | None = None
+        self.terms: Terms
         self._final: Verification | None = None
         self._sent = 0
-
-    @property
-    def terms(self) -> Terms:
-        """Return the terms on which this claim is decided."""
-        if self._terms is None:
-            raise StreamClosedError("the stream has not begun")
-        return self._terms
 
     @property
     def final(self) -> Verification:
@@ -194,7 +190,7 @@ class AsyncClaimStream:
 
     async def _begin(self, hello: dict[str, Any]) -> None:
         await self._send(json.dumps(hello))
-        self._terms = _TERMS.validate_python(await self._receive())
+        self.terms = _TERMS.validate_python(await self._receive())
 
     async def _end(self) -> None:
         await self._send(json.dumps({"type": "end"}))
@@ -219,7 +215,7 @@ class AsyncClaimStream:
         return table
 
 
-class VoiceclaimClient:
+class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
     """Client of the service at ``url``; a context manager. ``timeout`` is in seconds, for all but enrollment.
 
     It runs ``AsyncVoiceclaimClient`` in a thread.
@@ -263,9 +259,6 @@ class VoiceclaimClient:
     def close(self) -> None:
         """Close the connections."""
         self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_raised: object) -> None:
         self.close()

@@ -145,7 +145,7 @@ class UtteranceFiles:
             "utterance_speech_seconds": round(self._utterance_seconds, 3),
             "aim_seconds": self._aim,
             "peak": self._peak,
-            "clipped": self._clipping.clipped / max(1, self._clipping.samples),
+            "clipped": self._clipping.share,
         }
 
     def recordings(self) -> Recordings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from pipeline.errors import StoreFormatError
@@ -13,19 +14,17 @@ from pipeline.store.rows import Rows
 Arrays = Mapping[str, AnyArray]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class StoredArrays(Mapping[str, AnyArray]):
     """Arrays of one owner, each read from the store when it is asked for.
 
     ``lengths`` gives what their shapes must agree with.
     """
 
-    def __init__(
-        self, rows: Rows, owner: int | None, entries: Mapping[str, tuple[str, str, bytes]], lengths: Lengths
-    ) -> None:
-        self.rows = rows
-        self._owner = owner
-        self._entries = entries
-        self._lengths = lengths
+    rows: Rows
+    _owner: int | None
+    _entries: Mapping[str, tuple[str, str, bytes]]
+    _lengths: Lengths
 
     def __getitem__(self, name: str) -> AnyArray:
         if name not in self._entries:

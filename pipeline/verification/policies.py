@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pipeline.errors import InputError, MetricError
 from pipeline.metrics import OperatingPoint
@@ -182,13 +183,8 @@ def policy_of(
     sequential: SequentialTest | None = None,
 ) -> Policy:
     """Return the one policy that is asked for, the equal error rate by default; raises InputError for several."""
-    asked: list[Policy] = []
-    if threshold is not None:
-        asked.append(Threshold(threshold))
-    if false_accept is not None:
-        asked.append(FalseAcceptRate(false_accept))
-    if point is not None:
-        asked.append(BayesCost(point))
+    kinds: dict[Callable[[Any], Policy], Any] = {Threshold: threshold, FalseAcceptRate: false_accept, BayesCost: point}
+    asked = [policy(value) for policy, value in kinds.items() if value is not None]
     if len(asked) > 1:
         raise InputError(
             "decisions follow one rule: a threshold, or a false-accept rate, or a prior and costs;"

@@ -216,8 +216,8 @@ def test_scores_are_grouped_by_system_in_file_order(tmp_path):
     assert (list(poao.speakers), list(poao.paths)) == (["anna", "bob"], ["my files/a.wav"] * 2)
     assert (poao.target.tolist(), poao.nontarget.tolist()) == ([0.1 + 0.2], [-1.7e-308])
     assert (list(poao.target_speakers), list(poao.nontarget_speakers)) == (["anna"], ["bob"])
-    assert poao.llrs is poao.target_llrs is None
-    assert (boao.target_llrs.tolist(), boao.nontarget_llrs.tolist()) == ([-1.25], [])
+    assert poao.llrs is None
+    assert (boao.llrs.tolist(), boao.is_target.tolist()) == ([-1.25], [True])
 
 
 def test_an_unwritable_row_is_refused_and_leaves_the_old_file(tmp_path):

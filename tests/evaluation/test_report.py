@@ -149,7 +149,7 @@ def test_costs_of_a_calibrated_system_are_those_of_the_ratios():
     # A calibration that merges scores: its minimum is above that of the scores, and still below its actual cost.
     rows = rows_of("rpoao", llr=lambda score: float(np.clip(round(2 * score - 1), -2, 2)))
     scores, entry = scores_from(rows), entry_of(rows)
-    llrs = scores.target_llrs, scores.nontarget_llrs
+    llrs = scores.llrs[scores.is_target], scores.llrs[~scores.is_target]
     assert entry["eer_percent"] == 100 * equal_error_rate(scores.target, scores.nontarget).rate
     assert entry["cllr"] == log_likelihood_ratio_cost(*llrs)
     assert entry["min_cllr"] == minimum_cllr(*llrs)

@@ -22,7 +22,7 @@ from pipeline.metrics import (
     error_curve,
     log_likelihood_ratio_cost,
     minimum_cllr,
-    minimum_costs,
+    minimum_costs_of,
 )
 from pipeline.metrics.bootstrap import miss_rates_at, replicate_of
 
@@ -47,7 +47,7 @@ def test_counted_replicate_equals_the_resample_spelt_out(statistic, data):
     spelt_out = np.repeat(target, weights[0]), np.repeat(nontarget, weights[1])
     for point in OPERATING_POINTS.values():
         result = replicate_of(statistic, target, nontarget, point)(*weights)
-        lowest = minimum_costs(*spelt_out, {"it": point})["it"]
+        lowest = minimum_costs_of(error_curve(*spelt_out), {"it": point})["it"]
         direct = lowest if statistic == "min_dcf" else DIRECT[statistic](*spelt_out)
         assert result == pytest.approx(direct, rel=1e-9, abs=1e-12)
 

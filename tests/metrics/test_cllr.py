@@ -21,7 +21,7 @@ from pipeline.metrics import (
     error_curve,
     log_likelihood_ratio_cost,
     minimum_cllr,
-    minimum_costs,
+    minimum_costs_of,
 )
 
 
@@ -95,10 +95,10 @@ def test_no_rising_grouping_of_the_scores_costs_less(target, nontarget):
 
 @given(TIED, TIED)
 def test_minima_see_only_the_order(target, nontarget):
-    before = minimum_cllr(target, nontarget), minimum_costs(target, nontarget)
+    before = minimum_cllr(target, nontarget), minimum_costs_of(error_curve(target, nontarget))
     for monotone in (lambda x: 3 * x - 7, np.exp, np.arctan, lambda x: x**3):
         mapped = monotone(np.array(target)), monotone(np.array(nontarget))
-        assert (minimum_cllr(*mapped), minimum_costs(*mapped)) == before
+        assert (minimum_cllr(*mapped), minimum_costs_of(error_curve(*mapped))) == before
 
 
 @settings(max_examples=50)
@@ -119,7 +119,7 @@ def test_a_wrong_scale_costs_calibration_and_leaves_the_minima():
         assert log_likelihood_ratio_cost(scale * target + shift, scale * nontarget + shift) > best
     shifted = 3 * target + 2, 3 * nontarget + 2
     assert minimum_cllr(*shifted) == minimum_cllr(target, nontarget)
-    assert minimum_costs(*shifted) == minimum_costs(target, nontarget)
+    assert minimum_costs_of(error_curve(*shifted)) == minimum_costs_of(error_curve(target, nontarget))
     lowest = minimum_cllr(target, nontarget)
     assert log_likelihood_ratio_cost(*shifted) - lowest > 0.2 > 0.01 > best - lowest
     assert actual_cost(*shifted, 0.05) > 1 > actual_cost(target, nontarget, 0.05)

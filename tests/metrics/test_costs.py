@@ -21,9 +21,10 @@ from pipeline.metrics import (
     bayes_error_rates,
     detection_cost,
     equal_error_rate,
+    error_curve,
     log_likelihood_ratio_cost,
     minimum_cllr,
-    minimum_costs,
+    minimum_costs_of,
     rates_at,
 )
 
@@ -41,7 +42,7 @@ def test_minimum_cost_is_reached_and_is_that_of_scikit_learns_curve(target, nont
     lowest = detection_cost(
         target, nontarget, prior=point.prior, cost_miss=point.cost_miss, cost_false_accept=point.cost_false_accept
     )
-    assert minimum_costs(target, nontarget, {"it": point}) == {"it": lowest.cost}
+    assert minimum_costs_of(error_curve(target, nontarget), {"it": point}) == {"it": lowest.cost}
     rates = rates_at(target, nontarget, lowest.threshold)
     assert math.isfinite(lowest.threshold)
     assert cost_at(point, rates.false_accept, rates.false_reject) == pytest.approx(lowest.cost)
@@ -90,7 +91,7 @@ def test_actual_cost_by_hand():
 @given(SCORES, SCORES, POINTS)
 def test_actual_cost_is_that_at_the_papers_threshold_and_never_below_the_minimum(target, nontarget, point):
     actual = actual_cost(target, nontarget, point.prior, point.cost_miss, point.cost_false_accept)
-    assert actual >= minimum_costs(target, nontarget, {"it": point})["it"]
+    assert actual >= minimum_costs_of(error_curve(target, nontarget), {"it": point})["it"]
     rates = rates_at(target, nontarget, point.threshold)
     assert actual == pytest.approx(cost_at(point, rates.false_accept, rates.false_reject))
     papers = math.log(point.cost_false_accept * (1 - point.prior) / (point.cost_miss * point.prior))
@@ -103,7 +104,9 @@ def test_the_bayes_error_curve_passes_through_every_operating_point(target, nont
     _, actual, minimum = bayes_error_rates(target, nontarget, [point.log_odds for point in points])
     for k, point in enumerate(points):
         parameters = point.prior, point.cost_miss, point.cost_false_accept
-        assert minimum[k] == pytest.approx(minimum_costs(target, nontarget, {"it": point})["it"], abs=1e-12)
+        assert minimum[k] == pytest.approx(
+            minimum_costs_of(error_curve(target, nontarget), {"it": point})["it"], abs=1e-12
+        )
         # Beside the threshold itself, where rounding may put a ratio on either side.
         if min(abs(np.array(target + nontarget) - point.threshold)) > 1e-9 or point.threshold == 0.0:
             assert actual[k] == pytest.approx(actual_cost(target, nontarget, *parameters))
@@ -128,5 +131,5 @@ def test_true_likelihood_ratios_of_gaussians(distance):
         actual = actual_cost(target, nontarget, point.prior, point.cost_miss, point.cost_false_accept)
         # At a prior of 1 % a single false accept of these costs 0.001.
         assert actual == pytest.approx(cost_at(point, *rates), abs=0.03)
-        lowest = minimum_costs(target, nontarget, {"it": point})["it"]
+        lowest = minimum_costs_of(error_curve(target, nontarget), {"it": point})["it"]
         assert lowest <= actual <= lowest + 0.03
