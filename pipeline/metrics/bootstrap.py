@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pipeline.errors import MetricError
 from pipeline.metrics.cllr import pooled_cllr
 from pipeline.metrics.costs import MAIN_POINT, OPERATING_POINTS, OperatingPoint
-from pipeline.metrics.curves import FloatArray, IntArray, as_scores, crossing, running_totals
+from pipeline.metrics.curves import FloatArray, IntArray, as_scores, crossing, rates_of
 
 Statistic = Literal["eer", "min_dcf", "cllr", "min_cllr"]
 Replicate = Callable[[IntArray, IntArray], float]
@@ -147,8 +147,8 @@ def replicate_of(statistic: str, targets: FloatArray, nontargets: FloatArray, po
         return _cllr(targets, nontargets)
     count = _counter(targets, nontargets)
     of_counts: Callable[[FloatArray, FloatArray], float] = {
-        "eer": lambda *counts: crossing(*_rates(*counts))[1],
-        "min_dcf": lambda *counts: float(point.cost(*_rates(*counts)).min()),
+        "eer": lambda *counts: crossing(*rates_of(*counts))[1],
+        "min_dcf": lambda *counts: float(point.cost(*rates_of(*counts)).min()),
         "min_cllr": pooled_cllr,
     }[statistic]
     return lambda *weights: of_counts(*count(*weights))
@@ -205,12 +205,6 @@ def _counter(
     return lambda *weights: (count(of_target, weights[0]), count(of_nontarget, weights[1]))
 
 
-def _rates(of_target: FloatArray, of_nontarget: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return FA and FR at each distinct score and above the highest, shapes (scores + 1,)."""
-    missed, refused = running_totals(of_target), running_totals(of_nontarget)
-    return (refused[-1] - refused) / refused[-1], missed / missed[-1]
-
-
 def _cllr(targets: FloatArray, nontargets: FloatArray) -> Replicate:
     miss, accept = np.logaddexp(0.0, -targets), np.logaddexp(0.0, nontargets)
 
@@ -232,7 +226,7 @@ def miss_rates_at(
     count = _counter(targets, nontargets)
 
     def replicate(target_weights: IntArray, nontarget_weights: IntArray) -> FloatArray:
-        accepted, rejected = _rates(*count(target_weights, nontarget_weights))
+        accepted, rejected = rates_of(*count(target_weights, nontarget_weights))
         # First point at or below each rate; FA falls, so its negative is sorted.
         after = np.searchsorted(-accepted, -false_accept, side="left")
         before = np.maximum(after - 1, 0)

@@ -53,9 +53,7 @@ def error_curve(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> ErrorCurve:
     """
     targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
     scores, of_target, of_nontarget = tied_counts(targets, nontargets)
-    refused, rejected = running_totals(of_nontarget), running_totals(of_target)
-    accepted = np.subtract(nontargets.size, refused, out=refused)
-    return ErrorCurve(np.append(scores, np.inf), accepted / nontargets.size, rejected / targets.size)
+    return ErrorCurve(np.append(scores, np.inf), *rates_of(of_target, of_nontarget))
 
 
 def tied_counts(targets: FloatArray, nontargets: FloatArray) -> tuple[FloatArray, IntArray, IntArray]:
@@ -76,7 +74,14 @@ def tied_counts(targets: FloatArray, nontargets: FloatArray) -> tuple[FloatArray
     return (scores, of_fewer, others) if targets.size <= nontargets.size else (scores, others, of_fewer)
 
 
-def running_totals(counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def rates_of(of_target: npt.NDArray[Any], of_nontarget: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+    """Return FA and FR at each score, and above the highest, of the counts at each; shapes (scores + 1,)."""
+    rejected, refused = _running_totals(of_target), _running_totals(of_nontarget)
+    total = refused[-1]
+    return np.subtract(total, refused, out=refused) / total, rejected / rejected[-1]
+
+
+def _running_totals(counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the sums of the first 0, 1, 2 ... counts, shape (counts + 1,)."""
     totals = np.zeros(counts.size + 1, dtype=counts.dtype)
     np.cumsum(counts, out=totals[1:])

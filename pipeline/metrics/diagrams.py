@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pipeline.errors import MetricError
 from pipeline.metrics.cllr import pool_counts
-from pipeline.metrics.curves import FloatArray, IntArray, as_scores, running_totals, tied_counts
+from pipeline.metrics.curves import FloatArray, IntArray, as_scores, rates_of, tied_counts
 
 # Natural-log odds of a target trial, from 1 in 1100 to 1100 in 1: wider than any operating point here.
 PRIOR_LOG_ODDS = np.linspace(-7.0, 7.0, 141)
@@ -52,16 +52,10 @@ def bayes_error_rates(
     miss, accept = np.exp(np.maximum(odds, 0.0)), np.exp(np.maximum(-odds, 0.0))
     rejected = np.searchsorted(targets, -odds, side="left") / targets.size
     accepted = (nontargets.size - np.searchsorted(nontargets, -odds, side="left")) / nontargets.size
-    corner_accepted, corner_rejected = _corners(targets, nontargets)
+    # One of the corners of the ROC curve's convex hull is the cheapest at every prior.
+    corner_accepted, corner_rejected = rates_of(*pool_counts(*tied_counts(targets, nontargets)[1:]))
     minimum = (np.outer(miss, corner_rejected) + np.outer(accept, corner_accepted)).min(axis=1)
     return odds, miss * rejected + accept * accepted, minimum
-
-
-def _corners(targets: FloatArray, nontargets: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return FA and FR at the corners of the ROC curve's convex hull; one of them is the cheapest at every prior."""
-    _, of_target, of_nontarget = tied_counts(targets, nontargets)
-    rejected, refused = (running_totals(counts) for counts in pool_counts(of_target, of_nontarget))
-    return (nontargets.size - refused) / nontargets.size, rejected / targets.size
 
 
 def reliability(
