@@ -9,8 +9,9 @@ compression promise. Every failure is an ``AudioError`` that names the file, the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 import numpy as np
 import soundfile
@@ -68,7 +69,7 @@ def read_samples(utterance: Utterance) -> tuple[Samples, int]:
     return np.concatenate(blocks), audio.rate
 
 
-class AudioReader:
+class AudioReader(AbstractContextManager["AudioReader"]):
     """An open audio file; a context manager, made by ``open_audio``.
 
     ``rate`` is in Hz; ``channels`` is the number in the file, before the downmix.
@@ -128,9 +129,6 @@ class AudioReader:
             self._sound.close()
         if self._file is not None:
             self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -12,11 +12,11 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pipeline.errors import UnavailableError
 from pipeline.files import open_regular
@@ -56,7 +56,7 @@ class LocalThreads:
         return in_order(lambda task: function(common, *task), tasks, jobs_of(self.jobs))
 
 
-class DaskWorkers:
+class DaskWorkers(AbstractContextManager["DaskWorkers"]):
     """Workers of the cluster whose scheduler is at ``address`` (tcp://host:port, or tls:// as dask is set up).
 
     A context manager: leaving it cancels pending tasks. ``jobs`` threads of this process do the work that stays in
@@ -80,9 +80,6 @@ class DaskWorkers:
         self._dask: Any = distributed
         _check_answers(distributed, address)
         self._client = self._dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
