@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,13 @@ class NameColumn:
     def __iter__(self) -> Iterator[str]:
         return iter(self.names[self.codes])
 
-    def __getitem__(self, rows: Rows) -> NameColumn:
+    @overload
+    def __getitem__(self, rows: int) -> str: ...
+    @overload
+    def __getitem__(self, rows: Rows) -> NameColumn: ...
+    def __getitem__(self, rows: int | Rows) -> str | NameColumn:
+        if isinstance(rows, int):
+            return str(self.names[self.codes[rows]])
         return NameColumn(self.names, self.codes[rows])
 
     def __array__(self, dtype: npt.DTypeLike | None = None, *, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -111,8 +117,7 @@ class TrialTable:
 
     def trial(self, row: int) -> str:
         """Describe one trial for a message."""
-        model, segment = (column.names[column.codes[row]] for column in (self.models, self.segments))
-        return f"model {model!r}, segment {segment!r}"
+        return f"model {self.models[row]!r}, segment {self.segments[row]!r}"
 
 
 def split_by_system(table: TrialTable, path: Path) -> dict[str, TrialTable]:
