@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.audio.files import open_audio, read_samples
+from pipeline.audio.lists import read_rttm
 from pipeline.audio.streams import stream_pipe
 from pipeline.cli.terminal import print_error, print_json, print_line, print_table
 from pipeline.enrollment.enroll import enroll
@@ -32,7 +33,6 @@ from pipeline.errors import (
     AudioError,
     AuditError,
     InputError,
-    NotEnoughSpeechError,
     StoreError,
 )
 from pipeline.evaluation import read_scores, read_trials
@@ -87,6 +87,7 @@ DOORS = {
     "metrics": (lambda path: read_metrics(link_to(path, "results", "metrics.json")), InputError),
     "Kaldi list": (kaldi_at, InputError),
     "corpus": (read_corpus, InputError),
+    "RTTM": (read_rttm, InputError),
 }
 BY_NAME = {"metrics", "Kaldi list"}  # these cannot be given a path that no file can have
 
@@ -217,14 +218,6 @@ def test_a_segment_of_a_recording_that_is_too_long_can_be_read(tmp_path):
     with pytest.raises(AudioError, match="at most 43200 s"):
         open_audio(path)
     assert len(decode(path, start=3600.0 * 100, end=3600.0 * 100 + 0.5)) == 8000
-
-
-def test_a_segment_may_end_beyond_any_recording(tmp_path):
-    path = tmp_path / "a.wav"
-    path.write_bytes(hostile.encoded("WAV", "PCM_16", 1.0))
-    assert len(decode(path, start=0.5, end=1e308)) == hostile.RATE // 2
-    with pytest.raises(AudioError, match=r"a\.wav: a segment must"):
-        decode(path, start=1e308)
 
 
 @pytest.mark.parametrize("head", [b"", b"LIST\xff\xff\xff\xff"], ids=["zeros", "a huge chunk"])
@@ -365,12 +358,6 @@ def test_a_score_that_is_no_finite_number_is_refused(tmp_path, text):
     assert len(str(caught.value)) < 1000
 
 
-def test_a_metrics_file_nested_without_end(tmp_path):
-    (tmp_path / "metrics.json").write_bytes(b'{"a":' * 100_000)
-    with pytest.raises(InputError, match=r"metrics\.json"):
-        read_metrics(tmp_path)
-
-
 # Corpora
 
 
@@ -417,14 +404,6 @@ def hostile_folder(folder: Path) -> list[Path]:
     (folder / "round").symlink_to(folder.parent)
     (folder / "folder.wav").mkdir()
     return [folder / name for name in files]
-
-
-def test_enrolling_what_cannot_be_used_leaves_the_store_as_it_was(copied, tmp_path):
-    hostile_folder(tmp_path / "corpus" / "mallory")
-    before = content_of(copied)
-    with soon(60), pytest.raises(NotEnoughSpeechError, match="mallory"):
-        enroll(copied, read_corpus(tmp_path / "corpus").speakers)
-    assert content_of(copied) == before
 
 
 def test_the_good_files_of_a_bad_folder_are_enrolled_and_the_others_reported(copied, recordings, tmp_path):

@@ -18,7 +18,7 @@ from sklearn.metrics import roc_curve
 
 from pipeline import __version__
 from pipeline.config import parse_config
-from pipeline.evaluation import NameColumn, SystemScores, TrialTable, read_list, read_scores, write_list
+from pipeline.evaluation import SystemScores, read_list, read_scores, write_list
 from pipeline.evaluation.scores import table_of
 from pipeline.metrics import actual_cost, log_likelihood_ratio_cost, minimum_cllr
 from pipeline.scoring.rules import RULES
@@ -237,17 +237,6 @@ def test_a_plot_or_comparison_that_is_impossible_is_an_error(refused, two):
 
 
 # Scores of any system
-
-
-@pytest.fixture(scope="module")
-def trials() -> TrialTable:
-    """Twelve models, five segments of each, every segment claimed for everybody."""
-    rng = np.random.default_rng(5)
-    models, segments = np.tile(np.arange(12), 60), np.repeat(np.arange(60), 12)
-    targets = models == segments % 12
-    scores = np.round(rng.normal(np.where(targets, 2.0, -2.0), 1.6), 3)
-    columns = NameColumn.of(f"spk{k}" for k in models), NameColumn.of(f"utt/{k}.wav" for k in segments)
-    return TrialTable(*columns, targets, scores, scores)
 
 
 def sklearn_eer(targets: np.ndarray, scores: np.ndarray) -> float:

@@ -230,15 +230,6 @@ def test_rules_of_one_vs_rest_and_segment_machines_judge_among_everybody_whateve
         np.testing.assert_array_equal(scores[name], expected[name])
 
 
-def test_cohorts_are_the_claims_and_the_others_in_order():
-    cohorts = Cohorts.of([5, 0], np.array([[7, 2], [2, 4]]))
-    np.testing.assert_array_equal(cohorts.members, [[2, 5, 7], [0, 2, 4]])
-    np.testing.assert_array_equal(cohorts.slots, [1, 0])
-    np.testing.assert_array_equal(cohorts.speakers, [0, 2, 4, 5, 7])
-    np.testing.assert_array_equal(cohorts.numbered().members, [[1, 3, 4], [0, 1, 2]])
-    np.testing.assert_array_equal(cohorts.numbered().claims, [3, 0])
-
-
 def config_of(most: int, system: str) -> Config:
     kinds = 'machines.kinds=["one_vs_one","one_class"]'
     return load_config(None, [f"machines.cohort={most}", f"scoring.system={system}", kinds])

@@ -395,9 +395,8 @@ def test_paths_that_cannot_be_written_to(tmp_path):
 # Events
 
 
-def test_a_verification_is_logged_without_biometric_data(store, heard, tmp_path):
+def test_a_verification_is_logged_without_biometric_data(opened, heard, tmp_path):
     log, recording = tmp_path / "log", heard("anna")
-    opened = Store(store).load()
     verifier = Verifier(opened, "anna")
     update = verifier.verify_file(recording)
     verification_recorder(log, opened, "anna")(verifier, str(recording), update)

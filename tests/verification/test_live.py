@@ -83,11 +83,6 @@ def wav(samples: np.ndarray, rate: int) -> bytes:
     return file.getvalue()
 
 
-@pytest.fixture(scope="module")
-def said(heard) -> tuple[np.ndarray, int]:
-    return soundfile.read(heard("anna"))
-
-
 # The queue of a microphone
 
 
