@@ -245,11 +245,3 @@ def test_a_store_of_another_version_is_refused_with_both_versions(small, tmp_pat
     for attempt in (Store(path).load, lambda: add(path, ("fay",))):
         with pytest.raises(StoreFormatError, match=r"version 9.*reads version"):
             attempt()
-
-
-def test_a_store_without_trials_asks_for_the_threshold(copied, heard):
-    hostile.edit(copied, "DELETE FROM array WHERE name LIKE 'trials.%'")
-    model = Store(copied).load()
-    with pytest.raises(MetricError, match="give the threshold"):
-        Verifier(model, "anna")
-    assert Verifier(model, "anna", decide_by=Threshold(0.0)).verify_file(heard("anna")).decision == "accepted"
