@@ -130,12 +130,3 @@ def test_no_module_runs_text_as_code_or_unpickles(module):
             ), f"line {call.lineno}"
         for keyword in call.keywords:
             assert not (keyword.arg in {"shell", "allow_pickle"} and getattr(keyword.value, "value", True)), call.lineno
-
-
-@pytest.mark.parametrize("module", SOURCES)
-def test_every_module_begins_with_a_sentence_about_itself(module):
-    text = ast.get_docstring(tree_of(module))
-    if module == "_version":
-        return
-    assert text
-    assert text.splitlines()[0].rstrip().endswith((".", ":")) or "." in text

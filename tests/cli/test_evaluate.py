@@ -105,12 +105,7 @@ def test_evaluate_writes_the_documented_metrics_and_prints_the_same(evaluated, s
     scores, opened = read_scores(folder / "scores.txt"), Store(store).load()
     for system, outcome in table["systems"].items():
         assert (outcome["n_target"], outcome["n_nontarget"], outcome["n_failed"]) == (8, 32, 3)
-        low, high = outcome["eer_interval_percent"]
-        assert 0 <= low <= outcome["eer_percent"] <= high <= 100
-        # At the threshold of the equal error rate both rates are within a trial of it.
         target, nontarget = scores[system].target, scores[system].nontarget
-        assert abs(100 * np.mean(nontarget >= outcome["threshold"]) - outcome["eer_percent"]) <= 100 / 8
-        assert abs(100 * np.mean(target < outcome["threshold"]) - outcome["eer_percent"]) <= 100 / 8
         assert outcome["store_threshold"] == pytest.approx(opened.threshold(system), rel=1e-9)  # fused: a fit
         assert outcome["false_accept_percent"] == pytest.approx(100 * np.mean(nontarget >= outcome["store_threshold"]))
         assert outcome["false_reject_percent"] == pytest.approx(100 * np.mean(target < outcome["store_threshold"]))
@@ -296,6 +291,8 @@ def test_options_that_do_not_go_together(refused):
     for words, message in [
         (("--scores", "s.txt", "store", "list.txt"), "STORE cannot be combined with --scores"),
         (("--scores", "s.txt", "--root", "x"), "--root cannot be combined with --scores"),
+        (("--scores", "s.txt", "--backend", "threads"), "--backend cannot be combined with --scores"),
+        (("store", "list.txt", "--scheduler", "tcp://x:1"), "requires --backend dask"),
         (("store",), "give STORE and TRIALS, or --scores FILE"),
         ((), "give STORE and TRIALS, or --scores FILE"),
         (("store", "list.txt", "--key", "k"), "--key requires --scores"),

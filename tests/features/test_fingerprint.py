@@ -25,7 +25,6 @@ from pipeline.features.fingerprints import (
     DuplicateDetector,
     FingerprintStream,
     joined,
-    most_differing,
 )
 from pipeline.scoring.decisions import Decision
 from pipeline.store.model import SpeakerModel
@@ -87,10 +86,9 @@ def fingerprint_of(samples: np.ndarray, rate: int = 16_000, sizes: tuple[int, ..
     return joined([*(stream.push(chunk)[0] for chunk in cut(samples, list(sizes))), stream.flush()[0]])
 
 
-def suspected(known: list[np.ndarray], samples: np.ndarray, rate: int = 16_000, sizes: tuple[int, ...] = ()) -> bool:
+def suspected(known: list[np.ndarray], samples: np.ndarray, rate: int = 16_000) -> bool:
     detector = DuplicateDetector(known, rate)
-    for chunk in cut(samples, list(sizes)):
-        detector.push(chunk)
+    detector.push(samples)
     return detector.close()
 
 
@@ -151,23 +149,11 @@ def test_other_takes_are_no_copies():
     assert not any(suspected(known, take(seed)) for seed in range(60, 90))
 
 
-@settings(deadline=None, max_examples=15)
-@given(sizes=SIZES, copy=st.booleans())
-def test_what_is_suspected_does_not_depend_on_how_the_audio_is_cut(sizes, copy):
-    assert suspected([fingerprint_of(take(20))], take(20 if copy else 21), sizes=sizes) is copy
-
-
 def test_a_copy_is_suspected_while_it_plays_and_stays_so():
     detector = DuplicateDetector([fingerprint_of(take(20, 3.0))], 16_000)
     flags = [detector.push(part) for part in np.array_split(take(20, 3.0), 30)]
     assert flags.index(True) < 15
     assert all(flags[flags.index(True) :])
-
-
-def test_few_frames_must_agree_better_than_many():
-    allowed = [most_differing(loud) for loud in range(16, 65)]
-    assert all(a < b for a, b in pairwise(allowed))
-    assert 0 < allowed[0] < allowed[-1] < 0.3
 
 
 @pytest.mark.parametrize("keep", [0, 1, 57])

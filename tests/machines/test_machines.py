@@ -246,19 +246,6 @@ def assert_same(people: Population, expected: Population) -> None:
         np.testing.assert_array_equal(getattr(people, name), getattr(expected, name))
 
 
-@pytest.mark.parametrize("cuts", [(3, 5), (1, 2, 3, 4, 5), (5, 5)])
-def test_population_grown_from_a_known_one_is_exactly_the_one_trained_from_scratch(cuts):
-    grown = None
-    for count in cuts:
-        grown = train_population(Pool.of(codebooks()[:count], SIGMA), SETTINGS, known=grown)
-    assert_same(grown, population())
-
-
-@pytest.mark.parametrize("jobs", [2, -1])
-def test_number_of_jobs_changes_nothing(jobs):
-    assert_same(train_population(Pool.of(codebooks(), SIGMA), SETTINGS, jobs=jobs), population())
-
-
 @pytest.mark.parametrize("kinds", [("one_class",), ("one_class", "one_vs_one"), ("one_class", "one_vs_rest"), None])
 @pytest.mark.parametrize(("first", "speakers"), [(0, 1), (0, 2), (3, 5)])
 def test_machine_count_is_the_number_of_machines_trained(kinds, first, speakers):

@@ -243,11 +243,6 @@ def test_a_file_is_not_read_further_than_the_decision(fused_store, said, tmp_pat
     assert update.audio_seconds < 5 < 20 * len(samples) / rate
 
 
-def test_silence_stays_too_little_speech_under_a_rule(fused_store, silence):
-    update = verifier_of(fused_store, 0.1, 0.1).verify_file(silence)
-    assert (update.decision, update.sequential_llr, update.settled) == (Decision.NOT_ENOUGH_SPEECH, None, True)
-
-
 def test_a_system_without_prefixes_cannot_decide_early(store):
     with pytest.raises(MetricError, match="the system of the settings"):
         Verifier(Store(store).load(), "anna", system="poar", decide_by=Sequential(SequentialTest()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -168,19 +167,6 @@ def test_scores_are_the_systems_written_out_frame_by_frame(speakers):
 
 
 # One pass, any chunks, any claims.
-
-
-@pytest.mark.parametrize("dtype", ["float64", "mixed"])
-@settings(max_examples=15, deadline=None)
-@given(cuts=st.lists(st.integers(0, 700), max_size=8), seed=SEEDS)
-def test_any_chunking_of_the_frames_gives_the_same_scores_at_every_push(dtype, cuts, seed):
-    x, made = speech(700, seed), scorer([2, 0], dtype=dtype)
-    running = made.start()
-    for start, end in pairwise([0, *sorted(cuts), 700]):
-        running.push(x.part(slice(start, end)))
-        assert running.frames == end
-        if end:
-            assert_equal_scores(running.scores(), scores(made, x.part(slice(end))), 1e-9)
 
 
 @settings(max_examples=20, deadline=None)

@@ -40,13 +40,6 @@ def eight(made, tmp_path) -> Path:
     return Path(shutil.copy(made, tmp_path / "s"))
 
 
-def test_the_machines_that_there_are_and_no_more_are_stored(tmp_path):
-    for most in (2, "all"):
-        add(tmp_path / str(most), NAMES, cohorts_of(most))
-    some, every = (hostile.query(tmp_path / which, "SELECT count(*) FROM pair")[0][0] for which in ("2", "all"))
-    assert 8 <= some < every == 28
-
-
 # What is refused
 
 BENT = {

@@ -93,6 +93,7 @@ def test_the_command_exports_and_logs(copied, tmp_path, capsys):
         ("remove", "larss", None, "UnknownSpeakerError"),
         ("export", "lars", None, "UnknownSpeakerError"),
     ]
+    assert (lines[1]["left"], lines[1]["store_revision"], lines[1]["settings"]) == (3, 2, lines[0]["settings"])
 
 
 def test_options_that_contradict_each_other_are_refused(copied, tmp_path):
