@@ -23,6 +23,9 @@ from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.cli.main import main
 from pipeline.config import Config, load_config
 from pipeline.enrollment.enroll import enroll
+from pipeline.evaluation import NameColumn, TrialTable
+from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 VOICES = ("anna", "dexter", "ivan", "lars")
@@ -76,6 +79,12 @@ def heard(demo) -> Callable[[str, int], Path]:
 
 
 @pytest.fixture(scope="session")
+def said(heard) -> tuple[np.ndarray, int]:
+    """Samples and rate of one of anna's verification files."""
+    return soundfile.read(heard("anna"))
+
+
+@pytest.fixture(scope="session")
 def store(tmp_path_factory, recordings, tiny) -> Path:
     """A store of the four voices. Many tests read it: change a ``copied`` one instead."""
     path = tmp_path_factory.mktemp("shared") / "voices.store"
@@ -83,10 +92,27 @@ def store(tmp_path_factory, recordings, tiny) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def opened(store) -> SpeakerModel:
+    """The session's store, opened."""
+    return Store(store).load()
+
+
 @pytest.fixture
 def copied(store, tmp_path) -> Path:
     """A copy of the session's store, free to be changed."""
     return Path(shutil.copy(store, tmp_path / "copy.store"))
+
+
+@pytest.fixture(scope="session")
+def trials() -> TrialTable:
+    """Twelve models, five segments of each, every segment claimed for everybody."""
+    rng = np.random.default_rng(5)
+    models, segments = np.tile(np.arange(12), 60), np.repeat(np.arange(60), 12)
+    targets = models == segments % 12
+    scores = np.round(rng.normal(np.where(targets, 2.0, -2.0), 1.6), 3)
+    columns = NameColumn.of(f"spk{k}" for k in models), NameColumn.of(f"utt/{k}.wav" for k in segments)
+    return TrialTable(*columns, targets, scores, scores)
 
 
 @pytest.fixture

@@ -103,7 +103,11 @@ REFUSED = [
     ("[machines]\none_class_scale = -2.0", "machines.one_class_scale"),
     ("[supervector]\nhalf_db = inf", "supervector.half_db"),
     ("[supervector]\nspeeds = [1.0]", "supervector.speeds"),
-    ("[gmm]\ngroups = [8, 8]", "gmm.groups"),
+    *((f"[gmm]\ngroups = {groups}", "gmm.groups") for groups in ("[8, 8]", "[1, 8, 32]")),
+    *((f"[gmm]\ngroups = {groups}", "gmm.groups.0") for groups in ("[0]", "[2.5]")),
+    ('[machines]\nkinds = ["one_class", "gmm"]', "machines"),
+    *((f"[machines]\ncohort = {value}", "machines.cohort") for value in ("0", "-3", "1.5", '"some"', "true")),
+    ('[machines]\ncohort = 5\nkinds = ["one_class"]', "machines"),
     ('[augmentation]\nkinds = ["noise", "babble", "noise"]', "augmentation.kinds"),
     ("[augmentation]\nmin_snr_db = 10.0\nmax_snr_db = 9.0", "augmentation"),
     ("[threshold]\nprior = 0.0", "threshold.prior"),
@@ -152,6 +156,7 @@ def test_what_is_not_toml_or_no_file_is_refused_by_name(tmp_path):
         ('scoring.system="rpoao"', "scoring", "system", "rpoao"),
         ('machines.kinds=["one_class", "one_vs_one"]', "machines", "kinds", ("one_class", "one_vs_one")),
         ("machines.one_class_scale=schoelkopf", "machines", "one_class_scale", "schoelkopf"),
+        ("gmm.groups=[]", "gmm", "groups", ()),
     ],
 )
 def test_an_override_changes_its_setting_and_nothing_else(override, section, key, value):

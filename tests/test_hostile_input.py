@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import shutil
 import struct
 import subprocess
@@ -25,6 +26,7 @@ from hypothesis import strategies as st
 
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.audio.files import open_audio, read_samples
+from pipeline.audio.lists import read_rttm
 from pipeline.audio.streams import stream_pipe
 from pipeline.cli.terminal import print_error, print_json, print_line, print_table
 from pipeline.enrollment.enroll import enroll
@@ -32,7 +34,6 @@ from pipeline.errors import (
     AudioError,
     AuditError,
     InputError,
-    NotEnoughSpeechError,
     StoreError,
 )
 from pipeline.evaluation import read_scores, read_trials
@@ -87,6 +88,7 @@ DOORS = {
     "metrics": (lambda path: read_metrics(link_to(path, "results", "metrics.json")), InputError),
     "Kaldi list": (kaldi_at, InputError),
     "corpus": (read_corpus, InputError),
+    "RTTM": (read_rttm, InputError),
 }
 BY_NAME = {"metrics", "Kaldi list"}  # these cannot be given a path that no file can have
 
@@ -219,14 +221,6 @@ def test_a_segment_of_a_recording_that_is_too_long_can_be_read(tmp_path):
     assert len(decode(path, start=3600.0 * 100, end=3600.0 * 100 + 0.5)) == 8000
 
 
-def test_a_segment_may_end_beyond_any_recording(tmp_path):
-    path = tmp_path / "a.wav"
-    path.write_bytes(hostile.encoded("WAV", "PCM_16", 1.0))
-    assert len(decode(path, start=0.5, end=1e308)) == hostile.RATE // 2
-    with pytest.raises(AudioError, match=r"a\.wav: a segment must"):
-        decode(path, start=1e308)
-
-
 @pytest.mark.parametrize("head", [b"", b"LIST\xff\xff\xff\xff"], ids=["zeros", "a huge chunk"])
 def test_a_header_that_never_ends_is_given_up(head):
     """A pipe that begins like a WAV file and goes on in zeros."""
@@ -295,31 +289,21 @@ def test_a_resource_fork_that_lies_about_makes_no_audio_of_text(tmp_path, monkey
 # Mutations: audio
 
 
-def number_of(value: int, width: int, order: str) -> bytes:
-    return (value % 2 ** (8 * width)).to_bytes(width, order)
+def damaged(chance: random.Random, sound: bytes) -> bytes:
+    """``sound`` as the harness that breaks stores damages it."""
+    from torture import damage
+
+    return damage.damaged(chance, sound)
 
 
-SIZES = st.sampled_from([0, 1, 2**15, 2**16 - 1, 2**31, 2**32 - 1, 2**40, 2**63, 2**64 - 1])
-NUMBERS = st.builds(number_of, SIZES, st.sampled_from([2, 4, 8]), st.sampled_from(["little", "big"]))
-
-
-def mutated(data, sound: bytes) -> bytes:
-    """``sound`` with some bytes changed, sizes made absurd, parts cut out, doubled or put in."""
-    damaged = bytearray(sound)
-    for _ in range(data.draw(st.integers(1, 4))):
-        start = data.draw(st.integers(0, min(len(damaged), 200)) | st.integers(0, len(damaged)))
-        part = damaged[start : start + 300]
-        piece = data.draw(NUMBERS | st.binary(max_size=40) | st.just(bytes(2 * part)))
-        end = start + data.draw(st.just(len(piece)) | st.integers(0, 300) | st.just(len(damaged)))
-        damaged[start:end] = piece
-    return bytes(damaged)
+CHANCE = st.randoms(use_true_random=False)
 
 
 @settings(SETTINGS, max_examples=150)
-@given(st.sampled_from(hostile.codings()), st.data())
-def test_a_mutated_file_of_any_format_is_audio_or_an_audio_error(tmp_path, coding, data):
+@given(st.sampled_from(hostile.codings()), CHANCE)
+def test_a_mutated_file_of_any_format_is_audio_or_an_audio_error(tmp_path, coding, chance):
     path = tmp_path / "mutated"
-    path.write_bytes(mutated(data, hostile.encoded(*coding)))
+    path.write_bytes(damaged(chance, hostile.encoded(*coding)))
     started = time.process_time()
     try:
         samples = decode(path)
@@ -341,11 +325,11 @@ SCORES = (
 
 
 @settings(SETTINGS, max_examples=60)
-@given(st.sampled_from([(read_trials, TRIALS), (read_scores, SCORES)]), st.data())
-def test_a_mutated_list_is_read_or_refused_by_name(tmp_path, reader, data):
+@given(st.sampled_from([(read_trials, TRIALS), (read_scores, SCORES)]), CHANCE)
+def test_a_mutated_list_is_read_or_refused_by_name(tmp_path, reader, chance):
     read, sound = reader
     path = tmp_path / "list"
-    path.write_bytes(mutated(data, sound))
+    path.write_bytes(damaged(chance, sound))
     try:
         content = read(path)
     except InputError as error:
@@ -363,12 +347,6 @@ def test_a_score_that_is_no_finite_number_is_refused(tmp_path, text):
     with soon(), pytest.raises(InputError, match=r"line 2: ") as caught:
         read_scores(path)
     assert len(str(caught.value)) < 1000
-
-
-def test_a_metrics_file_nested_without_end(tmp_path):
-    (tmp_path / "metrics.json").write_bytes(b'{"a":' * 100_000)
-    with pytest.raises(InputError, match=r"metrics\.json"):
-        read_metrics(tmp_path)
 
 
 # Corpora
@@ -417,14 +395,6 @@ def hostile_folder(folder: Path) -> list[Path]:
     (folder / "round").symlink_to(folder.parent)
     (folder / "folder.wav").mkdir()
     return [folder / name for name in files]
-
-
-def test_enrolling_what_cannot_be_used_leaves_the_store_as_it_was(copied, tmp_path):
-    hostile_folder(tmp_path / "corpus" / "mallory")
-    before = content_of(copied)
-    with soon(60), pytest.raises(NotEnoughSpeechError, match="mallory"):
-        enroll(copied, read_corpus(tmp_path / "corpus").speakers)
-    assert content_of(copied) == before
 
 
 def test_the_good_files_of_a_bad_folder_are_enrolled_and_the_others_reported(copied, recordings, tmp_path):

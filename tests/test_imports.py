@@ -86,12 +86,6 @@ def test_the_command_line_says_its_help_without_loading_a_slow_library():
     assert not loaded & (SLOW | {"numpy"})
 
 
-def test_verification_loads_nothing_that_trains_or_draws():
-    _, loaded = measured("import pipeline.verification.verifier")
-    assert "numpy" in loaded
-    assert not loaded & {"numba", "matplotlib", "librosa", "sklearn"}
-
-
 @pytest.mark.parametrize("words", ["enroll nowhere --store s", "plot nowhere --out x.png", "compare here there"])
 def test_a_mistake_in_a_command_is_told_before_a_slow_library_is_loaded(words):
     command = f"sys.argv[1:] = {words.split()}; import contextlib; from pipeline.cli.main import main"
@@ -136,12 +130,3 @@ def test_no_module_runs_text_as_code_or_unpickles(module):
             ), f"line {call.lineno}"
         for keyword in call.keywords:
             assert not (keyword.arg in {"shell", "allow_pickle"} and getattr(keyword.value, "value", True)), call.lineno
-
-
-@pytest.mark.parametrize("module", SOURCES)
-def test_every_module_begins_with_a_sentence_about_itself(module):
-    text = ast.get_docstring(tree_of(module))
-    if module == "_version":
-        return
-    assert text
-    assert text.splitlines()[0].rstrip().endswith((".", ":")) or "." in text

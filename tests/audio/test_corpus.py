@@ -326,12 +326,6 @@ def test_files_that_break_the_format(tmp_path, text, message):
         read_rttm(path)
 
 
-def test_what_is_no_file_is_refused(tmp_path):
-    for path, problem in ((tmp_path / "x.rttm", "cannot be read: No such file"), (tmp_path, "a folder")):
-        with pytest.raises(InputError, match=problem):
-            read_rttm(path)
-
-
 def test_turns_are_utterances_of_their_speakers(recordings):
     (recordings / "one.rttm").write_text(turn(start=0.25, duration=0.5) + turn(speaker="bob", start=0, duration=0.25))
     (recordings / "two.rttm").write_text(turn(file="talk.flac", start=0.5, duration=0.125, channel="<NA>"))

@@ -142,8 +142,8 @@ SEEKING = ["WAV PCM_16", "FLAC PCM_16", "OGG VORBIS", "OGG OPUS", "MP3 MPEG_LAYE
 def test_a_segment_is_the_slice_of_the_whole(tmp_path, coding):
     path = encode(tmp_path / "a.bin", voice(2.0), coding=coding)
     whole = decode(path)
-    for start, end in [(0.25, 0.75), (None, 0.5), (1.1, None), (1.99, 5.0), (0.0, 1e9)]:
-        last = len(whole) if end is None else round(end * RATE)
+    for start, end in [(0.25, 0.75), (None, 0.5), (1.1, None), (1.99, 5.0), (0.0, 1e308)]:
+        last = len(whole) if end is None else round(min(end, 9.0) * RATE)
         with open_audio(path, start=start, end=end) as audio:
             frames = audio.frames
             part = np.concatenate(list(audio.blocks(777)))
@@ -168,13 +168,6 @@ def test_a_segment_must_start_inside_the_audio(tmp_path, coding):
 
 
 # Errors
-
-
-def test_paths_that_are_not_files(tmp_path):
-    with pytest.raises(AudioError, match=r"nope\.wav: no such file"):
-        open_audio(tmp_path / "nope.wav")
-    with pytest.raises(AudioError, match="got a folder"):
-        open_audio(str(tmp_path))
 
 
 @pytest.mark.parametrize(

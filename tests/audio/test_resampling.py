@@ -38,13 +38,6 @@ def test_any_chunks_give_the_bits_of_soxr_on_the_whole_signal(in_rate, out_rate,
     assert np.array_equal(resample(x, in_rate, out_rate, sizes), expected)
 
 
-def test_equal_rates_pass_through():
-    stream, x = Resampler(16_000, 16_000), np.ones(1_600)
-    assert stream.push(x) is x
-    assert stream.flush().shape == (0,)
-    assert stream.delay_ms == 0.0
-
-
 @pytest.mark.parametrize("in_rate", [8000, 16_000])
 def test_a_finished_resampler_refuses_more(in_rate):
     stream = Resampler(in_rate, 16_000)

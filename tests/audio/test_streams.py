@@ -101,17 +101,6 @@ def test_the_ends_of_the_scale(encoding, data, expected):
     assert PcmDecoder(PcmFormat(RATE, 1, encoding)).push(data).tolist() == expected
 
 
-@pytest.mark.parametrize(("encoding", "kind"), [("f32le", "<f4"), ("f64le", "<f8")])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -1e30])
-def test_samples_that_are_not_finite_are_named_by_their_time(encoding, kind, value):
-    x = np.zeros(1000, kind)
-    x[800] = value
-    decoder = PcmDecoder(PcmFormat(8000, 2, encoding), where="stdin")
-    decoder.push(x[:500].tobytes())
-    with pytest.raises(AudioError, match=r"stdin: .*at 0\.050000 s \(frame 400\)"):
-        decoder.push(x[500:].tobytes())
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -98,19 +98,14 @@ def test_enroll_takes_settings_by_name_and_only_the_speakers_asked_for(inside, c
     assert (stored.names, len(stored.speakers)) == (("anna", "lars"), 3)
 
 
-def test_enrolling_somebody_twice_is_an_error_and_changes_nothing(refused, demo, copied):
-    before = copied.read_bytes()
-    assert "'anna'" in refused("enroll", demo / "enroll", "--store", copied, "--only", "anna")
-    assert copied.read_bytes() == before
-
-
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
         (("--set", "codebook.centroid=3"), "codebook.centroid: there is no such setting"),
         (("--config", "xin1999"), "xin1999"),
         (("--only", "zz*"), "zz*"),
-        (("--backend", "dask"), "--scheduler"),
+        (("--backend", "dask"), "needs --scheduler ADDRESS"),
+        (("--scheduler", "tcp://x:1"), "requires --backend dask"),
         (("--backend", "slurm"), "--backend"),
         (("--check", "noise"), "CHECK=off|warn|refuse"),
     ],

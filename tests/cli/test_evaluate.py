@@ -18,7 +18,7 @@ from sklearn.metrics import roc_curve
 
 from pipeline import __version__
 from pipeline.config import parse_config
-from pipeline.evaluation import NameColumn, SystemScores, TrialTable, read_list, read_scores, write_list
+from pipeline.evaluation import SystemScores, read_list, read_scores, write_list
 from pipeline.evaluation.scores import table_of
 from pipeline.metrics import actual_cost, log_likelihood_ratio_cost, minimum_cllr
 from pipeline.scoring.rules import RULES
@@ -105,12 +105,7 @@ def test_evaluate_writes_the_documented_metrics_and_prints_the_same(evaluated, s
     scores, opened = read_scores(folder / "scores.txt"), Store(store).load()
     for system, outcome in table["systems"].items():
         assert (outcome["n_target"], outcome["n_nontarget"], outcome["n_failed"]) == (8, 32, 3)
-        low, high = outcome["eer_interval_percent"]
-        assert 0 <= low <= outcome["eer_percent"] <= high <= 100
-        # At the threshold of the equal error rate both rates are within a trial of it.
         target, nontarget = scores[system].target, scores[system].nontarget
-        assert abs(100 * np.mean(nontarget >= outcome["threshold"]) - outcome["eer_percent"]) <= 100 / 8
-        assert abs(100 * np.mean(target < outcome["threshold"]) - outcome["eer_percent"]) <= 100 / 8
         assert outcome["store_threshold"] == pytest.approx(opened.threshold(system), rel=1e-9)  # fused: a fit
         assert outcome["false_accept_percent"] == pytest.approx(100 * np.mean(nontarget >= outcome["store_threshold"]))
         assert outcome["false_reject_percent"] == pytest.approx(100 * np.mean(target < outcome["store_threshold"]))
@@ -239,17 +234,6 @@ def test_a_plot_or_comparison_that_is_impossible_is_an_error(refused, two):
 # Scores of any system
 
 
-@pytest.fixture(scope="module")
-def trials() -> TrialTable:
-    """Twelve models, five segments of each, every segment claimed for everybody."""
-    rng = np.random.default_rng(5)
-    models, segments = np.tile(np.arange(12), 60), np.repeat(np.arange(60), 12)
-    targets = models == segments % 12
-    scores = np.round(rng.normal(np.where(targets, 2.0, -2.0), 1.6), 3)
-    columns = NameColumn.of(f"spk{k}" for k in models), NameColumn.of(f"utt/{k}.wav" for k in segments)
-    return TrialTable(*columns, targets, scores, scores)
-
-
 def sklearn_eer(targets: np.ndarray, scores: np.ndarray) -> float:
     accepted, detected, _ = roc_curve(targets, scores, drop_intermediate=False)
     gap = accepted - (1 - detected)
@@ -308,6 +292,8 @@ def test_options_that_do_not_go_together(refused):
     for words, message in [
         (("--scores", "s.txt", "store", "list.txt"), "STORE cannot be combined with --scores"),
         (("--scores", "s.txt", "--root", "x"), "--root cannot be combined with --scores"),
+        (("--scores", "s.txt", "--backend", "threads"), "--backend cannot be combined with --scores"),
+        (("store", "list.txt", "--scheduler", "tcp://x:1"), "requires --backend dask"),
         (("store",), "give STORE and TRIALS, or --scores FILE"),
         ((), "give STORE and TRIALS, or --scores FILE"),
         (("store", "list.txt", "--key", "k"), "--key requires --scores"),

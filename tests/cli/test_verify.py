@@ -169,6 +169,7 @@ def test_a_speaker_alone_has_no_llr_and_cannot_be_decided_on_by_cost(inside, ref
         (("--threshold", "nan"), "nan"),
         (("--system", "oracle"), "oracle"),
         (("--sequential", "0.01"), "MISS:FALSE_ACCEPT"),
+        (("--sequential", "0.9:0.1"), "sequential test"),
         (("--sequential", "0.01:0.01", "--at-end", "never"), "--at-end"),
         (("--claim", "Ana"), "'anna'"),
         (("--mic",), "--mic"),

@@ -8,17 +8,9 @@ from score_rows import rows_of
 
 from pipeline.errors import UnknownSpeakerError
 from pipeline.evaluation import Trial
-from pipeline.evaluation.assess import assess, measure
-from pipeline.metrics import equal_error_rate
+from pipeline.evaluation.assess import assess
 from pipeline.scoring.rules import RULES
-from pipeline.store.model import SpeakerModel
-from pipeline.store.store import Store
 from pipeline.verification.verifier import Verifier
-
-
-@pytest.fixture(scope="module")
-def opened(store) -> SpeakerModel:
-    return Store(store).load()
 
 
 @pytest.fixture(scope="module")
@@ -95,32 +87,3 @@ def test_an_unknown_claim_is_refused_before_any_file_is_read(opened, trial_list,
     with pytest.raises(UnknownSpeakerError, match="marta"):
         assess(opened, trials, demo, progress=lambda *step: steps.append(step))
     assert steps == []
-
-
-def test_metrics_of_a_list_are_those_of_its_scores(opened, assessed):
-    scores = assessed.scores["refined_worst_rival"]
-    threshold = opened.threshold("refined_worst_rival")
-    metrics = measure(scores, threshold=threshold, seed=0)
-    target = [score for score, own in zip(scores.scores, scores.is_target, strict=True) if own]
-    nontarget = [score for score, own in zip(scores.scores, scores.is_target, strict=True) if not own]
-    assert (metrics.n_target, metrics.n_nontarget) == (len(target), len(nontarget)) == (8, 32)
-    assert metrics.eer == equal_error_rate(np.array(target), np.array(nontarget))
-    assert metrics.at_store_threshold.false_accept == np.mean([score >= threshold for score in nontarget])
-    assert metrics.at_store_threshold.false_reject == np.mean([score < threshold for score in target])
-    assert metrics.eer_interval.low <= metrics.eer.rate <= metrics.eer_interval.high
-    assert metrics == measure(scores, threshold=threshold, seed=0)
-
-
-@pytest.mark.parametrize("targets", [True, False])
-def test_a_list_of_a_single_class_gives_its_one_error_rate_and_no_eer(opened, trial_list, demo, targets):
-    chosen = [trial for trial in trial_list if trial.target is targets]
-    scores = assess(opened, chosen, demo, systems=["refined_worst_rival"]).scores["refined_worst_rival"]
-    threshold = float(np.median(scores.scores))
-    metrics = measure(scores, threshold=threshold, seed=0)
-    assert (metrics.eer, metrics.eer_interval, metrics.costs["p01"][0]) == (None, None, None)
-    rates = metrics.at_store_threshold
-    wrong, other = rates.false_reject, rates.false_accept
-    if not targets:
-        wrong, other = other, wrong
-    assert other is None
-    assert wrong == np.mean(scores.scores < threshold if targets else scores.scores >= threshold) > 0

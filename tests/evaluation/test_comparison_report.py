@@ -6,10 +6,10 @@ import dataclasses
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from html_outline import Outline, check_accessible, check_self_contained
 from score_rows import ScoreRow, scores_from, write_scores
+from trial_scores import rows_of
 
 from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import paired_bootstrap
@@ -38,18 +38,6 @@ def rows_by_hand(system: str, targets, nontargets, *, llr=None, speakers=("a", "
     ]
 
 
-def random_rows(system: str, *, seed: int, gap: float = 1.5, llr=None, speakers: int = 6) -> list[ScoreRow]:
-    generator = np.random.default_rng(seed)
-    rows = []
-    for claim in range(speakers):
-        for own in range(speakers):
-            for file in range(3):
-                score = float(generator.normal(gap * (own == claim), 1))
-                ratio = None if llr is None else llr(score)
-                rows.append(ScoreRow(system, f"s{claim}", f"s{own}/{file}.wav", score, own == claim, ratio))
-    return rows
-
-
 def compared(*folders: Path, system: str | None = None) -> dict:
     return compare(read_evaluations(folders, system))
 
@@ -58,7 +46,7 @@ def compared(*folders: Path, system: str | None = None) -> dict:
 
 
 def test_identical_folders_have_zero_difference(tmp_path):
-    rows = random_rows("rpoao", seed=0, llr=lambda score: 2 * score - 1)
+    rows = rows_of("rpoao", seed=0, llr=lambda score: 2 * score - 1)
     table = compared(folder_of(tmp_path / "a", rows), folder_of(tmp_path / "b", rows))
     (difference,) = table["differences"]
     assert (difference["label"], difference["against"], difference["unmatched"]) == ("b", "a", 0)
@@ -92,7 +80,7 @@ def test_differences_by_hand(tmp_path):
 
 
 def test_differences_are_those_of_the_paired_bootstrap(tmp_path):
-    rows = random_rows("poao", seed=1), random_rows("poao", seed=2, gap=2.0)
+    rows = rows_of("poao", seed=1), rows_of("poao", seed=2, gap=2.0)
     table = compared(*(folder_of(tmp_path / name, its) for name, its in zip("ab", rows, strict=True)))
     expected = paired_bootstrap(*map(scores_from, rows), seed=0)
     (difference,) = table["differences"]
@@ -100,7 +88,7 @@ def test_differences_are_those_of_the_paired_bootstrap(tmp_path):
     assert eer["difference"] == pytest.approx(100 * expected.difference)
     assert eer["ci95"] == pytest.approx([100 * expected.interval.low, 100 * expected.interval.high])
     assert eer["ci95"][0] <= eer["difference"] <= eer["ci95"][1]
-    assert (difference["n_target"], difference["n_nontarget"]) == (18, 90)
+    assert (difference["n_target"], difference["n_nontarget"]) == (20, 80)
     for entry in table["evaluations"]:
         for key in ("eer_percent", "min_dcf", "min_cllr"):
             low, high = entry[f"{key}_ci95"]
@@ -109,18 +97,18 @@ def test_differences_are_those_of_the_paired_bootstrap(tmp_path):
 
 
 def test_differences_are_of_the_trials_that_both_scored(tmp_path):
-    rows = random_rows("poao", seed=4)
-    extra = [ScoreRow("poao", "s1", "later.wav", -9.0, True), ScoreRow("poao", "s2", "later.wav", 9.0, False)]
+    rows = rows_of("poao", seed=4)
+    extra = [ScoreRow("poao", "b", "later.wav", -9.0, True), ScoreRow("poao", "c", "later.wav", 9.0, False)]
     table = compared(folder_of(tmp_path / "a", rows), folder_of(tmp_path / "b", [*extra, *reversed(rows)]))
     (difference,) = table["differences"]
-    assert (difference["n_target"], difference["n_nontarget"], difference["unmatched"]) == (18, 90, 2)
+    assert (difference["n_target"], difference["n_nontarget"], difference["unmatched"]) == (20, 80, 2)
     assert difference["eer_percent"]["difference"] == 0.0
-    assert [(entry["n_target"], entry["system"]) for entry in table["evaluations"]] == [(18, "poao"), (19, "poao")]
+    assert [(entry["n_target"], entry["system"]) for entry in table["evaluations"]] == [(20, "poao"), (21, "poao")]
     assert table["evaluations"][1]["eer_percent"] > table["evaluations"][0]["eer_percent"]
 
 
 def test_settings_that_differ_are_named_with_their_values(tmp_path):
-    rows = random_rows("poao", seed=7, speakers=2)
+    rows = rows_of("poao", seed=7, speakers="ab")
     one = {"seed": 0, "machines": {"C": 1.0, "nu": 0.1}}
     other = {"seed": 0, "machines": {"C": 10.0, "nu": 0.1, "kinds": ["one_class"]}}
     a = folder_of(tmp_path / "a", rows, settings=one)
@@ -141,8 +129,8 @@ def test_labels_are_never_the_same(tmp_path):
 
 
 def test_a_comparison_is_written_as_numbers_page_and_figure(tmp_path):
-    a = folder_of(tmp_path / "a", random_rows("poao", seed=8, llr=lambda score: score))
-    b = folder_of(tmp_path / "b", random_rows("poao", seed=9, gap=5.0, llr=lambda score: score), settings={"seed": 1})
+    a = folder_of(tmp_path / "a", rows_of("poao", seed=8, llr=lambda score: score))
+    b = folder_of(tmp_path / "b", rows_of("poao", seed=9, gap=5.0, llr=lambda score: score), settings={"seed": 1})
     evaluations = read_evaluations([a, b])
     written = write_comparison(tmp_path / "out", evaluations, compare(evaluations))
     names = {"compare.json", "compare.html", "compare_det.png", "compare_det.svg"}
@@ -166,7 +154,7 @@ def test_a_comparison_is_written_as_numbers_page_and_figure(tmp_path):
 
 def test_names_of_folders_lists_and_settings_cannot_become_markup(tmp_path):
     hostile = "<script>alert('1')<b>&quot;"
-    rows = [dataclasses.replace(row, system=hostile) for row in random_rows("x", seed=1)]
+    rows = [dataclasses.replace(row, system=hostile) for row in rows_of("x", seed=1)]
     about = {"trials": hostile, "version": hostile}
     paths = [tmp_path / f"{n}{hostile.replace('/', '')}" for n in range(2)]
     folders = [folder_of(path, rows, settings={"k<i>": n}, **about) for n, path in enumerate(paths)]
@@ -182,11 +170,12 @@ def test_names_of_folders_lists_and_settings_cannot_become_markup(tmp_path):
 
 
 def test_a_folder_that_is_no_evaluation_is_named(tmp_path):
-    a, b = folder_of(tmp_path / "a", random_rows("poao", seed=1)), tmp_path / "b"
+    a, b = folder_of(tmp_path / "a", rows_of("poao", seed=1)), tmp_path / "b"
     b.mkdir()
     for name, text, named in [
         ("metrics.json", "[]", "metrics.json"),
         ("metrics.json", "{", "metrics.json"),
+        ("metrics.json", '{"a":' * 100_000, "metrics.json"),
         ("metrics.json", '{"default_system": "poao"}', "scores.txt"),
         ("scores.txt", "hello", "scores.txt"),
     ]:
@@ -197,11 +186,11 @@ def test_a_folder_that_is_no_evaluation_is_named(tmp_path):
 
 
 def test_folders_that_cannot_be_compared_are_typed_errors_that_name_them(tmp_path):
-    rows = random_rows("poao", seed=1)
+    rows = rows_of("poao", seed=1)
     a = folder_of(tmp_path / "a", rows)
     moved = folder_of(tmp_path / "moved", [dataclasses.replace(row, path=f"x/{row.path}") for row in rows])
     swapped = folder_of(tmp_path / "swapped", [dataclasses.replace(row, target=not row.target) for row in rows])
-    alone = folder_of(tmp_path / "alone", [row for row in rows if row.speaker == "s0"])
+    alone = folder_of(tmp_path / "alone", [row for row in rows if row.speaker == "a"])
     true_only = folder_of(tmp_path / "true", [row for row in rows if row.target])
     for other, kind, named in (
         (moved, InputError, "share no trial"),

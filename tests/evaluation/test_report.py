@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from html_outline import Outline, check_accessible, check_self_contained
 from score_rows import ScoreRow, scores_from
+from trial_scores import rows_of
 
 from pipeline.config import Config, load_config, parse_config
 from pipeline.evaluation import SystemScores, identification_error, read_scores, speaker_error_rates
@@ -51,19 +52,6 @@ ABOUT = {
     "version": "9.9.9",
     "settings": Config().model_dump(mode="json"),
 }
-
-
-def rows_of(system: str, *, llr=None, speakers: tuple[str, ...] = ("a", "b", "c", "d", "e"), seed: int = 0):
-    """Four files of each speaker, every file claimed for everybody; ``llr`` maps a score to its ratio."""
-    generator = np.random.default_rng(seed)
-    rows = []
-    for own in speakers:
-        for file in range(4):
-            for claim in speakers:
-                score = float(generator.normal(1.3 * (own == claim), 1))
-                ratio = None if llr is None else llr(score)
-                rows.append(ScoreRow(system, claim, f"{own}/{file}.wav", score, own == claim, ratio))
-    return rows
 
 
 def table_of(scores: dict[str, SystemScores], *, threshold: float | None = 0.61, failed: int = 2, about=ABOUT) -> dict:

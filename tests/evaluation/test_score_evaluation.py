@@ -32,17 +32,6 @@ from pipeline.evaluation.scores import table_of
 from pipeline.metrics import equal_error_rate
 
 
-@pytest.fixture(scope="module")
-def trials() -> TrialTable:
-    """Twelve models, five segments of each, every segment claimed for everybody."""
-    rng = np.random.default_rng(5)
-    models, segments = np.tile(np.arange(12), 60), np.repeat(np.arange(60), 12)
-    targets = models == segments % 12
-    scores = np.round(rng.normal(np.where(targets, 2.0, -2.0), 1.6), 3)
-    columns = NameColumn.of(f"spk{k}" for k in models), NameColumn.of(f"utt/{k}.wav" for k in segments)
-    return TrialTable(*columns, targets, scores, scores)
-
-
 def scores_of(table: TrialTable) -> SystemScores:
     return SystemScores(table.models, table.segments, table.scores, table.targets, table.llrs)
 

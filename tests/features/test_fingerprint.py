@@ -19,14 +19,12 @@ from sounds import cut
 
 from pipeline.audio.files import read_samples
 from pipeline.enrollment.enroll import enroll
-from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import AuditError
 from pipeline.features.fingerprints import (
     RATE,
     DuplicateDetector,
     FingerprintStream,
     joined,
-    most_differing,
 )
 from pipeline.scoring.decisions import Decision
 from pipeline.store.model import SpeakerModel
@@ -88,10 +86,9 @@ def fingerprint_of(samples: np.ndarray, rate: int = 16_000, sizes: tuple[int, ..
     return joined([*(stream.push(chunk)[0] for chunk in cut(samples, list(sizes))), stream.flush()[0]])
 
 
-def suspected(known: list[np.ndarray], samples: np.ndarray, rate: int = 16_000, sizes: tuple[int, ...] = ()) -> bool:
+def suspected(known: list[np.ndarray], samples: np.ndarray, rate: int = 16_000) -> bool:
     detector = DuplicateDetector(known, rate)
-    for chunk in cut(samples, list(sizes)):
-        detector.push(chunk)
+    detector.push(samples)
     return detector.close()
 
 
@@ -152,23 +149,11 @@ def test_other_takes_are_no_copies():
     assert not any(suspected(known, take(seed)) for seed in range(60, 90))
 
 
-@settings(deadline=None, max_examples=15)
-@given(sizes=SIZES, copy=st.booleans())
-def test_what_is_suspected_does_not_depend_on_how_the_audio_is_cut(sizes, copy):
-    assert suspected([fingerprint_of(take(20))], take(20 if copy else 21), sizes=sizes) is copy
-
-
 def test_a_copy_is_suspected_while_it_plays_and_stays_so():
     detector = DuplicateDetector([fingerprint_of(take(20, 3.0))], 16_000)
     flags = [detector.push(part) for part in np.array_split(take(20, 3.0), 30)]
     assert flags.index(True) < 15
     assert all(flags[flags.index(True) :])
-
-
-def test_few_frames_must_agree_better_than_many():
-    allowed = [most_differing(loud) for loud in range(16, 65)]
-    assert all(a < b for a, b in pairwise(allowed))
-    assert 0 < allowed[0] < allowed[-1] < 0.3
 
 
 @pytest.mark.parametrize("keep", [0, 1, 57])
@@ -184,8 +169,7 @@ def test_only_the_beginning_of_a_long_stream_is_kept(keep):
 # The store
 
 
-def test_the_store_keeps_fingerprints_of_each_speakers_own_recordings(store, recordings, voices):
-    opened = Store(store).load()
+def test_the_store_keeps_fingerprints_of_each_speakers_own_recordings(opened, recordings, voices):
     for name in voices:
         expected = joined(fingerprint_of(*read_samples(utterance)) for utterance in recordings[name])
         assert len(expected) == len(opened.fingerprints(name))
@@ -208,15 +192,6 @@ def test_a_store_or_a_verifier_told_not_to_compares_nothing(forgetful, store, re
     assert forgetful.fingerprints("anna") is None
     assert Verifier(forgetful, "anna").verify_file(path).duplicate_suspected is None
     assert Verifier(Store(store).load(), "anna", replays=False).verify_file(path).duplicate_suspected is None
-
-
-def test_fingerprints_go_with_their_speaker(copied):
-    prints = Store(copied).load().fingerprints("ivan").tobytes()
-    pieces = [prints[at : at + 64] for at in range(0, len(prints) - 64, 64)]  # SQLite cuts blobs into pages
-    assert sum(piece in copied.read_bytes() for piece in pieces) > len(pieces) / 2
-    remove_speaker(copied, "ivan")
-    assert not any(piece in copied.read_bytes() for piece in pieces)
-    assert Store(copied).load().fingerprints("lars") is not None
 
 
 # What was accepted before

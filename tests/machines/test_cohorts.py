@@ -14,13 +14,12 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from pipeline.config import Config, MachineConfig, load_config
 from pipeline.enrollment.holdout import HeldOutScoring
-from pipeline.errors import ConfigError, StoreFormatError
+from pipeline.errors import StoreFormatError
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.cohorts import (
     Cohorts,
     CohortTable,
     codebook_similarity,
-    cohorts_without,
     ever_in_cohort,
     most_similar_of,
 )
@@ -160,33 +159,6 @@ def test_machines_against_a_cohort_are_those_against_everybody_bit_for_bit(most)
     assert count <= 2 * most * SPEAKERS
 
 
-@pytest.mark.parametrize(("most", "jobs"), [(1, 1), (2, 3), (5, 1)])
-def test_speakers_added_one_by_one_have_the_machines_of_all_at_once_bit_for_bit(most, jobs):
-    known, whole = None, population(most)
-    for count in (1, 2, 3, 6, SPEAKERS):
-        known = train_population(Pool.of(books()[:count], SIGMA), cohort_of(most), known=known, jobs=jobs)
-    np.testing.assert_array_equal(known.cohort_table.nearest, whole.cohort_table.nearest)
-    np.testing.assert_array_equal(known.cohort_table.similarity, whole.cohort_table.similarity)
-    np.testing.assert_equal(pair_arrays(known), pair_arrays(whole))
-
-
-@pytest.mark.parametrize(("most", "gone"), [(1, 3), (2, 0), (2, SPEAKERS - 1), (4, 3), (SPEAKERS, 0)])
-def test_without_a_speaker_there_are_the_machines_of_the_others_trained_alone(most, gone):
-    people, left = population(most), [book for n, book in enumerate(books()) if n != gone]
-    pool = Pool.of(left, SIGMA)
-    table, trained = cohorts_without(gone, pool, people.cohort_table, people.pairs, cohort_of(most))
-    expected = train_population(pool, cohort_of(most))
-    np.testing.assert_array_equal(table.nearest, expected.cohort_table.nearest)
-    for later in range(len(pool)):
-        new = {earlier: machine for (second, earlier), machine in trained.items() if second == later}
-        number = later + (later >= gone)
-        kept = [n - (n > gone) for n in people.pairs.against(number) if n < number and n != gone]
-        assert not set(kept) & set(new)
-        assert sorted([*kept, *new]) == sorted(n for n in expected.pairs.against(later) if n < later)
-        for earlier, machine in new.items():
-            np.testing.assert_array_equal(machine.own, expected.pairs.against(later)[earlier].own)
-
-
 def test_a_claim_without_a_machine_against_a_member_of_its_cohort_is_an_error():
     people = population(2)
     absent = next(n for n in range(1, SPEAKERS) if n not in people.pairs.against(0))
@@ -230,15 +202,6 @@ def test_rules_of_one_vs_rest_and_segment_machines_judge_among_everybody_whateve
         np.testing.assert_array_equal(scores[name], expected[name])
 
 
-def test_cohorts_are_the_claims_and_the_others_in_order():
-    cohorts = Cohorts.of([5, 0], np.array([[7, 2], [2, 4]]))
-    np.testing.assert_array_equal(cohorts.members, [[2, 5, 7], [0, 2, 4]])
-    np.testing.assert_array_equal(cohorts.slots, [1, 0])
-    np.testing.assert_array_equal(cohorts.speakers, [0, 2, 4, 5, 7])
-    np.testing.assert_array_equal(cohorts.numbered().members, [[1, 3, 4], [0, 1, 2]])
-    np.testing.assert_array_equal(cohorts.numbered().claims, [3, 0])
-
-
 def config_of(most: int, system: str) -> Config:
     kinds = 'machines.kinds=["one_vs_one","one_class"]'
     return load_config(None, [f"machines.cohort={most}", f"scoring.system={system}", kinds])
@@ -270,15 +233,3 @@ def test_with_a_cohort_of_one_there_are_no_claims_by_unknown_impostors():
     )
     assert not trials.unknown.any()
     assert all(np.isfinite(values).all() for values in trials.scores.values())
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        *((f"machines.cohort={value}", r"machines\.cohort") for value in ("0", "-3", "1.5", '"some"', "true")),
-        (("machines.cohort=5", 'machines.kinds=["one_class"]'), r"cohort = 5: .*one_vs_one"),
-    ],
-)
-def test_cohorts_that_cannot_be_are_refused(overrides, message):
-    with pytest.raises(ConfigError, match=message):
-        load_config(None, [overrides] if isinstance(overrides, str) else overrides)

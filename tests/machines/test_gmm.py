@@ -10,8 +10,6 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.stats import norm
 from sklearn.mixture import GaussianMixture
 
-from pipeline.config import GmmConfig, load_config
-from pipeline.errors import ConfigError
 from pipeline.machines.gmm import AdaptedMixtures, component_groups, map_mean_offsets
 from pipeline.machines.ubm import UniversalBackgroundModel
 
@@ -157,22 +155,3 @@ def test_one_component_is_a_group_of_its_own():
     space = space_of(0, components=1)
     _, statistics = heard(space, 1)
     assert offsets_of(space, statistics, 32, 8, 1).shape == (1, DIMENSION)
-
-
-# Settings
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        *((f"gmm.groups={groups}", "gmm") for groups in ("[8,8]", "[1,8,32]", "[0]", "[2.5]")),
-        ('machines.kinds=["one_class","gmm"]', "supervector is not among them"),
-    ],
-)
-def test_groups_that_do_not_shrink_and_gmms_without_a_mixture_are_refused(override, message):
-    with pytest.raises(ConfigError, match=message):
-        load_config(None, [override])
-
-
-def test_no_groups_are_plain_adaptation():
-    assert load_config(None, ["gmm.groups=[]"]).gmm == GmmConfig(groups=())

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from populations import pair_arrays
-from pydantic import ValidationError
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import rbf_kernel as sklearn_rbf_kernel
 from sklearn.svm import SVC, OneClassSVM
@@ -128,17 +127,6 @@ def one_class_machine(speaker: int, nu: float, scale: str | float) -> tuple[np.n
     return people.one_class_coef[people.pool.rows(speaker)], people.one_class_bias[speaker]
 
 
-@pytest.mark.parametrize("nu", [1e-6, 0.5, 0.999, 1.0])
-def test_every_nu_that_the_settings_allow_trains_to_finite_machines(nu):
-    try:
-        configuration = MachineConfig(kinds=("one_class",), nu=nu)
-    except ValidationError:
-        return  # refused before anything is trained
-    people = train_population(population().pool, configuration)
-    assert np.isfinite(people.one_class_coef).all()
-    assert np.isfinite(people.one_class_bias).all()
-
-
 @pytest.mark.parametrize("speaker", range(len(SIZES)))
 def test_one_class_scale_sets_the_sum_of_the_coefficients_and_nothing_else(speaker):
     pool, x = population().pool, frames()
@@ -232,14 +220,6 @@ def test_margins_of_some_kinds_are_the_same_as_among_all_kinds(kinds):
             assert getattr(some, name) is None
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("mixed", 1e-5), ("float32", 1e-3)])
-def test_margins_in_less_precision_agree_with_those_in_double(dtype, tolerance):
-    double, less = margins_of(population(), frames()), margins_of(population(), frames(), dtype=dtype)
-    for kind in ("pair", "one_class", "one_vs_rest"):
-        np.testing.assert_allclose(getattr(less, kind), getattr(double, kind), atol=tolerance, err_msg=kind)
-        assert getattr(less, kind).dtype == (np.float64 if dtype == "mixed" else np.float32)
-
-
 def test_features_far_from_the_origin_cost_single_precision_nothing():
     shift = 300.0
     moved = train_population(Pool.of([book + shift for book in codebooks()], SIGMA), SETTINGS)
@@ -264,19 +244,6 @@ def assert_same(people: Population, expected: Population) -> None:
     np.testing.assert_equal(pair_arrays(people), pair_arrays(expected))
     for name in ("one_class_coef", "one_class_bias", "one_vs_rest_coef", "one_vs_rest_bias"):
         np.testing.assert_array_equal(getattr(people, name), getattr(expected, name))
-
-
-@pytest.mark.parametrize("cuts", [(3, 5), (1, 2, 3, 4, 5), (5, 5)])
-def test_population_grown_from_a_known_one_is_exactly_the_one_trained_from_scratch(cuts):
-    grown = None
-    for count in cuts:
-        grown = train_population(Pool.of(codebooks()[:count], SIGMA), SETTINGS, known=grown)
-    assert_same(grown, population())
-
-
-@pytest.mark.parametrize("jobs", [2, -1])
-def test_number_of_jobs_changes_nothing(jobs):
-    assert_same(train_population(Pool.of(codebooks(), SIGMA), SETTINGS, jobs=jobs), population())
 
 
 @pytest.mark.parametrize("kinds", [("one_class",), ("one_class", "one_vs_one"), ("one_class", "one_vs_rest"), None])

@@ -298,26 +298,3 @@ def test_ctrl_c_ends_the_command_and_leaves_the_cluster_idle(cluster, tmp_path, 
     assert b"Traceback" not in errors, errors.decode()
     with pytest.raises(Exception, match="s"):
         Store(tmp_path / "s").load()
-
-
-ENROLL, EVALUATE = ("enroll", ".", "--store", "s"), ("evaluate", "s", "t", "--out", "o")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ((*ENROLL, "--scheduler", "tcp://x:1"), "requires --backend dask"),
-        ((*EVALUATE, "--backend", "threads", "--scheduler", "tcp://x:1"), "requires --backend dask"),
-        ((*ENROLL, "--backend", "dask"), "needs --scheduler ADDRESS"),
-        ((*EVALUATE, "--backend", "spark"), "'spark' is not one of 'threads', 'dask'"),
-        (
-            ("evaluate", "--scores", "x", "--out", "o", "--backend", "dask", "--scheduler", "tcp://x:1"),
-            "--backend cannot be combined with --scores",
-        ),
-    ],
-)
-def test_options_that_do_not_fit_each_other_are_refused(run_in, tmp_path, words, message):
-    done = run_in(tmp_path, *words)
-    assert done.code == 2
-    assert message in " ".join(done.err.split())
-    assert list(tmp_path.iterdir()) == []

@@ -239,8 +239,3 @@ def test_the_curves_meet_the_diagonal_at_the_rates_that_are_marked():
     marks = [line.get_xydata()[0] for line in lines if line.get_marker() == "o"]
     rates = [100 * equal_error_rate(*pair).rate for pair in curves.values()]
     np.testing.assert_allclose(marks, np.repeat(rates, 2).reshape(2, 2))
-
-
-@pytest.mark.parametrize("scores", [([1.0], [0.0]), ([0.0], [1.0]), ([2.0] * 4, [2.0] * 5), ([1e-300], [-1e-300])])
-def test_extreme_scores_are_drawn(scores):
-    plot_fa_fr({"A": scores}, {}).canvas.draw()

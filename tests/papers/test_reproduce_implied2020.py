@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from benchmarks.papers.implied2020 import MACHINES, PAPER, reproduce
 from benchmarks.papers.implied2020_credit import Setting, judge, split
 from benchmarks.papers.implied2020_plots import Point, Scored, plot_calibration, plot_hyperplanes, plot_roc
 from benchmarks.papers.outcome import Outcome, write
-from benchmarks.papers.tables import Table, TableSource, read_german
+from benchmarks.papers.tables import TableSource, read_german
 from pipeline.posteriors.implied import ImpliedPosterior, calibration_score
 from pipeline.posteriors.newton import NewtonSigmoid
 
@@ -97,15 +97,6 @@ def test_every_figure_is_drawn_and_the_outcome_written(outcome, tmp_path):
         (-1, -7), (-1, -3), (3, -7), (3, -3),
     ]  # fmt: skip
     assert set(PAPER) < set(table["sensitivity"][0])
-
-
-def test_scaling_looks_at_the_first_half_alone():
-    X = np.arange(12.0).reshape(6, 2)
-    half = split(Table("made up", X, np.array([1, -1, 1, -1, -1, 1]), "yes"), MinMaxScaler())
-    np.testing.assert_array_equal(half.train, [[0, 0], [0.5, 0.5], [1, 1]])
-    np.testing.assert_array_equal(half.test[:, 0], [1.5, 2, 2.5])
-    np.testing.assert_array_equal(half.labels, [True, False, True])
-    np.testing.assert_array_equal(half.positive, [False, False, True])
 
 
 def test_the_figures_draw_what_they_are_given():

@@ -26,7 +26,6 @@ from benchmarks.papers.tables import (
     read_german,
     read_reuters,
     read_shuttle,
-    read_sonar,
     read_web,
 )
 from pipeline.errors import InputError
@@ -108,24 +107,6 @@ def test_the_test_rows_of_w1a_are_made_where_they_are_missing(tmp_path):
 
 
 # Tables of numbers
-
-
-def test_german_credit(tmp_path):
-    rows = np.random.default_rng(0).integers(0, 70, (6, 24))
-    text = "".join(f"  {'   '.join(map(str, row))}   {1 + (n > 3)} \n" for n, row in enumerate(rows))
-    table = read_german(put(tmp_path, **{"german/german.data-numeric": text.encode()}))
-    np.testing.assert_array_equal(table.X, rows)
-    assert table.y.tolist() == [1, 1, 1, 1, -1, -1]
-    assert table.positive == "good credit risk"
-
-
-def test_sonar(tmp_path):
-    rows = np.random.default_rng(0).integers(0, 10_000, (3, 60)) / 10_000
-    text = "\n".join(f"{','.join(map(str, row))},{label}" for row, label in zip(rows, "RMM", strict=True))
-    table = read_sonar(put(tmp_path, **{"sonar.all-data": text.encode()}))
-    np.testing.assert_array_equal(table.X, rows)
-    assert table.y.tolist() == [-1, 1, 1]
-    assert table.positive == "mine"
 
 
 def test_two_classes_of_shuttle(tmp_path):

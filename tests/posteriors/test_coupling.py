@@ -18,7 +18,6 @@ from hypothesis.extra.numpy import arrays
 
 from pipeline.config import System
 from pipeline.machines.margins import Margins
-from pipeline.posteriors.coupling import alone
 from pipeline.posteriors.sigmoid import (
     FixedSigmoid,
     log_probability,
@@ -147,15 +146,6 @@ def test_log_posterior_is_the_papers_equation_with_its_full_sums(name, speakers,
     np.testing.assert_allclose(result, expected_logs(name, margins, slope), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [*LOG_RULES, "worst_rival", "refined_worst_rival"])
-@settings(max_examples=15, deadline=None)
-@given(seed=SEEDS, claims=st.lists(st.integers(0, 4), min_size=1, unique=True))
-def test_score_of_some_claims_is_theirs_among_all(name, seed, claims):
-    margins = random_margins(seed, 5)
-    some = score(name, margins.select(np.array(claims)))
-    np.testing.assert_allclose(some, score(name, margins)[claims], rtol=1e-12, atol=1e-13)
-
-
 @pytest.mark.parametrize("name", LOG_RULES)
 @settings(max_examples=10, deadline=None)
 @given(seed=SEEDS, speakers=st.sampled_from(SPEAKERS))
@@ -239,16 +229,6 @@ def test_with_two_speakers_every_posterior_is_that_of_the_pair_machine(name, see
     margins = Margins(made.claims, made.pair, made.one_class, one_vs_rest=both)
     expected = [[log(s(f)), log(s(-f))] for f in margins.pair[:, 0, 1]]
     np.testing.assert_allclose(per_frame(name, margins), expected, rtol=1e-10, atol=1e-13)
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_alone_every_rule_reads_the_one_class_margin_in_its_own_unit(name):
-    f = np.array([[-700.0], [-1.0], [0.0], [2.0]])
-    margins = Margins(np.array([0]), one_class=f)
-    result = alone(RULES[name].alone, margins, FixedSigmoid(2.0))
-    q = [s(2.0 * value) for value in f[:, 0]]
-    expected = [log(value) if RULES[name].alone == "log" else float(value) for value in q]
-    np.testing.assert_allclose(result[:, 0], expected, rtol=1e-12)
 
 
 def test_settings_list_every_rule_in_the_tables_order():

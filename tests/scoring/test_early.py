@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.enrollment.enroll import enroll
-from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import InputError, MetricError
 from pipeline.features.stream import FeatureBlock
 from pipeline.scoring.decisions import Decision, State
@@ -155,18 +154,7 @@ def test_a_store_keeps_the_prefixes_of_its_default_system_and_reads_them_back(st
     assert gaps[0] > gaps[1] > 0
 
 
-def test_the_prefixes_of_a_speaker_go_with_the_speaker(copied):
-    remove_speaker(copied, "ivan")
-    trials = Store(copied).load().trials()
-    assert all(len(values) == len(trials) for scores in trials.prefixes.values() for values in scores.values())
-
-
 # Streams
-
-
-@pytest.fixture(scope="module")
-def said(heard) -> tuple[np.ndarray, int]:
-    return soundfile.read(heard("anna"))
 
 
 def verifier_of(model: SpeakerModel, miss: float, false_accept: float, *, claim: str = "anna", **how: str) -> Verifier:
@@ -255,11 +243,6 @@ def test_a_file_is_not_read_further_than_the_decision(fused_store, said, tmp_pat
     assert update.audio_seconds < 5 < 20 * len(samples) / rate
 
 
-def test_silence_stays_too_little_speech_under_a_rule(fused_store, silence):
-    update = verifier_of(fused_store, 0.1, 0.1).verify_file(silence)
-    assert (update.decision, update.sequential_llr, update.settled) == (Decision.NOT_ENOUGH_SPEECH, None, True)
-
-
 def test_a_system_without_prefixes_cannot_decide_early(store):
     with pytest.raises(MetricError, match="the system of the settings"):
         Verifier(Store(store).load(), "anna", system="poar", decide_by=Sequential(SequentialTest()))
@@ -283,8 +266,3 @@ def test_the_command_ends_with_the_decision_and_the_bounds(fused_store, heard, r
     assert table["sequential_llr"] >= math.log(9)
     undecided = run("verify", fused_store.where, "--claim", "anna", "--sequential", "1e-9:1e-9", str(heard("anna")))
     assert (undecided.code, "undecided" in undecided.out) == (3, True)
-
-
-@pytest.mark.parametrize("rates", ["a:b", "0.9:0.1"])
-def test_rates_that_cannot_be_read_are_refused(fused_store, heard, run, rates):
-    assert run("verify", fused_store.where, "--claim", "anna", "--sequential", rates, str(heard("anna"))).code == 2

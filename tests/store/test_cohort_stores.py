@@ -12,7 +12,6 @@ from populations import add, cohorts_of
 from score_rows import rows_of
 
 from pipeline.enrollment.enroll import enroll
-from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import ConfigError, InputError, MetricError, StoreFormatError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import assess
@@ -40,13 +39,6 @@ def made(tmp_path_factory) -> Path:
 @pytest.fixture
 def eight(made, tmp_path) -> Path:
     return Path(shutil.copy(made, tmp_path / "s"))
-
-
-def test_the_machines_that_there_are_and_no_more_are_stored(tmp_path):
-    for most in (2, "all"):
-        add(tmp_path / str(most), NAMES, cohorts_of(most))
-    some, every = (hostile.query(tmp_path / which, "SELECT count(*) FROM pair")[0][0] for which in ("2", "all"))
-    assert 8 <= some < every == 28
 
 
 # What is refused
@@ -127,55 +119,34 @@ def test_a_claim_reads_the_rows_of_its_cohort_alone(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def voiced(tmp_path_factory, recordings, tiny_with) -> dict[str, SpeakerModel]:
-    """Five voices with cohorts of two, of as many as there are, and with everybody."""
-    folder, speakers = tmp_path_factory.mktemp("cohorts"), {name: recordings[name] for name in VOICES}
-    return {
-        str(most): enroll(folder / str(most), speakers, tiny_with(f"machines.cohort={most}")).model
-        for most in (2, 4, "all")
-    }
-
-
-def test_cohorts_of_as_many_as_there_are_score_and_decide_like_everybody(voiced, heard):
-    some, every = voiced["4"], voiced["all"]
-    assert set(every.systems) - set(some.systems) == {"boao"}
-    for name, scores in some.trials().scores.items():
-        np.testing.assert_allclose(scores, every.trials().scores[name], atol=1e-12, err_msg=name)
-    for name in VOICES[:3]:
-        for system in some.systems:
-            ours, theirs = (Verifier(model, name, system=system) for model in (some, every))
-            assert ours.competing == theirs.competing == 4
-            assert some.threshold(system) == pytest.approx(every.threshold(system), abs=1e-9)
-            here, there = (one.verify_file(heard("ivan")) for one in (ours, theirs))
-            assert here.score == pytest.approx(there.score, abs=1e-9)
-            assert here.llr == pytest.approx(there.llr, abs=1e-6)
-            assert (here.decision, here.frames) == (there.decision, there.frames)
+def voiced(tmp_path_factory, recordings, tiny_with) -> SpeakerModel:
+    """Five voices with cohorts of two."""
+    speakers = {name: recordings[name] for name in VOICES}
+    return enroll(tmp_path_factory.mktemp("cohorts") / "s", speakers, tiny_with("machines.cohort=2")).model
 
 
 def test_voices_are_accepted_as_themselves_and_nobody_else_in_cohorts(voiced, heard):
     for name in VOICES:
-        verifier = Verifier(voiced["2"], name, system="fused")
+        verifier = Verifier(voiced, name, system="fused")
         assert verifier.competing == 4
-        assert Verifier(voiced["2"], name, system="worst_rival").competing == 2
+        assert Verifier(voiced, name, system="worst_rival").competing == 2
         for voice in VOICES:
             assert (verifier.verify_file(heard(voice)).decision == "accepted") == (name == voice)
 
 
 def test_the_scores_of_a_list_are_those_of_each_claim_alone(voiced, heard):
-    model = voiced["2"]
     trials = [Trial(name, str(heard(voice)), name == voice) for name in VOICES for voice in VOICES[:2]]
-    rows = {(row.system, row.speaker, row.path): row for row in rows_of(assess(model, trials, Path()).scores)}
-    for system in model.systems:
+    rows = {(row.system, row.speaker, row.path): row for row in rows_of(assess(voiced, trials, Path()).scores)}
+    for system in voiced.systems:
         for trial in trials[::3]:
-            alone = Verifier(model, trial.speaker, system=system).verify_file(trial.path)
+            alone = Verifier(voiced, trial.speaker, system=system).verify_file(trial.path)
             row = rows[system, trial.speaker, trial.path]
             assert row.score == pytest.approx(alone.score, abs=1e-12)
             assert row.llr == pytest.approx(alone.llr, abs=1e-9)
 
 
 def test_thresholds_and_calibrations_count_the_cohort_where_the_rule_does(voiced):
-    model = voiced["2"]
-    trials = model.trials()
+    model, trials = voiced, voiced.trials()
     assert set(trials.population.tolist()) == {len(VOICES)}
     for system, speakers in (("poao", 3), ("rpoao", 3), ("worst_rival", 3), ("fused", 5), ("poar", 5)):
         expected = trials.in_cohorts(speakers).threshold(
@@ -189,22 +160,3 @@ def test_thresholds_and_calibrations_count_the_cohort_where_the_rule_does(voiced
     assert model.sequential_calibration("refined_worst_rival") is not None
     with pytest.raises(MetricError):
         model.sequential_calibration("poar")
-
-
-def test_enrolling_voices_one_by_one_trains_the_machines_of_all_at_once(tmp_path, recordings, tiny_with, heard):
-    path, some = tmp_path / "s", {name: recordings[name][:6] for name in VOICES}
-    config = tiny_with("machines.cohort=2", 'machines.kinds=["one_vs_one","one_class"]')
-    for number, name in enumerate(VOICES):
-        report = enroll(path, {name: some[name]}, config)
-        assert Verifier(report.model, name).competing == min(number, 2)
-        assert Verifier(report.model, name).verify_file(heard(name)).decision == "accepted"
-    expected = enroll(tmp_path / "t", some, config).model
-    assert report.machines <= 1 + len(VOICES) - 1
-    ours, theirs = ({**model.population().pairs.against(2)} for model in (report.model, expected))
-    assert ours.keys() == theirs.keys()
-    np.testing.assert_array_equal(report.model.cohort_table.nearest, expected.cohort_table.nearest)
-    here, there = (claim(model, "ivan").verify_file(heard("ivan")) for model in (report.model, expected))
-    assert here.score == there.score
-    for name in VOICES[:-1]:
-        left = remove_speaker(path, name)
-    assert Verifier(left, VOICES[-1], decide_by=Threshold(0.0)).competing == 0

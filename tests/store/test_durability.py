@@ -6,16 +6,13 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from populations import NAMES, add, assert_same, content, left_over, model_of
 from store_process import BASE, MORE
-from store_process import CHANGES as WORK
 
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import StoreError, StoreMissingError
@@ -108,28 +105,6 @@ def test_a_writer_killed_before_a_statement_leaves_the_old_store_or_the_new_one(
         next_change(path, models)
     assert (states[0], states[-1]) == ("before", "after")
     assert states == sorted(states, reverse=True), "a commit that was taken back"
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_writer_killed_at_a_random_moment_leaves_the_old_store_or_the_new_one(base, models, tmp_path, change):
-    """Among SQLite's own steps, which no statement parts; real processes, SIGKILL."""
-    started = time.perf_counter()
-    WORK[change](start_of(change, base, tmp_path / "whole"))
-    seconds, chance, states = time.perf_counter() - started, random.Random(0), []  # noqa: S311
-    for number in range(10):
-        path = start_of(change, base, tmp_path / str(number))
-        child = os.fork()
-        if child == 0:
-            try:
-                WORK[change](path)
-            finally:
-                os._exit(0)
-        time.sleep(seconds * chance.uniform(0, 1.2))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        states.append(state_of(path, change, models))
-        next_change(path, models)
-    assert "before" in states
 
 
 # Power

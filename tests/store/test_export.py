@@ -16,7 +16,6 @@ from pipeline.cli.speakers import speakers as command
 from pipeline.enrollment.enroll import enroll
 from pipeline.errors import InputError, UnknownSpeakerError
 from pipeline.store.export import export_speaker
-from pipeline.store.store import Store
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -26,11 +25,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 # An export
 
 
-def test_an_export_holds_every_array_that_the_store_keeps_of_the_speaker(store, tmp_path):
-    model = Store(store).load()
-    beside = export_speaker(model, "dexter", tmp_path / "x.json")
+def test_an_export_holds_every_array_that_the_store_keeps_of_the_speaker(opened, tmp_path):
+    beside = export_speaker(opened, "dexter", tmp_path / "x.json")
     table = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))
-    speaker, own = model.speakers[1], model.arrays[1]
+    speaker, own = opened.speakers[1], opened.arrays[1]
     assert table["speaker"] == {**asdict(speaker), "id": f"{speaker.id:016x}"}
     assert beside == tmp_path / "x.npz"
     with np.load(beside, allow_pickle=False) as arrays:
@@ -38,17 +36,16 @@ def test_an_export_holds_every_array_that_the_store_keeps_of_the_speaker(store, 
         assert table["arrays"] == shapes
         for name in own:
             np.testing.assert_array_equal(arrays[name], own[name], err_msg=name)
-        pairs = model.pairs.against(1)
+        pairs = opened.pairs.against(1)
         for other, machine in pairs.items():
-            where = f"pair.{model.speakers[other].id:016x}"
+            where = f"pair.{opened.speakers[other].id:016x}"
             np.testing.assert_array_equal(arrays[f"{where}.own"], machine.own)
             np.testing.assert_array_equal(arrays[f"{where}.rival"], machine.rival)
             assert arrays[f"{where}.bias"] == machine.bias
         assert len(arrays) == len(own) + 3 * len(pairs) == len(own) + 9
 
 
-def test_an_export_holds_the_trials_that_the_speaker_spoke_or_was_claimed_in_and_names_nobody_else(store, tmp_path):
-    opened = Store(store).load()
+def test_an_export_holds_the_trials_that_the_speaker_spoke_or_was_claimed_in_and_names_nobody_else(opened, tmp_path):
     export_speaker(opened, "dexter", tmp_path / "x.json")
     text = (tmp_path / "x.json").read_text(encoding="utf-8")
     columns, trials = json.loads(text)["held_out_trials"], opened.trials()
@@ -62,8 +59,7 @@ def test_an_export_holds_the_trials_that_the_speaker_spoke_or_was_claimed_in_and
     assert not any(other in text for other in ("anna", "ivan", "lars"))
 
 
-def test_an_export_is_for_its_owner_and_never_written_over_something(store, tmp_path):
-    opened = Store(store).load()
+def test_an_export_is_for_its_owner_and_never_written_over_something(opened, tmp_path):
     (tmp_path / "x").write_bytes(b"mine")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     (tmp_path / "half.npz").write_bytes(b"mine")
@@ -97,6 +93,7 @@ def test_the_command_exports_and_logs(copied, tmp_path, capsys):
         ("remove", "larss", None, "UnknownSpeakerError"),
         ("export", "lars", None, "UnknownSpeakerError"),
     ]
+    assert (lines[1]["left"], lines[1]["store_revision"], lines[1]["settings"]) == (3, 2, lines[0]["settings"])
 
 
 def test_options_that_contradict_each_other_are_refused(copied, tmp_path):
@@ -117,9 +114,9 @@ def test_no_audio_and_no_name_of_a_file_is_kept(tmp_path, recordings, tiny):
     names = {"Zoe Wanamaker": "anna", "Yngwie Malmsteen": "ivan"}
     speakers = {name: tuple(Utterance(name, one.path) for one in recordings[voice]) for name, voice in names.items()}
     (tmp_path / "s").mkdir()
-    opened = enroll(tmp_path / "s" / "voices.store", speakers, tiny).model
+    model = enroll(tmp_path / "s" / "voices.store", speakers, tiny).model
     for number, name in enumerate(names):
-        export_speaker(opened, name, tmp_path / "s" / f"{number}.json")
+        export_speaker(model, name, tmp_path / "s" / f"{number}.json")
     kept = contents(tmp_path / "s")
     for number, name in enumerate(names):
         assert {file for file, data in kept.items() if name.encode() in data} == {"voices.store", f"{number}.json"}

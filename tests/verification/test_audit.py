@@ -23,15 +23,13 @@ from hypothesis import strategies as st
 from pipeline.cli.audit import audit as command
 from pipeline.cli.enroll import enroll as enroll_command
 from pipeline.cli.speakers import speakers
-from pipeline.enrollment.enroll import enroll
-from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import AuditError, EnrollmentRefusedError, SpeakerExistsError, UnknownSpeakerError
 from pipeline.scoring.decisions import Decision
 from pipeline.store.reading import VERSION
 from pipeline.store.store import Store
 from pipeline.verification import audit
 from pipeline.verification.audit import AuditLog, check_log, read_key
-from pipeline.verification.audit_events import record_enrollment, record_removal, verification_recorder
+from pipeline.verification.audit_events import verification_recorder
 from pipeline.verification.verifier import Verifier
 
 KEY = b"sixteen bytes or more"
@@ -395,9 +393,8 @@ def test_paths_that_cannot_be_written_to(tmp_path):
 # Events
 
 
-def test_a_verification_is_logged_without_biometric_data(store, heard, tmp_path):
+def test_a_verification_is_logged_without_biometric_data(opened, heard, tmp_path):
     log, recording = tmp_path / "log", heard("anna")
-    opened = Store(store).load()
     verifier = Verifier(opened, "anna")
     update = verifier.verify_file(recording)
     verification_recorder(log, opened, "anna")(verifier, str(recording), update)
@@ -416,19 +413,6 @@ def test_a_verification_is_logged_without_biometric_data(store, heard, tmp_path)
     assert tables_in(log)[-1]["file"] == str(recording)
     verification_recorder(None, opened, "anna")(verifier, None, update)  # without a log nothing happens
     assert check_log(log).lines == 3
-
-
-def test_enrollment_and_removal_are_logged_with_their_revision(copied, recordings, tmp_path):
-    log = AuditLog(tmp_path / "changes.jsonl")
-    record_enrollment(log, enroll(copied, {"hugo": recordings["hugo"]}))
-    first = tables_in(log.path)[-1]
-    assert (first["event"], first["speaker"], first["decision"]) == ("enroll", "hugo", "enrolled")
-    assert first["store_revision"] == 2
-    record_removal(log, remove_speaker(copied, "hugo"), "hugo")
-    line = tables_in(log.path)[-1]
-    assert (line["event"], line["speaker"], line["left"], line["store_revision"]) == ("remove", "hugo", 4, 3)
-    assert line["settings"] == first["settings"]
-    assert check_log(log.path).events == {"open": 1, "enroll": 1, "remove": 1}
 
 
 # The command

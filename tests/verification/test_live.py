@@ -19,12 +19,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-import typer
 
 from pipeline.audio.microphone import SampleQueue, open_microphone
 from pipeline.cli.live import LevelMeter
 from pipeline.cli.record import PhraseRecorder, prompts, record
-from pipeline.cli.verify import verify
 from pipeline.config import Config, FeatureSettings
 from pipeline.errors import AudioError, NotEnoughSpeechError, SpeakerExistsError
 from pipeline.store.store import Store
@@ -81,11 +79,6 @@ def wav(samples: np.ndarray, rate: int) -> bytes:
     file = io.BytesIO()
     soundfile.write(file, samples, rate, format="WAV", subtype="PCM_16")
     return file.getvalue()
-
-
-@pytest.fixture(scope="module")
-def said(heard) -> tuple[np.ndarray, int]:
-    return soundfile.read(heard("anna"))
 
 
 # The queue of a microphone
@@ -145,11 +138,6 @@ def test_without_a_microphone_there_is_an_error_that_says_what_to_do(tmp_path, m
     with pytest.raises(AudioError, match=r"microphone: .*pip install 'voiceclaim\[mic\]'"):
         record("bert", tmp_path / "new.store")
     assert not (tmp_path / "new.store").exists()
-
-
-def test_a_microphone_and_files_are_not_taken_together(store, heard):
-    with pytest.raises(typer.BadParameter, match="--mic"):
-        verify(store, "anna", audio=[str(heard("anna"))], mic=True)
 
 
 # The line

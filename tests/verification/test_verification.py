@@ -11,38 +11,27 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from score_rows import rows_of
 
 from pipeline.audio.corpus import Utterance
 from pipeline.enrollment.enroll import enroll
 from pipeline.errors import (
     AudioError,
     InputError,
-    MetricError,
     StoreMissingError,
     StreamClosedError,
     UnknownSpeakerError,
 )
-from pipeline.evaluation import Trial
-from pipeline.evaluation.assess import assess
 from pipeline.features.frontend import read_features
 from pipeline.metrics import OperatingPoint
 from pipeline.scoring.decisions import Decision, State, Update
 from pipeline.scoring.rules import RULES
-from pipeline.store.model import SpeakerModel
-from pipeline.store.store import Store
-from pipeline.verification.policies import BayesCost, Threshold, policy_of
+from pipeline.verification.policies import BayesCost, Threshold
 from pipeline.verification.stream import VerificationStream
 from pipeline.verification.verifier import Verifier
 
 POINT = OperatingPoint(0.2, cost_miss=3.0, cost_false_accept=2.0)
-
-
-@pytest.fixture(scope="module")
-def opened(store) -> SpeakerModel:
-    return Store(store).load()
 
 
 @pytest.fixture(scope="module")
@@ -87,23 +76,19 @@ def assert_same(result: Update, expected: Update) -> None:
 
 
 @pytest.mark.parametrize("system", RULES)
-@pytest.mark.parametrize("rate", [8000, 44_100])
-def test_uneven_pushes_give_the_score_of_the_file_under_every_system(verifiers, inputs, rate, system):
-    path, samples = inputs[rate]
-    result, _ = pushed(verifiers[system], samples, rate, [0, 81, 0, 0, 1, 4096, 79, 80])
-    assert_same(result, verifiers[system].verify_file(path))
-
-
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=6)
 @given(
     rate=st.sampled_from([8000, 44_100]),
     sizes=st.lists(st.integers(0, 9000) | st.sampled_from([79, 80, 81, 10**6]), min_size=1, max_size=12),
     single=st.integers(0, 400),
 )
-def test_random_pushes_give_the_score_of_the_file(verifiers, inputs, rate, sizes, single):
+@example(rate=44_100, sizes=[0, 81, 0, 0, 1, 4096, 79, 80], single=0)
+def test_pushes_of_any_size_give_the_score_of_the_file_under_every_system(
+    verifiers, inputs, system, rate, sizes, single
+):
     path, samples = inputs[rate]
-    result, _ = pushed(verifiers["rpoao"], samples, rate, [*[1] * single, *sizes, 5000])
-    assert_same(result, verifiers["rpoao"].verify_file(path))
+    result, _ = pushed(verifiers[system], samples, rate, [*[1] * single, *sizes, 5000])
+    assert_same(result, verifiers[system].verify_file(path))
 
 
 def test_a_resampled_stream_scores_nearly_as_the_original(verifiers, inputs):
@@ -166,28 +151,11 @@ def test_a_stream_goes_from_too_little_speech_to_scoring_to_closed(opened, input
     assert stream.close() == last
 
 
-def test_closing_adds_the_frames_that_waited(opened, inputs):
-    stream = VerificationStream(opened, "anna")
-    before = stream.push(inputs[8000][1][:9000])
-    assert before.frames < stream.close().frames <= before.frames + 2  # the deltas' look-ahead
-
-
 def test_silence_is_too_little_speech_and_never_a_score(verifiers, opened, silence):
     nothing = Update(State.CLOSED, Decision.NOT_ENOUGH_SPEECH, None, None, None, 0, 0.0, 2.0, True, None, False)
     for verifier in verifiers.values():
         assert verifier.verify_file(silence) == nothing
     assert VerificationStream(opened, "anna", rate=44_100).close() == replace(nothing, audio_seconds=0.0)
-
-
-def test_speech_shorter_than_the_settings_ask_for_has_no_score(opened, inputs):
-    samples = inputs[8000][1]
-    stream = VerificationStream(opened, "anna", update_ms=0)
-    for at in range(0, len(samples), 80):
-        if stream.push(samples[at : at + 80]).frames >= 45:
-            break
-    update = stream.close()
-    assert 45 <= update.frames < 50
-    assert (update.decision, update.score) == (Decision.NOT_ENOUGH_SPEECH, None)
 
 
 def test_silence_before_and_after_does_not_change_the_decision(opened, inputs):
@@ -259,12 +227,6 @@ def test_an_unknown_claim_is_refused_with_the_nearest_names_if_there_are_any(ope
     assert "nobody is enrolled" not in str(caught.value)
 
 
-def test_an_unknown_system_is_refused_with_those_there_are(opened):
-    with pytest.raises(InputError, match="'oracle' is unknown") as caught:
-        Verifier(opened, "anna", system="oracle")
-    assert all(name in str(caught.value) for name in RULES)
-
-
 def test_a_system_without_machines_is_refused_with_the_kinds_there_are(tmp_path, recordings, tiny_with):
     config = tiny_with('machines.kinds=["one_class", "one_vs_rest"]', "scoring.system=poar")
     store = enroll(tmp_path / "s", {name: recordings[name][:3] for name in ("anna", "ivan")}, config).model
@@ -283,30 +245,6 @@ def test_a_stream_opens_a_store_by_its_path(store, inputs, opened, tmp_path):
         VerificationStream(tmp_path / "none", "anna")
 
 
-@pytest.fixture(scope="module")
-def all_on_all(opened, voices, heard):
-    """Five files of each voice claimed for each, under every system."""
-    spoken = [(speaker, str(heard(speaker, n))) for speaker in voices for n in range(5)]
-    return assess(
-        opened, [Trial(claim, file, speaker == claim) for claim in voices for speaker, file in spoken], Path()
-    )
-
-
-@pytest.mark.parametrize("system", RULES)
-def test_true_claims_are_accepted_and_false_ones_rejected(opened, voices, all_on_all, system):
-    """The demo's synthetic voices are easy to tell apart: at most one decision in twenty may be wrong.
-
-    Two in twenty by GMMs alone, which were adapted from a mixture of no more than these four.
-    """
-    verifiers = {claim: Verifier(opened, claim, system=system) for claim in voices}
-    assert [verifier.competing for verifier in verifiers.values()] == [3] * len(voices)
-    rows = [row for row in rows_of(all_on_all.scores) if row.system == system]
-    accepted = [verifiers[row.speaker].decider.accepts(row.score, None) for row in rows]
-    assert len(rows) == 80
-    wrong = sum(decision is not row.target for decision, row in zip(accepted, rows, strict=True))
-    assert wrong <= (8 if system == "gmm" else 4)
-
-
 def test_voices_that_nobody_enrolled_score_below_the_true_speaker(opened, voices, heard):
     for claim in voices:
         verifier = Verifier(opened, claim)
@@ -316,31 +254,6 @@ def test_voices_that_nobody_enrolled_score_below_the_true_speaker(opened, voices
 
 
 # Policies
-
-
-def test_a_verifier_names_its_policy(opened):
-    for options, source, threshold in [
-        ({}, "eer", opened.threshold("refined_worst_rival")),
-        ({"false_accept": 0.1}, "far", opened.threshold("refined_worst_rival", false_accept=0.1)),
-        ({"threshold": 0.0}, "given", 0.0),
-        ({"point": POINT}, "cost", None),
-    ]:
-        decider = Verifier(opened, "anna", decide_by=policy_of(**options)).decider
-        assert (decider.source, decider.threshold) == (source, threshold)
-        assert (decider.llr_threshold is None) == (threshold is not None)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"threshold": 0.0, "false_accept": 0.1},
-        {"false_accept": 0.1, "point": POINT},
-        {"threshold": 0.0, "false_accept": 0.0, "point": POINT},
-    ],
-)
-def test_two_policies_at_once_are_refused(options):
-    with pytest.raises(InputError, match=f"got {len(options)} of them"):
-        policy_of(**options)
 
 
 def test_equality_accepts_by_score_or_by_llr_whatever_the_score(opened):
@@ -415,23 +328,3 @@ def test_the_score_of_the_fused_system_is_its_llr_and_the_calibrated_sum_of_its_
         parts = {name: running[name][n].score for name in RULES["fused"].parts}
         total = calibrated(calibration.weights, parts, fused.frames)
         assert fused.score == pytest.approx(calibrated(calibration.ratio, {"fused": total}, fused.frames))
-
-
-@pytest.mark.parametrize("point", [None, POINT])
-def test_the_probability_is_the_priors_odds_times_the_likelihood_ratio(opened, heard, point):
-    verifier = Verifier(opened, "anna", decide_by=policy_of(point=point))
-    prior = opened.config.threshold.prior if point is None else 0.2
-    assert verifier.decider.prior == prior
-    for voice in ("anna", "ivan"):
-        update = verifier.verify_file(heard(voice))
-        odds = math.exp(update.llr) * prior / (1 - prior)
-        assert update.probability == pytest.approx(odds / (1 + odds))
-
-
-def test_a_speaker_alone_has_a_score_and_no_llr(tmp_path, recordings, heard, tiny_with):
-    store = enroll(tmp_path / "s", {"anna": recordings["anna"]}, tiny_with("scoring.system=fused")).model
-    update = Verifier(store, "anna").verify_file(heard("anna"))
-    assert 0 < update.score <= 1  # a mean of one-class posteriors
-    assert (update.decision, update.llr, update.probability) == (Decision.ACCEPTED, None, None)
-    with pytest.raises(MetricError, match="nobody else is enrolled"):
-        Verifier(store, "anna", decide_by=BayesCost(POINT))
