@@ -216,7 +216,7 @@ def main() -> int:
             running_service(store, *limits, tokens=f"admin {token}") as (url, process),
             VoiceclaimClient(url, token=token) as client,
         ):
-            score, before = client.verify(claim, file).score, store.read_bytes()
+            score, before = client.verify(claim, file).update.score, store.read_bytes()
             sockets, memory = open_sockets(process.pid), resident_mib(process.pid)
             findings = asyncio.run(carry_out_all(url, token, claim, options.connections))
             result = {
@@ -226,7 +226,7 @@ def main() -> int:
                 "healthz_slowest_seconds": round(findings.slowest, 2),
                 "faults": sorted(findings.faults),
                 "connections_left_open": open_sockets(process.pid, sockets) - sockets,
-                "same_score": client.verify(claim, file).score == score,
+                "same_score": client.verify(claim, file).update.score == score,
                 "rss_growth_mib": round(resident_mib(process.pid) - memory, 1),
                 "store_unchanged": store.read_bytes() == before,
             }

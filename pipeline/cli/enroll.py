@@ -112,7 +112,7 @@ def enroll(
 def _as_json(store: Path, report: EnrollmentReport) -> dict[str, Any]:
     return {
         "store": str(store),
-        "enrolled": [dataclasses.asdict(speaker) for speaker in report.enrolled],
+        "enrolled": report.summaries,
         "refused": [{"name": name, "reason": reason} for name, reason in report.refused],
         "warnings": [{"name": one.speaker, "check": one.check, "reason": one.reason} for one in report.warnings],
         "skipped": [{"file": str(path), "reason": reason} for path, reason in report.skipped],
@@ -132,8 +132,14 @@ def _print_report(store: Path, report: EnrollmentReport) -> None:
     print_table(
         ("speaker", "files", "speech s", "frames", "centroids"),
         [
-            (s.name, s.utterances, f"{s.seconds:.1f}", s.frames, f"{s.centroids}{' (few)' * s.short_of_centroids}")
-            for s in report.enrolled
+            (
+                s["name"],
+                s["utterances"],
+                f"{s['seconds']:.1f}",
+                s["frames"],
+                f"{s['centroids']}{' (few)' * s['short_of_centroids']}",
+            )
+            for s in report.summaries
         ],
     )
     print_line(

@@ -22,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import Action, ChecksConfig, Config, ThresholdConfig
-from pipeline.enrollment.duplicates import duplicates, same_segments
+from pipeline.enrollment.duplicates import duplicates
 from pipeline.enrollment.quality import Recording, clipped_share, median_snr
 from pipeline.enrollment.speech import NewSpeaker
 from pipeline.errors import MetricError
 from pipeline.features.fingerprints import Prints
-from pipeline.machines.supervectors import Vectors
 from pipeline.scoring.trials import HeldOutTrials
+from pipeline.store.model import SpeakerModel
 
 Array = NDArray[np.float64]
 Check = Literal["speech", "clipping", "noise", "duplicates", "consistency", "matches"]
@@ -66,10 +66,8 @@ def needs_recordings(settings: ChecksConfig) -> bool:
     return not {settings.clipping, settings.noise, settings.duplicates} <= {"off"}
 
 
-def check_recordings(
-    settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Mapping[str, Prints]
-) -> list[Finding]:
-    """Check the recordings; ``known`` are fingerprints (F,) of the enrolled speakers, by name."""
+def check_recordings(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:
+    """Check the recordings, also against the fingerprints that the ``known`` model keeps of its own."""
     findings: list[Finding] = []
     for voice in voices:
         share, snr = clipped_share(voice.recordings), median_snr(voice.recordings)
@@ -85,7 +83,11 @@ def check_recordings(
                 " Use another microphone or a quieter room?"
             )
             findings.append(_finding(voice.name, "noise", settings.noise, reason))
-    return findings + (_duplicates(settings, voices, known) if settings.duplicates != "off" else [])
+    if settings.duplicates == "off":
+        return findings
+    named = zip(known.speakers, known.arrays, strict=True)
+    prints = {speaker.name: arrays["fingerprints"] for speaker, arrays in named if "fingerprints" in arrays}
+    return findings + _duplicates(settings, voices, prints)
 
 
 def _duplicates(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Mapping[str, Prints]) -> list[Finding]:
@@ -111,22 +113,6 @@ def _duplicates(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Map
         )
         for (own, other), places in sorted(shared.items())
     ]  # fmt: skip
-
-
-def check_segments(
-    settings: ChecksConfig, voices: Sequence[NewSpeaker], segments: Sequence[Vectors], known: Mapping[str, Vectors]
-) -> list[Finding]:
-    """Compare the segments (S, D) of each new speaker with those of ``known`` speakers without fingerprints."""
-    findings = []
-    for voice, own in zip(voices, segments, strict=True):
-        for name, vectors in known.items():
-            if share := same_segments(own, vectors):
-                reason = (
-                    f"{share:.0%} of the speech segments are duplicates of those of enrolled speaker {name!r}."
-                    " The same recordings under two names?"
-                )
-                findings.append(_finding(voice.name, "duplicates", settings.duplicates, reason))
-    return findings
 
 
 def check_trials(

@@ -1,11 +1,8 @@
-"""Detection of one recording enrolled under two names, by fingerprints or by speech segments.
+"""Detection of one recording enrolled under two names, by fingerprints.
 
 Fingerprints (``pipeline.features.fingerprints``) of two recordings are compared at each lag at which some frame of one
 equals a frame of the other: one in thousands of unrelated recordings has such a lag by chance, a duplicate has one in
 nearly every word. There the bits of a window must differ as little as in duplicate-audio detection.
-
-A store that keeps no fingerprints (``duplicate_audio.keep``) still has supervectors of segments: those of different
-speech are far apart, those of duplicates are equal if they were cut alike, as when a whole folder is enrolled again.
 """
 
 from __future__ import annotations
@@ -18,14 +15,11 @@ from numpy.typing import NDArray
 
 from pipeline.enrollment.quality import Recording
 from pipeline.features.fingerprints import LEAST_LOUD, WINDOW, most_differing
-from pipeline.machines.supervectors import Vectors, unit
 
 # Frames compared with each frame of equal value, in the order of recordings: silence and tones repeat everywhere.
 MAX_PLACES = 100
 # Loud frames of recordings with identical fingerprints throughout, however short their windows.
 MIN_IDENTICAL = 10
-# Cosine of two segments of one recording; different speech of one speaker stays below 0.8.
-SAME_SEGMENT = 0.9
 
 # Bits that must differ less in a window with so many loud frames.
 _MAX_BITS = np.array([32 * n * most_differing(n) if n >= LEAST_LOUD else 0.0 for n in range(WINDOW + 1)])
@@ -82,11 +76,3 @@ def _window_sums(values: NDArray[Any], size: int) -> NDArray[np.int64]:
     """Return the sums of each ``size`` consecutive ``values`` (T,)."""
     sums = np.concatenate(([0], np.cumsum(values, dtype=np.int64)))
     return np.asarray(sums[size:] - sums[: len(sums) - size])
-
-
-def same_segments(new: Vectors, stored: Vectors) -> float:
-    """Return the share of the segments ``new`` (S, D) that equal some one of ``stored`` (R, D)."""
-    if len(new) == 0 or len(stored) == 0:
-        return 0.0
-    products = unit(np.asarray(new, dtype=np.float32)) @ unit(np.asarray(stored, dtype=np.float32)).T
-    return float((products.max(axis=1) >= SAME_SEGMENT).mean())

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -23,22 +24,9 @@ from pipeline.enrollment.training import Trainer
 from pipeline.errors import ConfigError, InputError, SpeakerExistsError
 from pipeline.machines.training import machine_count
 from pipeline.machines.workers import LocalThreads, Workers
-from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import HeldOutTrials
-from pipeline.store.model import Role, SpeakerModel
+from pipeline.store.model import Role, Speaker, SpeakerModel
 from pipeline.store.store import Store
-
-
-@dataclass(frozen=True)
-class SpeakerSummary:
-    """One enrolled speaker: recordings, ``seconds`` of speech, frames and centroids."""
-
-    name: str
-    utterances: int
-    seconds: float
-    frames: int
-    centroids: int
-    short_of_centroids: bool
 
 
 @dataclass(frozen=True)
@@ -57,7 +45,7 @@ class EnrollmentReport:
     """
 
     model: SpeakerModel
-    enrolled: tuple[SpeakerSummary, ...]
+    enrolled: tuple[Speaker, ...]
     findings: tuple[Finding, ...]
     skipped: tuple[tuple[Path, str], ...]
     held_out_trials: int
@@ -72,6 +60,15 @@ class EnrollmentReport:
             if finding.refused:
                 reasons.setdefault(finding.speaker, []).append(finding.reason)
         return tuple((name, "; ".join(its_reasons)) for name, its_reasons in reasons.items())
+
+    @property
+    def summaries(self) -> list[dict[str, Any]]:
+        """Return what was enrolled of each speaker, and whether it made fewer centroids than the settings ask for."""
+        kept, wanted = ("name", "utterances", "seconds", "frames", "centroids"), self.model.config.codebook.centroids
+        return [
+            {**{field: getattr(one, field) for field in kept}, "short_of_centroids": one.centroids < wanted}
+            for one in self.enrolled
+        ]
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -154,7 +151,7 @@ def enroll(
         model = transaction.save(trained)
     return EnrollmentReport(
         model=model,
-        enrolled=_summaries(model, len(held_out.voices)),
+        enrolled=model.speakers[-len(held_out.voices) :],
         findings=(*(Finding(name, "speech", True, reason) for name, reason in short), *held_out.findings),
         skipped=tuple(skipped),
         held_out_trials=len(held_out.trials),
@@ -191,14 +188,6 @@ def _trained_count(model: SpeakerModel, newcomers: int) -> int:
     return machine_count(len(model), first, model.config.machines, pairs)
 
 
-def _summaries(model: SpeakerModel, newcomers: int) -> tuple[SpeakerSummary, ...]:
-    wanted = model.config.codebook.centroids
-    return tuple(
-        SpeakerSummary(s.name, s.utterances, s.seconds, s.frames, s.centroids, s.centroids < wanted)
-        for s in model.speakers[-newcomers:]
-    )
-
-
 def _agreed_settings(store: Store, known: SpeakerModel | None, config: Config | None) -> Config:
     if known is None:
         return _with_machines(Config() if config is None else config)
@@ -213,18 +202,10 @@ def _agreed_settings(store: Store, known: SpeakerModel | None, config: Config | 
 
 def _with_machines(config: Config) -> Config:
     """Return ``config`` if its default scoring system has its machines; raises ConfigError."""
-    system, cohort = config.scoring.system, config.machines.cohort
-    if RULES[system].every_claim and cohort != "all":
-        raise ConfigError(
-            f"machines.cohort: the default system, scoring.system = {system!r}, needs the pair machines of everybody"
-            f' with everybody, got {cohort}; take another system, or machines.cohort = "all"'
-        )
-    if system not in systems_of(config.machines.kinds):
-        missing = RULES[system].needs - set(config.machines.kinds)
-        raise ConfigError(
-            f"machines.kinds: the default system, scoring.system = {system!r}, needs {', '.join(sorted(missing))},"
-            f" got {', '.join(config.machines.kinds)}"
-        )
+    try:
+        SpeakerModel(config, where="scoring.system").check_system(None)
+    except InputError as error:
+        raise ConfigError(str(error)) from None
     return config
 
 

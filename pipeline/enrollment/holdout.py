@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import ChecksConfig, Config
-from pipeline.enrollment.checks import Finding, check_recordings, check_segments, check_trials
+from pipeline.enrollment.checks import Finding, check_recordings, check_trials
 from pipeline.enrollment.speech import NewSpeaker
 from pipeline.enrollment.training import Trainer
 from pipeline.errors import EnrollmentRefusedError
@@ -51,7 +51,7 @@ def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConf
     """
     known, settings, progress = trainer.known, trainer.settings, trainer.progress
     before = known.trials()
-    findings = _of_recordings(trainer, voices, checks)
+    findings = check_recordings(checks, voices, known)
     while True:
         voices = _accepted(voices, findings)
         trials = _scored(trainer, voices)
@@ -94,21 +94,6 @@ def _scores(trainer: Trainer, scoring: HeldOutScoring, trials: list[list[Feature
     # A speaker's trials one after another: machines without that speaker are made once.
     by_speaker = run_parallel(score, enumerate(trials, start=first), jobs=trainer.workers.jobs)
     return [scoring.none(), *(trial for its_trials in by_speaker for trial in its_trials)]
-
-
-def _of_recordings(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> list[Finding]:
-    """Return the findings on recordings alone, compared with what the model keeps of its own."""
-    known = trainer.known
-    named = list(zip((speaker.name for speaker in known.speakers), known.arrays, strict=True))
-    if checks.duplicates == "off":
-        named = []
-    printed = {name: arrays["fingerprints"] for name, arrays in named if "fingerprints" in arrays}
-    findings = check_recordings(checks, voices, printed)
-    others = {name: arrays for name, arrays in named if name not in printed and "segments" in arrays}
-    if not others:
-        return findings
-    segments = {name: np.asarray(arrays["segments"], dtype=np.float32) for name, arrays in others.items()}
-    return findings + check_segments(checks, voices, trainer.segments_as_stored(voices), segments)
 
 
 def _accepted(voices: Sequence[NewSpeaker], findings: Sequence[Finding]) -> list[NewSpeaker]:

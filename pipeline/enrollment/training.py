@@ -175,18 +175,6 @@ class Trainer:
         stacked = np.stack(vectors) if vectors else np.empty((0, ubm.dimension))
         return stacked.astype(np.float16).astype(np.float32)
 
-    def segments_as_stored(self, voices: Sequence[NewSpeaker]) -> list[Vectors]:
-        """Return the supervectors (S, D) that the store would keep of each new speaker's recordings.
-
-        Empty arrays where there is no UBM yet to make them with.
-        """
-        ubm = self.known.ubm
-        if ubm is None:
-            return [np.empty((0, 0), dtype=np.float32) for _ in voices]
-        most = self.settings.supervector.max_segments
-        tasks = ((ubm, voice.utterances, max(1, most // len(voice.speech.versions))) for voice in voices)
-        return run_parallel(self._supervectors, tasks, jobs=self.workers.jobs)
-
     def _check_memory(self, count: int) -> None:
         """Refuse a Gram matrix of ``count`` segments that would be larger than the settings allow."""
         gib, most = 4 * count * count / 2**30, self.settings.machines.gram_gib

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -264,7 +263,7 @@ def _enroll(settings: Settings, name: str, recordings: dict[Path, str]) -> Table
     except VoiceclaimError as error:
         raise service_error(error, shown) from None
     return {
-        **asdict(report.enrolled[0]),
+        **report.summaries[0],
         "revision": report.model.revision,
         "warnings": [without_paths(finding.reason, shown) for finding in report.warnings],
         "skipped": [

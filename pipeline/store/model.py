@@ -131,12 +131,11 @@ class SpeakerModel:
         cohort = self.config.machines.cohort
         if system in RULES and RULES[system].every_claim and cohort != "all":
             raise InputError(
-                f"{self.where}: scoring system {system!r} needs the pair machines of every two speakers, and the model"
-                f" has those against each speaker's cohort of {cohort} (machines.cohort); it has"
-                f" {', '.join(self.systems)}"
+                f"{self.where}: scoring system {system!r} needs the pair machines of every two speakers, and there are"
+                f" those against each speaker's cohort of {cohort} (machines.cohort); it has {', '.join(self.systems)}"
             )
         if system not in self.systems:
-            what = "needs machines that this store has none of" if system in RULES else "is unknown"
+            what = "needs machines that are not there" if system in RULES else "is unknown"
             raise InputError(
                 f"{self.where}: scoring system {system!r} {what}; it has {', '.join(self.systems)}"
                 f" (machines.kinds is {', '.join(self.config.machines.kinds)})"

@@ -21,7 +21,7 @@ from pipeline.audio.files import read_samples
 from pipeline.cli.enroll import enroll as command
 from pipeline.config import ChecksConfig, ThresholdConfig
 from pipeline.enrollment.checks import MIN_OTHERS, held_out_seconds, strengths_of
-from pipeline.enrollment.duplicates import duplicates, same_segments
+from pipeline.enrollment.duplicates import duplicates
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.quality import Clipping, RecordingMeter, clipped_share, median_snr
 from pipeline.errors import ConfigError, EnrollmentRefusedError
@@ -172,15 +172,6 @@ def test_a_duplicate_is_detected_after_any_coding(recordings, measured, change):
     assert duplicates([*others, (0, copy)]) == []  # of the same speaker: allowed
 
 
-def test_segments_equal_only_themselves():
-    random = np.random.default_rng(0)
-    one, other = (random.standard_normal((20, 300)).astype(np.float32) for _ in range(2))
-    assert same_segments(one, one[5:]) == 0.75
-    assert same_segments(one, 2 * one + 0.1 * other) == 1.0
-    assert same_segments(one, other) == 0.0
-    assert same_segments(one, one[:0]) == same_segments(one[:0], other) == 0.0
-
-
 # Refusals and warnings
 
 
@@ -215,12 +206,9 @@ def test_a_check_can_warn_or_be_off(tmp_path, recordings, tiny):
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("keep", ["true", "false"])
-def test_a_duplicate_of_an_enrolled_recording_is_refused_and_the_store_stays_as_it_was(
-    tmp_path, recordings, tiny_with, keep
-):
+def test_a_duplicate_of_an_enrolled_recording_is_refused_and_the_store_stays_as_it_was(tmp_path, recordings, tiny):
     path, some = tmp_path / "s", {name: recordings[name][:6] for name in ("anna", "ivan", "lars")}
-    enroll(path, {name: some[name] for name in ("anna", "ivan")}, tiny_with(f"duplicate_audio.keep={keep}"))
+    enroll(path, {name: some[name] for name in ("anna", "ivan")}, tiny)
     before = content(path)
     words = r"speaker 'zoe': .* duplicates of .* enrolled speaker 'ivan'"
     with pytest.raises(EnrollmentRefusedError, match=words) as caught:

@@ -85,7 +85,7 @@ def test_a_rule_over_every_pair_is_unavailable_and_refused_as_the_default(eight,
         claim(model, "ada", "boao")
     with pytest.raises(InputError):
         assess(model, [], tmp_path, systems=["boao"])
-    with pytest.raises(ConfigError, match=r"machines\.cohort: .*'boao', needs .*got 2;"):
+    with pytest.raises(ConfigError, match=r"'boao' needs .* cohort of 2 \(machines\.cohort\)"):
         enroll(tmp_path / "t", {"anna": recordings["anna"]}, tiny_with("scoring.system=boao", "machines.cohort=2"))
     assert not (tmp_path / "t").exists()
 
