@@ -6,6 +6,7 @@ import functools
 import io
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 VOICES = ("anna", "dexter", "ivan", "lars")
 # What the tests count on is said here, whatever the defaults are.
 COMMAND = (sys.executable, "-c", "from pipeline.cli.main import main; main()")
+# Where a shell runs the tests in the background, SIGINT is ignored, and would be by every command that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
