@@ -67,36 +67,59 @@ class VadConfig(_Section):
         return self
 
 
-class FeatureSettings(_Section):
-    """Front end. ``order`` is the LPC order and the number of static features of every kind.
+class AnalysisConfig(_Section):
+    """Analysis of a frame. ``order`` is the LPC order and the number of static features of every kind.
 
-    ``bands`` and ``compression`` are those of perceptual linear prediction (kind "plp").
+    ``bands`` and ``compression`` are those of perceptual linear prediction (kind "plp"); ``delta_scale`` is the weight
+    of the deltas.
     """
+
+    kind: Literal["lpc", "lpcc", "plp", "mfcc"] = "plp"
+    method: Literal["autocorrelation", "burg"] = "autocorrelation"
+    order: Annotated[int, Field(ge=1, le=39)] = 20
+    bands: Annotated[int, Field(ge=8, le=128)] = 32
+    compression: Annotated[float, Field(gt=0, le=1)] = 0.33
+    delta_scale: Positive = 3.0
+
+    @model_validator(mode="after")
+    def _bands_suffice(self) -> Self:
+        if self.kind == "plp" and self.order >= self.bands:
+            raise ValueError(f"order ({self.order}) must be below the number of bands ({self.bands})")
+        return self
+
+
+class FeatureSettings(AnalysisConfig):
+    """Front end. Machines over whole utterances may have an analysis of their own, ``utterance``."""
 
     rate: Annotated[int, Field(ge=4000, le=96000)] = 16000
     frame_ms: Annotated[float, Field(ge=5, le=200)] = 30.0
     step_ms: Annotated[float, Field(ge=1, le=100)] = 10.0
     window: Literal["hamming", "hann", "rectangular"] = "hamming"
     pre_emphasis: Annotated[float, Field(ge=0, lt=1)] = 0.97
-    kind: Literal["lpc", "lpcc", "plp", "mfcc"] = "plp"
-    method: Literal["autocorrelation", "burg"] = "autocorrelation"
-    order: Annotated[int, Field(ge=1, le=39)] = 20
-    bands: Annotated[int, Field(ge=8, le=128)] = 32
-    compression: Annotated[float, Field(gt=0, le=1)] = 0.33
     deltas: bool = True
     delta_width: Annotated[int, Field(ge=1, le=20)] = 2
-    delta_scale: Positive = 3.0
     vad: VadConfig = VadConfig()
+    utterance: AnalysisConfig | None = None
 
     @model_validator(mode="after")
     def _frame_fits(self) -> Self:
         if self.step_ms > self.frame_ms:
             raise ValueError(f"step_ms ({self.step_ms:g}) must not exceed frame_ms ({self.frame_ms:g})")
-        if self.frame_step < 1 or self.frame_length <= self.order + 1:
-            raise ValueError(f"a frame of {self.frame_length} samples is too short for order {self.order}")
-        if self.kind == "plp" and self.order >= self.bands:
-            raise ValueError(f"order ({self.order}) must be below the number of bands ({self.bands})")
+        order = max(analysis.order for analysis in self.analyses)
+        if self.frame_step < 1 or self.frame_length <= order + 1:
+            raise ValueError(f"a frame of {self.frame_length} samples is too short for order {order}")
         return self
+
+    @property
+    def analyses(self) -> tuple[AnalysisConfig, ...]:
+        """The analyses of a frame: for machines over frames, and for those over utterances where it is another."""
+        return (self,) if self.utterance is None else (self, self.utterance)
+
+    @property
+    def dimensions(self) -> tuple[int, int]:
+        """Lengths of the feature vectors, deltas included: for machines over frames, and for those over utterances."""
+        lengths = [analysis.order * (2 if self.deltas else 1) for analysis in self.analyses]
+        return lengths[0], lengths[-1]
 
     @property
     def frame_length(self) -> int:
@@ -107,11 +130,6 @@ class FeatureSettings(_Section):
     def frame_step(self) -> int:
         """Samples from one frame's start to the next."""
         return round(self.rate * self.step_ms / 1000)
-
-    @property
-    def dimension(self) -> int:
-        """Length of a feature vector, deltas included."""
-        return self.order * (2 if self.deltas else 1)
 
     @property
     def step_seconds(self) -> float:

@@ -19,13 +19,13 @@ CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
 
 def keys_of(model: type[BaseModel]) -> set[str]:
-    """Dotted names of every setting of a section and its subsections."""
+    """Dotted names of every setting of a section and its subsections, but those that are not given at all."""
     outcome = set()
     for name, field in model.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             outcome |= {f"{name}.{key}" for key in keys_of(kind)}
-        else:
+        elif field.default is not None:
             outcome.add(name)
     return outcome
 
@@ -198,7 +198,7 @@ def test_a_frame_is_taken_exactly_when_it_holds_its_step_and_its_order(rate, fra
     if step_ms <= frame_ms and round(rate * frame_ms / 1000) > order + 1 and order < bands:
         outcome = parse_config(table, source="here").features
         assert 1 <= outcome.frame_step <= outcome.frame_length
-        assert outcome.dimension == 2 * order
+        assert outcome.dimensions == (2 * order, 2 * order)
     else:
         with pytest.raises(ConfigError, match="here: features"):
             parse_config(table, source="here")

@@ -17,7 +17,7 @@ from pipeline.enrollment.checks import Finding, check_recordings, check_trials
 from pipeline.enrollment.speech import NewSpeaker
 from pipeline.enrollment.training import Trainer
 from pipeline.errors import EnrollmentRefusedError
-from pipeline.features.stream import FeatureBlock, joined
+from pipeline.features.stream import FeatureBlock, joined_to
 from pipeline.machines.margins import Population
 from pipeline.machines.supervectors import SupervectorTraining
 from pipeline.machines.workers import run_parallel
@@ -71,7 +71,7 @@ def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> HeldOutTrials:
     cuts = [cut_of(voice.utterances, settings) for voice in voices]
     kept = [replace(voice, speech=voice.speech.changed(cut.kept)) for voice, cut in zip(voices, cuts, strict=True)]
     frames = settings.threshold.trial_seconds / settings.features.step_seconds
-    held = [join_trials(cut.held(voice.utterances), frames) for voice, cut in zip(voices, cuts, strict=True)]
+    held = [joined_to(cut.held(voice.utterances), frames) for voice, cut in zip(voices, cuts, strict=True)]
     model, solver = trainer.train(kept, "thresholds")
     population = model.population()
     claims = [number for number, speaker in enumerate(model.speakers) if speaker.role == "speaker"]
@@ -142,19 +142,6 @@ def cut_of(utterances: Sequence[FeatureBlock], settings: Config) -> Cut:
         return Cut(0, max(1, sizes[0] - max(1, round(wanted))) / sizes[0])
     from_the_end = np.cumsum(sizes[::-1])
     return Cut(max(1, len(sizes) - 1 - int(np.searchsorted(from_the_end, wanted))), 0.0)
-
-
-def join_trials(parts: Sequence[FeatureBlock], frames: float) -> list[FeatureBlock]:
-    """Join utterances in order into trials of at least ``frames`` vectors; a remainder goes with the last."""
-    trials: list[list[FeatureBlock]] = [[]]
-    for part in parts:
-        if sum(len(block.vectors) for block in trials[-1]) >= frames:
-            trials.append([])
-        trials[-1].append(part)
-    if len(trials) > 1 and sum(len(block.vectors) for block in trials[-1]) < frames:
-        remainder = trials.pop()
-        trials[-1] += remainder
-    return [joined(trial) for trial in trials if trial]
 
 
 class HeldOutScoring:

@@ -143,7 +143,7 @@ class Trainer:
 
         def offsets(speech: Speech) -> MeanOffsets:
             blocks = [block for version in speech.versions for block in version if len(block.vectors)]
-            statistics = [ubm.statistics(block.vectors, self._weights(block)) for block in blocks]
+            statistics = [ubm.statistics(block.for_utterances, self._weights(block)) for block in blocks]
             return map_mean_offsets(
                 np.sum(statistics, axis=0),
                 levels,
@@ -170,7 +170,7 @@ class Trainer:
         """Return the supervectors (S, D) of the segments of ``utterances``, at the stored precision."""
         settings = self.settings.supervector
         frames = max(1, round(settings.segment_seconds / self.settings.features.step_seconds))
-        blocks = [(block.vectors, self._weights(block)) for block in utterances if len(block.vectors)]
+        blocks = [(block.for_utterances, self._weights(block)) for block in utterances if len(block.vectors)]
         vectors = [ubm.vector(ubm.statistics(*segment)) for segment in segments_of(blocks, frames, most)]
         stacked = np.stack(vectors) if vectors else np.empty((0, ubm.dimension))
         return stacked.astype(np.float16).astype(np.float32)
@@ -214,4 +214,4 @@ def _frames(voices: Sequence[NewSpeaker], *, pseudo: bool) -> Array:
     versions = [
         part for voice in voices for part in (*voice.speech.versions, *(voice.speech.pseudo_speakers if pseudo else ()))
     ]
-    return np.concatenate([block.vectors for part in versions for block in part])
+    return np.concatenate([block.for_utterances for part in versions for block in part])

@@ -4,6 +4,7 @@
        |                                                                                            |
        +--> frame levels -> voice activity detection -----------------------------------------------+
 
+The same frames may be analysed twice: once for the machines that judge frames, once for those that judge utterances.
 Any chunking of the same samples gives the same vectors bit for bit.
 """
 
@@ -16,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.config import FeatureSettings
+from pipeline.config import AnalysisConfig, FeatureSettings
 from pipeline.errors import StreamClosedError
 from pipeline.features import lpc
 from pipeline.features.framing import DeltaStream, FrameStream, PreEmphasis, window, without_offset
@@ -31,52 +32,96 @@ Array = NDArray[np.float64]
 class FeatureBlock:
     """Output of one push: ``vectors`` (T, d) of the speech frames, and the number of all ``frames``, speech or not.
 
-    ``below_peak`` (T,): dB below the loudest frame so far, 0 or more.
+    ``below_peak`` (T,): dB below the loudest frame so far, 0 or more. ``utterance_vectors`` (T, e) are those of the
+    second analysis, where the settings have one.
     """
 
     vectors: Array
     frames: int
     below_peak: Array
+    utterance_vectors: Array | None = None
+
+    @property
+    def for_utterances(self) -> Array:
+        """Return the vectors (T, e) that machines over whole utterances read."""
+        return self.vectors if self.utterance_vectors is None else self.utterance_vectors
 
     def part(self, rows: slice) -> FeatureBlock:
         """Return some of the speech frames."""
-        vectors = self.vectors[rows]
-        return FeatureBlock(vectors, len(vectors), self.below_peak[rows])
+        vectors, second = self.vectors[rows], self.utterance_vectors
+        return FeatureBlock(vectors, len(vectors), self.below_peak[rows], None if second is None else second[rows])
 
 
 def joined(blocks: Sequence[FeatureBlock]) -> FeatureBlock:
     """Concatenate consecutive blocks, at least one."""
+    second = [block.utterance_vectors for block in blocks if block.utterance_vectors is not None]
     return FeatureBlock(
         np.concatenate([block.vectors for block in blocks]),
         sum(block.frames for block in blocks),
         np.concatenate([block.below_peak for block in blocks]),
+        np.concatenate(second) if second else None,
     )
 
 
+def joined_to(parts: Sequence[FeatureBlock], frames: float) -> list[FeatureBlock]:
+    """Join utterances in order to blocks of at least ``frames`` vectors; a remainder goes with the last."""
+    blocks: list[list[FeatureBlock]] = [[]]
+    for part in parts:
+        if sum(len(block.vectors) for block in blocks[-1]) >= frames:
+            blocks.append([])
+        blocks[-1].append(part)
+    if len(blocks) > 1 and sum(len(block.vectors) for block in blocks[-1]) < frames:
+        remainder = blocks.pop()
+        blocks[-1] += remainder
+    return [joined(block) for block in blocks if block]
+
+
 @lru_cache(maxsize=8)
-def static_features(settings: FeatureSettings) -> Callable[[Array], Array]:
-    """Return the function from windowed frames (T, L) to static features (T, order).
+def static_features(settings: FeatureSettings, analysis: AnalysisConfig | None = None) -> Callable[[Array], Array]:
+    """Return the function from windowed frames (T, L) to static features (T, order) of one ``analysis``.
 
-    It is stateless, so streams share it.
+    By default that is the settings' own. The function is stateless, so streams share it.
     """
-    if settings.kind == "mfcc":
-        return mel_cepstrum(settings.rate, settings.frame_length, settings.order)
-    solve = _coefficients(settings)
-    return solve if settings.kind == "lpc" else lambda frames: lpc.cepstrum(solve(frames))
+    analysis = settings if analysis is None else analysis
+    if analysis.kind == "mfcc":
+        return mel_cepstrum(settings.rate, settings.frame_length, analysis.order)
+    solve = _coefficients(settings, analysis)
+    return solve if analysis.kind == "lpc" else lambda frames: lpc.cepstrum(solve(frames))
 
 
-def _coefficients(settings: FeatureSettings) -> Callable[[Array], Array]:
-    order = settings.order
-    if settings.kind == "plp":
-        length, bands = settings.frame_length, settings.bands
-        return perceptual_prediction(settings.rate, length, order, bands=bands, compression=settings.compression)
-    if settings.method == "burg":
+def _coefficients(settings: FeatureSettings, analysis: AnalysisConfig) -> Callable[[Array], Array]:
+    order = analysis.order
+    if analysis.kind == "plp":
+        length, bands = settings.frame_length, analysis.bands
+        return perceptual_prediction(settings.rate, length, order, bands=bands, compression=analysis.compression)
+    if analysis.method == "burg":
         return lambda frames: lpc.burg(frames, order)
     return lambda frames: lpc.levinson_durbin(lpc.autocorrelate(frames, order))
 
 
+class _Analysis:
+    """Static features and deltas of one analysis of the frames."""
+
+    def __init__(self, settings: FeatureSettings, analysis: AnalysisConfig) -> None:
+        self.order = analysis.order
+        self.static = static_features(settings, analysis)
+        self.deltas = DeltaStream(settings.delta_width, scale=analysis.delta_scale) if settings.deltas else None
+
+    def push(self, windowed: Array, wanted: NDArray[np.int64], frames: int) -> Array:
+        """Return the vectors completed by so many ``frames``, analysing those ``wanted``; statics of others are 0."""
+        static = np.zeros((frames, self.order))
+        if len(wanted):
+            static[wanted] = self.static(windowed)
+        return static if self.deltas is None else self.deltas.push(static)
+
+    def flush(self) -> Array:
+        """Return the vectors held back for look-ahead."""
+        tail = np.empty((0, 0)) if self.deltas is None else self.deltas.flush()
+        return tail if len(tail) else np.empty((0, self.order * (1 if self.deltas is None else 2)))
+
+
 class FeatureStream:
-    """Speech feature vectors (T, ``settings.dimension``) of mono samples at ``settings.rate`` Hz."""
+    """Speech feature vectors of mono samples at ``settings.rate`` Hz, by each of ``settings.analyses``."""
 
     def __init__(self, settings: FeatureSettings) -> None:
         self.settings = settings
@@ -84,10 +129,10 @@ class FeatureStream:
         self._raw = FrameStream(settings.frame_length, settings.frame_step)
         self._emphasised = FrameStream(settings.frame_length, settings.frame_step)
         self._window = window(settings.window, settings.frame_length)
-        self._static = static_features(settings)
-        self._deltas = DeltaStream(settings.delta_width, scale=settings.delta_scale) if settings.deltas else None
+        self._analyses = [_Analysis(settings, analysis) for analysis in settings.analyses]
+        self._reach = settings.delta_width if settings.deltas else 0  # frames of look-ahead
         self._vad = VoiceActivityDetector(settings.vad, frames_per_second=1.0 / settings.step_seconds)
-        self._before = np.zeros(0 if self._deltas is None else self._deltas.width, dtype=bool)
+        self._before = np.zeros(self._reach, dtype=bool)
         self._speech = np.empty(0, dtype=bool)  # of frames that wait for their deltas
         self._below_peak = np.empty(0)
         self._closed = False
@@ -95,8 +140,7 @@ class FeatureStream:
     @property
     def delay_ms(self) -> float:
         """Delay from a sound to its vector: the frame's own length and the look-ahead of the deltas."""
-        look_ahead = 0 if self._deltas is None else self._deltas.width
-        samples = self.settings.frame_length + look_ahead * self.settings.frame_step
+        samples = self.settings.frame_length + self._reach * self.settings.frame_step
         return 1000.0 * samples / self.settings.rate
 
     def push(self, samples: Array) -> FeatureBlock:
@@ -107,15 +151,17 @@ class FeatureStream:
         self._speech = np.concatenate((self._speech, speech))
         self._below_peak = np.concatenate((self._below_peak, below_peak))
         frames = self._emphasised.push(self._pre_emphasis.push(samples))
-        static = self._static_of(frames, self._wanted(speech))
-        return self._speech_of(static if self._deltas is None else self._deltas.push(static))
+        wanted = self._wanted(speech)
+        windowed = without_offset(frames[wanted])
+        windowed *= self._window
+        return self._speech_of([analysis.push(windowed, wanted, len(frames)) for analysis in self._analyses])
 
     def _wanted(self, speech: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return the frames to analyse: those of ``speech`` (T,), and their neighbours for its deltas.
 
         The last of them may be neighbours of speech that is still to come.
         """
-        reach = 0 if self._deltas is None else self._deltas.width
+        reach = self._reach
         flags = np.concatenate((self._before, speech, np.ones(reach, dtype=bool)))
         self._before = flags[len(speech) : len(speech) + reach]
         if speech.all():
@@ -123,23 +169,14 @@ class FeatureStream:
         near = [flags[at : at + len(speech)] for at in range(2 * reach + 1)]
         return np.flatnonzero(np.logical_or.reduce(near))
 
-    def _static_of(self, frames: Array, wanted: NDArray[np.int64]) -> Array:
-        """Return static features (T, order) of ``frames`` (T, L), 0 of those not ``wanted``."""
-        static = np.zeros((len(frames), self.settings.order))
-        if len(wanted):
-            windowed = without_offset(frames[wanted])
-            windowed *= self._window
-            static[wanted] = self._static(windowed)
-        return static
-
     def flush(self) -> FeatureBlock:
         """Return the vectors held back for look-ahead, and close."""
         self._closed = True
-        if self._deltas is None or self._speech.size == 0:
-            return FeatureBlock(np.empty((0, self.settings.dimension)), 0, np.empty(0))
-        return self._speech_of(self._deltas.flush())
+        return self._speech_of([analysis.flush()[: len(self._speech)] for analysis in self._analyses])
 
-    def _speech_of(self, vectors: Array) -> FeatureBlock:
-        speech, self._speech = self._speech[: len(vectors)], self._speech[len(vectors) :]
-        below_peak, self._below_peak = self._below_peak[: len(vectors)], self._below_peak[len(vectors) :]
-        return FeatureBlock(vectors[speech], len(vectors), below_peak[speech])
+    def _speech_of(self, vectors: list[Array]) -> FeatureBlock:
+        count = len(vectors[0])
+        speech, self._speech = self._speech[:count], self._speech[count:]
+        below_peak, self._below_peak = self._below_peak[:count], self._below_peak[count:]
+        first, *second = (of_one[speech] for of_one in vectors)
+        return FeatureBlock(first, count, below_peak[speech], *second)

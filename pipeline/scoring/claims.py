@@ -102,7 +102,7 @@ class ClaimScorer:
             sums = {rule.name: self._values(rule, margins).sum(axis=0, dtype=float) for rule in self._frame_rules}
         if self._whole_rules and self._population.supervectors is not None:
             weights = loudness(frames.below_peak, self.settings.half_db)
-            sums[STATISTICS] = self._population.supervectors.space.statistics(frames.vectors, weights)
+            sums[STATISTICS] = self._population.supervectors.space.statistics(frames.for_utterances, weights)
         return sums
 
     def finish(
@@ -186,8 +186,7 @@ class RunningScores:
     def push(self, speech: FeatureBlock) -> None:
         """Add the frames of ``speech``."""
         for start in range(0, len(speech.vectors), self._scorer.block):
-            rows = slice(start, start + self._scorer.block)
-            block = FeatureBlock(speech.vectors[rows], speech.frames, speech.below_peak[rows])
+            block = speech.part(slice(start, start + self._scorer.block))
             for name, values in self._scorer.sums(block).items():
                 self.sums[name] = self.sums[name] + values if self.frames else values
             self.frames += len(block.vectors)

@@ -34,8 +34,9 @@ class Expected:
     positive: bool = False
 
 
-# k centroids of a speaker and M of all N speakers, d features, K components of the UBM, D = K * d,
-# T held-out trials. A name that ends in "*" stands for every name with that beginning.
+# k centroids of a speaker and M of all N speakers, d features of a frame and e for machines over utterances,
+# K components of the UBM, D = K * e, T held-out trials. A name that ends in "*" stands for every name with that
+# beginning.
 SPEAKER: dict[str, Expected] = {
     "centroids": Expected("f", ("k", "d")),
     "one_class": Expected("f", ("k",)),
@@ -43,17 +44,17 @@ SPEAKER: dict[str, Expected] = {
     "one_vs_rest": Expected("f", ("M",)),
     "one_vs_rest_bias": Expected("f", ("1",)),
     "supervector": Expected("f", ("D",)),
-    "gmm": Expected("f", ("K", "d")),
+    "gmm": Expected("f", ("K", "e")),
     "segments": Expected("f", ("", "D")),
     "pseudo.*": Expected("f", ("", "D")),
     "fingerprints": Expected("u", ("",)),
 }
 
 SHARED: dict[str, Expected] = {
-    "ubm.centre": Expected("f", ("d",)),
-    "ubm.scale": Expected("f", ("d",), positive=True),
-    "ubm.means": Expected("f", ("K", "d")),
-    "ubm.variances": Expected("f", ("K", "d"), positive=True),
+    "ubm.centre": Expected("f", ("e",)),
+    "ubm.scale": Expected("f", ("e",), positive=True),
+    "ubm.means": Expected("f", ("K", "e")),
+    "ubm.variances": Expected("f", ("K", "e"), positive=True),
     "ubm.weights": Expected("f", ("K",), positive=True),
     "supervector.mean": Expected("f", ("D",)),
     "cohort.nearest": Expected("u", ("N", "W")),

@@ -42,7 +42,7 @@ def read_model(rows: Rows) -> SpeakerModel:
         calibrations = Calibrations.from_json(json.loads(about["calibrations"]))
     except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreFormatError(f"{rows.path}: settings or calibrations cannot be read: {error}") from None
-    lengths = _lengths(rows, listing, speakers, config.features.dimension)
+    lengths = _lengths(rows, listing, speakers, config.features.dimensions)
     shared = StoredArrays(rows, None, listing.get(None, {}), lengths)
     arrays = tuple(
         StoredArrays(rows, speaker.id, listing.get(speaker.id, {}), {**lengths, "k": speaker.centroids})
@@ -104,10 +104,17 @@ def _check_names(rows: Rows, config: Config, arrays: Sequence[Container[str]], s
         raise StoreFormatError(f"{rows.path}: array {min(missing)!r} is missing; damaged, or changed by hand")
 
 
-def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], dimension: int) -> dict[str, int]:
+def _lengths(
+    rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], dimensions: tuple[int, int]
+) -> dict[str, int]:
     """Return the lengths that shapes must agree with, as the listing has them."""
     shared = listing.get(None, {})
-    lengths = {"d": dimension, "N": len(speakers), "M": sum(speaker.centroids for speaker in speakers)}
+    lengths = {
+        "d": dimensions[0],
+        "e": dimensions[1],
+        "N": len(speakers),
+        "M": sum(speaker.centroids for speaker in speakers),
+    }
     for length, name in (("K", "ubm.means"), ("T", "trials.claims")):
         if name in shared:
             try:
@@ -115,7 +122,7 @@ def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], dimens
             except (ValueError, TypeError, IndexError, RecursionError):
                 raise StoreFormatError(f"{rows.path}: array {name!r} is damaged: it has no shape") from None
     if "K" in lengths:
-        lengths["D"] = lengths["K"] * dimension
+        lengths["D"] = lengths["K"] * dimensions[1]
     return lengths
 
 

@@ -12,13 +12,13 @@ from threadpoolctl import threadpool_limits
 from pipeline.audio.corpus import Utterance
 from pipeline.config import Config
 from pipeline.enrollment.enroll import enroll
-from pipeline.enrollment.holdout import cut_of, join_trials
+from pipeline.enrollment.holdout import cut_of
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import MetricError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import assess, measure
 from pipeline.features.frontend import read_features
-from pipeline.features.stream import FeatureBlock, joined
+from pipeline.features.stream import FeatureBlock, joined, joined_to
 from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorTraining, segments_of
@@ -50,7 +50,7 @@ def split_utterances(utterances: list[FeatureBlock], settings: Config) -> tuple[
     """Return the speech to train on, and the held-out trials: every frame once, in order, with its level."""
     cut = cut_of(utterances, settings)
     frames = settings.threshold.trial_seconds / settings.features.step_seconds
-    kept, trials = joined(cut.kept(utterances)), join_trials(cut.held(utterances), frames)
+    kept, trials = joined(cut.kept(utterances)), joined_to(cut.held(utterances), frames)
     parts, whole = joined([kept, *trials]), joined(utterances)
     np.testing.assert_array_equal(parts.vectors, whole.vectors)
     np.testing.assert_array_equal(parts.below_peak, whole.below_peak)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import librosa
 import numpy as np
@@ -251,6 +252,17 @@ def test_any_chunking_gives_the_same_features_bit_for_bit(kind, length, seed, si
     assert whole.frames == max(0, (length - LENGTH) // STEP + 1)
     assert whole.vectors.shape == (len(whole.below_peak), 40 if deltas else 20)
     assert_same_bits(features_of(samples, sizes, kind=kind, deltas=deltas), whole)
+
+
+@settings(max_examples=12, deadline=None)
+@given(length=st.integers(0, 12_000), seed=st.integers(0, 99), sizes=CHUNKS, deltas=st.booleans())
+def test_two_analyses_of_a_stream_are_those_of_two_streams(length, seed, sizes, deltas):
+    samples = sound(length, seed)
+    second = {"kind": "lpcc", "order": 12, "delta_scale": 1.0}
+    both = features_of(samples, sizes, kind="plp", deltas=deltas, utterance=second)
+    assert_same_bits(replace(both, utterance_vectors=None), features_of(samples, kind="plp", deltas=deltas))
+    assert_same_bits(replace(both, vectors=both.for_utterances), features_of(samples, deltas=deltas, **second))
+    assert both.part(slice(3, 9)).for_utterances.tobytes() == both.for_utterances[3:9].tobytes()
 
 
 @pytest.mark.parametrize(
