@@ -20,12 +20,15 @@ from pipeline.files import read_bounded
 _MOST_BYTES = 2**18  # of a settings file
 _MOST_COLUMNS = 1000
 
-MachineKind = Literal["one_vs_one", "one_class", "one_vs_rest", "supervector", "gmm"]
+MachineKind = Literal[
+    "one_vs_one", "one_class", "one_vs_rest", "supervector", "gmm", "normalised_supervector", "normalised_gmm"
+]
 Augmentation = Literal["telephone", "babble", "noise", "room"]
 Action = Literal["off", "warn", "refuse"]
 System = Literal[
     "boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival",
-    "supervector", "supervector_rival", "gmm", "gmm_rival", "fused",
+    "supervector", "supervector_rival", "gmm", "gmm_rival",
+    "normalised_supervector", "normalised_supervector_rival", "normalised_gmm", "normalised_gmm_rival", "fused",
 ]  # fmt: skip
 
 
@@ -174,8 +177,9 @@ class MachineConfig(_Section):
     def _kinds_make_sense(self) -> Self:
         if "one_class" not in self.kinds:
             raise ValueError("kinds: one_class must be among them (a population of one has no other machine)")
-        if "gmm" in self.kinds and "supervector" not in self.kinds:
-            raise ValueError("kinds: gmm adapts the UBM of the supervector machines, and supervector is not among them")
+        for gmm, supervector in (("gmm", "supervector"), ("normalised_gmm", "normalised_supervector")):
+            if gmm in self.kinds and supervector not in self.kinds:
+                raise ValueError(f"kinds: {gmm} adapts the UBM of {supervector} machines, which are not among them")
         if self.cohort != "all" and "one_vs_one" not in self.kinds:
             raise ValueError(
                 f"cohort = {self.cohort}: there are no pair machines to choose from; one_vs_one must be in kinds"
@@ -189,13 +193,12 @@ class UbmConfig(_Section):
     components: Annotated[int, Field(ge=1, le=4096)] = 256
 
 
-class SupervectorConfig(_Section):
-    """GMM-supervector machines (``pipeline.machines.supervectors``).
+class UtteranceMachineConfig(_Section):
+    """Machines over whole utterances (``pipeline.machines.branches``).
 
     ``relevance`` is the relevance factor in frames, ``ridge`` that of the least squares. Enrollment speech is cut into
     segments of ``segment_seconds`` of speech, at most ``max_segments`` a speaker. A frame has half its weight at
-    ``half_db`` below the loudest so far. While fewer than ``speeds_below`` speakers are enrolled, their speech at other
-    ``speeds`` makes pseudo-speakers.
+    ``half_db`` below the loudest so far.
     """
 
     relevance: Positive = 2.0
@@ -203,6 +206,14 @@ class SupervectorConfig(_Section):
     segment_seconds: Positive = 0.5
     max_segments: Annotated[int, Field(ge=2, le=10000)] = 160
     half_db: Positive = 30.0
+
+
+class SupervectorConfig(UtteranceMachineConfig):
+    """GMM-supervector machines over recordings as they are (``pipeline.machines.supervectors``).
+
+    While fewer than ``speeds_below`` speakers are enrolled, their speech at other ``speeds`` makes pseudo-speakers.
+    """
+
     speeds: tuple[Annotated[float, Field(ge=0.5, le=2.0)], ...] = (0.9, 1.1)
     speeds_below: Annotated[int, Field(ge=0)] = 100
 
@@ -216,6 +227,19 @@ class SupervectorConfig(_Section):
         if 1.0 in speeds or len(set(speeds)) != len(speeds):
             raise ValueError("a speed is named twice, or is that of the recording itself")
         return speeds
+
+
+class NormalisedConfig(UtteranceMachineConfig):
+    """Machines over utterances less their mean, trained on augmented versions beside the recordings.
+
+    The mean of an utterance begins with ``mean_prior`` frames of zero.
+    """
+
+    ridge: Positive = 1.0
+    segment_seconds: Positive = 1.0
+    max_segments: Annotated[int, Field(ge=2, le=10000)] = 320
+    half_db: Positive = 15.0
+    mean_prior: Positive = 50.0
 
 
 class GmmConfig(_Section):
@@ -331,6 +355,7 @@ class Config(_Section):
     machines: MachineConfig = MachineConfig()
     ubm: UbmConfig = UbmConfig()
     supervector: SupervectorConfig = SupervectorConfig()
+    normalised: NormalisedConfig = NormalisedConfig()
     gmm: GmmConfig = GmmConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
     posterior: PosteriorConfig = PosteriorConfig()

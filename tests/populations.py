@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
-from pipeline.config import Config, load_config
-from pipeline.enrollment.training import rest_arrays, supervector_arrays, ubm_arrays
+from pipeline.config import Config, MachineKind, load_config
+from pipeline.enrollment.branch_training import machine_arrays
+from pipeline.enrollment.training import rest_arrays
+from pipeline.machines.branches import branches_of
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorTraining
@@ -22,7 +26,9 @@ from pipeline.store.keys import Key
 from pipeline.store.model import Role, Speaker, SpeakerModel
 from pipeline.store.store import Store
 
+_ALL = f"machines.kinds={json.dumps(get_args(MachineKind))}"
 TINY = (
+    _ALL,
     "features.rate=8000",
     "codebook.centroids=40",
     "codebook.min_seconds=3",
@@ -37,7 +43,7 @@ TINY = (
 NAMES = ("ada", "bea", "cyd", "dov", "eli")
 TABLES = ("store", "speaker", "array", "pair")
 _SETTINGS = ("features.order=3", "features.deltas=false", "codebook.centroids=12")
-SMALL = load_config(None, [*_SETTINGS, "supervector.speeds_below=0", "scoring.system=refined_worst_rival"])
+SMALL = load_config(None, [*_SETTINGS, _ALL, "supervector.speeds_below=0", "scoring.system=refined_worst_rival"])
 
 
 def cohorts_of(most: int | str) -> Config:
@@ -103,12 +109,15 @@ def model_of(
             "cohort.nearest": made.cohort_table.nearest.astype(np.uint32),
             "cohort.similarity": made.cohort_table.similarity,
         }
-    if "supervector" in config.machines.kinds:
+    for branch in branches_of(config.machines.kinds):
         parts = [segments_of(name) for name in everybody]
-        solver = SupervectorTraining([part.astype(np.float32) for part in parts], ridge=config.supervector.ridge)
-        shared |= {**ubm_arrays(SPACE), "supervector.mean": solver.mean}
-        for one, machine, part in zip(own, supervector_arrays(solver.machines(SPACE)), parts, strict=True):
-            one |= {**machine, "segments": part, "gmm": part.mean(axis=0, dtype=np.float32).reshape(SPACE.means.shape)}
+        ridge = branch.settings(config).ridge
+        solver = SupervectorTraining([part.astype(np.float32) for part in parts], ridge=ridge)
+        machines, everybodys = machine_arrays(solver.machines(SPACE), branch)
+        shared |= everybodys
+        for one, machine, part in zip(own, machines, parts, strict=True):
+            gmm = part.mean(axis=0, dtype=np.float32).reshape(SPACE.means.shape)
+            one |= {**machine, f"{branch.prefix}segments": part, f"{branch.prefix}gmm": gmm}
     return model.changed(own, shared)
 
 

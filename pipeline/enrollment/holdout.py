@@ -6,7 +6,7 @@ enrollment check are left out, and the pass is run again for the others as if no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,11 +18,12 @@ from pipeline.enrollment.speech import NewSpeaker
 from pipeline.enrollment.training import Trainer
 from pipeline.errors import EnrollmentRefusedError
 from pipeline.features.stream import FeatureBlock, joined_to
+from pipeline.machines.branches import Branch
 from pipeline.machines.margins import Population
 from pipeline.machines.supervectors import SupervectorTraining
 from pipeline.machines.workers import run_parallel
 from pipeline.posteriors.sigmoid import FixedSigmoid
-from pipeline.scoring.claims import STATISTICS, ClaimScorer, ScoringSettings
+from pipeline.scoring.claims import ClaimScorer, ScoringSettings
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import ALONE, HeldOutTrials
 
@@ -72,11 +73,11 @@ def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> HeldOutTrials:
     kept = [replace(voice, speech=voice.speech.changed(cut.kept)) for voice, cut in zip(voices, cuts, strict=True)]
     frames = settings.threshold.trial_seconds / settings.features.step_seconds
     held = [joined_to(cut.held(voice.utterances), frames) for voice, cut in zip(voices, cuts, strict=True)]
-    model, solver = trainer.train(kept, "thresholds")
+    model, solvers = trainer.train(kept, "thresholds")
     population = model.population()
     claims = [number for number, speaker in enumerate(model.speakers) if speaker.role == "speaker"]
     ids = [speaker.id for speaker in model.speakers]
-    scoring = HeldOutScoring(settings, population, solver, claims, ids)
+    scoring = HeldOutScoring(settings, population, solvers, claims, ids)
     return HeldOutTrials.joined(_scores(trainer, scoring, held) if claims else [scoring.none()])
 
 
@@ -147,15 +148,15 @@ def cut_of(utterances: Sequence[FeatureBlock], settings: Config) -> Cut:
 class HeldOutScoring:
     """Scores held-out utterances of speakers of ``population`` under every system.
 
-    ``training`` is the solver of its segment machines, which can leave a speaker out. ``claims`` are the numbers of the
-    speakers who can be claimed, ``ids`` the ids of all.
+    ``training`` are the solvers of its supervector machines, which can leave a speaker out. ``claims`` are the numbers
+    of the speakers who can be claimed, ``ids`` the ids of all.
     """
 
     def __init__(
         self,
         settings: Config,
         population: Population,
-        training: SupervectorTraining | None,
+        training: Mapping[Branch, SupervectorTraining],
         claims: list[int],
         ids: list[int],
     ) -> None:
@@ -177,11 +178,11 @@ class HeldOutScoring:
         most = settings.machines.cohort
         self._judged_among = len(population) if most == "all" else min(len(population), most + 1)
         posterior = FixedSigmoid(settings.posterior.slope)
-        scoring = ScoringSettings(posterior, settings.scoring.dtype, half_db=settings.supervector.half_db)
+        scoring = ScoringSettings(posterior, settings.scoring.dtype)
         self._among = ClaimScorer(population, claims, self.systems, scoring)
         self._alone = ClaimScorer(population, claims, self.systems, scoring, is_alone=True)
-        if training is not None and self._judged_among >= MIN_FOR_UNKNOWN:
-            training.inverse()  # here, not on one of the threads that score
+        for solver in training.values() if self._judged_among >= MIN_FOR_UNKNOWN else ():
+            solver.inverse()  # here, not on one of the threads that score
 
     def none(self) -> HeldOutTrials:
         """Return no trials, with the systems that ``score`` gives."""
@@ -215,22 +216,17 @@ class HeldOutScoring:
         self, so_far: Sequence[tuple[dict[str, Array], int]], absent: int | None, speaker: int
     ) -> list[dict[str, Array]]:
         """Return the scores of each prefix and, last, of the whole trial."""
-        margins = self._segment_margins([sums for sums, _ in so_far], absent, speaker)
+        margins: list[dict[str, Array]] = [{} for _ in so_far]
+        for branch, solver in self._training.items() if len(self._population) > 1 else ():
+            space = self._population.utterance[branch.supervector].space
+            vectors = np.stack([space.vector(space.settled(sums[branch.sums])) for sums, _ in so_far])
+            of_all = solver.margins(vectors) if absent is None else solver.margins_without(speaker, vectors)
+            for its_margins, row in zip(margins, of_all, strict=True):
+                its_margins[branch.supervector] = row
         return [
-            self._among.finish(sums, frames, segment_margins=its_margins, absent=absent)
+            self._among.finish(sums, frames, margins=its_margins, absent=absent)
             for (sums, frames), its_margins in zip(so_far, margins, strict=True)
         ]
-
-    def _segment_margins(
-        self, sums: Sequence[dict[str, Array]], absent: int | None, speaker: int
-    ) -> Sequence[Array | None]:
-        if self._training is None or self._population.supervectors is None or len(self._population) < 2:
-            return [None] * len(sums)
-        space = self._population.supervectors.space
-        vectors = np.stack([space.vector(its_sums[STATISTICS]) for its_sums in sums])
-        if absent is None:
-            return list(self._training.margins(vectors))
-        return list(self._training.margins_without(speaker, vectors))
 
     def _trials(
         self, speaker: int, frames: int, scored: list[dict[str, Array]], fallback: dict[str, Array], absent: int | None

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pipeline.enrollment.training import rest_arrays, supervector_arrays
+from pipeline.enrollment.branch_training import machine_arrays
+from pipeline.enrollment.training import rest_arrays
 from pipeline.errors import StoreMissingError
+from pipeline.machines.branches import RAW, branches_of
 from pipeline.machines.cohorts import cohorts_without
 from pipeline.machines.pairs import Pairs, PairSource
 from pipeline.machines.supervectors import SupervectorTraining
@@ -88,14 +90,16 @@ def _one_vs_rest(rest: SpeakerModel, arrays: list[Named], jobs: int) -> tuple[st
 
 def _supervectors(rest: SpeakerModel, arrays: list[Named], shared: Named) -> None:
     """Solve the supervector machines of those who remain: the solution has everybody's speech in it."""
-    if rest.ubm is None:
-        return
-    settings = rest.config.supervector
-    pseudo = rest.pseudo_segments() if settings.has_pseudo_speakers(len(rest)) else []
-    solver = SupervectorTraining(rest.segments(), ridge=settings.ridge, pseudo_speakers=pseudo)
-    for own, machine in zip(arrays, supervector_arrays(solver.machines(rest.ubm)), strict=True):
-        own.update(machine)
-    shared["supervector.mean"] = solver.mean
+    for branch in branches_of(rest.config.machines.kinds):
+        has_pseudo = branch is RAW and rest.config.supervector.has_pseudo_speakers(len(rest))
+        pseudo = rest.pseudo_segments() if has_pseudo else []
+        ridge, ubm = branch.settings(rest.config).ridge, rest.ubm(branch)
+        solver = SupervectorTraining(rest.segments(branch), ridge=ridge, pseudo_speakers=pseudo)
+        if ubm is not None:
+            machines, everybody = machine_arrays(solver.machines(ubm), branch)
+            shared.update(everybody)
+            for own, machine in zip(arrays, machines, strict=True):
+                own.update(machine)
 
 
 def _cohorts(model: SpeakerModel, rest: SpeakerModel, gone: int, shared: Named, jobs: int) -> PairSource | None:

@@ -18,6 +18,7 @@ from pipeline.enrollment.quality import Recording, RecordingMeter
 from pipeline.errors import AudioError, NotEnoughSpeechError
 from pipeline.features.frontend import Listener, features_of, read_features
 from pipeline.features.stream import FeatureBlock
+from pipeline.machines.branches import RAW, branches_of
 from pipeline.machines.workers import Workers, path_for
 
 Samples = NDArray[np.float64]
@@ -127,9 +128,10 @@ def _read(
 
 
 def _augmenter(speakers: Mapping[str, Sequence[Utterance]], settings: Config, population: int) -> Augmenter | None:
-    """Return the augmenter for the segment machines of ``population`` speakers, None without augmentation."""
-    pseudo_speakers = settings.supervector.has_pseudo_speakers(population)
-    if "supervector" not in settings.machines.kinds or not (settings.augmentation.kinds or pseudo_speakers):
+    """Return the augmenter for the utterance machines of ``population`` speakers, None without augmentation."""
+    branches = branches_of(settings.machines.kinds)
+    pseudo_speakers = RAW in branches and settings.supervector.has_pseudo_speakers(population)
+    if not branches or not (settings.augmentation.kinds or pseudo_speakers):
         return None
     return Augmenter(settings, speakers, speed_perturbed=pseudo_speakers)
 

@@ -11,8 +11,8 @@ identification of everybody N (N - 1).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -49,12 +49,12 @@ class Population:
         Machines of one speaker against another; with a ``cohort_table``, of some pairs only.
     one_vs_rest_coef, one_vs_rest_bias : arrays (M, N) and (N,)
         Column n is the machine of speaker n against everybody else.
-    supervectors : SupervectorMachines
-        Machines over whole segments of speech, outside the pool.
+    utterance : mapping
+        Machines over whole utterances, outside the pool, by the kind of supervector machines (``machines.branches``).
     cohort_table : CohortTable
         The cohort of each speaker, where claims are not judged among everybody.
     numbers : array (N,)
-        Of a part of a larger population, the numbers of its speakers there, as in ``supervectors``.
+        Of a part of a larger population, the numbers of its speakers there, as in ``utterance``.
     """
 
     pool: Pool
@@ -63,7 +63,7 @@ class Population:
     pairs: PairSource | None = None
     one_vs_rest_coef: Array | None = None
     one_vs_rest_bias: Array | None = None
-    supervectors: SupervectorMachines | None = None
+    utterance: Mapping[str, SupervectorMachines] = field(default_factory=dict)
     cohort_table: CohortTable | None = None
     numbers: Numbers | None = None
 

@@ -3,11 +3,16 @@
 A segment of speech enters the supervector machines and the adapted GMMs by its Baum-Welch statistics alone, of order
 zero and one (Reynolds, Quatieri and Dunn, Speaker verification using adapted Gaussian mixture models, 2000). They are
 sums over frames, so that a stream keeps (K, 1 + d) numbers.
+
+A channel adds a constant to cepstra, which mean normalisation takes away. The mean of T frames is drawn to zero while
+they are few: m_T = sum x_t / (T + prior), maximum a posteriori under a normal prior worth ``prior`` frames. A stream
+has posteriors of components by the mean so far; sums of frames are corrected by the mean of all when they are read,
+since they are linear in the frames.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -42,6 +47,10 @@ class UniversalBackgroundModel:
         Priors of the components.
     relevance : float
         Frames at which a component's mean offset in a supervector is believed by half.
+    half_db : float
+        A frame so far below the loudest before it has half its weight; by default all weigh alike.
+    mean_prior : float
+        Frames of zero that the mean of an utterance begins with; by default there is no mean normalisation.
     """
 
     centre: Array
@@ -50,20 +59,41 @@ class UniversalBackgroundModel:
     variances: Array
     weights: Array
     relevance: float
+    half_db: float = np.inf
+    mean_prior: float = np.inf
 
     @property
     def dimension(self) -> int:
         """Length K d of a supervector."""
         return int(self.means.size)
 
-    def statistics(self, frames: Array, weights: Array) -> Array:
+    def running(self, frames: Array, below_peak: Array, before: Array | None = None) -> Array:
+        """Return what ``frames`` (T, d), ``below_peak`` dB (T,) under the loudest, add to running sums (K + 1, 1 + d).
+
+        The last row holds T and the sum of the frames, the others their statistics, the mean still in them. ``before``
+        are the sums so far.
+        """
+        count, total = (0.0, np.zeros(frames.shape[1])) if before is None else (before[-1, 0], before[-1, 1:])
+        normalised = frames - running_mean(frames, self.mean_prior, count, total)
+        statistics = self.statistics(frames, loudness(below_peak, self.half_db), like=normalised)
+        return np.concatenate((statistics, np.r_[len(frames), frames.sum(axis=0)][None]))
+
+    def settled(self, running: Array) -> Array:
+        """Return the statistics (K, 1 + d) of an utterance by its ``running`` sums: less the mean of all its frames."""
+        statistics = running[:-1].copy()
+        mean = running[-1, 1:] / (running[-1, 0] + self.mean_prior)
+        statistics[:, 1:] -= statistics[:, :1] * (mean / self.scale) * self._per_deviation
+        return statistics
+
+    def statistics(self, frames: Array, weights: Array, *, like: Array | None = None) -> Array:
         """Return the zeroth- and first-order statistics (K, 1 + d) of ``frames`` (T, d) with ``weights`` (T,).
 
         With g_tk the posterior of component k for frame t times the frame's weight, row k holds n_k = sum_t g_tk and
-        sum_t g_tk (z_t - mean_k) / deviation_k.
+        sum_t g_tk (z_t - mean_k) / deviation_k. Posteriors are those of frames ``like`` (T, d), by default the same.
         """
         standard = (frames - self.centre) / self.scale
-        share = self.responsibilities(standard) * weights[:, None]
+        posterior = self.responsibilities(standard if like is None else (like - self.centre) / self.scale)
+        share = posterior * weights[:, None]
         occupancy = share.sum(axis=0)[:, None]
         sums = np.concatenate((occupancy, share.T @ standard), axis=1)
         offsets = sums[:, 1:]
@@ -102,16 +132,18 @@ class UniversalBackgroundModel:
         return np.ascontiguousarray(slopes), intercepts
 
 
-def train_ubm(frames: Array, *, components: int, relevance: float, seed: int) -> UniversalBackgroundModel:
+def train_ubm(
+    frames: Array, *, components: int, relevance: float, seed: int, half_db: float = np.inf, mean_prior: float = np.inf
+) -> UniversalBackgroundModel:
     """Train a universal background model by k-means and a few rounds of expectation-maximisation.
 
     Parameters
     ----------
     frames : array (T, d)
-        Features of all speakers.
+        Features of all speakers, less their mean where utterances are normalised.
     components : int
         Gaussians; fewer are fitted where frames are few.
-    relevance : float
+    relevance, half_db, mean_prior : float
         See ``UniversalBackgroundModel``.
     seed : int
         The same frames and seed give the same model.
@@ -125,8 +157,9 @@ def train_ubm(frames: Array, *, components: int, relevance: float, seed: int) ->
     count = max(1, min(components, len(frames) // FRAMES_A_COMPONENT))
     kmeans = MiniBatchKMeans(count, random_state=seed, n_init=1, batch_size=4096, max_iter=50).fit(drawn)
     means = np.asarray(kmeans.cluster_centers_, dtype=np.float64)
+    weights = np.full(count, 1.0 / count)
     space = UniversalBackgroundModel(
-        centre, scale, means, np.full_like(means, 0.5), np.full(count, 1.0 / count), relevance
+        centre, scale, means, np.full_like(means, 0.5), weights, relevance, half_db, mean_prior
     )
     for _ in range(MIXTURE_ROUNDS):
         space = _updated(space, drawn)
@@ -145,7 +178,15 @@ def _updated(space: UniversalBackgroundModel, drawn: Array) -> UniversalBackgrou
         second += share.T @ (part * part)
     means = first / count[:, None]
     variances = np.maximum(second / count[:, None] - means * means, VARIANCE_FLOOR)
-    return UniversalBackgroundModel(space.centre, space.scale, means, variances, count / count.sum(), space.relevance)
+    return replace(space, means=means, variances=variances, weights=count / count.sum())
+
+
+def running_mean(frames: Array, prior: float, count: float = 0.0, total: Array | float = 0.0) -> Array:
+    """Return the mean (T, d) of ``frames`` (T, d) up to each of them, ``prior`` frames of zero among them.
+
+    ``count`` frames of sum ``total`` (d,) went before.
+    """
+    return np.asarray((np.cumsum(frames, axis=0) + total) / (count + prior + np.arange(1, len(frames) + 1))[:, None])
 
 
 def loudness(below_peak: Array, half_db: float) -> Array:

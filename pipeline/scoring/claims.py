@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.cohorts import Cohorts
 from pipeline.machines.margins import Margins, MarginScorer, Population
-from pipeline.machines.ubm import loudness
 from pipeline.posteriors.coupling import alone
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.calibration import Calibration
@@ -23,20 +22,13 @@ Array = NDArray[np.float64]
 # Largest array of pair margins held at a time, in numbers (32 MiB of float64).
 BLOCK_NUMBERS = 4 * 2**20
 
-# Statistics of the speech so far are summed under this name, beside the sums of the frame rules.
-STATISTICS = "segment"
-
 
 @dataclass(frozen=True)
 class ScoringSettings:
-    """Settings of scoring: those of ``ScoringConfig`` and ``SupervectorConfig``, and the fitted ones.
-
-    ``fusions`` are the calibrations of systems that sum others.
-    """
+    """Settings of scoring; ``fusions`` are the fitted calibrations of systems that sum others."""
 
     posterior: FixedSigmoid
     dtype: str = "float64"
-    half_db: float = 30.0
     fusions: Mapping[str, Calibration] | None = None
 
 
@@ -76,10 +68,11 @@ class ClaimScorer:
         self._population = population
         self._cohorts = population.cohorts(self.claims) if cohorts is None else cohorts
         self._alone = is_alone or len(population) == 1
-        self._scored = self.systems if self._alone else with_parts(self.systems, settings.fusions)
+        self._scored = self.systems if self._alone else with_parts(self.systems, fusions=settings.fusions)
         rules = [RULES[name] for name in self._scored]
-        self._frame_rules = [rule for rule in rules if self._alone or not (rule.whole or rule.parts)]
-        self._whole_rules = [] if self._alone else [rule for rule in rules if rule.whole]
+        self._frame_rules = [rule for rule in rules if self._alone or not (rule.branch or rule.parts)]
+        self._whole_rules = [] if self._alone else [(rule, rule.branch) for rule in rules if rule.branch]
+        self._branches = {branch: population.utterance[branch.supervector] for _, branch in self._whole_rules}
         judged = self._cohorts
         if any(rule.every_claim for rule in self._frame_rules) and not self._alone:
             judged = Cohorts.of_everybody(range(len(population)), len(population))
@@ -94,24 +87,32 @@ class ClaimScorer:
         """Return the running scores of a new utterance."""
         return RunningScores(self)
 
-    def sums(self, frames: FeatureBlock) -> dict[str, Array]:
-        """Return sums over ``frames``: per-frame values of each system, (C,) or (C, P), and the statistics."""
+    def sums(self, frames: FeatureBlock, before: Mapping[str, Array]) -> dict[str, Array]:
+        """Return sums over ``frames``: per-frame values of each system, (C,) or (C, P), and statistics of each branch.
+
+        ``before`` are the sums over the frames before them, empty at the start.
+        """
         sums: dict[str, Array] = {}
         if self._margins is not None:
             margins = self._margins(frames.vectors)
             sums = {rule.name: self._values(rule, margins).sum(axis=0, dtype=float) for rule in self._frame_rules}
-        if self._whole_rules and self._population.supervectors is not None:
-            weights = loudness(frames.below_peak, self.settings.half_db)
-            sums[STATISTICS] = self._population.supervectors.space.statistics(frames.for_utterances, weights)
+        for branch, machines in self._branches.items():
+            name, vectors = branch.sums, frames.for_utterances
+            sums[name] = machines.space.running(vectors, frames.below_peak, before.get(name))
         return sums
 
     def finish(
-        self, sums: Mapping[str, Array], frames: int, *, segment_margins: Array | None = None, absent: int | None = None
+        self,
+        sums: Mapping[str, Array],
+        frames: int,
+        *,
+        margins: Mapping[str, Array] | None = None,
+        absent: int | None = None,
     ) -> dict[str, Array]:
         """Return utterance scores (C,) of each system from sums over ``frames`` frames.
 
-        For held-out trials, ``segment_margins`` (N,) replace those of the population's own machines, and the speaker
-        ``absent`` is left out where rules look for the best or worst rival.
+        For held-out trials, ``margins`` (N,) by the kind of supervector machines replace those of the population's own,
+        and the speaker ``absent`` is left out where rules look for the best or worst rival.
         """
         means = {rule.name: sums[rule.name] / frames for rule in self._frame_rules}
         if self._alone:
@@ -121,8 +122,7 @@ class ClaimScorer:
             left_out = absent is not None and mean.ndim == 2
             compared = np.where(self._cohorts.members == absent, np.inf, mean) if left_out else mean
             scores[name] = RULES[name].finish(compared, self._cohorts.slots)
-        if self._whole_rules:
-            scores |= self._whole_scores(sums[STATISTICS], segment_margins, absent)
+        scores |= self._whole_scores(sums, margins or {}, absent)
         for name in self.systems:
             if RULES[name].parts and self.settings.fusions is not None and name in self.settings.fusions:
                 one = len(self.claims) == 1
@@ -130,18 +130,21 @@ class ClaimScorer:
                 scores[name] = np.atleast_1d(self.settings.fusions[name].llr(parts, frames))
         return scores
 
-    def _whole_scores(self, statistics: Array, segment_margins: Array | None, absent: int | None) -> dict[str, Array]:
-        """Return the scores (C,) of rules over the whole utterance, from its ``statistics``."""
-        segments, numbers = self._population.supervectors, self._population.numbers
+    def _whole_scores(
+        self, sums: Mapping[str, Array], given: Mapping[str, Array], absent: int | None
+    ) -> dict[str, Array]:
+        """Return the scores (C,) of rules over the whole utterance, from its statistics."""
+        numbers = self._population.numbers
         claims, scores = self.claims if numbers is None else numbers[self.claims], {}
-        for rule in self._whole_rules:
-            models = None if segments is None else segments.models
-            if "gmm" in rule.needs and models is not None:
-                margins = models.scores(statistics)
-            elif "gmm" not in rule.needs and segments is not None:
-                margins = segments.margins(statistics) if segment_margins is None else segment_margins
+        statistics = {of: machines.space.settled(sums[of.sums]) for of, machines in self._branches.items()}
+        for rule, branch in self._whole_rules:
+            machines = self._branches[branch]
+            if branch.gmm in rule.needs and machines.models is not None:
+                margins = machines.models.scores(statistics[branch])
+            elif branch.supervector in given:
+                margins = given[branch.supervector]
             else:
-                raise AssertionError(f"system {rule.name!r} was asked of a population without machines for it")
+                margins = machines.margins(statistics[branch])
             if absent is not None:
                 margins = np.where(np.arange(len(margins)) == absent, -np.inf, margins)
             scores[rule.name] = rule.finish(margins, claims)
@@ -164,10 +167,19 @@ def is_judged_in_cohort(system: str) -> bool:
     return RULES[system].needs <= {"one_vs_one", "one_class"}
 
 
-def with_parts(systems: Iterable[str], fusions: Mapping[str, Calibration] | None = None) -> tuple[str, ...]:
-    """Return ``systems`` and, before them, those that they are sums of by ``fusions``, or can be; each once."""
+def with_parts(
+    systems: Iterable[str], available: Container[str] = (), *, fusions: Mapping[str, Calibration] | None = None
+) -> tuple[str, ...]:
+    """Return ``systems`` and, before them, those that they are sums of; each once.
+
+    These are the systems that ``fusions`` weigh, or parts among those ``available``.
+    """
     named, known = list(systems), fusions or {}
-    parts = [part for name in named for part in (known[name].systems if name in known else RULES[name].parts)]
+    parts = [
+        part
+        for name in named
+        for part in (known[name].systems if name in known else RULES[name].parts_among(available))
+    ]
     return tuple(dict.fromkeys(parts + named))
 
 
@@ -187,7 +199,7 @@ class RunningScores:
         """Add the frames of ``speech``."""
         for start in range(0, len(speech.vectors), self._scorer.block):
             block = speech.part(slice(start, start + self._scorer.block))
-            for name, values in self._scorer.sums(block).items():
+            for name, values in self._scorer.sums(block, self.sums).items():
                 self.sums[name] = self.sums[name] + values if self.frames else values
             self.frames += len(block.vectors)
             self._scores = None

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.machines.branches import BRANCHES, NORMALISED, RAW, Branch
 from pipeline.machines.margins import Margins
 from pipeline.posteriors.coupling import (
     boao,
@@ -22,6 +23,7 @@ from pipeline.posteriors.coupling import (
 from pipeline.posteriors.sigmoid import FixedSigmoid
 
 AnyFloat = NDArray[Any]
+Finish = Callable[[AnyFloat, NDArray[np.int64]], AnyFloat]
 
 
 def _keep(mean: AnyFloat, _claims: NDArray[np.int64]) -> AnyFloat:
@@ -36,9 +38,9 @@ class Rule:
     kinds that it reads; ``every_claim`` rules read the pair margins of all N speakers, at O(N^2). ``alone`` is the unit
     of the one-class score that replaces it with one speaker. ``binary`` rules count frames. ``unit`` is the score's
     meaning, for axes and reports. ``top`` is the largest score of rules bounded by 0 and that, else None.
-    ``whole`` rules score an utterance at once: ``finish`` takes the scores (N,) of all speakers by the one kind of
-    machine that they need. A rule with ``parts`` is the calibrated sum of other rules' scores: of those whose machines
-    it ``needs``, and of the others where their machines exist (``parts_among``).
+    Rules of a ``branch`` score an utterance at once: ``finish`` takes the scores (N,) of all speakers by one kind of
+    its machines. A rule with ``parts`` is the calibrated sum of other rules' scores: of those whose machines it
+    ``needs``, and of the others where their machines exist (``parts_among``).
     """
 
     name: str
@@ -47,11 +49,11 @@ class Rule:
     unit: str
     source: str
     alone: Literal["mean", "log"]
-    finish: Callable[[AnyFloat, NDArray[np.int64]], AnyFloat] = _keep
+    finish: Finish = _keep
     every_claim: bool = False
     binary: bool = False
     top: float | None = None
-    whole: bool = False
+    branch: Branch | None = None
     parts: tuple[str, ...] = ()
 
     def parts_among(self, systems: Container[str]) -> tuple[str, ...]:
@@ -96,11 +98,33 @@ def _no_frames(_margins: Margins, _sigmoid: FixedSigmoid) -> AnyFloat:
 _PAIR = frozenset({"one_vs_one"})
 _REFINED = frozenset({"one_vs_one", "one_class"})
 _REST = frozenset({"one_vs_rest"})
-_SUPERVECTOR = frozenset({"supervector"})
-_GMM = frozenset({"gmm"})
 _SHARE = "share of frames won"
 _LOG = "mean log posterior (nats)"
 _XIN = "Xin, Wu and Pan 2002"
+_BRANCH_SYSTEMS = {
+    branch: (f"{branch.supervector}_rival", branch.supervector, f"{branch.gmm}_rival", branch.gmm)
+    for branch in BRANCHES
+}
+
+
+def _utterance_rules(branch: Branch, adjective: str) -> list[Rule]:
+    """Return the rules over whole utterances by the machines of ``branch``."""
+    supervector, gmm = frozenset({branch.supervector}), frozenset({branch.gmm})
+    rows: tuple[tuple[str, frozenset[str], str, str, Finish], ...] = (
+        (branch.supervector, supervector, f"margin of the speaker's {adjective}supervector machine",
+         "this project, after Campbell, Sturim and Reynolds 2006", own_margin),
+        (f"{branch.supervector}_rival", supervector, f"{adjective}supervector margin less the best rival's",
+         "this project: f_i - max over j of f_j", own_less_best_rival),
+        (branch.gmm, gmm, f"{adjective}mean log-likelihood ratio to the others (nats)",
+         "Reynolds, Quatieri and Dunn 2000; means adapted after Shinoda and Lee 2001", own_less_others),
+        (f"{branch.gmm}_rival", gmm, f"{adjective}mean log-likelihood ratio to the best rival (nats)",
+         "this project: the claim's GMM score less the largest of another speaker", own_less_best_rival),
+    )  # fmt: skip
+    return [
+        Rule(name, needs, _no_frames, unit, source, "mean", finish, branch=branch)
+        for name, needs, unit, source, finish in rows
+    ]
+
 
 RULES: dict[str, Rule] = {
     rule.name: rule
@@ -114,19 +138,11 @@ RULES: dict[str, Rule] = {
              "this project: min over j of the mean of r_ij", "mean", smallest_over_competitors, top=1.0),
         Rule("refined_worst_rival", _REFINED, refined_worst_rival, "refined mean posterior, worst rival",
              "this project: min over j of the mean of r'_ij (eq. 16)", "mean", smallest_over_competitors, top=2.0),
-        Rule("supervector", _SUPERVECTOR, _no_frames, "margin of the speaker's supervector machine",
-             "this project, after Campbell, Sturim and Reynolds 2006", "mean", own_margin, whole=True),
-        Rule("supervector_rival", _SUPERVECTOR, _no_frames, "supervector margin less the best rival's",
-             "this project: f_i - max over j of f_j", "mean", own_less_best_rival, whole=True),
-        Rule("gmm", _GMM, _no_frames, "mean log-likelihood ratio to the others (nats)",
-             "Reynolds, Quatieri and Dunn 2000; means adapted after Shinoda and Lee 2001", "mean", own_less_others,
-             whole=True),
-        Rule("gmm_rival", _GMM, _no_frames, "mean log-likelihood ratio to the best rival (nats)",
-             "this project: the claim's GMM score less the largest of another speaker", "mean", own_less_best_rival,
-             whole=True),
-        Rule("fused", _SUPERVECTOR | _PAIR, _no_frames, "log-likelihood ratio (nats)",
+        *_utterance_rules(RAW, ""),
+        *_utterance_rules(NORMALISED, "normalised "),
+        Rule("fused", frozenset({"supervector"}), _no_frames, "log-likelihood ratio (nats)",
              "this project: logistic fusion (Brummer and du Preez 2006)", "mean",
-             parts=("supervector_rival", "supervector", "worst_rival", "gmm_rival", "gmm")),
+             parts=(*_BRANCH_SYSTEMS[RAW], "worst_rival", *_BRANCH_SYSTEMS[NORMALISED])),
     )
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import Config
 from pipeline.errors import StoreFormatError
+from pipeline.machines.branches import BRANCHES, branches_of
 
 AnyArray = NDArray[Any]
 Lengths = Mapping[str, int]
@@ -35,28 +36,19 @@ class Expected:
 
 
 # k centroids of a speaker and M of all N speakers, d features of a frame and e for machines over utterances,
-# K components of the UBM, D = K * e, T held-out trials. A name that ends in "*" stands for every name with that
-# beginning.
+# K components of the UBM, D = K * e, both with the prefix of the branch, T held-out trials. A name that ends in "*"
+# stands for every name with that beginning.
 SPEAKER: dict[str, Expected] = {
     "centroids": Expected("f", ("k", "d")),
     "one_class": Expected("f", ("k",)),
     "one_class_bias": Expected("f", ("1",)),
     "one_vs_rest": Expected("f", ("M",)),
     "one_vs_rest_bias": Expected("f", ("1",)),
-    "supervector": Expected("f", ("D",)),
-    "gmm": Expected("f", ("K", "e")),
-    "segments": Expected("f", ("", "D")),
     "pseudo.*": Expected("f", ("", "D")),
     "fingerprints": Expected("u", ("",)),
 }
 
 SHARED: dict[str, Expected] = {
-    "ubm.centre": Expected("f", ("e",)),
-    "ubm.scale": Expected("f", ("e",), positive=True),
-    "ubm.means": Expected("f", ("K", "e")),
-    "ubm.variances": Expected("f", ("K", "e"), positive=True),
-    "ubm.weights": Expected("f", ("K",), positive=True),
-    "supervector.mean": Expected("f", ("D",)),
     "cohort.nearest": Expected("u", ("N", "W")),
     "cohort.similarity": Expected("f", ("N", "W")),
     "trials.claims": Expected("u", ("T",)),
@@ -68,6 +60,21 @@ SHARED: dict[str, Expected] = {
     "trials.prefix.*": Expected("f", ("T",)),
 }
 
+for _branch in BRANCHES:
+    _p = _branch.prefix
+    SPEAKER |= {
+        f"{_p}supervector": Expected("f", (f"{_p}D",)),
+        f"{_p}gmm": Expected("f", (f"{_p}K", "e")),
+        f"{_p}segments": Expected("f", ("", f"{_p}D")),
+    }
+    SHARED |= {
+        f"{_p}ubm.centre": Expected("f", ("e",)),
+        f"{_p}ubm.scale": Expected("f", ("e",), positive=True),
+        f"{_p}ubm.means": Expected("f", (f"{_p}K", "e")),
+        f"{_p}ubm.variances": Expected("f", (f"{_p}K", "e"), positive=True),
+        f"{_p}ubm.weights": Expected("f", (f"{_p}K",), positive=True),
+        f"{_p}supervector.mean": Expected("f", (f"{_p}D",)),
+    }
 
 TRIALS = tuple(f"trials.{column}" for column in ("claims", "speakers", "population", "frames", "unknown"))
 
@@ -83,11 +90,10 @@ def required(config: Config, speakers: int) -> tuple[set[str], set[str]]:
         own |= {"one_vs_rest", "one_vs_rest_bias"}
     if "one_vs_one" in kinds and config.machines.cohort != "all":
         shared |= {"cohort.nearest", "cohort.similarity"}
-    if "supervector" in kinds:
-        own |= {"supervector", "segments"}
-        shared |= {name for name in SHARED if name.startswith("ubm.")} | {"supervector.mean"}
-    if "gmm" in kinds:
-        own.add("gmm")
+    for branch in branches_of(kinds):
+        prefix = branch.prefix
+        own |= {f"{prefix}supervector", f"{prefix}segments"} | ({f"{prefix}gmm"} if branch.gmm in kinds else set())
+        shared |= {name for name in SHARED if name.startswith(f"{prefix}ubm.")} | {f"{prefix}supervector.mean"}
     return own, shared
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import Config
 from pipeline.errors import InputError, MetricError, StoreFormatError, UnknownSpeakerError
+from pipeline.machines.branches import RAW, Branch, branches_of
 from pipeline.machines.cohorts import CohortTable
 from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.margins import Population
@@ -34,6 +35,7 @@ from pipeline.store.arrays import Arrays, Changed, Renumbered
 Array = NDArray[np.float64]
 Role = Literal["speaker", "background"]
 PSEUDO = "pseudo."
+UBM_ARRAYS = ("centre", "scale", "means", "variances", "weights")
 _COHORTS = frozenset({"cohort.nearest", "cohort.similarity"})  # they number the speakers
 
 
@@ -156,9 +158,9 @@ class SpeakerModel:
             return None
         return own["fingerprints"]
 
-    def segments(self) -> list[Vectors]:
-        """Return the supervectors (S, D) of each speaker that supervector machines are trained on."""
-        return [np.asarray(arrays["segments"], dtype=np.float32) for arrays in self.arrays]
+    def segments(self, branch: Branch = RAW) -> list[Vectors]:
+        """Return the supervectors (S, D) of each speaker that supervector machines of ``branch`` are trained on."""
+        return [np.asarray(arrays[f"{branch.prefix}segments"], dtype=np.float32) for arrays in self.arrays]
 
     def pseudo_segments(self) -> list[list[Vectors]]:
         """Return the supervectors (S, D) of the pseudo-speakers made of each speaker's voice."""
@@ -171,7 +173,7 @@ class SpeakerModel:
 
     def population(self, systems: Iterable[str] | None = None, numbers: Sequence[int] | None = None) -> Population:
         """Return the machines that ``systems`` need (default: all), of the speakers ``numbers`` (default: all)."""
-        rules = (RULES[name] for name in with_parts(self.systems if systems is None else systems))
+        rules = (RULES[name] for name in with_parts(self.systems if systems is None else systems, self.systems))
         return self.machines(frozenset[str]().union(*(rule.needs for rule in rules)), numbers)
 
     def machines(self, kinds: Iterable[str], numbers: Sequence[int] | None = None) -> Population:
@@ -206,7 +208,11 @@ class SpeakerModel:
             one_class_bias=np.concatenate([np.empty(0), *(own["one_class_bias"] for own in arrays)]),
             one_vs_rest_coef=np.stack([own["one_vs_rest"] for own in arrays], axis=1) if has_rest else None,
             one_vs_rest_bias=np.concatenate([own["one_vs_rest_bias"] for own in arrays]) if has_rest else None,
-            supervectors=self.supervector_machines() if "supervector" in kinds or "gmm" in kinds else None,
+            utterance={
+                branch.supervector: self.supervector_machines(branch)
+                for branch in branches_of(self.config.machines.kinds)
+                if kinds & {branch.supervector, branch.gmm}
+            },
             cohort_table=self.cohort_table if everybody else None,
             numbers=None if everybody else np.array(chosen, dtype=np.int64),
         )
@@ -225,23 +231,35 @@ class SpeakerModel:
             )
         return CohortTable(nearest, self.shared["cohort.similarity"])
 
-    @cached_property
-    def ubm(self) -> UniversalBackgroundModel | None:
-        """Return the universal background model, where there are supervector machines."""
-        if "ubm.means" not in self.shared:
-            return None
-        parts = {name: self.shared[f"ubm.{name}"] for name in ("centre", "scale", "means", "variances", "weights")}
-        return UniversalBackgroundModel(**parts, relevance=self.config.supervector.relevance)
+    def ubm(self, branch: Branch = RAW) -> UniversalBackgroundModel | None:
+        """Return the universal background model of ``branch``; None before anybody was enrolled."""
+        if branch not in self._ubms and f"{branch.prefix}ubm.means" in self.shared:
+            settings = branch.settings(self.config)
+            parts = {name: self.shared[f"{branch.prefix}ubm.{name}"] for name in UBM_ARRAYS}
+            self._ubms[branch] = UniversalBackgroundModel(
+                **parts,
+                relevance=settings.relevance,
+                half_db=settings.half_db,
+                mean_prior=branch.mean_prior(self.config),
+            )
+        return self._ubms.get(branch)
 
-    def supervector_machines(self) -> SupervectorMachines | None:
-        """Return the supervector machines and GMMs of everybody; None where there are none."""
-        if self.ubm is None or "supervector.mean" not in self.shared:
-            return None
-        coef = np.stack([arrays["supervector"] for arrays in self.arrays]).T.astype(np.float64)
+    @cached_property
+    def _ubms(self) -> dict[Branch, UniversalBackgroundModel]:
+        """Return the background models that were read so far."""
+        return {}
+
+    def supervector_machines(self, branch: Branch = RAW) -> SupervectorMachines:
+        """Return the supervector machines and GMMs of everybody in ``branch``; raises StoreFormatError for none."""
+        ubm = self.ubm(branch)
+        if ubm is None:
+            raise StoreFormatError(f"{self.where}: there is no background model of {branch.supervector} machines")
+        names = [f"{branch.prefix}{name}" for name in ("supervector", "gmm")]
+        coef = np.stack([arrays[names[0]] for arrays in self.arrays]).T.astype(np.float64)
         gmm = None
-        if "gmm" in self.config.machines.kinds:
-            gmm = AdaptedMixtures(np.stack([arrays["gmm"] for arrays in self.arrays]))
-        return SupervectorMachines(self.ubm, self.shared["supervector.mean"], coef, gmm)
+        if branch.gmm in self.config.machines.kinds:
+            gmm = AdaptedMixtures(np.stack([arrays[names[1]] for arrays in self.arrays]))
+        return SupervectorMachines(ubm, self.shared[f"{branch.prefix}supervector.mean"], coef, gmm)
 
     @cached_property
     def posterior(self) -> FixedSigmoid:
@@ -328,9 +346,7 @@ class SpeakerModel:
                         f" enroll more speech, or name one of {', '.join(RULES[name].parts)}"
                     )
                 fusions[name] = fusion
-        return ScoringSettings(
-            self.posterior, dtype=self.config.scoring.dtype, half_db=self.config.supervector.half_db, fusions=fusions
-        )
+        return ScoringSettings(self.posterior, dtype=self.config.scoring.dtype, fusions=fusions)
 
     # Changes
 

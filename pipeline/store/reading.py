@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from pipeline.config import Config, parse_config
 from pipeline.errors import ConfigError, StoreFormatError, StoreSealError
+from pipeline.machines.branches import BRANCHES
 from pipeline.scoring.calibration import Calibrations
 from pipeline.store.arrays import Arrays, StoredArrays, StoredPairs
 from pipeline.store.layout import TRIALS, required
@@ -115,15 +116,13 @@ def _lengths(
         "N": len(speakers),
         "M": sum(speaker.centroids for speaker in speakers),
     }
-    for length, name in (("K", "ubm.means"), ("T", "trials.claims")):
+    for length, name in (*((f"{of.prefix}K", f"{of.prefix}ubm.means") for of in BRANCHES), ("T", "trials.claims")):
         if name in shared:
             try:
                 lengths[length] = shape_of(shared[name][1])[0]
             except (ValueError, TypeError, IndexError, RecursionError):
                 raise StoreFormatError(f"{rows.path}: array {name!r} is damaged: it has no shape") from None
-    if "K" in lengths:
-        lengths["D"] = lengths["K"] * dimensions[1]
-    return lengths
+    return lengths | {f"{length[:-1]}D": lengths[length] * dimensions[1] for length in lengths if length[-1] == "K"}
 
 
 def store_digest(rows: Rows, about: Mapping[str, Any], listing: LISTING) -> str:

@@ -119,7 +119,7 @@ class Verifier:
         self._enrolled = model.fingerprints(claim) if replays else None
         self._compares = replays and (self._enrolled is not None or memory is not None)
         # A sequential test needs the parts of a sum at every length, not their sum.
-        systems = (self.system,) if self.decider.test is None else with_parts((self.system,))
+        systems = (self.system,) if self.decider.test is None else with_parts((self.system,), model.systems)
         self._scorer = claim_scorers(model, (self.system,))([position], systems)
 
     @property

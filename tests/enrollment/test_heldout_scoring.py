@@ -14,6 +14,7 @@ from sklearn.linear_model import Ridge
 from pipeline.config import Config, MachineConfig, ScoringConfig, SupervectorConfig
 from pipeline.enrollment.holdout import HeldOutScoring
 from pipeline.features.stream import FeatureBlock
+from pipeline.machines.branches import RAW, Branch
 from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
@@ -53,19 +54,21 @@ def spoken(speaker: int, seed: int, frames: int = 60) -> FeatureBlock:
 def segment_data(speakers: int) -> tuple[UniversalBackgroundModel, list[np.ndarray]]:
     """The UBM, and each speaker's segments (S_n, D)."""
     parts = [[spoken(n, seed).vectors for seed in range(4 + n)] for n in range(speakers)]
-    space = train_ubm(np.concatenate([x for some in parts for x in some]), components=8, relevance=2.0, seed=0)
+    space = train_ubm(
+        np.concatenate([x for some in parts for x in some]), components=8, relevance=2.0, seed=0, half_db=25.0
+    )
     vectors = [np.stack([space.vector(space.statistics(x, np.ones(len(x)))) for x in some]) for some in parts]
     return space, [some.astype(np.float32) for some in vectors]
 
 
 @cache
-def trained(speakers: int) -> tuple[Population, SupervectorTraining]:
+def trained(speakers: int) -> tuple[Population, dict[Branch, SupervectorTraining]]:
     space, vectors = segment_data(speakers)
     training = SupervectorTraining(vectors, ridge=RIDGE)
     population = train_population(Pool.of(books(5)[:speakers], 0.5), MACHINES)
     shifts = np.random.default_rng(3).standard_normal((speakers, *space.means.shape)).astype(np.float32)
     machines = replace(training.machines(space), models=AdaptedMixtures(shifts))
-    return replace(population, supervectors=machines), training
+    return replace(population, utterance={"supervector": machines}), {RAW: training}
 
 
 def ids_of(speakers: int) -> list[int]:
@@ -79,7 +82,7 @@ def scoring(speakers: int, claims: list[int] | None = None, settings: Config = S
 
 
 def scores_among(population: Population, claims: list[int], systems: tuple[str, ...], x: FeatureBlock) -> dict:
-    made = ClaimScorer(population, claims, systems, ScoringSettings(FixedSigmoid(), half_db=25.0)).start()
+    made = ClaimScorer(population, claims, systems, ScoringSettings(FixedSigmoid())).start()
     made.push(x)
     return made.scores()
 
@@ -178,7 +181,8 @@ def test_outsiders_meet_machines_trained_without_them_and_are_nobodys_rival(abse
     others = [n for n in range(4) if n != absent]
     rivals = {n: [j for j in others if j != n] for n in others}
     weights = loudness(x.below_peak, SETTINGS.supervector.half_db)
-    gmms = people.supervectors.models.scores(people.supervectors.space.statistics(x.vectors, weights))
+    machines = people.utterance["supervector"]
+    gmms = machines.models.scores(machines.space.statistics(x.vectors, weights))
     for name, expected, atol in (
         ("supervector", margins[others], 1e-5),
         ("supervector_rival", [margins[n] - margins[rivals[n]].max() for n in others], 1e-5),
@@ -213,7 +217,7 @@ def test_kinds_without_segments_are_scored_without_a_solver():
     settings = SETTINGS.model_copy(update={"machines": machines})
     population = train_population(Pool.of(books(5)[:3], 0.5), machines)
     x = spoken(0, 9)
-    trials = HeldOutScoring(settings, population, None, [0, 1, 2], ids_of(3)).score(0, x)
+    trials = HeldOutScoring(settings, population, {}, [0, 1, 2], ids_of(3)).score(0, x)
     assert not trials.scores.keys() & {*SEGMENT_SYSTEMS, "poar", "boar"}
     expected = scores_among(population, [0, 1, 2], ("worst_rival",), x)["worst_rival"]
     np.testing.assert_allclose(part(trials, "worst_rival", unknown=False), expected, atol=1e-12)

@@ -201,7 +201,7 @@ def test_trials_of_a_much_smaller_population_are_left_out_once_there_are_better_
 # Histories of a store: how many are enrolled at once, how many one by one after, how many are left in the end; and
 # systems whose thresholds do not hold. Three people's sounds are too few to adapt to five others: a known limit.
 HISTORIES = {
-    "grown from three": (3, 5, 8, {"gmm", "gmm_rival"}),
+    "grown from three": (3, 5, 8, {"gmm", "gmm_rival", "normalised_gmm", "normalised_gmm_rival"}),
     "grown from five": (5, 3, 8, set()),
     "shrunk to three": (10, 0, 3, set()),
 }
@@ -253,14 +253,15 @@ def test_every_system_verifies_and_evaluates_one_two_and_three_speakers(
     assert assessed.failed == ()
     for system in SYSTEMS:
         # The one-class machine alone promises little, as do GMMs adapted from a UBM of two or three people's sounds.
-        is_gmm = system.startswith("gmm")
+        # Less its mean, speech of two people is harder to tell apart.
+        is_gmm, loose = "gmm" in system, "gmm" in system or "normalised" in system
         for name in names:
             update = Verifier(model, name, system=system).verify_file(heard(name))
             assert np.isfinite(update.score)
             assert count == 1 or is_gmm or update.decision == "accepted", (system, name)
         metrics = measure(assessed.scores[system], threshold=model.threshold(system), seed=0)
         assert (metrics.n_target, metrics.n_nontarget) == (3 * count, 3 * count * 2)
-        assert metrics.eer.rate <= (0.5 if count == 1 else 0.3 if is_gmm else 0.12), system
+        assert metrics.eer.rate <= (0.5 if count == 1 else 0.3 if loose else 0.12), system
     if count > 1:
         assert Verifier(model, names[0]).verify_file(heard(names[1])).decision == "rejected"
 

@@ -16,6 +16,7 @@ from pipeline.audio.files import read_samples
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.features.frontend import read_features
+from pipeline.machines.branches import NORMALISED, RAW, branches_of
 from pipeline.machines.supervectors import SupervectorTraining, segments_of, unit
 from pipeline.machines.ubm import loudness
 from pipeline.store.model import SpeakerModel
@@ -41,7 +42,7 @@ def assert_near(model: SpeakerModel, expected: SpeakerModel) -> None:
     ours, theirs = numbers_of(model), numbers_of(expected)
     assert ours.keys() == theirs.keys()
     for name, array in theirs.items():
-        solved = name.endswith(": supervector") or "trials.score.supervector" in name
+        solved = name.endswith("supervector") or "supervector" in name.rpartition(".")[-1]
         assert ours[name].dtype == array.dtype, name
         if solved:
             np.testing.assert_allclose(ours[name], array, atol=1e-4, err_msg=name)
@@ -51,14 +52,16 @@ def assert_near(model: SpeakerModel, expected: SpeakerModel) -> None:
 
 def assert_solved_from_what_is_stored(model: SpeakerModel) -> None:
     """Supervector machines are those of all segments in the store, to the last bit of single precision."""
-    machines, settings = model.supervector_machines(), model.config.supervector
-    pseudo = model.pseudo_segments() if settings.has_pseudo_speakers(len(model)) else []
-    with threadpool_limits(1):
-        solver = SupervectorTraining(model.segments(), ridge=settings.ridge, pseudo_speakers=pseudo)
-        expected = solver.machines(machines.space)
-    assert machines.coef.shape == (machines.space.dimension, len(model))
-    np.testing.assert_array_equal(machines.mean, expected.mean)
-    np.testing.assert_array_equal(machines.coef, expected.coef)
+    for branch in branches_of(model.config.machines.kinds):
+        machines, ridge = model.supervector_machines(branch), branch.settings(model.config).ridge
+        has_pseudo = branch is RAW and model.config.supervector.has_pseudo_speakers(len(model))
+        pseudo = model.pseudo_segments() if has_pseudo else []
+        with threadpool_limits(1):
+            solver = SupervectorTraining(model.segments(branch), ridge=ridge, pseudo_speakers=pseudo)
+            expected = solver.machines(machines.space)
+        assert machines.coef.shape == (machines.space.dimension, len(model))
+        np.testing.assert_array_equal(machines.mean, expected.mean)
+        np.testing.assert_array_equal(machines.coef, expected.coef)
     assert np.abs(machines.coef).max() > 0
 
 
@@ -80,7 +83,7 @@ def test_steps_give_the_frame_machines_of_one_step_and_supervector_machines_in_t
     for model in (first, together, one_by_one):
         assert_solved_from_what_is_stored(model)
         for name in ("centre", "scale", "means", "variances", "weights"):
-            np.testing.assert_array_equal(getattr(model.ubm, name), getattr(first.ubm, name), err_msg=name)
+            np.testing.assert_array_equal(getattr(model.ubm(), name), getattr(first.ubm(), name), err_msg=name)
         for old, new in zip(first.segments(), model.segments()[:2], strict=True):
             np.testing.assert_array_equal(new, old)
     for model in (together, one_by_one):
@@ -96,7 +99,7 @@ def test_the_stored_segments_are_those_of_the_recordings(store, recordings, voic
         read = [read_features(utterance, tiny.features) for utterance in recordings[name]]
         weighed = [(one.vectors, loudness(one.below_peak, settings.half_db)) for one in read]
         parts = segments_of(weighed, round(settings.segment_seconds / 0.01), settings.max_segments)
-        expected = [model.ubm.vector(model.ubm.statistics(*part)) for part in parts]
+        expected = [model.ubm().vector(model.ubm().statistics(*part)) for part in parts]
         # Half precision: 11 bits.
         np.testing.assert_allclose(segments, np.stack(expected), rtol=2**-11, atol=1e-6)
 
@@ -122,16 +125,20 @@ PSEUDO = ("supervector.speeds_below=5", "supervector.max_segments=40")
 AUGMENTED = ('augmentation.kinds=["telephone", "babble"]',)
 
 
-@pytest.mark.parametrize("overrides", [PSEUDO, AUGMENTED], ids=["pseudo-speakers", "augmented"])
-def test_they_change_the_supervector_machines_and_no_others(store, enrolled_with, overrides, voices, heard):
+@pytest.mark.parametrize(
+    ("overrides", "branch"), [(PSEUDO, RAW), (AUGMENTED, NORMALISED)], ids=["pseudo-speakers", "augmented"]
+)
+def test_they_change_supervector_machines_and_no_others(store, enrolled_with, overrides, branch, voices, heard):
     model, plain = enrolled_with(*overrides), Store(store).load()
     assert_same_frame_machines(model, plain)
     for name in ("trials.score.rpoao", "trials.frames"):
         np.testing.assert_array_equal(model.shared[name], plain.shared[name], err_msg=name)
-    assert model.arrays[0]["supervector"].tobytes() != plain.arrays[0]["supervector"].tobytes()
+    for one in (RAW, NORMALISED):
+        ours, theirs = (of.supervector_machines(one).coef for of in (model, plain))
+        assert np.array_equal(ours, theirs) == (one is not branch)
     assert_solved_from_what_is_stored(model)
     for claim in voices:
-        verifier = Verifier(model, claim, system="supervector_rival")
+        verifier = Verifier(model, claim, system=f"{branch.supervector}_rival")
         accepted = [name for name in voices if verifier.verify_file(heard(name)).decision == "accepted"]
         assert accepted == [claim]
 
@@ -163,7 +170,7 @@ def test_voices_on_the_telephone_score_higher_after_an_enrollment_with_it(
 ):
     models, gains = (Store(store).load(), enrolled_with(*AUGMENTED)), []
     for name in voices:
-        before, after = (Verifier(model, name, system="supervector_rival") for model in models)
+        before, after = (Verifier(model, name, system="normalised_supervector_rival") for model in models)
         for n in range(3):
             samples, rate = read_samples(Utterance(name, heard(name, n)))
             soundfile.write(tmp_path / "call.wav", telephone(samples, rate), rate, subtype="FLOAT")
@@ -192,7 +199,7 @@ def test_augmented_versions_are_made_without_pair_machines_too(tmp_path, recordi
     )  # fmt: skip
     speakers = {name: recordings[name] for name in ("anna", "ivan", "lars")}
     model = enroll(tmp_path / "s", speakers, settings).model
-    assert set(model.systems) == {"supervector", "supervector_rival"}
+    assert set(model.systems) == {"supervector", "supervector_rival", "fused"}
     assert "one_vs_rest" not in model.arrays[0]
     decisions = [Verifier(model, "anna").verify_file(heard(name)).decision for name in ("anna", "ivan")]
     assert decisions == ["accepted", "rejected"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -104,6 +105,39 @@ def test_statistics_are_sums_over_frames_of_scikit_learns_posteriors(seed, count
     expected = np.column_stack((share.sum(axis=0), (share[:, :, None] * offsets).sum(axis=0)))
     np.testing.assert_allclose(space.statistics(frames, weights), expected, rtol=1e-9, atol=1e-10)
     np.testing.assert_array_equal(space.statistics(frames[:0], weights[:0]), 0.0)
+
+
+def settled(space: UniversalBackgroundModel, frames: np.ndarray, below_peak: np.ndarray, cuts: list[int]) -> np.ndarray:
+    """Statistics of ``frames`` that come in blocks."""
+    sums = None
+    for start, end in pairwise([0, *sorted(cuts), len(frames)]):
+        new = space.running(frames[start:end], below_peak[start:end], sums)
+        sums = new if sums is None else sums + new
+    return space.settled(sums)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS, prior=st.floats(0.1, 200.0), cuts=st.lists(st.integers(0, 40), max_size=5))
+def test_normalised_statistics_are_less_the_mean_of_all_with_posteriors_by_the_mean_so_far(seed, prior, cuts):
+    space, (frames, _) = replace(space_of(seed), half_db=9.0, mean_prior=prior), frames_of(seed + 1, 40)
+    below_peak = np.random.default_rng(seed).uniform(0.0, 30.0, 40)
+    so_far = np.stack([frames[: t + 1].sum(axis=0) / (t + 1 + prior) for t in range(40)])
+    whole = frames.sum(axis=0) / (40 + prior)
+    share = as_sklearn(space).predict_proba((frames - so_far - space.centre) / space.scale)
+    share *= loudness(below_peak, 9.0)[:, None]
+    offsets = ((frames - whole - space.centre) / space.scale)[:, None] - space.means
+    expected = np.column_stack((share.sum(axis=0), np.einsum("tk,tkd->kd", share, offsets / np.sqrt(space.variances))))
+    np.testing.assert_allclose(settled(space, frames, below_peak, cuts), expected, rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS, channel=st.floats(-5.0, 5.0))
+def test_a_constant_of_the_channel_is_gone_from_normalised_statistics_and_not_from_raw_ones(seed, channel):
+    frames, below_peak = frames_of(seed, 40)[0], np.zeros(40)
+    for prior, is_gone in ((1e-9, True), (np.inf, channel == 0.0)):
+        space = replace(space_of(seed), mean_prior=prior)
+        plain, shifted = (settled(space, x, below_peak, [7]) for x in (frames, frames + channel))
+        assert np.allclose(plain, shifted, atol=1e-5) == is_gone or abs(channel) < 1e-4
 
 
 def test_vector_believes_an_offset_by_half_at_as_many_frames_as_its_relevance():

@@ -306,7 +306,7 @@ def test_a_sum_weighs_the_parts_that_trials_have_beyond_those_it_needs():
     own = made.claims == made.speakers
     better = np.random.default_rng(0).normal(np.where(own, 2.0, -2.0), 1.0)
     with_models = dataclasses.replace(made, scores={**made.scores, "gmm": better})
-    for trials, systems in ((made, PARTS), (with_models, (*PARTS, "gmm"))):
+    for trials, systems in ((made, PARTS), (with_models, (*PARTS[:2], "gmm", *PARTS[2:]))):
         fused = trials.calibration("fused", prior=0.05).at(0.0)
         assert fused.systems == systems
         assert np.isfinite(trials.threshold("fused", population=10, calibration=fused))

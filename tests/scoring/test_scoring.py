@@ -18,7 +18,7 @@ from pipeline.features.stream import FeatureBlock
 from pipeline.machines.gmm import AdaptedMixtures, map_mean_offsets
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
-from pipeline.machines.supervectors import SupervectorTraining
+from pipeline.machines.supervectors import SupervectorMachines, SupervectorTraining
 from pipeline.machines.training import train_population
 from pipeline.machines.ubm import train_ubm
 from pipeline.posteriors.sigmoid import FixedSigmoid
@@ -32,6 +32,7 @@ SPEAKERS = 4
 DIMENSION = 5
 SEEDS = st.integers(0, 2**32 - 1)
 HALF_DB = 20.0
+MEAN_PRIOR = 30.0
 # Not those that a fit would give: what matters here is that they are followed.
 FUSION = LogisticCalibration(
     ("supervector_rival", "supervector", "worst_rival"),
@@ -48,15 +49,26 @@ def population(speakers: int = SPEAKERS) -> Population:
     books = [generator.normal(0.3 * n, 0.4, (9 + 3 * n, DIMENSION)) for n in range(speakers)]
     people = train_population(Pool.of(books, 0.5), MachineConfig(sigma=0.5, nu=0.2))
     spoken = [[near(book, seed).vectors for seed in range(4)] for book in books]
-    space = train_ubm(np.concatenate([x for parts in spoken for x in parts]), components=8, relevance=2.0, seed=0)
+    less_mean = [[x - x.mean(axis=0) for x in parts] for parts in spoken]
+    return replace(
+        people,
+        utterance={
+            "supervector": utterance_machines(spoken, np.inf),
+            "normalised_supervector": utterance_machines(less_mean, MEAN_PRIOR),
+        },
+    )
+
+
+def utterance_machines(spoken: list[list[np.ndarray]], mean_prior: float) -> SupervectorMachines:
+    frames = np.concatenate([x for parts in spoken for x in parts])
+    space = train_ubm(frames, components=8, relevance=2.0, seed=0, half_db=HALF_DB, mean_prior=mean_prior)
     vectors = [
         np.stack([space.vector(space.statistics(x, np.ones(len(x)))) for x in parts]).astype(np.float32)
         for parts in spoken
     ]
     statistics = [sum(space.statistics(x, np.ones(len(x))) for x in parts) for parts in spoken]
     offsets = np.stack([map_mean_offsets(one, (), relevance=2.0, group_relevance=4.0) for one in statistics])
-    machines = SupervectorTraining(vectors, ridge=1.0).machines(space)
-    return replace(people, supervectors=replace(machines, models=AdaptedMixtures(offsets)))
+    return replace(SupervectorTraining(vectors, ridge=1.0).machines(space), models=AdaptedMixtures(offsets))
 
 
 def block_of(vectors: np.ndarray, below_peak: np.ndarray | None = None) -> FeatureBlock:
@@ -78,7 +90,7 @@ def near(book: np.ndarray, seed: int) -> FeatureBlock:
 def scorer(
     claims: list[int], systems: tuple[str, ...] = SYSTEMS, *, speakers: int = SPEAKERS, dtype: str = "float64"
 ) -> ClaimScorer:
-    scoring = ScoringSettings(FixedSigmoid(), dtype=dtype, half_db=HALF_DB, fusions={"fused": FUSION})
+    scoring = ScoringSettings(FixedSigmoid(), dtype=dtype, fusions={"fused": FUSION})
     return ClaimScorer(population(speakers), claims, systems, scoring)
 
 
@@ -132,15 +144,21 @@ def literal_scores(people: Population, speech: FeatureBlock, claim: int) -> dict
     scores = {name: math.fsum(values) / len(values) for name, values in frames.items()}
     for name in ("worst_rival", "refined_worst_rival"):
         scores[name] = min(math.fsum(v) / len(v) for (system, _), v in rivals.items() if system == name)
-    machines = people.supervectors
-    statistics = machines.space.statistics(speech.vectors, 1 / (1 + np.exp((speech.below_peak - HALF_DB) / 3)))
-    margins = machines.margins(statistics)
-    scores["supervector"] = margins[claim]
-    scores["supervector_rival"] = margins[claim] - max(margins[j] for j in everybody if j != claim)
-    models = machines.models.scores(statistics)
-    others = [models[j] for j in everybody if j != claim]
-    scores["gmm"] = models[claim] - sum(others) / len(others)
-    scores["gmm_rival"] = models[claim] - max(others)
+    weights = 1 / (1 + np.exp((speech.below_peak - HALF_DB) / 3))
+    for branch, prefix in (("supervector", ""), ("normalised_supervector", "normalised_")):
+        machines, x = people.utterance[branch], speech.vectors
+        so_far, whole = np.zeros_like(x), np.zeros(DIMENSION)
+        if prefix:
+            so_far = np.stack([x[: t + 1].sum(axis=0) / (t + 1 + MEAN_PRIOR) for t in range(len(x))])
+            whole = x.sum(axis=0) / (len(x) + MEAN_PRIOR)
+        statistics = machines.space.statistics(x - whole, weights, like=x - so_far)
+        margins = machines.margins(statistics)
+        scores[f"{prefix}supervector"] = margins[claim]
+        scores[f"{prefix}supervector_rival"] = margins[claim] - max(margins[j] for j in everybody if j != claim)
+        models = machines.models.scores(statistics)
+        others = [models[j] for j in everybody if j != claim]
+        scores[f"{prefix}gmm"] = models[claim] - sum(others) / len(others)
+        scores[f"{prefix}gmm_rival"] = models[claim] - max(others)
     won = scores["worst_rival"]
     scores["fused"] = (
         -1.3
@@ -162,7 +180,7 @@ def test_scores_are_the_systems_written_out_frame_by_frame(speakers):
         assert set(expected) == set(SYSTEMS)
         for name, value in expected.items():
             # Machines over whole segments sum in single precision.
-            exact = not (RULES[name].whole or RULES[name].parts)
+            exact = not (RULES[name].branch or RULES[name].parts)
             assert made[name][claim] == pytest.approx(value, abs=1e-9 if exact else 1e-6), name
 
 
@@ -206,8 +224,9 @@ def test_sum_of_systems_without_a_calibration_has_no_score():
 
 def test_sum_of_systems_asks_a_population_for_the_machines_of_its_calibration_alone():
     people = population()
-    without = replace(people, supervectors=replace(people.supervectors, models=None))
-    how = ScoringSettings(FixedSigmoid(), half_db=HALF_DB, fusions={"fused": FUSION})
+    raw = people.utterance["supervector"]
+    without = replace(people, utterance={"supervector": replace(raw, models=None)})
+    how = ScoringSettings(FixedSigmoid(), fusions={"fused": FUSION})
     made, expected = (scores(ClaimScorer(one, [0, 1], ("fused",), how), speech(50)) for one in (without, people))
     np.testing.assert_array_equal(made["fused"], expected["fused"])
 
