@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from pipeline.audio.augmentation import babble, mix_at_snr, telephone
+from pipeline.audio.augmentation import babble, mix_at_snr
+from pipeline.audio.channels import telephone
 from pipeline.audio.corpus import read_corpus
 from pipeline.config import load_config
 from pipeline.enrollment.enroll import enroll

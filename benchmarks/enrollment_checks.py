@@ -25,7 +25,8 @@ import soundfile
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from pipeline.audio.augmentation import mix_at_snr, telephone, white_noise
+from pipeline.audio.augmentation import mix_at_snr, white_noise
+from pipeline.audio.channels import telephone
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.audio.files import read_samples
 from pipeline.config import ChecksConfig, Config, load_config

@@ -43,14 +43,8 @@ import numpy as np
 import soundfile
 
 import pipeline
-from pipeline.audio.augmentation import (
-    babble,
-    mix_at_snr,
-    mu_law,
-    reverberate,
-    telephone,
-    white_noise,
-)
+from pipeline.audio.augmentation import babble, mix_at_snr, white_noise
+from pipeline.audio.channels import mu_law, reverberate, telephone
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.files import open_audio
 from pipeline.audio.streams import Samples

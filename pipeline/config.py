@@ -23,7 +23,7 @@ _MOST_COLUMNS = 1000
 MachineKind = Literal[
     "one_vs_one", "one_class", "one_vs_rest", "supervector", "gmm", "normalised_supervector", "normalised_gmm"
 ]
-Augmentation = Literal["telephone", "babble", "noise", "room"]
+Augmentation = Literal["telephone", "babble", "noise", "room", "codec", "band", "coloured"]
 Action = Literal["off", "warn", "refuse"]
 System = Literal[
     "boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival",
@@ -264,14 +264,16 @@ class GmmConfig(_Section):
 class AugmentationConfig(_Section):
     """Data augmentation: versions of the enrollment audio that machines are trained on beside it.
 
-    ``kinds``: a telephone line, babble of ``voices`` other voices, white noise, a reverberant room.
-    Signal-to-noise ratios are drawn between ``min_snr_db`` and ``max_snr_db``.
+    ``kinds``: a telephone line, babble of ``voices`` other voices, white noise, a reverberant room, a random codec, a
+    random band with noise, noise of a random colour. Signal-to-noise ratios, but for those of bands, are drawn between
+    ``min_snr_db`` and ``max_snr_db``. Each kind is made of the ``share`` of a speaker's utterances, two at the least.
     """
 
     kinds: Annotated[tuple[Augmentation, ...], AfterValidator(_distinct)] = ()
     voices: Annotated[int, Field(ge=1, le=100)] = 6
     min_snr_db: Annotated[float, Field(ge=-20, le=60)] = 5.0
     max_snr_db: Annotated[float, Field(ge=-20, le=60)] = 15.0
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     @model_validator(mode="after")
     def _ratios_in_order(self) -> Self:

@@ -110,6 +110,8 @@ REFUSED = [
     ('[machines]\ncohort = 5\nkinds = ["one_class"]', "machines"),
     ('[augmentation]\nkinds = ["noise", "babble", "noise"]', "augmentation.kinds"),
     ("[augmentation]\nmin_snr_db = 10.0\nmax_snr_db = 9.0", "augmentation"),
+    ("[augmentation]\nshare = 0.0", "augmentation.share"),
+    ("[augmentation]\nshare = 1.5", "augmentation.share"),
     ("[threshold]\nprior = 0.0", "threshold.prior"),
     ("[checks]\nduplicates = true", "checks.duplicates"),
 ]

@@ -1,29 +1,39 @@
-"""Data augmentation: enrollment speech through a telephone, under babble or noise, in a room, and at another speed.
+"""Data augmentation: enrollment speech through random channels, under babble or noise, and at another speed.
 
 Machines that are trained on augmented versions beside the recordings themselves recognise the speaker there too. Babble
 is made of the other speakers enrolled together; no other audio is needed, and none is kept. Speech at another speed has
-the voice of a pseudo-speaker (Ko et al., Audio augmentation for speech recognition, 2015).
+the voice of a pseudo-speaker (Ko et al., Audio augmentation for speech recognition, 2015). Channels are in
+``pipeline.audio.channels``.
 
 Conventions. Samples are mono float64 (n,), finite, full scale [-1, 1]. Output, but for ``speed_perturbation``, is as
-long as the input and aligned with it: no filter delays. Nothing is clipped but by the mu-law coder, as on a real line.
-The same input and the same state of a numpy Generator give the same output. "Silent" means that every sample is zero.
-Samples that are not mono and finite are an ``AudioError``.
+long as the input and aligned with it, and nothing is clipped but by a telephone. The same input and the same state of a
+numpy Generator give the same output. "Silent" means that every sample is zero. Samples that are not mono and finite are
+an ``AudioError``.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import soundfile
 import soxr
-from scipy.signal import firwin, oaconvolve
 
+from pipeline.audio.channels import (
+    at_unit_rms,
+    check_mono,
+    coloured_noise,
+    random_band,
+    random_codec,
+    random_equaliser,
+    reverberate,
+    rms,
+    room_response,
+    telephone,
+)
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.files import read_samples
 from pipeline.audio.resampling import resampled
-from pipeline.audio.streams import PcmFormat, Samples
+from pipeline.audio.streams import Samples
 from pipeline.config import Config
 from pipeline.errors import AudioError
 
@@ -36,15 +46,13 @@ LEAST_VOICES = 2
 # across the room to an arm's length.
 ROOM_RT60 = (0.2, 0.9)
 ROOM_DIRECT_DB = (-6.0, 6.0)
+# Before a codec or a band, the microphone's and the line's own response; behind a band, the noise of the line.
+EQUALISER_DB = 6.0
+BAND_SNR_DB = (10.0, 30.0)
+# Utterances of a speaker that each kind is made of at the least: its segments of speech need more than one text.
+LEAST_VERSIONS = 2
 
-LINE_RATE = 8_000  # Hz, of a digital telephone line (ITU-T G.711)
-_MU_LAW = PcmFormat(LINE_RATE, 1, "mulaw").as_soundfile
-# ITU-T G.712 asks for 300 to 3400 Hz. Symmetric taps of odd number, centred, delay nothing; 25 ms of them fall from
-# full to nothing within about 130 Hz, around the two frequencies below (each 6 dB down).
-_BAND = (240.0, 3_460.0)
-_TAPS: Samples = firwin(201, _BAND, pass_zero=False, fs=LINE_RATE)
 _MOST_DB = 300.0
-_SETTLING_SECONDS = 0.05  # of silence after the end, so that no filter meets the edge of the buffer
 
 
 class Augmenter:
@@ -60,15 +68,25 @@ class Augmenter:
         self.speeds = config.supervector.speeds if speed_perturbed else ()
         self._rate = config.features.rate
         self._seed = config.seed
+        self._counts = {name: len(utterances) for name, utterances in speakers.items()}
         self._sources: dict[str, Samples] = {}
         if "babble" in self.settings.kinds:
             seconds = min(SOURCE_SECONDS, ALL_SOURCE_SECONDS / len(speakers))
             self._sources = {name: self._read_source(speakers[name], seconds) for name in speakers}
 
-    def versions(self, samples: Samples, rate: int, *, speaker: str, number: int) -> list[Samples]:
-        """Return one version (n,) a kind, in the settings' order, of the ``number``-th utterance of ``speaker``."""
+    def versions(self, samples: Samples, rate: int, *, speaker: str, number: int) -> list[Samples | None]:
+        """Return one version (n,) a kind, in the settings' order, of the ``number``-th utterance of ``speaker``.
+
+        It is None where the settings' share of the speaker's utterances leaves this one out (``has_version``).
+        """
         samples = resampled(samples, rate, self._rate)
-        return [self._version(kind, samples, speaker, number, which) for which, kind in enumerate(self.settings.kinds)]
+        kinds, count, share = self.settings.kinds, self._counts[speaker], self.settings.share
+        return [
+            self._version(kind, samples, speaker, number, which)
+            if has_version(number, count, which=which, kinds=len(kinds), share=share)
+            else None
+            for which, kind in enumerate(kinds)
+        ]
 
     def pseudo_speakers(self, samples: Samples, rate: int) -> list[Samples]:
         """Return the utterance (n / speed,) at each of ``speeds``."""
@@ -82,10 +100,19 @@ class Augmenter:
         if kind == "room":
             rt60, direct_db = float(random.uniform(*ROOM_RT60)), float(random.uniform(*ROOM_DIRECT_DB))
             return reverberate(samples, room_response(self._rate, random, rt60=rt60, direct_db=direct_db))
+        if kind in ("codec", "band"):
+            samples = random_equaliser(samples, self._rate, random, EQUALISER_DB)
+        if kind == "codec":
+            return random_codec(samples, self._rate, random)
+        if kind == "band":
+            snr, noise = float(random.uniform(*BAND_SNR_DB)), coloured_noise(len(samples), self._rate, random)
+            return mix_at_snr(random_band(samples, self._rate, random), noise, snr)
         snr = float(random.uniform(self.settings.min_snr_db, self.settings.max_snr_db))
         return mix_at_snr(samples, self._noise(kind, speaker, len(samples), random), snr)
 
     def _noise(self, kind: str, speaker: str, length: int, random: np.random.Generator) -> Samples:
+        if kind == "coloured":
+            return coloured_noise(length, self._rate, random)
         others = [name for name, source in self._sources.items() if name != speaker and len(source)]
         if kind == "noise" or len(others) < LEAST_VOICES:
             return white_noise(length, random)
@@ -108,36 +135,16 @@ class Augmenter:
         return np.concatenate(parts)
 
 
-def telephone(samples: Samples, rate: int) -> Samples:
-    """Pass ``samples`` (n,) at ``rate`` Hz through a telephone line: 300 to 3400 Hz, mu-law at 8 kHz.
+def has_version(number: int, count: int, *, which: int, kinds: int, share: float) -> bool:
+    """Check whether utterance ``number`` of a speaker's ``count`` has a version of kind ``which`` of ``kinds``.
 
-    The level is not touched before the coder: quiet speech meets its coarse end, as on a line, and samples beyond
-    full scale are clipped. The band is flat within 3 dB; up to 200 Hz and from 3550 Hz on all is 20 dB down or more.
-    Returns (n,) at ``rate``.
+    Each kind is made of ``share`` of the utterances, rounded, and of two at the least where there are two. They are
+    spread evenly, and each kind starts elsewhere: no utterance has two versions more than another.
     """
-    _check(samples, "telephone")
-    if len(samples) == 0:
-        return np.empty(0)
-    padded = np.concatenate((samples, np.zeros(round(_SETTLING_SECONDS * rate) + 1)))
-    line = oaconvolve(resampled(padded, rate, LINE_RATE), _TAPS, mode="same")
-    return resampled(mu_law(line), LINE_RATE, rate)[: len(samples)]
-
-
-def mu_law(samples: Samples) -> Samples:
-    """Code ``samples`` (n,) in 8 bits by the mu-law of ITU-T G.711 and decode them, both by libsndfile.
-
-    A sample on a decision value takes the larger output, from 0 to 8031 / 8192 = 0.98. The error is at most half the
-    step: 1/8192 near zero, 128/8192 near full scale; beyond 8159 / 8192 samples are clipped.
-    """
-    _check(samples, "mu-law")
-    if len(samples) == 0:
-        return np.empty(0)
-    pcm = np.clip(samples * 2.0**15, -32767.0, 32767.0).astype(np.int16)  # towards zero, as the decision values ask
-    coded = io.BytesIO()
-    soundfile.write(coded, pcm, LINE_RATE, format="RAW", subtype="ULAW")
-    coded.seek(0)
-    decoded: Samples = soundfile.read(coded, **_MU_LAW)[0]
-    return decoded
+    wanted = min(count, max(LEAST_VERSIONS, round(share * count)))
+    # As number goes up, number * wanted / count passes a whole number wanted times. The kinds are shifted against each
+    # other by equal parts of the way between two such times.
+    return (number * wanted + which * count // kinds) % count < wanted
 
 
 def speed_perturbation(samples: Samples, rate: int, factor: float) -> Samples:
@@ -145,7 +152,7 @@ def speed_perturbation(samples: Samples, rate: int, factor: float) -> Samples:
 
     Returns about (n / factor,) at ``rate``.
     """
-    _check(samples, "speed perturbation")
+    check_mono(samples, "speed perturbation")
     return np.asarray(soxr.resample(samples, rate * factor, rate, quality="HQ"), dtype=np.float64)
 
 
@@ -156,12 +163,12 @@ def mix_at_snr(samples: Samples, noise: Samples, snr_db: float) -> Samples:
     either side is silent or empty no gain gives the ratio, and the samples are returned unchanged. Raises AudioError
     for a ratio beyond 300 dB either way.
     """
-    _check(samples, "mix: samples")
-    _check(noise, "mix: noise")
+    check_mono(samples, "mix: samples")
+    check_mono(noise, "mix: noise")
     if not abs(snr_db) <= _MOST_DB:
         raise AudioError(f"mix: the signal-to-noise ratio must lie within +-{_MOST_DB:g} dB, got {snr_db}")
-    added = _at_unit_rms(np.resize(noise, len(samples)))
-    return samples + added * (_rms(samples) * float(10.0 ** (-snr_db / 20.0)))
+    added = at_unit_rms(np.resize(noise, len(samples)))
+    return samples + added * (rms(samples) * float(10.0 ** (-snr_db / 20.0)))
 
 
 def white_noise(n: int, rng: np.random.Generator) -> Samples:
@@ -185,8 +192,8 @@ def babble(sources: Sequence[Samples], n: int, rng: np.random.Generator, voices:
         if place == 0:
             order = rng.permutation(len(sounding))
         segment = _segment(sounding[order[place]], n, rng)
-        _check(segment, "babble: a source")  # not whole sources: minutes of them may be given for each second
-        total += _at_unit_rms(segment)
+        check_mono(segment, "babble: a source")  # not whole sources: minutes of them may be given for each second
+        total += at_unit_rms(segment)
     return total
 
 
@@ -198,55 +205,3 @@ def _segment(source: Samples, n: int, rng: np.random.Generator) -> Samples:
     if np.any(segment):
         return segment
     return source[(int(np.argmax(np.abs(source))) + np.arange(n)) % len(source)]
-
-
-def reverberate(samples: Samples, response: Samples) -> Samples:
-    """Convolve ``samples`` (n,) with ``response`` (m,), the impulse response of a room at the same rate; (n,).
-
-    The largest value of the response is taken for the direct sound, and as time zero: the output is aligned with the
-    input, however far away the microphone stood. The tail after the end is cut off, and the rms of the rest is that of
-    the input. Raises AudioError for a silent or empty response.
-    """
-    _check(samples, "reverberation: samples")
-    _check(response, "reverberation: response")
-    if not np.any(response):
-        raise AudioError("reverberation: an impulse response must hold something other than zeros")
-    if not np.any(samples):
-        return np.zeros(len(samples))
-    direct = int(np.argmax(np.abs(response)))
-    scaled = samples / np.abs(samples).max()
-    wet = oaconvolve(scaled, response / np.abs(response).max())[direct : direct + len(samples)]
-    return _at_unit_rms(wet) * _rms(samples)
-
-
-def room_response(rate: int, rng: np.random.Generator, *, rt60: float, direct_db: float) -> Samples:
-    """Return the impulse response (n,) of a random room at ``rate`` Hz: the direct sound, then decaying noise.
-
-    The noise decays by 60 dB in ``rt60`` seconds; ``direct_db`` is the direct-to-reverberant energy ratio. There is no
-    geometry: this is a room whose echoes are dense (Polack, La transmission de l'energie sonore dans les salles, 1988).
-    """
-    seconds = np.arange(1, round(rt60 * rate) + 1) / rate
-    tail = rng.standard_normal(len(seconds)) * 10.0 ** (-3.0 * seconds / rt60)
-    energy = float(tail @ tail)
-    if energy == 0.0:
-        return np.ones(1)
-    return np.concatenate(([1.0], tail * (10.0 ** (-direct_db / 20.0) / np.sqrt(energy))))
-
-
-def _rms(samples: Samples) -> float:
-    """Return the root of the mean square, scaled on the way so that the squares of tiny samples do not vanish."""
-    peak = float(np.abs(samples).max(initial=0.0))
-    return peak * float(np.sqrt(np.mean((samples / peak) ** 2))) if peak else 0.0
-
-
-def _at_unit_rms(samples: Samples) -> Samples:
-    """Scale ``samples`` to an rms of 1; silence stays silence."""
-    peak = float(np.abs(samples).max(initial=0.0)) or 1.0
-    return samples / peak / (_rms(samples / peak) or 1.0)
-
-
-def _check(samples: Samples, where: str) -> None:
-    if samples.ndim != 1:
-        raise AudioError(f"{where}: mono samples of shape (n,) were expected, got shape {samples.shape}")
-    if not np.all(np.isfinite(samples)):
-        raise AudioError(f"{where}: samples must be finite, got NaN or an infinity; a failed float conversion?")

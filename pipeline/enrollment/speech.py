@@ -32,7 +32,8 @@ class Speech:
     """One new speaker's speech, utterance by utterance.
 
     ``versions[0]`` are the utterances as they were recorded; each further version holds an augmented one of each,
-    in the same order. ``pseudo_speakers`` hold them at another speed each. Augmented utterances may be without speech.
+    in the same order. ``pseudo_speakers`` hold them at another speed each. Augmented utterances may be without speech,
+    and are where there is no version of that kind.
     """
 
     versions: list[Utterances]
@@ -158,8 +159,12 @@ def _augmented(
     if len(recorded.vectors) == 0:
         return Speech([[recorded]], [])
     versions = augmenter.versions(samples, rate, speaker=place[0], number=place[1])
+    nothing = recorded.part(slice(0))
     return Speech(
-        [[recorded], *([speech(version, settings.features.rate)] for version in versions)],
+        [
+            [recorded],
+            *([nothing if version is None else speech(version, settings.features.rate)] for version in versions),
+        ],
         [[speech(voice, settings.features.rate)] for voice in augmenter.pseudo_speakers(samples, rate)],
     )
 

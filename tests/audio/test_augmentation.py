@@ -1,4 +1,4 @@
-"""Augmentation: levels, bands and codes against G.711, libsndfile, tones and arithmetic; versions of an utterance."""
+"""Augmentation: levels, voices and speeds against tones and arithmetic; versions of an utterance."""
 
 from __future__ import annotations
 
@@ -9,125 +9,29 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import welch
+from sounds import LEVELS, RATE, decibels, middle, noise, rms, tone
 
 from pipeline.audio.augmentation import (
+    BAND_SNR_DB,
+    LEAST_VERSIONS,
     LEAST_VOICES,
     ROOM_RT60,
     SOURCE_SECONDS,
     Augmenter,
     babble,
+    has_version,
     mix_at_snr,
-    mu_law,
-    reverberate,
-    room_response,
     speed_perturbation,
-    telephone,
 )
+from pipeline.audio.channels import telephone
 from pipeline.audio.corpus import Utterance
 from pipeline.config import Config, load_config
 from pipeline.errors import AudioError, ConfigError
 
-RATE = 16_000
-LENGTHS = st.integers(0, 3_000)
-SEEDS = st.integers(0, 2**32 - 1)
-RATES = st.sampled_from([6_000, 8_000, 11_025, 16_000, 44_100, 48_000])
-
-
-def noise(n: int, seed: int = 0) -> np.ndarray:
-    return 0.1 * np.random.default_rng(seed).standard_normal(n)
-
-
-def tone(frequency: float, rate: int = RATE, seconds: float = 1.0, size: float = 0.25) -> np.ndarray:
-    return size * np.sin(2 * np.pi * frequency * np.arange(round(seconds * rate)) / rate)
-
-
-def middle(samples: np.ndarray) -> np.ndarray:
-    """Without the tenths at both ends, where a tone is switched on and off."""
-    return samples[len(samples) // 10 : -len(samples) // 10]
-
-
-def rms(samples: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(samples**2)))
-
-
-def decibels(ratio: float) -> float:
-    return float(20 * np.log10(ratio))
-
-
-# Mu-law
-
-# 14-bit inputs around decision values of ITU-T G.711, table 2a, and their outputs: a value on the boundary goes up.
-INPUTS = [0, 0.99, 1, 2.99, 3, 30.99, 31, 34.99, 35, 94.99, 95, 223, 479, 991, 2015, 4063, 4062.99, 7902.99, 7903, 8192]
-OUTPUTS = [0, 0, 2, 2, 4, 30, 33, 33, 37, 93, 99, 231, 495, 1023, 2079, 4191, 3999, 7775, 8031, 8031]
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_mu_law_gives_the_values_of_g711(sign):
-    np.testing.assert_array_equal(mu_law(sign * np.array(INPUTS) / 8192.0) * 8192.0, sign * np.array(OUTPUTS))
-
-
-@given(st.lists(st.floats(-1.5, 1.5), max_size=50))
-def test_mu_law_is_odd_keeps_the_order_and_errs_by_half_a_step(values):
-    samples = np.sort(np.array(values, dtype=np.float64))
-    coded = mu_law(samples)
-    assert np.all(np.diff(coded) >= 0)
-    np.testing.assert_array_equal(mu_law(-samples), -coded)
-    size = np.minimum(np.abs(samples), 8159 / 8192)
-    # A step is 1/32 to 1/16 of the size plus 33/8192, and the output lies in its middle.
-    assert np.all(np.abs(np.abs(coded) - size) <= np.maximum(1 / 8192, (size + 33 / 8192) / 32) + 1e-15)
-    assert np.all(np.abs(coded) <= 8031 / 8192)
-
-
-# Telephone
-
-
-@pytest.mark.parametrize("rate", [8_000, 16_000, 44_100])
-@pytest.mark.parametrize("frequency", [300, 350, 1_000, 2_000, 3_300, 3_400])
-def test_the_telephone_band_passes(frequency, rate):
-    original = tone(frequency, rate)
-    output = telephone(original, rate)
-    assert abs(decibels(rms(middle(output)) / rms(middle(original)))) < 0.5
-    # In phase too: what is left after the tone is taken away is the coder's noise, some 38 dB below.
-    assert decibels(rms(middle(output - original)) / rms(middle(original))) < -30
-
-
-@pytest.mark.parametrize("frequency", [20, 50, 100, 150, 200, 3_550, 4_000, 5_000, 7_500])
-def test_what_lies_outside_the_telephone_band_is_gone(frequency):
-    original = tone(frequency)
-    assert decibels(rms(middle(telephone(original, RATE))) / rms(middle(original))) < -20
-
-
-def test_the_line_codes_at_the_level_it_is_given():
-    """Steps follow the size of the speech down to the smallest step, of 2/8192, and no further."""
-
-    def distortion(size: float) -> float:
-        original = tone(1_013, size=size)  # no divisor of 8 kHz, or the same few codes would come again and again
-        return decibels(rms(middle(telephone(original, RATE) - original)) / rms(middle(original)))
-
-    # Steps of 1/32 to 1/16 of the size: noise of a step over the root of 12, 38 dB below on average.
-    assert -40 < distortion(0.9) < -36
-    assert -40 < distortion(0.05) < -36
-    # Near zero the steps stay 2/8192: 20 log10(2/8192 / sqrt(12) / (0.001 / sqrt(2))) = -20.0.
-    assert distortion(0.001) == pytest.approx(-20.0, abs=2)
-    np.testing.assert_array_equal(telephone(tone(1_000, size=0.9 / 8192), RATE), 0.0)
-
-
-@settings(deadline=None, max_examples=30)
-@given(LENGTHS, SEEDS, RATES)
-def test_the_telephone_keeps_the_length(n, seed, rate):
-    output = telephone(noise(n, seed), rate)
-    assert output.shape == (n,)
-    assert output.dtype == np.float64
-    assert np.all(np.isfinite(output))
-
-
 # Noise at a ratio
-
-
-LEVELS = st.integers(-300, 300)
 
 
 @given(st.integers(1, 3_000), st.integers(1, 4_000), st.floats(-20, 60), LEVELS, LEVELS)
@@ -204,57 +108,6 @@ def test_a_pause_is_no_voice_either():
         assert rms(babble([source], 100, np.random.default_rng(seed), voices=1)) == pytest.approx(1.0)
 
 
-# Rooms
-
-
-def test_reverberation_is_convolution_from_the_direct_sound_on():
-    original, response = noise(800), np.zeros(400)
-    response[[50, 90, 300]] = [1.0, -0.6, 0.2]
-    expected = original.copy()
-    expected[40:] -= 0.6 * original[:-40]
-    expected[250:] += 0.2 * original[:-250]
-    expected *= rms(original) / rms(expected)
-    np.testing.assert_allclose(reverberate(original, response), expected, atol=1e-12)
-
-
-@given(st.integers(1, 3_000), st.integers(1, 3_000), LEVELS, LEVELS)
-def test_a_room_keeps_length_and_loudness_at_any_level(n, m, level, response_level):
-    original = noise(n) * 10.0 ** min(level, 0)
-    response = noise(m, seed=1) * np.exp(-np.arange(m) / 200) * 10.0**response_level
-    output = reverberate(original, response)
-    assert output.shape == (n,)
-    size = np.abs(original).max()
-    assert rms(output / size) == pytest.approx(rms(original / size), rel=1e-9)
-    np.testing.assert_allclose(reverberate(original, -response[:1]) / size, -original / size, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize(("rt60", "rate"), [(0.2, 8_000), (0.5, 16_000), (1.5, 48_000)])
-def test_a_made_up_room_fades_by_60_db_in_its_time(rt60, rate):
-    """By Schroeder's backward integration, the slope between 5 and 35 dB down (ISO 3382-1's T30)."""
-    tail = room_response(rate, np.random.default_rng(1), rt60=rt60, direct_db=0.0)[1:]
-    left = 10 * np.log10(np.cumsum(tail[::-1] ** 2)[::-1] / (tail @ tail))
-    between = np.flatnonzero((left < -5) & (left > -35))
-    slope = np.polyfit(between / rate, left[between], 1)[0]
-    assert -60 / slope == pytest.approx(rt60, rel=0.07)
-
-
-@settings(max_examples=40)
-@given(st.floats(0.05, 2.0), st.floats(-20, 20), RATES, SEEDS)
-def test_a_made_up_room_has_the_direct_sound_that_was_asked_for(rt60, direct_db, rate, seed):
-    response = room_response(rate, np.random.default_rng(seed), rt60=rt60, direct_db=direct_db)
-    assert response[0] == 1.0
-    assert len(response) == 1 + round(rt60 * rate)
-    assert 10 * np.log10(1.0 / (response[1:] @ response[1:])) == pytest.approx(direct_db, abs=1e-9)
-
-
-def test_silence_in_a_room_is_silence():
-    np.testing.assert_array_equal(reverberate(np.zeros(50), noise(20)), np.zeros(50))
-    assert reverberate(np.empty(0), noise(20)).shape == (0,)
-    for response in (np.zeros(9), np.empty(0)):
-        with pytest.raises(AudioError, match="other than zeros"):
-            reverberate(noise(50), response)
-
-
 # Speed
 
 
@@ -270,8 +123,8 @@ def test_speed_scales_pitch_and_length(factor, rate):
 @pytest.mark.parametrize("bad", [np.array([0.0, np.nan]), np.array([np.inf]), np.zeros((3, 2))])
 def test_samples_must_be_mono_and_finite(bad):
     good, rng = noise(10), np.random.default_rng(0)
-    uses = [(telephone, bad, RATE), (mu_law, bad), (mix_at_snr, bad, good, 0.0), (mix_at_snr, good, bad, 0.0)]
-    uses += [(babble, [bad], 10, rng), (reverberate, bad, good), (reverberate, good, bad)]
+    uses = [(mix_at_snr, bad, good, 0.0), (mix_at_snr, good, bad, 0.0), (babble, [bad], 10, rng)]
+    uses += [(speed_perturbation, bad, RATE, 0.9)]
     for use, *arguments in uses:
         with pytest.raises(AudioError, match=r"finite|mono|sound"):
             use(*arguments)
@@ -280,7 +133,7 @@ def test_samples_must_be_mono_and_finite(bad):
 # Versions of an utterance
 
 FEATURE_RATE = 8_000
-KINDS = ("telephone", "babble", "noise", "room")
+KINDS = ("telephone", "babble", "noise", "room", "codec", "band", "coloured")
 # Each speaker hums a note of their own, so the spectrum of a version shows whose voice is in it.
 NOTES = {"ada": 500.0, "bea": 1_000.0, "cyd": 1_500.0, "dov": 2_000.0}
 
@@ -351,12 +204,8 @@ def test_the_same_seed_and_utterance_give_the_same_versions_in_any_order_and_on_
     np.testing.assert_array_equal(speech, before)
     another = Augmenter(settings_of(*KINDS).model_copy(update={"seed": 1}), hummers)
     pairs = zip(versions_of(another, speech), versions_of(one, speech), strict=True)
-    assert [np.array_equal(*pair) for pair in pairs] == [
-        True,
-        False,
-        False,
-        False,
-    ]  # a telephone is no matter of chance
+    # A telephone is no matter of chance.
+    assert [np.array_equal(*pair) for pair in pairs] == [True] + [False] * (len(KINDS) - 1)
 
 
 @pytest.mark.parametrize("kinds", [("telephone",), ("noise", "telephone"), ("babble", "noise"), ()])
@@ -369,7 +218,7 @@ def test_there_is_one_version_a_kind_in_the_settings_order(hummers, speech, kind
             assert (flatness(version - speech) > 0.8) == (kind == "noise")
 
 
-@pytest.mark.parametrize("kind", ["babble", "noise"])
+@pytest.mark.parametrize("kind", ["babble", "noise", "coloured"])
 @pytest.mark.parametrize(("least", "most"), [(5.0, 15.0), (-10.0, 30.0), (12.0, 12.0)])
 def test_signal_to_noise_ratios_lie_in_the_range_of_the_settings_and_fill_it(hummers, speech, kind, least, most):
     augmenter = Augmenter(settings_of(kind, min_snr_db=least, max_snr_db=most), hummers)
@@ -378,6 +227,32 @@ def test_signal_to_noise_ratios_lie_in_the_range_of_the_settings_and_fill_it(hum
     quarter = (most - least) / 4
     assert least - 1e-6 <= min(ratios) <= least + quarter + 1e-6
     assert most - quarter - 1e-6 <= max(ratios) <= most + 1e-6
+
+
+def test_a_band_has_noise_in_its_own_range_of_ratios(hummers):
+    """A tone within every band: what is left without it is noise."""
+    pure, augmenter, ratios = tone(1_000, FEATURE_RATE, 2.0), Augmenter(settings_of("band"), hummers), []
+    for number in range(40):
+        version = middle(versions_of(augmenter, pure, number=number)[0])
+        phases = 2 * np.pi * 1_000 / FEATURE_RATE * np.arange(len(version))
+        waves = np.column_stack((np.sin(phases), np.cos(phases)))
+        heard = waves @ np.linalg.lstsq(waves, version, rcond=None)[0]
+        ratios.append(decibels(rms(heard) / rms(version - heard)))
+    least, most = BAND_SNR_DB
+    # Noise is not quite as loud in the middle as over all.
+    assert least - 1 <= min(ratios) <= least + (most - least) / 4
+    assert most - (most - least) / 4 <= max(ratios) <= most + 1
+
+
+def test_a_codec_is_at_telephone_bandwidth_and_another_for_each_utterance(hummers):
+    wideband = load_config(None, [f"features.rate={RATE}", "augmentation.kinds=['codec']"])
+    augmenter, wide = Augmenter(wideband, hummers), noise(2 * RATE)
+    versions = [augmenter.versions(wide, RATE, speaker="ada", number=number)[0] for number in range(10)]
+    for version in versions:
+        frequencies, power = welch(version, RATE, nperseg=512)
+        below, above = power[(frequencies > 300) & (frequencies < 3_400)], power[frequencies > 4_300]
+        assert np.median(below) > 1e5 * above.max()
+    assert len({version.tobytes() for version in versions}) == len(versions)
 
 
 def test_a_room_rings_on_after_the_sound_and_is_another_for_each_utterance(hummers):
@@ -396,21 +271,68 @@ def test_a_room_rings_on_after_the_sound_and_is_another_for_each_utterance(humme
 def test_babble_is_of_others_and_never_of_the_speaker(hummers, speech):
     augmenter = Augmenter(settings_of("babble"), hummers)
     for name, frequency in NOTES.items():
-        (noise,) = noises_of(augmenter, speech, speaker=name)
-        assert power_at(noise, frequency) < 0.01
-        assert all(power_at(noise, pitch) > 0.05 for other, pitch in NOTES.items() if other != name)
+        (added,) = noises_of(augmenter, speech, speaker=name)
+        assert power_at(added, frequency) < 0.01
+        assert all(power_at(added, pitch) > 0.05 for other, pitch in NOTES.items() if other != name)
 
 
 def test_no_more_voices_than_the_settings_say(hummers, speech):
-    for noise in noises_of(Augmenter(settings_of("babble", voices=2), hummers), speech, 10):
-        assert sum(power_at(noise, pitch) > 0.01 for pitch in NOTES.values()) == 2
+    for added in noises_of(Augmenter(settings_of("babble", voices=2), hummers), speech, 10):
+        assert sum(power_at(added, pitch) > 0.01 for pitch in NOTES.values()) == 2
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_without_enough_other_voices_there_is_white_noise(hummers, speech, count):
     few = dict(list(hummers.items())[:count])
-    (noise,) = noises_of(Augmenter(settings_of("babble"), few), speech)
-    assert (flatness(noise) > 0.8) == (count - 1 < LEAST_VOICES)
+    (added,) = noises_of(Augmenter(settings_of("babble"), few), speech)
+    assert (flatness(added) > 0.8) == (count - 1 < LEAST_VOICES)
+
+
+# Shares of the utterances
+
+PLACES = st.tuples(st.integers(1, 60), st.integers(1, 9), st.floats(0.0, 1.0, exclude_min=True))
+
+
+def utterances_of(count: int, kinds: int, share: float) -> np.ndarray:
+    """Which utterances have which kinds, (kinds, count)."""
+    return np.array(
+        [[has_version(n, count, which=k, kinds=kinds, share=share) for n in range(count)] for k in range(kinds)]
+    )
+
+
+@given(PLACES)
+def test_each_kind_has_its_share_spread_evenly(place):
+    count, _, share = place
+    for row in utterances_of(*place):
+        wanted = min(count, max(LEAST_VERSIONS, round(share * count)))
+        chosen = np.flatnonzero(row)
+        assert len(chosen) == wanted
+        # Round the circle of utterances, no two neighbours are nearer or farther than others by more than one.
+        gaps = np.diff([*chosen, chosen[0] + count])
+        assert count // wanted <= gaps.min() <= gaps.max() <= -(-count // wanted)
+
+
+@given(PLACES)
+def test_kinds_take_turns(place):
+    kinds_of_each = utterances_of(*place).sum(axis=0)
+    assert kinds_of_each.max() - kinds_of_each.min() <= 1
+
+
+@given(st.integers(1, 60), st.integers(1, 9))
+def test_every_utterance_has_every_kind_unless_a_share_is_asked_for(count, kinds):
+    assert utterances_of(count, kinds, 1.0).all()
+
+
+def test_a_share_leaves_versions_out_and_changes_none(hummers, speech):
+    many = {name: [hummers[name][0]] * 10 for name in NOTES}
+    everything, some = Augmenter(settings_of(*KINDS), many), Augmenter(settings_of(*KINDS, share=0.3), many)
+    for number in range(10):
+        whole, part = versions_of(everything, speech, number=number), versions_of(some, speech, number=number)
+        for which, (version, other) in enumerate(zip(whole, part, strict=True)):
+            if has_version(number, 10, which=which, kinds=len(KINDS), share=0.3):
+                np.testing.assert_array_equal(version, other)
+            else:
+                assert other is None
 
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 11_025, 48_000])
@@ -429,8 +351,8 @@ def test_sources_at_other_rates_keep_their_pitch(hummers, tmp_path, speech):
     for name in ("bea", "cyd"):
         others[name] = [recorded(name, tmp_path / f"{name}.wav", note(NOTES[name], 2.0, 44_100), 44_100)]
     # One voice for each note: two could cancel.
-    (noise,) = noises_of(Augmenter(settings_of("babble", voices=2), others), speech)
-    assert all(power_at(noise, NOTES[name]) > 0.3 for name in ("bea", "cyd"))
+    (added,) = noises_of(Augmenter(settings_of("babble", voices=2), others), speech)
+    assert all(power_at(added, NOTES[name]) > 0.3 for name in ("bea", "cyd"))
 
 
 @pytest.mark.parametrize("bad", ["garbage", "silence", "nothing"])
@@ -447,9 +369,9 @@ def test_no_more_of_a_speaker_is_kept_than_babble_needs(hummers, tmp_path, speec
     long = np.concatenate([note(NOTES["bea"], SOURCE_SECONDS), note(3_000.0, 30.0)])
     others = {**hummers, "bea": [recorded("bea", tmp_path / "long.wav", long)]}
     del others["dov"]
-    for noise in noises_of(Augmenter(settings_of("babble", voices=2), others), speech, 10):
-        assert power_at(noise, 3_000.0) < 0.01
-        assert power_at(noise, NOTES["bea"]) > 0.1
+    for added in noises_of(Augmenter(settings_of("babble", voices=2), others), speech, 10):
+        assert power_at(added, 3_000.0) < 0.01
+        assert power_at(added, NOTES["bea"]) > 0.1
 
 
 def test_pseudo_speakers_hum_other_notes(hummers, speech):

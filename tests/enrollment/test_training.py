@@ -10,15 +10,18 @@ import soundfile
 from populations import assert_same, numbers_of
 from threadpoolctl import threadpool_limits
 
-from pipeline.audio.augmentation import telephone
+from pipeline.audio.augmentation import has_version
+from pipeline.audio.channels import telephone
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.audio.files import read_samples
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
+from pipeline.enrollment.speech import read_speech
 from pipeline.features.frontend import read_features
 from pipeline.machines.branches import NORMALISED, RAW, branches_of
 from pipeline.machines.supervectors import SupervectorTraining, segments_of, unit
 from pipeline.machines.ubm import loudness
+from pipeline.machines.workers import LocalThreads
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.verifier import Verifier
@@ -189,6 +192,34 @@ def test_augmentation_depends_on_neither_threads_nor_bad_files(corpus_of, tmp_pa
     report = enroll(tmp_path / "s", read_corpus(root).speakers, settings)
     assert [path for path, _ in report.skipped] == [root / "anna" / "zz broken.wav"]
     assert_same(report.model, clean)
+
+
+def test_a_share_of_the_utterances_has_versions_and_the_others_keep_their_places(recordings, tiny_with):
+    """In place of a version that was left out is an utterance without speech: a cut holds out the same of each kind."""
+    settings = tiny_with('augmentation.kinds=["codec", "band", "coloured"]', "augmentation.share=0.25")
+    speakers = {name: recordings[name] for name in ("anna", "ivan")}
+    voices, _ = read_speech(speakers, settings, enrolled=0, workers=LocalThreads(1), progress=lambda *_: None)
+    for voice in voices:
+        recorded, *versions = voice.speech.versions
+        count = len(speakers[voice.name])
+        assert len(recorded) == count
+        for which, version in enumerate(versions):
+            speech = [len(block.vectors) > 0 for block in version]
+            assert speech == [has_version(n, count, which=which, kinds=3, share=0.25) for n in range(count)]
+            assert {block.vectors.shape[1] for block in version} == {settings.features.dimension}
+
+
+def test_a_share_costs_segments_of_its_kinds_and_nothing_else(store, enrolled_with, voices, heard):
+    share = enrolled_with('augmentation.kinds=["codec", "coloured"]', "augmentation.share=0.3")
+    whole = enrolled_with('augmentation.kinds=["codec", "coloured"]')
+    plain = Store(store).load()
+    assert_same_frame_machines(share, plain)
+    assert_solved_from_what_is_stored(share)
+    np.testing.assert_array_equal(share.shared["trials.frames"], plain.shared["trials.frames"])
+    for some, most in zip(share.segments(), whole.segments(), strict=True):
+        assert 0 < len(some) < len(most)
+    accepted = [Verifier(share, name, system="supervector_rival").verify_file(heard(name)).decision for name in voices]
+    assert accepted == ["accepted"] * len(voices)
 
 
 def test_augmented_versions_are_made_without_pair_machines_too(tmp_path, recordings, tiny_with, heard):
