@@ -206,7 +206,7 @@ def test_a_share_of_the_utterances_has_versions_and_the_others_keep_their_places
         for which, version in enumerate(versions):
             speech = [len(block.vectors) > 0 for block in version]
             assert speech == [has_version(n, count, which=which, kinds=3, share=0.25) for n in range(count)]
-            assert {block.vectors.shape[1] for block in version} == {settings.features.dimension}
+            assert {block.vectors.shape[1] for block in version} == {settings.features.dimensions[0]}
 
 
 def test_a_share_costs_segments_of_its_kinds_and_nothing_else(store, enrolled_with, voices, heard):
@@ -216,7 +216,7 @@ def test_a_share_costs_segments_of_its_kinds_and_nothing_else(store, enrolled_wi
     assert_same_frame_machines(share, plain)
     assert_solved_from_what_is_stored(share)
     np.testing.assert_array_equal(share.shared["trials.frames"], plain.shared["trials.frames"])
-    for some, most in zip(share.segments(), whole.segments(), strict=True):
+    for some, most in zip(share.segments(NORMALISED), whole.segments(NORMALISED), strict=True):
         assert 0 < len(some) < len(most)
     accepted = [Verifier(share, name, system="supervector_rival").verify_file(heard(name)).decision for name in voices]
     assert accepted == ["accepted"] * len(voices)
