@@ -2,7 +2,7 @@
 
     samples -> pre-emphasis -> frames less their mean -> window -> LPC, PLP or MFCC -> deltas -> speech frames only
        |                                                                                            |
-       +--> frame levels -> voice activity detection -----------------------------------------------+
+       +--> levels in band -> voice activity detection ---------------------------------------------+
 
 Any chunking of the same samples gives the same vectors bit for bit.
 """
@@ -22,7 +22,7 @@ from pipeline.features import lpc
 from pipeline.features.framing import DeltaStream, FrameStream, PreEmphasis, window, without_offset
 from pipeline.features.mfcc import mel_cepstrum
 from pipeline.features.plp import perceptual_prediction
-from pipeline.features.vad import VoiceActivityDetector, frame_level
+from pipeline.features.vad import VoiceActivityDetector, speech_level
 
 Array = NDArray[np.float64]
 
@@ -86,6 +86,7 @@ class FeatureStream:
         self._window = window(settings.window, settings.frame_length)
         self._static = static_features(settings)
         self._deltas = DeltaStream(settings.delta_width, scale=settings.delta_scale) if settings.deltas else None
+        self._level = speech_level(settings)
         self._vad = VoiceActivityDetector(settings.vad, frames_per_second=1.0 / settings.step_seconds)
         self._before = np.zeros(0 if self._deltas is None else self._deltas.width, dtype=bool)
         self._speech = np.empty(0, dtype=bool)  # of frames that wait for their deltas
@@ -103,7 +104,7 @@ class FeatureStream:
         """Take ``samples`` (n,), full scale 1, and return the vectors they complete."""
         if self._closed:
             raise StreamClosedError("features: the stream was flushed and takes no more samples; start a new one")
-        speech, below_peak = self._vad.push(frame_level(self._raw.push(samples)))
+        speech, below_peak = self._vad.push(self._level(self._raw.push(samples)))
         self._speech = np.concatenate((self._speech, speech))
         self._below_peak = np.concatenate((self._below_peak, below_peak))
         frames = self._emphasised.push(self._pre_emphasis.push(samples))
