@@ -55,13 +55,12 @@ def speech_level(settings: FeatureSettings) -> Callable[[NDArray[np.float64]], N
     slow = _slow_shapes(length, settings.rate / run, settings.vad.low_hz)
 
     def level(frames: NDArray[np.float64]) -> NDArray[np.float64]:
-        averaged = frames[:, : length * run : run].copy()
+        sums = frames[:, : length * run : run]
         for at in range(1, run):
-            averaged += frames[:, at : length * run : run]
-        centred = without_offset(averaged)
+            sums = sums + frames[:, at : length * run : run]
         # einsum, not a BLAS product: BLAS may round differently for different numbers of frames.
-        explained = np.einsum("tl,kl->tk", centred, slow)
-        power = np.einsum("tl,tl->t", centred, centred) - np.einsum("tk,tk->t", explained, explained)
+        explained = np.einsum("tl,kl->tk", sums, slow)
+        power = np.einsum("tl,tl->t", sums, sums) - np.einsum("tk,tk->t", explained, explained)
         in_band = 10.0 * np.log10(np.maximum(power, 0.0) / (length * run * run) + 1e-15)
         whole = frame_level(frames)
         return np.where(whole < SILENCE_DB, whole, np.maximum(in_band, SILENCE_DB))
@@ -70,14 +69,15 @@ def speech_level(settings: FeatureSettings) -> Callable[[NDArray[np.float64]], N
 
 
 def _slow_shapes(length: int, rate: float, highest: float) -> NDArray[np.float64]:
-    """Return an orthonormal basis (K, ``length``) of the frames without offset that sines up to ``highest`` Hz make."""
+    """Return an orthonormal basis (K, ``length``) of a constant and sines up to ``highest`` Hz."""
     seconds = np.arange(length) / rate
     # Twice as dense as the frame resolves; what the sines hardly differ in is no shape of its own.
     hertz = np.arange(1, int(2.0 * highest * length / rate + 1e-9) + 1) * (0.5 * rate / length)
     phases = 2.0 * np.pi * hertz[:, None] * seconds
     shapes = without_offset(np.concatenate((np.cos(phases), np.sin(phases))))
     _, weights, basis = np.linalg.svd(shapes, full_matrices=False)
-    return np.ascontiguousarray(basis[weights > LEAST_SHARE * weights.max(initial=0.0)])
+    constant = np.full((1, length), length**-0.5)
+    return np.concatenate((constant, basis[weights > LEAST_SHARE * weights.max(initial=0.0)]))
 
 
 class VoiceActivityDetector:
