@@ -207,12 +207,12 @@ class Bench:
 
     def row(self, condition: Condition) -> dict[str, Any]:
         """Enroll if this row needs it, verify, measure."""
-        store = self._store(condition)
+        store = self.store(condition)
         system = store.config.scoring.system
         trials = [trial for trial in self.trials if trial.speaker in store.names]
         with tempfile.TemporaryDirectory(dir=self.work) as folder:
             found = pipeline.assess(
-                store, trials, self._recordings(condition, Path(folder)), systems=(system,), jobs=self.jobs
+                store, trials, self.recordings(condition, Path(folder)), systems=(system,), jobs=self.jobs
             )
         scores = found.scores[system]
         rates = rates_at(scores.target, scores.nontarget, store.threshold(system))
@@ -226,7 +226,7 @@ class Bench:
             "speakers_refused": len(self.speakers) - len(store.names),
         }
 
-    def _store(self, condition: Condition) -> pipeline.SpeakerModel:
+    def store(self, condition: Condition) -> pipeline.SpeakerModel:
         """The store that this row verifies against; rows that enroll alike share one."""
         however_short = condition.seconds is not None
         key = (condition.enroll, condition.enroll_seconds, however_short)
@@ -264,7 +264,7 @@ class Bench:
             changed.append(Utterance(clip.speaker, folder / path))
         return changed
 
-    def _recordings(self, condition: Condition, folder: Path) -> Path:
+    def recordings(self, condition: Condition, folder: Path) -> Path:
         """The root of the files to verify: the corpus itself, or ``folder`` with what becomes of them."""
         if condition.verify is None and condition.seconds is None:
             return self.root

@@ -50,8 +50,13 @@ class _Section(BaseModel):
 
 
 class VadConfig(_Section):
-    """Voice activity detection: levels in dB, rates in dB a second (``pipeline.features.vad``)."""
+    """Voice activity detection: levels in dB, rates in dB a second (``pipeline.features.vad``).
 
+    Levels are those of the band from ``low_hz`` to ``high_hz``; 0 and half of ``features.rate`` make it the whole band.
+    """
+
+    low_hz: Annotated[float, Field(ge=0, le=500)] = 150.0
+    high_hz: Annotated[float, Field(ge=1000, allow_inf_nan=False)] = 4000.0
     range_db: Positive = 30.0
     min_margin_db: NonNegative = 8.0
     max_margin_db: NonNegative = 15.0

@@ -93,6 +93,8 @@ REFUSED = [
     ("[features]\nframe_ms = nan", "features.frame_ms"),
     ('[features]\nkind = "rasta"', "features.kind"),
     ("[features.vad]\nrange_db = 0.0", "features.vad.range_db"),
+    ("[features.vad]\nlow_hz = 600.0", "features.vad.low_hz"),
+    ("[features.vad]\nhigh_hz = 900.0", "features.vad.high_hz"),
     ("[features.vad]\nmin_margin_db = 9.0\nmax_margin_db = 8.0", "features.vad"),
     ("[machines]\nnu = 1.0", "machines.nu"),
     ('[machines]\nkinds = "one_class"', "machines.kinds"),

@@ -19,7 +19,7 @@ from pipeline.audio.resampling import Resampler
 from pipeline.config import FeatureSettings
 from pipeline.features.fingerprints import RANGE_DB, FingerprintStream, Prints
 from pipeline.features.framing import FrameStream
-from pipeline.features.vad import SILENCE_DB, VoiceActivityDetector, frame_level
+from pipeline.features.vad import SILENCE_DB, VoiceActivityDetector, frame_level, speech_level
 
 Array = NDArray[np.float64]
 
@@ -49,6 +49,7 @@ class RecordingMeter:
         self._settings = settings
         self._streams: tuple[Resampler, FingerprintStream] | None = None
         self._frames = FrameStream(settings.frame_length, settings.frame_step)
+        self._level = speech_level(settings)
         self._vad = VoiceActivityDetector(settings.vad, frames_per_second=1.0 / settings.step_seconds)
         self._clipping = Clipping()
         self._levels: list[Array] = []
@@ -76,9 +77,9 @@ class RecordingMeter:
         return Recording(self._path, self._clipping.samples, self._clipping.clipped, self._snr(), prints, loud)
 
     def _measure(self, samples: Array) -> None:
-        levels = frame_level(self._frames.push(samples))
-        self._levels.append(levels)
-        self._speech.append(self._vad.push(levels)[0])
+        frames = self._frames.push(samples)
+        self._levels.append(frame_level(frames))
+        self._speech.append(self._vad.push(self._level(frames))[0])
 
     def _snr(self) -> float | None:
         levels = np.concatenate([np.empty(0), *self._levels])

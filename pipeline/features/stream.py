@@ -2,7 +2,7 @@
 
     samples -> pre-emphasis -> frames less their mean -> window -> LPC, PLP or MFCC -> deltas -> speech frames only
        |                                                                                            |
-       +--> frame levels -> voice activity detection -----------------------------------------------+
+       +--> levels in band -> voice activity detection ---------------------------------------------+
 
 The same frames may be analysed twice: once for the machines that judge frames, once for those that judge utterances.
 Any chunking of the same samples gives the same vectors bit for bit.
@@ -23,7 +23,7 @@ from pipeline.features import lpc
 from pipeline.features.framing import DeltaStream, FrameStream, PreEmphasis, window, without_offset
 from pipeline.features.mfcc import mel_cepstrum
 from pipeline.features.plp import perceptual_prediction
-from pipeline.features.vad import VoiceActivityDetector, frame_level
+from pipeline.features.vad import VoiceActivityDetector, speech_level
 
 Array = NDArray[np.float64]
 
@@ -131,6 +131,7 @@ class FeatureStream:
         self._window = window(settings.window, settings.frame_length)
         self._analyses = [_Analysis(settings, analysis) for analysis in settings.analyses]
         self._reach = settings.delta_width if settings.deltas else 0  # frames of look-ahead
+        self._level = speech_level(settings)
         self._vad = VoiceActivityDetector(settings.vad, frames_per_second=1.0 / settings.step_seconds)
         self._before = np.zeros(self._reach, dtype=bool)
         self._speech = np.empty(0, dtype=bool)  # of frames that wait for their deltas
@@ -147,7 +148,7 @@ class FeatureStream:
         """Take ``samples`` (n,), full scale 1, and return the vectors they complete."""
         if self._closed:
             raise StreamClosedError("features: the stream was flushed and takes no more samples; start a new one")
-        speech, below_peak = self._vad.push(frame_level(self._raw.push(samples)))
+        speech, below_peak = self._vad.push(self._level(self._raw.push(samples)))
         self._speech = np.concatenate((self._speech, speech))
         self._below_peak = np.concatenate((self._below_peak, below_peak))
         frames = self._emphasised.push(self._pre_emphasis.push(samples))

@@ -21,7 +21,7 @@ from pipeline.features.framing import DeltaStream, FrameStream, PreEmphasis, win
 from pipeline.features.frontend import FrontEnd
 from pipeline.features.mfcc import mel_cepstrum
 from pipeline.features.stream import FeatureBlock, FeatureStream, joined, static_features
-from pipeline.features.vad import SILENCE_DB, VoiceActivityDetector, frame_level
+from pipeline.features.vad import SILENCE_DB, VoiceActivityDetector, frame_level, speech_level
 
 RATE = 16_000
 LENGTH, STEP = 480, 160
@@ -141,7 +141,7 @@ def test_window_is_scipys_symmetric_one(name):
 def flags_of(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the speech flag, and the level below the peak, of each frame of a 16 kHz recording."""
     return VoiceActivityDetector(VadConfig(), frames_per_second=100.0).push(
-        frame_level(FrameStream(LENGTH, STEP).push(samples))
+        speech_level(FeatureSettings())(FrameStream(LENGTH, STEP).push(samples))
     )
 
 
@@ -157,6 +157,85 @@ def test_frame_level_is_decibels_of_the_variance():
     np.testing.assert_allclose(result[:3], [-20.0, -20.0, 10 * np.log10(0.5)], atol=1e-9)
     assert np.isfinite(result[3:]).all()
     assert (result[3:] < SILENCE_DB).all()
+
+
+@pytest.mark.parametrize("rate", [8_000, 16_000, 48_000])
+@given(phase=st.floats(0, 7), start=st.integers(0, 10_000))
+@settings(max_examples=30, deadline=None)
+def test_level_is_that_of_the_band_of_speech(rate, phase, start):
+    level = speech_level(FeatureSettings(rate=rate))
+    seconds = (start + np.arange(rate * 30 // 1000)) / rate
+
+    def of(hertz: float) -> float:
+        return float(level(np.sin(2 * np.pi * hertz * seconds + phase)[None])[0])
+
+    full = 10 * np.log10(0.5)
+    run = max(1, rate // 8_000)
+    for hertz in (0.0, 20.0, 50.0, 60.0, 100.0, 120.0):
+        assert of(hertz) < full - 40
+    for hertz in (300.0, 500.0, 1_000.0, 2_000.0, 3_000.0):
+        # What the mean of ``run`` samples leaves of a sine.
+        response = np.sin(np.pi * hertz * run / rate) / (run * np.sin(np.pi * hertz / rate))
+        assert of(hertz) == pytest.approx(full + 20 * np.log10(response), abs=0.7)
+    if rate > 8_000:
+        assert of(0.97 * rate / run) < full - 25
+
+
+def test_level_of_white_noise_is_that_of_its_share_below_the_upper_edge():
+    frames = FrameStream(3 * LENGTH, 3 * LENGTH).push(noise_at(-20.0, 270.0))
+    level = speech_level(FeatureSettings(rate=48_000))(frames)
+    assert 10 * np.log10(np.mean(10 ** (level / 10))) == pytest.approx(-20.0 + 10 * np.log10(4 / 24), abs=0.3)
+
+
+def test_without_a_band_the_level_is_that_of_the_frame():
+    frames = FrameStream(LENGTH, STEP).push(sound(RATE, 1))
+    level = speech_level(FeatureSettings(vad=VadConfig(low_hz=0.0, high_hz=8_000.0)))(frames)
+    np.testing.assert_allclose(level, frame_level(frames), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"rate": 48_000}, {"rate": 11_025}, {"rate": 4_000, "frame_ms": 6.0, "step_ms": 5.0}]
+)
+def test_a_frames_level_is_the_same_bits_whatever_frames_stand_beside_it(changes):
+    configuration = FeatureSettings(**{"order": 4, **changes})
+    level = speech_level(configuration)
+    frames = np.random.default_rng(3).standard_normal((70, configuration.frame_length))
+    for count in (1, 2, 3, 8, 33):
+        for first in (0, 5, 70 - count):
+            np.testing.assert_array_equal(level(frames[first : first + count]), level(frames)[first : first + count])
+
+
+def words_and_pauses(seed: int) -> np.ndarray:
+    """3 s of noise below 3 kHz in bursts of 0.2 s at -30 dB, over a room at -65 dB."""
+    count = 3 * RATE
+    spectrum = np.fft.rfft(noise_at(-30.0, 3.0, seed))
+    spectrum[9_000:] = 0.0
+    bursts = np.arange(count) // (RATE // 5) % 2
+    return np.fft.irfft(spectrum, count) * bursts + noise_at(-65.0, 3.0, seed + 1000)
+
+
+@given(seed=st.integers(0, 99), hertz=st.lists(st.floats(20.0, 60.0), min_size=1, max_size=3), phase=st.floats(0, 6))
+@settings(max_examples=25, deadline=None)
+def test_rumble_twenty_decibels_above_the_speech_does_not_change_what_is_speech(seed, hertz, phase):
+    samples = words_and_pauses(seed)
+    seconds = np.arange(len(samples)) / RATE
+    rumble = np.sum([np.sin(2 * np.pi * one * seconds + phase) for one in hertz], axis=0)
+    rumble *= 10.0 * np.std(samples) / np.std(rumble)
+    expected, changed = flags_of(samples)[0], flags_of(samples + rumble)[0]
+    assert 0.3 < expected.mean() < 0.8
+    assert np.mean(expected != changed) < 0.01
+
+
+@given(seed=st.integers(0, 99))
+@settings(max_examples=10, deadline=None)
+def test_hiss_above_the_band_does_not_hide_speech(seed):
+    samples = words_and_pauses(seed)
+    spectrum = np.fft.rfft(noise_at(-30.0, 3.0, seed + 500))
+    spectrum[: 3 * 6_000] = 0.0  # from 6 kHz on, a few dB below the words
+    hiss = np.fft.irfft(spectrum, len(samples))
+    expected = flags_of(samples)[0]
+    mask = flags_of(samples + hiss)[0]
+    assert mask[expected].mean() > 0.9
 
 
 LEVELS = st.lists(st.floats(-150, 0) | st.sampled_from((-150.0, -60.0, -45.0, -30.0)), max_size=60)
