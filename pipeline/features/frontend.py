@@ -46,8 +46,9 @@ class FrontEnd:
 
     def flush(self) -> FeatureBlock:
         """Return the vectors held back for look-ahead, and close."""
-        tail = self._features.push(self._resampler.flush())
-        return joined([tail, self._features.flush()])
+        tail = self._resampler.flush()
+        blocks = [self._features.push(tail)] if len(tail) else []
+        return joined([*blocks, self._features.flush()])
 
 
 def read_features(
