@@ -130,7 +130,7 @@ def add(path: Path, names: tuple[str, ...], config: Config = SMALL, *, key: Key 
 def numbers_of(model: SpeakerModel) -> dict[str, np.ndarray]:
     """Return every number of a model, by names of speakers: pair machines from both sides."""
     numbers = {f"shared {name}": model.shared[name] for name in model.shared}
-    for name in {"shared trials.claims", "shared trials.speakers"} & numbers.keys():  # ids are random
+    for name in [name for name in numbers if name.endswith(("trials.claims", "trials.speakers"))]:  # ids are random
         place = {speaker.id: n for n, speaker in enumerate(model.speakers)}
         numbers[name] = np.array([place.get(one, -1) for one in numbers[name].tolist()])
     for n, speaker in enumerate(model.speakers):

@@ -24,7 +24,8 @@ from pipeline.enrollment.training import Trainer
 from pipeline.errors import ConfigError, InputError, SpeakerExistsError
 from pipeline.machines.training import machine_count
 from pipeline.machines.workers import LocalThreads, Workers
-from pipeline.scoring.trials import HeldOutTrials
+from pipeline.scoring.trials import CHANGED, HeldOutTrials
+from pipeline.store.layout import AnyArray
 from pipeline.store.model import Role, Speaker, SpeakerModel
 from pipeline.store.store import Store
 
@@ -176,9 +177,13 @@ def _silent(_stage: str, _done: int, _total: int) -> None:
 
 def _with_held_out(model: SpeakerModel, known: SpeakerModel, held_out: HeldOut) -> SpeakerModel:
     """Return the trained ``model`` with the held-out trials of all its speakers."""
-    before = known.trials()
-    trials = held_out.trials if before is None else HeldOutTrials.joined([before, held_out.trials])
-    return model.changed([{} for _ in model.speakers], trials.as_arrays())
+    arrays: dict[str, AnyArray] = {}
+    for prefix, trials in (("", held_out.trials), (CHANGED, held_out.changed)):
+        if trials is not None:
+            before = known.trials(before=prefix)
+            everything = trials if before is None else HeldOutTrials.joined([before, trials])
+            arrays |= everything.as_arrays(before=prefix)
+    return model.changed([{} for _ in model.speakers], arrays)
 
 
 def _trained_count(model: SpeakerModel, newcomers: int) -> int:

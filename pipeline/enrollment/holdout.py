@@ -24,6 +24,7 @@ from pipeline.machines.supervectors import SupervectorTraining
 from pipeline.machines.workers import run_parallel
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.claims import ClaimScorer, ScoringSettings
+from pipeline.scoring.conditions import CONDITION, ConditionClassifier
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import ALONE, HeldOutTrials
 
@@ -38,11 +39,12 @@ PREFIX_SECONDS = (0.5, 0.75, 1.0, 1.5)
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Speakers that the checks let in, all findings, and the held-out trials."""
+    """Speakers that the checks let in, all findings, and held-out trials: as recorded, and of augmented versions."""
 
     voices: list[NewSpeaker]
     findings: list[Finding]
     trials: HeldOutTrials
+    changed: HeldOutTrials | None
 
 
 def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> HeldOut:
@@ -55,34 +57,42 @@ def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConf
     findings = check_recordings(checks, voices, known)
     while True:
         voices = _accepted(voices, findings)
-        trials = _scored(trainer, voices)
+        trials, changed = _scored(trainer, voices)
         names = {one.id: one.name for one in known.speakers} | {one.id: one.name for one in voices}
         everything = trials if before is None else HeldOutTrials.joined([before, trials])
         new = check_trials(checks, voices, everything, names, settings)
         findings += new
         if not any(finding.refused for finding in new):
-            return HeldOut(voices, findings, trials)
+            return HeldOut(voices, findings, trials, changed)
         findings = [finding for finding in findings if finding.refused or finding not in new]
         trainer = replace(trainer, progress=lambda stage, *steps: progress(f"again, {stage}", *steps))
 
 
-def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> HeldOutTrials:
-    """Return the held-out trials of the new speakers."""
+def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> tuple[HeldOutTrials, HeldOutTrials | None]:
+    """Return the held-out trials of the new speakers, as recorded and of augmented versions (None without any)."""
     settings = trainer.settings
     cuts = [cut_of(voice.utterances, settings) for voice in voices]
     kept = [replace(voice, speech=voice.speech.changed(cut.kept)) for voice, cut in zip(voices, cuts, strict=True)]
     frames = settings.threshold.trial_seconds / settings.features.step_seconds
-    held = [joined_to(cut.held(voice.utterances), frames) for voice, cut in zip(voices, cuts, strict=True)]
+    held = [
+        [joined_to(cut.held(version), frames) for version in voice.speech.versions]
+        for voice, cut in zip(voices, cuts, strict=True)
+    ]
     model, solvers = trainer.train(kept, "thresholds")
-    population = model.population()
+    population, condition = model.population(), model.condition()
     claims = [number for number, speaker in enumerate(model.speakers) if speaker.role == "speaker"]
     ids = [speaker.id for speaker in model.speakers]
-    scoring = HeldOutScoring(settings, population, solvers, claims, ids)
-    return HeldOutTrials.joined(_scores(trainer, scoring, held) if claims else [scoring.none()])
+    scoring = HeldOutScoring(settings, population, solvers, claims, ids, condition=condition)
+    trials = _scores(trainer, scoring, [recorded for recorded, *_ in held] if claims else [])
+    if condition is None:
+        return trials, None
+    scoring = HeldOutScoring(settings, population, solvers, claims, ids, condition=condition, changed=True)
+    augmented = [[trial for version in versions for trial in version] for _, *versions in held]
+    return trials, _scores(trainer, scoring, augmented if claims else [])
 
 
-def _scores(trainer: Trainer, scoring: HeldOutScoring, trials: list[list[FeatureBlock]]) -> list[HeldOutTrials]:
-    """Return the scores of every trial."""
+def _scores(trainer: Trainer, scoring: HeldOutScoring, trials: list[list[FeatureBlock]]) -> HeldOutTrials:
+    """Return every trial with its scores."""
     first, total = len(trainer.known), sum(map(len, trials))
 
     def score(speaker: int, its_trials: list[FeatureBlock]) -> list[HeldOutTrials]:
@@ -94,7 +104,7 @@ def _scores(trainer: Trainer, scoring: HeldOutScoring, trials: list[list[Feature
 
     # A speaker's trials one after another: machines without that speaker are made once.
     by_speaker = run_parallel(score, enumerate(trials, start=first), jobs=trainer.workers.jobs)
-    return [scoring.none(), *(trial for its_trials in by_speaker for trial in its_trials)]
+    return HeldOutTrials.joined([scoring.none(), *(trial for its_trials in by_speaker for trial in its_trials)])
 
 
 def _accepted(voices: Sequence[NewSpeaker], findings: Sequence[Finding]) -> list[NewSpeaker]:
@@ -149,7 +159,8 @@ class HeldOutScoring:
     """Scores held-out utterances of speakers of ``population`` under every system.
 
     ``training`` are the solvers of its supervector machines, which can leave a speaker out. ``claims`` are the numbers
-    of the speakers who can be claimed, ``ids`` the ids of all.
+    of the speakers who can be claimed, ``ids`` the ids of all. Utterances of a ``changed`` condition are scored by the
+    machines over whole utterances alone.
     """
 
     def __init__(
@@ -159,14 +170,19 @@ class HeldOutScoring:
         training: Mapping[Branch, SupervectorTraining],
         claims: list[int],
         ids: list[int],
+        *,
+        condition: ConditionClassifier | None = None,
+        changed: bool = False,
     ) -> None:
         systems = systems_of(settings.machines.kinds, settings.machines.cohort)
-        self.systems = tuple(name for name in systems if not RULES[name].parts)
-        self._units = sorted({RULES[name].alone for name in systems})
-        default = settings.scoring.system
-        self._default_parts = tuple(
-            name for name in RULES[default].parts_among(self.systems) or (default,) if name in self.systems
+        self.systems = tuple(
+            name for name in systems if not RULES[name].parts and (RULES[name].branch is not None or not changed)
         )
+        self._units = [] if changed else sorted({RULES[name].alone for name in systems})
+        self._more = () if condition is None else (CONDITION,)
+        default = settings.scoring.system
+        parts = RULES[default].parts_among(self.systems) or (default,)
+        self._prefixed = (*(name for name in parts if name in self.systems), *self._more)
         step, longest = settings.features.step_seconds, settings.threshold.trial_seconds
         self._prefix_frames = tuple(
             sorted({max(1, round(seconds / step)) for seconds in PREFIX_SECONDS if seconds < longest})
@@ -178,7 +194,7 @@ class HeldOutScoring:
         most = settings.machines.cohort
         self._judged_among = len(population) if most == "all" else min(len(population), most + 1)
         posterior = FixedSigmoid(settings.posterior.slope)
-        scoring = ScoringSettings(posterior, settings.scoring.dtype)
+        scoring = ScoringSettings(posterior, settings.scoring.dtype, condition=condition)
         self._among = ClaimScorer(population, claims, self.systems, scoring)
         self._alone = ClaimScorer(population, claims, self.systems, scoring, is_alone=True)
         for solver in training.values() if self._judged_among >= MIN_FOR_UNKNOWN else ():
@@ -186,7 +202,7 @@ class HeldOutScoring:
 
     def none(self) -> HeldOutTrials:
         """Return no trials, with the systems that ``score`` gives."""
-        names = [*self.systems, *(f"{ALONE}{unit}" for unit in self._units)]
+        names = [*self.systems, *self._more, *(f"{ALONE}{unit}" for unit in self._units)]
         return HeldOutTrials(
             claims=np.empty(0, dtype=np.uint64),
             speakers=np.empty(0, dtype=np.uint64),
@@ -194,19 +210,21 @@ class HeldOutScoring:
             scores={name: np.empty(0) for name in names},
             frames=np.empty(0, dtype=np.int64),
             unknown=np.empty(0, dtype=bool),
-            prefixes={frames: {name: np.empty(0) for name in self._default_parts} for frames in self._prefix_frames},
+            prefixes={frames: {name: np.empty(0) for name in self._prefixed} for frames in self._prefix_frames},
         )
 
     def score(self, speaker: int, trial: FeatureBlock) -> HeldOutTrials:
         """Return the trials of one utterance: every claim, then each nontarget one as by an unknown impostor."""
-        among, alone = self._among.start(), self._alone.start()
+        among, fallback = self._among.start(), {}
         so_far, at = [], 0
         for end in (*self._prefix_frames, len(trial.vectors)):
             among.push(trial.part(slice(at, end)))
             so_far.append((dict(among.sums), among.frames))
             at = min(end, len(trial.vectors))
-        alone.push(trial)
-        fallback = {f"{ALONE}{RULES[name].alone}": values for name, values in alone.scores().items()}
+        if self._units:
+            alone = self._alone.start()
+            alone.push(trial)
+            fallback = {f"{ALONE}{RULES[name].alone}": values for name, values in alone.scores().items()}
         parts = [self._trials(speaker, among.frames, self._finish(so_far, None, speaker), fallback, None)]
         if self._judged_among >= MIN_FOR_UNKNOWN:
             parts.append(self._trials(speaker, among.frames, self._finish(so_far, speaker, speaker), fallback, speaker))
@@ -242,7 +260,7 @@ class HeldOutScoring:
             frames=np.full(count, frames, dtype=np.int64),
             unknown=np.full(count, absent is not None),
             prefixes={
-                length: {name: scores[name][kept] for name in self._default_parts}
+                length: {name: scores[name][kept] for name in self._prefixed}
                 for length, scores in zip(self._prefix_frames, prefixes, strict=True)
             },
         )

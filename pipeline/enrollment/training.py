@@ -16,7 +16,7 @@ from pipeline.config import Config
 from pipeline.enrollment.branch_training import BranchTrainer
 from pipeline.enrollment.speech import NewSpeaker, Progress
 from pipeline.features.fingerprints import joined as all_prints
-from pipeline.features.stream import joined
+from pipeline.features.stream import FeatureBlock, joined, joined_to
 from pipeline.machines.branches import Branch, branches_of
 from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.cohorts import plan_cohorts
@@ -25,8 +25,10 @@ from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorTraining
 from pipeline.machines.training import machine_count, train_population
 from pipeline.machines.workers import Workers
+from pipeline.scoring.conditions import condition_sums, condition_vector
 from pipeline.store.arrays import Arrays
-from pipeline.store.model import Role, Speaker, SpeakerModel
+from pipeline.store.layout import AnyArray
+from pipeline.store.model import CONDITIONS, Role, Speaker, SpeakerModel
 
 Array = NDArray[np.float64]
 
@@ -54,7 +56,7 @@ class Trainer:
         for branch in branches_of(self.settings.machines.kinds):
             trainer = BranchTrainer(self.settings, branch, self.workers, self.progress)
             model, solvers[branch] = trainer.train(model, self.known, voices, stage)
-        return model, solvers
+        return with_conditions(model, voices, self.settings), solvers
 
     def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str) -> Population:
         settings = self.settings
@@ -115,3 +117,25 @@ def rest_arrays(coef: Array, bias: Array) -> list[Arrays]:
 
 def _codebook(settings: Config, vectors: Array) -> Array:
     return fit_codebook(vectors, settings.codebook, seed=settings.seed)
+
+
+def with_conditions(model: SpeakerModel, voices: Sequence[NewSpeaker], settings: Config) -> SpeakerModel:
+    """Return ``model`` with condition vectors of each new speaker's speech, where there are augmented versions."""
+    frames = max(1, round(settings.threshold.trial_seconds / settings.features.step_seconds))
+    arrays: list[dict[str, AnyArray]] = [{} for _ in model.speakers]
+    for own, voice in zip(arrays[-len(voices) :], voices, strict=True):
+        recorded, *versions = voice.speech.versions
+        changed = [block for version in versions for block in version]
+        if changed and branches_of(settings.machines.kinds):
+            own.update(zip(CONDITIONS, (_condition_vectors(part, frames) for part in (recorded, changed)), strict=True))
+    return model.changed(arrays, {})
+
+
+def _condition_vectors(utterances: Sequence[FeatureBlock], frames: int) -> AnyArray:
+    """Return condition vectors (n, 2 e), in single precision, of windows of about so many frames."""
+    vectors = [
+        condition_vector(condition_sums(window))
+        for block in joined_to([block for block in utterances if len(block.vectors)], frames)
+        for window in np.array_split(block.for_utterances, max(1, len(block.vectors) // frames))
+    ]
+    return np.array(vectors, dtype=np.float32)

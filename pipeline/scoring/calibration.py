@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import MetricError
+from pipeline.scoring.conditions import CONDITION, ConditionClassifier
+from pipeline.scoring.regression import logistic_weights
 from pipeline.scoring.rules import RULES
 
 Array = NDArray[np.float64]
@@ -28,9 +30,6 @@ PENALTY = 0.05
 # Penalty on the single weight of a sum of scores: against enrolled impostors, who are among the held-out trials, and
 # against unknown impostors, whom these only approximate.
 ENROLLED_PENALTY, UNKNOWN_PENALTY = 0.003, 0.03
-
-# Largest slope of the loss where its minimum is taken to be reached, and runs of the minimiser until it is.
-MOST_SLOPE, RESTARTS = 1e-9, 5
 
 # Bound of a mean of posteriors, from 0 and from 1: log-odds beyond it would dominate the other scores.
 SHARE_FLOOR = 1e-4
@@ -102,28 +101,35 @@ class SystemCalibration:
 
     ``ratio`` maps the score to a log-likelihood ratio; for a system that sums others, ``weights`` make the sum first:
     fusing several scores and calibrating one need different trials and penalties. ``unknown_share`` of all nontarget
-    trials are by unknown impostors.
+    trials are by unknown impostors. ``changed`` is the calibration for utterances of a changed condition: with P the
+    probability that this one is as recorded, LLR = P LLR_recorded + (1 - P) LLR_changed.
     """
 
     system: str
     ratio: Fits
     weights: Fits = ()
     unknown_share: float = 0.5
+    changed: SystemCalibration | None = None
 
     def at(self, unknown_share: float) -> Self:
         """Return the same fits where unknown impostors make up ``unknown_share`` of all nontarget trials."""
-        return replace(self, unknown_share=unknown_share)
+        changed = None if self.changed is None else self.changed.at(unknown_share)
+        return replace(self, unknown_share=unknown_share, changed=changed)
 
     @property
     def systems(self) -> tuple[str, ...]:
         """The systems whose scores are read."""
-        return (self.weights or self.ratio)[0][1].systems
+        read = (self.weights or self.ratio)[0][1].systems
+        return read if self.changed is None else tuple(dict.fromkeys(read + self.changed.systems))
 
     def llr(self, scores: Mapping[str, Array], frames: Array | float) -> Array:
-        """See LogisticCalibration.llr."""
-        if self.weights:
-            scores = {self.system: self._sum.llr(scores, frames)}
-        return self._ratio.llr(scores, frames)
+        """See LogisticCalibration.llr; ``changed`` is read where ``scores`` hold the log-odds of the condition."""
+        summed = {self.system: self._sum.llr(scores, frames)} if self.weights else scores
+        recorded: Array = self._ratio.llr(summed, frames)
+        if self.changed is None or CONDITION not in scores:
+            return recorded
+        share = 0.5 + 0.5 * np.tanh(0.5 * scores[CONDITION])  # of the changed condition
+        return recorded + share * (self.changed.llr(scores, frames) - recorded)
 
     @cached_property
     def _ratio(self) -> LogisticCalibration | MixtureCalibration:
@@ -140,32 +146,40 @@ Calibration = LogisticCalibration | MixtureCalibration | SystemCalibration
 
 @dataclass(frozen=True)
 class Calibrations:
-    """Calibrations of every system that could be calibrated: over whole utterances, and over speech of any length."""
+    """Calibrations of every system that could be calibrated: over whole utterances, and over speech of any length.
+
+    Those with an expert of the changed condition need the classifier of the ``condition``.
+    """
 
     whole: Mapping[str, SystemCalibration] = field(default_factory=dict)
     sequential: Mapping[str, SystemCalibration] = field(default_factory=dict)
+    condition: ConditionClassifier | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers and names, for ``from_json``."""
-        return {
-            kind: {
-                name: {"ratio": _fits_json(one.ratio), "weights": _fits_json(one.weights)}
-                for name, one in calibrations.items()
-            }
+        tables: dict[str, Any] = {
+            kind: {name: _calibration_json(one) for name, one in calibrations.items()}
             for kind, calibrations in (("whole", self.whole), ("sequential", self.sequential))
         }
+        of = self.condition
+        return tables | {"condition": None if of is None else {"weights": of.weights.tolist(), "offset": of.offset}}
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> Self:
         """Read what ``as_json`` gives; raises ValueError, KeyError or TypeError for anything else."""
         whole, sequential = (
-            {
-                _known(name): SystemCalibration(name, _fits(one["ratio"]), _fits(one["weights"]))
-                for name, one in table[kind].items()
-            }
+            {_known(name): _calibration(name, one) for name, one in table[kind].items()}
             for kind in ("whole", "sequential")
         )
-        return cls(whole, sequential)
+        condition = None
+        if (of := table["condition"]) is not None:
+            numbers = np.array([float(of["offset"]), *map(float, of["weights"])])
+            if not np.isfinite(numbers).all():
+                raise ValueError("the classifier of the condition must have finite weights")
+            condition = ConditionClassifier(numbers[1:], float(numbers[0]))
+        elif any(one.changed for one in (*whole.values(), *sequential.values())):
+            raise ValueError("a calibration by condition needs the classifier of the condition")
+        return cls(whole, sequential, condition)
 
 
 def mixed(fits: Fits, unknown_share: float) -> LogisticCalibration | MixtureCalibration:
@@ -235,41 +249,14 @@ def fit_calibration(
     )
 
 
-def logistic_weights(
-    design: Array,
-    target: NDArray[np.bool_],
-    weight: Array,
-    offset: Array | float,
-    penalties: Array,
-    *,
-    positive: int,
-) -> Array:
-    """Return the weights (d,) w that minimise a penalised, weighted logistic loss, the first ``positive`` of them >= 0.
+def _calibration_json(one: SystemCalibration) -> dict[str, Any]:
+    changed = None if one.changed is None else _calibration_json(one.changed)
+    return {"ratio": _fits_json(one.ratio), "weights": _fits_json(one.weights), "changed": changed}
 
-    The loss is the sum of ``weight`` log(1 + exp(-s (``design`` w + ``offset``))) + half the sum of ``penalties`` w^2,
-    over trials (n,) with s = 1 for ``target``, else -1.
-    """
-    from scipy.optimize import minimize  # slow to import
 
-    sign = np.where(target, 1.0, -1.0)
-
-    def loss(w: Array) -> tuple[float, Array]:
-        margin = sign * (design @ w + offset)
-        # d/dm log(1 + exp(-m)) = -s(-m), by tanh free of overflow.
-        slope = weight * sign * (0.5 * np.tanh(0.5 * margin) - 0.5)
-        value = weight @ np.logaddexp(0.0, -margin) + 0.5 * penalties @ (w * w)
-        return float(value), design.T @ slope + penalties * w
-
-    bounds = [(0.0, None)] * positive + [(None, None)] * (design.shape[1] - positive)
-    start = np.repeat([1.0, 0.0], [positive, design.shape[1] - positive])
-    options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 0.0, "gtol": 1e-10, "maxcor": 30}
-    for _ in range(RESTARTS):
-        solution = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        start, slope = np.asarray(solution.x), np.asarray(solution.jac)
-        slope[:positive][start[:positive] == 0.0] = np.minimum(slope[:positive][start[:positive] == 0.0], 0.0)
-        if np.abs(slope).max() <= MOST_SLOPE:
-            break  # otherwise a line search was given up: begin again from there, with no memory of curvatures
-    return start
+def _calibration(system: str, table: Mapping[str, Any]) -> SystemCalibration:
+    changed = None if table["changed"] is None else _calibration(system, {**table["changed"], "changed": None})
+    return SystemCalibration(system, _fits(table["ratio"]), _fits(table["weights"]), changed=changed)
 
 
 def _fits_json(fits: Fits) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from pipeline.machines.margins import Margins, MarginScorer, Population
 from pipeline.posteriors.coupling import alone
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.calibration import Calibration
+from pipeline.scoring.conditions import CONDITION, ConditionClassifier, condition_sums
 from pipeline.scoring.rules import RULES, Rule
 
 Array = NDArray[np.float64]
@@ -25,11 +26,15 @@ BLOCK_NUMBERS = 4 * 2**20
 
 @dataclass(frozen=True)
 class ScoringSettings:
-    """Settings of scoring; ``fusions`` are the fitted calibrations of systems that sum others."""
+    """Settings of scoring; ``fusions`` are the fitted calibrations of systems that sum others.
+
+    With a classifier of the ``condition``, its log-odds are among the scores.
+    """
 
     posterior: FixedSigmoid
     dtype: str = "float64"
     fusions: Mapping[str, Calibration] | None = None
+    condition: ConditionClassifier | None = None
 
 
 class ClaimScorer:
@@ -99,6 +104,8 @@ class ClaimScorer:
         for branch, machines in self._branches.items():
             name, vectors = branch.sums, frames.for_utterances
             sums[name] = machines.space.running(vectors, frames.below_peak, before.get(name))
+        if self.settings.condition is not None:
+            sums[CONDITION] = condition_sums(frames.for_utterances)
         return sums
 
     def finish(
@@ -123,6 +130,8 @@ class ClaimScorer:
             compared = np.where(self._cohorts.members == absent, np.inf, mean) if left_out else mean
             scores[name] = RULES[name].finish(compared, self._cohorts.slots)
         scores |= self._whole_scores(sums, margins or {}, absent)
+        if self.settings.condition is not None:
+            scores[CONDITION] = np.full(len(self.claims), self.settings.condition.log_odds(sums[CONDITION]))
         for name in self.systems:
             if RULES[name].parts and self.settings.fusions is not None and name in self.settings.fusions:
                 one = len(self.claims) == 1

@@ -35,6 +35,7 @@ from pipeline.scoring.calibration import (
     fit_calibration,
     mixed,
 )
+from pipeline.scoring.conditions import CONDITION
 from pipeline.scoring.rules import RULES
 
 Array = NDArray[np.float64]
@@ -46,7 +47,10 @@ ALONE = "alone."
 
 SMALLEST_SHARE = float(np.nextafter(0.0, 1.0))
 
-_PREFIX, _SCORE, _BEGINNING = "trials.", "trials.score.", "trials.prefix."
+# Trials of augmented versions are kept under names that begin with this.
+CHANGED = "changed."
+
+_PREFIX, _SCORE, _BEGINNING = "trials.", "score.", "prefix."
 _COLUMNS = ("claims", "speakers", "population", "frames", "unknown")
 
 
@@ -71,26 +75,34 @@ class HeldOutTrials:
         return len(self.claims)
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], systems: Sequence[str] | None = None) -> Self | None:
-        """Read the trials among a model's shared ``arrays``, of ``systems`` only where named; None without any."""
-        if f"{_PREFIX}claims" not in arrays:
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], systems: Sequence[str] | None = None, *, before: str = ""
+    ) -> Self | None:
+        """Read the trials among a model's shared ``arrays``, of ``systems`` only where named; None without any.
+
+        Their names begin with ``before``.
+        """
+        start = before + _PREFIX
+        names = [name.removeprefix(start) for name in arrays if name.startswith(start)]
+        if "claims" not in names:
             return None
         prefixes: dict[int, dict[str, Array]] = {}
-        for name in arrays:
-            if name.startswith(_BEGINNING) and (systems is None or name.split(".", 3)[-1] in systems):
-                frames, _, system = name.removeprefix(_BEGINNING).partition(".")
-                prefixes.setdefault(int(frames), {})[system] = arrays[name]
-        scored = [name.removeprefix(_SCORE) for name in arrays if name.startswith(_SCORE)]
+        for name in names:
+            frames, _, system = name.removeprefix(_BEGINNING).partition(".")
+            if name.startswith(_BEGINNING) and (systems is None or system in systems):
+                prefixes.setdefault(int(frames), {})[system] = arrays[start + name]
+        scored = [name.removeprefix(_SCORE) for name in names if name.startswith(_SCORE)]
         wanted = scored if systems is None else [system for system in systems if system in scored]
-        scores = {system: arrays[_SCORE + system] for system in wanted}
-        return cls(scores=scores, prefixes=prefixes, **{name: arrays[_PREFIX + name] for name in _COLUMNS})
+        scores = {system: arrays[start + _SCORE + system] for system in wanted}
+        return cls(scores=scores, prefixes=prefixes, **{name: arrays[start + name] for name in _COLUMNS})
 
-    def as_arrays(self) -> dict[str, NDArray[Any]]:
+    def as_arrays(self, *, before: str = "") -> dict[str, NDArray[Any]]:
         """Return the arrays that ``from_arrays`` reads."""
-        arrays: dict[str, NDArray[Any]] = {_PREFIX + name: getattr(self, name) for name in _COLUMNS}
-        arrays |= {_SCORE + name: scores for name, scores in self.scores.items()}
+        start = before + _PREFIX
+        arrays: dict[str, NDArray[Any]] = {start + name: getattr(self, name) for name in _COLUMNS}
+        arrays |= {f"{start}{_SCORE}{name}": scores for name, scores in self.scores.items()}
         for frames, by_system in self.prefixes.items():
-            arrays |= {f"{_BEGINNING}{frames}.{name}": scores for name, scores in by_system.items()}
+            arrays |= {f"{start}{_BEGINNING}{frames}.{name}": scores for name, scores in by_system.items()}
         return arrays
 
     @classmethod
@@ -152,10 +164,10 @@ class HeldOutTrials:
                 " system that scoring.system names at enrollment"
             )
         prefixes = [
-            replace(self, scores={name: scores[name] for name in parts}, frames=np.minimum(n, self.frames), prefixes={})
+            replace(self, scores=_picked(scores, parts), frames=np.minimum(n, self.frames), prefixes={})
             for scores, n in lengths
         ]
-        whole = replace(self, scores={name: self.scores[name] for name in parts}, prefixes={})
+        whole = replace(self, scores=_picked(self.scores, parts), prefixes={})
         return HeldOutTrials.joined([*prefixes, whole])
 
     def sequential_calibration(self, system: str, *, prior: float) -> SystemCalibration:
@@ -253,17 +265,26 @@ class HeldOutTrials:
 
 
 def fit_calibrations(
-    judged: Callable[[str], tuple[HeldOutTrials, int]], systems: Sequence[str], sequential: str, *, prior: float
+    judged: Callable[[str], tuple[HeldOutTrials, int]],
+    systems: Sequence[str],
+    sequential: str,
+    *,
+    changed: HeldOutTrials | None,
+    prior: float,
 ) -> Calibrations:
     """Fit every one of ``systems`` that its trials allow, and ``sequential`` over speech of any length.
 
-    ``judged`` gives the trials of a system, and the number of speakers that it judges a claim among.
+    ``judged`` gives the trials of a system, and the number of speakers that it judges a claim among. Sums of systems
+    are fitted to trials of ``changed`` conditions, too, where there are any.
     """
 
     def fitted(system: str, fit: Callable[..., SystemCalibration]) -> dict[str, SystemCalibration]:
         trials, population = judged(system)
         try:
-            return {system: fit(trials.comparable(population), system, prior=prior)} if population > 1 else {}
+            made = fit(trials.comparable(population), system, prior=prior) if population > 1 else None
+            if made is not None and changed is not None and RULES[system].parts:
+                made = replace(made, changed=fit(changed.comparable(population), system, prior=prior))
+            return {} if made is None else {system: made}
         except MetricError:
             return {}  # too few trials: reading this calibration is an error that says so
 
@@ -271,6 +292,11 @@ def fit_calibrations(
     for system in systems:
         whole |= fitted(system, HeldOutTrials.calibration)
     return Calibrations(whole, fitted(sequential, HeldOutTrials.sequential_calibration))
+
+
+def _picked(scores: Mapping[str, Array], systems: Sequence[str]) -> dict[str, Array]:
+    """Return the scores of ``systems``, and the log-odds of the condition that go with them."""
+    return {name: scores[name] for name in (*systems, CONDITION) if name in scores}
 
 
 def _threshold(scores: Array, own: NDArray[np.bool_], false_accept: float | None) -> float:

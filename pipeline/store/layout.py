@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pipeline.config import Config
 from pipeline.errors import StoreFormatError
 from pipeline.machines.branches import BRANCHES, branches_of
+from pipeline.scoring.trials import CHANGED
 
 AnyArray = NDArray[Any]
 Lengths = Mapping[str, int]
@@ -36,8 +37,8 @@ class Expected:
 
 
 # k centroids of a speaker and M of all N speakers, d features of a frame and e for machines over utterances,
-# K components of the UBM, D = K * e, both with the prefix of the branch, T held-out trials. A name that ends in "*"
-# stands for every name with that beginning.
+# C = 2 * e, K components of the UBM and D = K * e of a branch, T held-out trials. A name that ends in "*" stands for
+# every name with that beginning.
 SPEAKER: dict[str, Expected] = {
     "centroids": Expected("f", ("k", "d")),
     "one_class": Expected("f", ("k",)),
@@ -45,20 +46,25 @@ SPEAKER: dict[str, Expected] = {
     "one_vs_rest": Expected("f", ("M",)),
     "one_vs_rest_bias": Expected("f", ("1",)),
     "pseudo.*": Expected("f", ("", "D")),
+    "condition.*": Expected("f", ("", "C")),
     "fingerprints": Expected("u", ("",)),
 }
 
 SHARED: dict[str, Expected] = {
     "cohort.nearest": Expected("u", ("N", "W")),
     "cohort.similarity": Expected("f", ("N", "W")),
-    "trials.claims": Expected("u", ("T",)),
-    "trials.speakers": Expected("u", ("T",)),
-    "trials.population": Expected("i", ("T",), positive=True),
-    "trials.frames": Expected("i", ("T",), positive=True),
-    "trials.unknown": Expected("b", ("T",)),
-    "trials.score.*": Expected("f", ("T",)),
-    "trials.prefix.*": Expected("f", ("T",)),
 }
+
+for _p in ("", CHANGED):
+    SHARED |= {
+        f"{_p}trials.claims": Expected("u", (f"{_p}T",)),
+        f"{_p}trials.speakers": Expected("u", (f"{_p}T",)),
+        f"{_p}trials.population": Expected("i", (f"{_p}T",), positive=True),
+        f"{_p}trials.frames": Expected("i", (f"{_p}T",), positive=True),
+        f"{_p}trials.unknown": Expected("b", (f"{_p}T",)),
+        f"{_p}trials.score.*": Expected("f", (f"{_p}T",)),
+        f"{_p}trials.prefix.*": Expected("f", (f"{_p}T",)),
+    }
 
 for _branch in BRANCHES:
     _p = _branch.prefix

@@ -28,13 +28,16 @@ from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.calibration import Calibration, Calibrations
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
+from pipeline.scoring.conditions import CONDITION, ConditionClassifier, train_conditions
 from pipeline.scoring.rules import RULES, systems_of
-from pipeline.scoring.trials import HeldOutTrials, fit_calibrations
+from pipeline.scoring.trials import CHANGED, HeldOutTrials, fit_calibrations
 from pipeline.store.arrays import Arrays, Changed, Renumbered
+from pipeline.store.layout import AnyArray
 
 Array = NDArray[np.float64]
 Role = Literal["speaker", "background"]
 PSEUDO = "pseudo."
+CONDITIONS = ("condition.recorded", "condition.changed")
 UBM_ARRAYS = ("centre", "scale", "means", "variances", "weights")
 _COHORTS = frozenset({"cohort.nearest", "cohort.similarity"})  # they number the speakers
 
@@ -273,14 +276,17 @@ class SpeakerModel:
         """Return the share of impostors taken to be people whom nobody enrolled."""
         return self.config.threshold.unknown_impostors if self.unknown_share is None else self.unknown_share
 
-    def trials(self, systems: Sequence[str] | None = None) -> HeldOutTrials | None:
-        """Return the held-out trials, with the scores of ``systems`` (default: all); None without any."""
-        return HeldOutTrials.from_arrays(self.shared, systems)
+    def trials(self, systems: Sequence[str] | None = None, *, before: str = "") -> HeldOutTrials | None:
+        """Return the held-out trials, with the scores of ``systems`` (default: all); None without any.
+
+        With ``before`` = ``CHANGED``, those of augmented versions.
+        """
+        return HeldOutTrials.from_arrays(self.shared, systems, before=before)
 
     def threshold(self, system: str, *, false_accept: float | None = None) -> float:
         """Return the threshold from the held-out trials: see ``HeldOutTrials.threshold``. Raises MetricError."""
         rule = RULES[system]
-        trials = self.trials([system, *rule.parts, f"alone.{rule.alone}"])
+        trials = self.trials([system, *rule.parts, f"alone.{rule.alone}", CONDITION])
         if trials is None:
             raise MetricError(f"{self.where}: the store holds no held-out trials; give the threshold itself")
         trials, population = self._judged(trials, system)
@@ -308,9 +314,14 @@ class SpeakerModel:
             lambda system: self._judged(trials, system),
             self.systems,
             self.config.scoring.system,
+            changed=self.trials(before=CHANGED),
             prior=self.config.threshold.prior,
         )
-        return replace(self, calibrations=calibrations)
+        return replace(self, calibrations=replace(calibrations, condition=self.condition()))
+
+    def condition(self) -> ConditionClassifier | None:
+        """Return the classifier of conditions trained on everybody's speech; None without augmented versions."""
+        return train_conditions(*([own[name] for own in self.arrays if name in own] for name in CONDITIONS))
 
     def calibration(self, system: str) -> Calibration | None:
         """Return the map from scores of ``system`` to log-likelihood ratios; None where trials were too few."""
@@ -346,7 +357,8 @@ class SpeakerModel:
                         f" enroll more speech, or name one of {', '.join(RULES[name].parts)}"
                     )
                 fusions[name] = fusion
-        return ScoringSettings(self.posterior, dtype=self.config.scoring.dtype, fusions=fusions)
+        condition = self.calibrations.condition if fusions else None
+        return ScoringSettings(self.posterior, self.config.scoring.dtype, fusions, condition)
 
     # Changes
 
@@ -373,11 +385,14 @@ class SpeakerModel:
         if len(kept) == len(self):
             raise self._unknown(name)
         (gone,) = (speaker for speaker in self.speakers if speaker.name == name)
-        trials = self.trials()
+        trials: dict[str, AnyArray] = {}
+        for before in ("", CHANGED):
+            held_out = self.trials(before=before)
+            trials |= {} if held_out is None else held_out.without(gone.id).as_arrays(before=before)
         return replace(
             self,
             speakers=tuple(self.speakers[number] for number in kept),
             arrays=tuple(self.arrays[number] for number in kept),
-            shared=Changed({} if trials is None else trials.without(gone.id).as_arrays(), self.shared, _COHORTS),
+            shared=Changed(trials, self.shared, _COHORTS),
             pairs=None if self.pairs is None else Renumbered(self.pairs, kept),
         )

@@ -11,6 +11,7 @@ from pipeline.config import Config, parse_config
 from pipeline.errors import ConfigError, StoreFormatError, StoreSealError
 from pipeline.machines.branches import BRANCHES
 from pipeline.scoring.calibration import Calibrations
+from pipeline.scoring.trials import CHANGED
 from pipeline.store.arrays import Arrays, StoredArrays, StoredPairs
 from pipeline.store.layout import TRIALS, required
 from pipeline.store.model import Role, Speaker, SpeakerModel
@@ -99,8 +100,9 @@ def _check_names(rows: Rows, config: Config, arrays: Sequence[Container[str]], s
     own, everybody = required(config, len(arrays))
     missing = {name for listed in arrays for name in own if name not in listed}
     missing |= {name for name in everybody if name not in shared}
-    if "trials.claims" in shared:
-        missing |= {name for name in TRIALS if name not in shared}
+    for before in ("", CHANGED):
+        if f"{before}trials.claims" in shared:
+            missing |= {before + name for name in TRIALS if before + name not in shared}
     if missing:
         raise StoreFormatError(f"{rows.path}: array {min(missing)!r} is missing; damaged, or changed by hand")
 
@@ -113,10 +115,13 @@ def _lengths(
     lengths = {
         "d": dimensions[0],
         "e": dimensions[1],
+        "C": 2 * dimensions[1],
         "N": len(speakers),
         "M": sum(speaker.centroids for speaker in speakers),
     }
-    for length, name in (*((f"{of.prefix}K", f"{of.prefix}ubm.means") for of in BRANCHES), ("T", "trials.claims")):
+    measured = [(f"{of.prefix}K", f"{of.prefix}ubm.means") for of in BRANCHES]
+    measured += [(f"{before}T", f"{before}trials.claims") for before in ("", CHANGED)]
+    for length, name in measured:
         if name in shared:
             try:
                 lengths[length] = shape_of(shared[name][1])[0]

@@ -24,8 +24,8 @@ from pipeline.scoring.calibration import (
     MixtureCalibration,
     fit_calibration,
     linked,
-    logistic_weights,
 )
+from pipeline.scoring.regression import logistic_weights
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import HeldOutTrials
 

@@ -108,7 +108,12 @@ def test_a_store_whose_arrays_do_not_fit_each_other_is_refused_though_digests_ho
         model.segments()
     except (StoreFormatError, MetricError) as error:
         assert str(path) in str(error)
-    optional = name in {*TRIALS, "fingerprints", "segments"} or name.startswith(("trials.prefix", "trials.score"))
+    optional = (
+        name.endswith("segments")
+        or name in {*TRIALS, "fingerprints"}
+        or "trials.prefix" in name
+        or "trials.score" in name
+    )
     if how in {"left out", "shorter"} and not optional:
         with pytest.raises(StoreFormatError, match=re.escape(str(path))):
             Store(path).check()

@@ -1,0 +1,91 @@
+"""The classifier of conditions against scikit-learn's logistic regression, and ratios that are weighed by it."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+
+from pipeline.scoring.calibration import Calibrations, LogisticCalibration, SystemCalibration
+from pipeline.scoring.conditions import (
+    CONDITION,
+    PENALTY,
+    ConditionClassifier,
+    condition_sums,
+    condition_vector,
+    train_conditions,
+)
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS, cut=st.integers(0, 50))
+def test_sums_of_parts_add_up_to_the_mean_and_the_log_spread_of_all(seed, cut):
+    frames = np.random.default_rng(seed).normal(2.0, 3.0, (50, 4))
+    vector = condition_vector(condition_sums(frames[:cut]) + condition_sums(frames[cut:]))
+    np.testing.assert_allclose(vector, np.concatenate((frames.mean(axis=0), np.log(frames.std(axis=0)))), atol=1e-9)
+
+
+def test_a_feature_that_never_moves_has_a_finite_spread():
+    assert np.isfinite(condition_vector(condition_sums(np.full((7, 3), 0.1)))).all()
+
+
+def rows_of(seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Overlapping rows (n, 6) of three speakers, as recorded and of changed conditions."""
+    random = np.random.default_rng(seed)
+    return tuple([random.normal(mean, 1.0, (count, 6)) for count in (9, 14, 5)] for mean in (0.0, 0.6))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_classifier_is_scikit_learns_on_standardised_rows_with_balanced_classes(seed):
+    recorded, changed = rows_of(seed)
+    rows = np.concatenate([*recorded, *changed[:2]])
+    is_changed = np.arange(len(rows)) >= 28
+    standard = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    # Its loss is C times the sum over rows, and balanced weights sum to the number of rows.
+    theirs = LogisticRegression(C=1.0 / (PENALTY * len(rows)), class_weight="balanced", tol=1e-10, max_iter=10_000)
+    expected = theirs.fit(standard, is_changed).decision_function(standard)
+    made = train_conditions(recorded, changed[:2])
+    np.testing.assert_allclose(rows @ made.weights + made.offset, expected, atol=1e-4)
+
+
+def test_one_class_alone_makes_no_classifier():
+    recorded, changed = rows_of(0)
+    assert train_conditions(recorded, []) is None
+    assert train_conditions([np.empty((0, 6))], changed) is None
+
+
+def calibrations() -> Calibrations:
+    recorded, changed = (
+        (("all", LogisticCalibration(("supervector",), np.array([weight]), offset, 0.0, 100.0)),)
+        for weight, offset in ((2.0, 1.0), (0.5, -3.0))
+    )
+    one = SystemCalibration("supervector", recorded, changed=SystemCalibration("supervector", changed))
+    return Calibrations({"supervector": one}, {}, ConditionClassifier(np.array([0.25, -1.5]), 0.75))
+
+
+def test_the_ratio_goes_from_that_of_the_recorded_condition_to_that_of_the_changed_one():
+    calibration = calibrations().whole["supervector"]
+    for log_odds, share in ((-800.0, 0.0), (0.0, 0.5), (math.log(3.0), 0.75), (800.0, 1.0)):
+        expected = (1.0 - share) * (2.0 * 4.0 + 1.0) + share * (0.5 * 4.0 - 3.0)
+        assert calibration.llr({"supervector": 4.0, CONDITION: log_odds}, 100.0) == pytest.approx(expected)
+
+
+def test_calibrations_by_condition_survive_json_and_need_their_classifier():
+    made = calibrations()
+    table = json.loads(json.dumps(made.as_json()))
+    again = Calibrations.from_json(table)
+    sums = condition_sums(np.array([[1.0], [4.0]]))
+    assert again.condition.log_odds(sums) == made.condition.log_odds(sums)
+    scores = {"supervector": np.array([0.3, -2.0]), CONDITION: np.array([0.4, -0.4])}
+    before, after = (one.whole["supervector"].llr(scores, 70.0) for one in (made, again))
+    np.testing.assert_array_equal(before, after)
+    for broken in (None, {"weights": [math.nan], "offset": 0.0}, {"weights": [1.0]}):
+        with pytest.raises((ValueError, KeyError)):
+            Calibrations.from_json({**table, "condition": broken})
