@@ -91,7 +91,9 @@ def read_speech(
         for number, utterance in enumerate(speakers[name])
     ]
     augmenter = _augmenter(speakers, settings, enrolled + len(speakers))
-    results = workers.map(_read, tasks, common=(settings, augmenter, measured), reads=lambda *task: (task[-1].path,))
+    results = workers.map(
+        _read, tasks, common=(settings, augmenter, measured), reads=lambda *task: (task[-1].path,), many=True
+    )
     skipped: list[tuple[Path, str]] = []
     versions, pseudo_speakers = (
         (1, 0) if augmenter is None else (1 + len(augmenter.settings.kinds), len(augmenter.speeds))

@@ -29,11 +29,13 @@ CONNECT_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
 # Tasks under way on a cluster: for each of its threads, and at least.
 _AHEAD, _LEAST_AHEAD = 4, 16
+# Short tasks from which on processes are worth the second that they take to start.
+MANY = 200
 
 
 @dataclass(frozen=True)
 class LocalThreads:
-    """Threads of this process, ``jobs`` of them (negative: counted as joblib does).
+    """Threads of this process, ``jobs`` of them (negative: counted as joblib does), or as many processes beside it.
 
     ``remote`` workers run tasks in other processes: arguments should be small, and paths absolute.
     """
@@ -48,12 +50,17 @@ class LocalThreads:
         *,
         common: Any,
         reads: Callable[..., Iterable[Path]] | None = None,  # noqa: ARG002  (threads open the same files)
+        many: bool = False,
     ) -> Iterator[Result]:
         """Yield ``function(common, *task)`` for each task, in order, running only a few tasks ahead.
 
-        ``common`` is sent once to each worker. ``reads(*task)`` names the files that a task opens.
+        ``common`` is sent once to each worker. ``reads(*task)`` names the files that a task opens. Tasks that are
+        ``many``, short and hold Python's lock run in processes, where there are enough to be worth their start.
         """
-        return in_order(lambda task: function(common, *task), tasks, jobs_of(self.jobs))
+        jobs = jobs_of(self.jobs)
+        if many and jobs > 1 and len(tasks := list(tasks)) >= MANY:
+            return _in_processes(function, tasks, common, jobs)
+        return in_order(lambda task: function(common, *task), tasks, jobs)
 
 
 class DaskWorkers(AbstractContextManager["DaskWorkers"]):
@@ -95,6 +102,7 @@ class DaskWorkers(AbstractContextManager["DaskWorkers"]):
         *,
         common: Any,
         reads: Callable[..., Iterable[Path]] | None = None,
+        many: bool = False,  # noqa: ARG002  (all run in processes)
     ) -> Iterator[Result]:
         """See ``LocalThreads.map``; raises what a task raises, and UnavailableError if the cluster fails."""
         waiting: deque[Any] = deque()
@@ -240,6 +248,15 @@ def in_order(function: Callable[[Item], Result], tasks: Iterable[Item], jobs: in
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def _in_processes(function: Callable[..., Result], tasks: Iterable[Task], common: Any, jobs: int) -> Iterator[Result]:
+    """Map in ``jobs`` processes, results in order; large arrays of ``common`` are shared by them as files."""
+    from joblib import Parallel, delayed
+
+    run = Parallel(jobs, backend="loky", return_as="generator", pre_dispatch="4 * n_jobs")
+    results: Iterator[Result] = run(delayed(function)(common, *task) for task in tasks)
+    return results
 
 
 def run_parallel(function: Callable[..., Result], tasks: Iterable[tuple[Any, ...]], *, jobs: int) -> list[Result]:
