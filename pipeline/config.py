@@ -158,8 +158,8 @@ class MachineConfig(_Section):
 
     ``one_class_scale`` is the sum of the one-class coefficients: "schoelkopf" 1, "libsvm" nu times the number of
     centroids, or a number. ``gram_gib`` limits each matrix of products that training holds whole: the supervector
-    machines' over all segments of speech, in single precision; enrollment that would need more is refused. A
-    one-vs-rest machine whose own matrix would be larger, a quarter of a GiB at most, is trained slowly without.
+    machines' over all segments of speech, in single precision, which are thinned out until it fits. A one-vs-rest
+    machine whose own matrix would be larger, a quarter of a GiB at most, is trained slowly without.
     ``cohort`` is how many of the most similar speakers each speaker has pair machines against, or "all": with a number
     R, the machines of a speaker and those of a claim cost O(R), and a claim is judged among the speaker and those R.
     """
@@ -175,7 +175,7 @@ class MachineConfig(_Section):
     C: Positive = 10.0
     nu: Annotated[float, Field(gt=0, lt=1)] = 0.1
     one_class_scale: Literal["schoelkopf", "libsvm"] | Positive = "libsvm"
-    gram_gib: Positive = 10.0
+    gram_gib: Positive = 0.4
     cohort: Literal["all"] | Annotated[int, Field(ge=1)] = "all"
 
     @model_validator(mode="after")

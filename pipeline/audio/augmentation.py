@@ -80,18 +80,23 @@ class Augmenter:
         It is None where the settings' share of the speaker's utterances leaves this one out (``has_version``).
         """
         samples = resampled(samples, rate, self._rate)
-        kinds, count, share = self.settings.kinds, self._counts[speaker], self.settings.share
+        kinds, has = self.settings.kinds, self._chosen(speaker, number, len(self.settings.kinds))
         return [
-            self._version(kind, samples, speaker, number, which)
-            if has_version(number, count, which=which, kinds=len(kinds), share=share)
-            else None
+            self._version(kind, samples, speaker, number, which) if has[which] else None
             for which, kind in enumerate(kinds)
         ]
 
-    def pseudo_speakers(self, samples: Samples, rate: int) -> list[Samples]:
-        """Return the utterance (n / speed,) at each of ``speeds``."""
-        samples = resampled(samples, rate, self._rate)
-        return [speed_perturbation(samples, self._rate, factor) for factor in self.speeds]
+    def pseudo_speakers(self, samples: Samples, rate: int, *, speaker: str, number: int) -> list[Samples | None]:
+        """Return the utterance (n / speed,) at each of ``speeds``, or None as ``versions`` does."""
+        samples, has = resampled(samples, rate, self._rate), self._chosen(speaker, number, len(self.speeds))
+        return [
+            speed_perturbation(samples, self._rate, factor) if chosen else None
+            for factor, chosen in zip(self.speeds, has, strict=True)
+        ]
+
+    def _chosen(self, speaker: str, number: int, kinds: int) -> list[bool]:
+        count, share = self._counts[speaker], self.settings.share
+        return [has_version(number, count, which=which, kinds=kinds, share=share) for which in range(kinds)]
 
     def _version(self, kind: str, samples: Samples, speaker: str, number: int, which: int) -> Samples:
         if kind == "telephone":

@@ -41,23 +41,27 @@ class BranchTrainer:
     progress: Progress
 
     def train(
-        self, model: SpeakerModel, known: SpeakerModel, voices: Sequence[NewSpeaker], stage: str
+        self,
+        model: SpeakerModel,
+        known: SpeakerModel,
+        voices: Sequence[NewSpeaker],
+        stage: str,
+        ubm: UniversalBackgroundModel | None,
     ) -> tuple[SpeakerModel, SupervectorTraining]:
         """Return ``model`` with the machines of everybody: of the ``known`` speakers and of the new ``voices``.
 
-        The solver of the supervector machines, which can leave a speaker out, is the second result.
+        The solver of the supervector machines, which can leave a speaker out, is the second result. Without a ``ubm``
+        one is trained on the new speakers.
         """
         branch, jobs, has_pseudo = self.branch, self.workers.jobs, self._has_pseudo_speakers(len(model))
         speech = [self._own(voice.speech, has_pseudo) for voice in voices]
-        ubm = known.ubm(branch) or self._ubm(speech)
+        ubm = ubm or self._ubm(speech)
         total = len(voices) * len(branches_of(self.settings.machines.kinds))
         made = run_parallel(self._segments, ((ubm, one, stage, total) for one in speech), jobs=jobs)
         own = (known.segments(branch) if len(known) else []) + [vectors for vectors, _ in made]
         used = known.pseudo_segments() + [vectors for _, vectors in made] if has_pseudo else []
-        self._check_memory(sum(map(len, own)) + sum(len(part) for parts in used for part in parts))
         # Solved from what the store will hold, so that enrolling together or one by one differs in nothing else.
-        ridge = branch.settings(self.settings).ridge
-        solver = SupervectorTraining(own, ridge=ridge, pseudo_speakers=used, jobs=jobs)
+        solver = solve(own, used, self.settings, branch, jobs=jobs)
         changed, shared = machine_arrays(solver.machines(ubm), branch)
         for arrays, (segments, parts), offsets in zip(
             changed[-len(voices) :], made, self._mean_offsets(ubm, speech), strict=True
@@ -142,16 +146,30 @@ class BranchTrainer:
 
         return [{name: made} for made in run_parallel(offsets, ((one,) for one in speech), jobs=self.workers.jobs)]
 
-    def _check_memory(self, count: int) -> None:
-        """Refuse a Gram matrix of ``count`` segments that would be larger than the settings allow."""
-        gib, most = 4 * count * count / 2**30, self.settings.machines.gram_gib
-        if gib > most:
-            section = "normalised" if self.branch is NORMALISED else "supervector"
-            raise ConfigError(
-                f"{section}.max_segments: {count} segments of speech need a Gram matrix of {gib:.1f} GiB, and"
-                f" machines.gram_gib is {most:g}: allow fewer segments a speaker, raise it, or leave"
-                f" {self.branch.supervector} out of machines.kinds"
-            )
+
+def solve(
+    segments: Sequence[Vectors], pseudo: Sequence[Sequence[Vectors]], config: Config, branch: Branch, *, jobs: int = 1
+) -> SupervectorTraining:
+    """Solve the supervector machines of everybody, from as many segments as ``machines.gram_gib`` has room for.
+
+    ``segments`` (S, D) are each speaker's, ``pseudo`` those of pseudo-speakers made of each voice. Where they are too
+    many, the voices with most are thinned out evenly. Raises ConfigError where there is no room for one each.
+    """
+    most = int(math.sqrt(config.machines.gram_gib * 2**30 / np.dtype(np.float32).itemsize))
+    sizes = np.array([len(voice) for own in (segments, *pseudo) for voice in own])
+    caps = [cap for cap in range(1, int(sizes.max()) + 1) if np.minimum(sizes, cap).sum() <= most]
+    if not caps:
+        raise ConfigError(
+            f"machines.gram_gib: {config.machines.gram_gib:g} GiB hold a Gram matrix of {most} segments of speech, and"
+            f" there are {len(sizes)} voices; raise it, or leave {branch.supervector} out of machines.kinds"
+        )
+    own, *made = ([thinned(voice, caps[-1]) for voice in parts] for parts in (segments, *pseudo))
+    return SupervectorTraining(own, ridge=branch.settings(config).ridge, pseudo_speakers=made, jobs=jobs)
+
+
+def thinned(rows: Vectors, most: int) -> Vectors:
+    """Return ``most`` of the ``rows`` (n, D), evenly spread, or all where there are no more."""
+    return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).round().astype(int)]
 
 
 def machine_arrays(machines: SupervectorMachines, branch: Branch) -> tuple[list[Named], Named]:

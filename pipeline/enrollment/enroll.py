@@ -167,7 +167,7 @@ def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> t
     Raises EnrollmentRefusedError if nobody is left.
     """
     held_out = hold_out_pass(trainer, voices, checks)
-    model, _ = trainer.train(held_out.voices, "training")
+    model, _ = trainer.train(held_out.voices, "training", held_out.model)
     return _with_held_out(model, trainer.known, held_out).calibrated(), held_out
 
 

@@ -27,6 +27,7 @@ from pipeline.scoring.claims import ClaimScorer, ScoringSettings
 from pipeline.scoring.conditions import CONDITION, ConditionClassifier
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import ALONE, HeldOutTrials
+from pipeline.store.model import SpeakerModel
 
 Array = NDArray[np.float64]
 
@@ -39,12 +40,16 @@ PREFIX_SECONDS = (0.5, 0.75, 1.0, 1.5)
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Speakers that the checks let in, all findings, and held-out trials: as recorded, and of augmented versions."""
+    """Speakers that the checks let in, all findings, and held-out trials: as recorded, and of augmented versions.
+
+    The trials were scored by the provisional ``model``.
+    """
 
     voices: list[NewSpeaker]
     findings: list[Finding]
     trials: HeldOutTrials
     changed: HeldOutTrials | None
+    model: SpeakerModel
 
 
 def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> HeldOut:
@@ -57,19 +62,22 @@ def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConf
     findings = check_recordings(checks, voices, known)
     while True:
         voices = _accepted(voices, findings)
-        trials, changed = _scored(trainer, voices)
+        trials, changed, model = _scored(trainer, voices)
         names = {one.id: one.name for one in known.speakers} | {one.id: one.name for one in voices}
         everything = trials if before is None else HeldOutTrials.joined([before, trials])
         new = check_trials(checks, voices, everything, names, settings)
         findings += new
         if not any(finding.refused for finding in new):
-            return HeldOut(voices, findings, trials, changed)
+            return HeldOut(voices, findings, trials, changed, model)
         findings = [finding for finding in findings if finding.refused or finding not in new]
         trainer = replace(trainer, progress=lambda stage, *steps: progress(f"again, {stage}", *steps))
 
 
-def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> tuple[HeldOutTrials, HeldOutTrials | None]:
-    """Return the held-out trials of the new speakers, as recorded and of augmented versions (None without any)."""
+def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> tuple[HeldOutTrials, HeldOutTrials | None, SpeakerModel]:
+    """Return the held-out trials of the new speakers, as recorded and of augmented versions (None without any).
+
+    The model that they were scored by is the third result.
+    """
     settings = trainer.settings
     cuts = [cut_of(voice.utterances, settings) for voice in voices]
     kept = [replace(voice, speech=voice.speech.changed(cut.kept)) for voice, cut in zip(voices, cuts, strict=True)]
@@ -85,10 +93,10 @@ def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> tuple[HeldOutTrials, 
     scoring = HeldOutScoring(settings, population, solvers, claims, ids, condition=condition)
     trials = _scores(trainer, scoring, [recorded for recorded, *_ in held] if claims else [])
     if condition is None:
-        return trials, None
+        return trials, None, model
     scoring = HeldOutScoring(settings, population, solvers, claims, ids, condition=condition, changed=True)
     augmented = [[trial for version in versions for trial in version] for _, *versions in held]
-    return trials, _scores(trainer, scoring, augmented if claims else [])
+    return trials, _scores(trainer, scoring, augmented if claims else []), model
 
 
 def _scores(trainer: Trainer, scoring: HeldOutScoring, trials: list[list[FeatureBlock]]) -> HeldOutTrials:

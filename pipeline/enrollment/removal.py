@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pipeline.enrollment.branch_training import machine_arrays
+from pipeline.enrollment.branch_training import machine_arrays, solve
 from pipeline.enrollment.training import rest_arrays
 from pipeline.errors import StoreMissingError
 from pipeline.machines.branches import RAW, branches_of
 from pipeline.machines.cohorts import cohorts_without
 from pipeline.machines.pairs import Pairs, PairSource
-from pipeline.machines.supervectors import SupervectorTraining
 from pipeline.machines.training import one_vs_rest
 from pipeline.scoring.trials import CHANGED
 from pipeline.store.model import SpeakerModel
@@ -94,8 +93,7 @@ def _supervectors(rest: SpeakerModel, arrays: list[Named], shared: Named) -> Non
     for branch in branches_of(rest.config.machines.kinds):
         has_pseudo = branch is RAW and rest.config.supervector.has_pseudo_speakers(len(rest))
         pseudo = rest.pseudo_segments() if has_pseudo else []
-        ridge, ubm = branch.settings(rest.config).ridge, rest.ubm(branch)
-        solver = SupervectorTraining(rest.segments(branch), ridge=ridge, pseudo_speakers=pseudo)
+        ubm, solver = rest.ubm(branch), solve(rest.segments(branch), pseudo, rest.config, branch)
         if ubm is not None:
             machines, everybody = machine_arrays(solver.machines(ubm), branch)
             shared.update(everybody)

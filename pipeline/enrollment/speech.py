@@ -154,20 +154,19 @@ def _augmented(
     if listen is not None:
         listen(samples, rate)
 
-    def speech(audio: Samples, audio_rate: int) -> FeatureBlock:
-        return features_of(audio, audio_rate, settings.features, where=str(utterance.path))
-
-    recorded = speech(samples, rate)
+    where, rate_of_versions = str(utterance.path), settings.features.rate
+    recorded = features_of(samples, rate, settings.features, where=where)
     if len(recorded.vectors) == 0:
         return Speech([[recorded]], [])
-    versions = augmenter.versions(samples, rate, speaker=place[0], number=place[1])
-    nothing = recorded.part(slice(0))
+
+    def speech(made: Samples | None) -> Utterances:
+        nothing = recorded.part(slice(0))
+        return [nothing if made is None else features_of(made, rate_of_versions, settings.features, where=where)]
+
+    speaker, number = place
     return Speech(
-        [
-            [recorded],
-            *([nothing if version is None else speech(version, settings.features.rate)] for version in versions),
-        ],
-        [[speech(voice, settings.features.rate)] for voice in augmenter.pseudo_speakers(samples, rate)],
+        [[recorded], *map(speech, augmenter.versions(samples, rate, speaker=speaker, number=number))],
+        list(map(speech, augmenter.pseudo_speakers(samples, rate, speaker=speaker, number=number))),
     )
 
 

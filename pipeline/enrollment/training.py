@@ -46,16 +46,19 @@ class Trainer:
     workers: Workers
     progress: Progress
 
-    def train(self, voices: Sequence[NewSpeaker], stage: str) -> tuple[SpeakerModel, dict[Branch, SupervectorTraining]]:
+    def train(
+        self, voices: Sequence[NewSpeaker], stage: str, provisional: SpeakerModel | None = None
+    ) -> tuple[SpeakerModel, dict[Branch, SupervectorTraining]]:
         """Train on ``voices``: codebooks of the new speakers and all machines that involve them.
 
         Return the model of everybody, and by branch the solvers of its supervector machines, which can leave a speaker
-        out.
+        out. Background models are those of the ``provisional`` model, where one is given, or of the ``known`` one.
         """
         model, solvers = self._assembled(voices, self._frame_machines(voices, stage)), {}
         for branch in branches_of(self.settings.machines.kinds):
             trainer = BranchTrainer(self.settings, branch, self.workers, self.progress)
-            model, solvers[branch] = trainer.train(model, self.known, voices, stage)
+            ubm = (provisional or self.known).ubm(branch)
+            model, solvers[branch] = trainer.train(model, self.known, voices, stage, ubm)
         return with_conditions(model, voices, self.settings), solvers
 
     def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str) -> Population:

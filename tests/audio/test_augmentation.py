@@ -376,11 +376,12 @@ def test_no_more_of_a_speaker_is_kept_than_babble_needs(hummers, tmp_path, speec
 
 def test_pseudo_speakers_hum_other_notes(hummers, speech):
     settings = load_config(None, [f"features.rate={FEATURE_RATE}", "supervector.speeds=[0.8, 1.5]"])
-    slow, fast = Augmenter(settings, hummers, speed_perturbed=True).pseudo_speakers(speech, FEATURE_RATE)
+    place = {"speaker": "ada", "number": 0}
+    slow, fast = Augmenter(settings, hummers, speed_perturbed=True).pseudo_speakers(speech, FEATURE_RATE, **place)
     assert abs(len(slow) - len(speech) / 0.8) <= 1
     assert power_at(slow, 0.8 * NOTES["ada"]) > 0.9
     assert power_at(fast, 1.5 * NOTES["ada"]) > 0.9
-    assert Augmenter(settings, hummers).pseudo_speakers(speech, FEATURE_RATE) == []
+    assert Augmenter(settings, hummers).pseudo_speakers(speech, FEATURE_RATE, **place) == []
 
 
 @pytest.mark.parametrize("speeds", ["[1.0]", "[0.9, 0.9]", "[0.4]", "[2.5]"])

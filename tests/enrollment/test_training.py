@@ -7,6 +7,8 @@ import shutil
 import numpy as np
 import pytest
 import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from populations import assert_same, numbers_of
 from threadpoolctl import threadpool_limits
 
@@ -14,9 +16,12 @@ from pipeline.audio.augmentation import has_version
 from pipeline.audio.channels import telephone
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.audio.files import read_samples
+from pipeline.config import load_config
+from pipeline.enrollment.branch_training import solve, thinned
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.enrollment.speech import read_speech
+from pipeline.errors import ConfigError
 from pipeline.features.frontend import read_features
 from pipeline.machines.branches import NORMALISED, RAW, branches_of
 from pipeline.machines.supervectors import SupervectorTraining, segments_of, unit
@@ -223,14 +228,32 @@ def test_a_share_costs_segments_of_its_kinds_and_nothing_else(store, enrolled_wi
 
 
 def test_augmented_versions_are_made_without_pair_machines_too(tmp_path, recordings, tiny_with, heard):
-    """The settings of configs/robust.toml, small."""
-    settings = tiny_with(
-        'machines.kinds=["one_class", "supervector"]', *AUGMENTED, "scoring.system=supervector_rival",
-        "supervector.ridge=1.0", "supervector.segment_seconds=1.0", "supervector.half_db=15.0",
-    )  # fmt: skip
+    kinds = 'machines.kinds=["one_class", "supervector", "normalised_supervector"]'
+    settings = tiny_with(kinds, *AUGMENTED, "scoring.system=fused")
     speakers = {name: recordings[name] for name in ("anna", "ivan", "lars")}
     model = enroll(tmp_path / "s", speakers, settings).model
-    assert set(model.systems) == {"supervector", "supervector_rival", "fused"}
+    utterance = {"supervector", "supervector_rival", "normalised_supervector", "normalised_supervector_rival"}
+    assert set(model.systems) == {*utterance, "fused"}
+    assert model.calibrations.whole["fused"].changed.systems == model.calibrations.whole["fused"].systems
     assert "one_vs_rest" not in model.arrays[0]
     decisions = [Verifier(model, "anna").verify_file(heard(name)).decision for name in ("anna", "ivan")]
     assert decisions == ["accepted", "rejected"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes=st.lists(st.integers(1, 30), min_size=2, max_size=6), room=st.integers(1, 120))
+def test_a_gram_matrix_that_is_too_small_for_all_segments_thins_out_those_with_most(sizes, room):
+    config = load_config(None, [f"machines.gram_gib={4 * (room + 0.5) ** 2 / 2**30!r}"])
+    random = np.random.default_rng(0)
+    segments = [random.normal(n, 0.5, (size, 8)).astype(np.float32) for n, size in enumerate(sizes)]
+    if room < len(sizes):
+        with pytest.raises(ConfigError, match="gram_gib"):
+            solve(segments, [], config, RAW)
+        return
+    cap = max(c for c in range(1, 31) if sum(min(c, size) for size in sizes) <= room)
+    expected = SupervectorTraining([thinned(rows, cap) for rows in segments], ridge=config.supervector.ridge)
+    made = solve(segments, [], config, RAW)
+    np.testing.assert_array_equal(made.mean, expected.mean)
+    kept = thinned(segments[0], cap)
+    assert len(kept) == min(sizes[0], cap)
+    assert kept[-1].tobytes() == segments[0][-1 if cap > 1 else 0].tobytes()
