@@ -18,8 +18,8 @@ from pipeline.enrollment.speech import NewSpeaker, Progress, Speech, Utterances
 from pipeline.errors import ConfigError
 from pipeline.features.stream import FeatureBlock, joined_to
 from pipeline.machines.branches import NORMALISED, RAW, Branch, branches_of
-from pipeline.machines.gmm import MeanOffsets, component_groups, map_mean_offsets
-from pipeline.machines.supervectors import SupervectorMachines, SupervectorTraining, Vectors, segments_of
+from pipeline.machines.gmm import component_groups, map_mean_offsets
+from pipeline.machines.supervectors import Segment, SupervectorMachines, SupervectorTraining, Vectors, segments_of
 from pipeline.machines.ubm import UniversalBackgroundModel, loudness, running_mean, train_ubm
 from pipeline.machines.workers import Workers, run_parallel
 from pipeline.store.model import PSEUDO, UBM_ARRAYS, SpeakerModel
@@ -29,6 +29,15 @@ Named = dict[str, NDArray[np.generic]]
 
 # Pseudo-speakers made of a speaker's voice have one in so many of the speaker's most segments.
 PSEUDO_SHARE = 2
+
+
+@dataclass(frozen=True)
+class _Voice:
+    """Supervectors (S, D) of a speaker and of each pseudo-speaker, and the ``statistics`` (K, 1 + d) of all speech."""
+
+    segments: Vectors
+    pseudo: list[Vectors]
+    statistics: Array
 
 
 @dataclass(frozen=True)
@@ -57,18 +66,16 @@ class BranchTrainer:
         speech = [self._own(voice.speech, has_pseudo) for voice in voices]
         ubm = ubm or self._ubm(speech)
         total = len(voices) * len(branches_of(self.settings.machines.kinds))
-        made = run_parallel(self._segments, ((ubm, one, stage, total) for one in speech), jobs=jobs)
-        own = (known.segments(branch) if len(known) else []) + [vectors for vectors, _ in made]
-        used = known.pseudo_segments() + [vectors for _, vectors in made] if has_pseudo else []
+        made = run_parallel(self._made_of, ((ubm, one, stage, total) for one in speech), jobs=jobs)
+        own = (known.segments(branch) if len(known) else []) + [voice.segments for voice in made]
+        used = known.pseudo_segments() + [voice.pseudo for voice in made] if has_pseudo else []
         # Solved from what the store will hold, so that enrolling together or one by one differs in nothing else.
         solver = solve(own, used, self.settings, branch, jobs=jobs)
         changed, shared = machine_arrays(solver.machines(ubm), branch)
-        for arrays, (segments, parts), offsets in zip(
-            changed[-len(voices) :], made, self._mean_offsets(ubm, speech), strict=True
-        ):
-            arrays[f"{branch.prefix}segments"] = segments.astype(np.float16)
-            arrays.update({f"{PSEUDO}{number}": part.astype(np.float16) for number, part in enumerate(parts)})
-            arrays.update(offsets)
+        for arrays, voice, gmm in zip(changed[-len(voices) :], made, self._gmms(ubm, made), strict=True):
+            arrays[f"{branch.prefix}segments"] = voice.segments.astype(np.float16)
+            arrays.update({f"{PSEUDO}{number}": part.astype(np.float16) for number, part in enumerate(voice.pseudo)})
+            arrays.update(gmm)
         return model.changed(changed, shared), solver
 
     def _has_pseudo_speakers(self, speakers: int) -> bool:
@@ -99,52 +106,46 @@ class BranchTrainer:
             return spoken
         return joined_to(spoken, self.settings.threshold.trial_seconds / self.settings.features.step_seconds)
 
-    def _segments(
-        self, ubm: UniversalBackgroundModel, speech: Speech, stage: str, total: int
-    ) -> tuple[Vectors, list[Vectors]]:
-        """Return one speaker's supervectors (S, D) of every version, and those of each pseudo-speaker."""
+    def _made_of(self, ubm: UniversalBackgroundModel, speech: Speech, stage: str, total: int) -> _Voice:
+        """Return what the machines are trained on of one speaker's speech."""
         most = self.branch.settings(self.settings).max_segments
-        own = [self._supervectors(ubm, version, max(1, most // len(speech.versions))) for version in speech.versions]
-        pseudo = [self._supervectors(ubm, voice, max(1, most // PSEUDO_SHARE)) for voice in speech.pseudo_speakers]
+        versions = [self._weighed(ubm, version) for version in speech.versions]
+        own = [self._supervectors(ubm, version, max(1, most // len(versions))) for version in versions]
+        pseudo = [
+            self._supervectors(ubm, self._weighed(ubm, voice), max(1, most // PSEUDO_SHARE))
+            for voice in speech.pseudo_speakers
+        ]
+        statistics = np.sum([ubm.sums(*utterance) for version in versions for utterance in version], axis=0)
         self.progress(f"{stage}: segments", 1, total)
-        return np.concatenate(own), [voice for voice in pseudo if len(voice)]
+        return _Voice(np.concatenate(own), [voice for voice in pseudo if len(voice)], statistics)
 
-    def _supervectors(self, ubm: UniversalBackgroundModel, utterances: Utterances, most: int) -> Vectors:
-        """Return the supervectors (S, D) of the segments of ``utterances``, at the stored precision."""
-        seconds = self.branch.settings(self.settings).segment_seconds
-        size = max(1, round(seconds / self.settings.features.step_seconds))
-        blocks = []
+    def _weighed(self, ubm: UniversalBackgroundModel, utterances: Utterances) -> list[Segment]:
+        """Return each utterance's frames, less the mean of all, and posteriors, by frames less the mean so far."""
+        weighed = []
         for block in self._joined(utterances):
             frames = block.for_utterances
             mean = running_mean(frames, ubm.mean_prior)
-            # Less the mean so far, for posteriors, beside less the mean of all.
-            both = np.concatenate((frames - mean, frames - mean[-1]), axis=1)
-            blocks.append((both, loudness(block.below_peak, ubm.half_db)))
-        vectors = []
-        for both, weights in segments_of(blocks, size, most):
-            so_far, whole = np.split(both, 2, axis=1)
-            vectors.append(ubm.vector(ubm.statistics(whole, weights, like=so_far)))
+            weights = loudness(block.below_peak, ubm.half_db)
+            weighed.append(ubm.weighed(frames - mean[-1], weights, like=frames - mean))
+        return weighed
+
+    def _supervectors(self, ubm: UniversalBackgroundModel, utterances: list[Segment], most: int) -> Vectors:
+        """Return the supervectors (S, D) of the segments of ``utterances``, at the stored precision."""
+        seconds = self.branch.settings(self.settings).segment_seconds
+        size = max(1, round(seconds / self.settings.features.step_seconds))
+        vectors = [ubm.vector(ubm.sums(*segment)) for segment in segments_of(utterances, size, most)]
         stacked = np.stack(vectors) if vectors else np.empty((0, ubm.dimension))
         return stacked.astype(np.float16).astype(np.float32)
 
-    def _mean_offsets(self, ubm: UniversalBackgroundModel, speech: Sequence[Speech]) -> list[Named]:
+    def _gmms(self, ubm: UniversalBackgroundModel, voices: Sequence[_Voice]) -> list[Named]:
         """Return the mean offsets (K, d) of each speaker's MAP-adapted GMM, by name, where there are to be GMMs."""
         if self.branch.gmm not in self.settings.machines.kinds:
-            return [{} for _ in speech]
-        settings, name = self.settings.gmm, f"{self.branch.prefix}gmm"
+            return [{} for _ in voices]
+        settings = self.settings.gmm
         levels = component_groups(ubm.means, settings.groups)
-
-        def offsets(speech: Speech) -> MeanOffsets:
-            blocks = [block for version in speech.versions for block in self._joined(version)]
-            statistics = [ubm.settled(ubm.running(block.for_utterances, block.below_peak)) for block in blocks]
-            return map_mean_offsets(
-                np.sum(statistics, axis=0),
-                levels,
-                relevance=settings.relevance,
-                group_relevance=settings.group_relevance,
-            )
-
-        return [{name: made} for made in run_parallel(offsets, ((one,) for one in speech), jobs=self.workers.jobs)]
+        relevances = {"relevance": settings.relevance, "group_relevance": settings.group_relevance}
+        name = f"{self.branch.prefix}gmm"
+        return [{name: map_mean_offsets(voice.statistics, levels, **relevances)} for voice in voices]
 
 
 def solve(

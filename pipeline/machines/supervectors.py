@@ -28,7 +28,7 @@ from pipeline.machines.workers import jobs_of
 Array = NDArray[np.float64]
 Vectors = NDArray[np.float32]
 Segment = tuple[Array, Array]
-"""Vectors (T, d) and weights (T,) of the frames."""
+"""Two arrays with a row a frame."""
 
 LEAST_LENGTH = 1e-12  # of a vector that is scaled to length 1
 # Speakers whose machines without them are kept: their trials come one after another, on several threads.

@@ -91,9 +91,16 @@ class UniversalBackgroundModel:
         With g_tk the posterior of component k for frame t times the frame's weight, row k holds n_k = sum_t g_tk and
         sum_t g_tk (z_t - mean_k) / deviation_k. Posteriors are those of frames ``like`` (T, d), by default the same.
         """
+        return self.sums(*self.weighed(frames, weights, like=like))
+
+    def weighed(self, frames: Array, weights: Array, *, like: Array | None = None) -> tuple[Array, Array]:
+        """Return standardised frames (T, d) and weighted posteriors (T, K), of which ``statistics`` are sums."""
         standard = (frames - self.centre) / self.scale
         posterior = self.responsibilities(standard if like is None else (like - self.centre) / self.scale)
-        share = posterior * weights[:, None]
+        return standard, posterior * weights[:, None]
+
+    def sums(self, standard: Array, share: Array) -> Array:
+        """Return the statistics (K, 1 + d) of frames that are ``weighed`` already."""
         occupancy = share.sum(axis=0)[:, None]
         sums = np.concatenate((occupancy, share.T @ standard), axis=1)
         offsets = sums[:, 1:]
