@@ -30,7 +30,7 @@ from pipeline.scoring.calibration import Calibration, Calibrations
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
 from pipeline.scoring.conditions import CONDITION, ConditionClassifier, train_conditions
 from pipeline.scoring.rules import RULES, systems_of
-from pipeline.scoring.trials import CHANGED, HeldOutTrials, fit_calibrations
+from pipeline.scoring.trials import CHANGED, KEPT, OWN, HeldOutTrials, fit_calibrations
 from pipeline.store.arrays import Arrays, Changed, Renumbered
 from pipeline.store.layout import AnyArray
 
@@ -279,14 +279,23 @@ class SpeakerModel:
     def trials(self, systems: Sequence[str] | None = None, *, before: str = "") -> HeldOutTrials | None:
         """Return the held-out trials, with the scores of ``systems`` (default: all); None without any.
 
-        With ``before`` = ``CHANGED``, those of augmented versions.
+        With ``before`` = ``CHANGED``, those of augmented versions; with ``OWN``, the user's own.
         """
         return HeldOutTrials.from_arrays(self.shared, systems, before=before)
 
+    @property
+    def fitted_to(self) -> str:
+        """Return which trials calibrations and thresholds are fitted to: ``OWN`` where they have both classes, or "".
+
+        Removals of speakers may leave one class only.
+        """
+        own = self.trials([], before=OWN)
+        return OWN if own is not None and 0 < np.count_nonzero(own.claims == own.speakers) < len(own) else ""
+
     def threshold(self, system: str, *, false_accept: float | None = None) -> float:
-        """Return the threshold from the held-out trials: see ``HeldOutTrials.threshold``. Raises MetricError."""
+        """Return the threshold from the trials ``fitted_to``: see ``HeldOutTrials.threshold``. Raises MetricError."""
         rule = RULES[system]
-        trials = self.trials([system, *rule.parts, f"alone.{rule.alone}", CONDITION])
+        trials = self.trials([system, *rule.parts, f"alone.{rule.alone}", CONDITION], before=self.fitted_to)
         if trials is None:
             raise MetricError(f"{self.where}: the store holds no held-out trials; give the threshold itself")
         trials, population = self._judged(trials, system)
@@ -306,18 +315,22 @@ class SpeakerModel:
         return trials, self.competing(system) + 1
 
     def calibrated(self) -> SpeakerModel:
-        """Return the same model with calibrations fitted to its held-out trials."""
-        trials = self.trials()
+        """Return the same model with calibrations ``fitted_to`` its trials.
+
+        The user's own are of the condition in use, and leave none to tell from it.
+        """
+        before = self.fitted_to
+        trials, changed = self.trials(before=before), None if before else self.trials(before=CHANGED)
         if trials is None:
             return replace(self, calibrations=Calibrations())
         calibrations = fit_calibrations(
             lambda system: self._judged(trials, system),
             self.systems,
             self.config.scoring.system,
-            changed=self.trials(before=CHANGED),
+            changed=changed,
             prior=self.config.threshold.prior,
         )
-        return replace(self, calibrations=replace(calibrations, condition=self.condition()))
+        return replace(self, calibrations=replace(calibrations, condition=None if before else self.condition()))
 
     def condition(self) -> ConditionClassifier | None:
         """Return the classifier of conditions trained on everybody's speech; None without augmented versions."""
@@ -386,7 +399,7 @@ class SpeakerModel:
             raise self._unknown(name)
         (gone,) = (speaker for speaker in self.speakers if speaker.name == name)
         trials: dict[str, AnyArray] = {}
-        for before in ("", CHANGED):
+        for before in KEPT:
             held_out = self.trials(before=before)
             trials |= {} if held_out is None else held_out.without(gone.id).as_arrays(before=before)
         return replace(
