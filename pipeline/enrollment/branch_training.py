@@ -22,6 +22,7 @@ from pipeline.machines.gmm import MeanOffsets, component_groups, map_mean_offset
 from pipeline.machines.supervectors import SupervectorMachines, SupervectorTraining, Vectors, segments_of
 from pipeline.machines.ubm import UniversalBackgroundModel, loudness, running_mean, train_ubm
 from pipeline.machines.workers import Workers, run_parallel
+from pipeline.store.layout import AnyArray
 from pipeline.store.model import PSEUDO, UBM_ARRAYS, SpeakerModel
 
 Array = NDArray[np.float64]
@@ -52,6 +53,7 @@ class BranchTrainer:
         ubm = known.ubm(branch) or self._ubm(speech)
         total = len(voices) * len(branches_of(self.settings.machines.kinds))
         made = run_parallel(self._segments, ((ubm, one, stage, total) for one in speech), jobs=jobs)
+        made = [self._after_earlier(voice, *vectors) for voice, vectors in zip(voices, made, strict=True)]
         own = (known.segments(branch) if len(known) else []) + [vectors for vectors, _ in made]
         used = known.pseudo_segments() + [vectors for _, vectors in made] if has_pseudo else []
         self._check_memory(sum(map(len, own)) + sum(len(part) for parts in used for part in parts))
@@ -59,12 +61,12 @@ class BranchTrainer:
         ridge = branch.settings(self.settings).ridge
         solver = SupervectorTraining(own, ridge=ridge, pseudo_speakers=used, jobs=jobs)
         changed, shared = machine_arrays(solver.machines(ubm), branch)
-        for arrays, (segments, parts), offsets in zip(
-            changed[-len(voices) :], made, self._mean_offsets(ubm, speech), strict=True
+        for voice, arrays, (segments, parts), offsets in zip(
+            voices, changed[-len(voices) :], made, self._mean_offsets(ubm, speech), strict=True
         ):
             arrays[f"{branch.prefix}segments"] = segments.astype(np.float16)
             arrays.update({f"{PSEUDO}{number}": part.astype(np.float16) for number, part in enumerate(parts)})
-            arrays.update(offsets)
+            arrays.update({name: voice.averaged(name, own) for name, own in offsets.items()})
         return model.changed(changed, shared), solver
 
     def _has_pseudo_speakers(self, speakers: int) -> bool:
@@ -104,6 +106,17 @@ class BranchTrainer:
         pseudo = [self._supervectors(ubm, voice, max(1, most // PSEUDO_SHARE)) for voice in speech.pseudo_speakers]
         self.progress(f"{stage}: segments", 1, total)
         return np.concatenate(own), [voice for voice in pseudo if len(voice)]
+
+    def _after_earlier(
+        self, voice: NewSpeaker, segments: Vectors, pseudo: list[Vectors]
+    ) -> tuple[Vectors, list[Vectors]]:
+        """Return a speaker's supervectors after those that are kept from before, as many as the settings allow."""
+        if voice.earlier is None:
+            return segments, pseudo
+        most = self.branch.settings(self.settings).max_segments
+        own = _thinned(voice.after_earlier(f"{self.branch.prefix}segments", segments), most)
+        named = [voice.after_earlier(f"{PSEUDO}{number}", part) for number, part in enumerate(pseudo)]
+        return own, [_thinned(part, max(1, most // PSEUDO_SHARE)) for part in named]
 
     def _supervectors(self, ubm: UniversalBackgroundModel, utterances: Utterances, most: int) -> Vectors:
         """Return the supervectors (S, D) of the segments of ``utterances``, at the stored precision."""
@@ -152,6 +165,12 @@ class BranchTrainer:
                 f" machines.gram_gib is {most:g}: allow fewer segments a speaker, raise it, or leave"
                 f" {self.branch.supervector} out of machines.kinds"
             )
+
+
+def _thinned(vectors: AnyArray, most: int) -> Vectors:
+    """Return ``vectors`` (S, D), ``most`` of them at the most, evenly."""
+    places = np.linspace(0, len(vectors) - 1, min(most, len(vectors))).round().astype(int)
+    return np.asarray(vectors[places], dtype=np.float32)
 
 
 def machine_arrays(machines: SupervectorMachines, branch: Branch) -> tuple[list[Named], Named]:

@@ -137,6 +137,14 @@ class HeldOutTrials:
         """Return the trials in which the speaker with this id is neither the speaker nor the claim."""
         return self.where((self.claims != speaker) & (self.speakers != speaker))
 
+    def renumbered(self, ids: Mapping[int, int]) -> HeldOutTrials:
+        """Return the trials with the new ids of speakers in place of the old ones that ``ids`` maps to them."""
+        claims, speakers = (
+            np.array([ids.get(one, one) for one in column.tolist()], dtype=np.uint64)
+            for column in (self.claims, self.speakers)
+        )
+        return replace(self, claims=claims, speakers=speakers)
+
     def in_cohorts(self, size: int) -> HeldOutTrials:
         """Return the trials as rules count them that judge a claim among at most ``size`` speakers."""
         return replace(self, population=np.minimum(self.population, size))
