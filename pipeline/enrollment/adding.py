@@ -13,7 +13,7 @@ A store keeps no audio and no frames of anybody, so this is not quite what enrol
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.enrollment.checks import Finding
@@ -45,9 +45,9 @@ class TakenOut:
             raise EnrollmentRefusedError(refused[0].reason, {finding.speaker: finding.check for finding in refused})
 
 
-def taken_out(model: SpeakerModel, names: Sequence[str], role: Role, *, jobs: int) -> TakenOut:
+def taken_out(model: SpeakerModel, names: Container[str], role: Role, *, jobs: int) -> TakenOut:
     """Take the speakers called ``names`` out of ``model``; raises InputError for one whose role is not ``role``."""
-    rest, earlier, ids = model, {}, {}
+    earlier, ids = {}, {}
     for speaker, arrays in zip(model.speakers, model.arrays, strict=True):
         if speaker.name not in names:
             continue
@@ -56,11 +56,16 @@ def taken_out(model: SpeakerModel, names: Sequence[str], role: Role, *, jobs: in
                 f"{model.where}: {speaker.name!r} is enrolled as a {speaker.role}, and recordings were to be added to a"
                 f" {role} of that name"
             )
-        # Without cohorts, training goes on from a view; who is in whose cohort has to be made anew.
-        has_cohorts = rest.cohort_table is not None and len(rest) > 1
-        rest = retrained_without(rest, speaker.name, jobs=jobs) if has_cohorts else rest.view_without(speaker.name)
         ids[speaker.id] = secrets.randbits(63)
         earlier[speaker.name] = Earlier(replace(speaker, id=ids[speaker.id]), arrays)
+    if not earlier:
+        return TakenOut(model, earlier)
+    rest = model
+    if model.cohort_table is None or len(earlier) == len(model):
+        rest = model.view_without(*earlier)  # all that training goes on from
+    else:
+        for name in earlier:  # who is in whose cohort is made anew
+            rest = retrained_without(rest, name, jobs=jobs)
     trials: dict[str, AnyArray] = {}
     for before in KEPT:
         kept = model.trials(before=before)

@@ -142,7 +142,7 @@ def enroll(
         settings = _agreed_settings(store, transaction.model, config)
         _check_names(store, transaction.model, speakers, add=add)
         known = transaction.model or SpeakerModel(settings)  # a store that was emptied begins anew
-        out = taken_out(known, tuple(speakers), role, jobs=workers.jobs) if add else TakenOut(known, {})
+        out = taken_out(known, speakers, role, jobs=workers.jobs) if add else TakenOut(known, {})
         known = out.rest
         trainer = Trainer(settings, known, role, workers, progress or _silent)
         checks = settings.checks if quality is None else quality

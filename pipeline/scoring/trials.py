@@ -133,9 +133,10 @@ class HeldOutTrials:
             **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS},
         )
 
-    def without(self, speaker: int) -> HeldOutTrials:
-        """Return the trials in which the speaker with this id is neither the speaker nor the claim."""
-        return self.where((self.claims != speaker) & (self.speakers != speaker))
+    def without(self, *speakers: int) -> HeldOutTrials:
+        """Return the trials in which nobody with one of these ids is the speaker or the claim."""
+        ids = np.array(speakers, dtype=np.uint64)
+        return self.where(~np.isin(self.claims, ids) & ~np.isin(self.speakers, ids))
 
     def renumbered(self, ids: Mapping[int, int]) -> HeldOutTrials:
         """Return the trials with the new ids of speakers in place of the old ones that ``ids`` maps to them."""

@@ -387,21 +387,23 @@ class SpeakerModel:
         arrays = tuple(Changed(dict(new), old, gone) for new, old in zip(speakers, self.arrays, strict=True))
         return replace(self, arrays=arrays, shared=Changed(dict(shared), self.shared, gone), **fields)
 
-    def view_without(self, name: str) -> SpeakerModel:
-        """Return the same machines without those of ``name``: a view, in which nothing is trained again.
+    def view_without(self, *names: str) -> SpeakerModel:
+        """Return the same machines without those of ``names``: a view, in which nothing is trained again.
 
-        One-vs-rest and supervector machines and calibrations keep what the speaker contributed to them, and there are
-        no cohorts; ``enrollment.removal.retrained_without`` gives a model that is rid of it. Raises
+        One-vs-rest and supervector machines and calibrations keep what these contributed to them, and there are no
+        cohorts; ``enrollment.removal.retrained_without`` gives a model that is rid of it. Raises
         UnknownSpeakerError.
         """
-        kept = [number for number, speaker in enumerate(self.speakers) if speaker.name != name]
-        if len(kept) == len(self):
-            raise self._unknown(name)
-        (gone,) = (speaker for speaker in self.speakers if speaker.name == name)
+        ids = {speaker.name: speaker.id for speaker in self.speakers}
+        for name in names:
+            if name not in ids:
+                raise self._unknown(name)
+        gone = [ids[name] for name in names]
+        kept = [number for number, speaker in enumerate(self.speakers) if speaker.id not in set(gone)]
         trials: dict[str, AnyArray] = {}
         for before in KEPT:
             held_out = self.trials(before=before)
-            trials |= {} if held_out is None else held_out.without(gone.id).as_arrays(before=before)
+            trials |= {} if held_out is None else held_out.without(*gone).as_arrays(before=before)
         return replace(
             self,
             speakers=tuple(self.speakers[number] for number in kept),
