@@ -5,6 +5,7 @@ from .enrollment.removal import remove_speaker
 from .errors import NotEnoughSpeechError, VoiceclaimError
 from .evaluation import read_trials
 from .evaluation.assess import Assessment, assess, measure
+from .evaluation.calibrate import CalibrationReport, calibrate, reset_calibration
 from .metrics import OperatingPoint, equal_error_rate, error_curve
 from .scoring.decisions import Decision, State, Update
 from .scoring.sequential import SequentialTest
@@ -19,6 +20,7 @@ __version__: str
 __all__ = [
     "Assessment",
     "BayesCost",
+    "CalibrationReport",
     "Config",
     "Corpus",
     "Decision",
@@ -40,6 +42,7 @@ __all__ = [
     "VoiceclaimError",
     "__version__",
     "assess",
+    "calibrate",
     "check_store",
     "enroll",
     "equal_error_rate",
@@ -49,5 +52,6 @@ __all__ = [
     "read_corpus",
     "read_trials",
     "remove_speaker",
+    "reset_calibration",
     "seal_store",
 ]

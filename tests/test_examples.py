@@ -23,6 +23,13 @@ def folder(tmp_path_factory, store, demo, heard):
         for file in sorted((demo / "enroll" / name).glob("*.flac"))[:3]:
             shutil.copy(file, folder / "recordings" / name)
     (folder / "trials.txt").write_text("anna call.wav target\nivan call.wav nontarget\n")
+    own = [(name, heard(name, n)) for name in ("anna", "ivan") for n in range(6)]
+    lines = [
+        f"{claim} {file} {'target' if claim == name else 'nontarget'}\n"
+        for name, file in own
+        for claim in ("anna", "ivan")
+    ]
+    (folder / "own.txt").write_text("".join(lines))
     return folder
 
 

@@ -47,6 +47,9 @@ def enroll(
     background: Annotated[
         bool, typer.Option("--background", help="Enroll as background speakers, whom nobody can claim to be.")
     ] = False,
+    add: Annotated[
+        bool, typer.Option("--add", help="Add the recordings of speakers who are enrolled already to theirs.")
+    ] = False,
     check: Annotated[
         list[str] | None,
         typer.Option(metavar="CHECK=off|warn|refuse", help="Override one enrollment check.", show_default="settings"),
@@ -66,6 +69,7 @@ def enroll(
 
     \b
     Example: voiceclaim enroll recordings/ --store speakers.store
+    Example: voiceclaim enroll more-recordings/ --store speakers.store --add
     Example: voiceclaim enroll recordings/ --store speakers.store --check matches=refuse --log changes.jsonl
     Example: voiceclaim enroll recordings/ --store speakers.store --backend dask --scheduler tcp://host:8786
     """
@@ -96,6 +100,7 @@ def enroll(
             settings,
             role="background" if background else "speaker",
             quality=_quality(store, settings, check) if check else None,
+            add=add,
             workers=workers,
             progress=progress,
         )

@@ -25,7 +25,7 @@ from pipeline.evaluation import FORMATS
 
 Written = tuple[dict[str, Any], tuple[Path, ...]]
 """Table of metrics, and the files written."""
-_TRIALS = "Trial list: lines `speaker path target|nontarget` or `1|0 speaker path`."
+TRIALS_HELP = "Trial list: lines `speaker path target|nontarget` or `1|0 speaker path`."
 
 
 def evaluate(
@@ -33,7 +33,7 @@ def evaluate(
         Path, typer.Option("--out", metavar="DIR", help="Directory for scores, metrics, figures and report.html.")
     ],
     store: Annotated[Path | None, typer.Argument(metavar="STORE", help="Speaker store.", show_default=False)] = None,
-    trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=_TRIALS, show_default=False)] = None,
+    trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=TRIALS_HELP, show_default=False)] = None,
     root: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Directory that audio paths are relative to.", show_default="the list's"),

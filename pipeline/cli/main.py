@@ -11,6 +11,7 @@ import typer
 
 from pipeline import __version__
 from pipeline.cli.audit import audit
+from pipeline.cli.calibrate import calibrate
 from pipeline.cli.compare import compare, plot
 from pipeline.cli.convert import convert
 from pipeline.cli.demo import demo
@@ -36,7 +37,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (enroll, record, verify, evaluate, plot, compare, convert, speakers, demo, audit, serve, seal):
+for command in (
+    enroll,
+    record,
+    verify,
+    evaluate,
+    calibrate,
+    plot,
+    compare,
+    convert,
+    speakers,
+    demo,
+    audit,
+    serve,
+    seal,
+):
     app.command()(command)
 
 

@@ -67,15 +67,17 @@ class BranchTrainer:
         ubm = ubm or self._ubm(speech)
         total = len(voices) * len(branches_of(self.settings.machines.kinds))
         made = run_parallel(self._made_of, ((ubm, one, stage, total) for one in speech), jobs=jobs)
+        made = [self._after_earlier(*both) for both in zip(voices, made, strict=True)]
         own = (known.segments(branch) if len(known) else []) + [voice.segments for voice in made]
         used = known.pseudo_segments() + [voice.pseudo for voice in made] if has_pseudo else []
         # Solved from what the store will hold, so that enrolling together or one by one differs in nothing else.
         solver = solve(own, used, self.settings, branch, jobs=jobs)
         changed, shared = machine_arrays(solver.machines(ubm), branch)
-        for arrays, voice, gmm in zip(changed[-len(voices) :], made, self._gmms(ubm, made), strict=True):
-            arrays[f"{branch.prefix}segments"] = voice.segments.astype(np.float16)
-            arrays.update({f"{PSEUDO}{number}": part.astype(np.float16) for number, part in enumerate(voice.pseudo)})
-            arrays.update(gmm)
+        gmms = self._gmms(ubm, made)
+        for arrays, voice, one, gmm in zip(changed[-len(voices) :], voices, made, gmms, strict=True):
+            arrays[f"{branch.prefix}segments"] = one.segments.astype(np.float16)
+            arrays.update({f"{PSEUDO}{number}": part.astype(np.float16) for number, part in enumerate(one.pseudo)})
+            arrays.update({name: voice.averaged(name, offsets) for name, offsets in gmm.items()})
         return model.changed(changed, shared), solver
 
     def _has_pseudo_speakers(self, speakers: int) -> bool:
@@ -118,6 +120,16 @@ class BranchTrainer:
         statistics = np.sum([ubm.sums(*utterance) for version in versions for utterance in version], axis=0)
         self.progress(f"{stage}: segments", 1, total)
         return _Voice(np.concatenate(own), [voice for voice in pseudo if len(voice)], statistics)
+
+    def _after_earlier(self, voice: NewSpeaker, made: _Voice) -> _Voice:
+        """Return a speaker's supervectors after those that are kept from before, as many as the settings allow."""
+        if voice.earlier is None:
+            return made
+        most = self.branch.settings(self.settings).max_segments
+        own = voice.after_earlier(f"{self.branch.prefix}segments", made.segments)
+        pseudo = [voice.after_earlier(f"{PSEUDO}{number}", part) for number, part in enumerate(made.pseudo)]
+        kept = [thinned(np.asarray(part, dtype=np.float32), max(1, most // PSEUDO_SHARE)) for part in pseudo]
+        return _Voice(thinned(np.asarray(own, dtype=np.float32), most), kept, made.statistics)
 
     def _weighed(self, ubm: UniversalBackgroundModel, utterances: Utterances) -> list[Segment]:
         """Return each utterance's frames, less the mean of all, and posteriors, by frames less the mean so far."""

@@ -86,7 +86,9 @@ def check_recordings(settings: ChecksConfig, voices: Sequence[NewSpeaker], known
     if settings.duplicates == "off":
         return findings
     named = zip(known.speakers, known.arrays, strict=True)
-    prints = {speaker.name: arrays["fingerprints"] for speaker, arrays in named if "fingerprints" in arrays}
+    stored = {speaker.name: arrays for speaker, arrays in named}
+    stored |= {voice.name: voice.earlier.arrays for voice in voices if voice.earlier}  # the same recordings once more
+    prints = {name: arrays["fingerprints"] for name, arrays in stored.items() if "fingerprints" in arrays}
     return findings + _duplicates(settings, voices, prints)
 
 

@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.audio.corpus import Utterance
 from pipeline.config import ChecksConfig, Config
+from pipeline.enrollment.adding import TakenOut, taken_out
 from pipeline.enrollment.checks import Finding, needs_recordings
 from pipeline.enrollment.holdout import HeldOut, hold_out_pass
 from pipeline.enrollment.speech import NewSpeaker, Progress, audible, read_speech
@@ -85,6 +86,7 @@ def enroll(
     *,
     role: Role = "speaker",
     quality: ChecksConfig | None = None,
+    add: bool = False,
     jobs: int = 1,
     workers: Workers | None = None,
     progress: Progress | None = None,
@@ -106,6 +108,9 @@ def enroll(
         Background speakers are in cohorts only and cannot be claimed.
     quality : ChecksConfig, optional
         Stands in for the section of that name this once.
+    add : bool
+        Add recordings to speakers who are enrolled already, in place of an error (``pipeline.enrollment.adding``).
+        Where a check refuses any of these, nobody is enrolled.
     jobs, workers : int, Workers, optional
         Threads, or workers elsewhere, for the coarse work; neither changes a bit of it.
     progress : callable, optional
@@ -118,9 +123,9 @@ def enroll(
     Raises
     ------
     SpeakerExistsError
-        Before any work is done, for a name that is taken.
+        Before any work is done, for a name that is taken, without ``add``.
     NotEnoughSpeechError, EnrollmentRefusedError
-        If nobody is left to enroll.
+        If nobody is left to enroll, or recordings to be added are refused.
 
     Examples
     --------
@@ -135,8 +140,10 @@ def enroll(
     store = store if isinstance(store, Store) else Store(store)
     with store.writing() as transaction, threadpool_limits(1):
         settings = _agreed_settings(store, transaction.model, config)
-        _check_names(store, transaction.model, speakers)
+        _check_names(store, transaction.model, speakers, add=add)
         known = transaction.model or SpeakerModel(settings)  # a store that was emptied begins anew
+        out = taken_out(known, speakers, role, jobs=workers.jobs) if add else TakenOut(known, {})
+        known = out.rest
         trainer = Trainer(settings, known, role, workers, progress or _silent)
         checks = settings.checks if quality is None else quality
         voices, skipped = read_speech(
@@ -147,13 +154,15 @@ def enroll(
             progress=trainer.progress,
             measured=needs_recordings(checks) or settings.duplicate_audio.keep,
         )
-        voices, short = audible(voices, settings)
+        voices, short = audible([out.returned(voice) for voice in voices], settings)
         trained, held_out = train(trainer, voices, checks)
+        findings = (*(Finding(name, "speech", True, reason) for name, reason in short), *held_out.findings)
+        out.check(findings)
         model = transaction.save(trained)
     return EnrollmentReport(
         model=model,
         enrolled=model.speakers[-len(held_out.voices) :],
-        findings=(*(Finding(name, "speech", True, reason) for name, reason in short), *held_out.findings),
+        findings=findings,
         skipped=tuple(skipped),
         held_out_trials=len(held_out.trials),
         machines=_trained_count(model, len(held_out.voices)),
@@ -214,12 +223,14 @@ def _with_machines(config: Config) -> Config:
     return config
 
 
-def _check_names(store: Store, known: SpeakerModel | None, speakers: Mapping[str, Sequence[Utterance]]) -> None:
+def _check_names(
+    store: Store, known: SpeakerModel | None, speakers: Mapping[str, Sequence[Utterance]], *, add: bool
+) -> None:
     if not speakers:
         raise InputError(f"{store.path}: nobody to enroll: no speakers were given")
-    taken = set() if known is None else {speaker.name for speaker in known.speakers}
+    taken = set() if known is None or add else {speaker.name for speaker in known.speakers}
     if doubles := sorted(taken & set(speakers)):
         raise SpeakerExistsError(
             f"{store.path}: enrolled already: {', '.join(map(repr, doubles[:5]))}"
-            f"{' ...' if len(doubles) > 5 else ''}; remove them first, or leave them out"
+            f"{' ...' if len(doubles) > 5 else ''}; add to them, remove them first, or leave them out"
         )

@@ -15,7 +15,7 @@ from pipeline.machines.branches import RAW, branches_of
 from pipeline.machines.cohorts import cohorts_without
 from pipeline.machines.pairs import Pairs, PairSource
 from pipeline.machines.training import one_vs_rest
-from pipeline.scoring.trials import CHANGED
+from pipeline.scoring.trials import KEPT
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 
@@ -66,7 +66,8 @@ def retrained_without(model: SpeakerModel, name: str, *, jobs: int = 1) -> Speak
     rest = model.view_without(name)
     gone = [speaker.name for speaker in model.speakers].index(name)
     if not len(rest):
-        gone_too = [key for key in rest.shared if not key.startswith(("trials.", CHANGED))]
+        trials = tuple(f"{before}trials." for before in KEPT)
+        gone_too = [key for key in rest.shared if not key.startswith(trials)]
         return rest.changed([], {}, removed=gone_too, pairs=None).calibrated()
     arrays: list[Named] = [{} for _ in rest.speakers]
     shared: Named = {}

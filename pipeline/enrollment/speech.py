@@ -20,6 +20,9 @@ from pipeline.features.frontend import Listener, features_of, read_features
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.branches import RAW, branches_of
 from pipeline.machines.workers import Workers, path_for
+from pipeline.store.arrays import Arrays
+from pipeline.store.layout import AnyArray
+from pipeline.store.model import Speaker
 
 Samples = NDArray[np.float64]
 Utterances = list[FeatureBlock]
@@ -44,14 +47,26 @@ class Speech:
         return Speech(list(map(change, self.versions)), list(map(change, self.pseudo_speakers)))
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """What a store keeps of a ``speaker`` to whom recordings are added (``pipeline.enrollment.adding``)."""
+
+    speaker: Speaker
+    arrays: Arrays
+
+
 @dataclass
 class NewSpeaker:
-    """One new speaker; ``recordings`` are measured one by one, in the order of the utterances, where that was asked."""
+    """One new speaker; ``recordings`` are measured one by one, in the order of the utterances, where that was asked.
+
+    ``earlier`` is what is kept of one who was enrolled before.
+    """
 
     name: str
     speech: Speech
     id: int = field(default_factory=lambda: secrets.randbits(63))
     recordings: list[Recording] = field(default_factory=list)
+    earlier: Earlier | None = None
 
     @property
     def utterances(self) -> Utterances:
@@ -70,6 +85,34 @@ class NewSpeaker:
     def frames(self) -> int:
         """Return the number of speech vectors, augmentation not counted."""
         return sum(len(utterance.vectors) for utterance in self.utterances)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Return the numbers of speech vectors and of utterances, earlier ones among them."""
+        old = (0, 0) if self.earlier is None else (self.earlier.speaker.frames, self.earlier.speaker.utterances)
+        return old[0] + self.frames, old[1] + len(self.utterances)
+
+    def after_earlier(self, name: str, rows: AnyArray) -> AnyArray:
+        """Return ``rows``, after the earlier ones that are kept under ``name``."""
+        if self.earlier is None or name not in self.earlier.arrays:
+            return rows
+        old = self.earlier.arrays[name]
+        return np.concatenate((old.astype(rows.dtype), rows)) if len(rows) else old
+
+    def weighed(self, vectors: Samples) -> tuple[Samples, Samples | None]:
+        """Return ``vectors`` (T, d) after the earlier centroids, and weights: each one's number of frames."""
+        if self.earlier is None:
+            return vectors, None
+        old = self.earlier.speaker
+        weights = np.repeat([old.frames / old.centroids, 1.0], [old.centroids, len(vectors)])
+        return self.after_earlier("centroids", vectors), weights
+
+    def averaged(self, name: str, array: AnyArray) -> AnyArray:
+        """Return the mean of ``array`` and of the earlier one that is kept under ``name``, by frames."""
+        if self.earlier is None or name not in self.earlier.arrays:
+            return array
+        share = self.frames / self.counts[0]
+        return (share * array + (1.0 - share) * self.earlier.arrays[name]).astype(array.dtype)
 
 
 def read_speech(
@@ -175,7 +218,7 @@ def audible(voices: list[NewSpeaker], settings: Config) -> tuple[list[NewSpeaker
     step, needed = settings.features.step_seconds, settings.codebook.min_seconds
     enough, refused, errors = [], [], []
     for voice in voices:
-        if voice.frames and voice.frames * step >= needed:
+        if voice.frames and voice.counts[0] * step >= needed:
             enough.append(voice)
             continue
         errors.append(NotEnoughSpeechError(f"speaker {voice.name!r}", seconds=voice.frames * step, needed=needed))

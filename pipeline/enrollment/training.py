@@ -64,7 +64,7 @@ class Trainer:
     def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str) -> Population:
         settings = self.settings
         known = self.known.machines({"one_vs_one", "one_class"}) if len(self.known) else None
-        tasks = ((joined(voice.utterances).vectors,) for voice in voices)
+        tasks = (voice.weighed(joined(voice.utterances).vectors) for voice in voices)
         books = []
         for book in self.workers.map(_codebook, tasks, common=settings):
             books.append(book)
@@ -89,8 +89,8 @@ class Trainer:
         speakers, arrays = list(known.speakers), list(known.arrays)
         for number, voice in enumerate(voices, start=len(speakers)):
             size = len(pool.codebook(number))
-            counts = (voice.frames * step, voice.frames, len(voice.utterances), size)
-            speakers.append(Speaker(voice.id, voice.name, self.role, *counts))
+            frames, utterances = voice.counts
+            speakers.append(Speaker(voice.id, voice.name, self.role, frames * step, frames, utterances, size))
             arrays.append(
                 {
                     "centroids": pool.codebook(number),
@@ -99,7 +99,8 @@ class Trainer:
                 }
             )
             if self.settings.duplicate_audio.keep:
-                arrays[-1] = {**arrays[-1], "fingerprints": all_prints(one.prints for one in voice.recordings)}
+                prints = all_prints(one.prints for one in voice.recordings)
+                arrays[-1] = {**arrays[-1], "fingerprints": voice.after_earlier("fingerprints", prints)}
         shared: dict[str, NDArray[np.generic]] = {}
         if population.cohort_table is not None:
             shared["cohort.nearest"] = population.cohort_table.nearest.astype(np.uint32)
@@ -118,8 +119,8 @@ def rest_arrays(coef: Array, bias: Array) -> list[Arrays]:
     ]
 
 
-def _codebook(settings: Config, vectors: Array) -> Array:
-    return fit_codebook(vectors, settings.codebook, seed=settings.seed)
+def _codebook(settings: Config, vectors: Array, weights: Array | None) -> Array:
+    return fit_codebook(vectors, settings.codebook, seed=settings.seed, weights=weights)
 
 
 def with_conditions(model: SpeakerModel, voices: Sequence[NewSpeaker], settings: Config) -> SpeakerModel:
@@ -129,8 +130,10 @@ def with_conditions(model: SpeakerModel, voices: Sequence[NewSpeaker], settings:
     for own, voice in zip(arrays[-len(voices) :], voices, strict=True):
         recorded, *versions = voice.speech.versions
         changed = [block for version in versions for block in version]
-        if changed and branches_of(settings.machines.kinds):
-            own.update(zip(CONDITIONS, (_condition_vectors(part, frames) for part in (recorded, changed)), strict=True))
+        if (changed or voice.earlier) and branches_of(settings.machines.kinds):
+            for name, part in zip(CONDITIONS, (recorded, changed), strict=True):
+                rows = voice.after_earlier(name, _condition_vectors(part, frames))
+                own.update({name: rows} if len(rows) else {})
     return model.changed(arrays, {})
 
 

@@ -25,6 +25,7 @@ from pipeline.evaluation import (
     speaker_spread,
 )
 from pipeline.features.frontend import read_features
+from pipeline.features.stream import FeatureBlock
 from pipeline.machines.workers import LocalThreads, Workers, path_for
 from pipeline.metrics import (
     OPERATING_POINTS,
@@ -206,14 +207,20 @@ class _FileScorer:
         return (self.root / path,)
 
 
+def speech_of(model: SpeakerModel, root: Path, path: str) -> FeatureBlock:
+    """Return the features of the file at ``path`` below ``root``; raises AudioError or NotEnoughSpeechError."""
+    speech = read_features(Utterance("", root / path), model.config.features)
+    if len(speech.vectors) < model.config.min_frames:
+        step = model.config.features.step_seconds
+        raise NotEnoughSpeechError(path, seconds=len(speech.vectors) * step, needed=model.config.min_frames * step)
+    return speech
+
+
 def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: int) -> FileScores | FailedFile:
     """Return the scores of the file at ``path`` for all ``claims``, or the reason why its ``trials`` have none."""
     model, scorer = files.model, files.scorer(claims)
     try:
-        speech = read_features(Utterance("", files.root / path), model.config.features)
-        if len(speech.vectors) < model.config.min_frames:
-            step = model.config.features.step_seconds
-            raise NotEnoughSpeechError(path, seconds=len(speech.vectors) * step, needed=model.config.min_frames * step)
+        speech = speech_of(model, files.root, path)
     except (AudioError, NotEnoughSpeechError) as error:
         return FailedFile(path, str(error), trials)
     running = scorer.start()

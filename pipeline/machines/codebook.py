@@ -15,10 +15,11 @@ Array = NDArray[np.float64]
 DECIMALS = 6
 
 
-def fit_codebook(vectors: Array, settings: CodebookConfig, *, seed: int) -> Array:
+def fit_codebook(vectors: Array, settings: CodebookConfig, *, seed: int, weights: Array | None = None) -> Array:
     """Fit centroids (k, d) to ``vectors`` (T, d), k = ``settings.centroids`` or as many as there are distinct vectors.
 
-    One k-means++ start, seeded, on one thread: the same vectors and seed give the same centroids.
+    Vectors count by their ``weights`` (T,), alike without any. One k-means++ start, seeded, on one thread: the same
+    vectors and seed give the same centroids.
     """
     rounded = vectors.round(DECIMALS)
     # Nearly always the first feature alone has enough distinct values; sorting whole vectors takes longer.
@@ -29,4 +30,4 @@ def fit_codebook(vectors: Array, settings: CodebookConfig, *, seed: int) -> Arra
     means = KMeans(settings.centroids, n_init=1, max_iter=settings.max_iterations, random_state=seed)
     # OpenMP counts threads for each calling thread: a limit set outside does not reach a worker.
     with threadpool_limits(1):
-        return np.asarray(means.fit(vectors).cluster_centers_, dtype=np.float64)
+        return np.asarray(means.fit(vectors, sample_weight=weights).cluster_centers_, dtype=np.float64)

@@ -9,6 +9,8 @@ are kept, no audio. Populations grow and shrink after the trials were scored, so
 - A nontarget trial is scored twice: with its speaker in the cohort, and as by an unknown impostor, left out of the
   supervector machines and of the cohort. Rules that share a posterior among all (BOAR to RPOAO) score both alike.
 - The default system also scores prefixes of each trial, for sequential decisions.
+
+Trials of the user's own, of files that nobody was enrolled with, are kept beside them in the same form.
 """
 
 from __future__ import annotations
@@ -47,8 +49,12 @@ ALONE = "alone."
 
 SMALLEST_SHARE = float(np.nextafter(0.0, 1.0))
 
-# Trials of augmented versions are kept under names that begin with this.
-CHANGED = "changed."
+# Trials of augmented versions, and those of the user's own, are kept under names that begin with these.
+CHANGED, OWN = "changed.", "own."
+KEPT = ("", CHANGED, OWN)
+
+# The speaker of a trial by somebody whom nobody enrolled: speakers' ids are smaller.
+NOBODY = 2**63
 
 _PREFIX, _SCORE, _BEGINNING = "trials.", "score.", "prefix."
 _COLUMNS = ("claims", "speakers", "population", "frames", "unknown")
@@ -127,9 +133,18 @@ class HeldOutTrials:
             **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS},
         )
 
-    def without(self, speaker: int) -> HeldOutTrials:
-        """Return the trials in which the speaker with this id is neither the speaker nor the claim."""
-        return self._where((self.claims != speaker) & (self.speakers != speaker))
+    def without(self, *speakers: int) -> HeldOutTrials:
+        """Return the trials in which nobody with one of these ids is the speaker or the claim."""
+        ids = np.array(speakers, dtype=np.uint64)
+        return self.where(~np.isin(self.claims, ids) & ~np.isin(self.speakers, ids))
+
+    def renumbered(self, ids: Mapping[int, int]) -> HeldOutTrials:
+        """Return the trials with the new ids of speakers in place of the old ones that ``ids`` maps to them."""
+        claims, speakers = (
+            np.array([ids.get(one, one) for one in column.tolist()], dtype=np.uint64)
+            for column in (self.claims, self.speakers)
+        )
+        return replace(self, claims=claims, speakers=speakers)
 
     def in_cohorts(self, size: int) -> HeldOutTrials:
         """Return the trials as rules count them that judge a claim among at most ``size`` speakers."""
@@ -143,13 +158,13 @@ class HeldOutTrials:
         recent = self.population >= COMPARABLE_SHARE * population
         if population > 1:
             recent &= self.population > 1
-        return self._where(recent) if recent.any() else self
+        return self.where(recent) if recent.any() else self
 
     def expected(self, unknown_share: float) -> HeldOutTrials:
         """Return the trials without impostors of an origin that makes up none of them; all if that leaves none."""
         own = self.claims == self.speakers
         kept = own | (~self.unknown if unknown_share == 0.0 else self.unknown if unknown_share == 1.0 else ~own)
-        return self._where(kept) if (kept & ~own).any() else self
+        return self.where(kept) if (kept & ~own).any() else self
 
     def at_every_length(self, system: str) -> HeldOutTrials:
         """Return every prefix of every trial as a trial of its own, and the whole ones, as ``system`` scored them.
@@ -239,7 +254,7 @@ class HeldOutTrials:
             ("unknown", self.unknown),
         )
         fits: list[tuple[Origin, LogisticCalibration]] = [
-            (origin, self._where(own | impostors)._fit(systems, prior, penalty))
+            (origin, self.where(own | impostors)._fit(systems, prior, penalty))
             for (origin, impostors), penalty in zip(origins, penalties, strict=True)
             if impostors.any()
         ]
@@ -253,7 +268,8 @@ class HeldOutTrials:
         """Return the systems that ``system`` sums, of those that scored these trials; itself if it sums nothing."""
         return RULES[system].parts_among(self.scores) or (system,)
 
-    def _where(self, kept: NDArray[np.bool_]) -> HeldOutTrials:
+    def where(self, kept: NDArray[np.bool_]) -> HeldOutTrials:
+        """Return the trials that are True in ``kept`` (n,)."""
         return HeldOutTrials(
             scores={name: scores[kept] for name, scores in self.scores.items()},
             prefixes={

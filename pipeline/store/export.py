@@ -11,17 +11,20 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import InputError, UnknownSpeakerError
+from pipeline.scoring.trials import CHANGED, OWN
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
+
+_TRIALS = {"held_out_trials": "", "changed_trials": CHANGED, "own_trials": OWN}
 
 
 def export_speaker(model: SpeakerModel, name: str, path: Path) -> Path:
     """Write what ``model`` keeps of ``name``, and return the path of the arrays.
 
-    ``path`` becomes JSON: the speaker's entry, the shape and type of every array, and the held-out trials in which the
-    speaker is the one who spoke or the one who was claimed. Speakers are identified by their numbers, so that nobody
-    else is named. The arrays themselves, pair machines among them, go to ``path`` with the suffix .npz. Both files must
-    be new and become readable by their owner only. Raises UnknownSpeakerError and InputError.
+    ``path`` becomes JSON: the speaker's entry, the shape and type of every array, and all the trials in which
+    the speaker is the one who spoke or the one who was claimed. Speakers are identified by their numbers, so that
+    nobody else is named. The arrays themselves, pair machines among them, go to ``path`` with the suffix .npz. Both
+    files must be new and become readable by their owner only. Raises UnknownSpeakerError and InputError.
     """
     names = [speaker.name for speaker in model.speakers]
     if name not in names:
@@ -32,7 +35,7 @@ def export_speaker(model: SpeakerModel, name: str, path: Path) -> Path:
     table = {
         "speaker": {**asdict(speaker), "id": _hexadecimal(speaker.id)},
         "store": {"id": model.identity, "revision": model.revision},
-        "held_out_trials": _trials(model, speaker.id),
+        **{kind: _trials(model, speaker.id, before) for kind, before in _TRIALS.items()},
         "arrays": {key: {"shape": array.shape, "dtype": str(array.dtype)} for key, array in arrays.items()},
     }
     packed = BytesIO()
@@ -59,9 +62,9 @@ def _pairs(model: SpeakerModel, number: int) -> dict[str, AnyArray]:
     return arrays
 
 
-def _trials(model: SpeakerModel, identity: int) -> dict[str, list[object]]:
-    """Return the columns of the held-out trials in which the speaker spoke or was claimed."""
-    trials = model.trials()
+def _trials(model: SpeakerModel, identity: int, before: str) -> dict[str, list[object]]:
+    """Return the columns of the trials of one kind in which the speaker spoke or was claimed."""
+    trials = model.trials(before=before)
     if trials is None:
         return {}
     arrays = {name.removeprefix("trials."): array for name, array in trials.as_arrays().items()}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pipeline.config import Config
 from pipeline.errors import StoreFormatError
 from pipeline.machines.branches import BRANCHES, branches_of
-from pipeline.scoring.trials import CHANGED
+from pipeline.scoring.trials import KEPT
 
 AnyArray = NDArray[Any]
 Lengths = Mapping[str, int]
@@ -55,7 +55,7 @@ SHARED: dict[str, Expected] = {
     "cohort.similarity": Expected("f", ("N", "W")),
 }
 
-for _p in ("", CHANGED):
+for _p in KEPT:
     SHARED |= {
         f"{_p}trials.claims": Expected("u", (f"{_p}T",)),
         f"{_p}trials.speakers": Expected("u", (f"{_p}T",)),

@@ -30,7 +30,7 @@ from pipeline.scoring.calibration import Calibration, Calibrations
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
 from pipeline.scoring.conditions import CONDITION, ConditionClassifier, train_conditions
 from pipeline.scoring.rules import RULES, systems_of
-from pipeline.scoring.trials import CHANGED, HeldOutTrials, fit_calibrations
+from pipeline.scoring.trials import CHANGED, KEPT, OWN, HeldOutTrials, fit_calibrations
 from pipeline.store.arrays import Arrays, Changed, Renumbered
 from pipeline.store.layout import AnyArray
 
@@ -279,14 +279,23 @@ class SpeakerModel:
     def trials(self, systems: Sequence[str] | None = None, *, before: str = "") -> HeldOutTrials | None:
         """Return the held-out trials, with the scores of ``systems`` (default: all); None without any.
 
-        With ``before`` = ``CHANGED``, those of augmented versions.
+        With ``before`` = ``CHANGED``, those of augmented versions; with ``OWN``, the user's own.
         """
         return HeldOutTrials.from_arrays(self.shared, systems, before=before)
 
+    @property
+    def fitted_to(self) -> str:
+        """Return which trials calibrations and thresholds are fitted to: ``OWN`` where they have both classes, or "".
+
+        Removals of speakers may leave one class only.
+        """
+        own = self.trials([], before=OWN)
+        return OWN if own is not None and 0 < np.count_nonzero(own.claims == own.speakers) < len(own) else ""
+
     def threshold(self, system: str, *, false_accept: float | None = None) -> float:
-        """Return the threshold from the held-out trials: see ``HeldOutTrials.threshold``. Raises MetricError."""
+        """Return the threshold from the trials ``fitted_to``: see ``HeldOutTrials.threshold``. Raises MetricError."""
         rule = RULES[system]
-        trials = self.trials([system, *rule.parts, f"alone.{rule.alone}", CONDITION])
+        trials = self.trials([system, *rule.parts, f"alone.{rule.alone}", CONDITION], before=self.fitted_to)
         if trials is None:
             raise MetricError(f"{self.where}: the store holds no held-out trials; give the threshold itself")
         trials, population = self._judged(trials, system)
@@ -306,18 +315,22 @@ class SpeakerModel:
         return trials, self.competing(system) + 1
 
     def calibrated(self) -> SpeakerModel:
-        """Return the same model with calibrations fitted to its held-out trials."""
-        trials = self.trials()
+        """Return the same model with calibrations ``fitted_to`` its trials.
+
+        The user's own are of the condition in use, and leave none to tell from it.
+        """
+        before = self.fitted_to
+        trials, changed = self.trials(before=before), None if before else self.trials(before=CHANGED)
         if trials is None:
             return replace(self, calibrations=Calibrations())
         calibrations = fit_calibrations(
             lambda system: self._judged(trials, system),
             self.systems,
             self.config.scoring.system,
-            changed=self.trials(before=CHANGED),
+            changed=changed,
             prior=self.config.threshold.prior,
         )
-        return replace(self, calibrations=replace(calibrations, condition=self.condition()))
+        return replace(self, calibrations=replace(calibrations, condition=None if before else self.condition()))
 
     def condition(self) -> ConditionClassifier | None:
         """Return the classifier of conditions trained on everybody's speech; None without augmented versions."""
@@ -374,21 +387,23 @@ class SpeakerModel:
         arrays = tuple(Changed(dict(new), old, gone) for new, old in zip(speakers, self.arrays, strict=True))
         return replace(self, arrays=arrays, shared=Changed(dict(shared), self.shared, gone), **fields)
 
-    def view_without(self, name: str) -> SpeakerModel:
-        """Return the same machines without those of ``name``: a view, in which nothing is trained again.
+    def view_without(self, *names: str) -> SpeakerModel:
+        """Return the same machines without those of ``names``: a view, in which nothing is trained again.
 
-        One-vs-rest and supervector machines and calibrations keep what the speaker contributed to them, and there are
-        no cohorts; ``enrollment.removal.retrained_without`` gives a model that is rid of it. Raises
+        One-vs-rest and supervector machines and calibrations keep what these contributed to them, and there are no
+        cohorts; ``enrollment.removal.retrained_without`` gives a model that is rid of it. Raises
         UnknownSpeakerError.
         """
-        kept = [number for number, speaker in enumerate(self.speakers) if speaker.name != name]
-        if len(kept) == len(self):
-            raise self._unknown(name)
-        (gone,) = (speaker for speaker in self.speakers if speaker.name == name)
+        ids = {speaker.name: speaker.id for speaker in self.speakers}
+        for name in names:
+            if name not in ids:
+                raise self._unknown(name)
+        gone = [ids[name] for name in names]
+        kept = [number for number, speaker in enumerate(self.speakers) if speaker.id not in set(gone)]
         trials: dict[str, AnyArray] = {}
-        for before in ("", CHANGED):
+        for before in KEPT:
             held_out = self.trials(before=before)
-            trials |= {} if held_out is None else held_out.without(gone.id).as_arrays(before=before)
+            trials |= {} if held_out is None else held_out.without(*gone).as_arrays(before=before)
         return replace(
             self,
             speakers=tuple(self.speakers[number] for number in kept),

@@ -11,7 +11,7 @@ from pipeline.config import Config, parse_config
 from pipeline.errors import ConfigError, StoreFormatError, StoreSealError
 from pipeline.machines.branches import BRANCHES
 from pipeline.scoring.calibration import Calibrations
-from pipeline.scoring.trials import CHANGED
+from pipeline.scoring.trials import KEPT
 from pipeline.store.arrays import Arrays, StoredArrays, StoredPairs
 from pipeline.store.layout import TRIALS, required
 from pipeline.store.model import Role, Speaker, SpeakerModel
@@ -100,7 +100,7 @@ def _check_names(rows: Rows, config: Config, arrays: Sequence[Container[str]], s
     own, everybody = required(config, len(arrays))
     missing = {name for listed in arrays for name in own if name not in listed}
     missing |= {name for name in everybody if name not in shared}
-    for before in ("", CHANGED):
+    for before in KEPT:
         if f"{before}trials.claims" in shared:
             missing |= {before + name for name in TRIALS if before + name not in shared}
     if missing:
@@ -120,7 +120,7 @@ def _lengths(
         "M": sum(speaker.centroids for speaker in speakers),
     }
     measured = [(f"{of.prefix}K", f"{of.prefix}ubm.means") for of in BRANCHES]
-    measured += [(f"{before}T", f"{before}trials.claims") for before in ("", CHANGED)]
+    measured += [(f"{before}T", f"{before}trials.claims") for before in KEPT]
     for length, name in measured:
         if name in shared:
             try:

@@ -275,7 +275,9 @@ def _new_pairs(rows: Rows, source: PairSource | None, ids: Mapping[int, int]) ->
                 yield ids[later], ids[earlier], machine
         yield from _new_pairs(rows, source.known, ids)
     elif isinstance(source, Renumbered):
-        yield from _new_pairs(rows, source.source, {source.numbers[place]: ids[place] for place in ids})
+        yield from _new_pairs(
+            rows, source.source, {number: ids[place] for place, number in enumerate(source.numbers) if place in ids}
+        )
     elif isinstance(source, StoredPairs) and source.rows is not rows:
         for later in ids:
             for earlier, machine in source.against(later).items():

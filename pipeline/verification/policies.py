@@ -43,7 +43,7 @@ class Decider:
 
 @dataclass(frozen=True, slots=True)
 class EqualErrorRate:
-    """Decide by the threshold at the equal error rate of the held-out trials.
+    """Decide by the threshold at the equal error rate of the held-out trials, or of own ones (``pipeline.calibrate``).
 
     Examples
     --------
@@ -60,7 +60,7 @@ class EqualErrorRate:
 
 @dataclass(frozen=True, slots=True)
 class FalseAcceptRate:
-    """Decide by the threshold at which a share ``rate`` of the held-out nontarget trials is accepted.
+    """Decide by the threshold at which a share ``rate`` of the nontarget trials is accepted, held-out or own ones.
 
     Parameters
     ----------

@@ -1,0 +1,103 @@
+"""The command `voiceclaim calibrate`: fit a store's thresholds to the user's own trials."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline.cli.evaluate import TRIALS_HELP, number
+from pipeline.cli.options import Jobs, Json, StoreArgument
+from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
+
+if TYPE_CHECKING:
+    from pipeline.evaluation.calibrate import CalibrationReport
+
+
+def calibrate(
+    store: StoreArgument,
+    trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=TRIALS_HELP, show_default=False)] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Directory that audio paths are relative to.", show_default="the list's"),
+    ] = None,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Erase the trials; go back to thresholds from enrollment.")
+    ] = False,
+    jobs: Jobs = None,
+    as_json: Json = False,
+) -> None:
+    """Fit thresholds and log-likelihood ratios to your own trials.
+
+    Enrollment takes them from held-out enrollment speech. Trials of the microphone, the line and the room in use give
+    better ones there. Their scores are kept in the store, their audio is not. Error rates of the same trials are too
+    good: evaluate on others.
+
+    \b
+    Example: voiceclaim calibrate speakers.store trials.txt
+    Example: voiceclaim calibrate speakers.store --reset
+    """
+    if reset != (trials is None) or (reset and root is not None):
+        raise typer.BadParameter("give a list TRIALS, or --reset alone")
+    from pipeline.evaluation import read_trials
+    from pipeline.evaluation.calibrate import calibrate as calibrate_store
+    from pipeline.evaluation.calibrate import reset_calibration
+
+    if trials is None:
+        model = reset_calibration(store)
+        if as_json:
+            print_json({"store": str(store), "revision": model.revision})
+        else:
+            print_line("own trials erased; thresholds are those of the held-out trials")
+        return
+    claims = read_trials(trials)
+    with progress_bar(quiet=as_json) as advance:
+        report = calibrate_store(
+            store,
+            claims,
+            trials.parent if root is None else root,
+            jobs=jobs or cores(),
+            progress=lambda done, total: advance("scoring", done, total),
+        )
+    if as_json:
+        print_json(_as_json(store, report))
+    else:
+        _print_report(report)
+
+
+def _as_json(store: Path, report: CalibrationReport) -> dict[str, Any]:
+    return {
+        "store": str(store),
+        "revision": report.model.revision,
+        "system": report.model.config.scoring.system,
+        "target_trials": report.target_trials,
+        "nontarget_trials": report.nontarget_trials,
+        "unknown_trials": report.unknown_trials,
+        "speakers": report.speakers,
+        "before": None if report.before is None else _fit_json(report.before),
+        "after": _fit_json(report.after),
+        "failed": [{"file": file.path, "reason": file.reason, "trials": file.trials} for file in report.failed],
+    }
+
+
+def _fit_json(fit: Any) -> dict[str, Any]:
+    table = asdict(fit)
+    return {**table.pop("rates"), **table}
+
+
+def _print_report(report: CalibrationReport) -> None:
+    for failed in report.failed:
+        print_note(f"not scored ({failed.trials} trials): {failed.reason}")
+    rows = []
+    for name, fit in (("before", report.before), ("after", report.after)):
+        if fit is not None:
+            shares = (fit.eer, fit.rates.false_accept, fit.rates.false_reject)
+            eer, *rates = (number(None if share is None else 100 * share, ".2f") for share in shares)
+            rows.append((name, f"{fit.threshold:.4g}", eer, *rates, number(fit.cllr, ".3f")))
+    print_table((report.model.config.scoring.system, "threshold", "EER %", "FA %", "FR %", "Cllr"), rows)
+    print_line(
+        f"{report.target_trials} target trials of {report.speakers} speakers,"
+        f" {report.nontarget_trials} nontarget trials ({report.unknown_trials} by people who are not enrolled)"
+    )

@@ -1,0 +1,73 @@
+"""More recordings of speakers who are enrolled already: they are enrolled anew from these and from what is kept.
+
+A store keeps no audio and no frames of anybody, so this is not quite what enrolling everything at once would give:
+
+- The codebook is that of the new frames and the old centroids, each of which weighs as the frames that it stands for.
+- Segments, those of pseudo-speakers, condition vectors and fingerprints stand beside the new ones. Where there are more
+  segments than the settings allow, some are left out, evenly.
+- A GMM's mean offsets are the mean of the old and the new ones, by frames: a little nearer to the UBM than from all
+  frames at once.
+- Held-out trials of both stay. The speaker has a new id, and the last place in the order.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+
+from pipeline.enrollment.checks import Finding
+from pipeline.enrollment.removal import retrained_without
+from pipeline.enrollment.speech import Earlier, NewSpeaker
+from pipeline.errors import EnrollmentRefusedError, InputError
+from pipeline.scoring.trials import KEPT
+from pipeline.store.arrays import Changed
+from pipeline.store.layout import AnyArray
+from pipeline.store.model import Role, SpeakerModel
+
+
+@dataclass(frozen=True)
+class TakenOut:
+    """A model without the speakers to whom recordings are added, though with their trials, and what it kept of them."""
+
+    rest: SpeakerModel
+    earlier: dict[str, Earlier]
+
+    def returned(self, voice: NewSpeaker) -> NewSpeaker:
+        """Return ``voice`` with what was kept of it, if anything was."""
+        earlier = self.earlier.get(voice.name)
+        return voice if earlier is None else replace(voice, id=earlier.speaker.id, earlier=earlier)
+
+    def check(self, findings: Sequence[Finding]) -> None:
+        """Raise EnrollmentRefusedError if one of these speakers was refused, who would be lost."""
+        refused = [finding for finding in findings if finding.refused and finding.speaker in self.earlier]
+        if refused:
+            raise EnrollmentRefusedError(refused[0].reason, {finding.speaker: finding.check for finding in refused})
+
+
+def taken_out(model: SpeakerModel, names: Container[str], role: Role, *, jobs: int) -> TakenOut:
+    """Take the speakers called ``names`` out of ``model``; raises InputError for one whose role is not ``role``."""
+    earlier, ids = {}, {}
+    for speaker, arrays in zip(model.speakers, model.arrays, strict=True):
+        if speaker.name not in names:
+            continue
+        if speaker.role != role:
+            raise InputError(
+                f"{model.where}: {speaker.name!r} is enrolled as a {speaker.role}, and recordings were to be added to a"
+                f" {role} of that name"
+            )
+        ids[speaker.id] = secrets.randbits(63)
+        earlier[speaker.name] = Earlier(replace(speaker, id=ids[speaker.id]), arrays)
+    if not earlier:
+        return TakenOut(model, earlier)
+    rest = model
+    if model.cohort_table is None or len(earlier) == len(model):
+        rest = model.view_without(*earlier)  # all that training goes on from
+    else:
+        for name in earlier:  # who is in whose cohort is made anew
+            rest = retrained_without(rest, name, jobs=jobs)
+    trials: dict[str, AnyArray] = {}
+    for before in KEPT:
+        kept = model.trials(before=before)
+        trials |= {} if kept is None else kept.renumbered(ids).as_arrays(before=before)
+    return TakenOut(replace(rest, shared=Changed(trials, rest.shared)), earlier)

@@ -1,0 +1,289 @@
+"""Calibration to the user's own trials: of the microphone, the line and the room in use, and the people who use them.
+
+Enrollment fits thresholds and log-likelihood ratios to held-out enrollment speech. Own trials, kept in the store as
+scores alone, take their place. They stay when more speakers are enrolled; a removed speaker's go. No machine changes,
+and neither do the scores of systems, except those that are sums of others: their weights are fitted anew, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from pipeline.enrollment.holdout import HeldOutScoring
+from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError, StoreMissingError
+from pipeline.evaluation import Trial
+from pipeline.evaluation.assess import FailedFile, speech_of
+from pipeline.machines.workers import LocalThreads
+from pipeline.metrics import ErrorRates, equal_error_rate, log_likelihood_ratio_cost, rates_at
+from pipeline.scoring.rules import RULES
+from pipeline.scoring.trials import NOBODY, OWN, HeldOutTrials
+from pipeline.store.arrays import Changed
+from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Store, Transaction
+
+# Fewer say nothing of a threshold: trials of each class, and speakers of target trials.
+LEAST_TRIALS, LEAST_SPEAKERS = 10, 2
+
+Labels = Mapping[str, Mapping[str, bool]]
+"""True for target trials, by path and claimed speaker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How the default system does on own trials: equal error rate, the store's threshold, rates there, Cllr in bits."""
+
+    eer: float
+    threshold: float
+    rates: ErrorRates
+    cllr: float | None
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """The model as stored, its own ``trials``, files that ``failed``, and the fit to these trials before and after.
+
+    ``before`` is None where the store had no threshold. Error rates ``after`` are of the trials that the threshold was
+    fitted to, and so too good.
+
+    Examples
+    --------
+    >>> import pathlib, pipeline
+    >>> trials = pipeline.read_trials(pathlib.Path("own.txt"))
+    >>> report = pipeline.calibrate("speakers.store", trials, pathlib.Path())
+    >>> report.target_trials, report.nontarget_trials, report.speakers
+    (12, 12, 2)
+    """
+
+    model: SpeakerModel
+    trials: HeldOutTrials
+    failed: tuple[FailedFile, ...]
+    before: Fit | None
+    after: Fit
+
+    @property
+    def target_trials(self) -> int:
+        """Return the number of target trials."""
+        return int(_is_target(self.trials).sum())
+
+    @property
+    def nontarget_trials(self) -> int:
+        """Return the number of nontarget trials."""
+        return len(self.trials) - self.target_trials
+
+    @property
+    def unknown_trials(self) -> int:
+        """Return the number of nontarget trials by people whom nobody enrolled."""
+        return int(self.trials.unknown.sum())
+
+    @property
+    def speakers(self) -> int:
+        """Return the number of speakers that target trials are of."""
+        return len(np.unique(self.trials.claims[_is_target(self.trials)]))
+
+
+def calibrate(
+    store: Store | Path | str,
+    trials: Sequence[Trial],
+    root: Path,
+    *,
+    jobs: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> CalibrationReport:
+    """Fit the thresholds and log-likelihood ratios of a store to labelled trials of one's own from now on.
+
+    They take the place of the held-out trials, and of own trials from before. The speaker of a file is whom it is a
+    target trial of; the speaker of a file without any is taken to be somebody whom nobody enrolled. A trial listed
+    twice counts once. A file that cannot be decoded or has too little speech costs its trials and is reported.
+
+    Parameters
+    ----------
+    store : Store or path
+        Where the model is kept.
+    trials : sequence of Trial
+        Claims on audio files that nobody was enrolled with (``read_trials``).
+    root : Path
+        Folder that the trials' paths are relative to.
+    jobs : int
+        Threads.
+    progress : callable, optional
+        Called as ``progress(files just done, files in all)``.
+
+    Returns
+    -------
+    CalibrationReport
+
+    Raises
+    ------
+    UnknownSpeakerError
+        For a claim on somebody who is not enrolled.
+    InputError
+        For labels that contradict each other, or fewer than ten target trials of two speakers and ten nontarget ones.
+
+    Examples
+    --------
+    >>> import pathlib, pipeline
+    >>> trials = pipeline.read_trials(pathlib.Path("own.txt"))
+    >>> report = pipeline.calibrate("speakers.store", trials, pathlib.Path())
+    >>> report.model.threshold("poao") == report.before.threshold
+    False
+    """
+    labels = _labelled(trials)
+    _check_enough(labels, ())
+    store = store if isinstance(store, Store) else Store(store)
+    store.load()  # where there is no store, none is made
+    with store.writing() as transaction, threadpool_limits(1):
+        model = _model_of(store, transaction)
+        own, failed = _scored(model, labels, root, jobs, progress)
+        before = _fit(model, own)
+        fitted = transaction.save(_with_own(model, own))
+    after = _fit(fitted, own)
+    if after is None:
+        raise AssertionError("own trials of both classes give a threshold")
+    return CalibrationReport(fitted, own, failed, before, after)
+
+
+def reset_calibration(store: Store | Path | str) -> SpeakerModel:
+    """Erase the own trials of a store: its thresholds and ratios are fitted to the held-out trials again.
+
+    Parameters
+    ----------
+    store : Store or path
+        Where the model is kept.
+
+    Returns
+    -------
+    SpeakerModel
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> pipeline.reset_calibration("speakers.store").names
+    ('anna', 'dexter', 'ivan', 'lars')
+    """
+    store = store if isinstance(store, Store) else Store(store)
+    store.load()  # where there is no store, none is made
+    with store.writing() as transaction, threadpool_limits(1):
+        return transaction.save(_with_own(_model_of(store, transaction), None))
+
+
+def _model_of(store: Store, transaction: Transaction) -> SpeakerModel:
+    if transaction.model is None:
+        raise StoreMissingError(f"{store.path}: no speaker store here; enroll somebody first")
+    return transaction.model
+
+
+def _with_own(model: SpeakerModel, own: HeldOutTrials | None) -> SpeakerModel:
+    """Return ``model`` with these own trials in place of those it has, and calibrated to them."""
+    gone = frozenset(name for name in model.shared if name.startswith(OWN))
+    arrays = {} if own is None else own.as_arrays(before=OWN)
+    return replace(model, shared=Changed(arrays, model.shared, gone)).calibrated()
+
+
+def _labelled(trials: Sequence[Trial]) -> Labels:
+    """Return the labels of ``trials``; raises InputError where they contradict each other."""
+    labels: dict[str, dict[str, bool]] = {}
+    for trial in trials:
+        claims = labels.setdefault(trial.path, {})
+        if claims.setdefault(trial.speaker, trial.target) != trial.target:
+            raise InputError(f"trials: {trial.path} claimed for {trial.speaker!r} is both target and nontarget")
+    for path, claims in labels.items():
+        spoken = [name for name, is_target in claims.items() if is_target]
+        if len(spoken) > 1:
+            raise InputError(
+                f"trials: {path} must be a target trial of one speaker, got {', '.join(map(repr, spoken[:3]))};"
+                " a wrong label, or one person enrolled under two names?"
+            )
+    return labels
+
+
+def _check_enough(labels: Labels, failed: Sequence[FailedFile]) -> None:
+    """Raise InputError unless the files that did not fail make enough trials."""
+    lost = {file.path for file in failed}
+    left = [(name, is_target) for path, of in labels.items() if path not in lost for name, is_target in of.items()]
+    spoken = [name for name, is_target in left if is_target]
+    counts = len(spoken), len(set(spoken)), len(left) - len(spoken)
+    if counts[0] < LEAST_TRIALS or counts[1] < LEAST_SPEAKERS or counts[2] < LEAST_TRIALS:
+        reason = f"; {len(lost)} files could not be scored, the first: {failed[0].reason}" if failed else ""
+        raise InputError(
+            f"trials: calibration needs at least {LEAST_TRIALS} target trials of {LEAST_SPEAKERS} speakers and"
+            f" {LEAST_TRIALS} nontarget trials, got {counts[0]} target trials (speakers: {counts[1]}) and"
+            f" {counts[2]} nontarget trials{reason}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Scorer:
+    """Files under ``root`` scored by ``scoring``, which claims everybody in ``numbers`` (of speakers, by name)."""
+
+    model: SpeakerModel
+    root: Path
+    scoring: HeldOutScoring
+    numbers: Mapping[str, int]
+
+
+def _scored(
+    model: SpeakerModel, labels: Labels, root: Path, jobs: int, progress: Callable[[int, int], None] | None
+) -> tuple[HeldOutTrials, tuple[FailedFile, ...]]:
+    """Return the trials of ``labels`` as scored by ``model``, and files without a score; raises InputError."""
+    numbers = {name: model.position(name) for claims in labels.values() for name in claims}
+    ids = [speaker.id for speaker in model.speakers]
+    claims = sorted(numbers.values())
+    scoring = HeldOutScoring(model.config, model.population(), {}, claims, ids, condition=model.condition())
+    scored, failed = [], []
+    results = LocalThreads(jobs).map(_score_file, labels.items(), common=_Scorer(model, root, scoring, numbers))
+    for result in results:
+        if progress is not None:
+            progress(1, len(labels))
+        if isinstance(result, FailedFile):
+            failed.append(result)
+        else:
+            scored.append(result)
+    _check_enough(labels, failed)
+    return HeldOutTrials.joined(scored), tuple(failed)
+
+
+def _score_file(files: _Scorer, path: str, claims: Mapping[str, bool]) -> HeldOutTrials | FailedFile:
+    """Return the trials of one file, those that are listed; or why there are none."""
+    try:
+        speech = speech_of(files.model, files.root, path)
+    except (AudioError, NotEnoughSpeechError) as error:
+        return FailedFile(path, str(error), len(claims))
+    spoken = [files.numbers[name] for name, is_target in claims.items() if is_target]
+    everybody = files.scoring.score(spoken[0] if spoken else 0, speech)
+    ids = [files.model.speakers[files.numbers[name]].id for name in claims]
+    # Machines of held-out trials leave an unknown impostor out; here they never had one in.
+    listed = everybody.where(np.isin(everybody.claims, np.array(ids, dtype=np.uint64)) & ~everybody.unknown)
+    if spoken:
+        return listed
+    count = len(listed)
+    return replace(listed, speakers=np.full(count, NOBODY, dtype=np.uint64), unknown=np.ones(count, dtype=bool))
+
+
+def _is_target(trials: HeldOutTrials) -> NDArray[np.bool_]:
+    same: NDArray[np.bool_] = trials.claims == trials.speakers
+    return same
+
+
+def _fit(model: SpeakerModel, trials: HeldOutTrials) -> Fit | None:
+    """Return how the default system of ``model`` does on ``trials``; None where it has no threshold."""
+    system = model.config.scoring.system
+    try:
+        threshold = model.threshold(system)
+    except MetricError:
+        return None
+    calibration = model.calibration(system)
+    llrs = None if calibration is None else calibration.llr(trials.scores, trials.frames.astype(np.float64))
+    scores = llrs if RULES[system].parts and llrs is not None else trials.scores[system]
+    own = _is_target(trials)
+    return Fit(
+        eer=equal_error_rate(scores[own], scores[~own]).rate,
+        threshold=threshold,
+        rates=rates_at(scores[own], scores[~own], threshold),
+        cllr=None if llrs is None else log_likelihood_ratio_cost(llrs[own], llrs[~own]),
+    )
