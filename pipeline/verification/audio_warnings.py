@@ -23,8 +23,8 @@ WARNINGS = {
 }
 """Every code, and its sentence; a warning reads "code: sentence"."""
 
-# Power above 4.3 kHz over that below (``SpeechMeter.high_db``). Of recordings of commands30 and libri158 at 16 kHz,
-# 900 in all, the lowest is at -59.6 dB; sent through a telephone line, the highest of 600 is at -63.
+# Power above 4.3 kHz over that below (``SpeechMeter.high_db``): of 900 recordings of commands30 and libri158 at 16 kHz
+# the lowest is at -59.6 dB; of 600 sent through a telephone line and rounded to 16 bits, the highest is at -63.1.
 NARROW_DB, WIDE_DB = -60.0, -50.0
 # Log-odds of a changed condition: nine to one.
 CHANGED_LOG_ODDS = log(9.0)
