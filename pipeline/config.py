@@ -324,7 +324,8 @@ class ChecksConfig(_Section):
     ``clipping``: more than the share ``max_clipped`` of a speaker's samples is clipped. ``noise``: the signal-to-noise
     ratio is below ``min_snr_db``. ``duplicates``: a recording duplicates one of another speaker. ``consistency``: the
     mean log-likelihood ratio of a speaker's held-out utterances is below ``min_consistency`` times the typical one.
-    ``matches``: that of the utterances claimed for somebody else is more than ``max_match`` times so.
+    ``matches``: that of the utterances claimed for somebody else is more than ``max_match`` times so. Verification
+    warns of ``clipping`` and ``noise``, too, unless they are off.
     """
 
     clipping: Action = "warn"

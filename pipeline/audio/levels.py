@@ -37,7 +37,10 @@ class Clipping:
             self._top, self.clipped = largest, 0
         if self._top == 0.0:
             return
-        at_the_top = np.concatenate(([False], sizes >= self._top * (1.0 - _AT_THE_TOP), [False]))
+        are_at_the_top = sizes >= self._top * (1.0 - _AT_THE_TOP)
+        if np.count_nonzero(are_at_the_top) < _RUN:  # nearly always
+            return
+        at_the_top = np.concatenate(([False], are_at_the_top, [False]))
         signs = np.concatenate(([0.0], np.sign(samples), [0.0]))
         changes = np.flatnonzero((at_the_top[1:] != at_the_top[:-1]) | (signs[1:] != signs[:-1]))
         lengths = np.diff(changes)

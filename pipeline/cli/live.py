@@ -121,10 +121,13 @@ def verify_live(
 
 def _progress(verifier: Verifier, update: Update, meter: LevelMeter) -> str:
     """Describe a claim whose audio is still arriving, in one line."""
+    from pipeline.verification.audio_warnings import codes
+
     words = [str(meter), f"{update.speech_seconds:5.2f} s of speech"]
     if update.probability is not None:
         words.append(f"P {update.probability:.3f}")
     words.append(update.decision.replace("_", " ") + ("" if update.settled else " so far"))
     if update.duplicate_suspected:
         words.append("DUPLICATE SUSPECTED")
+    words += [code.replace("_", " ") for code in codes(update.warnings)]
     return "  ".join([*words, verifier.claim])

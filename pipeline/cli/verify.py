@@ -209,7 +209,7 @@ def _sentence(verifier: Verifier, update: Update) -> str:
     words.append(f"{update.speech_seconds:.2f} s of speech")
     if update.duplicate_suspected:
         words.append("a copy of known audio: duplicate suspected")
-    return ", ".join(words)
+    return "; ".join([", ".join(words), *update.warnings])
 
 
 def _with_threshold(what: str, value: float, threshold: float | None, form: str) -> str:

@@ -1,9 +1,4 @@
-"""Quality of a recording, measured while it is read: clipping, signal-to-noise ratio, fingerprints.
-
-The signal-to-noise ratio is the mean power of the speech frames, less that of the noise, over the noise: the tenth of
-the frames that are quietest, digital silence aside. Where speech never pauses, those hold speech, and the ratio is too
-low; where a recorder mutes the pauses, too high.
-"""
+"""Quality of a recording, measured while it is read: clipping, signal-to-noise ratio, band, fingerprints."""
 
 from __future__ import annotations
 
@@ -19,18 +14,18 @@ from pipeline.audio.resampling import Resampler
 from pipeline.config import FeatureSettings
 from pipeline.features.fingerprints import RANGE_DB, FingerprintStream, Prints
 from pipeline.features.framing import FrameStream
-from pipeline.features.vad import SILENCE_DB, VoiceActivityDetector, frame_level, speech_level
+from pipeline.features.quality import SpeechMeter
+from pipeline.features.vad import VoiceActivityDetector, frame_level, speech_level
 
 Array = NDArray[np.float64]
-
-_QUIETEST = 0.1
 
 
 @dataclass(frozen=True)
 class Recording:
     """One recording: its ``samples``, the ``clipped`` among them, its ``snr_db`` (None without speech).
 
-    ``prints`` (T,) are its fingerprints; ``loud`` (T,) marks those loud enough to be compared.
+    ``prints`` (T,) are its fingerprints; ``loud`` (T,) marks those loud enough to be compared. ``high_db`` is that of
+    ``SpeechMeter``.
     """
 
     path: Path
@@ -39,6 +34,7 @@ class Recording:
     snr_db: float | None
     prints: Prints
     loud: NDArray[np.bool_]
+    high_db: float | None = None
 
 
 class RecordingMeter:
@@ -52,8 +48,7 @@ class RecordingMeter:
         self._level = speech_level(settings)
         self._vad = VoiceActivityDetector(settings.vad, frames_per_second=1.0 / settings.step_seconds)
         self._clipping = Clipping()
-        self._levels: list[Array] = []
-        self._speech: list[NDArray[np.bool_]] = []
+        self._speech = SpeechMeter(settings)
         self._prints: list[tuple[Prints, Array]] = []
 
     def push(self, samples: Array, rate: int) -> None:
@@ -74,22 +69,13 @@ class RecordingMeter:
         prints = np.concatenate([np.empty(0, dtype=np.uint32), *(part for part, _ in self._prints)])
         levels = np.concatenate([np.empty(0), *(part for _, part in self._prints)])
         loud = (levels > np.maximum.accumulate(levels) - RANGE_DB) & (prints != 0)
-        return Recording(self._path, self._clipping.samples, self._clipping.clipped, self._snr(), prints, loud)
+        clipping, speech = self._clipping, self._speech
+        return Recording(self._path, clipping.samples, clipping.clipped, speech.snr_db, prints, loud, speech.high_db)
 
     def _measure(self, samples: Array) -> None:
         frames = self._frames.push(samples)
-        self._levels.append(frame_level(frames))
-        self._speech.append(self._vad.push(self._level(frames))[0])
-
-    def _snr(self) -> float | None:
-        levels = np.concatenate([np.empty(0), *self._levels])
-        speech = np.concatenate([np.empty(0, dtype=bool), *self._speech])
-        audible = levels >= SILENCE_DB
-        if not (speech & audible).any():
-            return None
-        power = 10.0 ** (levels / 10.0)
-        noise = float(np.quantile(power[audible], _QUIETEST))
-        return float(10.0 * np.log10(max(power[speech & audible].mean() - noise, 1e-3 * noise) / noise))
+        levels = frame_level(frames)
+        self._speech.push(frames, levels, self._vad.push(self._level(frames, levels))[0])
 
 
 def clipped_share(recordings: Sequence[Recording]) -> float:

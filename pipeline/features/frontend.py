@@ -12,6 +12,7 @@ from pipeline.audio.files import open_audio
 from pipeline.audio.resampling import Resampler
 from pipeline.audio.streams import check_samples
 from pipeline.config import FeatureSettings
+from pipeline.features.quality import SpeechMeter
 from pipeline.features.stream import FeatureBlock, FeatureStream, joined
 
 Array = NDArray[np.float64]
@@ -20,14 +21,19 @@ Listener = Callable[[Array, int], None]
 
 
 class FrontEnd:
-    """Mono samples at ``rate`` Hz to feature vectors: a resampler and a feature stream."""
+    """Mono samples at ``rate`` Hz to feature vectors: a resampler and a feature stream.
 
-    def __init__(self, settings: FeatureSettings, rate: int, *, where: str = "stream") -> None:
+    A ``meter`` measures the frames, too.
+    """
+
+    def __init__(
+        self, settings: FeatureSettings, rate: int, *, where: str = "stream", meter: SpeechMeter | None = None
+    ) -> None:
         self.rate = rate
         self.samples = 0
         self._where = where
         self._resampler = Resampler(rate, settings.rate)
-        self._features = FeatureStream(settings)
+        self._features = FeatureStream(settings, meter)
 
     @property
     def delay_ms(self) -> float:

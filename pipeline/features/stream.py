@@ -23,7 +23,8 @@ from pipeline.features import lpc
 from pipeline.features.framing import DeltaStream, FrameStream, PreEmphasis, window, without_offset
 from pipeline.features.mfcc import mel_cepstrum
 from pipeline.features.plp import perceptual_prediction
-from pipeline.features.vad import VoiceActivityDetector, speech_level
+from pipeline.features.quality import SpeechMeter
+from pipeline.features.vad import VoiceActivityDetector, frame_level, speech_level
 
 Array = NDArray[np.float64]
 
@@ -121,10 +122,14 @@ class _Analysis:
 
 
 class FeatureStream:
-    """Speech feature vectors of mono samples at ``settings.rate`` Hz, by each of ``settings.analyses``."""
+    """Speech feature vectors of mono samples at ``settings.rate`` Hz, by each of ``settings.analyses``.
 
-    def __init__(self, settings: FeatureSettings) -> None:
+    A ``meter`` measures the frames, too.
+    """
+
+    def __init__(self, settings: FeatureSettings, meter: SpeechMeter | None = None) -> None:
         self.settings = settings
+        self._meter = meter
         self._pre_emphasis = PreEmphasis(settings.pre_emphasis)
         self._raw = FrameStream(settings.frame_length, settings.frame_step)
         self._emphasised = FrameStream(settings.frame_length, settings.frame_step)
@@ -148,7 +153,11 @@ class FeatureStream:
         """Take ``samples`` (n,), full scale 1, and return the vectors they complete."""
         if self._closed:
             raise StreamClosedError("features: the stream was flushed and takes no more samples; start a new one")
-        speech, below_peak = self._vad.push(self._level(self._raw.push(samples)))
+        raw = self._raw.push(samples)
+        levels = frame_level(raw)
+        speech, below_peak = self._vad.push(self._level(raw, levels))
+        if self._meter is not None:
+            self._meter.push(raw, levels, speech)
         self._speech = np.concatenate((self._speech, speech))
         self._below_peak = np.concatenate((self._below_peak, below_peak))
         frames = self._emphasised.push(self._pre_emphasis.push(samples))

@@ -44,17 +44,17 @@ def frame_level(frames: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=8)
-def speech_level(settings: FeatureSettings) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+def speech_level(settings: FeatureSettings) -> Callable[..., NDArray[np.float64]]:
     """Return the function from frames (T, L) to their level (T,) between ``vad.low_hz`` and ``vad.high_hz``, in dB.
 
-    Digital silence has its ``frame_level``; all else is at ``SILENCE_DB`` or above. It is stateless, so streams share
-    it.
+    Digital silence has its ``frame_level``; all else is at ``SILENCE_DB`` or above. That level (T,) may be given as a
+    second argument. The function is stateless, so streams share it.
     """
     run = max(1, round(0.5 * settings.rate / settings.vad.high_hz))  # samples averaged: white noise keeps 1 / run
     length = settings.frame_length // run
     slow = _slow_shapes(length, settings.rate / run, settings.vad.low_hz)
 
-    def level(frames: NDArray[np.float64]) -> NDArray[np.float64]:
+    def level(frames: NDArray[np.float64], whole: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         sums = frames[:, : length * run : run]
         for at in range(1, run):
             sums = sums + frames[:, at : length * run : run]
@@ -62,7 +62,7 @@ def speech_level(settings: FeatureSettings) -> Callable[[NDArray[np.float64]], N
         explained = np.einsum("tl,kl->tk", sums, slow)
         power = np.einsum("tl,tl->t", sums, sums) - np.einsum("tk,tk->t", explained, explained)
         in_band = 10.0 * np.log10(np.maximum(power, 0.0) / (length * run * run) + 1e-15)
-        whole = frame_level(frames)
+        whole = frame_level(frames) if whole is None else whole
         return np.where(whole < SILENCE_DB, whole, np.maximum(in_band, SILENCE_DB))
 
     return level

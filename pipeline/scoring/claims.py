@@ -213,6 +213,14 @@ class RunningScores:
             self.frames += len(block.vectors)
             self._scores = None
 
+    @property
+    def condition(self) -> float | None:
+        """Return the log-odds of a changed condition; None without a classifier, or a frame."""
+        classifier = self._scorer.settings.condition
+        if classifier is None or CONDITION not in self.sums:
+            return None
+        return classifier.log_odds(self.sums[CONDITION])
+
     def scores(self) -> dict[str, Array]:
         """Return the scores (C,) of each system; there must have been a frame."""
         if self.frames == 0:

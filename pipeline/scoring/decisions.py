@@ -72,7 +72,9 @@ class Update:
     the stream is closed, or a ``SequentialTest`` has enough evidence. ``sequential_llr`` is then the ratio at this
     length that the test is applied to, None without one; once settled by it, score and speech no longer change.
     ``duplicate_suspected``: the audio contains a copy of a known recording (``pipeline.features.fingerprints``); None
-    where there is nothing to compare with. The decision does not depend on it.
+    where there is nothing to compare with. ``warnings`` about the audio, each "code: sentence"
+    (``pipeline.verification.audio_warnings``), may explain a poor score; they begin with enough speech, or at the end.
+    The decision depends on neither.
 
     Examples
     --------
@@ -93,6 +95,7 @@ class Update:
     settled: bool = False
     sequential_llr: float | None = None
     duplicate_suspected: bool | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def as_json(*parts: Terms | Update) -> dict[str, Any]:

@@ -48,6 +48,7 @@ SPEAKER: dict[str, Expected] = {
     "pseudo.*": Expected("f", ("", "D")),
     "condition.*": Expected("f", ("", "C")),
     "fingerprints": Expected("u", ("",)),
+    "high_band": Expected("f", ("1",)),
 }
 
 SHARED: dict[str, Expected] = {

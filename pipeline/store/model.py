@@ -161,6 +161,11 @@ class SpeakerModel:
             return None
         return own["fingerprints"]
 
+    def high_band(self, name: str) -> float | None:
+        """Return the median ``SpeechMeter.high_db`` of the enrollment recordings of ``name``; None if unmeasured."""
+        own = self.arrays[self.position(name)]
+        return float(own["high_band"][0]) if "high_band" in own else None
+
     def segments(self, branch: Branch = RAW) -> list[Vectors]:
         """Return the supervectors (S, D) of each speaker that supervector machines of ``branch`` are trained on."""
         return [np.asarray(arrays[f"{branch.prefix}segments"], dtype=np.float32) for arrays in self.arrays]

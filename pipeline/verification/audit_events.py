@@ -16,6 +16,7 @@ from pipeline.errors import EnrollmentRefusedError, VoiceclaimError
 from pipeline.scoring.decisions import Update, as_json
 from pipeline.store.model import SpeakerModel
 from pipeline.store.reading import VERSION
+from pipeline.verification.audio_warnings import codes
 from pipeline.verification.audit import AuditLog, Value, read_key
 from pipeline.verification.duplicate_audio import DuplicateMemory
 from pipeline.verification.verifier import Verifier
@@ -57,12 +58,16 @@ def duplicate_memory(log: Path | None) -> DuplicateMemory | None:
 
 
 def of_decision(verifier: Verifier, update: Update) -> Fields:
-    """Return a decision and its terms; a sequential test by its error rates, the store's revision by ``of_store``."""
+    """Return a decision and its terms; a sequential test by its error rates, the store's revision by ``of_store``.
+
+    Warnings are named by their codes.
+    """
     table = as_json(verifier.terms, update)
     del table["sequential_bounds"], table["revision"]
     test = verifier.decider.test
     return {
         **table,
+        "warnings": ", ".join(codes(update.warnings)),
         "sequential_miss": None if test is None else test.miss,
         "sequential_false_accept": None if test is None else test.false_accept,
     }

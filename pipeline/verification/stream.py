@@ -17,9 +17,12 @@ from pipeline.scoring.decisions import Decision, State, Update
 from pipeline.scoring.sequential import check_frames
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
+from pipeline.verification.audio_warnings import AudioMeter
 from pipeline.verification.verifier import Verifier
 
 Array = NDArray[np.float64]
+
+WARN_SECONDS = 1.0  # of audio between two looks for warnings
 
 
 class VerificationStream:
@@ -62,11 +65,11 @@ class VerificationStream:
         config = verifier.model.config
         self.verifier = verifier
         self._where = f"claim {verifier.claim!r}"
-        self.front_end = FrontEnd(
-            config.features,
-            config.features.rate if rate is None else rate,
-            where=self._where,
-        )
+        rate = config.features.rate if rate is None else rate
+        self._warned: tuple[str, ...] = ()
+        self._next_warnings = 0.0
+        self._meter = AudioMeter(verifier.model, verifier.claim, rate)
+        self.front_end = FrontEnd(config.features, rate, where=self._where, meter=self._meter.speech)
         self._scores = verifier.scores()
         self._accepted: bool | None = None  # by a sequential test
         self._sequential_llr: float | None = None
@@ -138,6 +141,7 @@ class VerificationStream:
     def _take_batch(self) -> Array:
         samples = np.concatenate(self._batch) if self._batch else np.empty(0)
         self._batch, self._batched = [], 0
+        self._meter.push(samples)
         return samples
 
     def _score(self, speech: FeatureBlock) -> None:
@@ -178,7 +182,19 @@ class VerificationStream:
             settled=closed or self._accepted is not None,
             sequential_llr=self._sequential_llr,
             duplicate_suspected=None if self._duplicates is None else self._duplicates.suspected,
+            warnings=self._warnings(closed=closed) if closed or score is not None else (),
         )
+
+    def _warnings(self, *, closed: bool) -> tuple[str, ...]:
+        """Return the warnings about the audio so far, or up to where a sequential test settled the claim.
+
+        A stream that goes on has them once a second.
+        """
+        ends = closed or self._accepted is not None
+        if not (ends and self._last.settled) and (ends or self._audio_seconds >= self._next_warnings):
+            self._next_warnings = self._audio_seconds + WARN_SECONDS
+            self._warned = self._meter.warnings(self._scores, sequential=self.verifier.decider.test is not None)
+        return self._warned
 
     def _decision(self, score: float, llr: float | None, *, closed: bool) -> Decision:
         """Decide by the sequential test where it has settled the claim, else by the policy's threshold."""

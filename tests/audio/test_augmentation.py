@@ -12,7 +12,7 @@ import soxr
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import welch
-from sounds import LEVELS, RATE, decibels, middle, noise, rms, tone
+from waves import LEVELS, RATE, decibels, middle, noise, rms, tone
 
 from pipeline.audio.augmentation import (
     BAND_SNR_DB,

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import median_filter
 from scipy.signal import butter, correlate, find_peaks, freqs
-from sounds import LENGTHS, LEVELS, RATE, RATES, SEEDS, decibels, middle, noise, rms, tone
+from waves import LENGTHS, LEVELS, RATE, RATES, SEEDS, decibels, middle, noise, rms, tone
 
 from pipeline.audio.channels import (
     CODEC_PEAK,

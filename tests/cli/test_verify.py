@@ -23,7 +23,7 @@ SETTINGS = tuple(f"--set={setting}" for setting in ("features.rate=8000", "codeb
 VERDICT = {
     "claim", "file", "state", "decision", "score", "threshold", "system", "speech_seconds", "audio_seconds", "frames",
     "competing", "llr", "probability", "prior", "unknown_impostors", "llr_threshold", "threshold_source", "settled",
-    "sequential_llr", "sequential_bounds", "duplicate_suspected", "revision",
+    "sequential_llr", "sequential_bounds", "duplicate_suspected", "revision", "warnings",
 }  # fmt: skip
 
 

@@ -12,7 +12,9 @@ import pytest
 import soundfile
 from service import VERIFY_TOKEN, evaluated, running, running_copy, samples_of
 
+from pipeline.audio.augmentation import mix_at_snr
 from pipeline.store.store import Store
+from pipeline.verification.audio_warnings import WARNINGS
 
 webdriver = pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.common.by import By  # noqa: E402
@@ -183,6 +185,20 @@ def remove(page: Page, name: str) -> None:
     page.at("confirm").find_element(By.CSS_SELECTOR, "[value=yes]").click()
     page.wait(lambda: f"{name} was removed" in page.text("speakers-status"))
     assert not page.all(buttons)
+
+
+@pytest.mark.slow
+def test_the_page_shows_what_is_wrong_with_the_audio(store, tmp_path, verifying):
+    samples, rate = samples_of(verifying)
+    noisy = mix_at_snr(0.3 * samples, np.random.default_rng(0).standard_normal(len(samples)), 0)
+    soundfile.write(tmp_path / "noisy.wav", noisy, rate, subtype="PCM_16")
+    with running(store, tmp_path) as service, browser(service.url, audio=tmp_path / "noisy.wav") as page:
+        page.go("verify")
+        page.wait(lambda: page.at("verify-start").is_enabled())
+        page.at("verify-start").click()
+        page.wait(lambda: WARNINGS["noise"] in page.text("verdict-warnings"))
+        assert fits(page)
+        assert page.complaints() == []
 
 
 def fits(page: Page) -> bool:

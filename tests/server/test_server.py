@@ -35,9 +35,11 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from pipeline.server.app import create_app, router
+from pipeline.server.client import VoiceclaimClient
 from pipeline.server.service import Service
 from pipeline.server.settings import Settings
 from pipeline.store.store import Store
+from pipeline.verification.audio_warnings import WARNINGS
 from pipeline.verification.audit import check_log
 from pipeline.verification.verifier import Verifier
 
@@ -82,6 +84,22 @@ def test_a_stream_in_chunks_of_any_size_has_the_librarys_score(service, opened, 
             result = streamed(service, claim, rate, data, form, seed)
             assert result["score"] == pytest.approx(expected.score, abs=1e-6)
             assert (result["decision"], result["frames"]) == (expected.decision, expected.frames)
+
+
+def test_warnings_about_the_audio_are_in_every_answer(service, heard, tmp_path):
+    samples, rate = samples_of(heard("anna"))
+    samples = (0.5 * np.clip(4 * samples / np.abs(samples).max(), -1, 1)).astype("<f4")
+    soundfile.write(tmp_path / "loud.wav", samples, rate, subtype="FLOAT")
+    files = {"file": (tmp_path / "loud.wav").read_bytes()}
+    expected = [f"clipping: {WARNINGS['clipping']}"]
+    assert service.request("POST", "/verify", data={"claim": "anna"}, files=files).json()["warnings"] == expected
+    assert streamed(service, "anna", rate, samples.tobytes(), "f32le", 0)["warnings"] == expected
+    with VoiceclaimClient(service.url) as client:
+        assert client.verify("anna", tmp_path / "loud.wav").update.warnings == tuple(expected)
+        with client.stream("anna", rate=rate) as stream:
+            assert stream.push(samples).warnings == tuple(expected)
+    described = service.request("GET", "/openapi.json").json()["components"]["schemas"]["Outcome"]
+    assert "warnings" in described["required"]
 
 
 @pytest.mark.parametrize(

@@ -403,7 +403,7 @@ def test_a_verification_is_logged_without_biometric_data(opened, heard, tmp_path
         "claim", "decision", "system", "score", "threshold", "llr", "llr_threshold", "probability", "prior",
         "threshold_source", "speech_seconds", "audio_seconds", "competing",
         "duplicate_suspected", "sequential_llr", "sequential_miss", "sequential_false_accept", "state", "settled",
-        "frames", "unknown_impostors",
+        "frames", "unknown_impostors", "warnings",
     }  # fmt: skip
     assert (line["event"], line["claim"], line["decision"]) == ("verify", "anna", Decision.ACCEPTED)
     assert (line["score"], line["llr"], line["threshold"]) == (update.score, update.llr, verifier.decider.threshold)

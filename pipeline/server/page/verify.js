@@ -18,6 +18,9 @@ const SO_FAR = {
   not_enough_speech: () => "Listening: keep speaking …",
 };
 
+// A warning reads "code: sentence".
+const sentence = (warning) => warning.slice(warning.indexOf(":") + 2);
+
 export function verifyView() {
   const select = byId("claim");
   const start = byId("verify-start");
@@ -38,10 +41,11 @@ export function verifyView() {
     meter.hidden = !on;
   }
 
-  function verdict(decision, words, detail = "") {
+  function verdict(decision, words, detail = "", warnings = []) {
     byId("verdict").dataset.decision = decision;
     if (byId("verdict-word").textContent !== words) byId("verdict-word").textContent = words;
     byId("verdict-detail").textContent = detail;
+    byId("verdict-warnings").replaceChildren(...warnings.map((warning) => element("li", {}, warning)));
   }
 
   function draw() {
@@ -98,7 +102,8 @@ export function verifyView() {
     if (message.duplicate_suspected) tell("The audio matches a known recording.", "wait");
     const final = message.type === "final";
     if (message.settled && !final) stopSpeaking();
-    verdict(message.decision, (final ? WORDS : SO_FAR)[message.decision](terms.claim), numbers(message, terms));
+    const words = (final ? WORDS : SO_FAR)[message.decision](terms.claim);
+    verdict(message.decision, words, numbers(message, terms), message.warnings.map(sentence));
     byId("live-words").textContent = final
       ? `${numbers(message, terms)}; ${message.decision.replaceAll("_", " ")}.`
       : "The dashed line is the threshold.";
