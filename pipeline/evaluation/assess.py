@@ -242,9 +242,10 @@ def _collect(
     targets = np.array([trial.target for trial in scored], dtype=np.bool_)
     by_system = {}
     for system in systems:
-        found = [done[trial.path][system, trial.speaker] for trial in scored]
-        scores, llrs = np.array([score for score, _ in found]), [llr for _, llr in found if llr is not None]
-        by_system[system] = SystemScores(speakers, paths, scores, targets, np.array(llrs) if llrs else None)
+        pairs = [done[trial.path][system, trial.speaker] for trial in scored]
+        scores, llrs = np.array([score for score, _ in pairs]), [llr for _, llr in pairs]
+        calibrated = pairs and None not in llrs
+        by_system[system] = SystemScores(speakers, paths, scores, targets, np.array(llrs) if calibrated else None)
     return Assessment(by_system, tuple(result for result in results.values() if isinstance(result, FailedFile)))
 
 

@@ -60,14 +60,14 @@ class AudioMeter:
         if snr is None:  # no speech
             return ()
         least, condition = LITTLE_SPEECH * self._config.min_frames, scores.condition
-        found = {
+        applies = {
             "narrow_band": self._may_be_narrow and high is not None and high < NARROW_DB,
             "clipping": checks.clipping != "off" and self._clipping.share > checks.max_clipped,
             "noise": checks.noise != "off" and snr < checks.min_snr_db,
             "condition": condition is not None and condition > CHANGED_LOG_ODDS,
             "little_speech": not sequential and self._config.min_frames <= scores.frames < least,
         }
-        return tuple(f"{code}: {sentence}" for code, sentence in WARNINGS.items() if found[code])
+        return tuple(f"{code}: {sentence}" for code, sentence in WARNINGS.items() if applies[code])
 
 
 def codes(warnings: Iterable[str]) -> list[str]:
