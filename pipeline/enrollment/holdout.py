@@ -91,17 +91,18 @@ def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> tuple[HeldOutTrials, 
     claims = [number for number, speaker in enumerate(model.speakers) if speaker.role == "speaker"]
     ids = [speaker.id for speaker in model.speakers]
     scoring = HeldOutScoring(settings, population, solvers, claims, ids, condition=condition)
-    trials = _scores(trainer, scoring, [recorded for recorded, *_ in held] if claims else [])
+    total = sum(len(version) for versions in (held if claims else ()) for version in versions)
+    trials = _scores(trainer, scoring, [recorded for recorded, *_ in held] if claims else [], total)
     if condition is None:
         return trials, None, model
     scoring = HeldOutScoring(settings, population, solvers, claims, ids, condition=condition, changed=True)
     augmented = [[trial for version in versions for trial in version] for _, *versions in held]
-    return trials, _scores(trainer, scoring, augmented if claims else []), model
+    return trials, _scores(trainer, scoring, augmented if claims else [], total), model
 
 
-def _scores(trainer: Trainer, scoring: HeldOutScoring, trials: list[list[FeatureBlock]]) -> HeldOutTrials:
-    """Return every trial with its scores."""
-    first, total = len(trainer.known), sum(map(len, trials))
+def _scores(trainer: Trainer, scoring: HeldOutScoring, trials: list[list[FeatureBlock]], total: int) -> HeldOutTrials:
+    """Return every trial with its scores; there are ``total`` with those of other conditions."""
+    first = len(trainer.known)
 
     def score(speaker: int, its_trials: list[FeatureBlock]) -> list[HeldOutTrials]:
         scored = []
