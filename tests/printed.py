@@ -18,7 +18,8 @@ def as_printed(expected: str, printed: str) -> bool:
         elif word.isspace():
             pattern += r"\s+"
         else:
-            pattern += NUMBER.sub("\0", re.escape(word).replace(r"\.", ".").replace(r"\-", "-"))
+            escaped = re.escape(word).replace(r"\.", ".").replace(r"\-", "-")
+            pattern += NUMBER.sub("\0", re.sub(r"\\\+(?=\d)", "+", escaped))
     numbers = [float(number) for word in words if word != "..." for number in NUMBER.findall(word)]
     match = re.fullmatch(pattern.replace("\0", r"([-+]?\d+(?:\.\d+)?)"), printed.strip(), re.S)
     return match is not None and all(

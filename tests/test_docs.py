@@ -130,6 +130,7 @@ def test_blocks_are_read_and_what_they_print_is_compared():
     assert as_printed("EER 1.00 %\n a ... c\n", "EER  1.02 %\na\nb\nc")
     assert not as_printed("EER 1.00 %", "EER 1.20 %") and not as_printed("a b", "a c")
     assert as_printed("{'anna' accepted, -5.2 (x)}", "{'anna' accepted, -5.23 (x)}")
+    assert as_printed("s(3.6 f +0.50) + 1", "s(3.62 f +0.48) + 1") and not as_printed("a + b", "a  b")
 
 
 # Without running anything
