@@ -49,7 +49,7 @@ class Speech:
 
 @dataclass(frozen=True)
 class Earlier:
-    """What a store keeps of a ``speaker`` to whom recordings are added (``pipeline.enrollment.adding``)."""
+    """Arrays that a store keeps of a ``speaker`` to whom recordings are added (``pipeline.enrollment.adding``)."""
 
     speaker: Speaker
     arrays: Arrays
