@@ -36,7 +36,7 @@ Labels = Mapping[str, Mapping[str, bool]]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Errors of the default system on own trials: equal error rate, the store's threshold, rates there, Cllr in bits."""
+    """Errors of the default system on own trials: EER, the store's threshold, rates there, Cllr in bits."""
 
     eer: float
     threshold: float
