@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -97,8 +97,13 @@ class AnalysisConfig(_Section):
 
 
 class FeatureSettings(AnalysisConfig):
-    """Front end. Machines over whole utterances may have an analysis of their own, ``utterance``."""
+    """Front end: the analysis of frames for machines over frames, and ``utterance``, that for machines over utterances.
 
+    A frame is analysed once where both are the same.
+    """
+
+    kind: Literal["lpc", "lpcc", "plp", "mfcc"] = "lpcc"
+    order: Annotated[int, Field(ge=1, le=39)] = 12
     rate: Annotated[int, Field(ge=4000, le=96000)] = 16000
     frame_ms: Annotated[float, Field(ge=5, le=200)] = 30.0
     step_ms: Annotated[float, Field(ge=1, le=100)] = 10.0
@@ -107,7 +112,7 @@ class FeatureSettings(AnalysisConfig):
     deltas: bool = True
     delta_width: Annotated[int, Field(ge=1, le=20)] = 2
     vad: VadConfig = VadConfig()
-    utterance: AnalysisConfig | None = None
+    utterance: AnalysisConfig = AnalysisConfig()
 
     @model_validator(mode="after")
     def _frame_fits(self) -> Self:
@@ -121,7 +126,13 @@ class FeatureSettings(AnalysisConfig):
     @property
     def analyses(self) -> tuple[AnalysisConfig, ...]:
         """The analyses of a frame: for machines over frames, and for those over utterances where it is another."""
-        return (self,) if self.utterance is None else (self, self.utterance)
+        own = AnalysisConfig(**{name: getattr(self, name) for name in AnalysisConfig.model_fields})
+        return (own,) if own == self.utterance else (own, self.utterance)
+
+    @property
+    def for_utterances(self) -> Self:
+        """The same front end with the analysis for utterances alone."""
+        return self.model_copy(update=self.utterance.model_dump())
 
     @property
     def dimensions(self) -> tuple[int, int]:
@@ -170,8 +181,10 @@ class MachineConfig(_Section):
         "one_vs_rest",
         "supervector",
         "gmm",
+        "normalised_supervector",
+        "normalised_gmm",
     )
-    sigma: Positive = 0.3
+    sigma: Positive = 0.5
     C: Positive = 10.0
     nu: Annotated[float, Field(gt=0, lt=1)] = 0.1
     one_class_scale: Literal["schoelkopf", "libsvm"] | Positive = "libsvm"
@@ -267,18 +280,18 @@ class GmmConfig(_Section):
 
 
 class AugmentationConfig(_Section):
-    """Data augmentation: versions of the enrollment audio that machines are trained on beside it.
+    """Data augmentation: versions of the enrollment audio that the normalised machines are trained on beside it.
 
     ``kinds``: a telephone line, babble of ``voices`` other voices, white noise, a reverberant room, a random codec, a
     random band with noise, noise of a random colour. Signal-to-noise ratios, but for those of bands, are drawn between
     ``min_snr_db`` and ``max_snr_db``. Each kind is made of the ``share`` of a speaker's utterances, two at the least.
     """
 
-    kinds: Annotated[tuple[Augmentation, ...], AfterValidator(_distinct)] = ()
+    kinds: Annotated[tuple[Augmentation, ...], AfterValidator(_distinct)] = get_args(Augmentation)
     voices: Annotated[int, Field(ge=1, le=100)] = 6
-    min_snr_db: Annotated[float, Field(ge=-20, le=60)] = 5.0
-    max_snr_db: Annotated[float, Field(ge=-20, le=60)] = 15.0
-    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    min_snr_db: Annotated[float, Field(ge=-20, le=60)] = 0.0
+    max_snr_db: Annotated[float, Field(ge=-20, le=60)] = 20.0
+    share: Annotated[float, Field(gt=0, le=1)] = 0.25
 
     @model_validator(mode="after")
     def _ratios_in_order(self) -> Self:
@@ -354,7 +367,7 @@ class Config(_Section):
     --------
     >>> import pipeline
     >>> pipeline.Config().features.order
-    20
+    12
     """
 
     seed: Seed = 0

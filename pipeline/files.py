@@ -78,6 +78,7 @@ def _refuse_others(mode: int) -> None:
 
 # A wheel carries presets and demo corpus inside the package; in a checkout they stand beside it.
 _PACKAGE = Path(__file__).resolve().parent
+_ALIASES = {"xin2002": "paper"}
 
 
 def configs_folder() -> Path:
@@ -93,11 +94,11 @@ def demo_folder() -> Path:
 
 
 def find_config(name: str) -> Path:
-    """Return the settings file ``name``: a path, or a preset (``xin2002``); raises ConfigError."""
+    """Return the settings file ``name``: a path, or a preset (``paper``, or ``xin2002``); raises ConfigError."""
     path = Path(name)
     if path.suffix == ".toml" or path.exists():
         return path
-    packaged = configs_folder() / f"{name}.toml"
+    packaged = configs_folder() / f"{_ALIASES.get(name, name)}.toml"
     if not packaged.is_file():
         presets = ", ".join(sorted(file.stem for file in configs_folder().glob("*.toml")))
         raise ConfigError(f"settings {name!r}: neither a file nor a preset ({presets})")

@@ -34,6 +34,7 @@ TINY = (
     "codebook.min_seconds=3",
     "ubm.components=32",
     "supervector.speeds_below=0",
+    "augmentation.kinds=[]",
     "scoring.system=refined_worst_rival",
     "scoring.min_seconds=0.5",
     "threshold.holdout=0.2",
@@ -42,7 +43,12 @@ TINY = (
 """Settings under which the demo voices enroll in a second."""
 NAMES = ("ada", "bea", "cyd", "dov", "eli")
 TABLES = ("store", "speaker", "array", "pair")
-_SETTINGS = ("features.order=3", "features.deltas=false", "codebook.centroids=12")
+_SETTINGS = (
+    "features.order=3",
+    'features.utterance={kind="lpcc", order=3}',
+    "features.deltas=false",
+    "codebook.centroids=12",
+)
 SMALL = load_config(None, [*_SETTINGS, _ALL, "supervector.speeds_below=0", "scoring.system=refined_worst_rival"])
 
 

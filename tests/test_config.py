@@ -61,11 +61,13 @@ def test_every_settings_file_loads_and_says_what_it_holds(path):
             value, expected = getattr(value, part), expected[part]
         assert (list(value) if isinstance(value, tuple) else value) == expected, key
     assert load_config(find_config(path.stem)) == config
+    if path.stem == "paper":
+        assert find_config("xin2002") == find_config("paper")
     assert RULES[config.scoring.system].needs <= set(config.machines.kinds)
 
 
 def test_an_unknown_name_of_settings_lists_the_known_ones():
-    with pytest.raises(ConfigError, match=r"'xin1999'.*default.*order12.*robust.*xin2002"):
+    with pytest.raises(ConfigError, match=r"'xin1999'.*default.*lean.*paper"):
         find_config("xin1999")
 
 
@@ -198,7 +200,9 @@ def test_a_bad_override_is_refused_by_name(override, named):
 @settings(deadline=None)
 @given(st.integers(4000, 96000), st.floats(5, 200), st.floats(1, 100), st.integers(1, 39), st.integers(8, 128))
 def test_a_frame_is_taken_exactly_when_it_holds_its_step_and_its_order(rate, frame_ms, step_ms, order, bands):
-    table = {"features": {"rate": rate, "frame_ms": frame_ms, "step_ms": step_ms, "order": order, "bands": bands}}
+    analysis = {"kind": "plp", "order": order, "bands": bands}
+    frames = {"rate": rate, "frame_ms": frame_ms, "step_ms": step_ms}
+    table = {"features": {**frames, **analysis, "utterance": analysis}}
     if step_ms <= frame_ms and round(rate * frame_ms / 1000) > order + 1 and order < bands:
         outcome = parse_config(table, source="here").features
         assert 1 <= outcome.frame_step <= outcome.frame_length

@@ -56,34 +56,40 @@ _MOST_DB = 300.0
 
 
 class Augmenter:
-    """Augmented versions of utterances at ``config.features.rate`` Hz, the same for the same seed and utterance.
+    """Augmented versions of the ``kinds``, and ``speeds``, of utterances at ``config.features.rate`` Hz.
 
-    ``speeds`` is empty unless ``speed_perturbed``.
+    They are the same for the same seed and utterance.
     """
 
     def __init__(
-        self, config: Config, speakers: Mapping[str, Sequence[Utterance]], *, speed_perturbed: bool = False
+        self,
+        config: Config,
+        speakers: Mapping[str, Sequence[Utterance]],
+        *,
+        kinds: Sequence[str],
+        speeds: Sequence[float] = (),
     ) -> None:
         self.settings = config.augmentation
-        self.speeds = config.supervector.speeds if speed_perturbed else ()
+        self.kinds = tuple(kinds)
+        self.speeds = tuple(speeds)
         self._rate = config.features.rate
         self._seed = config.seed
         self._counts = {name: len(utterances) for name, utterances in speakers.items()}
         self._sources: dict[str, Samples] = {}
-        if "babble" in self.settings.kinds:
+        if "babble" in self.kinds:
             seconds = min(SOURCE_SECONDS, ALL_SOURCE_SECONDS / len(speakers))
             self._sources = {name: self._read_source(speakers[name], seconds) for name in speakers}
 
     def versions(self, samples: Samples, rate: int, *, speaker: str, number: int) -> list[Samples | None]:
-        """Return one version (n,) a kind, in the settings' order, of the ``number``-th utterance of ``speaker``.
+        """Return one version (n,) a kind, in their order, of the ``number``-th utterance of ``speaker``.
 
         It is None where the settings' share of the speaker's utterances leaves this one out (``has_version``).
         """
         samples = resampled(samples, rate, self._rate)
-        kinds, has = self.settings.kinds, self._chosen(speaker, number, len(self.settings.kinds))
+        has = self._chosen(speaker, number, len(self.kinds))
         return [
             self._version(kind, samples, speaker, number, which) if has[which] else None
-            for which, kind in enumerate(kinds)
+            for which, kind in enumerate(self.kinds)
         ]
 
     def pseudo_speakers(self, samples: Samples, rate: int, *, speaker: str, number: int) -> list[Samples | None]:

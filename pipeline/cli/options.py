@@ -25,7 +25,7 @@ StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Speaker st
 NewStore = Annotated[Path, typer.Option("--store", metavar="STORE", help="Speaker store (created if missing).")]
 ConfigFile = Annotated[
     str | None,
-    typer.Option("--config", metavar="FILE", help="TOML settings file, or the name of a built-in preset (xin2002)."),
+    typer.Option("--config", metavar="FILE", help="TOML settings file, or a built-in preset: default, lean, paper."),
 ]
 Override = Annotated[
     list[str] | None,

@@ -84,9 +84,9 @@ class BranchTrainer:
         return self.branch is RAW and self.settings.supervector.has_pseudo_speakers(speakers)
 
     def _own(self, speech: Speech, has_pseudo: bool) -> Speech:
-        """Return what the branch is trained on: augmented versions where no other branch is."""
-        augmented = self.branch is NORMALISED or NORMALISED not in branches_of(self.settings.machines.kinds)
-        return Speech(speech.versions if augmented else speech.versions[:1], speech.pseudo_speakers * has_pseudo)
+        """Return what the branch is trained on."""
+        versions = speech.versions if self.branch is NORMALISED else speech.versions[:1]
+        return Speech(versions, speech.pseudo_speakers * has_pseudo)
 
     def _ubm(self, speech: Sequence[Speech]) -> UniversalBackgroundModel:
         settings, prior = self.branch.settings(self.settings), self.branch.mean_prior(self.settings)

@@ -18,7 +18,7 @@ from pipeline.enrollment.quality import Recording, RecordingMeter
 from pipeline.errors import AudioError, NotEnoughSpeechError
 from pipeline.features.frontend import Listener, features_of, read_features
 from pipeline.features.stream import FeatureBlock
-from pipeline.machines.branches import RAW, branches_of
+from pipeline.machines.branches import NORMALISED, RAW, branches_of
 from pipeline.machines.workers import Workers, path_for
 from pipeline.store.arrays import Arrays
 from pipeline.store.layout import AnyArray
@@ -139,7 +139,7 @@ def read_speech(
     )
     skipped: list[tuple[Path, str]] = []
     versions, pseudo_speakers = (
-        (1, 0) if augmenter is None else (1 + len(augmenter.settings.kinds), len(augmenter.speeds))
+        (1, 0) if augmenter is None else (1 + len(augmenter.kinds), len(augmenter.speeds))
     )
     voices = {
         name: NewSpeaker(name, Speech([[] for _ in range(versions)], [[] for _ in range(pseudo_speakers)]))
@@ -174,12 +174,12 @@ def _read(
 
 
 def _augmenter(speakers: Mapping[str, Sequence[Utterance]], settings: Config, population: int) -> Augmenter | None:
-    """Return the augmenter for the utterance machines of ``population`` speakers, None without augmentation."""
+    """Return the augmenter for the utterance machines of ``population`` speakers, None where no machine needs one."""
     branches = branches_of(settings.machines.kinds)
-    pseudo_speakers = RAW in branches and settings.supervector.has_pseudo_speakers(population)
-    if not branches or not (settings.augmentation.kinds or pseudo_speakers):
-        return None
-    return Augmenter(settings, speakers, speed_perturbed=pseudo_speakers)
+    kinds = settings.augmentation.kinds if NORMALISED in branches else ()
+    has_pseudo = RAW in branches and settings.supervector.has_pseudo_speakers(population)
+    speeds = settings.supervector.speeds if has_pseudo else ()
+    return Augmenter(settings, speakers, kinds=kinds, speeds=speeds) if kinds or speeds else None
 
 
 def _augmented(
@@ -197,14 +197,15 @@ def _augmented(
     if listen is not None:
         listen(samples, rate)
 
-    where, rate_of_versions = str(utterance.path), settings.features.rate
+    where, of_versions = str(utterance.path), settings.features.for_utterances
     recorded = features_of(samples, rate, settings.features, where=where)
     if len(recorded.vectors) == 0:
         return Speech([[recorded]], [])
 
+    nothing = FeatureBlock(np.empty((0, of_versions.dimensions[1])), 0, np.empty(0))
+
     def speech(made: Samples | None) -> Utterances:
-        nothing = recorded.part(slice(0))
-        return [nothing if made is None else features_of(made, rate_of_versions, settings.features, where=where)]
+        return [nothing if made is None else features_of(made, of_versions.rate, of_versions, where=where)]
 
     speaker, number = place
     return Speech(

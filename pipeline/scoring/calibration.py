@@ -101,8 +101,9 @@ class SystemCalibration:
 
     ``ratio`` maps the score to a log-likelihood ratio; for a system that sums others, ``weights`` make the sum first:
     fusing several scores and calibrating one need different trials and penalties. ``unknown_share`` of all nontarget
-    trials are by unknown impostors. ``changed`` is the calibration for utterances of a changed condition: with P the
-    probability that this one is as recorded, LLR = P LLR_recorded + (1 - P) LLR_changed.
+    trials are by unknown impostors. ``changed`` is the calibration for utterances of a changed condition, and
+    ``condition`` maps what the classifier says of one to the log-odds that it is: with P the probability that it is as
+    recorded, LLR = P LLR_recorded + (1 - P) LLR_changed.
     """
 
     system: str
@@ -110,6 +111,7 @@ class SystemCalibration:
     weights: Fits = ()
     unknown_share: float = 0.5
     changed: SystemCalibration | None = None
+    condition: LogisticCalibration | None = None
 
     def at(self, unknown_share: float) -> Self:
         """Return the same fits where unknown impostors make up ``unknown_share`` of all nontarget trials."""
@@ -123,13 +125,18 @@ class SystemCalibration:
         return read if self.changed is None else tuple(dict.fromkeys(read + self.changed.systems))
 
     def llr(self, scores: Mapping[str, Array], frames: Array | float) -> Array:
-        """See LogisticCalibration.llr; ``changed`` is read where ``scores`` hold the log-odds of the condition."""
+        """See LogisticCalibration.llr; ``changed`` is read where ``scores`` hold the condition."""
         summed = {self.system: self._sum.llr(scores, frames)} if self.weights else scores
         recorded: Array = self._ratio.llr(summed, frames)
-        if self.changed is None or CONDITION not in scores:
+        log_odds = self.condition_log_odds(scores, frames)
+        if self.changed is None or log_odds is None:
             return recorded
-        share = 0.5 + 0.5 * np.tanh(0.5 * scores[CONDITION])  # of the changed condition
+        share = 0.5 + 0.5 * np.tanh(0.5 * log_odds)  # of the changed condition
         return recorded + share * (self.changed.llr(scores, frames) - recorded)
+
+    def condition_log_odds(self, scores: Mapping[str, Array], frames: Array | float) -> Array | None:
+        """Return the calibrated log-odds of a changed condition; None where there is nothing to tell it by."""
+        return None if self.condition is None or CONDITION not in scores else self.condition.llr(scores, frames)
 
     @cached_property
     def _ratio(self) -> LogisticCalibration | MixtureCalibration:
@@ -197,7 +204,7 @@ def mixed(fits: Fits, unknown_share: float) -> LogisticCalibration | MixtureCali
 
 def linked(system: str, scores: Array) -> Array:
     """Return ``scores`` of ``system`` on an unbounded scale: log-odds of shares and means, others unchanged."""
-    top = RULES[system].top
+    top = None if system == CONDITION else RULES[system].top
     if top is None:
         return scores
     share = np.minimum(np.maximum(scores / top, SHARE_FLOOR), 1.0 - SHARE_FLOOR)
@@ -250,13 +257,18 @@ def fit_calibration(
 
 
 def _calibration_json(one: SystemCalibration) -> dict[str, Any]:
-    changed = None if one.changed is None else _calibration_json(one.changed)
-    return {"ratio": _fits_json(one.ratio), "weights": _fits_json(one.weights), "changed": changed}
+    table: dict[str, Any] = {"ratio": _fits_json(one.ratio), "weights": _fits_json(one.weights), "changed": None}
+    if one.changed is not None and one.condition is not None:
+        table |= {"changed": _calibration_json(one.changed), "condition": _fits_json((("all", one.condition),))}
+    return table
 
 
 def _calibration(system: str, table: Mapping[str, Any]) -> SystemCalibration:
-    changed = None if table["changed"] is None else _calibration(system, {**table["changed"], "changed": None})
-    return SystemCalibration(system, _fits(table["ratio"]), _fits(table["weights"]), changed=changed)
+    made = SystemCalibration(system, _fits(table["ratio"]), _fits(table["weights"]))
+    if table["changed"] is None:
+        return made
+    ((_, condition),) = _fits(table["condition"])
+    return replace(made, changed=_calibration(system, {**table["changed"], "changed": None}), condition=condition)
 
 
 def _fits_json(fits: Fits) -> list[dict[str, Any]]:
@@ -280,6 +292,6 @@ def _fits(rows: Sequence[Mapping[str, Any]]) -> Fits:
 
 
 def _known(system: object) -> str:
-    if not isinstance(system, str) or system not in RULES:
+    if not isinstance(system, str) or (system not in RULES and system != CONDITION):
         raise ValueError(f"there is no system {str(system)[:40]!r}")
     return system

@@ -14,7 +14,7 @@ from pipeline.machines.cohorts import Cohorts
 from pipeline.machines.margins import Margins, MarginScorer, Population
 from pipeline.posteriors.coupling import alone
 from pipeline.posteriors.sigmoid import FixedSigmoid
-from pipeline.scoring.calibration import Calibration
+from pipeline.scoring.calibration import SystemCalibration
 from pipeline.scoring.conditions import CONDITION, ConditionClassifier, condition_sums
 from pipeline.scoring.rules import RULES, Rule
 
@@ -33,7 +33,7 @@ class ScoringSettings:
 
     posterior: FixedSigmoid
     dtype: str = "float64"
-    fusions: Mapping[str, Calibration] | None = None
+    fusions: Mapping[str, SystemCalibration] | None = None
     condition: ConditionClassifier | None = None
 
 
@@ -177,7 +177,7 @@ def is_judged_in_cohort(system: str) -> bool:
 
 
 def with_parts(
-    systems: Iterable[str], available: Container[str] = (), *, fusions: Mapping[str, Calibration] | None = None
+    systems: Iterable[str], available: Container[str] = (), *, fusions: Mapping[str, SystemCalibration] | None = None
 ) -> tuple[str, ...]:
     """Return ``systems`` and, before them, those that they are sums of; each once.
 
@@ -215,11 +215,15 @@ class RunningScores:
 
     @property
     def condition(self) -> float | None:
-        """Return the log-odds of a changed condition; None without a classifier, or a frame."""
-        classifier = self._scorer.settings.condition
-        if classifier is None or CONDITION not in self.sums:
+        """Return the log-odds of a changed condition; None without a calibration by condition, or a frame."""
+        settings = self._scorer.settings
+        if settings.condition is None or CONDITION not in self.sums:
             return None
-        return classifier.log_odds(self.sums[CONDITION])
+        scores = {CONDITION: np.array(settings.condition.log_odds(self.sums[CONDITION]))}
+        for fusion in (settings.fusions or {}).values():
+            if (log_odds := fusion.condition_log_odds(scores, self.frames)) is not None:
+                return float(log_odds)
+        return None
 
     def scores(self) -> dict[str, Array]:
         """Return the scores (C,) of each system; there must have been a frame."""

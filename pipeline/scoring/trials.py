@@ -53,6 +53,9 @@ SMALLEST_SHARE = float(np.nextafter(0.0, 1.0))
 CHANGED, OWN = "changed.", "own."
 KEPT = ("", CHANGED, OWN)
 
+# Probability that an utterance is of a changed condition, before its audio says more.
+CHANGED_PRIOR = 0.5
+
 # The speaker of a trial by somebody whom nobody enrolled: speakers' ids are smaller.
 NOBODY = 2**63
 
@@ -185,12 +188,6 @@ class HeldOutTrials:
         whole = replace(self, scores=_picked(self.scores, parts), prefixes={})
         return HeldOutTrials.joined([*prefixes, whole])
 
-    def sequential_calibration(self, system: str, *, prior: float) -> SystemCalibration:
-        """Fit ``system`` over speech of any length: to these trials and their prefixes, each length weighing alike."""
-        lengths = 1 + len(self.prefixes)
-        # One utterance at several lengths counts as one.
-        return self.at_every_length(system).calibration(system, prior=prior, times=lengths)
-
     def calibration(self, system: str, *, prior: float, times: int = 1) -> SystemCalibration:
         """Fit the log-likelihood ratio of ``system``, or of the sum that it is; raises MetricError.
 
@@ -208,6 +205,17 @@ class HeldOutTrials:
         summed = replace(self, scores={system: sums}, prefixes={})
         penalties = (times * ENROLLED_PENALTY, times * UNKNOWN_PENALTY)
         return SystemCalibration(system, summed._fits((system,), prior, penalties), weights)
+
+    def condition_calibration(self, changed: HeldOutTrials) -> LogisticCalibration:
+        """Fit the log-odds of a ``changed`` condition to these utterances, as recorded, and to those trials.
+
+        The classifier is too sure of itself: of each speaker's voice and words it has seen no other recording.
+        """
+        target = [trials.where(trials.claims == trials.speakers) for trials in (self, changed)]  # each utterance once
+        scores = {CONDITION: np.concatenate([trials.scores[CONDITION] for trials in target])}
+        frames = np.concatenate([trials.frames for trials in target]).astype(np.float64)
+        is_changed = np.repeat([False, True], [len(trials) for trials in target])
+        return fit_calibration((CONDITION,), scores, frames, is_changed, prior=CHANGED_PRIOR)
 
     def threshold(
         self,
@@ -294,20 +302,27 @@ def fit_calibrations(
     are fitted to trials of ``changed`` conditions, too, where there are any.
     """
 
-    def fitted(system: str, fit: Callable[..., SystemCalibration]) -> dict[str, SystemCalibration]:
-        trials, population = judged(system)
+    def fitted(system: str, *, at_every_length: bool = False) -> dict[str, SystemCalibration]:
+        recorded, population = judged(system)
+        conditions = [recorded] if changed is None or not RULES[system].parts else [recorded, changed]
+        # One utterance at several lengths counts as one.
+        times = 1 + len(recorded.prefixes) * at_every_length
+        if population == 1:
+            return {}
         try:
-            made = fit(trials.comparable(population), system, prior=prior) if population > 1 else None
-            if made is not None and changed is not None and RULES[system].parts:
-                made = replace(made, changed=fit(changed.comparable(population), system, prior=prior))
-            return {} if made is None else {system: made}
+            trials = [one.comparable(population) for one in conditions]
+            trials = [one.at_every_length(system) for one in trials] if at_every_length else trials
+            made, *others = (one.calibration(system, prior=prior, times=times) for one in trials)
+            for other in others:
+                made = replace(made, changed=other, condition=trials[0].condition_calibration(trials[1]))
         except MetricError:
             return {}  # too few trials: reading this calibration is an error that says so
+        return {system: made}
 
     whole: dict[str, SystemCalibration] = {}
     for system in systems:
-        whole |= fitted(system, HeldOutTrials.calibration)
-    return Calibrations(whole, fitted(sequential, HeldOutTrials.sequential_calibration))
+        whole |= fitted(system)
+    return Calibrations(whole, fitted(sequential, at_every_length=True))
 
 
 def _picked(scores: Mapping[str, Array], systems: Sequence[str]) -> dict[str, Array]:

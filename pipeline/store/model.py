@@ -26,7 +26,7 @@ from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorMachines, Vectors
 from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.posteriors.sigmoid import FixedSigmoid
-from pipeline.scoring.calibration import Calibration, Calibrations
+from pipeline.scoring.calibration import Calibration, Calibrations, SystemCalibration
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
 from pipeline.scoring.conditions import CONDITION, ConditionClassifier, train_conditions
 from pipeline.scoring.rules import RULES, systems_of
@@ -341,7 +341,7 @@ class SpeakerModel:
         """Return the classifier of conditions trained on everybody's speech; None without augmented versions."""
         return train_conditions(*([own[name] for own in self.arrays if name in own] for name in CONDITIONS))
 
-    def calibration(self, system: str) -> Calibration | None:
+    def calibration(self, system: str) -> SystemCalibration | None:
         """Return the map from scores of ``system`` to log-likelihood ratios; None where trials were too few."""
         fit = self.calibrations.whole.get(system)
         return None if fit is None else fit.at(self.unknown)

@@ -66,7 +66,9 @@ def calibrations() -> Calibrations:
         (("all", LogisticCalibration(("supervector",), np.array([weight]), offset, 0.0, 100.0)),)
         for weight, offset in ((2.0, 1.0), (0.5, -3.0))
     )
-    one = SystemCalibration("supervector", recorded, changed=SystemCalibration("supervector", changed))
+    condition = LogisticCalibration((CONDITION,), np.array([2.0]), -1.0, 0.5, 100.0)
+    other = SystemCalibration("supervector", changed)
+    one = SystemCalibration("supervector", recorded, changed=other, condition=condition)
     return Calibrations({"supervector": one}, {}, ConditionClassifier(np.array([0.25, -1.5]), 0.75))
 
 
@@ -74,7 +76,8 @@ def test_the_ratio_goes_from_that_of_the_recorded_condition_to_that_of_the_chang
     calibration = calibrations().whole["supervector"]
     for log_odds, share in ((-800.0, 0.0), (0.0, 0.5), (math.log(3.0), 0.75), (800.0, 1.0)):
         expected = (1.0 - share) * (2.0 * 4.0 + 1.0) + share * (0.5 * 4.0 - 3.0)
-        assert calibration.llr({"supervector": 4.0, CONDITION: log_odds}, 100.0) == pytest.approx(expected)
+        scores = {"supervector": 4.0, CONDITION: (log_odds + 1.0) / 2.0}
+        assert calibration.llr(scores, 100.0) == pytest.approx(expected)
 
 
 def test_calibrations_by_condition_survive_json_and_need_their_classifier():
@@ -89,3 +92,6 @@ def test_calibrations_by_condition_survive_json_and_need_their_classifier():
     for broken in (None, {"weights": [math.nan], "offset": 0.0}, {"weights": [1.0]}):
         with pytest.raises((ValueError, KeyError)):
             Calibrations.from_json({**table, "condition": broken})
+    with pytest.raises(KeyError):
+        del table["whole"]["supervector"]["condition"]
+        Calibrations.from_json(table)
