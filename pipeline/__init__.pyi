@@ -12,7 +12,7 @@ from .scoring.sequential import SequentialTest
 from .store.model import SpeakerModel
 from .store.sealing import check_store, seal_store
 from .store.store import Store
-from .verification.policies import BayesCost, EqualErrorRate, FalseAcceptRate, Sequential, Threshold
+from .verification.policies import BayesCost, DefaultThreshold, FalseAcceptRate, Sequential, Threshold
 from .verification.stream import VerificationStream
 from .verification.verifier import Verifier
 
@@ -24,8 +24,8 @@ __all__ = [
     "Config",
     "Corpus",
     "Decision",
+    "DefaultThreshold",
     "EnrollmentReport",
-    "EqualErrorRate",
     "FalseAcceptRate",
     "NotEnoughSpeechError",
     "OperatingPoint",

@@ -318,14 +318,14 @@ class ThresholdConfig(_Section):
     """The default threshold, from utterances held out at enrollment.
 
     ``holdout`` is the share of each speaker's speech held out while the hold-out pass trains on the rest;
-    ``trial_seconds`` the speech joined into one held-out trial. ``prior`` of a target trial and the costs of the two
-    errors are for decisions by log-likelihood ratio and for ``verify``'s probability; ``unknown_impostors`` is the
-    assumed share of impostors who are not enrolled, on which log-likelihood ratios depend.
+    ``trial_seconds`` the speech joined into one held-out trial. Scores that are log-likelihood ratios are decided at
+    the least expected cost, by the ``prior`` of a target trial and the costs of the two errors. ``unknown_impostors`` is
+    the assumed share of impostors who are not enrolled, on which log-likelihood ratios depend.
     """
 
     holdout: Annotated[float, Field(gt=0, le=0.5)] = 0.2
     trial_seconds: Positive = 2.0
-    prior: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    prior: Annotated[float, Field(gt=0, lt=1)] = 0.5
     cost_miss: Positive = 1.0
     cost_false_accept: Positive = 1.0
     unknown_impostors: Share = 0.5

@@ -203,8 +203,9 @@ def _sentence(verifier: Verifier, update: Update) -> str:
         words.append("no score")
     else:
         words.append(_with_threshold("score", update.score, verifier.decider.threshold, ".4f"))
-    if update.llr is not None and update.probability is not None:
+    if update.llr is not None:
         words.append(_with_threshold("LLR", update.llr, verifier.decider.llr_threshold, ".2f"))
+    if update.probability is not None:
         words.append(f"P {update.probability:.3f} at prior {verifier.decider.prior:g}")
     words.append(f"{update.speech_seconds:.2f} s of speech")
     if update.duplicate_suspected:

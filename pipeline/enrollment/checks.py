@@ -177,7 +177,7 @@ def strengths_of(
         group = new[first::MAX_GROUPS]
         others = reduce(HeldOutTrials.without, group, comparable)
         try:
-            calibration = others.calibration(system, prior=settings.prior).at(settings.unknown_impostors)
+            calibration = others.calibration(system).at(settings.unknown_impostors)
         except MetricError:
             continue
         typical = _typical(others, calibration.llr(others.scores, others.frames.astype(np.float64)))

@@ -93,7 +93,7 @@ def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> tuple[HeldOutTrials, 
     scoring = HeldOutScoring(settings, population, solvers, claims, ids, condition=condition)
     total = sum(len(version) for versions in (held if claims else ()) for version in versions)
     trials = _scores(trainer, scoring, [recorded for recorded, *_ in held] if claims else [], total)
-    if condition is None:
+    if condition is None or len(model) == 1:  # a speaker alone is judged by frames, as recorded
         return trials, None, model
     scoring = HeldOutScoring(settings, population, solvers, claims, ids, condition=condition, changed=True)
     augmented = [[trial for version in versions for trial in version] for _, *versions in held]

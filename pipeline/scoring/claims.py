@@ -122,16 +122,16 @@ class ClaimScorer:
         and the speaker ``absent`` is left out where rules look for the best or worst rival.
         """
         means = {rule.name: sums[rule.name] / frames for rule in self._frame_rules}
+        scores: dict[str, Array] = {}
+        if self.settings.condition is not None:
+            scores[CONDITION] = np.full(len(self.claims), self.settings.condition.log_odds(sums[CONDITION]))
         if self._alone:
-            return means
-        scores = {}
+            return means | scores
         for name, mean in means.items():
             left_out = absent is not None and mean.ndim == 2
             compared = np.where(self._cohorts.members == absent, np.inf, mean) if left_out else mean
             scores[name] = RULES[name].finish(compared, self._cohorts.slots)
         scores |= self._whole_scores(sums, margins or {}, absent)
-        if self.settings.condition is not None:
-            scores[CONDITION] = np.full(len(self.claims), self.settings.condition.log_odds(sums[CONDITION]))
         for name in self.systems:
             if RULES[name].parts and self.settings.fusions is not None and name in self.settings.fusions:
                 one = len(self.claims) == 1

@@ -55,7 +55,7 @@ class Terms:
     threshold: float | None
     llr_threshold: float | None
     threshold_source: str
-    prior: float
+    prior: float | None
     unknown_impostors: float
     competing: int
     revision: int

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.machines.branches import BRANCHES, NORMALISED, RAW, Branch
+from pipeline.machines.branches import NORMALISED, RAW, Branch
 from pipeline.machines.margins import Margins
 from pipeline.posteriors.coupling import (
     boao,
@@ -101,10 +101,6 @@ _REST = frozenset({"one_vs_rest"})
 _SHARE = "share of frames won"
 _LOG = "mean log posterior (nats)"
 _XIN = "Xin, Wu and Pan 2002"
-_BRANCH_SYSTEMS = {
-    branch: (f"{branch.supervector}_rival", branch.supervector, f"{branch.gmm}_rival", branch.gmm)
-    for branch in BRANCHES
-}
 
 
 def _utterance_rules(branch: Branch, adjective: str) -> list[Rule]:
@@ -142,7 +138,8 @@ RULES: dict[str, Rule] = {
         *_utterance_rules(NORMALISED, "normalised "),
         Rule("fused", frozenset({"supervector"}), _no_frames, "log-likelihood ratio (nats)",
              "this project: logistic fusion (Brummer and du Preez 2006)", "mean",
-             parts=(*_BRANCH_SYSTEMS[RAW], "worst_rival", *_BRANCH_SYSTEMS[NORMALISED])),
+             parts=("supervector_rival", "gmm_rival", "worst_rival", "normalised_supervector_rival",
+                    "normalised_supervector", "normalised_gmm_rival")),
     )
 }  # fmt: skip
 

@@ -53,6 +53,9 @@ SMALLEST_SHARE = float(np.nextafter(0.0, 1.0))
 CHANGED, OWN = "changed.", "own."
 KEPT = ("", CHANGED, OWN)
 
+# Prior of a target trial in fits: where ratios must be right, above all, is where false accepts are rare.
+FIT_PRIOR = 0.05
+
 # Probability that an utterance is of a changed condition, before its audio says more.
 CHANGED_PRIOR = 0.5
 
@@ -188,7 +191,7 @@ class HeldOutTrials:
         whole = replace(self, scores=_picked(self.scores, parts), prefixes={})
         return HeldOutTrials.joined([*prefixes, whole])
 
-    def calibration(self, system: str, *, prior: float, times: int = 1) -> SystemCalibration:
+    def calibration(self, system: str, *, prior: float = FIT_PRIOR, times: int = 1) -> SystemCalibration:
         """Fit the log-likelihood ratio of ``system``, or of the sum that it is; raises MetricError.
 
         Once against enrolled impostors and once against unknown ones. A sum is weighted once, for both alike, and its
@@ -294,7 +297,6 @@ def fit_calibrations(
     sequential: str,
     *,
     changed: HeldOutTrials | None,
-    prior: float,
 ) -> Calibrations:
     """Fit every one of ``systems`` that its trials allow, and ``sequential`` over speech of any length.
 
@@ -312,7 +314,7 @@ def fit_calibrations(
         try:
             trials = [one.comparable(population) for one in conditions]
             trials = [one.at_every_length(system) for one in trials] if at_every_length else trials
-            made, *others = (one.calibration(system, prior=prior, times=times) for one in trials)
+            made, *others = (one.calibration(system, times=times) for one in trials)
             for other in others:
                 made = replace(made, changed=other, condition=trials[0].condition_calibration(trials[1]))
         except MetricError:

@@ -94,14 +94,14 @@ class NewestModel:
 
 
 def threshold_probability(verifier: Verifier, frames: int) -> float | None:
-    """Return the probability of a target trial at the threshold after ``frames`` of speech; None uncalibrated."""
+    """Return the probability of a target trial at the threshold after ``frames`` of speech; None without one."""
     if frames == 0:
         return None
     llr = verifier.decider.llr_threshold
     if llr is None:
         llrs = verifier.model.llrs(verifier.system, np.array([verifier.decider.threshold]), frames)
         llr = None if llrs is None else float(llrs[0])
-    return None if llr is None else verifier.probability(llr)
+    return verifier.probability(llr)
 
 
 class Service:

@@ -25,6 +25,7 @@ from pipeline.machines.pairs import PairSource
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorMachines, Vectors
 from pipeline.machines.ubm import UniversalBackgroundModel
+from pipeline.metrics import OperatingPoint
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.calibration import Calibration, Calibrations, SystemCalibration
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
@@ -298,8 +299,14 @@ class SpeakerModel:
         return OWN if own is not None and 0 < np.count_nonzero(own.claims == own.speakers) < len(own) else ""
 
     def threshold(self, system: str, *, false_accept: float | None = None) -> float:
-        """Return the threshold from the trials ``fitted_to``: see ``HeldOutTrials.threshold``. Raises MetricError."""
-        rule = RULES[system]
+        """Return the threshold from the trials ``fitted_to``: see ``HeldOutTrials.threshold``. Raises MetricError.
+
+        Where scores are log-likelihood ratios, and no false-accept rate is asked for, that at the least expected cost
+        by the settings.
+        """
+        rule, costs = RULES[system], self.config.threshold
+        if false_accept is None and self.scores_are_ratios(system) and self.calibration(system) is not None:
+            return OperatingPoint(costs.prior, costs.cost_miss, costs.cost_false_accept).threshold
         trials = self.trials([system, *rule.parts, f"alone.{rule.alone}", CONDITION], before=self.fitted_to)
         if trials is None:
             raise MetricError(f"{self.where}: the store holds no held-out trials; give the threshold itself")
@@ -333,7 +340,6 @@ class SpeakerModel:
             self.systems,
             self.config.scoring.system,
             changed=changed,
-            prior=self.config.threshold.prior,
         )
         return replace(self, calibrations=replace(calibrations, condition=None if before else self.condition()))
 
@@ -356,9 +362,13 @@ class SpeakerModel:
             )
         return fit.at(self.unknown)
 
+    def scores_are_ratios(self, system: str) -> bool:
+        """Return True where scores of ``system`` are log-likelihood ratios: those of sums of others."""
+        return bool(RULES[system].parts) and len(self.speakers) > 1
+
     def llrs(self, system: str, scores: Array, frames: int) -> Array | None:
         """Return log-likelihood ratios (nats) of ``scores`` over ``frames`` of speech; None without a calibration."""
-        if RULES[system].parts and len(self.speakers) > 1:
+        if self.scores_are_ratios(system):
             return scores
         calibration = self.calibration(system)
         return None if calibration is None else calibration.llr({system: scores}, frames)

@@ -22,11 +22,12 @@ class Decider:
 
     By ``threshold`` of the score, or by ``llr_threshold`` of the log-likelihood ratio: the other of the two is None.
     With a sequential ``test``, a stream is decided as soon as its ``calibration`` gives evidence enough, and by the
-    threshold only where the stream ends before that and the test says so. ``prior`` is that of a target trial.
+    threshold only where the stream ends before that and the test says so. ``prior`` is that of a target trial where
+    the decision rests on one.
     """
 
     source: Source
-    prior: float
+    prior: float | None = None
     threshold: float | None = None
     llr_threshold: float | None = None
     test: SequentialTest | None = None
@@ -42,20 +43,30 @@ class Decider:
 
 
 @dataclass(frozen=True, slots=True)
-class EqualErrorRate:
-    """Decide by the threshold at the equal error rate of the held-out trials, or of own ones (``pipeline.calibrate``).
+class DefaultThreshold:
+    """Decide by the threshold of the model.
+
+    Scores that are log-likelihood ratios, as those of ``fused``, are decided at the least expected cost of the prior
+    and the costs of the settings; others at the equal error rate of the held-out trials, or of own ones
+    (``pipeline.calibrate``).
 
     Examples
     --------
     >>> import pipeline
     >>> model = pipeline.Store("speakers.store").load()
-    >>> pipeline.Verifier(model, "anna", decide_by=pipeline.EqualErrorRate()).decider.source
-    'eer'
+    >>> for system in ("fused", "rpoao"):
+    ...     verifier = pipeline.Verifier(model, "anna", system=system, decide_by=pipeline.DefaultThreshold())
+    ...     print(verifier.decider.source)
+    cost
+    eer
     """
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
         """Return what decides scores of ``system`` on ``model``."""
-        return Decider("eer", model.config.threshold.prior, model.threshold(system))
+        threshold = model.threshold(system)
+        if model.scores_are_ratios(system):
+            return Decider("cost", model.config.threshold.prior, threshold)
+        return Decider("eer", threshold=threshold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +90,7 @@ class FalseAcceptRate:
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
         """Return what decides scores of ``system`` on ``model``."""
-        return Decider("far", model.config.threshold.prior, model.threshold(system, false_accept=self.rate))
+        return Decider("far", threshold=model.threshold(system, false_accept=self.rate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +116,9 @@ class Threshold:
         if math.isnan(self.value):
             raise InputError("threshold: must be a number, got nan")
 
-    def decider(self, model: SpeakerModel, _system: str) -> Decider:
-        """Return what decides scores on ``model``."""
-        return Decider("given", model.config.threshold.prior, self.value)
+    def decider(self, _model: SpeakerModel, _system: str) -> Decider:
+        """Return what decides scores."""
+        return Decider("given", threshold=self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +169,11 @@ class Sequential:
     --------
     >>> import pipeline
     >>> pipeline.Sequential(pipeline.SequentialTest(0.01, 0.01)).otherwise
-    EqualErrorRate()
+    DefaultThreshold()
     """
 
     test: SequentialTest = field(default_factory=SequentialTest)
-    otherwise: Policy = field(default_factory=EqualErrorRate)
+    otherwise: Policy = field(default_factory=DefaultThreshold)
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
         """Return what decides scores of ``system`` on ``model``."""
@@ -171,7 +182,7 @@ class Sequential:
         return Decider(rest.source, rest.prior, rest.threshold, rest.llr_threshold, self.test, calibration)
 
 
-Policy = EqualErrorRate | FalseAcceptRate | Threshold | BayesCost | Sequential
+Policy = DefaultThreshold | FalseAcceptRate | Threshold | BayesCost | Sequential
 """A way to decide; ``decider`` makes it ready for a model and a system, and raises MetricError where it cannot be."""
 
 
@@ -182,7 +193,7 @@ def policy_of(
     point: OperatingPoint | None = None,
     sequential: SequentialTest | None = None,
 ) -> Policy:
-    """Return the one policy that is asked for, the equal error rate by default; raises InputError for several."""
+    """Return the one policy that is asked for, the default threshold if none is; raises InputError for several."""
     kinds: dict[Callable[[Any], Policy], Any] = {Threshold: threshold, FalseAcceptRate: false_accept, BayesCost: point}
     asked = [policy(value) for policy, value in kinds.items() if value is not None]
     if len(asked) > 1:
@@ -190,5 +201,5 @@ def policy_of(
             "decisions follow one rule: a threshold, or a false-accept rate, or a prior and costs;"
             f" got {len(asked)} of them"
         )
-    policy = asked[0] if asked else EqualErrorRate()
+    policy = asked[0] if asked else DefaultThreshold()
     return policy if sequential is None else Sequential(sequential, policy)

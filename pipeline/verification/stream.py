@@ -175,7 +175,7 @@ class VerificationStream:
             decision=decision,
             score=score,
             llr=llr,
-            probability=None if llr is None else verifier.probability(llr),
+            probability=verifier.probability(llr),
             frames=frames,
             speech_seconds=frames * config.features.step_seconds,
             audio_seconds=self._audio_seconds,

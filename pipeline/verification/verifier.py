@@ -21,7 +21,7 @@ from pipeline.scoring.decisions import Terms, Update
 from pipeline.scoring.rules import RULES
 from pipeline.store.model import SpeakerModel
 from pipeline.verification.duplicate_audio import MOST_OF_ONE, DuplicateMemory
-from pipeline.verification.policies import EqualErrorRate, Policy
+from pipeline.verification.policies import DefaultThreshold, Policy
 
 if TYPE_CHECKING:
     from pipeline.verification.stream import VerificationStream
@@ -74,7 +74,8 @@ class Verifier:
     system : str, optional
         Scoring system; the settings' own by default.
     decide_by : Policy
-        ``EqualErrorRate()``, ``FalseAcceptRate(0.01)``, ``Threshold(x)``, ``BayesCost(point)`` or ``Sequential(test)``.
+        ``DefaultThreshold()``, ``FalseAcceptRate(0.01)``, ``Threshold(x)``, ``BayesCost(point)`` or
+        ``Sequential(test)``.
     memory : DuplicateMemory, optional
         Fingerprints of earlier accepted audio, which every accepted stream is added to.
     replays : bool
@@ -115,7 +116,7 @@ class Verifier:
         self.competing = model.competing(self.system)
         self.memory = memory
         position = model.position(claim)
-        self.decider = (EqualErrorRate() if decide_by is None else decide_by).decider(model, self.system)
+        self.decider = (DefaultThreshold() if decide_by is None else decide_by).decider(model, self.system)
         self._enrolled = model.fingerprints(claim) if replays else None
         self._compares = replays and (self._enrolled is not None or memory is not None)
         # A sequential test needs the parts of a sum at every length, not their sum.
@@ -139,9 +140,14 @@ class Verifier:
             sequential_bounds=None if decider.test is None else (decider.test.reject_at, decider.test.accept_at),
         )
 
-    def probability(self, llr: float) -> float:
-        """Return the posterior probability of a target trial with this ``llr``, at the prior of the policy."""
+    def probability(self, llr: float | None) -> float | None:
+        """Return the posterior probability of a target trial with this ``llr``, at the prior of the policy.
+
+        None where there is no ratio, or where the decision rests on no prior: it would contradict the decision.
+        """
         prior = self.decider.prior
+        if llr is None or prior is None:
+            return None
         return float(sigmoid.probability(np.asarray(llr + math.log(prior) - math.log1p(-prior))))
 
     def stream(self, rate: int | None = None) -> VerificationStream:

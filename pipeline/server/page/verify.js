@@ -70,7 +70,8 @@ export function verifyView() {
     if (scored.length) picture.dot(scored.at(-1));
   }
 
-  function early(message, { prior, sequential_bounds: [low, limit] }) {
+  function early(message, { prior: stated, sequential_bounds: [low, limit] }) {
+    const prior = stated ?? 0.5;
     const likely = (llr) => 1 / (1 + Math.exp(-llr) * ((1 - prior) / prior));
     const value = message.sequential_llr === null ? NaN : likely(message.sequential_llr);
     return { at: message.audio_seconds, value, limit: likely(limit), low: likely(low) };
