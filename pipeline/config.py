@@ -319,8 +319,8 @@ class ThresholdConfig(_Section):
 
     ``holdout`` is the share of each speaker's speech held out while the hold-out pass trains on the rest;
     ``trial_seconds`` the speech joined into one held-out trial. Scores that are log-likelihood ratios are decided at
-    the least expected cost, by the ``prior`` of a target trial and the costs of the two errors. ``unknown_impostors`` is
-    the assumed share of impostors who are not enrolled, on which log-likelihood ratios depend.
+    the least expected cost, by the ``prior`` of a target trial and the costs of the two errors.
+    ``unknown_impostors`` is the assumed share of impostors who are not enrolled, on which these ratios depend.
     """
 
     holdout: Annotated[float, Field(gt=0, le=0.5)] = 0.2

@@ -30,6 +30,7 @@ from pipeline.errors import InputError
 if TYPE_CHECKING:
     from pipeline.config import ChecksConfig, Config
     from pipeline.enrollment.enroll import EnrollmentReport
+    from pipeline.enrollment.expected import ExpectedErrors, Share
 
 _CHECKS = ("clipping", "noise", "duplicates", "consistency", "matches")
 
@@ -123,6 +124,7 @@ def _as_json(store: Path, report: EnrollmentReport) -> dict[str, Any]:
         "skipped": [{"file": str(path), "reason": reason} for path, reason in report.skipped],
         "machines": report.machines,
         "held_out_trials": report.held_out_trials,
+        "expected": None if (expected := report.expected) is None else expected.as_json(),
         "elapsed_seconds": report.elapsed_seconds,
     }
 
@@ -151,6 +153,25 @@ def _print_report(store: Path, report: EnrollmentReport) -> None:
         f"{len(report.enrolled)} enrolled, {len(report.refused)} refused, {len(report.skipped)} files skipped;"
         f" {report.machines} machines in {report.elapsed_seconds:.1f} s -> {store}"
     )
+    if (expected := report.expected) is not None:
+        _print_expected(expected)
+
+
+def _print_expected(expected: ExpectedErrors) -> None:
+    rejected, accepted, unknown = expected.false_reject, expected.false_accept, expected.false_accept_unknown
+    words = [f"{_percent(rejected)} of true claims rejected", f"{_percent(accepted)} of enrolled impostors accepted"]
+    if unknown is not None:
+        words.append(f"{_percent(unknown)} of unknown ones")
+    print_line(
+        f"expected of audio like this, by {rejected.trials} held-out true claims, at threshold"
+        f" {expected.threshold:.4g} of {expected.system}: {', '.join(words)}"
+    )
+    for name in expected.often_rejected:
+        print_note(f"warning: speaker {name!r} will often be rejected; enroll more recordings (enroll --add)")
+
+
+def _percent(share: Share) -> str:
+    return f"{100 * share.rate:.1f} % ({100 * share.low:.1f} to {100 * share.high:.1f})"
 
 
 def _quality(store: Path, settings: Config | None, checks: list[str]) -> ChecksConfig:

@@ -19,6 +19,7 @@ from pipeline.audio.corpus import Utterance
 from pipeline.config import ChecksConfig, Config
 from pipeline.enrollment.adding import TakenOut, taken_out
 from pipeline.enrollment.checks import Finding, needs_recordings
+from pipeline.enrollment.expected import ExpectedErrors, expected_errors
 from pipeline.enrollment.holdout import HeldOut, hold_out_pass
 from pipeline.enrollment.speech import NewSpeaker, Progress, audible, read_speech
 from pipeline.enrollment.training import Trainer
@@ -71,6 +72,11 @@ class EnrollmentReport:
             {**{field: getattr(one, field) for field in kept}, "short_of_centroids": one.centroids < wanted}
             for one in self.enrolled
         ]
+
+    @property
+    def expected(self) -> ExpectedErrors | None:
+        """Return the errors to expect at the default threshold; None where held-out trials are too few."""
+        return expected_errors(self.model)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:

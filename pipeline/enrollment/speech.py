@@ -138,9 +138,7 @@ def read_speech(
         _read, tasks, common=(settings, augmenter, measured), reads=lambda *task: (task[-1].path,), many=True
     )
     skipped: list[tuple[Path, str]] = []
-    versions, pseudo_speakers = (
-        (1, 0) if augmenter is None else (1 + len(augmenter.kinds), len(augmenter.speeds))
-    )
+    versions, pseudo_speakers = (1, 0) if augmenter is None else (1 + len(augmenter.kinds), len(augmenter.speeds))
     voices = {
         name: NewSpeaker(name, Speech([[] for _ in range(versions)], [[] for _ in range(pseudo_speakers)]))
         for name in speakers

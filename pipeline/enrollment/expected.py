@@ -1,0 +1,104 @@
+"""The errors to expect of a store at its default threshold, as its held-out trials have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import MetricError
+from pipeline.scoring.conditions import CONDITION
+from pipeline.scoring.rules import RULES
+from pipeline.store.model import SpeakerModel
+
+LEVEL = 0.95  # of the intervals
+# A speaker is rejected often if so many held-out utterances are, as a share, and in number at the least.
+OFTEN, LEAST_REJECTED = 0.25, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """``errors`` among ``trials``, and Wilson's interval (``low``, ``high``) of their share."""
+
+    errors: int
+    trials: int
+    low: float
+    high: float
+
+    @property
+    def rate(self) -> float:
+        """Return the share of errors."""
+        return self.errors / self.trials
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the counts, the share and its interval."""
+        return {"errors": self.errors, "trials": self.trials, "rate": self.rate, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedErrors:
+    """Held-out trials of audio as it was enrolled that the default ``system`` gets wrong at its ``threshold``.
+
+    ``false_accept`` is among claims of enrolled speakers, ``false_accept_unknown`` among those of speakers who were
+    left out of the machines, None where there are none. ``often_rejected`` are names.
+    """
+
+    system: str
+    threshold: float
+    false_reject: Share
+    false_accept: Share
+    false_accept_unknown: Share | None
+    often_rejected: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what ``enroll --json`` reports."""
+        unknown = self.false_accept_unknown
+        return {
+            "system": self.system,
+            "threshold": self.threshold,
+            "false_reject": self.false_reject.as_json(),
+            "false_accept": self.false_accept.as_json(),
+            "false_accept_unknown": None if unknown is None else unknown.as_json(),
+            "often_rejected": list(self.often_rejected),
+        }
+
+
+def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
+    """Count the errors of the default system on the held-out trials; None where these are too few to decide by."""
+    system = model.config.scoring.system
+    trials, calibration = model.trials([system, *RULES[system].parts, CONDITION]), model.calibration(system)
+    if trials is None or calibration is None:
+        return None
+    try:
+        threshold = model.threshold(system)
+    except MetricError:
+        return None
+    trials = trials.comparable(len(model))
+    ratios = model.scores_are_ratios(system)
+    scores = calibration.llr(trials.scores, trials.frames.astype(np.float64)) if ratios else trials.scores[system]
+    own, accepted = trials.claims == trials.speakers, scores >= threshold
+    enrolled = ~own & ~trials.unknown
+    if not own.any() or not enrolled.any():
+        return None
+    often = {
+        int(one)
+        for one in np.unique(trials.claims[own])
+        if np.count_nonzero(~accepted[(its := own & (trials.claims == one))]) >= max(LEAST_REJECTED, OFTEN * its.sum())
+    }
+    return ExpectedErrors(
+        system=system,
+        threshold=threshold,
+        false_reject=_share(~accepted[own]),
+        false_accept=_share(accepted[enrolled]),
+        false_accept_unknown=_share(accepted[trials.unknown]) if trials.unknown.any() else None,
+        often_rejected=tuple(speaker.name for speaker in model.speakers if speaker.id in often),
+    )
+
+
+def _share(errors: NDArray[np.bool_]) -> Share:
+    from scipy.stats import binomtest  # slow to import
+
+    interval = binomtest(int(errors.sum()), len(errors)).proportion_ci(LEVEL, "wilson")
+    return Share(int(errors.sum()), len(errors), float(interval.low), float(interval.high))
