@@ -66,7 +66,7 @@ class OperatingPoint:
     @property
     def threshold(self) -> float:
         """Bayes threshold: the least log-likelihood ratio at which accepting is the cheaper decision."""
-        return -self.log_odds
+        return 0.0 - self.log_odds
 
     def cost(self, false_accept: FloatArray, false_reject: FloatArray) -> FloatArray:
         """Return the normalised detection cost of error rates, shares of any one shape."""

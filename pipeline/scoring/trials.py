@@ -86,6 +86,11 @@ class HeldOutTrials:
     def __len__(self) -> int:
         return len(self.claims)
 
+    @property
+    def has_both_classes(self) -> bool:
+        """Return True where there are target and nontarget trials."""
+        return 0 < np.count_nonzero(self.claims == self.speakers) < len(self)
+
     @classmethod
     def from_arrays(
         cls, arrays: Mapping[str, NDArray[Any]], systems: Sequence[str] | None = None, *, before: str = ""
@@ -209,16 +214,18 @@ class HeldOutTrials:
         penalties = (times * ENROLLED_PENALTY, times * UNKNOWN_PENALTY)
         return SystemCalibration(system, summed._fits((system,), prior, penalties), weights)
 
-    def condition_calibration(self, changed: HeldOutTrials) -> LogisticCalibration:
+    def condition_calibration(self, changed: HeldOutTrials, *, times: int = 1) -> LogisticCalibration:
         """Fit the log-odds of a ``changed`` condition to these utterances, as recorded, and to those trials.
 
-        The classifier is too sure of itself: of each speaker's voice and words it has seen no other recording.
+        The classifier is too sure of itself: of each speaker's voice and words it has seen no other recording. Every
+        utterance is among the trials ``times`` times. How long they are says nothing: augmented ones are fewer, and so
+        shorter.
         """
         target = [trials.where(trials.claims == trials.speakers) for trials in (self, changed)]  # each utterance once
         scores = {CONDITION: np.concatenate([trials.scores[CONDITION] for trials in target])}
-        frames = np.concatenate([trials.frames for trials in target]).astype(np.float64)
         is_changed = np.repeat([False, True], [len(trials) for trials in target])
-        return fit_calibration((CONDITION,), scores, frames, is_changed, prior=CHANGED_PRIOR)
+        frames = np.ones(len(is_changed))
+        return fit_calibration((CONDITION,), scores, frames, is_changed, prior=CHANGED_PRIOR, penalty=times * PENALTY)
 
     def threshold(
         self,
@@ -306,7 +313,9 @@ def fit_calibrations(
 
     def fitted(system: str, *, at_every_length: bool = False) -> dict[str, SystemCalibration]:
         recorded, population = judged(system)
-        conditions = [recorded] if changed is None or not RULES[system].parts else [recorded, changed]
+        conditions = [recorded]
+        if RULES[system].parts and changed is not None and changed.has_both_classes:
+            conditions.append(changed)
         # One utterance at several lengths counts as one.
         times = 1 + len(recorded.prefixes) * at_every_length
         if population == 1:
@@ -316,7 +325,7 @@ def fit_calibrations(
             trials = [one.at_every_length(system) for one in trials] if at_every_length else trials
             made, *others = (one.calibration(system, times=times) for one in trials)
             for other in others:
-                made = replace(made, changed=other, condition=trials[0].condition_calibration(trials[1]))
+                made = replace(made, changed=other, condition=trials[0].condition_calibration(trials[1], times=times))
         except MetricError:
             return {}  # too few trials: reading this calibration is an error that says so
         return {system: made}

@@ -296,7 +296,7 @@ class SpeakerModel:
         Removals of speakers may leave one class only.
         """
         own = self.trials([], before=OWN)
-        return OWN if own is not None and 0 < np.count_nonzero(own.claims == own.speakers) < len(own) else ""
+        return OWN if own is not None and own.has_both_classes else ""
 
     def threshold(self, system: str, *, false_accept: float | None = None) -> float:
         """Return the threshold from the trials ``fitted_to``: see ``HeldOutTrials.threshold``. Raises MetricError.
