@@ -34,7 +34,7 @@ def pushed(stream: FeatureStream | FrontEnd, samples: np.ndarray, sizes: list[in
 
 
 def features_of(samples: np.ndarray, sizes: list[int] | None = None, **changes: object) -> FeatureBlock:
-    """Perceptual prediction of order 20, or what ``changes`` say: of all machines, unless those of utterances differ."""
+    """Perceptual prediction of order 20, or what ``changes`` say; one analysis, unless they name another."""
     own = {"kind": "plp", "order": 20, **changes}
     alike = {name: value for name, value in own.items() if name in AnalysisConfig.model_fields}
     return pushed(FeatureStream(FeatureSettings(**{"utterance": alike, **own})), samples, sizes)
