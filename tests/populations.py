@@ -35,6 +35,7 @@ TINY = (
     "ubm.components=32",
     "supervector.speeds_below=0",
     "augmentation.kinds=[]",
+    "augmentation.share=1",
     "scoring.system=refined_worst_rival",
     "scoring.min_seconds=0.5",
     "threshold.holdout=0.2",

@@ -138,9 +138,10 @@ KINDS = ("telephone", "babble", "noise", "room", "codec", "band", "coloured")
 NOTES = {"ada": 500.0, "bea": 1_000.0, "cyd": 1_500.0, "dov": 2_000.0}
 
 
-def settings_of(*kinds: str, **changes: object) -> Config:
-    overrides = [f"augmentation.{name}={value}" for name, value in changes.items()]
-    return load_config(None, [f"features.rate={FEATURE_RATE}", f"augmentation.kinds={list(kinds)}", *overrides])
+def settings_of(*, rate: int = FEATURE_RATE, share: float = 1.0, **changes: object) -> Config:
+    """Settings that make versions of every utterance, unless a ``share`` of them is asked for."""
+    overrides = [f"augmentation.{name}={value}" for name, value in {"share": share, **changes}.items()]
+    return load_config(None, [f"features.rate={rate}", *overrides])
 
 
 def versions_of(augmenter: Augmenter, samples: np.ndarray, *, speaker: str = "ada", number: int = 0) -> list:
@@ -195,22 +196,22 @@ def test_the_same_seed_and_utterance_give_the_same_versions_in_any_order_and_on_
     def made(augmenter: Augmenter, task: tuple[str, int]) -> bytes:
         return b"".join(part.tobytes() for part in versions_of(augmenter, speech, speaker=task[0], number=task[1]))
 
-    one, other = Augmenter(settings_of(*KINDS), hummers), Augmenter(settings_of(*KINDS), hummers)
+    one, other = Augmenter(settings_of(), hummers, kinds=KINDS), Augmenter(settings_of(), hummers, kinds=KINDS)
     expected, before = {task: made(one, task) for task in tasks}, speech.copy()
     with ThreadPoolExecutor(4) as threads:
         backwards = tasks[::-1]
         assert dict(zip(backwards, threads.map(lambda task: made(other, task), backwards), strict=True)) == expected
     assert len(set(expected.values())) == len(tasks), "two utterances met the same noise"
     np.testing.assert_array_equal(speech, before)
-    another = Augmenter(settings_of(*KINDS).model_copy(update={"seed": 1}), hummers)
+    another = Augmenter(settings_of().model_copy(update={"seed": 1}), hummers, kinds=KINDS)
     pairs = zip(versions_of(another, speech), versions_of(one, speech), strict=True)
     # A telephone is no matter of chance.
     assert [np.array_equal(*pair) for pair in pairs] == [True] + [False] * (len(KINDS) - 1)
 
 
 @pytest.mark.parametrize("kinds", [("telephone",), ("noise", "telephone"), ("babble", "noise"), ()])
-def test_there_is_one_version_a_kind_in_the_settings_order(hummers, speech, kinds):
-    versions = versions_of(Augmenter(settings_of(*kinds), hummers), speech)
+def test_there_is_one_version_a_kind_in_their_order(hummers, speech, kinds):
+    versions = versions_of(Augmenter(settings_of(), hummers, kinds=kinds), speech)
     for kind, version in zip(kinds, versions, strict=True):
         if kind == "telephone":
             np.testing.assert_array_equal(version, telephone(speech, FEATURE_RATE))
@@ -221,7 +222,7 @@ def test_there_is_one_version_a_kind_in_the_settings_order(hummers, speech, kind
 @pytest.mark.parametrize("kind", ["babble", "noise", "coloured"])
 @pytest.mark.parametrize(("least", "most"), [(5.0, 15.0), (-10.0, 30.0), (12.0, 12.0)])
 def test_signal_to_noise_ratios_lie_in_the_range_of_the_settings_and_fill_it(hummers, speech, kind, least, most):
-    augmenter = Augmenter(settings_of(kind, min_snr_db=least, max_snr_db=most), hummers)
+    augmenter = Augmenter(settings_of(min_snr_db=least, max_snr_db=most), hummers, kinds=[kind])
     ratios = [10 * np.log10(np.mean(speech**2) / np.mean(added**2)) for added in noises_of(augmenter, speech, 40)]
     # Of 40 uniform draws none in the lowest quarter, or none in the highest: one chance in 100,000 each.
     quarter = (most - least) / 4
@@ -231,7 +232,7 @@ def test_signal_to_noise_ratios_lie_in_the_range_of_the_settings_and_fill_it(hum
 
 def test_a_band_has_noise_in_its_own_range_of_ratios(hummers):
     """A tone within every band: what is left without it is noise."""
-    pure, augmenter, ratios = tone(1_000, FEATURE_RATE, 2.0), Augmenter(settings_of("band"), hummers), []
+    pure, augmenter, ratios = tone(1_000, FEATURE_RATE, 2.0), Augmenter(settings_of(), hummers, kinds=["band"]), []
     for number in range(40):
         version = middle(versions_of(augmenter, pure, number=number)[0])
         phases = 2 * np.pi * 1_000 / FEATURE_RATE * np.arange(len(version))
@@ -245,8 +246,7 @@ def test_a_band_has_noise_in_its_own_range_of_ratios(hummers):
 
 
 def test_a_codec_is_at_telephone_bandwidth_and_another_for_each_utterance(hummers):
-    wideband = load_config(None, [f"features.rate={RATE}", "augmentation.kinds=['codec']"])
-    augmenter, wide = Augmenter(wideband, hummers), noise(2 * RATE)
+    augmenter, wide = Augmenter(settings_of(rate=RATE), hummers, kinds=["codec"]), noise(2 * RATE)
     versions = [augmenter.versions(wide, RATE, speaker="ada", number=number)[0] for number in range(10)]
     for version in versions:
         frequencies, power = welch(version, RATE, nperseg=512)
@@ -258,7 +258,7 @@ def test_a_codec_is_at_telephone_bandwidth_and_another_for_each_utterance(hummer
 def test_a_room_rings_on_after_the_sound_and_is_another_for_each_utterance(hummers):
     clap = np.zeros(2 * FEATURE_RATE)
     clap[FEATURE_RATE // 2] = 1.0
-    augmenter = Augmenter(settings_of("room"), hummers)
+    augmenter = Augmenter(settings_of(), hummers, kinds=["room"])
     rooms = [versions_of(augmenter, clap, number=n)[0] for n in range(5)]
     for room in rooms:
         assert np.abs(room[: FEATURE_RATE // 2]).max() < 1e-12, "an echo before the sound"
@@ -269,7 +269,7 @@ def test_a_room_rings_on_after_the_sound_and_is_another_for_each_utterance(humme
 
 
 def test_babble_is_of_others_and_never_of_the_speaker(hummers, speech):
-    augmenter = Augmenter(settings_of("babble"), hummers)
+    augmenter = Augmenter(settings_of(), hummers, kinds=["babble"])
     for name, frequency in NOTES.items():
         (added,) = noises_of(augmenter, speech, speaker=name)
         assert power_at(added, frequency) < 0.01
@@ -277,14 +277,14 @@ def test_babble_is_of_others_and_never_of_the_speaker(hummers, speech):
 
 
 def test_no_more_voices_than_the_settings_say(hummers, speech):
-    for added in noises_of(Augmenter(settings_of("babble", voices=2), hummers), speech, 10):
+    for added in noises_of(Augmenter(settings_of(voices=2), hummers, kinds=["babble"]), speech, 10):
         assert sum(power_at(added, pitch) > 0.01 for pitch in NOTES.values()) == 2
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_without_enough_other_voices_there_is_white_noise(hummers, speech, count):
     few = dict(list(hummers.items())[:count])
-    (added,) = noises_of(Augmenter(settings_of("babble"), few), speech)
+    (added,) = noises_of(Augmenter(settings_of(), few, kinds=["babble"]), speech)
     assert (flatness(added) > 0.8) == (count - 1 < LEAST_VOICES)
 
 
@@ -325,7 +325,7 @@ def test_every_utterance_has_every_kind_unless_a_share_is_asked_for(count, kinds
 
 def test_a_share_leaves_versions_out_and_changes_none(hummers, speech):
     many = {name: [hummers[name][0]] * 10 for name in NOTES}
-    everything, some = Augmenter(settings_of(*KINDS), many), Augmenter(settings_of(*KINDS, share=0.3), many)
+    everything, some = Augmenter(settings_of(), many, kinds=KINDS), Augmenter(settings_of(share=0.3), many, kinds=KINDS)
     for number in range(10):
         whole, part = versions_of(everything, speech, number=number), versions_of(some, speech, number=number)
         for which, (version, other) in enumerate(zip(whole, part, strict=True)):
@@ -338,7 +338,7 @@ def test_a_share_leaves_versions_out_and_changes_none(hummers, speech):
 @pytest.mark.parametrize("rate", [8_000, 16_000, 11_025, 48_000])
 def test_versions_are_at_the_rate_of_the_features_and_last_as_long(hummers, rate):
     samples = noise(2 * rate)
-    versions = Augmenter(settings_of(*KINDS), hummers).versions(samples, rate, speaker="ada", number=0)
+    versions = Augmenter(settings_of(), hummers, kinds=KINDS).versions(samples, rate, speaker="ada", number=0)
     assert all(len(version) == pytest.approx(2 * FEATURE_RATE, abs=1) for version in versions)
     samples = samples if rate == FEATURE_RATE else soxr.resample(samples, rate, FEATURE_RATE)
     np.testing.assert_array_equal(versions[0], telephone(samples, FEATURE_RATE))
@@ -351,7 +351,7 @@ def test_sources_at_other_rates_keep_their_pitch(hummers, tmp_path, speech):
     for name in ("bea", "cyd"):
         others[name] = [recorded(name, tmp_path / f"{name}.wav", note(NOTES[name], 2.0, 44_100), 44_100)]
     # One voice for each note: two could cancel.
-    (added,) = noises_of(Augmenter(settings_of("babble", voices=2), others), speech)
+    (added,) = noises_of(Augmenter(settings_of(voices=2), others, kinds=["babble"]), speech)
     assert all(power_at(added, NOTES[name]) > 0.3 for name in ("bea", "cyd"))
 
 
@@ -359,8 +359,8 @@ def test_sources_at_other_rates_keep_their_pitch(hummers, tmp_path, speech):
 def test_a_recording_without_sound_is_passed_over(hummers, speech, garbage, silence, tmp_path, bad):
     path = {"garbage": garbage, "silence": silence, "nothing": tmp_path / "gone.wav"}[bad]
     longer = {**hummers, "bea": [Utterance("bea", path), *hummers["bea"]]}
-    expected = versions_of(Augmenter(settings_of(*KINDS), hummers), speech)
-    for version, other in zip(versions_of(Augmenter(settings_of(*KINDS), longer), speech), expected, strict=True):
+    with_it, without = (versions_of(Augmenter(settings_of(), of, kinds=KINDS), speech) for of in (longer, hummers))
+    for version, other in zip(with_it, without, strict=True):
         np.testing.assert_array_equal(version, other)
 
 
@@ -369,19 +369,19 @@ def test_no_more_of_a_speaker_is_kept_than_babble_needs(hummers, tmp_path, speec
     long = np.concatenate([note(NOTES["bea"], SOURCE_SECONDS), note(3_000.0, 30.0)])
     others = {**hummers, "bea": [recorded("bea", tmp_path / "long.wav", long)]}
     del others["dov"]
-    for added in noises_of(Augmenter(settings_of("babble", voices=2), others), speech, 10):
+    for added in noises_of(Augmenter(settings_of(voices=2), others, kinds=["babble"]), speech, 10):
         assert power_at(added, 3_000.0) < 0.01
         assert power_at(added, NOTES["bea"]) > 0.1
 
 
 def test_pseudo_speakers_hum_other_notes(hummers, speech):
-    settings = load_config(None, [f"features.rate={FEATURE_RATE}", "supervector.speeds=[0.8, 1.5]"])
     place = {"speaker": "ada", "number": 0}
-    slow, fast = Augmenter(settings, hummers, speed_perturbed=True).pseudo_speakers(speech, FEATURE_RATE, **place)
+    augmenter = Augmenter(settings_of(), hummers, kinds=["telephone"], speeds=[0.8, 1.5])
+    slow, fast = augmenter.pseudo_speakers(speech, FEATURE_RATE, **place)
     assert abs(len(slow) - len(speech) / 0.8) <= 1
     assert power_at(slow, 0.8 * NOTES["ada"]) > 0.9
     assert power_at(fast, 1.5 * NOTES["ada"]) > 0.9
-    assert Augmenter(settings, hummers).pseudo_speakers(speech, FEATURE_RATE, **place) == []
+    assert Augmenter(settings_of(), hummers, kinds=["telephone"]).pseudo_speakers(speech, FEATURE_RATE, **place) == []
 
 
 @pytest.mark.parametrize("speeds", ["[1.0]", "[0.9, 0.9]", "[0.4]", "[2.5]"])

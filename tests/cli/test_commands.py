@@ -92,7 +92,7 @@ def test_enroll_takes_settings_by_name_and_only_the_speakers_asked_for(inside, c
     assert inside("enroll", root, "--store", "s", *words).code == 0
     stored = Store(tmp_path / "s").load()
     assert stored.names == ("anna", "lars")
-    assert (stored.config.features.kind, stored.config.scoring.system) == ("lpc", "rpoao")
+    assert (stored.config.features.rate, stored.config.scoring.system) == (8000, "rpoao")
     assert inside("enroll", root, "--store", "s", "--only", "ivan", "--background").code == 0
     stored = Store(tmp_path / "s").load()
     assert (stored.names, len(stored.speakers)) == (("anna", "lars"), 3)

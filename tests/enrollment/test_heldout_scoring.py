@@ -27,7 +27,11 @@ from pipeline.scoring.trials import HeldOutTrials
 
 DIMENSION = 5
 RIDGE = 0.5
-MACHINES = MachineConfig(sigma=0.5, nu=0.2)
+MACHINES = MachineConfig(
+    kinds=("one_vs_one", "one_class", "one_vs_rest", "supervector", "gmm"),
+    sigma=0.5,
+    nu=0.2,
+)
 SETTINGS = Config(
     machines=MACHINES,
     supervector=SupervectorConfig(half_db=25.0),

@@ -54,6 +54,7 @@ def split_utterances(utterances: list[FeatureBlock], settings: Config) -> tuple[
     kept, trials = joined(cut.kept(utterances)), joined_to(cut.held(utterances), frames)
     parts, whole = joined([kept, *trials]), joined(utterances)
     np.testing.assert_array_equal(parts.vectors, whole.vectors)
+    np.testing.assert_array_equal(parts.for_utterances, whole.for_utterances)
     np.testing.assert_array_equal(parts.below_peak, whole.below_peak)
     return kept, trials
 
@@ -132,7 +133,7 @@ def by_hand(recordings, voices, tiny) -> dict[str, np.ndarray]:
         running.push(trial)
         scores["rpoao"].append(running.scores()["rpoao"])
         weights = loudness(trial.below_peak, tiny.supervector.half_db)
-        margins = machines.margins(machines.space.statistics(trial.vectors, weights))
+        margins = machines.margins(machines.space.statistics(trial.for_utterances, weights))
         scores["supervector"].append(margins)
         scores["supervector_rival"].append(margins - [max(np.delete(margins, claim)) for claim in range(4)])
     return {system: np.concatenate(rows) for system, rows in scores.items()}
@@ -141,11 +142,11 @@ def by_hand(recordings, voices, tiny) -> dict[str, np.ndarray]:
 def supervector_machines_by_hand(kept: list[list[FeatureBlock]], config: Config):
     """Supervector machines of speakers by the utterances ``kept`` of each."""
     settings = config.supervector
-    frames = np.concatenate([block.vectors for blocks in kept for block in blocks])
+    frames = np.concatenate([block.for_utterances for blocks in kept for block in blocks])
     ubm = train_ubm(frames, components=config.ubm.components, relevance=settings.relevance, seed=config.seed)
     vectors = []
     for blocks in kept:
-        weighed = [(block.vectors, loudness(block.below_peak, settings.half_db)) for block in blocks]
+        weighed = [(block.for_utterances, loudness(block.below_peak, settings.half_db)) for block in blocks]
         parts = segments_of(weighed, round(settings.segment_seconds / 0.01), settings.max_segments)
         vectors.append(np.stack([ubm.vector(ubm.statistics(*part)) for part in parts]).astype(np.float16))
     return SupervectorTraining(vectors, ridge=settings.ridge).machines(ubm)

@@ -105,7 +105,7 @@ def test_the_stored_segments_are_those_of_the_recordings(store, recordings, voic
     model, settings = Store(store).load(), tiny.supervector
     for name, segments in zip(voices, model.segments(), strict=True):
         read = [read_features(utterance, tiny.features) for utterance in recordings[name]]
-        weighed = [(one.vectors, loudness(one.below_peak, settings.half_db)) for one in read]
+        weighed = [(one.for_utterances, loudness(one.below_peak, settings.half_db)) for one in read]
         parts = segments_of(weighed, round(settings.segment_seconds / 0.01), settings.max_segments)
         expected = [model.ubm().vector(model.ubm().statistics(*part)) for part in parts]
         # Half precision: 11 bits.
@@ -208,10 +208,13 @@ def test_a_share_of_the_utterances_has_versions_and_the_others_keep_their_places
         recorded, *versions = voice.speech.versions
         count = len(speakers[voice.name])
         assert len(recorded) == count
+        assert {block.vectors.shape[1] for block in recorded} == {settings.features.dimensions[0]}
         for which, version in enumerate(versions):
             speech = [len(block.vectors) > 0 for block in version]
             assert speech == [has_version(n, count, which=which, kinds=3, share=0.25) for n in range(count)]
-            assert {block.vectors.shape[1] for block in version} == {settings.features.dimensions[0]}
+            # No machine over frames reads a version.
+            assert {block.vectors.shape[1] for block in version} == {settings.features.dimensions[1]}
+            assert {block.for_utterances.shape[1] for block in version} == {settings.features.dimensions[1]}
 
 
 def test_a_share_costs_segments_of_its_kinds_and_nothing_else(store, enrolled_with, voices, heard):

@@ -15,7 +15,7 @@ from scipy.signal import get_window, lfilter
 from sounds import CHUNKS, cut, hard_sounds, sound
 
 from pipeline.audio.streams import MAX_MAGNITUDE
-from pipeline.config import Config, FeatureSettings, VadConfig
+from pipeline.config import AnalysisConfig, Config, FeatureSettings, VadConfig
 from pipeline.errors import AudioError, StreamClosedError
 from pipeline.features.framing import DeltaStream, FrameStream, PreEmphasis, window
 from pipeline.features.frontend import FrontEnd
@@ -34,13 +34,18 @@ def pushed(stream: FeatureStream | FrontEnd, samples: np.ndarray, sizes: list[in
 
 
 def features_of(samples: np.ndarray, sizes: list[int] | None = None, **changes: object) -> FeatureBlock:
-    return pushed(FeatureStream(FeatureSettings(**changes)), samples, sizes)
+    """Perceptual prediction of order 20, or what ``changes`` say; one analysis, unless they name another."""
+    own = {"kind": "plp", "order": 20, **changes}
+    alike = {name: value for name, value in own.items() if name in AnalysisConfig.model_fields}
+    return pushed(FeatureStream(FeatureSettings(**{"utterance": alike, **own})), samples, sizes)
 
 
 def assert_same_bits(result: FeatureBlock, expected: FeatureBlock) -> None:
     assert result.frames == expected.frames
     assert result.vectors.shape == expected.vectors.shape
     assert result.vectors.tobytes() == expected.vectors.tobytes()
+    assert result.for_utterances.shape == expected.for_utterances.shape
+    assert result.for_utterances.tobytes() == expected.for_utterances.tobytes()
     assert result.below_peak.tobytes() == expected.below_peak.tobytes()
 
 
@@ -454,7 +459,7 @@ def test_second_flush_gives_nothing_twice():
     stream.push(sound(8_000))
     assert stream.flush().frames > 0
     again = stream.flush()
-    assert (again.frames, again.vectors.shape) == (0, (0, 40))
+    assert (again.frames, again.vectors.shape, again.for_utterances.shape) == (0, (0, 24), (0, 40))
 
 
 # The front end.

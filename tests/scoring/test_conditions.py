@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from pipeline.scoring.calibration import Calibrations, LogisticCalibration, SystemCalibration
@@ -20,6 +21,7 @@ from pipeline.scoring.conditions import (
     condition_vector,
     train_conditions,
 )
+from pipeline.scoring.trials import HeldOutTrials
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -59,6 +61,61 @@ def test_one_class_alone_makes_no_classifier():
     recorded, changed = rows_of(0)
     assert train_conditions(recorded, []) is None
     assert train_conditions([np.empty((0, 6))], changed) is None
+
+
+def trials_with(log_odds: np.ndarray, random: np.random.Generator) -> HeldOutTrials:
+    """Utterances of these log-odds of a changed condition, each claimed for its speaker and for up to three others."""
+    others = random.integers(0, 4, len(log_odds))
+    utterance = np.repeat(np.arange(len(log_odds)), 1 + others)
+    is_own = np.r_[True, utterance[1:] != utterance[:-1]]
+    speakers = (utterance % 5).astype(np.uint64)
+    count = len(utterance)
+    return HeldOutTrials(
+        claims=np.where(is_own, speakers, speakers + np.uint64(5)),
+        speakers=speakers,
+        population=np.full(count, 10),
+        scores={CONDITION: log_odds[utterance]},
+        frames=random.integers(50, 600, len(log_odds))[utterance],
+        unknown=np.zeros(count, dtype=bool),
+    )
+
+
+def calibrated(trials: HeldOutTrials, calibration: LogisticCalibration) -> np.ndarray:
+    """Calibrated log-odds of each utterance, once."""
+    own = trials.where(trials.claims == trials.speakers)
+    return calibration.llr(own.scores, own.frames.astype(float))
+
+
+COUNTS, MEANS = st.tuples(*[st.integers(1, 40)] * 2), st.tuples(*[st.floats(-20.0, 20.0)] * 2)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=SEEDS, counts=COUNTS, means=MEANS, scale=st.floats(0.1, 9.0))
+def test_calibrated_probabilities_of_a_changed_condition_average_to_a_half_as_both_weigh_alike(
+    seed, counts, means, scale
+):
+    """Where the slope of the logistic loss is zero along the offset, which has no penalty, the two means sum to 1."""
+    random = np.random.default_rng(seed)
+    recorded, changed = (
+        trials_with(random.normal(mean, scale, count), random) for mean, count in zip(means, counts, strict=True)
+    )
+    calibration = recorded.condition_calibration(changed)
+    total = sum(expit(calibrated(trials, calibration)).mean() for trials in (recorded, changed))
+    assert total == pytest.approx(1.0, abs=1e-6)
+    assert calibration.weights[0] >= 0.0
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS, spread=st.floats(1.0, 2.5), ratio=st.sampled_from([0.25, 1.0, 4.0]))
+def test_log_odds_that_are_five_times_too_sure_come_back_to_a_fifth(seed, spread, ratio):
+    """Gaussians of variance v around -v / 2 and v / 2 are the log-odds of their own classes, whatever the counts."""
+    random, half = np.random.default_rng(seed), spread**2 / 2
+    true = random.normal(-half, spread, 4000), random.normal(half, spread, round(ratio * 4000))
+    recorded, changed = (trials_with(5.0 * log_odds, random) for log_odds in true)
+    calibration = recorded.condition_calibration(changed)
+    assert calibration.weights[0] == pytest.approx(0.2, rel=0.2)
+    assert calibration.llr({CONDITION: 0.0}, calibration.usual_frames) == pytest.approx(0.0, abs=0.3)
+    assert np.abs(calibrated(recorded, calibration) - true[0]).mean() < 0.3
 
 
 def calibrations() -> Calibrations:

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from pipeline.enrollment.enroll import enroll
 from pipeline.errors import InputError, MetricError
-from pipeline.features.stream import FeatureBlock
 from pipeline.scoring.decisions import Decision, State
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.sequential import SequentialTest, check_frames
-from pipeline.scoring.trials import HeldOutTrials
+from pipeline.scoring.trials import HeldOutTrials, fit_calibrations
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.policies import Sequential
@@ -134,8 +133,8 @@ def test_the_calibration_over_all_lengths_is_sound_where_that_of_whole_trials_is
         return float(np.logaddexp(0, -target).mean() + np.logaddexp(0, nontarget).mean()) / (2 * math.log(2))
 
     lengths = every.frames.astype(float)
-    early = trials.sequential_calibration("supervector", prior=prior).at(0.5).llr(every.scores, lengths)
-    whole = trials.calibration("supervector", prior=prior).at(0.5).llr(every.scores, lengths)
+    made = fit_calibrations(lambda _: (trials, 4), ["supervector"], "supervector", changed=None, prior=prior)
+    early, whole = (fits["supervector"].llr(every.scores, lengths) for fits in (made.sequential, made.whole))
     assert cost(early) < cost(whole)
     assert cost(early) < 1.0
 
@@ -215,7 +214,7 @@ def test_the_ratio_of_the_rule_is_the_stores_calibration_of_what_was_heard(fused
     front_end = verifier.stream(rate).front_end
     heard = front_end.push(samples)
     frames = len(heard.vectors) // 10 * 10
-    running.push(FeatureBlock(heard.vectors[:frames], frames, heard.below_peak[:frames]))
+    running.push(heard.part(slice(frames)))
     scores = {name: running.scores()[name] for name in parts}
     expected = fused_store.sequential_calibration("fused").llr(scores, frames)
     assert stream.push(np.empty(0)).sequential_llr == pytest.approx(float(expected[0]), abs=1e-9)
