@@ -89,7 +89,7 @@ class HeldOutTrials:
     @property
     def has_both_classes(self) -> bool:
         """Return True where there are target and nontarget trials."""
-        return 0 < np.count_nonzero(self.claims == self.speakers) < len(self)
+        return 0 < int(np.count_nonzero(self.claims == self.speakers)) < len(self)
 
     @classmethod
     def from_arrays(
