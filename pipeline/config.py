@@ -188,7 +188,7 @@ class MachineConfig(_Section):
     C: Positive = 10.0
     nu: Annotated[float, Field(gt=0, lt=1)] = 0.1
     one_class_scale: Literal["schoelkopf", "libsvm"] | Positive = "libsvm"
-    gram_gib: Positive = 0.4
+    gram_gib: Positive = 0.1
     cohort: Literal["all"] | Annotated[int, Field(ge=1)] = "all"
 
     @model_validator(mode="after")

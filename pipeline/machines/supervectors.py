@@ -27,7 +27,7 @@ from pipeline.machines.workers import jobs_of
 
 Array = NDArray[np.float64]
 Vectors = NDArray[np.float32]
-Segment = tuple[Array, Array]
+Segment = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
 """Two arrays with a row a frame."""
 
 LEAST_LENGTH = 1e-12  # of a vector that is scaled to length 1

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[np.float64]
+AnyFloat = NDArray[np.floating[Any]]
 
 # Frames that the mixture is fitted to, drawn at random; rounds of expectation-maximisation after k-means.
 MIXTURE_FRAMES = 60_000
@@ -93,15 +95,22 @@ class UniversalBackgroundModel:
         """
         return self.sums(*self.weighed(frames, weights, like=like))
 
-    def weighed(self, frames: Array, weights: Array, *, like: Array | None = None) -> tuple[Array, Array]:
-        """Return standardised frames (T, d) and weighted posteriors (T, K), of which ``statistics`` are sums."""
-        standard = (frames - self.centre) / self.scale
-        posterior = self.responsibilities(standard if like is None else (like - self.centre) / self.scale)
-        return standard, posterior * weights[:, None]
+    def weighed(
+        self, frames: Array, weights: Array, *, like: Array | None = None, dtype: DTypeLike = np.float64
+    ) -> tuple[AnyFloat, AnyFloat]:
+        """Return standardised frames (T, d) and weighted posteriors (T, K), of which ``statistics`` are sums.
 
-    def sums(self, standard: Array, share: Array) -> Array:
+        With ``dtype`` float32, in a quarter of the time: enough for segments, which are stored at half precision.
+        """
+        standard = ((frames - self.centre) / self.scale).astype(dtype, copy=False)
+        reference = standard if like is None else ((like - self.centre) / self.scale).astype(dtype, copy=False)
+        posterior = self.responsibilities(reference)
+        posterior *= weights[:, None].astype(dtype, copy=False)
+        return standard, posterior
+
+    def sums(self, standard: AnyFloat, share: AnyFloat) -> Array:
         """Return the statistics (K, 1 + d) of frames that are ``weighed`` already."""
-        occupancy = share.sum(axis=0)[:, None]
+        occupancy = share.sum(axis=0, dtype=np.float64)[:, None]
         sums = np.concatenate((occupancy, share.T @ standard), axis=1)
         offsets = sums[:, 1:]
         offsets -= occupancy * self.means
@@ -115,15 +124,15 @@ class UniversalBackgroundModel:
         """
         return np.asarray((statistics[:, 1:] * (1.0 / (statistics[:, :1] + self.relevance))).ravel())
 
-    def responsibilities(self, standard: Array) -> Array:
-        """Return the posterior (T, K) of each component for standardised frames (T, d)."""
-        slopes, intercepts = self._log_density
+    def responsibilities(self, standard: AnyFloat) -> AnyFloat:
+        """Return the posterior (T, K) of each component for standardised frames (T, d), at their precision."""
+        slopes, intercepts = (part.astype(standard.dtype, copy=False) for part in self._log_density)
         log = np.concatenate((standard, standard * standard), axis=1) @ slopes
         log += intercepts
         log -= log.max(axis=1, keepdims=True)
         np.exp(log, out=log)
         log /= log.sum(axis=1, keepdims=True)
-        return np.asarray(log)
+        return log
 
     @cached_property
     def _per_deviation(self) -> Array:
@@ -160,7 +169,7 @@ def train_ubm(
     centre, scale = frames.mean(axis=0), np.maximum(frames.std(axis=0), 1e-9)
     random = np.random.default_rng(seed)
     drawn = frames[random.permutation(len(frames))[:MIXTURE_FRAMES]]
-    drawn = (drawn - centre) / scale
+    drawn = ((drawn - centre) / scale).astype(np.float32)
     count = max(1, min(components, len(frames) // FRAMES_A_COMPONENT))
     kmeans = MiniBatchKMeans(count, random_state=seed, n_init=1, batch_size=4096, max_iter=50).fit(drawn)
     means = np.asarray(kmeans.cluster_centers_, dtype=np.float64)
@@ -173,7 +182,7 @@ def train_ubm(
     return space
 
 
-def _updated(space: UniversalBackgroundModel, drawn: Array) -> UniversalBackgroundModel:
+def _updated(space: UniversalBackgroundModel, drawn: AnyFloat) -> UniversalBackgroundModel:
     """Return the model after one round of expectation-maximisation on standardised frames (T, d)."""
     count, first, second = np.full(len(space.weights), 1e-3), np.zeros(space.means.shape), np.zeros(space.means.shape)
     # A few frames at a time: their arrays stay in the processor's cache.
