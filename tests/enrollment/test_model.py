@@ -121,7 +121,7 @@ def test_stored_calibrations_at_any_share_mix_the_fits_against_each_origin(fused
     """With r and u the likelihood ratios against enrolled and unknown impostors: 1 / ((1 - share) / r + share / u)."""
     trials, at = fused.trials(), replace(fused, unknown_share=share)
     frames, rows = trials.frames.astype(float), slice(None, None, 7)
-    direct = trials.calibration(system, prior=fused.config.threshold.prior)
+    direct = trials.calibration(system)
     enrolled, unknown = (direct.at(one).llr(trials.scores, frames)[rows] for one in (0.0, 1.0))
     expected = -np.log((1 - share) * np.exp(-enrolled) + share * np.exp(-unknown))
     stored = at.calibration(system).llr(trials.scores, frames)[rows]

@@ -237,10 +237,10 @@ def test_settings_list_every_rule_in_the_tables_order():
 
 def test_a_sum_is_made_of_the_parts_that_it_needs_and_of_others_where_there_are_machines_for_them():
     fused = RULES["fused"]
-    needed = ("supervector_rival", "supervector")
+    needed = ("supervector_rival",)
     assert fused.parts_among(RULES) == fused.parts
     assert fused.parts_among({"poao"}) == fused.parts_among(()) == needed
-    assert fused.parts_among({"gmm", "worst_rival"}) == (*needed, "gmm", "worst_rival")
+    assert fused.parts_among({"gmm_rival", "worst_rival"}) == (*needed, "gmm_rival", "worst_rival")
     assert RULES["poao"].parts_among(RULES) == ()
 
 

@@ -29,7 +29,7 @@ from pipeline.scoring.regression import logistic_weights
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import HeldOutTrials
 
-PARTS = ("supervector_rival", "supervector", "worst_rival")
+PARTS = ("supervector_rival", "gmm_rival", "worst_rival")
 SEEDS = st.integers(0, 2**32 - 1)
 
 Trials = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
@@ -41,7 +41,7 @@ def trials_of(seed: int, hits: int = 60, misses: int = 300) -> Trials:
     target = np.arange(hits + misses) < hits
     scores = {
         "supervector_rival": random.normal(np.where(target, 0.5, -0.3), 0.6),
-        "supervector": random.normal(np.where(target, 0.4, 0.0), 0.5),
+        "gmm_rival": random.normal(np.where(target, 0.4, 0.0), 0.5),
         "worst_rival": expit(random.normal(np.where(target, 1.0, -0.5), 1.5)),
     }
     return scores, random.uniform(50, 600, len(target)), target
@@ -67,7 +67,7 @@ def slow_fit(
 
 def fit_one(scores: np.ndarray, target: np.ndarray, *, prior: float = 0.5) -> LogisticCalibration:
     """The calibration of one score over 200 frames of speech."""
-    return fit_calibration(("supervector",), {"supervector": scores}, np.full(len(scores), 200.0), target, prior=prior)
+    return fit_calibration(("gmm_rival",), {"gmm_rival": scores}, np.full(len(scores), 200.0), target, prior=prior)
 
 
 # The fit.
@@ -115,8 +115,8 @@ def test_fit_is_scikit_learns_where_no_weight_is_held_at_zero(systems, prior, pe
 
 def test_score_that_misleads_is_left_out_and_the_rest_fitted_as_if_without_it():
     scores, frames, target = trials_of(2)
-    scores["supervector"] = -scores["supervector"]
-    fit = fit_calibration(("supervector_rival", "supervector"), scores, frames, target, prior=0.1)
+    scores["gmm_rival"] = -scores["gmm_rival"]
+    fit = fit_calibration(("supervector_rival", "gmm_rival"), scores, frames, target, prior=0.1)
     without = fit_calibration(("supervector_rival",), scores, frames, target, prior=0.1)
     assert fit.weights[1] == 0
     assert fit.weights[0] == pytest.approx(without.weights[0], rel=1e-3)
@@ -126,7 +126,7 @@ def test_score_that_misleads_is_left_out_and_the_rest_fitted_as_if_without_it():
 @pytest.mark.parametrize("hits", [1, 3, 30, 300])
 def test_separable_trials_give_finite_ratios_of_the_order_of_the_number_of_targets(hits):
     target = np.arange(4 * hits) < hits
-    llr = fit_one(np.where(target, 1.0, -1.0), target).llr({"supervector": np.array([1.0, -1.0])}, 200.0)
+    llr = fit_one(np.where(target, 1.0, -1.0), target).llr({"gmm_rival": np.array([1.0, -1.0])}, 200.0)
     assert np.isfinite(llr).all()
     assert llr[0] > 0 > llr[1]
     # A penalty of a tenth a target lets the odds grow about ten times as fast as the targets, no faster.
@@ -135,7 +135,7 @@ def test_separable_trials_give_finite_ratios_of_the_order_of_the_number_of_targe
 
 def test_scores_that_are_all_the_same_say_nothing():
     fit = fit_one(np.full(40, 0.3), np.arange(40) < 10, prior=0.05)
-    np.testing.assert_allclose(fit.llr({"supervector": np.array([0.3])}, 200.0), 0.0, atol=1e-4)
+    np.testing.assert_allclose(fit.llr({"gmm_rival": np.array([0.3])}, 200.0), 0.0, atol=1e-4)
 
 
 @pytest.mark.parametrize("target", [np.zeros(5, dtype=bool), np.ones(5, dtype=bool), np.empty(0, dtype=bool)])
@@ -148,10 +148,10 @@ def test_trials_of_one_class_are_an_error(target):
 @given(seed=SEEDS, scale=st.floats(0.01, 100), shift=st.floats(-10, 10))
 def test_ratios_do_not_depend_on_the_scale_of_a_score(seed, scale, shift):
     scores, frames, target = trials_of(seed)
-    other = {"supervector": scale * scores["supervector"] + shift}
-    one = fit_calibration(("supervector",), scores, frames, target, prior=0.1).llr(scores, frames)
+    other = {"gmm_rival": scale * scores["gmm_rival"] + shift}
+    one = fit_calibration(("gmm_rival",), scores, frames, target, prior=0.1).llr(scores, frames)
     np.testing.assert_allclose(
-        fit_calibration(("supervector",), other, frames, target, prior=0.1).llr(other, frames), one, atol=5e-3
+        fit_calibration(("gmm_rival",), other, frames, target, prior=0.1).llr(other, frames), one, atol=5e-3
     )
 
 
@@ -174,13 +174,13 @@ def test_ratios_of_gaussian_scores_are_those_of_their_densities(mean, deviation,
     assert fit.offset == pytest.approx(-0.375 * mean**2 / deviation**2, abs=0.05)
     s = np.linspace(-1.0, 2.0, 7) * mean
     expected = norm.logpdf(s, mean, deviation) - norm.logpdf(s, -mean / 2, deviation)
-    np.testing.assert_allclose(fit.llr({"supervector": s}, 200.0), expected, atol=0.15)
+    np.testing.assert_allclose(fit.llr({"gmm_rival": s}, 200.0), expected, atol=0.15)
 
 
 def test_cost_of_calibrated_gaussian_scores_is_close_to_the_least_there_is():
     fitted, new = (gaussians(seed, 5000, mean=0.4, deviation=0.3) for seed in (5, 6))
     fit = fit_one(np.concatenate(fitted), np.arange(10_000) < 5000)
-    target, nontarget = (fit.llr({"supervector": side}, 200.0) for side in new)
+    target, nontarget = (fit.llr({"gmm_rival": side}, 200.0) for side in new)
     least = minimum_cllr(*new)
     assert least <= log_likelihood_ratio_cost(target, nontarget) < least + 0.01
     # Of the scores as they are, it is far higher.
@@ -191,16 +191,16 @@ def test_cost_of_calibrated_gaussian_scores_is_close_to_the_least_there_is():
 def test_weight_of_duration_is_found_where_ratios_grow_with_its_log(slope):
     random = np.random.default_rng(7)
     frames = np.exp(random.uniform(math.log(50), math.log(1000), 40_000))
-    scores = {"supervector": random.normal(0.0, 1.0, 40_000)}
-    log_odds = 1.7 * scores["supervector"] + slope * np.log(frames / 300.0) - 1.0
+    scores = {"gmm_rival": random.normal(0.0, 1.0, 40_000)}
+    log_odds = 1.7 * scores["gmm_rival"] + slope * np.log(frames / 300.0) - 1.0
     target = random.random(40_000) < expit(log_odds)
-    fit = fit_calibration(("supervector",), scores, frames, target, prior=0.5)
+    fit = fit_calibration(("gmm_rival",), scores, frames, target, prior=0.5)
     assert fit.duration == pytest.approx(slope, abs=0.06)
     assert fit.weights[0] == pytest.approx(1.7, abs=0.06)
     assert fit.usual_frames == pytest.approx(np.exp(np.log(frames).mean()))
     # Posterior odds are those of the sample's own share of targets times the ratio.
-    s = {"supervector": np.array([-1.0, 0.0, 2.0])}
-    expected = 1.7 * s["supervector"] + slope * np.log(600 / 300) - 1.0 - logit(target.mean())
+    s = {"gmm_rival": np.array([-1.0, 0.0, 2.0])}
+    expected = 1.7 * s["gmm_rival"] + slope * np.log(600 / 300) - 1.0 - logit(target.mean())
     np.testing.assert_allclose(fit.llr(s, 600.0), expected, atol=0.12)
 
 
@@ -208,8 +208,8 @@ def test_weight_of_duration_is_found_where_ratios_grow_with_its_log(slope):
 
 
 def test_ratio_is_its_formula():
-    made = LogisticCalibration(("supervector", "worst_rival"), np.array([2.0, 0.5]), -1.0, 0.3, 200.0)
-    scores = {"supervector": np.array([[0.1, 0.2]]), "worst_rival": np.array([[0.25, 0.9]])}
+    made = LogisticCalibration(("gmm_rival", "worst_rival"), np.array([2.0, 0.5]), -1.0, 0.3, 200.0)
+    scores = {"gmm_rival": np.array([[0.1, 0.2]]), "worst_rival": np.array([[0.25, 0.9]])}
     expected = [
         [-1.0 + 0.3 * math.log(0.5) + 2 * f + 0.5 * math.log(r / (1 - r)) for f, r in ((0.1, 0.25), (0.2, 0.9))]
     ]
@@ -237,12 +237,10 @@ def test_link_is_the_log_odds_of_what_has_bounds_and_leaves_the_rest(system):
 def test_ratio_against_two_origins_is_that_of_their_mixed_densities():
     """Normal scores of one width: each origin's ratio is linear in the score, and the mixture's density is at hand."""
     means, shares = (-3.0, -0.5), (0.7, 0.3)
-    kinds = tuple(
-        LogisticCalibration(("supervector",), np.array([1.0 - m]), (m**2 - 1.0) / 2, 0.0, 100.0) for m in means
-    )
+    kinds = tuple(LogisticCalibration(("gmm_rival",), np.array([1.0 - m]), (m**2 - 1.0) / 2, 0.0, 100.0) for m in means)
     score = np.linspace(-6.0, 6.0, 50)
     density = sum(share * norm.pdf(score, m) for share, m in zip(shares, means, strict=True))
-    ratio = MixtureCalibration(kinds, shares).llr({"supervector": score}, 100.0)
+    ratio = MixtureCalibration(kinds, shares).llr({"gmm_rival": score}, 100.0)
     np.testing.assert_allclose(ratio, norm.logpdf(score, 1.0) - np.log(density), rtol=1e-9)
 
 
@@ -285,9 +283,9 @@ def test_trials_weigh_the_parts_of_a_sum_once_and_then_judge_the_sum_against_eac
     sums = against_each_origin(made, made.scores, 0.5, (PENALTY, PENALTY))
     expected = against_each_origin(made, {"fused": sums}, share, (ENROLLED_PENALTY, UNKNOWN_PENALTY))
     np.testing.assert_allclose(fused.llr(made.scores, made.frames), expected, atol=1e-6)
-    alone = made.calibration("supervector", prior=0.05).at(share)
-    assert alone.systems == ("supervector",)
-    expected = against_each_origin(made, {"supervector": made.scores["supervector"]}, share, (PENALTY, PENALTY))
+    alone = made.calibration("gmm_rival", prior=0.05).at(share)
+    assert alone.systems == ("gmm_rival",)
+    expected = against_each_origin(made, {"gmm_rival": made.scores["gmm_rival"]}, share, (PENALTY, PENALTY))
     np.testing.assert_allclose(alone.llr(made.scores, made.frames), expected, atol=1e-9)
 
 
@@ -305,12 +303,12 @@ def test_a_sum_weighs_the_parts_that_trials_have_beyond_those_it_needs():
     made = held_out(4)
     own = made.claims == made.speakers
     better = np.random.default_rng(0).normal(np.where(own, 2.0, -2.0), 1.0)
-    with_models = dataclasses.replace(made, scores={**made.scores, "gmm": better})
-    for trials, systems in ((made, PARTS), (with_models, (*PARTS[:2], "gmm", *PARTS[2:]))):
+    with_models = dataclasses.replace(made, scores={**made.scores, "normalised_supervector": better})
+    for trials, systems in ((made, PARTS), (with_models, (*PARTS, "normalised_supervector"))):
         fused = trials.calibration("fused", prior=0.05).at(0.0)
         assert fused.systems == systems
         assert np.isfinite(trials.threshold("fused", population=10, calibration=fused))
-    raised = fused.llr({**with_models.scores, "gmm": better + 1.0}, made.frames)
+    raised = fused.llr({**with_models.scores, "normalised_supervector": better + 1.0}, made.frames)
     assert (raised > fused.llr(with_models.scores, made.frames)).all()
 
 
@@ -318,15 +316,15 @@ def test_a_sum_weighs_the_parts_that_trials_have_beyond_those_it_needs():
 def test_trials_of_one_origin_alone_count_whatever_share_was_asked_for(share):
     made = dataclasses.replace(held_out(4), unknown=np.zeros(360, dtype=bool))
     own = made.claims == made.speakers
-    expected = fit_calibration(("supervector",), made.scores, made.frames.astype(float), own, prior=0.05)
-    fit = made.calibration("supervector", prior=0.05).at(share)
+    expected = fit_calibration(("gmm_rival",), made.scores, made.frames.astype(float), own, prior=0.05)
+    fit = made.calibration("gmm_rival", prior=0.05).at(share)
     np.testing.assert_allclose(fit.llr(made.scores, 100.0), expected.llr(made.scores, 100.0), atol=1e-9)
 
 
 def test_sum_of_systems_without_a_part_is_an_error_that_names_it():
     made = held_out(4)
-    del made.scores["supervector"]
-    with pytest.raises(MetricError, match="supervector"):
+    del made.scores["supervector_rival"]
+    with pytest.raises(MetricError, match="supervector_rival"):
         made.calibration("fused", prior=0.05)
     with pytest.raises(MetricError, match="'fused'"):
         made.threshold("fused", population=10, calibration=None)

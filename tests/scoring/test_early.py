@@ -123,8 +123,8 @@ def test_prefixes_follow_their_trials_and_those_that_one_part_lacks_are_left_out
 
 def test_the_calibration_over_all_lengths_is_sound_where_that_of_whole_trials_is_not(fused_store):
     """On prefixes of real held-out trials the ratios lose less information than those meant for whole ones."""
-    trials, prior = fused_store.trials(), 0.5
-    every = trials.at_every_length("supervector")
+    trials = fused_store.trials()
+    every = trials.at_every_length("supervector_rival")
     own, short = every.claims == every.speakers, every.frames == every.frames.min()
 
     def cost(ratios: np.ndarray) -> float:
@@ -133,8 +133,8 @@ def test_the_calibration_over_all_lengths_is_sound_where_that_of_whole_trials_is
         return float(np.logaddexp(0, -target).mean() + np.logaddexp(0, nontarget).mean()) / (2 * math.log(2))
 
     lengths = every.frames.astype(float)
-    made = fit_calibrations(lambda _: (trials, 4), ["supervector"], "supervector", changed=None, prior=prior)
-    early, whole = (fits["supervector"].llr(every.scores, lengths) for fits in (made.sequential, made.whole))
+    made = fit_calibrations(lambda _: (trials, 4), ["supervector_rival"], "supervector_rival", changed=None)
+    early, whole = (fits["supervector_rival"].llr(every.scores, lengths) for fits in (made.sequential, made.whole))
     assert cost(early) < cost(whole)
     assert cost(early) < 1.0
 

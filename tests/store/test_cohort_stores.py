@@ -148,13 +148,8 @@ def test_the_scores_of_a_list_are_those_of_each_claim_alone(voiced, heard):
 def test_thresholds_and_calibrations_count_the_cohort_where_the_rule_does(voiced):
     model, trials = voiced, voiced.trials()
     assert set(trials.population.tolist()) == {len(VOICES)}
-    for system, speakers in (("poao", 3), ("rpoao", 3), ("worst_rival", 3), ("fused", 5), ("poar", 5)):
-        expected = trials.in_cohorts(speakers).threshold(
-            system,
-            population=speakers,
-            calibration=model.calibration(system) if system == "fused" else None,
-            unknown_share=model.unknown,
-        )
+    for system, speakers in (("poao", 3), ("rpoao", 3), ("worst_rival", 3), ("supervector", 5), ("poar", 5)):
+        expected = trials.in_cohorts(speakers).threshold(system, population=speakers, unknown_share=model.unknown)
         assert model.threshold(system) == expected
         assert model.calibration(system) is not None
     assert model.sequential_calibration("refined_worst_rival") is not None
