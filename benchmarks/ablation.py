@@ -3,12 +3,13 @@
 
     python benchmarks/ablation.py CORPORA [--only GROUP] [--json OUT]
 
-CORPORA holds commands30 (see the README). Only its development list is looked at: as it is, through a telephone, and
-under six other voices at 10 dB (made here from the phrases and the enrollment audio). Columns are EER in percent of
-systems on those lists, and of the default system on utterances held out at enrollment claimed by unknown
+CORPORA holds commands30 (docs/results.md says what it is). Only its development list is looked at: as it is, through a
+telephone, and under six other voices at 10 dB (made here from the phrases and the enrollment audio). Columns are EER in
+percent of systems on those lists, and of the default system on utterances held out at enrollment claimed by unknown
 impostors. --only runs one group; a JSON file that exists is added to, row by row, so that a run can go on.
-Group "posteriors" compares the maps from margins to posteriors, under the systems that read them, on the list as it
-is; all its rows share machines that are trained once.
+Rows are without one-vs-rest machines, which none of these systems reads; those of "segments" and "branches" have
+machines over utterances alone. Group "posteriors" has every machine, and compares maps from margins to posteriors
+under the systems that read them, on the list as it is.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import soundfile
+from machine_kinds import NO_REST
 
 from pipeline.audio.augmentation import babble, mix_at_snr
 from pipeline.audio.channels import telephone
@@ -31,55 +33,79 @@ from pipeline.config import load_config
 from pipeline.enrollment.enroll import enroll
 from pipeline.evaluation import read_trials
 from pipeline.evaluation.assess import assess
-from pipeline.machines.workers import LocalThreads
 from pipeline.metrics import equal_error_rate
 from pipeline.store.model import SpeakerModel
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 SHOWN = (
     *("boao", "poao", "worst_rival", "refined_worst_rival", "supervector", "supervector_rival", "gmm", "gmm_rival"),
-    "fused",
+    *("normalised_supervector", "normalised_supervector_rival", "normalised_gmm_rival", "fused"),
 )
-THREADS = LocalThreads(2)
+CHANGED = ("supervector_rival", "normalised_supervector_rival", "fused")  # shown on the changed lists
 LISTS = ("clean", "telephone", "babble10")
-READING_POSTERIORS = ("poar", "poao", "rpoao", "worst_rival", "refined_worst_rival", "supervector_rival", "fused")
+READING_POSTERIORS = ("poar", "poao", "rpoao", "worst_rival", "refined_worst_rival", "fused")
 POSTERIORS = "posteriors"
-BOTH = 'machines.kinds=["one_vs_one","one_class","supervector","gmm"]'
-SEGMENT = 'machines.kinds=["one_class","supervector"]'
-ALONE = (SEGMENT, "scoring.system=supervector_rival")
+ALONE = ('machines.kinds=["one_class","supervector"]', "scoring.system=supervector_rival")
+NORMALISED = (
+    'machines.kinds=["one_class","normalised_supervector"]',
+    "scoring.system=normalised_supervector_rival",
+)
+FRAMES = 'machines.kinds=["one_vs_one","one_class","supervector","normalised_supervector"]'
+RAW = 'machines.kinds=["one_vs_one","one_class","supervector","gmm"]'
 
 # (group, idea, settings file, overrides)
 ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
-    ("rules", "default", "default", (BOTH,)),
-    ("features", "12th-order LPC cepstrum (order12.toml)", "order12", (BOTH,)),
-    ("features", "20th-order LPC cepstrum", "default", (BOTH, "features.kind=lpcc", "machines.sigma=0.5")),
-    ("features", "12th-order perceptual LPC", "default", (BOTH, "features.order=12")),
-    ("features", "24th-order perceptual LPC", "default", (BOTH, "features.order=24")),
-    ("features", "no compression", "default", (BOTH, "features.compression=1.0")),
-    ("features", "20 MFCC", "default", (BOTH, "features.kind=mfcc")),
-    ("features", "no deltas", "default", (BOTH, "features.deltas=false")),
-    ("features", "8 kHz", "default", (BOTH, "features.rate=8000")),
-    ("features", "lenient VAD", "default", (BOTH, "features.vad.max_margin_db=8.0")),
-    ("frames", "sigma 0.5", "default", (BOTH, "machines.sigma=0.5")),
-    ("frames", "sigma 0.2", "default", (BOTH, "machines.sigma=0.2")),
-    ("frames", "400 centroids", "default", (BOTH, "codebook.centroids=400")),
+    ("rules", "default", "default", (NO_REST,)),
+    ("rules", "lean.toml", "lean", ()),
+    ("rules", "no machines over normalised utterances", "default", (RAW,)),
+    ("features", "8 kHz", "default", (NO_REST, "features.rate=8000")),
+    ("features", "no deltas", "default", (NO_REST, "features.deltas=false")),
+    ("features", "lenient VAD", "default", (NO_REST, "features.vad.max_margin_db=8.0")),
+    ("features of frames", "12 LPC coefficients", "default", (NO_REST, "features.kind=lpc")),
+    ("features of frames", "20th-order LPC cepstrum", "default", (NO_REST, "features.order=20")),
+    (
+        "features of frames",
+        "20th-order perceptual LPC, sigma 0.3",
+        "default",
+        (NO_REST, "features.kind=plp", "features.order=20", "machines.sigma=0.3"),
+    ),
+    (
+        "features of utterances",
+        "12th-order LPC cepstrum",
+        "default",
+        (NO_REST, "features.utterance.kind=lpcc", "features.utterance.order=12"),
+    ),
+    ("features of utterances", "20th-order LPC cepstrum", "default", (NO_REST, "features.utterance.kind=lpcc")),
+    ("features of utterances", "12th-order perceptual LPC", "default", (NO_REST, "features.utterance.order=12")),
+    ("features of utterances", "24th-order perceptual LPC", "default", (NO_REST, "features.utterance.order=24")),
+    ("features of utterances", "no compression", "default", (NO_REST, "features.utterance.compression=1.0")),
+    ("features of utterances", "20 MFCC", "default", (NO_REST, "features.utterance.kind=mfcc")),
+    ("frames", "sigma 0.7", "default", (NO_REST, "machines.sigma=0.7")),
+    ("frames", "sigma 0.3", "default", (NO_REST, "machines.sigma=0.3")),
+    ("frames", "400 centroids", "default", (NO_REST, "codebook.centroids=400")),
     ("segments", "64 components", "default", (*ALONE, "ubm.components=64")),
     ("segments", "512 components", "default", (*ALONE, "ubm.components=512")),
     ("segments", "ridge 0.3", "default", (*ALONE, "supervector.ridge=0.3")),
     ("segments", "segments of 1 s", "default", (*ALONE, "supervector.segment_seconds=1.0")),
     ("segments", "loud frames count (15 dB)", "default", (*ALONE, "supervector.half_db=15.0")),
-    ("gmm", "no speaker models", "default", ('machines.kinds=["one_vs_one","one_class","supervector"]',)),
-    ("gmm", "no groups of components", "default", (BOTH, "gmm.groups=[]")),
-    ("gmm", "relevance 16", "default", (BOTH, "gmm.relevance=16.0")),
-    ("gmm", "512 components", "default", (BOTH, "ubm.components=512")),
-    ("gmm", "no pseudo_speakers", "default", (BOTH, "supervector.speeds_below=0")),
-    ("augmentation", "none", "robust", ("augmentation.kinds=[]",)),
-    ("augmentation", "telephone", "robust", ('augmentation.kinds=["telephone"]',)),
-    ("augmentation", "babble", "robust", ('augmentation.kinds=["babble"]',)),
-    ("augmentation", "robust.toml", "robust", ()),
-    ("augmentation", "all frames count alike (30 dB)", "robust", ("supervector.half_db=30.0",)),
-    ("augmentation", "512 components", "robust", ("ubm.components=512",)),
-    ("augmentation", "12th-order LPC cepstrum", "robust", ("features.kind=lpcc", "features.order=12")),
+    ("gmm", "no speaker models", "default", (FRAMES,)),
+    ("gmm", "no groups of components", "default", (NO_REST, "gmm.groups=[]")),
+    ("gmm", "relevance 16", "default", (NO_REST, "gmm.relevance=16.0")),
+    ("gmm", "512 components", "default", (NO_REST, "ubm.components=512")),
+    ("gmm", "no pseudo-speakers", "default", (NO_REST, "supervector.speeds_below=0")),
+    ("branches", "normalised machines alone", "default", NORMALISED),
+    ("branches", "no augmentation", "default", (*NORMALISED, "augmentation.kinds=[]")),
+    ("branches", "telephone alone", "default", (*NORMALISED, 'augmentation.kinds=["telephone"]')),
+    ("branches", "babble alone", "default", (*NORMALISED, 'augmentation.kinds=["babble"]')),
+    (
+        "branches",
+        "telephone, babble and white noise",
+        "default",
+        (*NORMALISED, 'augmentation.kinds=["telephone","babble","noise"]'),
+    ),
+    ("branches", "versions of every utterance", "default", (*NORMALISED, "augmentation.share=1.0")),
+    ("branches", "all frames count alike (30 dB)", "default", (*NORMALISED, "normalised.half_db=30.0")),
+    ("branches", "160 segments", "default", (*NORMALISED, "normalised.max_segments=160")),
     (POSTERIORS, "fixed", "default", ()),
     (POSTERIORS, "fixed, slope 4", "default", ("posterior.slope=4.0",)),
 )
@@ -89,7 +115,7 @@ def shown(group: str) -> list[tuple[str, str]]:
     """Columns of a group's table: (list, system)."""
     if group == POSTERIORS:
         return [("clean", system) for system in READING_POSTERIORS]
-    return [("clean", s) for s in SHOWN] + [(name, s) for name in LISTS[1:] for s in ("supervector_rival", "fused")]
+    return [("clean", s) for s in SHOWN] + [(name, s) for name in LISTS[1:] for s in CHANGED]
 
 
 def degraded_lists(root: Path, work: Path) -> dict[str, Path]:
@@ -126,8 +152,8 @@ def measure(
         trials = read_trials(root / "trials_dev.txt")
         rates = {}
         for name, audio in folders.items():
-            found = assess(store, trials, audio, systems=[s for s in systems if s in store.systems], jobs=2).scores
-            rates[name] = {s: 100 * equal_error_rate(x.target, x.nontarget).rate for s, x in found.items()}
+            scores = assess(store, trials, audio, systems=[s for s in systems if s in store.systems], jobs=2).scores
+            rates[name] = {s: 100 * equal_error_rate(x.target, x.nontarget).rate for s, x in scores.items()}
         return {"enroll_seconds": seconds, "eer_percent": rates, "outsiders_percent": unknown_impostors(store)}
 
 
@@ -153,7 +179,7 @@ def table(rows: list[dict[str, Any]], columns: tuple[tuple[str, str], ...]) -> s
     """One line a row."""
     titles = [s if name == "clean" else f"{s}, {name}" for name, s in columns]
     lines = [
-        "| group | idea | " + " | ".join(titles) + " | unknown_impostors, held out | enroll s |",
+        "| group | idea | " + " | ".join(titles) + " | unknown impostors, held out | enroll s |",
         "|---|---|" + "---:|" * (len(columns) + 2),
     ]
     for row in rows:
@@ -181,8 +207,8 @@ def main() -> None:
         for group, idea, config, overrides in rest:
             systems = READING_POSTERIORS if group == POSTERIORS else SHOWN
             lists = {name: folders[name] for name, _ in shown(group)}
-            found = measure(root, lists, config, overrides, Path(work), systems)
-            rows.append({"group": group, "idea": idea, "config": config, "overrides": overrides, **found})
+            measured = measure(root, lists, config, overrides, Path(work), systems)
+            rows.append({"group": group, "idea": idea, "config": config, "overrides": overrides, **measured})
             print(markdown(rows[-1:]).splitlines()[-1], flush=True)
             if options.json:
                 options.json.write_text(json.dumps(rows, indent=1) + "\n")

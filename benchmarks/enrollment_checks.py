@@ -3,7 +3,7 @@
 
     python benchmarks/enrollment_checks.py CORPORA [--files 80] [--recordings 300] [--only PART] [--json OUT]
 
-CORPORA holds commands30 and libri158 (see the README for what they are); only their enrollment recordings are used.
+CORPORA holds commands30 and libri158 (docs/results.md says what they are); only their enrollment recordings are used.
 Parts: `recordings` (clipping, noise and duplicates: every recording as it is, then `--recordings` of them degraded or
 duplicated), `clean` (the held-out checks on every folder as it is, `--files` per speaker), `voices` (folders mixed of
 two speakers, among twenty others), `names` (speakers whose recordings are split between two names). The held-out checks
@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import soundfile
+from machine_kinds import NO_REST
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
@@ -40,7 +41,6 @@ from pipeline.machines.workers import LocalThreads
 from pipeline.store.model import SpeakerModel
 
 Array = np.ndarray
-SETTINGS = 'machines.kinds=["one_vs_one","one_class","supervector","gmm"]'
 SILENT = lambda *_: None  # noqa: E731
 OTHERS = 20
 
@@ -223,7 +223,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("recordings", "clean", "voices", "names"))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    config = load_config(None, [SETTINGS])
+    config = load_config(None, [NO_REST])
     commands30, libri158 = options.corpora / "commands30", options.corpora / "libri158"
     parts: dict[str, Callable[[], Any]] = {
         "recordings": lambda: {c.name: recordings(c, config, options.recordings) for c in (commands30, libri158)},

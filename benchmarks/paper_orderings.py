@@ -4,8 +4,9 @@
     python benchmarks/paper_orderings.py CORPUS/enroll CORPUS/trials.txt [--speakers 50] [--set KEY=VALUE] [--json OUT]
 
 Xin, Wu and Pan 2002 report, on YOHO, POAR < BOAR and RPOAO < POAO < BOAO (EER), and give neither C nor what the
-one-class coefficients sum to. Features and codebooks are those of configs/xin2002.toml and made once; the machines are
+one-class coefficients sum to. Features and codebooks are those of configs/paper.toml and made once; the machines are
 trained for each C, and the one-class margins scaled to each sum. A row names the orderings that held.
+--set features.kind=lpc takes the LPC coefficients themselves in place of their cepstrum.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    config = load_config(find_config("xin2002"), options.set)
+    config = load_config(find_config("paper"), options.set)
     speakers = dict(list(read_corpus(options.enroll).speakers.items())[: options.speakers])
     names = list(speakers)
 

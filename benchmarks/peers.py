@@ -5,7 +5,7 @@
     python benchmarks/peers.py CORPORA [--only GLOB] [--preprocessing own none] [--enrollment joined clips]
                                        [--threads N] [--json OUT]
 
-CORPORA holds commands30 and libri158 (see the README for what they are). A trial's score is the cosine between the
+CORPORA holds commands30 and libri158 (docs/results.md says what they are). A trial's score is the cosine between the
 embedding of its file and the claimed speaker's model. --only picks lists by their names. Prints a Markdown table of
 equal error rates as ``pipeline.equal_error_rate`` defines them, a row for each way of using the encoder:
 

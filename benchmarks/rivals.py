@@ -3,7 +3,7 @@
 
     python benchmarks/rivals.py CORPORA [--rivals 10 20 50 100 all] [--jobs N] [--json OUT]
 
-CORPORA holds libri158 (see the README for what it is). For each number of rivals everybody is enrolled under the
+CORPORA holds libri158 (docs/results.md says what it is). For each number of rivals everybody is enrolled under the
 default settings without one-vs-rest machines, and trials.txt is scored. The number of rivals changes nothing else.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from machine_kinds import NO_REST
 from threadpoolctl import threadpool_limits
 
 from pipeline.audio.corpus import Utterance, read_corpus
@@ -30,7 +31,6 @@ from pipeline.store.store import Store
 from pipeline.verification.policies import Threshold
 from pipeline.verification.verifier import Verifier
 
-KINDS = 'machines.kinds=["one_vs_one","one_class","supervector","gmm"]'
 SYSTEMS = ("worst_rival", "refined_worst_rival", "poao", "rpoao", "supervector_rival", "gmm_rival", "fused")
 RIVALS = ("10", "20", "50", "100", "all")
 CLAIMS = 20  # of which the time is taken
@@ -54,7 +54,7 @@ def claim_times(path: Path, trials: list[Trial], root: Path) -> dict[str, float]
 def measure(rivals: str, corpora: Path, work: Path, jobs: int) -> dict[str, Any]:
     """Enroll with so many rivals and score the lists: one row."""
     root, path = corpora / "libri158", work / f"{rivals}.store"
-    config = load_config(None, [KINDS, f"machines.cohort={rivals}"])
+    config = load_config(None, [NO_REST, f"machines.cohort={rivals}"])
     report = enroll(path, read_corpus(root / "enroll").speakers, config, jobs=jobs)
     row: dict[str, Any] = {
         "competing": rivals,
@@ -66,8 +66,8 @@ def measure(rivals: str, corpora: Path, work: Path, jobs: int) -> dict[str, Any]
     }
     store = Store(path).load()
     trials = list(read_trials(root / "trials.txt"))
-    found = assess(store, trials, root, systems=SYSTEMS, jobs=jobs)
-    for system, scores in found.scores.items():
+    assessed = assess(store, trials, root, systems=SYSTEMS, jobs=jobs)
+    for system, scores in assessed.scores.items():
         row["eer_percent"][system] = 100 * equal_error_rate(scores.target, scores.nontarget).rate
     with threadpool_limits(1):
         return row | claim_times(path, trials, root)

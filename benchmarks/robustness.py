@@ -5,10 +5,10 @@
     python benchmarks/robustness.py CORPORA [--config NAME] [--set KEY=VALUE] [--list NAME] [--only GLOB] [--quick]
                                             [--rows GLOB] [--jobs N] [--json OUT]
 
-CORPORA holds commands30 (see the README for what it is). Its speakers are enrolled from clean speech once, and once for
-each row that enrolls otherwise; each row verifies the files of one list (trials_dev), made worse as the row says and
-written as FLAC with the same names. --only picks speakers, as claims and as voices; --quick takes a handful of rows,
---rows those whose names match.
+CORPORA holds commands30 (docs/results.md says what it is). Its speakers are enrolled from clean speech once, and once
+for each row that enrolls otherwise; each row verifies the files of one list (trials_dev), made worse as the row says
+and written as FLAC with the same names. --only picks speakers, as claims and as voices; --quick takes a handful of
+rows, --rows those whose names match.
 
 - Ratios are of mean squares over a whole file. Babble is six voices of speakers other than the one who speaks, the one
   who is claimed perhaps among them: what they say in other files of the list, so that no machine has heard it, even in

@@ -4,7 +4,7 @@
     python benchmarks/training.py CORPORA [--speakers 50] [--repeats 3] [--only GLOB] [--rest 8] [--adding 50 158]
                                   [--random 1000] [--json OUT]
 
-CORPORA holds commands30 and libri158 (see the README for what they are). Codebooks are made from the first speakers'
+CORPORA holds commands30 and libri158 (docs/results.md says what they are). Codebooks are made from the first speakers'
 enrollment audio with the settings of each row. scikit-learn fits SVC(kernel="rbf") to each pair and
 OneClassSVM(kernel="rbf") to each speaker, at the same C, nu, gamma and tolerance, one after the other on one thread;
 the solver does the same on one and on two threads. Each repetition times all three; the reported ratios are the median,
@@ -49,7 +49,7 @@ from pipeline.machines.smo import TOLERANCE, PoolSolver, SpeakerMachine
 from pipeline.machines.training import one_vs_rest, train_population
 
 CONFIGS = Path(__file__).parent.parent / "configs"
-ROWS = (("libri158", "default"), ("libri158", "xin2002"), ("commands30", "default"))
+ROWS = (("libri158", "default"), ("libri158", "paper"), ("commands30", "default"))
 FRAMES_A_SPEAKER = 20
 COMPILING = (
     "import time; started = time.perf_counter(); import pipeline.machines.smo_kernels; "

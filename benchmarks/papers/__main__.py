@@ -1,7 +1,8 @@
 """Repeat one paper's experiment, its numbers beside the published ones.
 
     python -m benchmarks.papers platt1999|lin2007|implied2020 --out DIR [--tables DIR] [--jobs N]
-    python -m benchmarks.papers xin2002 --corpus DIR --out DIR [--trials FILE] [--speakers N] [--jobs N]
+    python -m benchmarks.papers xin2002 --corpus DIR --out DIR [--trials FILE] [--speakers N] [--set KEY=VALUE]
+                                        [--jobs N]
 
 Writes table.json, table.md and the figures. Data files come from --tables, or are downloaded with their checksums.
 """
@@ -38,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--corpus", type=Path, help="xin2002: folder with ENROLL and VERIFY, like YOHO's")
     made.add_argument("--trials", type=Path, help="xin2002: trial list; default: VERIFY, every claim")
     made.add_argument("--speakers", type=int, help="xin2002: enroll the first N speakers; default: all")
+    made.add_argument("--set", action="append", metavar="KEY=VALUE", help="xin2002: a setting to change")
     made.add_argument("--jobs", "-j", type=int, default=os.cpu_count() or 1, help="threads; default: all cores")
     return made
 
@@ -45,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
 def check(arguments: argparse.Namespace, fail: Callable[[str], object]) -> None:
     """Call ``fail`` with a message for options that do not apply to the paper."""
     speech = arguments.paper == "xin2002"
-    foreign = ("tables", "any_version") if speech else ("corpus", "trials", "speakers")
+    foreign = ("tables", "any_version") if speech else ("corpus", "trials", "speakers", "set")
     for name in (*foreign, *(() if arguments.paper == "platt1999" else ("tasks",))):
         if getattr(arguments, name):
             fail(f"--{name.replace('_', '-')} does not apply to {arguments.paper}")
@@ -58,6 +60,7 @@ def run(arguments: argparse.Namespace, progress: Callable[[str, int, int], None]
     reproduce: Callable[..., Outcome] = import_module(f"benchmarks.papers.{arguments.paper}").reproduce
     shared = {"jobs": arguments.jobs, "progress": progress}
     if arguments.paper == "xin2002":
+        shared["overrides"] = arguments.set or ()
         return reproduce(arguments.corpus, trials=arguments.trials, speakers=arguments.speakers, **shared)
     from benchmarks.papers.source import TableSource
 

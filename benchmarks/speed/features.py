@@ -1,4 +1,4 @@
-"""Features: the 12th-order front end against librosa.lpc on the same frames, and the default one against the clock."""
+"""Features: 12th-order LPC cepstra against librosa.lpc on the same frames, the default front end against the clock."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from pipeline.features.frontend import FrontEnd
 
 SECONDS = 60.0
 BLOCK_SECONDS = 4.0
+# The default's analysis of frames alone, without that of utterances.
+ORDER12 = ("features.utterance.kind=lpcc", "features.utterance.order=12")
 
 
 def measure(options: Options) -> Figures:
     """Seconds on both sides, for the same audio at the settings' own rate."""
-    paper, default = options.config(name="order12"), options.config()
-    samples = speech(options, paper.features.rate)
-    seconds = len(samples) / paper.features.rate
-    framed = frames_of(samples, paper)
+    cepstral, default = options.config(*ORDER12), options.config()
+    samples = speech(options, cepstral.features.rate)
+    seconds = len(samples) / cepstral.features.rate
+    framed = frames_of(samples, cepstral)
     patience = options.patience
-    here = best_of(lambda: front_end(samples, paper), seconds=patience)
-    alone = best_of(lambda: models(framed, paper), seconds=patience)
+    here = best_of(lambda: front_end(samples, cepstral), seconds=patience)
+    alone = best_of(lambda: models(framed, cepstral), seconds=patience)
     # librosa takes frames along either axis; the faster counts.
     columns = np.ascontiguousarray(framed.T)
-    by_rows = best_of(lambda: librosa.lpc(framed, order=paper.features.order, axis=-1), seconds=patience)
-    by_columns = best_of(lambda: librosa.lpc(columns, order=paper.features.order, axis=0), seconds=patience)
+    by_rows = best_of(lambda: librosa.lpc(framed, order=cepstral.features.order, axis=-1), seconds=patience)
+    by_columns = best_of(lambda: librosa.lpc(columns, order=cepstral.features.order, axis=0), seconds=patience)
     theirs, usual = min(by_rows, by_columns), best_of(lambda: front_end(samples, default), seconds=patience)
     return {
-        "features.rate": paper.features.rate,
+        "features.rate": cepstral.features.rate,
         "features.audio_seconds": seconds,
         "features.frames": len(framed),
-        "features.order": paper.features.order,
+        "features.order": cepstral.features.order,
         "features.threads": 1,
         "features.seconds": here,
         "features.lpc_alone_seconds": alone,
@@ -55,13 +57,13 @@ def measure(options: Options) -> Figures:
 
 def speech(options: Options, rate: int) -> np.ndarray:
     """A minute of what the speakers say to be verified, at ``rate`` Hz."""
-    found: list[np.ndarray] = []
+    parts: list[np.ndarray] = []
     for utterances in read_corpus(options.corpus / "verify").speakers.values():
         samples, its_rate = read_samples(utterances[0])
-        found.append(soxr.resample(samples, its_rate, rate))
-        if sum(map(len, found)) >= SECONDS * rate:
+        parts.append(soxr.resample(samples, its_rate, rate))
+        if sum(map(len, parts)) >= SECONDS * rate:
             break
-    return np.resize(np.concatenate(found), int(SECONDS * rate))
+    return np.resize(np.concatenate(parts), int(SECONDS * rate))
 
 
 def frames_of(samples: np.ndarray, config: Config) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from speed.growth import SEGMENTS, VECTOR
 from speed.measuring import Figures
 
-DIMENSION = 40  # of the default settings
+DIMENSION = 24  # of the vectors that machines over frames read, by the default settings
 
 
 def predicted(found: Figures) -> Figures:
