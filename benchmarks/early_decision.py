@@ -75,13 +75,14 @@ def score_files(store: SpeakerModel, trials: Sequence[Trial], root: Path) -> lis
         running, scores, ends, at = scorer.start(), [], [*range(first, len(speech.vectors), every)], 0
         for end in [*ends, len(speech.vectors)]:
             running.push(speech.part(slice(at, end)))
-            scores.append(running.scores())
+            scores.append(running.scores() | running.side_information)
             at = end
         columns = [everybody.index(name) for name in made]
+        of_claims = [{name: np.broadcast_to(of, len(everybody))[columns] for name, of in one.items()} for one in scores]
         scored.append(
             ScoredFile(
                 np.array([*ends, len(speech.vectors)]),
-                {name: np.stack([one[name][columns] for one in scores]) for name in systems},
+                {name: np.stack([one[name] for one in of_claims]) for name in of_claims[0]},
                 np.array(list(made.values())),
             )
         )

@@ -74,9 +74,9 @@ def verify(
 ) -> None:
     """Verify a claimed speaker in files or live audio.
 
-    By default the score decides, against the threshold set at enrollment, or that of --threshold or --far. With
-    --prior or a cost the log-likelihood ratio (LLR, in nats) decides, at the lowest expected cost. --sequential stops
-    as soon as its error rates are met. P is the posterior probability of a target trial.
+    By default the score decides, against the threshold of the store, or that of --threshold or --far. With --prior or a
+    cost the log-likelihood ratio (LLR, in nats) decides, at the lowest expected cost. --sequential stops as soon as its
+    error rates are met. P is the posterior probability of a target trial, where a prior decides.
 
     A pipe (-) and the microphone print updates as JSON lines; on a terminal, a live line instead. Exit codes:
     0 accepted, 1 rejected, 3 not enough speech or undecided, 2 an error; for several files, the first of 2, 1, 3, 0

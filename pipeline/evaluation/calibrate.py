@@ -48,8 +48,8 @@ class Fit:
 class CalibrationReport:
     """The model as stored, its own ``trials``, files that ``failed``, and the fit to these trials before and after.
 
-    ``before`` is None where the store had no threshold. Error rates ``after`` are of the trials that the threshold was
-    fitted to, and so too good.
+    ``before`` is None where the store had no threshold. Error rates ``after`` are of the trials that thresholds, and
+    the ratios of ``fused``, were fitted to, and so too good.
 
     Examples
     --------

@@ -216,14 +216,21 @@ class RunningScores:
     @property
     def condition(self) -> float | None:
         """Return the log-odds of a changed condition; None without a calibration by condition, or a frame."""
-        settings = self._scorer.settings
-        if settings.condition is None or CONDITION not in self.sums:
-            return None
-        scores = {CONDITION: np.array(settings.condition.log_odds(self.sums[CONDITION]))}
-        for fusion in (settings.fusions or {}).values():
-            if (log_odds := fusion.condition_log_odds(scores, self.frames)) is not None:
+        for fusion in (self._scorer.settings.fusions or {}).values():
+            if (log_odds := fusion.condition_log_odds(self.side_information, self.frames)) is not None:
                 return float(log_odds)
         return None
+
+    @property
+    def side_information(self) -> dict[str, Array]:
+        """Return what the classifier says of the condition, by the name that calibrations read it under.
+
+        Empty without a classifier, or a frame.
+        """
+        classifier = self._scorer.settings.condition
+        if classifier is None or CONDITION not in self.sums:
+            return {}
+        return {CONDITION: np.array(classifier.log_odds(self.sums[CONDITION]))}
 
     def scores(self) -> dict[str, Array]:
         """Return the scores (C,) of each system; there must have been a frame."""

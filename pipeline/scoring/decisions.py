@@ -66,8 +66,9 @@ class Terms:
 class Update:
     """A stream after a push: ``score`` is None until there is enough speech.
 
-    ``llr`` is its log-likelihood ratio in nats, and ``probability`` that of a target trial at ``Verifier.prior``; None
-    where the store has no calibration. ``frames`` of speech make ``speech_seconds``, out of ``audio_seconds``.
+    ``llr`` is its log-likelihood ratio in nats, None where the store has no calibration, and ``probability`` that of a
+    target trial, None where the decision rests on no prior. ``frames`` of speech make ``speech_seconds``, out of
+    ``audio_seconds``.
     ``decision`` is the one that would stand if the stream ended here, and ``settled`` marks one that will not change:
     the stream is closed, or a ``SequentialTest`` has enough evidence. ``sequential_llr`` is then the ratio at this
     length that the test is applied to, None without one; once settled by it, score and speech no longer change.

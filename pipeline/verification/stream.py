@@ -157,7 +157,8 @@ class VerificationStream:
             at = end
             if scores.frames == self._next_check:
                 self._next_check += self._check_every
-                self._sequential_llr = float(decider.calibration.llr(scores.scores(), scores.frames)[0])
+                known = scores.scores() | scores.side_information
+                self._sequential_llr = float(decider.calibration.llr(known, scores.frames)[0])
                 self._accepted = decider.test.verdict(self._sequential_llr)
 
     def _decide(self, *, closed: bool = False) -> Update:

@@ -188,7 +188,7 @@ def test_the_five_systems_stand_beside_the_paper(again):
     for name, row in rates.items():
         assert f"| {name.upper()} |" in printed
         assert row["here"] == pytest.approx(table["eer_percent"][name], abs=0.006)
-    assert "settings of configs/xin2002.toml" in printed
+    assert "settings of configs/paper.toml" in printed
 
 
 def test_the_one_mistaken_file_of_twelve_is_the_equal_error_rate(again):

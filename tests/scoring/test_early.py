@@ -28,9 +28,9 @@ RATES = st.floats(0.001, 0.4)
 
 @pytest.fixture(scope="module")
 def fused_store(tmp_path_factory, recordings, voices, tiny_with) -> SpeakerModel:
-    """Four voices, to be told apart by the default system."""
-    path = tmp_path_factory.mktemp("early") / "s"
-    return enroll(path, {name: recordings[name] for name in voices}, tiny_with("scoring.system=fused")).model
+    """Four voices, to be told apart by the default system, in two conditions."""
+    path, kinds = tmp_path_factory.mktemp("early") / "s", 'augmentation.kinds=["codec", "coloured"]'
+    return enroll(path, {name: recordings[name] for name in voices}, tiny_with("scoring.system=fused", kinds)).model
 
 
 # The rule
@@ -215,9 +215,10 @@ def test_the_ratio_of_the_rule_is_the_stores_calibration_of_what_was_heard(fused
     heard = front_end.push(samples)
     frames = len(heard.vectors) // 10 * 10
     running.push(heard.part(slice(frames)))
-    scores = {name: running.scores()[name] for name in parts}
-    expected = fused_store.sequential_calibration("fused").llr(scores, frames)
+    scores, calibration = {name: running.scores()[name] for name in parts}, fused_store.sequential_calibration("fused")
+    expected = calibration.llr(scores | running.side_information, frames)
     assert stream.push(np.empty(0)).sequential_llr == pytest.approx(float(expected[0]), abs=1e-9)
+    assert float(expected[0]) != pytest.approx(float(calibration.llr(scores, frames)[0]), abs=1e-3)
 
 
 def test_a_stream_that_is_not_settled_at_its_end_is_undecided_or_decided_as_without_the_test(fused_store, heard, said):
