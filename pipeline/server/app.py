@@ -154,7 +154,27 @@ async def enroll(name: str, request: Request, service: Here) -> dict[str, Any]:
     409 for a name that is enrolled; 422 for files without enough speech.
     """
     await service.check_new(name)
-    limits, outcome = service.settings.limits, "enrolled"
+    return await _enrolled(name, request, service, add=False)
+
+
+@router.put(
+    "/speakers/{name:path}",
+    dependencies=_ENROLLING,
+    response_model=messages.Enrolled,
+    summary="Add recordings of an enrolled speaker",
+    openapi_extra=_FORM_OF_FILES,
+)
+async def add(name: str, request: Request, service: Here) -> dict[str, Any]:
+    """Add recordings to those of an enrolled speaker; counts and warnings of the answer are of all of them together.
+
+    404 for a name that is not enrolled; 422 for files without enough speech.
+    """
+    await service.check_known(name)
+    return await _enrolled(name, request, service, add=True)
+
+
+async def _enrolled(name: str, request: Request, service: Service, *, add: bool) -> dict[str, Any]:
+    limits, outcome = service.settings.limits, "added" if add else "enrolled"
     folder = await service.run("disk", private_folder, service.settings.spool)
     try:
         async with _form_of(request, files=limits.files) as form:
@@ -162,7 +182,7 @@ async def enroll(name: str, request: Request, service: Here) -> dict[str, Any]:
             recordings, skipped = await service.run(
                 "decoding", lambda: save_uploads(uploads, folder, seconds=limits.file_seconds)
             )
-        summary = await service.enrollment.enroll(name, recordings)
+        summary = await service.enrollment.enroll(name, recordings, add=add)
     except VoiceclaimError as error:
         outcome = service_error(error).kind
         raise

@@ -78,11 +78,12 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._http = httpx.Client(base_url=self._url, headers=headers, timeout=timeout)
 
-    def enroll(self, name: str, files: Sequence[Audio]) -> Enrollment:
-        """Enroll ``name`` from audio files, or from their content. Raises ServiceError or AudioError."""
+    def enroll(self, name: str, files: Sequence[Audio], *, add: bool = False) -> Enrollment:
+        """Enroll ``name``, or ``add`` to them, from audio files or their content. Raises ServiceError or AudioError."""
         with ExitStack() as opened:
             parts = [("files", _part(audio, number, opened)) for number, audio in enumerate(files, start=1)]
-            table = self._ask("POST", f"/speakers/{quote(name, safe='')}", files=parts, timeout=_TRAINING_SECONDS)
+            path, method = f"/speakers/{quote(name, safe='')}", "PUT" if add else "POST"
+            table = self._ask(method, path, files=parts, timeout=_TRAINING_SECONDS)
         speaker = EnrolledSpeaker(table["name"], table["seconds"], table["utterances"])
         skipped = tuple((file["file"], file["reason"]) for file in table["skipped"])
         return Enrollment(speaker, table["revision"], tuple(table["warnings"]), skipped)

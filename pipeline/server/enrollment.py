@@ -186,9 +186,9 @@ class EnrollmentProcess:
         self._turn = asyncio.Lock()
         self._waiting = 0
 
-    async def enroll(self, name: str, recordings: Recordings) -> Table:
-        """Enroll ``name`` and return the fields of ``Enrolled``; raises ServiceError."""
-        return await self._run(_enroll, name, dict(recordings))
+    async def enroll(self, name: str, recordings: Recordings, *, add: bool = False) -> Table:
+        """Enroll ``name``, or ``add`` to them, and return the fields of ``Enrolled``; raises ServiceError."""
+        return await self._run(_enroll, name, dict(recordings), add)
 
     async def remove(self, name: str) -> Table:
         """Remove ``name`` and return the fields of ``Removed``; raises ServiceError."""
@@ -247,7 +247,7 @@ def _initialize() -> None:
         os.nice(_NICE)
 
 
-def _enroll(settings: Settings, name: str, recordings: dict[Path, str]) -> Table:
+def _enroll(settings: Settings, name: str, recordings: dict[Path, str], add: bool) -> Table:
     from pipeline.audio.corpus import Utterance
     from pipeline.enrollment.enroll import enroll
     from pipeline.verification.audit import AuditLog, read_key
@@ -257,7 +257,7 @@ def _enroll(settings: Settings, name: str, recordings: dict[Path, str]) -> Table
     speakers = {name: [Utterance(name, path) for path in recordings]}
     try:
         config = None if settings.store.exists() else settings.config  # a store has its own
-        report = _when_free(lambda: enroll(settings.store, speakers, config, jobs=settings.jobs))
+        report = _when_free(lambda: enroll(settings.store, speakers, config, add=add, jobs=settings.jobs))
         if settings.log is not None:
             record_enrollment(AuditLog(settings.log, key=read_key(settings.log_key)), report)
     except VoiceclaimError as error:

@@ -155,7 +155,7 @@ class Service:
         return model
 
     async def check_known(self, name: str) -> None:
-        """Raise unless ``name`` can be removed."""
+        """Raise unless ``name`` is enrolled."""
         model = await self.model()
         if model is None or name not in {speaker.name for speaker in model.speakers}:
             raise ServiceError(404, f"{name!r}: no such speaker is enrolled", kind="UnknownSpeakerError")

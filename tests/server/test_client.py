@@ -91,6 +91,13 @@ def test_a_speaker_of_any_name_is_enrolled_listed_and_removed(client, service, r
         with pytest.raises(ServiceError, match="enrolled already") as refused:
             client.enroll(name, files)
         assert (refused.value.status, refused.value.kind) == (409, "SpeakerExistsError")
+        more = client.enroll(name, [utterance.path for utterance in recordings["fergus"][6:9]], add=True).speaker
+        assert (more.name, more.utterances) == (name, 9)
+        assert more.seconds > made.speaker.seconds
+        assert client.speakers() == (*before, more)
+        with pytest.raises(ServiceError, match="no such speaker") as refused:
+            client.enroll("nobody", files, add=True)
+        assert refused.value.status == 404
     finally:
         assert client.remove(name) == 4
     assert client.speakers() == before
