@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline.cli.evaluate import TRIALS_HELP, number
-from pipeline.cli.options import Jobs, Json, StoreArgument
+from pipeline.cli.options import Jobs, Json, Log, LogKey, StoreArgument
 from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def calibrate(
         bool, typer.Option("--reset", help="Erase the trials; go back to thresholds from enrollment.")
     ] = False,
     jobs: Jobs = None,
+    log: Log = None,
+    log_key: LogKey = None,
     as_json: Json = False,
 ) -> None:
     """Fit thresholds and log-likelihood ratios to your own trials.
@@ -44,9 +46,14 @@ def calibrate(
     from pipeline.evaluation import read_trials
     from pipeline.evaluation.calibrate import calibrate as calibrate_store
     from pipeline.evaluation.calibrate import reset_calibration
+    from pipeline.verification.audit import AuditLog, read_key
+    from pipeline.verification.audit_events import record_calibration, record_reset
 
+    audit = None if log is None else AuditLog(log, key=read_key(log_key))
     if trials is None:
         model = reset_calibration(store)
+        if audit is not None:
+            record_reset(audit, model)
         if as_json:
             print_json({"store": str(store), "revision": model.revision})
         else:
@@ -61,6 +68,8 @@ def calibrate(
             jobs=jobs or cores(),
             progress=lambda done, total: advance("scoring", done, total),
         )
+    if audit is not None:
+        record_calibration(audit, report)
     if as_json:
         print_json(_as_json(store, report))
     else:

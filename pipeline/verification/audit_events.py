@@ -1,4 +1,4 @@
-"""Events of the audit log: claims verified, and speakers enrolled, removed and exported.
+"""Events of the audit log: claims verified, speakers enrolled, removed and exported, and stores calibrated.
 
 They hold names, numbers and decisions, but no biometric data, and paths of audio files only on request. Settings are
 identified by the SHA-256 of their JSON, the store by its format version and revision.
@@ -23,8 +23,9 @@ from pipeline.verification.verifier import Verifier
 
 if TYPE_CHECKING:
     from pipeline.enrollment.enroll import EnrollmentReport  # loads what trains machines
+    from pipeline.evaluation.calibrate import CalibrationReport
 
-VERIFY, ENROLL, REMOVE, EXPORT = "verify", "enroll", "remove", "export"
+VERIFY, ENROLL, REMOVE, EXPORT, CALIBRATE = "verify", "enroll", "remove", "export", "calibrate"
 Fields = dict[str, Value]
 Recorder = Callable[[Verifier | None, str | None, Update | VoiceclaimError], None]
 """Called with the verifier (None if none was made), the file (None for a pipe), and the outcome."""
@@ -123,6 +124,17 @@ def record_removal(audit: AuditLog, model: SpeakerModel, name: str) -> None:
 def record_export(audit: AuditLog, model: SpeakerModel, name: str) -> None:
     """Log that a speaker was exported from the store of ``model``."""
     audit.append(EXPORT, {"speaker": name, "decision": "exported", **of_store(model)})
+
+
+def record_calibration(audit: AuditLog, report: CalibrationReport) -> None:
+    """Append a line for a store calibrated to the user's own trials."""
+    counts: Fields = {"target_trials": report.target_trials, "nontarget_trials": report.nontarget_trials}
+    audit.append(CALIBRATE, {"decision": "calibrated", **counts, **of_store(report.model)})
+
+
+def record_reset(audit: AuditLog, model: SpeakerModel) -> None:
+    """Append a line for a store whose own trials were erased."""
+    audit.append(CALIBRATE, {"decision": "reset", **of_store(model)})
 
 
 def record_failure(audit: AuditLog, event: str, names: Iterable[str], error: VoiceclaimError) -> None:

@@ -25,6 +25,7 @@ from pipeline.scoring.trials import CHANGED, NOBODY, OWN
 from pipeline.store.export import export_speaker
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
+from pipeline.verification.audit import check_log
 from pipeline.verification.policies import Sequential
 from pipeline.verification.verifier import Verifier
 
@@ -316,6 +317,19 @@ def test_the_command_prints_the_threshold_before_and_after_and_resets(inside, co
     assert inside("calibrate", copied, "--reset").code == 0
     assert Store(copied).load().threshold("refined_worst_rival") == before
     assert inside("calibrate", copied, "--reset", "--json").lines[0]["revision"] == 5
+
+
+def test_the_audit_log_has_a_line_for_each_calibration(inside, copied, lists, tmp_path):
+    root, trials, _ = lists
+    log, targets = tmp_path / "log", sum(trial.target for trial in trials)
+    write_list(root / "logged.txt", trials)
+    assert inside("calibrate", copied, root / "logged.txt", "--jobs", 1, "--log", log).code == 0
+    assert inside("calibrate", copied, "--reset", "--log", log).code == 0
+    made, reset = map(json.loads, log.read_text().splitlines()[-2:])
+    assert (made["event"], made["decision"], reset["decision"]) == ("calibrate", "calibrated", "reset")
+    assert (made["target_trials"], made["nontarget_trials"]) == (targets, len(trials) - targets)
+    assert reset["store_revision"] == made["store_revision"] + 1
+    assert check_log(log).lines == 3  # the first opens the log
 
 
 @pytest.mark.parametrize("words", [(), ("list.txt", "--reset"), ("--reset", "--root", ".")])
