@@ -291,7 +291,7 @@ class AugmentationConfig(_Section):
     voices: Annotated[int, Field(ge=1, le=100)] = 6
     min_snr_db: Annotated[float, Field(ge=-20, le=60)] = 0.0
     max_snr_db: Annotated[float, Field(ge=-20, le=60)] = 20.0
-    share: Annotated[float, Field(gt=0, le=1)] = 0.25
+    share: Annotated[float, Field(gt=0, le=1)] = 0.4
 
     @model_validator(mode="after")
     def _ratios_in_order(self) -> Self:
