@@ -413,6 +413,13 @@ def test_rates_quoted_on_other_pages_are_those_of_the_file():
     assert f"from {rate['trials_test']:.1f} to {rate['trials_test_tel']:.0f} percent" in explanation
 
 
+def test_the_table_of_kinds_left_out_is_that_of_the_file():
+    from benchmarks.left_out import markdown
+
+    result = json.loads((RESULTS / "left_out.json").read_text(encoding="utf-8"))
+    assert markdown(result["rows"]) in (ROOT / "benchmarks" / "ROBUSTNESS.md").read_text(encoding="utf-8")
+
+
 def cells(row: str) -> list[str]:
     return [cell.strip() for cell in row.strip().strip("|").split("|")]
 
