@@ -97,7 +97,8 @@ def products(scorer: MarginScorer, frames: Timed, *, dimension: int) -> tuple[tu
     Timed.noted.clear()
     scorer(frames)
     # Between frames and centroids the inner length is the features' and the two columns of the norms.
-    parts = [[row for row in Timed.noted if (abs(row[1] - dimension) > 4) == pairwise] for pairwise in (True, False)]
+    is_kernel = {inner: 0 <= inner - dimension <= 2 for _, inner, _, _ in Timed.noted}
+    parts = [[row for row in Timed.noted if is_kernel[row[1]] != pairwise] for pairwise in (True, False)]
     if not parts[0]:
         raise SystemExit("gemm: the scorer made no product that numpy's arrays see")
     pairwise, kernel = ((sum(2.0 * t * k * c for t, k, c, _ in part), sum(row[3] for row in part)) for part in parts)
