@@ -174,6 +174,7 @@ async def add(name: str, request: Request, service: Here) -> dict[str, Any]:
 
 
 async def _enrolled(name: str, request: Request, service: Service, *, add: bool) -> dict[str, Any]:
+    """Enroll ``name``, or ``add`` to them, from the files of the form, and return the fields of ``Enrolled``."""
     limits, outcome = service.settings.limits, "added" if add else "enrolled"
     folder = await service.run("disk", private_folder, service.settings.spool)
     try:
