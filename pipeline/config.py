@@ -23,6 +23,7 @@ _MOST_COLUMNS = 1000
 MachineKind = Literal[
     "one_vs_one", "one_class", "one_vs_rest", "supervector", "gmm", "normalised_supervector", "normalised_gmm"
 ]
+Analysis = Literal["frames", "supervector", "gmm"]
 Augmentation = Literal["telephone", "babble", "noise", "room", "codec", "band", "coloured"]
 Action = Literal["off", "warn", "refuse"]
 System = Literal[
@@ -96,10 +97,16 @@ class AnalysisConfig(_Section):
         return self
 
 
-class FeatureSettings(AnalysisConfig):
-    """Front end: the analysis of frames for machines over frames, and ``utterance``, that for machines over utterances.
+class GmmAnalysisConfig(AnalysisConfig):
+    """Analysis of a frame for GMMs."""
 
-    A frame is analysed once where both are the same.
+    kind: Literal["lpc", "lpcc", "plp", "mfcc"] = "mfcc"
+
+
+class FeatureSettings(AnalysisConfig):
+    """Front end: the analysis of frames for machines over frames, and those for machines over whole utterances.
+
+    Supervector machines and GMMs have an analysis each. A frame is analysed once where they are the same.
     """
 
     kind: Literal["lpc", "lpcc", "plp", "mfcc"] = "lpcc"
@@ -112,33 +119,34 @@ class FeatureSettings(AnalysisConfig):
     deltas: bool = True
     delta_width: Annotated[int, Field(ge=1, le=20)] = 2
     vad: VadConfig = VadConfig()
-    utterance: AnalysisConfig = AnalysisConfig()
+    supervector: AnalysisConfig = AnalysisConfig()
+    gmm: GmmAnalysisConfig = GmmAnalysisConfig()
 
     @model_validator(mode="after")
     def _frame_fits(self) -> Self:
         if self.step_ms > self.frame_ms:
             raise ValueError(f"step_ms ({self.step_ms:g}) must not exceed frame_ms ({self.frame_ms:g})")
-        order = max(analysis.order for analysis in self.analyses)
+        order = max(analysis.order for analysis in self.analyses.values())
         if self.frame_step < 1 or self.frame_length <= order + 1:
             raise ValueError(f"a frame of {self.frame_length} samples is too short for order {order}")
         return self
 
     @property
-    def analyses(self) -> tuple[AnalysisConfig, ...]:
-        """The analyses of a frame: for machines over frames, and for those over utterances where it is another."""
-        own = AnalysisConfig(**{name: getattr(self, name) for name in AnalysisConfig.model_fields})
-        return (own,) if own == self.utterance else (own, self.utterance)
+    def analyses(self) -> dict[Analysis, AnalysisConfig]:
+        """The analyses of a frame by the machines that read them: those over frames, supervector machines and GMMs."""
+        named: dict[Analysis, AnalysisConfig] = {"frames": self, "supervector": self.supervector, "gmm": self.gmm}
+        fields = AnalysisConfig.model_fields
+        return {name: AnalysisConfig(**{key: getattr(one, key) for key in fields}) for name, one in named.items()}
 
     @property
     def for_utterances(self) -> Self:
-        """The same front end with the analysis for utterances alone."""
-        return self.model_copy(update=self.utterance.model_dump())
+        """The same front end without the analysis for machines over frames."""
+        return self.model_copy(update=self.supervector.model_dump())
 
     @property
-    def dimensions(self) -> tuple[int, int]:
-        """Lengths of the feature vectors, deltas included: for machines over frames, and for those over utterances."""
-        lengths = [analysis.order * (2 if self.deltas else 1) for analysis in self.analyses]
-        return lengths[0], lengths[-1]
+    def dimensions(self) -> dict[Analysis, int]:
+        """Lengths of the feature vectors of each analysis, deltas included."""
+        return {name: analysis.order * (2 if self.deltas else 1) for name, analysis in self.analyses.items()}
 
     @property
     def frame_length(self) -> int:
@@ -195,9 +203,6 @@ class MachineConfig(_Section):
     def _kinds_make_sense(self) -> Self:
         if "one_class" not in self.kinds:
             raise ValueError("kinds: one_class must be among them (a population of one has no other machine)")
-        for gmm, supervector in (("gmm", "supervector"), ("normalised_gmm", "normalised_supervector")):
-            if gmm in self.kinds and supervector not in self.kinds:
-                raise ValueError(f"kinds: {gmm} adapts the UBM of {supervector} machines, which are not among them")
         if self.cohort != "all" and "one_vs_one" not in self.kinds:
             raise ValueError(
                 f"cohort = {self.cohort}: there are no pair machines to choose from; one_vs_one must be in kinds"
@@ -222,7 +227,7 @@ class UtteranceMachineConfig(_Section):
     relevance: Positive = 2.0
     ridge: Positive = 3.0
     segment_seconds: Positive = 0.5
-    max_segments: Annotated[int, Field(ge=2, le=10000)] = 160
+    max_segments: Annotated[int, Field(ge=2, le=10000)] = 80
     half_db: Positive = 30.0
 
 
@@ -250,13 +255,16 @@ class SupervectorConfig(UtteranceMachineConfig):
 class NormalisedConfig(UtteranceMachineConfig):
     """Machines over utterances less their mean, trained on augmented versions beside the recordings.
 
-    The mean of an utterance begins with ``mean_prior`` frames of zero.
+    The mean of an utterance begins with ``mean_prior`` frames of zero. The UBM of the supervector machines has so many
+    ``components``.
     """
+
+    components: Annotated[int, Field(ge=1, le=4096)] = 512
 
     ridge: Positive = 1.0
     segment_seconds: Positive = 1.0
-    max_segments: Annotated[int, Field(ge=2, le=10000)] = 320
-    half_db: Positive = 15.0
+    max_segments: Annotated[int, Field(ge=2, le=10000)] = 128
+    half_db: Positive = 10.0
     mean_prior: Positive = 50.0
 
 
@@ -325,7 +333,7 @@ class ThresholdConfig(_Section):
 
     holdout: Annotated[float, Field(gt=0, le=0.5)] = 0.2
     trial_seconds: Positive = 2.0
-    prior: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    prior: Annotated[float, Field(gt=0, lt=1)] = 0.4
     cost_miss: Positive = 1.0
     cost_false_accept: Positive = 1.0
     unknown_impostors: Share = 0.5

@@ -14,9 +14,9 @@ from typing import get_args
 import numpy as np
 
 from pipeline.config import Config, MachineKind, load_config
-from pipeline.enrollment.branch_training import machine_arrays
 from pipeline.enrollment.training import rest_arrays
-from pipeline.machines.branches import branches_of
+from pipeline.enrollment.utterance_training import machine_arrays, ubm_arrays
+from pipeline.machines.branches import utterance_kinds_of
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorTraining
@@ -33,6 +33,8 @@ TINY = (
     "codebook.centroids=40",
     "codebook.min_seconds=3",
     "ubm.components=32",
+    "normalised.components=32",
+    "supervector.max_segments=160",
     "supervector.speeds_below=0",
     "augmentation.kinds=[]",
     "augmentation.share=1",
@@ -46,7 +48,8 @@ NAMES = ("ada", "bea", "cyd", "dov", "eli")
 TABLES = ("store", "speaker", "array", "pair")
 _SETTINGS = (
     "features.order=3",
-    'features.utterance={kind="lpcc", order=3}',
+    'features.supervector={kind="lpcc", order=3}',
+    'features.gmm={kind="lpcc", order=3}',
     "features.deltas=false",
     "codebook.centroids=12",
 )
@@ -116,15 +119,19 @@ def model_of(
             "cohort.nearest": made.cohort_table.nearest.astype(np.uint32),
             "cohort.similarity": made.cohort_table.similarity,
         }
-    for branch in branches_of(config.machines.kinds):
+    for kind in utterance_kinds_of(config.machines.kinds):
         parts = [segments_of(name) for name in everybody]
-        ridge = branch.settings(config).ridge
+        shared |= ubm_arrays(kind, SPACE)
+        if kind.analysis == "gmm":
+            for one, part in zip(own, parts, strict=True):
+                one[kind.array] = part.mean(axis=0, dtype=np.float32).reshape(SPACE.means.shape)
+            continue
+        ridge = kind.branch.settings(config).ridge
         solver = SupervectorTraining([part.astype(np.float32) for part in parts], ridge=ridge)
-        machines, everybodys = machine_arrays(solver.machines(SPACE), branch)
+        machines, everybodys = machine_arrays(solver.machines(SPACE), kind)
         shared |= everybodys
         for one, machine, part in zip(own, machines, parts, strict=True):
-            gmm = part.mean(axis=0, dtype=np.float32).reshape(SPACE.means.shape)
-            one |= {**machine, f"{branch.prefix}segments": part, f"{branch.prefix}gmm": gmm}
+            one |= {**machine, f"{kind.branch.prefix}segments": part}
     return model.changed(own, shared)
 
 

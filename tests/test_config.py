@@ -109,7 +109,6 @@ REFUSED = [
     ("[supervector]\nspeeds = [1.0]", "supervector.speeds"),
     *((f"[gmm]\ngroups = {groups}", "gmm.groups") for groups in ("[8, 8]", "[1, 8, 32]")),
     *((f"[gmm]\ngroups = {groups}", "gmm.groups.0") for groups in ("[0]", "[2.5]")),
-    ('[machines]\nkinds = ["one_class", "gmm"]', "machines"),
     *((f"[machines]\ncohort = {value}", "machines.cohort") for value in ("0", "-3", "1.5", '"some"', "true")),
     ('[machines]\ncohort = 5\nkinds = ["one_class"]', "machines"),
     ('[augmentation]\nkinds = ["noise", "babble", "noise"]', "augmentation.kinds"),
@@ -202,11 +201,11 @@ def test_a_bad_override_is_refused_by_name(override, named):
 def test_a_frame_is_taken_exactly_when_it_holds_its_step_and_its_order(rate, frame_ms, step_ms, order, bands):
     analysis = {"kind": "plp", "order": order, "bands": bands}
     frames = {"rate": rate, "frame_ms": frame_ms, "step_ms": step_ms}
-    table = {"features": {**frames, **analysis, "utterance": analysis}}
+    table = {"features": {**frames, **analysis, "supervector": analysis, "gmm": analysis}}
     if step_ms <= frame_ms and round(rate * frame_ms / 1000) > order + 1 and order < bands:
         outcome = parse_config(table, source="here").features
         assert 1 <= outcome.frame_step <= outcome.frame_length
-        assert outcome.dimensions == (2 * order, 2 * order)
+        assert outcome.dimensions == dict.fromkeys(("frames", "supervector", "gmm"), 2 * order)
     else:
         with pytest.raises(ConfigError, match="here: features"):
             parse_config(table, source="here")

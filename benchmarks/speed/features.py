@@ -17,8 +17,9 @@ from pipeline.features.frontend import FrontEnd
 
 SECONDS = 60.0
 BLOCK_SECONDS = 4.0
+_LPCC = ("kind=lpcc", "order=12")
 # The default's analysis of frames alone, without that of utterances.
-ORDER12 = ("features.utterance.kind=lpcc", "features.utterance.order=12")
+ORDER12 = tuple(f"features.{machines}.{setting}" for machines in ("supervector", "gmm") for setting in _LPCC)
 
 
 def measure(options: Options) -> Figures:

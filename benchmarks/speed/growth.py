@@ -115,7 +115,9 @@ def opening(path: Path) -> Callable[[], None]:
 
     def read() -> None:
         store = Store(path).load()
-        scoring(store.population((SYSTEM,)), claim, np.zeros((1, store.config.features.dimensions[0])), "float32")
+        scoring(
+            store.population((SYSTEM,)), claim, np.zeros((1, store.config.features.dimensions["frames"])), "float32"
+        )
 
     return read
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from pipeline.config import ChecksConfig, Config
 from pipeline.enrollment.checks import Finding, check_recordings, check_trials
-from pipeline.enrollment.speech import NewSpeaker
-from pipeline.enrollment.training import Trainer
+from pipeline.enrollment.speech import NewSpeaker, Speech
+from pipeline.enrollment.training import Trained, Trainer
 from pipeline.errors import EnrollmentRefusedError
 from pipeline.features.stream import FeatureBlock, joined_to
-from pipeline.machines.branches import Branch
+from pipeline.machines.branches import UtteranceKind
 from pipeline.machines.margins import Population
 from pipeline.machines.supervectors import SupervectorTraining
 from pipeline.machines.workers import run_parallel
@@ -27,7 +27,6 @@ from pipeline.scoring.claims import ClaimScorer, ScoringSettings
 from pipeline.scoring.conditions import CONDITION, ConditionClassifier
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import ALONE, HeldOutTrials
-from pipeline.store.model import SpeakerModel
 
 Array = NDArray[np.float64]
 
@@ -42,14 +41,15 @@ PREFIX_SECONDS = (0.5, 0.75, 1.0, 1.5)
 class HeldOut:
     """Speakers that the checks let in, all findings, and held-out trials: as recorded, and of augmented versions.
 
-    The trials were scored by the provisional ``model``.
+    The trials were scored by the ``provisional`` model, which was trained on all but ``speech``.
     """
 
     voices: list[NewSpeaker]
     findings: list[Finding]
     trials: HeldOutTrials
     changed: HeldOutTrials | None
-    model: SpeakerModel
+    provisional: Trained
+    speech: list[Speech]
 
 
 def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> HeldOut:
@@ -62,31 +62,35 @@ def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConf
     findings = check_recordings(checks, voices, known)
     while True:
         voices = _accepted(voices, findings)
-        trials, changed, model = _scored(trainer, voices)
+        cuts = [cut_of(voice.utterances, settings) for voice in voices]
+        trials, changed, provisional = _scored(trainer, voices, cuts)
         names = {one.id: one.name for one in known.speakers} | {one.id: one.name for one in voices}
         everything = trials if before is None else HeldOutTrials.joined([before, trials])
         new = check_trials(checks, voices, everything, names, settings)
         findings += new
         if not any(finding.refused for finding in new):
-            return HeldOut(voices, findings, trials, changed, model)
+            held = [voice.speech.changed(cut.held) for voice, cut in zip(voices, cuts, strict=True)]
+            return HeldOut(voices, findings, trials, changed, provisional, held)
         findings = [finding for finding in findings if finding.refused or finding not in new]
         trainer = replace(trainer, progress=lambda stage, *steps: progress(f"again, {stage}", *steps))
 
 
-def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> tuple[HeldOutTrials, HeldOutTrials | None, SpeakerModel]:
+def _scored(
+    trainer: Trainer, voices: list[NewSpeaker], cuts: list[Cut]
+) -> tuple[HeldOutTrials, HeldOutTrials | None, Trained]:
     """Return the held-out trials of the new speakers, as recorded and of augmented versions (None without any).
 
-    The model that they were scored by is the third result.
+    The machines that they were scored by are the third result.
     """
     settings = trainer.settings
-    cuts = [cut_of(voice.utterances, settings) for voice in voices]
     kept = [replace(voice, speech=voice.speech.changed(cut.kept)) for voice, cut in zip(voices, cuts, strict=True)]
     frames = settings.threshold.trial_seconds / settings.features.step_seconds
     held = [
         [joined_to(cut.held(version), frames) for version in voice.speech.versions]
         for voice, cut in zip(voices, cuts, strict=True)
     ]
-    model, solvers = trainer.train(kept, "thresholds")
+    trained = trainer.train(kept, "thresholds", share=1.0 - settings.threshold.holdout)
+    model, solvers = trained.model, trained.solvers
     population, condition = model.population(), model.condition()
     claims = [number for number, speaker in enumerate(model.speakers) if speaker.role == "speaker"]
     ids = [speaker.id for speaker in model.speakers]
@@ -94,10 +98,10 @@ def _scored(trainer: Trainer, voices: list[NewSpeaker]) -> tuple[HeldOutTrials, 
     total = sum(len(version) for versions in (held if claims else ()) for version in versions)
     trials = _scores(trainer, scoring, [recorded for recorded, *_ in held] if claims else [], total)
     if condition is None or len(model) == 1:  # a speaker alone is judged by frames, as recorded
-        return trials, None, model
+        return trials, None, trained
     scoring = HeldOutScoring(settings, population, solvers, claims, ids, condition=condition, changed=True)
     augmented = [[trial for version in versions for trial in version] for _, *versions in held]
-    return trials, _scores(trainer, scoring, augmented if claims else [], total), model
+    return trials, _scores(trainer, scoring, augmented if claims else [], total), trained
 
 
 def _scores(trainer: Trainer, scoring: HeldOutScoring, trials: list[list[FeatureBlock]], total: int) -> HeldOutTrials:
@@ -176,7 +180,7 @@ class HeldOutScoring:
         self,
         settings: Config,
         population: Population,
-        training: Mapping[Branch, SupervectorTraining],
+        training: Mapping[UtteranceKind, SupervectorTraining],
         claims: list[int],
         ids: list[int],
         *,
@@ -185,7 +189,7 @@ class HeldOutScoring:
     ) -> None:
         systems = systems_of(settings.machines.kinds, settings.machines.cohort)
         self.systems = tuple(
-            name for name in systems if not RULES[name].parts and (RULES[name].branch is not None or not changed)
+            name for name in systems if not RULES[name].parts and (RULES[name].kind is not None or not changed)
         )
         self._units = [] if changed else sorted({RULES[name].alone for name in systems})
         self._more = () if condition is None else (CONDITION,)
@@ -244,12 +248,12 @@ class HeldOutScoring:
     ) -> list[dict[str, Array]]:
         """Return the scores of each prefix and, last, of the whole trial."""
         margins: list[dict[str, Array]] = [{} for _ in so_far]
-        for branch, solver in self._training.items() if len(self._population) > 1 else ():
-            space = self._population.utterance[branch.supervector].space
-            vectors = np.stack([space.vector(space.settled(sums[branch.sums])) for sums, _ in so_far])
+        for kind, solver in self._training.items() if len(self._population) > 1 else ():
+            space = self._population.utterance[kind.name].space
+            vectors = np.stack([space.vector(space.settled(sums[kind.sums])) for sums, _ in so_far])
             of_all = solver.margins(vectors) if absent is None else solver.margins_without(speaker, vectors)
             for its_margins, row in zip(margins, of_all, strict=True):
-                its_margins[branch.supervector] = row
+                its_margins[kind.name] = row
         return [
             self._among.finish(sums, frames, margins=its_margins, absent=absent)
             for (sums, frames), its_margins in zip(so_far, margins, strict=True)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pipeline.enrollment.branch_training import machine_arrays, solve
 from pipeline.enrollment.training import rest_arrays
+from pipeline.enrollment.utterance_training import machine_arrays, solve
 from pipeline.errors import StoreMissingError
-from pipeline.machines.branches import RAW, branches_of
+from pipeline.machines.branches import RAW, utterance_kinds_of
 from pipeline.machines.cohorts import cohorts_without
 from pipeline.machines.pairs import Pairs, PairSource
 from pipeline.machines.training import one_vs_rest
@@ -91,15 +91,17 @@ def _one_vs_rest(rest: SpeakerModel, arrays: list[Named], jobs: int) -> tuple[st
 
 def _supervectors(rest: SpeakerModel, arrays: list[Named], shared: Named) -> None:
     """Solve the supervector machines of those who remain: the solution has everybody's speech in it."""
-    for branch in branches_of(rest.config.machines.kinds):
-        has_pseudo = branch is RAW and rest.config.supervector.has_pseudo_speakers(len(rest))
+    for kind in utterance_kinds_of(rest.config.machines.kinds):
+        ubm = rest.ubm(kind)
+        if ubm is None or kind.analysis == "gmm":
+            continue
+        has_pseudo = kind.branch is RAW and rest.config.supervector.has_pseudo_speakers(len(rest))
         pseudo = rest.pseudo_segments() if has_pseudo else []
-        ubm, solver = rest.ubm(branch), solve(rest.segments(branch), pseudo, rest.config, branch)
-        if ubm is not None:
-            machines, everybody = machine_arrays(solver.machines(ubm), branch)
-            shared.update(everybody)
-            for own, machine in zip(arrays, machines, strict=True):
-                own.update(machine)
+        solver = solve(rest.segments(kind), pseudo, rest.config, kind)
+        machines, everybody = machine_arrays(solver.machines(ubm), kind)
+        shared.update(everybody)
+        for own, machine in zip(arrays, machines, strict=True):
+            own.update(machine)
 
 
 def _cohorts(model: SpeakerModel, rest: SpeakerModel, gone: int, shared: Named, jobs: int) -> PairSource | None:

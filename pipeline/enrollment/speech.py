@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,12 @@ from numpy.typing import NDArray
 from pipeline.audio.augmentation import Augmenter
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.files import read_samples
-from pipeline.config import Config
+from pipeline.config import Config, FeatureSettings
 from pipeline.enrollment.quality import Recording, RecordingMeter
 from pipeline.errors import AudioError, NotEnoughSpeechError
 from pipeline.features.frontend import Listener, features_of, read_features
 from pipeline.features.stream import FeatureBlock
-from pipeline.machines.branches import NORMALISED, RAW, branches_of
+from pipeline.machines.branches import RAW, is_normalised, utterance_kinds_of
 from pipeline.machines.workers import Workers, path_for
 from pipeline.store.arrays import Arrays
 from pipeline.store.layout import AnyArray
@@ -173,9 +174,10 @@ def _read(
 
 def _augmenter(speakers: Mapping[str, Sequence[Utterance]], settings: Config, population: int) -> Augmenter | None:
     """Return the augmenter for the utterance machines of ``population`` speakers, None where no machine needs one."""
-    branches = branches_of(settings.machines.kinds)
-    kinds = settings.augmentation.kinds if NORMALISED in branches else ()
-    has_pseudo = RAW in branches and settings.supervector.has_pseudo_speakers(population)
+    machines = settings.machines.kinds
+    kinds = settings.augmentation.kinds if is_normalised(machines) else ()
+    is_raw = any(kind.branch is RAW for kind in utterance_kinds_of(machines))
+    has_pseudo = is_raw and settings.supervector.has_pseudo_speakers(population)
     speeds = settings.supervector.speeds if has_pseudo else ()
     return Augmenter(settings, speakers, kinds=kinds, speeds=speeds) if kinds or speeds else None
 
@@ -200,16 +202,22 @@ def _augmented(
     if len(recorded.vectors) == 0:
         return Speech([[recorded]], [])
 
-    nothing = FeatureBlock(np.empty((0, of_versions.dimensions[1])), 0, np.empty(0))
-
     def speech(made: Samples | None) -> Utterances:
-        return [nothing if made is None else features_of(made, of_versions.rate, of_versions, where=where)]
+        return [
+            _nothing(of_versions) if made is None else features_of(made, of_versions.rate, of_versions, where=where)
+        ]
 
     speaker, number = place
     return Speech(
         [[recorded], *map(speech, augmenter.versions(samples, rate, speaker=speaker, number=number))],
         list(map(speech, augmenter.pseudo_speakers(samples, rate, speaker=speaker, number=number))),
     )
+
+
+@lru_cache(maxsize=1)
+def _nothing(settings: FeatureSettings) -> FeatureBlock:
+    """Return the features of an utterance without speech."""
+    return features_of(np.empty(0), settings.rate, settings)
 
 
 def audible(voices: list[NewSpeaker], settings: Config) -> tuple[list[NewSpeaker], list[tuple[str, str]]]:

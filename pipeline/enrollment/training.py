@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import Config
-from pipeline.enrollment.branch_training import BranchTrainer
-from pipeline.enrollment.speech import NewSpeaker, Progress
+from pipeline.enrollment.speech import NewSpeaker, Progress, Speech
+from pipeline.enrollment.utterance_training import Material, UtteranceTrainer
 from pipeline.features.fingerprints import joined as all_prints
 from pipeline.features.stream import FeatureBlock, joined, joined_to
-from pipeline.machines.branches import Branch, branches_of
+from pipeline.machines.branches import UtteranceKind, utterance_kinds_of
 from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.cohorts import plan_cohorts
 from pipeline.machines.margins import Population
@@ -34,6 +34,18 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class Trained:
+    """A trained ``model``, and what its machines over utterances came from.
+
+    ``solvers`` of supervector machines can leave a speaker out; ``material`` is each new speaker's.
+    """
+
+    model: SpeakerModel
+    solvers: dict[UtteranceKind, SupervectorTraining]
+    material: dict[UtteranceKind, list[Material]]
+
+
+@dataclass(frozen=True)
 class Trainer:
     """Trains new speakers in addition to those of a ``known`` model, which may be empty.
 
@@ -47,19 +59,33 @@ class Trainer:
     progress: Progress
 
     def train(
-        self, voices: Sequence[NewSpeaker], stage: str, provisional: SpeakerModel | None = None
-    ) -> tuple[SpeakerModel, dict[Branch, SupervectorTraining]]:
+        self,
+        voices: Sequence[NewSpeaker],
+        stage: str,
+        *,
+        speech: Sequence[Speech] = (),
+        share: float = 1.0,
+        before: Trained | None = None,
+    ) -> Trained:
         """Train on ``voices``: codebooks of the new speakers and all machines that involve them.
 
-        Return the model of everybody, and by branch the solvers of its supervector machines, which can leave a speaker
-        out. Background models are those of the ``provisional`` model, where one is given, or of the ``known`` one.
+        Machines over utterances are trained on the same, or on ``speech`` and the material from ``before``; that speech
+        has the ``share`` of a speaker's segments. Background models are those from before, or of the ``known`` model,
+        or else trained on it.
         """
-        model, solvers = self._assembled(voices, self._frame_machines(voices, stage)), {}
-        for branch in branches_of(self.settings.machines.kinds):
-            trainer = BranchTrainer(self.settings, branch, self.workers, self.progress)
-            ubm = (provisional or self.known).ubm(branch)
-            model, solvers[branch] = trainer.train(model, self.known, voices, stage, ubm)
-        return with_conditions(model, voices, self.settings), solvers
+        model = self._assembled(voices, self._frame_machines(voices, stage))
+        speech = speech or [voice.speech for voice in voices]
+        solvers: dict[UtteranceKind, SupervectorTraining] = {}
+        made: dict[UtteranceKind, list[Material]] = {}
+        for kind in utterance_kinds_of(self.settings.machines.kinds):
+            trainer = UtteranceTrainer(self.settings, kind, self.workers, self.progress)
+            ubm = (before.model if before else self.known).ubm(kind) or trainer.ubm(speech, len(model))
+            made[kind] = trainer.material(ubm, speech, share, len(model), stage)
+            if before is not None:
+                made[kind] = [old.joined(new) for old, new in zip(before.material[kind], made[kind], strict=True)]
+            model, solver = trainer.train(model, self.known, voices, made[kind], ubm)
+            solvers |= {} if solver is None else {kind: solver}
+        return Trained(with_conditions(model, voices, self.settings), solvers, made)
 
     def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str) -> Population:
         settings = self.settings
@@ -127,23 +153,23 @@ def _codebook(settings: Config, vectors: Array, weights: Array | None) -> Array:
 
 def with_conditions(model: SpeakerModel, voices: Sequence[NewSpeaker], settings: Config) -> SpeakerModel:
     """Return ``model`` with condition vectors of each new speaker's speech, where there are augmented versions."""
-    frames = max(1, round(settings.threshold.trial_seconds / settings.features.step_seconds))
     arrays: list[dict[str, AnyArray]] = [{} for _ in model.speakers]
     for own, voice in zip(arrays[-len(voices) :], voices, strict=True):
         recorded, *versions = voice.speech.versions
         changed = [block for version in versions for block in version]
-        if (changed or voice.earlier) and branches_of(settings.machines.kinds):
+        if (changed or voice.earlier) and utterance_kinds_of(settings.machines.kinds):
             for name, part in zip(CONDITIONS, (recorded, changed), strict=True):
-                rows = voice.after_earlier(name, _condition_vectors(part, frames))
+                rows = voice.after_earlier(name, _condition_vectors(part, settings))
                 own.update({name: rows} if len(rows) else {})
     return model.changed(arrays, {})
 
 
-def _condition_vectors(utterances: Sequence[FeatureBlock], frames: int) -> AnyArray:
-    """Return condition vectors (n, 2 e), in single precision, of windows of about so many frames."""
+def _condition_vectors(utterances: Sequence[FeatureBlock], settings: Config) -> AnyArray:
+    """Return condition vectors (n, e), in single precision, of windows of about the length of a trial."""
+    frames = max(1, round(settings.threshold.trial_seconds / settings.features.step_seconds))
     vectors = [
-        condition_vector(condition_sums(window))
+        condition_vector(condition_sums(window), settings.features.supervector.order)
         for block in joined_to([block for block in utterances if len(block.vectors)], frames)
-        for window in np.array_split(block.for_utterances, max(1, len(block.vectors) // frames))
+        for window in np.array_split(block.of("supervector"), max(1, len(block.vectors) // frames))
     ]
     return np.array(vectors, dtype=np.float32)

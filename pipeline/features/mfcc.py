@@ -1,7 +1,7 @@
-"""Mel-frequency cepstral coefficients of frames, for comparison with linear prediction.
+"""Mel-frequency cepstral coefficients of frames.
 
-The filters are ``librosa.filters.mel`` (Slaney's scale) and the transform an orthonormal DCT-II, so the values are
-those of ``librosa.feature.mfcc`` with ``center=False`` and ``top_db=None``, on the same windowed frames.
+Filters on Slaney's scale have unit area, and the transform is an orthonormal DCT-II, so the values are those of
+``librosa.feature.mfcc`` with ``center=False`` and ``top_db=None``, on the same windowed frames.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pipeline.features.plp import mel_edges, mel_filters, transform_length
 
 Array = NDArray[np.float64]
 
@@ -22,11 +24,10 @@ def mel_cepstrum(rate: int, frame_length: int, count: int) -> Callable[[Array], 
 
     c_0, the level, is left out as it is for linear prediction.
     """
-    import librosa
-
-    # Bins no wider than 16 Hz, so that even the narrowest filters of a short frame hold one.
-    size = 1 << (max(frame_length, rate // 16) - 1).bit_length()
-    mel = librosa.filters.mel(sr=rate, n_fft=size, n_mels=MELS, dtype=np.float64)
+    size = transform_length(rate, frame_length)
+    bins = np.arange(size // 2 + 1, dtype=np.float64) * (rate / size)
+    edges = mel_edges(MELS, 0.0, rate / 2)
+    mel = mel_filters(bins, edges) * (2.0 / (edges[2:] - edges[:-2]))[:, None]
     k, n = np.arange(1, count + 1)[:, None], np.arange(MELS)[None, :]
     dct = np.sqrt(2.0 / MELS) * np.cos(np.pi * k * (2 * n + 1) / (2 * MELS))
 

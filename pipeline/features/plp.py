@@ -31,10 +31,9 @@ def perceptual_prediction(
     The powers of ``bands`` triangular mel filters (``mel_filters``), from 100 Hz to 0.4875 of the rate, are raised to
     ``compression``.
     """
-    # Bins of 32 Hz at most, so that the narrowest filter holds a few.
-    size = 1 << (max(frame_length, rate // 32) - 1).bit_length()
+    size = transform_length(rate, frame_length)
     bins = np.arange(size // 2 + 1, dtype=np.float64) * (rate / size)
-    filters = mel_filters(bins, bands, LOWEST_HZ, HIGHEST_SHARE * rate)
+    filters = mel_filters(bins, mel_edges(bands, LOWEST_HZ, HIGHEST_SHARE * rate))
     # The autocorrelation is the inverse transform of the power spectrum, sampled at the middle of each band:
     # r_k = 1/B sum over b of loudness_b cos(pi k (b + 1/2) / B)
     lags, middles = np.arange(order + 1)[:, None], (np.arange(bands) + 0.5)[None, :] / bands
@@ -50,12 +49,21 @@ def perceptual_prediction(
     return predict
 
 
-def mel_filters(frequencies: Array, bands: int, lowest: float, highest: float) -> Array:
-    """Return triangular filters of height 1, (bands, F), over ``frequencies`` (F,) in Hz, evenly spaced in mel.
+def transform_length(rate: int, frame_length: int) -> int:
+    """Return the length of the Fourier transform: bins of 32 Hz at most, so that the narrowest filter holds a few."""
+    return 1 << (max(frame_length, rate // 32) - 1).bit_length()
+
+
+def mel_edges(bands: int, lowest: float, highest: float) -> Array:
+    """Return the frequencies (bands + 2,) in Hz at which filters begin and have their peak, evenly spaced in mel."""
+    return _hertz(np.linspace(_mel(lowest), _mel(highest), bands + 2))
+
+
+def mel_filters(frequencies: Array, edges: Array) -> Array:
+    """Return triangular filters of height 1, (bands, F), over ``frequencies`` (F,) in Hz.
 
     They equal ``librosa.filters.mel`` with ``norm=None``, whose import takes longer than verifying an utterance.
     """
-    edges = _hertz(np.linspace(_mel(lowest), _mel(highest), bands + 2))
     rising = (frequencies - edges[:-2, None]) / (edges[1:-1] - edges[:-2])[:, None]
     falling = (edges[2:, None] - frequencies) / (edges[2:] - edges[1:-1])[:, None]
     return np.asarray(np.maximum(0.0, np.minimum(rising, falling)))

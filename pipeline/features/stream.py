@@ -4,20 +4,20 @@
        |                                                                                            |
        +--> levels in band -> voice activity detection ---------------------------------------------+
 
-The same frames may be analysed twice: once for the machines that judge frames, once for those that judge utterances.
+The same frames may be analysed several times: for machines over frames, for supervector machines and for GMMs.
 Any chunking of the same samples gives the same vectors bit for bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.config import AnalysisConfig, FeatureSettings
+from pipeline.config import Analysis, AnalysisConfig, FeatureSettings
 from pipeline.errors import StreamClosedError
 from pipeline.features import lpc
 from pipeline.features.framing import DeltaStream, FrameStream, PreEmphasis, window, without_offset
@@ -33,34 +33,32 @@ Array = NDArray[np.float64]
 class FeatureBlock:
     """Output of one push: ``vectors`` (T, d) of the speech frames, and the number of all ``frames``, speech or not.
 
-    ``below_peak`` (T,): dB below the loudest frame so far, 0 or more. ``utterance_vectors`` (T, e) are those of the
-    second analysis, where the settings have one.
+    ``below_peak`` (T,): dB below the loudest frame so far, 0 or more. ``others`` are the vectors (T, e) of those
+    ``settings.analyses`` that differ from the first.
     """
 
     vectors: Array
     frames: int
     below_peak: Array
-    utterance_vectors: Array | None = None
+    others: Mapping[Analysis, Array] = field(default_factory=dict)
 
-    @property
-    def for_utterances(self) -> Array:
-        """Return the vectors (T, e) that machines over whole utterances read."""
-        return self.vectors if self.utterance_vectors is None else self.utterance_vectors
+    def of(self, analysis: Analysis) -> Array:
+        """Return the vectors (T, e) of one ``analysis``."""
+        return self.others.get(analysis, self.vectors)
 
     def part(self, rows: slice) -> FeatureBlock:
         """Return some of the speech frames."""
-        vectors, second = self.vectors[rows], self.utterance_vectors
-        return FeatureBlock(vectors, len(vectors), self.below_peak[rows], None if second is None else second[rows])
+        vectors, others = self.vectors[rows], {name: other[rows] for name, other in self.others.items()}
+        return FeatureBlock(vectors, len(vectors), self.below_peak[rows], others)
 
 
 def joined(blocks: Sequence[FeatureBlock]) -> FeatureBlock:
     """Concatenate consecutive blocks, at least one."""
-    second = [block.utterance_vectors for block in blocks if block.utterance_vectors is not None]
     return FeatureBlock(
         np.concatenate([block.vectors for block in blocks]),
         sum(block.frames for block in blocks),
         np.concatenate([block.below_peak for block in blocks]),
-        np.concatenate(second) if second else None,
+        {name: np.concatenate([block.others[name] for block in blocks]) for name in blocks[0].others},
     )
 
 
@@ -134,7 +132,10 @@ class FeatureStream:
         self._raw = FrameStream(settings.frame_length, settings.frame_step)
         self._emphasised = FrameStream(settings.frame_length, settings.frame_step)
         self._window = window(settings.window, settings.frame_length)
-        self._analyses = [_Analysis(settings, analysis) for analysis in settings.analyses]
+        distinct = list(dict.fromkeys(settings.analyses.values()))
+        self._analyses = [_Analysis(settings, analysis) for analysis in distinct]
+        places = {name: distinct.index(analysis) for name, analysis in settings.analyses.items()}
+        self._others = {name: place for name, place in places.items() if place}
         self._reach = settings.delta_width if settings.deltas else 0  # frames of look-ahead
         self._level = speech_level(settings)
         self._vad = VoiceActivityDetector(settings.vad, frames_per_second=1.0 / settings.step_seconds)
@@ -188,5 +189,6 @@ class FeatureStream:
         count = len(vectors[0])
         speech, self._speech = self._speech[:count], self._speech[count:]
         below_peak, self._below_peak = self._below_peak[:count], self._below_peak[count:]
-        first, *second = (of_one[speech] for of_one in vectors)
-        return FeatureBlock(first, count, below_peak[speech], *second)
+        spoken = [of_one[speech] for of_one in vectors]
+        others = {name: spoken[place] for name, place in self._others.items()}
+        return FeatureBlock(spoken[0], count, below_peak[speech], others)

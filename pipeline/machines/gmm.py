@@ -20,6 +20,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.machines.ubm import UniversalBackgroundModel
+
 Array = NDArray[np.float64]
 MeanOffsets = NDArray[np.float32]
 Numbers = NDArray[np.int64]
@@ -27,11 +29,15 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class AdaptedMixtures:
-    """Adapted mixtures of N speakers: mean ``offsets`` (N, K, d), in standard deviations of the components."""
+    """GMMs of N speakers, adapted from the background model ``space``.
 
+    Their mean ``offsets`` (N, K, d) are in standard deviations of its components.
+    """
+
+    space: UniversalBackgroundModel
     offsets: MeanOffsets
 
-    def scores(self, statistics: Array) -> Array:
+    def margins(self, statistics: Array) -> Array:
         """Return mean log-likelihood ratios (N,), nats a frame, of a segment by its ``statistics`` (K, 1 + d).
 
         With n_k and f_k the statistics of order zero and one, and s_k the speaker's offset, the ratio is

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import StoreFormatError
 from pipeline.machines.cohorts import Cohorts, CohortTable
+from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.pairs import PairSource
 from pipeline.machines.pool import Pool, fill_kernel, precision_of
 from pipeline.machines.supervectors import SupervectorMachines
@@ -50,7 +51,7 @@ class Population:
     one_vs_rest_coef, one_vs_rest_bias : arrays (M, N) and (N,)
         Column n is the machine of speaker n against everybody else.
     utterance : mapping
-        Machines over whole utterances, outside the pool, by the kind of supervector machines (``machines.branches``).
+        Machines over whole utterances, outside the pool, by their kind (``machines.branches``).
     cohort_table : CohortTable
         The cohort of each speaker, where claims are not judged among everybody.
     numbers : array (N,)
@@ -63,7 +64,7 @@ class Population:
     pairs: PairSource | None = None
     one_vs_rest_coef: Array | None = None
     one_vs_rest_bias: Array | None = None
-    utterance: Mapping[str, SupervectorMachines] = field(default_factory=dict)
+    utterance: Mapping[str, SupervectorMachines | AdaptedMixtures] = field(default_factory=dict)
     cohort_table: CohortTable | None = None
     numbers: Numbers | None = None
 

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import FitError
-from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.machines.workers import jobs_of
 
@@ -44,14 +43,12 @@ ROWS = 512
 class SupervectorMachines:
     """Supervector machines of N speakers over the background model ``space``.
 
-    ``mean`` (D,) of the training vectors, ``coef`` (D, N); ``models`` are the adapted GMMs, where the settings ask for
-    them.
+    ``mean`` (D,) of the training vectors, ``coef`` (D, N).
     """
 
     space: UniversalBackgroundModel
     mean: Array
     coef: Array
-    models: AdaptedMixtures | None = None
 
     def margins(self, statistics: Array) -> Array:
         """Return the margins (N,) of a segment by its ``statistics``: near 1 for its speaker, -1 / (N - 1) for others.

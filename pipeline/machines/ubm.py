@@ -118,11 +118,14 @@ class UniversalBackgroundModel:
         return sums
 
     def vector(self, statistics: Array) -> Array:
-        """Return the supervector (K d,) of ``statistics``: mean offsets, drawn to zero where few frames were seen.
+        """Return the supervector (K d,) of ``statistics``: signed roots of mean offsets.
 
-        Offsets are f_k / (n_k + relevance), f_k the first-order statistics.
+        Offsets are f_k / (n_k + relevance), f_k the first-order statistics: drawn to zero where few frames were seen.
+        Roots keep a few large ones from outweighing all others (power normalisation; Perronnin, Sanchez and Mensink,
+        Improving the Fisher kernel for large-scale image classification, 2010).
         """
-        return np.asarray((statistics[:, 1:] * (1.0 / (statistics[:, :1] + self.relevance))).ravel())
+        offsets = (statistics[:, 1:] * (1.0 / (statistics[:, :1] + self.relevance))).ravel()
+        return np.asarray(np.copysign(np.sqrt(np.abs(offsets)), offsets))
 
     def responsibilities(self, standard: AnyFloat) -> AnyFloat:
         """Return the posterior (T, K) of each component for standardised frames (T, d), at their precision."""

@@ -31,6 +31,9 @@ PENALTY = 0.05
 # against unknown impostors, whom these only approximate.
 ENROLLED_PENALTY, UNKNOWN_PENALTY = 0.003, 0.03
 
+# Share of utterances in which the ratio by one condition is taken to mean nothing; the largest ratio that counts.
+MEANINGLESS, LARGEST_RATIO = 0.02, 30.0
+
 # Bound of a mean of posteriors, from 0 and from 1: log-odds beyond it would dominate the other scores.
 SHARE_FLOOR = 1e-4
 
@@ -103,7 +106,8 @@ class SystemCalibration:
     fusing several scores and calibrating one need different trials and penalties. ``unknown_share`` of all nontarget
     trials are by unknown impostors. ``changed`` is the calibration for utterances of a changed condition, and
     ``condition`` maps what the classifier says of one to the log-odds that it is: with P the probability that it is as
-    recorded, LLR = P LLR_recorded + (1 - P) LLR_changed.
+    recorded, g(LLR) = P g(LLR_recorded) + (1 - P) g(LLR_changed), g the ``limited`` ratio. A ratio by the wrong
+    condition can be huge, and must not outweigh that by the right one.
     """
 
     system: str
@@ -132,7 +136,8 @@ class SystemCalibration:
         if self.changed is None or log_odds is None:
             return recorded
         share = 0.5 + 0.5 * np.tanh(0.5 * log_odds)  # of the changed condition
-        return recorded + share * (self.changed.llr(scores, frames) - recorded)
+        changed = self.changed.llr(scores, frames)
+        return unlimited((1.0 - share) * limited(recorded) + share * limited(changed))
 
     def condition_log_odds(self, scores: Mapping[str, Array], frames: Array | float) -> Array | None:
         """Return the calibrated log-odds of a changed condition; None where there is nothing to tell it by."""
@@ -200,6 +205,23 @@ def mixed(fits: Fits, unknown_share: float) -> LogisticCalibration | MixtureCali
         return mixed[0][1]
     total = sum(share for share, _ in mixed)
     return MixtureCalibration(tuple(fit for _, fit in mixed), tuple(share / total for share, _ in mixed))
+
+
+def limited(llr: Array) -> Array:
+    """Return the ratio that is left of ``llr`` if it means nothing in a share e = ``MEANINGLESS`` of utterances.
+
+    ((1 - e) LR + e) / ((1 - e) + e LR), which rises with LR from e / (1 - e) to (1 - e) / e; as logarithms,
+    tanh(g / 2) = (1 - 2 e) tanh(LLR / 2).
+    """
+    bounded = np.minimum(np.maximum(llr, -LARGEST_RATIO), LARGEST_RATIO)
+    result: Array = 2.0 * np.arctanh((1.0 - 2.0 * MEANINGLESS) * np.tanh(0.5 * bounded))
+    return result
+
+
+def unlimited(llr: Array) -> Array:
+    """Return the ratio that ``limited`` gives ``llr`` of."""
+    result: Array = 2.0 * np.arctanh(np.tanh(0.5 * llr) / (1.0 - 2.0 * MEANINGLESS))
+    return result
 
 
 def linked(system: str, scores: Array) -> Array:

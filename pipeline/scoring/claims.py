@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.features.stream import FeatureBlock
+from pipeline.machines.branches import UtteranceKind
 from pipeline.machines.cohorts import Cohorts
 from pipeline.machines.margins import Margins, MarginScorer, Population
 from pipeline.posteriors.coupling import alone
@@ -75,9 +76,9 @@ class ClaimScorer:
         self._alone = is_alone or len(population) == 1
         self._scored = self.systems if self._alone else with_parts(self.systems, fusions=settings.fusions)
         rules = [RULES[name] for name in self._scored]
-        self._frame_rules = [rule for rule in rules if self._alone or not (rule.branch or rule.parts)]
-        self._whole_rules = [] if self._alone else [(rule, rule.branch) for rule in rules if rule.branch]
-        self._branches = {branch: population.utterance[branch.supervector] for _, branch in self._whole_rules}
+        self._frame_rules = [rule for rule in rules if self._alone or not (rule.kind or rule.parts)]
+        self._whole_rules = [] if self._alone else [(rule, rule.kind) for rule in rules if rule.kind]
+        self._whole = {kind: population.utterance[kind.name] for _, kind in self._whole_rules}
         judged = self._cohorts
         if any(rule.every_claim for rule in self._frame_rules) and not self._alone:
             judged = Cohorts.of_everybody(range(len(population)), len(population))
@@ -93,7 +94,7 @@ class ClaimScorer:
         return RunningScores(self)
 
     def sums(self, frames: FeatureBlock, before: Mapping[str, Array]) -> dict[str, Array]:
-        """Return sums over ``frames``: per-frame values of each system, (C,) or (C, P), and statistics of each branch.
+        """Return sums over ``frames``: per-frame values of each system, (C,) or (C, P), and statistics of each kind.
 
         ``before`` are the sums over the frames before them, empty at the start.
         """
@@ -101,11 +102,11 @@ class ClaimScorer:
         if self._margins is not None:
             margins = self._margins(frames.vectors)
             sums = {rule.name: self._values(rule, margins).sum(axis=0, dtype=float) for rule in self._frame_rules}
-        for branch, machines in self._branches.items():
-            name, vectors = branch.sums, frames.for_utterances
-            sums[name] = machines.space.running(vectors, frames.below_peak, before.get(name))
+        for kind, machines in self._whole.items():
+            vectors, so_far = frames.of(kind.analysis), before.get(kind.sums)
+            sums[kind.sums] = machines.space.running(vectors, frames.below_peak, so_far)
         if self.settings.condition is not None:
-            sums[CONDITION] = condition_sums(frames.for_utterances)
+            sums[CONDITION] = condition_sums(frames.of("supervector"))
         return sums
 
     def finish(
@@ -118,7 +119,7 @@ class ClaimScorer:
     ) -> dict[str, Array]:
         """Return utterance scores (C,) of each system from sums over ``frames`` frames.
 
-        For held-out trials, ``margins`` (N,) by the kind of supervector machines replace those of the population's own,
+        For held-out trials, ``margins`` (N,) by the kind of machines replace those of the population's own,
         and the speaker ``absent`` is left out where rules look for the best or worst rival.
         """
         means = {rule.name: sums[rule.name] / frames for rule in self._frame_rules}
@@ -145,18 +146,12 @@ class ClaimScorer:
         """Return the scores (C,) of rules over the whole utterance, from its statistics."""
         numbers = self._population.numbers
         claims, scores = self.claims if numbers is None else numbers[self.claims], {}
-        statistics = {of: machines.space.settled(sums[of.sums]) for of, machines in self._branches.items()}
-        for rule, branch in self._whole_rules:
-            machines = self._branches[branch]
-            if branch.gmm in rule.needs and machines.models is not None:
-                margins = machines.models.scores(statistics[branch])
-            elif branch.supervector in given:
-                margins = given[branch.supervector]
-            else:
-                margins = machines.margins(statistics[branch])
-            if absent is not None:
-                margins = np.where(np.arange(len(margins)) == absent, -np.inf, margins)
-            scores[rule.name] = rule.finish(margins, claims)
+        margins: dict[UtteranceKind, Array] = {}
+        for kind, machines in self._whole.items():
+            made = given[kind.name] if kind.name in given else machines.margins(machines.space.settled(sums[kind.sums]))
+            margins[kind] = made if absent is None else np.where(np.arange(len(made)) == absent, -np.inf, made)
+        for rule, kind in self._whole_rules:
+            scores[rule.name] = rule.finish(margins[kind], claims)
         return scores
 
     def _values(self, rule: Rule, margins: Margins) -> NDArray[Any]:

@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 CONDITION = "condition"
 
 # Penalty on the squared weights, and the smallest variance whose logarithm is taken.
-PENALTY, LEAST_VARIANCE = 1e-3, 1e-6
+PENALTY, LEAST_VARIANCE = 1e-2, 1e-6
 
 
 def condition_sums(frames: Array) -> Array:
@@ -30,26 +30,30 @@ def condition_sums(frames: Array) -> Array:
     return np.concatenate(([float(len(frames))], frames.sum(axis=0), (frames * frames).sum(axis=0)))
 
 
-def condition_vector(sums: Array) -> Array:
-    """Return the mean and the log standard deviation (2 d,) of the frames that ``sums`` (1 + 2 d,) are of."""
+def condition_vector(sums: Array, statics: int) -> Array:
+    """Return means and log standard deviations (statics + d,) of the frames that ``sums`` (1 + 2 d,) are of.
+
+    The first ``statics`` of d features have a mean; that of the deltas behind them is about zero in any condition.
+    """
     mean, square = np.split(sums[1:] / sums[0], 2)
-    return np.concatenate((mean, 0.5 * np.log(np.maximum(square - mean * mean, LEAST_VARIANCE))))
+    return np.concatenate((mean[:statics], 0.5 * np.log(np.maximum(square - mean * mean, LEAST_VARIANCE))))
 
 
 @dataclass(frozen=True)
 class ConditionClassifier:
-    """Log-odds of a changed condition: ``weights`` (2 d,) times the condition vector, plus ``offset``."""
+    """Log-odds of a changed condition: ``weights`` (statics + d,) times the condition vector, plus ``offset``."""
 
     weights: Array
     offset: float
 
     def log_odds(self, sums: Array) -> float:
         """Return the log-odds that an utterance with these ``condition_sums`` is of a changed condition."""
-        return float(condition_vector(sums) @ self.weights) + self.offset
+        vector = condition_vector(sums, len(self.weights) - len(sums) // 2)
+        return float(vector @ self.weights) + self.offset
 
 
 def train_conditions(recorded: Sequence[Array], changed: Sequence[Array]) -> ConditionClassifier | None:
-    """Train the classifier on condition vectors (n, 2 d) of each speaker, both classes weighing alike.
+    """Train the classifier on condition vectors (n, statics + d) of each speaker, both classes weighing alike.
 
     Returns None without rows of both.
     """

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.machines.branches import NORMALISED, RAW, Branch
+from pipeline.machines.branches import GMM, NORMALISED_GMM, NORMALISED_SUPERVECTOR, SUPERVECTOR, UtteranceKind
 from pipeline.machines.margins import Margins
 from pipeline.posteriors.coupling import (
     boao,
@@ -38,7 +38,7 @@ class Rule:
     kinds that it reads; ``every_claim`` rules read the pair margins of all N speakers, at O(N^2). ``alone`` is the unit
     of the one-class score that replaces it with one speaker. ``binary`` rules count frames. ``unit`` is the score's
     meaning, for axes and reports. ``top`` is the largest score of rules bounded by 0 and that, else None.
-    Rules of a ``branch`` score an utterance at once: ``finish`` takes the scores (N,) of all speakers by one kind of
+    Rules of a ``kind`` score an utterance at once: ``finish`` takes the scores (N,) of all speakers by one kind of
     its machines. A rule with ``parts`` is the calibrated sum of other rules' scores: of those whose machines it
     ``needs``, and of the others where their machines exist (``parts_among``).
     """
@@ -53,7 +53,7 @@ class Rule:
     every_claim: bool = False
     binary: bool = False
     top: float | None = None
-    branch: Branch | None = None
+    kind: UtteranceKind | None = None
     parts: tuple[str, ...] = ()
 
     def parts_among(self, systems: Container[str]) -> tuple[str, ...]:
@@ -103,22 +103,21 @@ _LOG = "mean log posterior (nats)"
 _XIN = "Xin, Wu and Pan 2002"
 
 
-def _utterance_rules(branch: Branch, adjective: str) -> list[Rule]:
-    """Return the rules over whole utterances by the machines of ``branch``."""
-    supervector, gmm = frozenset({branch.supervector}), frozenset({branch.gmm})
-    rows: tuple[tuple[str, frozenset[str], str, str, Finish], ...] = (
-        (branch.supervector, supervector, f"margin of the speaker's {adjective}supervector machine",
+def _utterance_rules(supervector: UtteranceKind, gmm: UtteranceKind, adjective: str) -> list[Rule]:
+    """Return the rules over whole utterances by the machines of a branch."""
+    rows: tuple[tuple[UtteranceKind, str, str, str, Finish], ...] = (
+        (supervector, "", f"margin of the speaker's {adjective}supervector machine",
          "this project, after Campbell, Sturim and Reynolds 2006", own_margin),
-        (f"{branch.supervector}_rival", supervector, f"{adjective}supervector margin less the best rival's",
+        (supervector, "_rival", f"{adjective}supervector margin less the best rival's",
          "this project: f_i - max over j of f_j", own_less_best_rival),
-        (branch.gmm, gmm, f"{adjective}mean log-likelihood ratio to the others (nats)",
+        (gmm, "", f"{adjective}mean log-likelihood ratio to the others (nats)",
          "Reynolds, Quatieri and Dunn 2000; means adapted after Shinoda and Lee 2001", own_less_others),
-        (f"{branch.gmm}_rival", gmm, f"{adjective}mean log-likelihood ratio to the best rival (nats)",
+        (gmm, "_rival", f"{adjective}mean log-likelihood ratio to the best rival (nats)",
          "this project: the claim's GMM score less the largest of another speaker", own_less_best_rival),
     )  # fmt: skip
     return [
-        Rule(name, needs, _no_frames, unit, source, "mean", finish, branch=branch)
-        for name, needs, unit, source, finish in rows
+        Rule(f"{kind.name}{ending}", frozenset({kind.name}), _no_frames, unit, source, "mean", finish, kind=kind)
+        for kind, ending, unit, source, finish in rows
     ]
 
 
@@ -134,8 +133,8 @@ RULES: dict[str, Rule] = {
              "this project: min over j of the mean of r_ij", "mean", smallest_over_competitors, top=1.0),
         Rule("refined_worst_rival", _REFINED, refined_worst_rival, "refined mean posterior, worst rival",
              "this project: min over j of the mean of r'_ij (eq. 16)", "mean", smallest_over_competitors, top=2.0),
-        *_utterance_rules(RAW, ""),
-        *_utterance_rules(NORMALISED, "normalised "),
+        *_utterance_rules(SUPERVECTOR, GMM, ""),
+        *_utterance_rules(NORMALISED_SUPERVECTOR, NORMALISED_GMM, "normalised "),
         Rule("fused", frozenset({"supervector"}), _no_frames, "log-likelihood ratio (nats)",
              "this project: logistic fusion (Brummer and du Preez 2006)", "mean",
              parts=("supervector_rival", "gmm_rival", "worst_rival", "normalised_supervector_rival",

@@ -56,6 +56,10 @@ KEPT = ("", CHANGED, OWN)
 # Prior of a target trial in fits: where ratios must be right, above all, is where false accepts are rare.
 FIT_PRIOR = 0.05
 
+# Background models were trained on the unknown impostors of held-out trials. Scores of people on whom they were not
+# trained spread more widely: about 1 + 6 / (10 + N) times so, with N speakers enrolled.
+SPREAD, SPREAD_SPEAKERS = 6.0, 10.0
+
 # Probability that an utterance is of a changed condition, before its audio says more.
 CHANGED_PRIOR = 0.5
 
@@ -210,7 +214,7 @@ class HeldOutTrials:
             return SystemCalibration(system, self._fits(parts, prior, alike))
         weights = self._fits(parts, prior, alike)
         sums = mixed(weights, 0.5).llr(self.scores, self.frames.astype(np.float64))
-        summed = replace(self, scores={system: sums}, prefixes={})
+        summed = replace(self, scores={system: self._as_unknown(sums)}, prefixes={})
         penalties = (times * ENROLLED_PENALTY, times * UNKNOWN_PENALTY)
         return SystemCalibration(system, summed._fits((system,), prior, penalties), weights)
 
@@ -263,6 +267,13 @@ class HeldOutTrials:
             scores = scores + np.log(trials.population / population)
         threshold = _threshold(scores, own, false_accept)
         return max(threshold, SMALLEST_SHARE) if rule.binary else threshold
+
+    def _as_unknown(self, scores: Array) -> Array:
+        """Return ``scores`` (n,), those of unknown impostors spread as of people whom no UBM was trained on."""
+        if not self.unknown.any():
+            return scores
+        mean, spread = scores[self.unknown].mean(), 1.0 + SPREAD / (SPREAD_SPEAKERS + self.population)
+        return np.where(self.unknown, mean + spread * (scores - mean), scores)
 
     def _fits(self, systems: Sequence[str], prior: float, penalties: tuple[float, float]) -> Fits:
         """Fit once against the impostors of each origin that there are trials of."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import Config
 from pipeline.errors import StoreFormatError
-from pipeline.machines.branches import BRANCHES, branches_of
+from pipeline.machines.branches import UTTERANCE_KINDS, utterance_kinds_of
 from pipeline.scoring.trials import KEPT
 
 AnyArray = NDArray[Any]
@@ -36,16 +36,16 @@ class Expected:
     positive: bool = False
 
 
-# k centroids of a speaker and M of all N speakers, d features of a frame and e for machines over utterances,
-# C = 2 * e, K components of the UBM and D = K * e of a branch, T held-out trials. A name that ends in "*" stands for
-# every name with that beginning.
+# k centroids of a speaker and M of all N speakers; features of a frame for machines over "frames", "supervector"
+# machines and "gmm"s, C those of the second and its statics once more; K components of the UBM of a kind and D the
+# length of its supervectors; T held-out trials. A name that ends in "*" stands for every name with that beginning.
 SPEAKER: dict[str, Expected] = {
-    "centroids": Expected("f", ("k", "d")),
+    "centroids": Expected("f", ("k", "frames")),
     "one_class": Expected("f", ("k",)),
     "one_class_bias": Expected("f", ("1",)),
     "one_vs_rest": Expected("f", ("M",)),
     "one_vs_rest_bias": Expected("f", ("1",)),
-    "pseudo.*": Expected("f", ("", "D")),
+    "pseudo.*": Expected("f", ("", "supervector.D")),
     "condition.*": Expected("f", ("", "C")),
     "fingerprints": Expected("u", ("",)),
     "high_band": Expected("f", ("1",)),
@@ -67,20 +67,19 @@ for _p in KEPT:
         f"{_p}trials.prefix.*": Expected("f", (f"{_p}T",)),
     }
 
-for _branch in BRANCHES:
-    _p = _branch.prefix
-    SPEAKER |= {
-        f"{_p}supervector": Expected("f", (f"{_p}D",)),
-        f"{_p}gmm": Expected("f", (f"{_p}K", "e")),
-        f"{_p}segments": Expected("f", ("", f"{_p}D")),
-    }
+for _kind in UTTERANCE_KINDS:
+    _p, _e = _kind.array, _kind.analysis
+    if _e == "gmm":
+        SPEAKER[_p] = Expected("f", (f"{_p}.K", _e))
+    else:
+        SPEAKER |= {_p: Expected("f", (f"{_p}.D",)), f"{_kind.branch.prefix}segments": Expected("f", ("", f"{_p}.D"))}
+        SHARED[f"{_p}.mean"] = Expected("f", (f"{_p}.D",))
     SHARED |= {
-        f"{_p}ubm.centre": Expected("f", ("e",)),
-        f"{_p}ubm.scale": Expected("f", ("e",), positive=True),
-        f"{_p}ubm.means": Expected("f", (f"{_p}K", "e")),
-        f"{_p}ubm.variances": Expected("f", (f"{_p}K", "e"), positive=True),
-        f"{_p}ubm.weights": Expected("f", (f"{_p}K",), positive=True),
-        f"{_p}supervector.mean": Expected("f", (f"{_p}D",)),
+        f"{_p}.ubm.centre": Expected("f", (_e,)),
+        f"{_p}.ubm.scale": Expected("f", (_e,), positive=True),
+        f"{_p}.ubm.means": Expected("f", (f"{_p}.K", _e)),
+        f"{_p}.ubm.variances": Expected("f", (f"{_p}.K", _e), positive=True),
+        f"{_p}.ubm.weights": Expected("f", (f"{_p}.K",), positive=True),
     }
 
 TRIALS = tuple(f"trials.{column}" for column in ("claims", "speakers", "population", "frames", "unknown"))
@@ -97,10 +96,9 @@ def required(config: Config, speakers: int) -> tuple[set[str], set[str]]:
         own |= {"one_vs_rest", "one_vs_rest_bias"}
     if "one_vs_one" in kinds and config.machines.cohort != "all":
         shared |= {"cohort.nearest", "cohort.similarity"}
-    for branch in branches_of(kinds):
-        prefix = branch.prefix
-        own |= {f"{prefix}supervector", f"{prefix}segments"} | ({f"{prefix}gmm"} if branch.gmm in kinds else set())
-        shared |= {name for name in SHARED if name.startswith(f"{prefix}ubm.")} | {f"{prefix}supervector.mean"}
+    for kind in utterance_kinds_of(kinds):
+        own |= {kind.array} | ({f"{kind.branch.prefix}segments"} if kind.analysis == "supervector" else set())
+        shared |= {name for name in SHARED if name.startswith(f"{kind.array}.")}
     return own, shared
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import Config
 from pipeline.errors import InputError, MetricError, StoreFormatError, UnknownSpeakerError
-from pipeline.machines.branches import RAW, Branch, branches_of
+from pipeline.machines.branches import UtteranceKind, utterance_kinds_of
 from pipeline.machines.cohorts import CohortTable
 from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.margins import Population
@@ -167,9 +167,9 @@ class SpeakerModel:
         own = self.arrays[self.position(name)]
         return float(own["high_band"][0]) if "high_band" in own else None
 
-    def segments(self, branch: Branch = RAW) -> list[Vectors]:
-        """Return the supervectors (S, D) of each speaker that supervector machines of ``branch`` are trained on."""
-        return [np.asarray(arrays[f"{branch.prefix}segments"], dtype=np.float32) for arrays in self.arrays]
+    def segments(self, kind: UtteranceKind) -> list[Vectors]:
+        """Return the supervectors (S, D) of each speaker that supervector machines of ``kind`` are trained on."""
+        return [np.asarray(arrays[f"{kind.branch.prefix}segments"], dtype=np.float32) for arrays in self.arrays]
 
     def pseudo_segments(self) -> list[list[Vectors]]:
         """Return the supervectors (S, D) of the pseudo-speakers made of each speaker's voice."""
@@ -217,11 +217,7 @@ class SpeakerModel:
             one_class_bias=np.concatenate([np.empty(0), *(own["one_class_bias"] for own in arrays)]),
             one_vs_rest_coef=np.stack([own["one_vs_rest"] for own in arrays], axis=1) if has_rest else None,
             one_vs_rest_bias=np.concatenate([own["one_vs_rest_bias"] for own in arrays]) if has_rest else None,
-            utterance={
-                branch.supervector: self.supervector_machines(branch)
-                for branch in branches_of(self.config.machines.kinds)
-                if kinds & {branch.supervector, branch.gmm}
-            },
+            utterance={kind.name: self.utterance_machines(kind) for kind in utterance_kinds_of(kinds)},
             cohort_table=self.cohort_table if everybody else None,
             numbers=None if everybody else np.array(chosen, dtype=np.int64),
         )
@@ -240,35 +236,33 @@ class SpeakerModel:
             )
         return CohortTable(nearest, self.shared["cohort.similarity"])
 
-    def ubm(self, branch: Branch = RAW) -> UniversalBackgroundModel | None:
-        """Return the universal background model of ``branch``; None before anybody was enrolled."""
-        if branch not in self._ubms and f"{branch.prefix}ubm.means" in self.shared:
-            settings = branch.settings(self.config)
-            parts = {name: self.shared[f"{branch.prefix}ubm.{name}"] for name in UBM_ARRAYS}
-            self._ubms[branch] = UniversalBackgroundModel(
+    def ubm(self, kind: UtteranceKind) -> UniversalBackgroundModel | None:
+        """Return the universal background model of ``kind``; None before anybody was enrolled."""
+        if kind not in self._ubms and f"{kind.array}.ubm.means" in self.shared:
+            settings = kind.branch.settings(self.config)
+            parts = {name: self.shared[f"{kind.array}.ubm.{name}"] for name in UBM_ARRAYS}
+            self._ubms[kind] = UniversalBackgroundModel(
                 **parts,
                 relevance=settings.relevance,
                 half_db=settings.half_db,
-                mean_prior=branch.mean_prior(self.config),
+                mean_prior=kind.branch.mean_prior(self.config),
             )
-        return self._ubms.get(branch)
+        return self._ubms.get(kind)
 
     @cached_property
-    def _ubms(self) -> dict[Branch, UniversalBackgroundModel]:
+    def _ubms(self) -> dict[UtteranceKind, UniversalBackgroundModel]:
         """Return the background models that were read so far."""
         return {}
 
-    def supervector_machines(self, branch: Branch = RAW) -> SupervectorMachines:
-        """Return the supervector machines and GMMs of everybody in ``branch``; raises StoreFormatError for none."""
-        ubm = self.ubm(branch)
+    def utterance_machines(self, kind: UtteranceKind) -> SupervectorMachines | AdaptedMixtures:
+        """Return everybody's machines of ``kind``; raises StoreFormatError without a background model."""
+        ubm = self.ubm(kind)
         if ubm is None:
-            raise StoreFormatError(f"{self.where}: there is no background model of {branch.supervector} machines")
-        names = [f"{branch.prefix}{name}" for name in ("supervector", "gmm")]
-        coef = np.stack([arrays[names[0]] for arrays in self.arrays]).T.astype(np.float64)
-        gmm = None
-        if branch.gmm in self.config.machines.kinds:
-            gmm = AdaptedMixtures(np.stack([arrays[names[1]] for arrays in self.arrays]))
-        return SupervectorMachines(ubm, self.shared[f"{branch.prefix}supervector.mean"], coef, gmm)
+            raise StoreFormatError(f"{self.where}: there is no background model of {kind.name} machines")
+        rows = np.stack([arrays[kind.array] for arrays in self.arrays])
+        if kind.analysis == "gmm":
+            return AdaptedMixtures(ubm, rows)
+        return SupervectorMachines(ubm, self.shared[f"{kind.array}.mean"], rows.T.astype(np.float64))
 
     @cached_property
     def posterior(self) -> FixedSigmoid:

@@ -7,9 +7,9 @@ import json
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, get_args
 
-from pipeline.config import Config, parse_config
+from pipeline.config import Config, FeatureSettings, parse_config
 from pipeline.errors import ConfigError, StoreFormatError, StoreSealError
-from pipeline.machines.branches import BRANCHES
+from pipeline.machines.branches import UTTERANCE_KINDS
 from pipeline.scoring.calibration import Calibrations
 from pipeline.scoring.trials import KEPT
 from pipeline.store.arrays import Arrays, StoredArrays, StoredPairs
@@ -18,7 +18,7 @@ from pipeline.store.model import Role, Speaker, SpeakerModel
 from pipeline.store.rows import LISTING, Rows, digest_of, shape_of
 
 FORMAT = "voiceclaim-store"
-VERSION = 4
+VERSION = 5
 ABOUT = ("format", "version", "identity", "revision", "config", "calibrations")
 _MOST = 2**40  # seconds, frames, utterances or centroids
 _PLAIN, _SEALED = "sha256", "hmac-sha256"
@@ -44,7 +44,7 @@ def read_model(rows: Rows) -> SpeakerModel:
         calibrations = Calibrations.from_json(json.loads(about["calibrations"]))
     except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreFormatError(f"{rows.path}: settings or calibrations cannot be read: {error}") from None
-    lengths = _lengths(rows, listing, speakers, config.features.dimensions)
+    lengths = _lengths(rows, listing, speakers, config.features)
     shared = StoredArrays(rows, None, listing.get(None, {}), lengths)
     arrays = tuple(
         StoredArrays(rows, speaker.id, listing.get(speaker.id, {}), {**lengths, "k": speaker.centroids})
@@ -107,19 +107,16 @@ def _check_names(rows: Rows, config: Config, arrays: Sequence[Container[str]], s
         raise StoreFormatError(f"{rows.path}: array {min(missing)!r} is missing; damaged, or changed by hand")
 
 
-def _lengths(
-    rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], dimensions: tuple[int, int]
-) -> dict[str, int]:
+def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], features: FeatureSettings) -> dict[str, int]:
     """Return the lengths that shapes must agree with, as the listing has them."""
-    shared = listing.get(None, {})
-    lengths = {
-        "d": dimensions[0],
-        "e": dimensions[1],
-        "C": 2 * dimensions[1],
+    shared, dimensions = listing.get(None, {}), features.dimensions
+    lengths: dict[str, int] = {
+        **dict(dimensions.items()),
+        "C": features.supervector.order + dimensions["supervector"],
         "N": len(speakers),
         "M": sum(speaker.centroids for speaker in speakers),
     }
-    measured = [(f"{of.prefix}K", f"{of.prefix}ubm.means") for of in BRANCHES]
+    measured = [(f"{of.array}.K", f"{of.array}.ubm.means") for of in UTTERANCE_KINDS]
     measured += [(f"{before}T", f"{before}trials.claims") for before in KEPT]
     for length, name in measured:
         if name in shared:
@@ -127,7 +124,8 @@ def _lengths(
                 lengths[length] = shape_of(shared[name][1])[0]
             except (ValueError, TypeError, IndexError, RecursionError):
                 raise StoreFormatError(f"{rows.path}: array {name!r} is damaged: it has no shape") from None
-    return lengths | {f"{length[:-1]}D": lengths[length] * dimensions[1] for length in lengths if length[-1] == "K"}
+    of_kinds = [of.array for of in UTTERANCE_KINDS if f"{of.array}.K" in lengths]
+    return lengths | {f"{name}.D": lengths[f"{name}.K"] * dimensions["supervector"] for name in of_kinds}
 
 
 def store_digest(rows: Rows, about: Mapping[str, Any], listing: LISTING) -> str:

@@ -17,6 +17,7 @@ from pipeline.errors import EnrollmentRefusedError, InputError, SpeakerExistsErr
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import assess, measure
 from pipeline.evaluation.calibrate import calibrate
+from pipeline.machines.branches import SUPERVECTOR
 from pipeline.machines.codebook import fit_codebook
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import OWN
@@ -151,7 +152,7 @@ def test_cohorts_and_pseudo_speakers_are_made_anew(tmp_path, recordings, tiny_wi
     assert model.cohort_table.nearest.shape == (5, 2)
     assert all(0 < len(part) <= 6 for parts in model.pseudo_segments() for part in parts)
     assert len({len(parts) for parts in model.pseudo_segments()}) == 1
-    assert max(map(len, model.segments())) == 12
+    assert max(map(len, model.segments(SUPERVECTOR))) == 12
     Store(path).check()
 
 

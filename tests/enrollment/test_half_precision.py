@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pipeline.enrollment.branch_training import at_half_precision
+from pipeline.enrollment.utterance_training import at_half_precision
 
 
 def assert_as_numpy_converts(rows: np.ndarray) -> None:

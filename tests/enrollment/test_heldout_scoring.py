@@ -14,7 +14,7 @@ from sklearn.linear_model import Ridge
 from pipeline.config import Config, MachineConfig, ScoringConfig, SupervectorConfig
 from pipeline.enrollment.holdout import HeldOutScoring
 from pipeline.features.stream import FeatureBlock
-from pipeline.machines.branches import RAW, Branch
+from pipeline.machines.branches import SUPERVECTOR, UtteranceKind
 from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
@@ -66,13 +66,13 @@ def segment_data(speakers: int) -> tuple[UniversalBackgroundModel, list[np.ndarr
 
 
 @cache
-def trained(speakers: int) -> tuple[Population, dict[Branch, SupervectorTraining]]:
+def trained(speakers: int) -> tuple[Population, dict[UtteranceKind, SupervectorTraining]]:
     space, vectors = segment_data(speakers)
     training = SupervectorTraining(vectors, ridge=RIDGE)
     population = train_population(Pool.of(books(5)[:speakers], 0.5), MACHINES)
     shifts = np.random.default_rng(3).standard_normal((speakers, *space.means.shape)).astype(np.float32)
-    machines = replace(training.machines(space), models=AdaptedMixtures(shifts))
-    return replace(population, utterance={"supervector": machines}), {RAW: training}
+    machines = {"supervector": training.machines(space), "gmm": AdaptedMixtures(space, shifts)}
+    return replace(population, utterance=machines), {SUPERVECTOR: training}
 
 
 def ids_of(speakers: int) -> list[int]:
@@ -185,8 +185,8 @@ def test_outsiders_meet_machines_trained_without_them_and_are_nobodys_rival(abse
     others = [n for n in range(4) if n != absent]
     rivals = {n: [j for j in others if j != n] for n in others}
     weights = loudness(x.below_peak, SETTINGS.supervector.half_db)
-    machines = people.utterance["supervector"]
-    gmms = machines.models.scores(machines.space.statistics(x.vectors, weights))
+    machines = people.utterance["gmm"]
+    gmms = machines.margins(machines.space.statistics(x.vectors, weights))
     for name, expected, atol in (
         ("supervector", margins[others], 1e-5),
         ("supervector_rival", [margins[n] - margins[rivals[n]].max() for n in others], 1e-5),

@@ -17,13 +17,14 @@ from pipeline.audio.channels import telephone
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.audio.files import read_samples
 from pipeline.config import load_config
-from pipeline.enrollment.branch_training import solve, thinned
 from pipeline.enrollment.enroll import enroll
+from pipeline.enrollment.holdout import cut_of
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.enrollment.speech import read_speech
+from pipeline.enrollment.utterance_training import solve, thinned
 from pipeline.errors import ConfigError
 from pipeline.features.frontend import read_features
-from pipeline.machines.branches import NORMALISED, RAW, branches_of
+from pipeline.machines.branches import NORMALISED_SUPERVECTOR, RAW, SUPERVECTOR, utterance_kinds_of
 from pipeline.machines.supervectors import SupervectorTraining, segments_of, unit
 from pipeline.machines.ubm import loudness
 from pipeline.machines.workers import LocalThreads
@@ -60,12 +61,14 @@ def assert_near(model: SpeakerModel, expected: SpeakerModel) -> None:
 
 def assert_solved_from_what_is_stored(model: SpeakerModel) -> None:
     """Supervector machines are those of all segments in the store, to the last bit of single precision."""
-    for branch in branches_of(model.config.machines.kinds):
-        machines, ridge = model.supervector_machines(branch), branch.settings(model.config).ridge
-        has_pseudo = branch is RAW and model.config.supervector.has_pseudo_speakers(len(model))
+    for kind in utterance_kinds_of(model.config.machines.kinds):
+        if kind.analysis == "gmm":
+            continue
+        machines, ridge = model.utterance_machines(kind), kind.branch.settings(model.config).ridge
+        has_pseudo = kind.branch is RAW and model.config.supervector.has_pseudo_speakers(len(model))
         pseudo = model.pseudo_segments() if has_pseudo else []
         with threadpool_limits(1):
-            solver = SupervectorTraining(model.segments(branch), ridge=ridge, pseudo_speakers=pseudo)
+            solver = SupervectorTraining(model.segments(kind), ridge=ridge, pseudo_speakers=pseudo)
             expected = solver.machines(machines.space)
         assert machines.coef.shape == (machines.space.dimension, len(model))
         np.testing.assert_array_equal(machines.mean, expected.mean)
@@ -91,25 +94,33 @@ def test_steps_give_the_frame_machines_of_one_step_and_supervector_machines_in_t
     for model in (first, together, one_by_one):
         assert_solved_from_what_is_stored(model)
         for name in ("centre", "scale", "means", "variances", "weights"):
-            np.testing.assert_array_equal(getattr(model.ubm(), name), getattr(first.ubm(), name), err_msg=name)
-        for old, new in zip(first.segments(), model.segments()[:2], strict=True):
+            np.testing.assert_array_equal(
+                getattr(model.ubm(SUPERVECTOR), name), getattr(first.ubm(SUPERVECTOR), name), err_msg=name
+            )
+        for old, new in zip(first.segments(SUPERVECTOR), model.segments(SUPERVECTOR)[:2], strict=True):
             np.testing.assert_array_equal(new, old)
     for model in (together, one_by_one):
         assert_same_frame_machines(model, Store(store).load())
-    ours, theirs = (model.supervector_machines() for model in (one_by_one, together))
+    ours, theirs = (model.utterance_machines(SUPERVECTOR) for model in (one_by_one, together))
     np.testing.assert_array_equal(ours.coef, theirs.coef)
     np.testing.assert_array_equal(ours.mean, theirs.mean)
 
 
 def test_the_stored_segments_are_those_of_the_recordings(store, recordings, voices, tiny):
     model, settings = Store(store).load(), tiny.supervector
-    for name, segments in zip(voices, model.segments(), strict=True):
+    ubm = model.ubm(SUPERVECTOR)
+    for name, segments in zip(voices, model.segments(SUPERVECTOR), strict=True):
         read = [read_features(utterance, tiny.features) for utterance in recordings[name]]
-        weighed = [(one.for_utterances, loudness(one.below_peak, settings.half_db)) for one in read]
-        parts = segments_of(weighed, round(settings.segment_seconds / 0.01), settings.max_segments)
-        expected = [model.ubm().vector(model.ubm().statistics(*part)) for part in parts]
-        # Half precision: 11 bits, of sums in single precision.
-        np.testing.assert_allclose(segments, np.stack(expected), rtol=2**-11, atol=5e-6)
+        cut, expected = cut_of(read, tiny), []
+        # What was held out makes segments of its own, after those of the rest.
+        for part, share in ((cut.kept(read), 0.8), (cut.held(read), 0.2)):
+            weighed = [(one.of("supervector"), loudness(one.below_peak, settings.half_db)) for one in part]
+            most = round(share * settings.max_segments)
+            parts = segments_of(weighed, round(settings.segment_seconds / 0.01), most)
+            expected += [ubm.vector(ubm.statistics(*part)) for part in parts]
+        # Half precision: 11 bits, of roots of sums in single precision.
+        offsets, theirs = (np.copysign(rows * rows, rows) for rows in (segments, np.stack(expected)))
+        np.testing.assert_allclose(offsets, theirs, rtol=2**-10, atol=5e-6)
 
 
 # Pseudo-speakers and augmented versions
@@ -134,27 +145,29 @@ AUGMENTED = ('augmentation.kinds=["telephone", "babble"]',)
 
 
 @pytest.mark.parametrize(
-    ("overrides", "branch"), [(PSEUDO, RAW), (AUGMENTED, NORMALISED)], ids=["pseudo-speakers", "augmented"]
+    ("overrides", "kind"),
+    [(PSEUDO, SUPERVECTOR), (AUGMENTED, NORMALISED_SUPERVECTOR)],
+    ids=["pseudo-speakers", "augmented"],
 )
-def test_they_change_supervector_machines_and_no_others(store, enrolled_with, overrides, branch, voices, heard):
+def test_they_change_supervector_machines_and_no_others(store, enrolled_with, overrides, kind, voices, heard):
     model, plain = enrolled_with(*overrides), Store(store).load()
     assert_same_frame_machines(model, plain)
     for name in ("trials.score.rpoao", "trials.frames"):
         np.testing.assert_array_equal(model.shared[name], plain.shared[name], err_msg=name)
-    for one in (RAW, NORMALISED):
-        ours, theirs = (of.supervector_machines(one).coef for of in (model, plain))
-        assert np.array_equal(ours, theirs) == (one is not branch)
+    for one in (SUPERVECTOR, NORMALISED_SUPERVECTOR):
+        ours, theirs = (of.utterance_machines(one).coef for of in (model, plain))
+        assert np.array_equal(ours, theirs) == (one is not kind)
     assert_solved_from_what_is_stored(model)
     for claim in voices:
-        verifier = Verifier(model, claim, system=f"{branch.supervector}_rival")
+        verifier = Verifier(model, claim, system=f"{kind.name}_rival")
         accepted = [name for name in voices if verifier.verify_file(heard(name)).decision == "accepted"]
         assert accepted == [claim]
 
 
 def test_pseudo_speakers_of_a_voice_are_not_taken_for_it(enrolled_with):
     model = enrolled_with(*PSEUDO)
-    machines = model.supervector_machines()
-    for number, (own, pseudo) in enumerate(zip(model.segments(), model.pseudo_segments(), strict=True)):
+    machines = model.utterance_machines(SUPERVECTOR)
+    for number, (own, pseudo) in enumerate(zip(model.segments(SUPERVECTOR), model.pseudo_segments(), strict=True)):
         assert len(own) <= 40
         assert [0 < len(voice) <= 20 for voice in pseudo] == [True, True]
         scores = [(unit(part - machines.mean) @ machines.coef)[:, number].mean() for part in (own, *pseudo)]
@@ -170,7 +183,7 @@ def test_many_speakers_need_no_pseudo_speakers_and_few_have_them_again(enrolled_
     assert_solved_from_what_is_stored(many)
     again = remove_speaker(tmp_path / "s", "greta")
     assert_solved_from_what_is_stored(again)
-    np.testing.assert_array_equal(again.supervector_machines().coef, few.supervector_machines().coef)
+    np.testing.assert_array_equal(again.utterance_machines(SUPERVECTOR).coef, few.utterance_machines(SUPERVECTOR).coef)
 
 
 def test_voices_on_the_telephone_score_higher_after_an_enrollment_with_it(
@@ -208,13 +221,13 @@ def test_a_share_of_the_utterances_has_versions_and_the_others_keep_their_places
         recorded, *versions = voice.speech.versions
         count = len(speakers[voice.name])
         assert len(recorded) == count
-        assert {block.vectors.shape[1] for block in recorded} == {settings.features.dimensions[0]}
+        assert {block.vectors.shape[1] for block in recorded} == {settings.features.dimensions["frames"]}
         for which, version in enumerate(versions):
             speech = [len(block.vectors) > 0 for block in version]
             assert speech == [has_version(n, count, which=which, kinds=3, share=0.25) for n in range(count)]
             # No machine over frames reads a version.
-            assert {block.vectors.shape[1] for block in version} == {settings.features.dimensions[1]}
-            assert {block.for_utterances.shape[1] for block in version} == {settings.features.dimensions[1]}
+            assert {block.vectors.shape[1] for block in version} == {settings.features.dimensions["supervector"]}
+            assert {block.of("gmm").shape[1] for block in version} == {settings.features.dimensions["gmm"]}
 
 
 def test_a_share_costs_segments_of_its_kinds_and_nothing_else(store, enrolled_with, voices, heard):
@@ -224,7 +237,7 @@ def test_a_share_costs_segments_of_its_kinds_and_nothing_else(store, enrolled_wi
     assert_same_frame_machines(share, plain)
     assert_solved_from_what_is_stored(share)
     np.testing.assert_array_equal(share.shared["trials.frames"], plain.shared["trials.frames"])
-    for some, most in zip(share.segments(NORMALISED), whole.segments(NORMALISED), strict=True):
+    for some, most in zip(share.segments(NORMALISED_SUPERVECTOR), whole.segments(NORMALISED_SUPERVECTOR), strict=True):
         assert 0 < len(some) < len(most)
     accepted = [Verifier(share, name, system="supervector_rival").verify_file(heard(name)).decision for name in voices]
     assert accepted == ["accepted"] * len(voices)
@@ -251,11 +264,11 @@ def test_a_gram_matrix_that_is_too_small_for_all_segments_thins_out_those_with_m
     segments = [random.normal(n, 0.5, (size, 8)).astype(np.float32) for n, size in enumerate(sizes)]
     if room < len(sizes):
         with pytest.raises(ConfigError, match="gram_gib"):
-            solve(segments, [], config, RAW)
+            solve(segments, [], config, SUPERVECTOR)
         return
     cap = max(c for c in range(1, 31) if sum(min(c, size) for size in sizes) <= room)
     expected = SupervectorTraining([thinned(rows, cap) for rows in segments], ridge=config.supervector.ridge)
-    made = solve(segments, [], config, RAW)
+    made = solve(segments, [], config, SUPERVECTOR)
     np.testing.assert_array_equal(made.mean, expected.mean)
     kept = thinned(segments[0], cap)
     assert len(kept) == min(sizes[0], cap)

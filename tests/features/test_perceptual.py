@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 from scipy.signal import lfilter
 
 from pipeline.config import FeatureSettings
-from pipeline.features.plp import POWER_FLOOR, mel_filters, perceptual_prediction
+from pipeline.features.plp import POWER_FLOOR, mel_edges, mel_filters, perceptual_prediction
 from pipeline.features.stream import static_features
 
 
@@ -110,5 +110,5 @@ def test_compression_draws_the_model_towards_flat():
 def test_mel_filters_are_those_of_librosa(rate, size, bands):
     limits = {"fmin": 100.0, "fmax": 0.4875 * rate}
     expected = librosa.filters.mel(sr=rate, n_fft=size, n_mels=bands, norm=None, dtype=np.float64, **limits)
-    result = mel_filters(np.fft.rfftfreq(size, 1 / rate), bands, *limits.values())
+    result = mel_filters(np.fft.rfftfreq(size, 1 / rate), mel_edges(bands, *limits.values()))
     np.testing.assert_allclose(result, expected, atol=1e-9)

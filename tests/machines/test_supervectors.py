@@ -145,7 +145,10 @@ def test_vector_believes_an_offset_by_half_at_as_many_frames_as_its_relevance():
     frame = space.centre + space.scale * (space.means[0] + 2.0 * np.sqrt(space.variances[0]))
     for count, believed in ((0, 0.0), (5, 0.5), (15, 0.75), (100_000, 1.0)):
         vector = space.vector(space.statistics(np.repeat(frame[None], count, axis=0), np.ones(count)))
-        np.testing.assert_allclose(vector, 2.0 * believed, atol=1e-3)
+        np.testing.assert_allclose(vector, np.sqrt(2.0 * believed), atol=1e-3)
+    mirrored = space.centre + space.scale * (space.means[0] - 2.0 * np.sqrt(space.variances[0]))
+    one, other = (space.vector(space.statistics(x[None], np.ones(1))) for x in (frame, mirrored))
+    np.testing.assert_allclose(other, -one, atol=1e-12)
     assert space.dimension == vector.size == DIMENSION
 
 

@@ -31,7 +31,7 @@ PRECISE = decimal.Context(prec=50, Emin=-999_999_999, Emax=999_999_999)
 SPEAKERS = (2, 3, 5, 8)
 LOG_RULES = ("poar", "poao", "rpoao")
 # The others judge segments, which have no margins a frame.
-FRAME_RULES = tuple(name for name, rule in RULES.items() if not (rule.branch or rule.parts))
+FRAME_RULES = tuple(name for name, rule in RULES.items() if not (rule.kind or rule.parts))
 SEEDS = st.integers(0, 2**32 - 1)
 SCALES = st.sampled_from((1e-3, 0.3, 1.0, 5.0, 40.0, 300.0))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from pipeline.scoring.calibration import Calibrations, LogisticCalibration, SystemCalibration
+from pipeline.scoring.calibration import Calibrations, LogisticCalibration, SystemCalibration, limited, unlimited
 from pipeline.scoring.conditions import (
     CONDITION,
     PENALTY,
@@ -30,12 +31,13 @@ SEEDS = st.integers(0, 2**32 - 1)
 @given(seed=SEEDS, cut=st.integers(0, 50))
 def test_sums_of_parts_add_up_to_the_mean_and_the_log_spread_of_all(seed, cut):
     frames = np.random.default_rng(seed).normal(2.0, 3.0, (50, 4))
-    vector = condition_vector(condition_sums(frames[:cut]) + condition_sums(frames[cut:]))
-    np.testing.assert_allclose(vector, np.concatenate((frames.mean(axis=0), np.log(frames.std(axis=0)))), atol=1e-9)
+    vector = condition_vector(condition_sums(frames[:cut]) + condition_sums(frames[cut:]), 3)
+    expected = np.concatenate((frames.mean(axis=0)[:3], np.log(frames.std(axis=0))))
+    np.testing.assert_allclose(vector, expected, atol=1e-9)
 
 
 def test_a_feature_that_never_moves_has_a_finite_spread():
-    assert np.isfinite(condition_vector(condition_sums(np.full((7, 3), 0.1)))).all()
+    assert np.isfinite(condition_vector(condition_sums(np.full((7, 3), 0.1)), 3)).all()
 
 
 def rows_of(seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -132,9 +134,27 @@ def calibrations() -> Calibrations:
 def test_the_ratio_goes_from_that_of_the_recorded_condition_to_that_of_the_changed_one():
     calibration = calibrations().whole["supervector"]
     for log_odds, share in ((-800.0, 0.0), (0.0, 0.5), (math.log(3.0), 0.75), (800.0, 1.0)):
-        expected = (1.0 - share) * (2.0 * 4.0 + 1.0) + share * (0.5 * 4.0 - 3.0)
+        left = [np.log((0.98 * lr + 0.02) / (0.98 + 0.02 * lr)) for lr in np.exp((2.0 * 4.0 + 1.0, 0.5 * 4.0 - 3.0))]
+        mean = np.exp((1.0 - share) * left[0] + share * left[1])
+        expected = np.log((0.98 * mean - 0.02) / (0.98 - 0.02 * mean))
         scores = {"supervector": 4.0, CONDITION: (log_odds + 1.0) / 2.0}
         assert calibration.llr(scores, 100.0) == pytest.approx(expected)
+
+
+def test_a_ratio_by_the_wrong_condition_does_not_outweigh_that_by_the_right_one():
+    calibration = calibrations().whole["supervector"]
+    # 99 to 1 for the changed condition, by which the speaker is right at 2 nats; as recorded, all but impossible.
+    wrong = replace(
+        calibration, ratio=(("all", LogisticCalibration(("supervector",), np.array([-100.0]), 0.0, 0.0, 1.0)),)
+    )
+    scores = {"supervector": 10.0, CONDITION: (math.log(99.0) + 1.0) / 2.0}
+    assert 1.0 < wrong.llr(scores, 100.0) < 2.0
+
+
+@given(llr=st.floats(-30.0, 30.0))
+def test_a_limited_ratio_stays_in_its_bounds_and_gives_back_what_it_was_of(llr):
+    assert abs(limited(np.array(llr))) <= math.log(49.0)
+    assert unlimited(limited(np.array(llr))) == pytest.approx(llr, abs=1e-2 if abs(llr) > 20.0 else 1e-6)
 
 
 def test_calibrations_by_condition_survive_json_and_need_their_classifier():

@@ -20,6 +20,7 @@ from populations import NAMES, add, assert_same, cohorts_of, model_of, numbers_o
 
 from pipeline.config import load_config
 from pipeline.errors import ConfigError, MetricError, StoreError, StoreFormatError
+from pipeline.machines.branches import SUPERVECTOR
 from pipeline.store.layout import TRIALS
 from pipeline.store.store import Store
 from pipeline.verification.policies import Threshold
@@ -105,7 +106,7 @@ def test_a_store_whose_arrays_do_not_fit_each_other_is_refused_though_digests_ho
         for system in ("boao", "poar", "rpoao", "fused"):
             score = Verifier(model, "anna", system=system, decide_by=Threshold(0.0)).verify_file(heard("anna")).score
             assert np.isfinite(score)
-        model.segments()
+        model.segments(SUPERVECTOR)
     except (StoreFormatError, MetricError) as error:
         assert str(path) in str(error)
     optional = (

@@ -257,9 +257,11 @@ def test_an_anchor_that_is_none_is_an_error(sealed, anchor):
 
 def test_a_damaged_store_is_not_sealed(plain, tmp_path):
     path = Path(shutil.copy(plain, tmp_path / "s"))
-    hostile.edit(path, "UPDATE array SET data = zeroblob(length(data)) WHERE name = 'ubm.means'", vouch=False)
+    hostile.edit(
+        path, "UPDATE array SET data = zeroblob(length(data)) WHERE name = 'supervector.ubm.means'", vouch=False
+    )
     before = content(path)
-    with pytest.raises(StoreFormatError, match=r"'ubm\.means'"):
+    with pytest.raises(StoreFormatError, match=r"'supervector\.ubm\.means'"):
         seal_store(path, KEY)
     assert content(path) == before
     with pytest.raises(StoreMissingError):
