@@ -127,17 +127,22 @@ def rates_at(target: npt.ArrayLike, nontarget: npt.ArrayLike, threshold: float) 
     )
 
 
-def threshold_at_false_accept(nontarget: npt.ArrayLike, rate: float) -> float:
+def threshold_at_false_accept(
+    nontarget: npt.ArrayLike, rate: float, *, weights: npt.NDArray[np.float64] | None = None
+) -> float:
     """Return the lowest threshold whose FA does not exceed ``rate``, a share in [0, 1].
 
-    That is the next float above the highest score to be rejected, or the lowest score if none is. Raises MetricError
-    for a rate outside [0, 1] and for scores as ``error_curve``.
+    That is the next float above the highest score to be rejected, or the lowest score if none is. Trials count by their
+    ``weights`` (n,), 0 or more, or all alike. Raises MetricError for a rate outside [0, 1] and for scores as
+    ``error_curve``.
     """
     if not 0.0 <= rate <= 1.0:
         raise MetricError(f"a false accept rate must lie in [0, 1], got {rate}; percent for a share?")
-    scores = np.sort(as_scores(nontarget, "nontarget"))
-    # Compared as the share that rates_at reports: flooring rate * n would lose a trial to rounding.
-    permitted = int(np.searchsorted(np.arange(1, scores.size + 1) / scores.size, rate, side="right"))
+    scores = as_scores(nontarget, "nontarget")
+    order = np.argsort(-scores, kind="stable")
+    # Whole numbers over their sum: the share that rates_at reports. Flooring rate * n would lose a trial to rounding.
+    accepted = np.arange(1.0, scores.size + 1.0) if weights is None else np.cumsum(weights[order])
+    permitted = int(np.searchsorted(accepted / accepted[-1], rate, side="right"))
     if permitted == scores.size:
-        return float(scores[0])
-    return float(np.nextafter(scores[-1 - permitted], np.inf))
+        return float(scores.min())
+    return float(np.nextafter(scores[order[permitted]], np.inf))

@@ -242,10 +242,10 @@ class HeldOutTrials:
     ) -> float:
         """Return the threshold of ``system`` for ``population`` speakers from these trials.
 
-        At the equal error rate, or for a false-accept rate, over the impostors that are ``expected``. Without any (one
-        speaker enrolled) the lowest target score, which accepts every held-out utterance. Where a score counts frames,
-        zero is never enough. A system that sums others needs its ``calibration``. Raises MetricError where the trials
-        cannot say.
+        At the equal error rate over the impostors that are ``expected``, or for a false-accept rate, in which unknown
+        impostors count by their share. Without any (one speaker enrolled) the lowest target score, which accepts every
+        held-out utterance. Where a score counts frames, zero is never enough. A system that sums others needs its
+        ``calibration``. Raises MetricError where the trials cannot say.
         """
         rule = RULES.get(system)
         key = system if rule is None or population > 1 else f"{ALONE}{rule.alone}"
@@ -257,16 +257,25 @@ class HeldOutTrials:
         if population == 1:
             return _threshold(self.scores[key], self.claims == self.speakers, false_accept)
         trials = self.comparable(population).expected(unknown_share)
-        own = trials.claims == trials.speakers
+        own, weights = trials.claims == trials.speakers, trials._by_origin(unknown_share)
         if rule.parts:
             if calibration is None:
                 raise MetricError(f"threshold: {system!r} has no calibration; give the threshold itself")
-            return _threshold(calibration.llr(trials.scores, trials.frames.astype(np.float64)), own, false_accept)
+            ratios = calibration.llr(trials.scores, trials.frames.astype(np.float64))
+            return _threshold(ratios, own, false_accept, weights)
         scores = trials.scores[key]
         if rule.alone == "log":
             scores = scores + np.log(trials.population / population)
-        threshold = _threshold(scores, own, false_accept)
+        threshold = _threshold(scores, own, false_accept, weights)
         return max(threshold, SMALLEST_SHARE) if rule.binary else threshold
+
+    def _by_origin(self, unknown_share: float) -> Array | None:
+        """Return weights (n,) by which unknown impostors make up ``unknown_share``; None without both origins."""
+        known = (self.claims != self.speakers) & ~self.unknown
+        if not known.any() or not self.unknown.any():
+            return None
+        of_unknown, of_known = unknown_share / self.unknown.sum(), (1.0 - unknown_share) / known.sum()
+        return np.asarray(np.where(self.unknown, of_unknown, of_known))
 
     def _as_unknown(self, scores: Array) -> Array:
         """Return ``scores`` (n,), those of unknown impostors spread as of people whom no UBM was trained on."""
@@ -352,7 +361,9 @@ def _picked(scores: Mapping[str, Array], systems: Sequence[str]) -> dict[str, Ar
     return {name: scores[name] for name in (*systems, CONDITION) if name in scores}
 
 
-def _threshold(scores: Array, own: NDArray[np.bool_], false_accept: float | None) -> float:
+def _threshold(
+    scores: Array, own: NDArray[np.bool_], false_accept: float | None, weights: Array | None = None
+) -> float:
     target, nontarget = scores[own], scores[~own]
     if false_accept is not None:
         if nontarget.size == 0:
@@ -360,7 +371,7 @@ def _threshold(scores: Array, own: NDArray[np.bool_], false_accept: float | None
                 "threshold: a false-accept rate needs held-out utterances of other speakers; enroll more speakers or"
                 " background speakers, or give the threshold itself"
             )
-        return threshold_at_false_accept(nontarget, false_accept)
+        return threshold_at_false_accept(nontarget, false_accept, weights=None if weights is None else weights[~own])
     if target.size == 0:
         raise MetricError("threshold: the store holds no held-out utterances; give the threshold itself")
     return float(target.min()) if nontarget.size == 0 else equal_error_rate(target, nontarget).threshold

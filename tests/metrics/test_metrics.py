@@ -161,6 +161,13 @@ def test_threshold_at_false_accept_is_the_lowest(nontarget, rate):
     assert below > rate or below == 1.0
 
 
+@given(SCORES, st.floats(0, 1), st.data())
+def test_weights_of_trials_count_as_so_many_copies_of_them(nontarget, rate, data):
+    copies = np.array(data.draw(st.lists(st.integers(1, 4), min_size=len(nontarget), max_size=len(nontarget))))
+    weighed = threshold_at_false_accept(nontarget, rate, weights=copies.astype(float))
+    assert weighed == threshold_at_false_accept(np.repeat(nontarget, copies), rate)
+
+
 def test_threshold_at_false_accept_by_hand():
     scores = [1, 2, 2, 3]
     for rate, rejected in ((0.0, 3), (0.25, 2), (0.5, 2), (0.75, 1)):
