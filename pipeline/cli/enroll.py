@@ -51,6 +51,9 @@ def enroll(
     add: Annotated[
         bool, typer.Option("--add", help="Add the recordings of speakers who are enrolled already to theirs.")
     ] = False,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Enroll everybody in the store again, from these recordings, in one go.")
+    ] = False,
     check: Annotated[
         list[str] | None,
         typer.Option(metavar="CHECK=off|warn|refuse", help="Override one enrollment check.", show_default="settings"),
@@ -71,6 +74,7 @@ def enroll(
     \b
     Example: voiceclaim enroll recordings/ --store speakers.store
     Example: voiceclaim enroll more-recordings/ --store speakers.store --add
+    Example: voiceclaim enroll all-recordings/ --store speakers.store --anew
     Example: voiceclaim enroll recordings/ --store speakers.store --check matches=refuse --log changes.jsonl
     Example: voiceclaim enroll recordings/ --store speakers.store --backend dask --scheduler tcp://host:8786
     """
@@ -102,6 +106,7 @@ def enroll(
             role="background" if background else "speaker",
             quality=_quality(store, settings, check) if check else None,
             add=add,
+            anew=anew,
             workers=workers,
             progress=progress,
         )

@@ -28,10 +28,13 @@ from pipeline.store.model import Role, SpeakerModel
 
 @dataclass(frozen=True)
 class TakenOut:
-    """A model without the speakers to whom recordings are added, though with their trials, and what it kept of them."""
+    """A model without speakers who are enrolled again, and what it kept of them: None where that is nothing.
+
+    Trials of those to whom recordings are added stay in it.
+    """
 
     rest: SpeakerModel
-    earlier: dict[str, Earlier]
+    earlier: dict[str, Earlier | None]
 
     def returned(self, voice: NewSpeaker) -> NewSpeaker:
         """Return ``voice`` with what was kept of it, if anything was."""
@@ -47,7 +50,8 @@ class TakenOut:
 
 def taken_out(model: SpeakerModel, names: Container[str], role: Role, *, jobs: int) -> TakenOut:
     """Take the speakers called ``names`` out of ``model``; raises InputError for one whose role is not ``role``."""
-    earlier, ids = {}, {}
+    earlier: dict[str, Earlier | None] = {}
+    ids: dict[int, int] = {}
     for speaker, arrays in zip(model.speakers, model.arrays, strict=True):
         if speaker.name not in names:
             continue

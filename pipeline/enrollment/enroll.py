@@ -93,6 +93,7 @@ def enroll(
     role: Role = "speaker",
     quality: ChecksConfig | None = None,
     add: bool = False,
+    anew: bool = False,
     jobs: int = 1,
     workers: Workers | None = None,
     progress: Progress | None = None,
@@ -117,6 +118,10 @@ def enroll(
     add : bool
         Add recordings to speakers who are enrolled already, in place of an error (``pipeline.enrollment.adding``).
         Where a check refuses any of these, nobody is enrolled.
+    anew : bool
+        Enroll everybody again, in one go: background models are trained on all of ``speakers``, and not on those who
+        were the first in the store. Settings may be others; trials of the user's own go (``calibrate``). All speakers
+        of the store must be among ``speakers``.
     jobs, workers : int, Workers, optional
         Threads, or workers elsewhere, for the coarse work; neither changes a bit of it.
     progress : callable, optional
@@ -145,10 +150,17 @@ def enroll(
     workers = LocalThreads(jobs) if workers is None else workers
     store = store if isinstance(store, Store) else Store(store)
     with store.writing() as transaction, threadpool_limits(1):
-        settings = _agreed_settings(store, transaction.model, config)
-        _check_names(store, transaction.model, speakers, add=add)
-        known = transaction.model or SpeakerModel(settings)  # a store that was emptied begins anew
-        out = taken_out(known, speakers, role, jobs=workers.jobs) if add else TakenOut(known, {})
+        if anew:
+            _check_covered(transaction.model, speakers, role, add=add)
+        before = None if anew else transaction.model
+        if config is None and transaction.model is not None:
+            config = transaction.model.config
+        settings = _agreed_settings(store, before, config)
+        _check_names(store, before, speakers, add=add)
+        known = before or SpeakerModel(settings)  # a store that was emptied begins anew
+        out = TakenOut(known, dict.fromkeys(transaction.model.names if anew and transaction.model else ()))
+        if add:
+            out = taken_out(known, speakers, role, jobs=workers.jobs)
         known = out.rest
         trainer = Trainer(settings, known, role, workers, progress or _silent)
         checks = settings.checks if quality is None else quality
@@ -230,6 +242,26 @@ def _with_machines(config: Config) -> Config:
     except InputError as error:
         raise ConfigError(str(error)) from None
     return config
+
+
+def _check_covered(
+    model: SpeakerModel | None, speakers: Mapping[str, Sequence[Utterance]], role: Role, *, add: bool
+) -> None:
+    """Raise InputError where somebody in the store would be lost, or change roles, if everybody were enrolled anew."""
+    if add:
+        raise InputError("enroll: recordings are added to what is there, or everybody is enrolled anew, not both")
+    others = [] if model is None else [one for one in model.speakers if one.role != role]
+    if model is not None and others:
+        raise InputError(
+            f"{model.where}: {others[0].name!r} is enrolled as a {others[0].role}, and everybody was to be enrolled"
+            f" anew as a {role}; where there are both, remove those of one kind and enroll them again"
+        )
+    lost = [] if model is None else [one.name for one in model.speakers if not speakers.get(one.name)]
+    if model is not None and lost:
+        raise InputError(
+            f"{model.where}: to enroll everybody anew takes recordings of everybody in the store, and there are none of"
+            f" {', '.join(map(repr, lost[:5]))}{' ...' if len(lost) > 5 else ''}; give theirs too, or remove them first"
+        )
 
 
 def _check_names(
