@@ -158,9 +158,9 @@ def enroll(
         settings = _agreed_settings(store, before, config)
         _check_names(store, before, speakers, add=add)
         known = before or SpeakerModel(settings)  # a store that was emptied begins anew
-        out = TakenOut(known, dict.fromkeys(transaction.model.names if anew and transaction.model else ()))
-        if add:
-            out = taken_out(known, speakers, role, jobs=workers.jobs)
+        out = taken_out(known, speakers, role, jobs=workers.jobs) if add else TakenOut(known, {})
+        if anew and transaction.model is not None:
+            out = TakenOut(known, dict.fromkeys(one.name for one in transaction.model.speakers))
         known = out.rest
         trainer = Trainer(settings, known, role, workers, progress or _silent)
         checks = settings.checks if quality is None else quality
