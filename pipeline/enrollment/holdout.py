@@ -94,30 +94,37 @@ def _scored(
     population, condition = model.population(), model.condition()
     claims = [number for number, speaker in enumerate(model.speakers) if speaker.role == "speaker"]
     ids = [speaker.id for speaker in model.speakers]
-    scoring = HeldOutScoring(settings, population, solvers, claims, ids, condition=condition)
-    total = sum(len(version) for versions in (held if claims else ()) for version in versions)
-    trials = _scores(trainer, scoring, [recorded for recorded, *_ in held] if claims else [], total)
-    if condition is None or len(model) == 1:  # a speaker alone is judged by frames, as recorded
-        return trials, None, trained
-    scoring = HeldOutScoring(settings, population, solvers, claims, ids, condition=condition, changed=True)
-    augmented = [[trial for version in versions for trial in version] for _, *versions in held]
-    return trials, _scores(trainer, scoring, augmented if claims else [], total), trained
+    scorings = [HeldOutScoring(settings, population, solvers, claims, ids, condition=condition)]
+    if condition is not None and len(model) > 1:  # a speaker alone is judged by frames, as recorded
+        scorings.append(HeldOutScoring(settings, population, solvers, claims, ids, condition=condition, changed=True))
+    of_each = [
+        (recorded, [trial for version in versions for trial in version])[: len(scorings)]
+        for recorded, *versions in (held if claims else ())
+    ]
+    trials, *changed = _scores(trainer, scorings, of_each)
+    return trials, changed[0] if changed else None, trained
 
 
-def _scores(trainer: Trainer, scoring: HeldOutScoring, trials: list[list[FeatureBlock]], total: int) -> HeldOutTrials:
-    """Return every trial with its scores; there are ``total`` with those of other conditions."""
-    first = len(trainer.known)
+def _scores(
+    trainer: Trainer, scorings: Sequence[HeldOutScoring], trials: Sequence[Sequence[list[FeatureBlock]]]
+) -> list[HeldOutTrials]:
+    """Return, for each of ``scorings``, its trials of every speaker with their scores."""
+    total = sum(len(its_trials) for of_speaker in trials for its_trials in of_speaker)
 
-    def score(speaker: int, its_trials: list[FeatureBlock]) -> list[HeldOutTrials]:
-        scored = []
-        for trial in its_trials:
-            scored.append(scoring.score(speaker, trial))
-            trainer.progress("thresholds: scoring", 1, total)
+    def score(speaker: int, of_speaker: Sequence[list[FeatureBlock]]) -> list[list[HeldOutTrials]]:
+        scored: list[list[HeldOutTrials]] = [[] for _ in scorings]
+        for done, scoring, its_trials in zip(scored, scorings, of_speaker, strict=True):
+            for trial in its_trials:
+                done.append(scoring.score(speaker, trial))
+                trainer.progress("thresholds: scoring", 1, total)
         return scored
 
     # A speaker's trials one after another: machines without that speaker are made once.
-    by_speaker = run_parallel(score, enumerate(trials, start=first), jobs=trainer.workers.jobs)
-    return HeldOutTrials.joined([scoring.none(), *(trial for its_trials in by_speaker for trial in its_trials)])
+    by_speaker = run_parallel(score, enumerate(trials, start=len(trainer.known)), jobs=trainer.workers.jobs)
+    return [
+        HeldOutTrials.joined([scoring.none(), *(trial for of_speaker in by_speaker for trial in of_speaker[which])])
+        for which, scoring in enumerate(scorings)
+    ]
 
 
 def _accepted(voices: Sequence[NewSpeaker], findings: Sequence[Finding]) -> list[NewSpeaker]:
