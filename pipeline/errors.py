@@ -76,13 +76,13 @@ class NotEnoughSpeechError(VoiceclaimError):
     pipeline.errors.NotEnoughSpeechError: call.wav: ...
     """
 
-    def __init__(self, where: str, *, seconds: float, needed: float) -> None:
+    def __init__(self, where: str, *, seconds: float, needed: float, more: str = "") -> None:
         self.where = where
         self.seconds = seconds
         self.needed = needed
         super().__init__(
             f"{where}: {seconds:.2f} s of speech found, {needed:.2f} s needed"
-            " (the rest is silence, noise or too quiet beside the loudest part)"
+            f" (the rest is silence, noise or too quiet beside the loudest part){'; ' if more else ''}{more}"
         )
 
 

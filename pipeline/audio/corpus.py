@@ -7,7 +7,7 @@ gives the same corpus, in the same order.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -17,6 +17,7 @@ from typing import Literal
 
 import soundfile
 
+from pipeline.audio import ffmpeg
 from pipeline.audio.lists import Segment, read_kaldi, read_rttm
 from pipeline.errors import InputError
 
@@ -61,6 +62,37 @@ class Corpus:
     kind: Kind
     speakers: dict[str, tuple[Utterance, ...]]
     skipped: tuple[Skipped, ...] = ()
+
+    @property
+    def left_out(self) -> tuple[Skipped, ...]:
+        """Return what was ``skipped`` and is not hidden."""
+        return tuple(entry for entry in self.skipped if entry[1] != HIDDEN)
+
+
+Recordings = Path | str | Corpus | Mapping[str, Path | str | Sequence[Utterance | Path | str]]
+"""A folder, what ``read_corpus`` made of one, or recordings by speaker: utterances or paths of files."""
+
+
+def as_corpus(recordings: Recordings) -> Corpus:
+    """Return ``recordings`` as a corpus; raises InputError for what is none."""
+    if isinstance(recordings, Corpus):
+        return recordings
+    if isinstance(recordings, Path | str):
+        return read_corpus(recordings)
+    if not isinstance(recordings, Mapping):
+        raise InputError(
+            "recordings: a folder, a corpus, or a dictionary of names to lists of files was expected, got"
+            f" {type(recordings).__name__}"
+        )
+    speakers = {}
+    for name, given in recordings.items():
+        files = [given] if isinstance(given, Path | str) else list(given)
+        if not isinstance(name, str) or not all(isinstance(one, Utterance | Path | str) for one in files):
+            raise InputError(
+                f"recordings of {name!r}: a name and paths of audio files were expected, got {given!r:.80}"
+            )
+        speakers[name] = tuple(one if isinstance(one, Utterance) else Utterance(name, Path(one)) for one in files)
+    return Corpus(Path(), "folders", speakers)
 
 
 def read_corpus(root: Path | str) -> Corpus:
@@ -116,8 +148,8 @@ _ALIASES = {
     "SVX": "8svx 16sv iff",
     "WAV": "wave",
 }
-_UNREADABLE = {".m4a", ".mp4", ".aac", ".wma", ".webm", ".mka", ".amr", ".3gp", ".ape", ".wv", ".shn"}
 
+HIDDEN, NO_AUDIO = "hidden", "not the name of an audio file"
 # Following such a link would never end, or mix two speakers.
 _ELSEWHERE = "a link to a folder that is read elsewhere"
 
@@ -137,7 +169,7 @@ def _read_folders(root: Path, kind: Kind) -> Corpus:
     home = Path(os.path.realpath(root))
     for entry in sorted(root.iterdir()):
         if entry.name.startswith("."):
-            skipped.append((entry, "hidden"))
+            skipped.append((entry, HIDDEN))
         elif entry.is_symlink() and entry.is_dir() and home.is_relative_to(os.path.realpath(entry)):
             skipped.append((entry, _ELSEWHERE))
         elif entry.is_dir():
@@ -185,7 +217,7 @@ def _audio_files(folder: Path, root: Path, skipped: list[Skipped]) -> Iterator[P
         for entry in sorted(pending.pop().iterdir()):
             real = Path(os.path.realpath(entry))
             if entry.name.startswith("."):
-                skipped.append((entry, "hidden"))
+                skipped.append((entry, HIDDEN))
             elif not entry.is_dir():
                 if (reason := _reason_to_skip(entry)) is None:
                     yield entry
@@ -202,9 +234,9 @@ def _reason_to_skip(entry: Path) -> str | None:
     if not entry.is_file():
         return "a broken link or not a regular file"
     suffix = entry.suffix.lower()
-    if suffix in _UNREADABLE:
-        return "audio that libsndfile does not read: convert it to WAV or FLAC"
-    return None if suffix in audio_suffixes() else "not the name of an audio file"
+    if suffix in ffmpeg.SUFFIXES:
+        return None if ffmpeg.is_available() else ffmpeg.advice(entry)
+    return None if suffix in audio_suffixes() else NO_AUDIO
 
 
 def _yoho_enroll(root: Path) -> Path | None:

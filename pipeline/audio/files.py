@@ -2,8 +2,9 @@
 
 Conventions. Samples are float64, full scale is [-1, 1], several channels become one by their mean.
 Nothing is clipped: a float file may go beyond 1. The format is detected from the content, whatever the suffix, and a
-header is trusted only as far as the file goes. The output of one file is bounded, whatever its header and its
-compression promise. Every failure is an ``AudioError`` that names the file, the rule, the value and the likely cause.
+header is trusted only as far as the file goes. What libsndfile does not read, ffmpeg may (``pipeline.audio.ffmpeg``).
+The output of one file is bounded, whatever its header and its compression promise. Every failure is an ``AudioError``
+that names the file, the rule, the value and the likely cause.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import soundfile
 
+from pipeline.audio import ffmpeg
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.streams import DECODER_ERRORS, Samples, check_channels, check_rate, check_samples, downmix, reason
 from pipeline.errors import AudioError
@@ -80,16 +82,22 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         self._file = file if owned else None
         self._source = _Source(file)
         self._sound: Any = None
+        self._decoder: ffmpeg.Decoder | None = None
         try:
             self._size = self._source.seek(0, 2)
-            self._sound = _open_sound(self._source, name)
+            head = _head(self._source, name)
+            if owned and (kind := ffmpeg.container(head)) is not None:
+                self._decoder = ffmpeg.Decoder(name, kind)
+                self._sound = self._decoder.sound
+            else:
+                self._sound = _open_sound(self._source, head, name)
             self.rate = int(self._sound.samplerate)
             self.channels = int(self._sound.channels)
             check_rate(self.rate, name)
             check_channels(self.channels, name)
             self._start, self._stop = self._segment(start, end)
             total = int(self._sound.frames)
-            self._total = total if total < _UNKNOWN_FRAMES else None
+            self._total = total if total < _UNKNOWN_FRAMES and self._decoder is None else None
             self._most = self._most_frames()
         except BaseException:
             self.close()
@@ -127,6 +135,8 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         """Release the file; a second call does nothing."""
         if self._sound is not None:
             self._sound.close()
+        if self._decoder is not None:
+            self._decoder.close()
         if self._file is not None:
             self._file.close()
 
@@ -158,6 +168,8 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         """Decode up to ``count`` frames: (n, channels), n = 0 at the end."""
         if self._sound.closed:
             raise AudioError(f"{self.name}: the file has been closed; read it inside the with statement")
+        if self._decoder is not None:
+            self._decoder.wait()
         try:
             frames: Samples = self._sound.read(count, dtype="float64", always_2d=True)
         except DECODER_ERRORS as error:
@@ -177,7 +189,12 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         )
 
     def _refuse_if_cut_short(self) -> None:
-        """Raise AudioError at the end of a FLAC file whose header says more: cut between two frames, it just ends."""
+        """Raise AudioError where ffmpeg failed, and at the end of a FLAC file whose header says more.
+
+        Cut between two frames, it just ends.
+        """
+        if self._decoder is not None:
+            self._decoder.check(self._position / self.rate)
         if self._sound.format == "FLAC" and self._total is not None and self._position < self._total:
             raise AudioError(
                 f"{self.name}: it ends at {self._position / self.rate:.3f} s, and its header says"
@@ -215,12 +232,8 @@ def _open_path(path: Path) -> BinaryIO:
         ) from error
 
 
-def _open_sound(source: _Source, name: str) -> soundfile.SoundFile:
-    """Open ``source`` by libsndfile; raises AudioError with the likely cause.
-
-    ``SoundFile.read`` seeks to the new position after every block of a seekable file. For MP3 that restarts the
-    decoder, and the samples then depend on the block size; so the file claims that it cannot seek.
-    """
+def _head(source: _Source, name: str) -> bytes:
+    """Return the first bytes of ``source``; raises AudioError for an empty one."""
     head = bytearray(1024)
     source.seek(0)
     del head[source.readinto(head) :]
@@ -228,13 +241,20 @@ def _open_sound(source: _Source, name: str) -> soundfile.SoundFile:
     source.reraise(name)
     if not head:
         raise AudioError(f"{name}: an audio file cannot be empty, got 0 bytes; a failed recording?")
+    return bytes(head)
+
+
+def _open_sound(source: _Source, head: bytes, name: str) -> soundfile.SoundFile:
+    """Open ``source``, which begins with ``head``, by libsndfile; raises AudioError with the likely cause.
+
+    ``SoundFile.read`` seeks to the new position after every block of a seekable file. For MP3 that restarts the
+    decoder, and the samples then depend on the block size; so the file claims that it cannot seek.
+    """
     try:
         sound = soundfile.SoundFile(source)
     except DECODER_ERRORS as error:
         source.reraise(name)
-        raise AudioError(
-            f"{name}: cannot be decoded as audio ({reason(error)}); {_likely_cause(bytes(head))}"
-        ) from error
+        raise AudioError(f"{name}: cannot be decoded as audio ({reason(error)}); {_likely_cause(head)}") from error
     sound.seekable = lambda: False
     source.reraise(name)
     if sound.format in _NO_RECORDINGS:
@@ -247,8 +267,8 @@ def _likely_cause(head: bytes) -> str:
     """Guess from the first bytes of a file why libsndfile refused it."""
     if head.startswith(b"NIST_1A") and b"shorten" in head:
         return "SPHERE with 'shorten' compression, which libsndfile does not read: expand it with sph2pipe"
-    if head[4:8] == b"ftyp" or head[:2] in (b"\xff\xf1", b"\xff\xf9") or head[:4] == b"\x1aE\xdf\xa3":
-        return "it looks like AAC, M4A or WebM, which libsndfile does not read: convert it to WAV or FLAC"
+    if ffmpeg.container(head) is not None:
+        return "it looks like AAC, M4A, WebM or the like: convert it to WAV or FLAC (ffmpeg -i FILE FILE.wav)"
     if b"\0" not in head and all(c.isprintable() or c.isspace() for c in head.decode("utf-8", "ignore")):
         return "it holds text, not audio"
     return "it is damaged, cut short, or not in an audio format that libsndfile reads"

@@ -1,6 +1,6 @@
 """Command line: each command parses its arguments, makes one library call and prints the result.
 
-Exit codes: 0 done or accepted, 1 rejected, 2 an error, 3 not enough speech or undecided.
+Exit codes: 0 done or accepted, 1 rejected, 2 an error, 3 not enough speech or undecided, 4 done in part.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipeline.cli.terminal import print_error, print_line, separate_output
 from pipeline.cli.verify import verify
 from pipeline.errors import NotEnoughSpeechError, VoiceclaimError
 
-_EXITS = "Exit codes: 0 done or accepted, 1 rejected, 2 an error, 3 not enough speech or undecided."
+_EXITS = "Exit codes: 0 done or accepted, 1 rejected, 2 an error, 3 not enough speech or undecided, 4 done in part."
 
 app = typer.Typer(
     name="voiceclaim",

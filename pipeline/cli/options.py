@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pipeline.verification.audit import AuditLog
 
 # Exit codes of the commands.
-DONE, REJECTED, ERROR, NOT_ENOUGH_SPEECH = range(4)
+DONE, REJECTED, ERROR, NOT_ENOUGH_SPEECH, IN_PART = range(5)
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Speaker store.")]
 NewStore = Annotated[Path, typer.Option("--store", metavar="STORE", help="Speaker store (created if missing).")]

@@ -15,7 +15,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from pipeline.audio.corpus import Utterance
+from pipeline.audio.corpus import Recordings, Utterance, as_corpus
 from pipeline.config import ChecksConfig, Config
 from pipeline.enrollment.adding import TakenOut, taken_out
 from pipeline.enrollment.checks import Finding, needs_recordings
@@ -42,7 +42,7 @@ class EnrollmentReport:
     --------
     >>> import pipeline
     >>> config = pipeline.load_config(overrides=["codebook.centroids=8", "supervector.speeds_below=0"])
-    >>> report = pipeline.enroll("report.store", pipeline.read_corpus("recordings").speakers, config)
+    >>> report = pipeline.enroll("report.store", "recordings", config)
     >>> [speaker.name for speaker in report.enrolled], report.refused, report.skipped
     (['anna', 'ivan'], (), ())
     """
@@ -87,7 +87,7 @@ class EnrollmentReport:
 
 def enroll(
     store: Store | Path | str,
-    speakers: Mapping[str, Sequence[Utterance]],
+    recordings: Recordings,
     config: Config | None = None,
     *,
     role: Role = "speaker",
@@ -107,8 +107,8 @@ def enroll(
     ----------
     store : Store or path
         Where the model is kept.
-    speakers : mapping of str to sequence of Utterance
-        Recordings by speaker (``read_corpus``).
+    recordings : path, Corpus, or mapping of str to paths or utterances
+        A folder with one folder per speaker, what ``read_corpus`` made of one, or audio files by speaker.
     config : Config, optional
         Must equal the settings of a store that exists; None takes those, or the defaults.
     role : {"speaker", "background"}
@@ -119,9 +119,9 @@ def enroll(
         Add recordings to speakers who are enrolled already, in place of an error (``pipeline.enrollment.adding``).
         Where a check refuses any of these, nobody is enrolled.
     anew : bool
-        Enroll everybody again, in one go: background models are trained on all of ``speakers``, and not on those who
-        were the first in the store. Settings may be others; trials of the user's own go (``calibrate``). All speakers
-        of the store must be among ``speakers``.
+        Enroll everybody again, in one go: background models are trained on all of ``recordings``, and not on those
+        who were the first in the store. Settings may be others; trials of the user's own go (``calibrate``). All
+        speakers of the store must be among ``recordings``.
     jobs, workers : int, Workers, optional
         Threads, or workers elsewhere, for the coarse work; neither changes a bit of it.
     progress : callable, optional
@@ -141,12 +141,13 @@ def enroll(
     Examples
     --------
     >>> import pipeline
-    >>> corpus = pipeline.read_corpus("recordings")
     >>> config = pipeline.load_config(overrides=["codebook.centroids=8", "supervector.speeds_below=0"])
-    >>> pipeline.enroll("new.store", corpus.speakers, config).model.names
+    >>> pipeline.enroll("new.store", "recordings", config).model.names
     ('anna', 'ivan')
     """
     started = time.perf_counter()
+    corpus = as_corpus(recordings)
+    speakers = corpus.speakers
     workers = LocalThreads(jobs) if workers is None else workers
     store = store if isinstance(store, Store) else Store(store)
     with store.writing() as transaction, threadpool_limits(1):
@@ -172,7 +173,7 @@ def enroll(
             progress=trainer.progress,
             measured=needs_recordings(checks) or settings.duplicate_audio.keep,
         )
-        voices, short = audible([out.returned(voice) for voice in voices], settings)
+        voices, short = audible([out.returned(voice) for voice in voices], settings, skipped)
         trained, held_out = train(trainer, voices, checks)
         findings = (*(Finding(name, "speech", True, reason) for name, reason in short), *held_out.findings)
         out.check(findings)
@@ -181,7 +182,7 @@ def enroll(
         model=model,
         enrolled=model.speakers[-len(held_out.voices) :],
         findings=findings,
-        skipped=tuple(skipped),
+        skipped=(*corpus.left_out, *skipped),
         held_out_trials=len(held_out.trials),
         machines=_trained_count(model, len(held_out.voices)),
         elapsed_seconds=time.perf_counter() - started,

@@ -220,8 +220,13 @@ def _nothing(settings: FeatureSettings) -> FeatureBlock:
     return features_of(np.empty(0), settings.rate, settings)
 
 
-def audible(voices: list[NewSpeaker], settings: Config) -> tuple[list[NewSpeaker], list[tuple[str, str]]]:
-    """Part those with enough speech from those without; raises NotEnoughSpeechError if nobody has."""
+def audible(
+    voices: list[NewSpeaker], settings: Config, skipped: Sequence[tuple[Path, str]] = ()
+) -> tuple[list[NewSpeaker], list[tuple[str, str]]]:
+    """Part those with enough speech from those without; raises NotEnoughSpeechError if nobody has.
+
+    The error names the first of the files that were ``skipped``.
+    """
     step, needed = settings.features.step_seconds, settings.codebook.min_seconds
     enough, refused, errors = [], [], []
     for voice in voices:
@@ -231,5 +236,8 @@ def audible(voices: list[NewSpeaker], settings: Config) -> tuple[list[NewSpeaker
         errors.append(NotEnoughSpeechError(f"speaker {voice.name!r}", seconds=voice.frames * step, needed=needed))
         refused.append((voice.name, str(errors[-1])))
     if not enough:
-        raise errors[0]
+        more = [f"so for {len(errors) - 1} more speakers"] if len(errors) > 1 else []
+        more += [f"{len(skipped)} files could not be read, the first: {skipped[0][1]}"] if skipped else []
+        first = errors[0]
+        raise NotEnoughSpeechError(first.where, seconds=first.seconds, needed=first.needed, more="; ".join(more))
     return enough, refused

@@ -12,7 +12,7 @@ import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.audio.corpus import Utterance, audio_suffixes, read_corpus
+from pipeline.audio.corpus import Utterance, as_corpus, audio_suffixes, read_corpus
 from pipeline.audio.files import read_samples
 from pipeline.audio.lists import read_rttm
 from pipeline.errors import InputError
@@ -60,7 +60,8 @@ def test_a_name_that_is_no_text_is_refused(tmp_path):
         read_corpus(tmp_path)
 
 
-def test_what_is_not_audio_is_skipped_and_counted(tmp_path):
+def test_what_is_not_audio_is_skipped_and_counted(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")  # no ffmpeg
     touch(tmp_path / "a" / "1.wav")
     hidden = ["a/.DS_Store", "a/._1.wav", "a/.git", ".cache"]
     touch(*(tmp_path / name for name in hidden[:2]), tmp_path / "a/.git/x.wav", tmp_path / ".cache/x.wav")
@@ -73,6 +74,9 @@ def test_what_is_not_audio_is_skipped_and_counted(tmp_path):
     assert set(reasons) == {*hidden, *others, "a/2.m4a", "loose.wav", "b", "empty"}
     assert {reasons[name] for name in hidden} == {"hidden"}
     assert "convert" in reasons["a/2.m4a"]
+    assert {path.name for path, _ in corpus.left_out} == {Path(name).name for name in reasons} - {
+        Path(name).name for name in hidden
+    }
     assert "outside" in reasons["loose.wav"]
     assert [path for path, _ in corpus.skipped] == sorted(path for path, _ in corpus.skipped)
 
@@ -83,7 +87,8 @@ def test_every_format_of_libsndfile_counts():
     assert not {".raw", ".txt", ".mat", ".htk", ".json", ".npy"} & audio_suffixes()
 
 
-def test_roots_without_speakers(tmp_path):
+def test_roots_without_speakers(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")  # no ffmpeg
     with pytest.raises(InputError, match=r"nope: a corpus must be a folder, got nothing"):
         read_corpus(tmp_path / "nope")
     with pytest.raises(InputError, match=r"one folder per speaker .*got none"):
@@ -96,6 +101,21 @@ def test_roots_without_speakers(tmp_path):
         read_corpus(tmp_path)
     with pytest.raises(InputError, match="got a file"):
         read_corpus(tmp_path / "a.wav")
+
+
+def test_recordings_may_be_paths_by_name(tmp_path):
+    corpus = as_corpus({"anna": ["a.wav", tmp_path / "b.wav"], "ivan": "c.wav", "lars": [Utterance("lars", Path("d"))]})
+    assert corpus.speakers == {
+        "anna": (Utterance("anna", Path("a.wav")), Utterance("anna", tmp_path / "b.wav")),
+        "ivan": (Utterance("ivan", Path("c.wav")),),
+        "lars": (Utterance("lars", Path("d")),),
+    }
+    assert as_corpus(corpus) is corpus
+    touch(tmp_path / "anna" / "a.wav")
+    assert as_corpus(str(tmp_path)) == as_corpus(tmp_path) == read_corpus(tmp_path)
+    for wrong in (3, ["a.wav"], {"anna": [3]}, {3: ["a.wav"]}, {"anna": np.zeros(3)}):
+        with pytest.raises(InputError, match="recordings"):
+            as_corpus(wrong)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="needs a user whom permissions stop")
