@@ -12,6 +12,7 @@ from .scoring.sequential import SequentialTest
 from .store.model import SpeakerModel
 from .store.sealing import check_store, seal_store
 from .store.store import Store
+from .verification.identification import Candidate, Identification, IdentificationDecision, Identifier
 from .verification.policies import BayesCost, DefaultThreshold, FalseAcceptRate, Sequential, Threshold
 from .verification.stream import VerificationStream
 from .verification.verifier import Verifier
@@ -21,12 +22,16 @@ __all__ = [
     "Assessment",
     "BayesCost",
     "CalibrationReport",
+    "Candidate",
     "Config",
     "Corpus",
     "Decision",
     "DefaultThreshold",
     "EnrollmentReport",
     "FalseAcceptRate",
+    "Identification",
+    "IdentificationDecision",
+    "Identifier",
     "NotEnoughSpeechError",
     "OperatingPoint",
     "Sequential",

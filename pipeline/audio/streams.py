@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import soundfile
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pipeline.errors import AudioError
 
@@ -39,11 +39,13 @@ _CODINGS: dict[str, tuple[str, int]] = {
     "mulaw": ("ULAW", 1),
     "alaw": ("ALAW", 1),
 }
+# Middle and full scale of integer samples.
+_FULL_SCALE = {"uint8": (128.0, 2.0**7), "int16": (0.0, 2.0**15), "int32": (0.0, 2.0**31)}
 
 
 def check_rate(rate: int, where: str) -> None:
     """Refuse a sampling rate in Hz outside [MIN_RATE, MAX_RATE] with an ``AudioError`` about ``where``."""
-    if not MIN_RATE <= rate <= MAX_RATE:
+    if not isinstance(rate, int | float | np.integer) or not MIN_RATE <= rate <= MAX_RATE:
         raise AudioError(
             f"{where}: the sampling rate must lie between {MIN_RATE} and {MAX_RATE} Hz, got {rate};"
             " a damaged header, or a rate given in kHz?"
@@ -80,6 +82,35 @@ def check_samples(samples: Samples, where: str, *, rate: int, first: int = 0) ->
         f"{where}: samples must be finite and at most {MAX_MAGNITUDE:g} in size, got {samples[place]} at"
         f" {frame / rate:.6f} s (frame {frame}); a failed float conversion, or data that is not audio?"
     )
+
+
+def as_samples(given: ArrayLike, where: str) -> Samples:
+    """Return a copy of ``given`` as mono samples (n,), full scale 1.
+
+    ``given`` are floats of full scale 1, or integers of 8 (unsigned), 16 or 32 bits, of shape (n,) or (n, channels).
+    Raises AudioError for any other array.
+    """
+    array = np.asarray(given)
+    if array.dtype == np.float64 and array.ndim == 1:
+        return np.array(array, order="C")
+    if array.dtype.name in _FULL_SCALE:
+        middle, scale = _FULL_SCALE[array.dtype.name]
+        samples = (array.astype(np.float64) - middle) / scale
+    elif array.dtype.kind == "f" or array.size == 0:
+        samples = array.astype(np.float64)
+    else:
+        raise AudioError(
+            f"{where}: samples must be floats of full scale 1, or uint8, int16 or int32, got {array.dtype};"
+            " divide them by the full scale, or give an array of the type that was recorded"
+        )
+    if samples.ndim == 1 or samples.size == 0:
+        return samples.ravel()
+    if samples.ndim != 2 or samples.shape[1] > min(MAX_CHANNELS, samples.shape[0]):
+        raise AudioError(
+            f"{where}: samples must have the shape (n,) or (n, channels), got {samples.shape}; transpose an array of"
+            " (channels, n)"
+        )
+    return np.ascontiguousarray(downmix(samples))
 
 
 def downmix(frames: Samples) -> Samples:

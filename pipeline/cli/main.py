@@ -17,6 +17,7 @@ from pipeline.cli.convert import convert
 from pipeline.cli.demo import demo
 from pipeline.cli.enroll import enroll
 from pipeline.cli.evaluate import evaluate
+from pipeline.cli.identify import identify
 from pipeline.cli.options import ERROR, NOT_ENOUGH_SPEECH
 from pipeline.cli.record import record
 from pipeline.cli.seal import seal
@@ -41,6 +42,7 @@ for command in (
     enroll,
     record,
     verify,
+    identify,
     evaluate,
     calibrate,
     plot,

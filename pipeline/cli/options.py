@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Exit codes of the commands.
 DONE, REJECTED, ERROR, NOT_ENOUGH_SPEECH, IN_PART = range(5)
+WORST_FIRST = (ERROR, REJECTED, NOT_ENOUGH_SPEECH, DONE)
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Speaker store.")]
 NewStore = Annotated[Path, typer.Option("--store", metavar="STORE", help="Speaker store (created if missing).")]

@@ -14,6 +14,7 @@ from pipeline.cli.options import (
     ERROR,
     NOT_ENOUGH_SPEECH,
     REJECTED,
+    WORST_FIRST,
     Device,
     Json,
     Log,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from pipeline.verification.audit_events import Recorder
     from pipeline.verification.verifier import Verifier
 
-_WORST_FIRST = (ERROR, REJECTED, NOT_ENOUGH_SPEECH, DONE)
 _EXITS = {"accepted": DONE, "rejected": REJECTED}  # any other decision: NOT_ENOUGH_SPEECH
 
 
@@ -115,7 +115,7 @@ def verify(
             codes.append(verify_file(verifier, name, record, as_json=as_json))
     if mic:
         codes.append(_verify_stream(verifier, microphone(device), "microphone", interval, record, as_json=as_json))
-    raise typer.Exit(min(codes, key=_WORST_FIRST.index))
+    raise typer.Exit(min(codes, key=WORST_FIRST.index))
 
 
 def _point(

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
+from pipeline.notebooks import html_table
+
 
 class State(StrEnum):
     """State of a stream.
@@ -97,6 +99,12 @@ class Update:
     sequential_llr: float | None = None
     duplicate_suspected: bool | None = None
     warnings: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        numbers = ("score", "llr", "probability", "speech_seconds")
+        values = ((name, getattr(self, name)) for name in numbers)
+        rows = [(name.replace("_", " "), "-" if value is None else f"{value:.3f}") for name, value in values]
+        return html_table(("", ""), [*rows, *(("warning", text) for text in self.warnings)], caption=str(self.decision))
 
 
 def as_json(*parts: Terms | Update) -> dict[str, Any]:

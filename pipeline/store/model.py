@@ -26,6 +26,7 @@ from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorMachines, Vectors
 from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.metrics import OperatingPoint
+from pipeline.notebooks import html_table
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.calibration import Calibration, Calibrations, SystemCalibration
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
@@ -105,6 +106,14 @@ class SpeakerModel:
 
     def __len__(self) -> int:
         return len(self.speakers)
+
+    def __repr__(self) -> str:
+        names = ", ".join(map(repr, self.names[:5])) + (", ..." if len(self.names) > 5 else "")
+        return f"<SpeakerModel of {self.where}, revision {self.revision}: {len(self.names)} speakers ({names})>"
+
+    def _repr_html_(self) -> str:
+        rows = [(one.name, one.role, one.utterances, f"{one.seconds:.1f}") for one in self.speakers]
+        return html_table(("speaker", "role", "files", "speech s"), rows, caption=self.where)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), tuple(getattr(self, field.name) for field in fields(self))  # what was cached stays here

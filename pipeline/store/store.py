@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import (
     InputError,
@@ -33,6 +33,10 @@ from pipeline.store.keys import Key, key_in_use
 from pipeline.store.model import SpeakerModel
 from pipeline.store.reading import ABOUT, FORMAT, VERSION, about_of, read_model, store_digest
 from pipeline.store.rows import SCHEMA, Rows, opened, status_of
+
+if TYPE_CHECKING:
+    from pipeline.scoring.decisions import Update
+    from pipeline.verification.identification import Identification
 
 Stamp = tuple[int, ...]
 """What differs from one state of a store's files to the next."""
@@ -53,13 +57,40 @@ class Store:
     Examples
     --------
     >>> import pipeline
-    >>> pipeline.Store("speakers.store").load().names
+    >>> store = pipeline.Store("speakers.store")
+    >>> store.load().names
     ('anna', 'dexter', 'ivan', 'lars')
+    >>> str(store.verify("anna", "call.wav").decision), store.identify("call.wav").name
+    ('accepted', 'anna')
     """
 
     def __init__(self, path: Path | str, *, key: Key = None) -> None:
         self.path = Path(path)
         self.key = key_in_use(key)
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        return self.load()._repr_html_()
+
+    def verify(self, name: str, file: Path | str, **options: Any) -> Update:
+        """Verify that ``name`` speaks in an audio file; for several files, a ``Verifier`` reads the store once.
+
+        The ``options`` are those of ``Verifier``.
+        """
+        import pipeline
+
+        return pipeline.Verifier(self.load(), name, **options).verify_file(file)
+
+    def identify(self, file: Path | str, **options: Any) -> Identification:
+        """Find who of the enrolled speaks in an audio file; for several files, an ``Identifier`` reads the store once.
+
+        The ``options`` are those of ``Identifier``.
+        """
+        import pipeline
+
+        return pipeline.Identifier(self.load(), **options).identify_file(file)
 
     def load(self, *, unknown_impostors: float | None = None) -> SpeakerModel:
         """Return the model as it stands; it stays as it is, whatever is written meanwhile.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from math import log
 
 import numpy as np
@@ -35,16 +36,15 @@ _BLOCK_SECONDS = 0.25  # of audio whose clipping is measured at a time, however 
 
 
 class AudioMeter:
-    """Measures the audio of a claim of ``claim`` on ``model``, at ``rate`` Hz, in constant memory.
+    """Measures audio at ``rate`` Hz that is scored on ``model``, in constant memory.
 
     The front end measures speech with ``speech``.
     """
 
-    def __init__(self, model: SpeakerModel, claim: str, rate: int) -> None:
+    def __init__(self, model: SpeakerModel, rate: int) -> None:
         self.speech = SpeechMeter(model.config.features)
         self._config = model.config
-        enrolled = model.high_band(claim)
-        self._may_be_narrow = enrolled is not None and enrolled > WIDE_DB
+        self._enrolled_db = cache(model.high_band)
         self._clipping = Clipping()
         block = max(1, round(_BLOCK_SECONDS * rate))
         self._blocks = FrameStream(block, block)
@@ -54,14 +54,18 @@ class AudioMeter:
         for block in self._blocks.push(samples):
             self._clipping.push(block)
 
-    def warnings(self, scores: RunningScores, *, sequential: bool) -> tuple[str, ...]:
-        """Return the warnings about the audio so far; a ``sequential`` test decides when speech suffices."""
+    def warnings(self, scores: RunningScores, claim: str | None, *, sequential: bool = False) -> tuple[str, ...]:
+        """Return the warnings about the audio so far, beside the enrollment of ``claim``.
+
+        A ``sequential`` test decides when speech suffices.
+        """
+        enrolled = None if claim is None else self._enrolled_db(claim)
         checks, snr, high = self._config.checks, self.speech.snr_db, self.speech.high_db
         if snr is None:  # no speech
             return ()
         least, condition = LITTLE_SPEECH * self._config.min_frames, scores.condition
         applies = {
-            "narrow_band": self._may_be_narrow and high is not None and high < NARROW_DB,
+            "narrow_band": enrolled is not None and enrolled > WIDE_DB and high is not None and high < NARROW_DB,
             "clipping": checks.clipping != "off" and self._clipping.share > checks.max_clipped,
             "noise": checks.noise != "off" and snr < checks.min_snr_db,
             "condition": condition is not None and condition > CHANGED_LOG_ODDS,

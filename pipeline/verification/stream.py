@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from pipeline.audio.streams import check_samples
+from pipeline.audio.streams import as_samples, check_samples
 from pipeline.errors import StreamClosedError
 from pipeline.features.frontend import FrontEnd
 from pipeline.features.stream import FeatureBlock
@@ -68,7 +68,7 @@ class VerificationStream:
         rate = config.features.rate if rate is None else rate
         self._warned: tuple[str, ...] = ()
         self._next_warnings = 0.0
-        self._meter = AudioMeter(verifier.model, verifier.claim, rate)
+        self._meter = AudioMeter(verifier.model, rate)
         self.front_end = FrontEnd(config.features, rate, where=self._where, meter=self._meter.speech)
         self._scores = verifier.scores()
         self._accepted: bool | None = None  # by a sequential test
@@ -85,13 +85,14 @@ class VerificationStream:
         """Return the longest time from a sound to a score that includes it, for pushes no longer than ``update_ms``."""
         return self.front_end.delay_ms + self.verifier.update_ms
 
-    def push(self, samples: Array) -> Update:
+    def push(self, samples: ArrayLike) -> Update:
         """Score more audio, and return the decision as it stands.
 
         Parameters
         ----------
-        samples : array of float, shape (n,)
-            Mono, full scale 1. They are scored once there are ``Verifier.update_ms`` of audio.
+        samples : array, shape (n,) or (n, channels)
+            Floats of full scale 1, or integers of 8, 16 or 32 bits. Channels are averaged. They are scored once there
+            are ``Verifier.update_ms`` of audio.
 
         Returns
         -------
@@ -100,7 +101,7 @@ class VerificationStream:
         Raises
         ------
         AudioError
-            For samples that are not finite or far beyond full scale.
+            For samples that are not finite or far beyond full scale, and arrays of another shape or type.
         StreamClosedError
             After ``close``.
         """
@@ -127,11 +128,11 @@ class VerificationStream:
         self._remember()
         return self._last
 
-    def _checked(self, samples: Array) -> Array:
-        """Return a copy of ``samples``: the caller's may change before they are scored."""
+    def _checked(self, given: ArrayLike) -> Array:
+        """Return a mono copy of ``given`` samples: the caller's may change before they are scored."""
         if self._last.state is State.CLOSED:
             raise StreamClosedError(f"{self._where}: the stream is closed and takes no more audio")
-        samples = np.array(samples, dtype=np.float64, order="C")
+        samples = as_samples(given, self._where)
         first = self.front_end.samples + self._batched
         check_samples(samples, self._where, rate=self.front_end.rate, first=first)
         if self._duplicates is not None:
@@ -194,7 +195,9 @@ class VerificationStream:
         ends = closed or self._accepted is not None
         if not (ends and self._last.settled) and (ends or self._audio_seconds >= self._next_warnings):
             self._next_warnings = self._audio_seconds + WARN_SECONDS
-            self._warned = self._meter.warnings(self._scores, sequential=self.verifier.decider.test is not None)
+            self._warned = self._meter.warnings(
+                self._scores, self.verifier.claim, sequential=self.verifier.decider.test is not None
+            )
         return self._warned
 
     def _decision(self, score: float, llr: float | None, *, closed: bool) -> Decision:

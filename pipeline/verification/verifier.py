@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pipeline.audio.files import open_audio
 from pipeline.errors import InputError
@@ -92,8 +93,13 @@ class Verifier:
     --------
     >>> import pipeline
     >>> model = pipeline.Store("speakers.store").load()
-    >>> pipeline.Verifier(model, "anna").verify_file("call.wav").decision
-    <Decision.ACCEPTED: 'accepted'>
+    >>> verifier = pipeline.Verifier(model, "anna")
+    >>> str(verifier.verify_file("call.wav").decision)
+    'accepted'
+    >>> import soundfile
+    >>> samples, rate = soundfile.read("call.wav", dtype="int16")
+    >>> str(verifier.verify(samples, rate).decision)
+    'accepted'
     """
 
     def __init__(
@@ -122,6 +128,9 @@ class Verifier:
         # A sequential test needs the parts of a sum at every length, not their sum.
         systems = (self.system,) if self.decider.test is None else with_parts((self.system,), model.systems)
         self._scorer = claim_scorers(model, (self.system,))([position], systems)
+
+    def __repr__(self) -> str:
+        return f"<Verifier of {self.claim!r} in {self.model.where} by {self.system!r}>"
 
     @property
     def terms(self) -> Terms:
@@ -168,6 +177,15 @@ class Verifier:
         if self.memory is None:
             return DuplicateDetector(known, rate, keep=0)
         return DuplicateDetector(known + self.memory.known(self.claim), rate, keep=MOST_OF_ONE)
+
+    def verify(self, samples: ArrayLike, rate: int) -> Update:
+        """Score a whole utterance: ``samples`` (n,) or (n, channels) at ``rate`` Hz, as ``VerificationStream.push``.
+
+        Raises AudioError.
+        """
+        stream = self.stream(rate)
+        stream.push(samples)
+        return stream.close()
 
     def verify_file(self, path: Path | str) -> Update:
         """Decode a file and score it: a stream fed to its end, or until it is settled. Raises AudioError."""

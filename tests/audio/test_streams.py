@@ -16,7 +16,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.audio.streams import PcmDecoder, PcmFormat, stream_pipe
+from pipeline.audio.streams import PcmDecoder, PcmFormat, as_samples, stream_pipe
 from pipeline.errors import AudioError
 
 RATE = 16_000
@@ -224,3 +224,40 @@ def test_what_is_no_open_blocking_pipe_is_an_audio_error():
             stream_pipe(pipe, PcmFormat(RATE))
     finally:
         os.close(writing)
+
+
+# Arrays
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "int16", "int32", "uint8"])
+def test_samples_of_any_usual_type_are_the_same_sound(kind):
+    sound = 0.5 * np.sin(np.arange(400) / 7)
+    scale, middle = {"int16": (2**15, 0), "int32": (2**31, 0), "uint8": (2**7, 128)}.get(kind, (1, 0))
+    given = np.round(sound * scale + middle).astype(kind) if scale > 1 else sound.astype(kind)
+    mono = as_samples(given, "x")
+    assert (mono.dtype, mono.shape) == (np.float64, (400,))
+    np.testing.assert_allclose(mono, sound, atol=1 / scale if scale > 1 else 1e-7)
+    stereo = as_samples(np.stack([given, given[::-1]], axis=1), "x")
+    np.testing.assert_allclose(stereo, (mono + mono[::-1]) / 2)
+    assert as_samples(sound.tolist(), "x").tolist() == sound.tolist()
+    assert not np.shares_memory(as_samples(sound, "x"), sound)
+    assert as_samples([], "x").shape == as_samples(np.empty((0, 2)), "x").shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ([1, 2, 3], "int64"),
+        (np.zeros(3, bool), "bool"),
+        (np.zeros(3, complex), "complex128"),
+        (["a"], "<U1"),
+        (np.zeros((2, 400)), r"\(n, channels\), got \(2, 400\); transpose"),
+        (np.zeros((1, 400), np.int16), "transpose"),
+        (np.zeros((400, 65)), "shape"),
+        (np.zeros((4, 4, 4)), "shape"),
+        (np.float64(0.5), "shape"),
+    ],
+)
+def test_arrays_that_are_no_sound_are_refused(given, problem):
+    with pytest.raises(AudioError, match=f"claim: .*{problem}"):
+        as_samples(given, "claim")

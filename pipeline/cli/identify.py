@@ -1,0 +1,101 @@
+"""The command `voiceclaim identify`: who of the enrolled speaks, if any of them does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.live import pipe
+from pipeline.cli.options import (
+    DONE,
+    ERROR,
+    NOT_ENOUGH_SPEECH,
+    REJECTED,
+    WORST_FIRST,
+    Json,
+    Raw,
+    StoreArgument,
+    UnknownImpostors,
+)
+from pipeline.cli.terminal import escape, print_error, print_json, print_line
+from pipeline.errors import AudioError
+
+if TYPE_CHECKING:
+    from pipeline.verification.identification import Identification, Identifier
+
+_EXITS = {"identified": DONE, "nobody": REJECTED, "not_enough_speech": NOT_ENOUGH_SPEECH}
+
+
+def identify(
+    store: StoreArgument,
+    audio: Annotated[list[str], typer.Argument(metavar="AUDIO...", help="Audio files, or - for a pipe.")],
+    best: Annotated[int, typer.Option("--best", "-n", min=1, metavar="N", help="Number of candidates to print.")] = 3,
+    system: Annotated[str | None, typer.Option(metavar="NAME", help="Scoring system.", show_default="settings")] = None,
+    nobody: Annotated[
+        float | None,
+        typer.Option(metavar="P", help="Prior probability that nobody enrolled speaks.", show_default="share below"),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Identify at LLRs of X and above.", show_default="the likeliest outcome"),
+    ] = None,
+    unknown_impostors: UnknownImpostors = None,
+    raw: Raw = None,
+    as_json: Json = False,
+) -> None:
+    """Find who of the enrolled speaks, or that nobody enrolled does.
+
+    Probabilities are those of every enrolled speaker and of nobody, and sum to 1. The likeliest outcome is taken,
+    unless --threshold sets a lowest log-likelihood ratio. Exit codes: 0 identified, 1 nobody enrolled, 3 not enough
+    speech, 2 an error; for several files, the first of 2, 1, 3, 0 that occurred.
+
+    \b
+    Example: voiceclaim identify speakers.store call.wav
+    Example: voiceclaim identify speakers.store --best 10 --json call.wav voicemail.m4a
+    """
+    from pipeline.store.store import Store
+    from pipeline.verification.identification import Identifier
+
+    model = Store(store).load(unknown_impostors=unknown_impostors)
+    identifier = Identifier(model, system=system, best=best, nobody=nobody, threshold=threshold)
+    codes = []
+    for name in audio:
+        try:
+            found = _identified(identifier, name, raw)
+        except AudioError as error:
+            if as_json:
+                print_json({"file": name, "decision": None, "error": str(error)})
+            print_error(error)
+            codes.append(ERROR)
+            continue
+        if as_json:
+            print_json({"file": name, **found.as_json(), "system": identifier.system, "revision": model.revision})
+        else:
+            print_line(_sentence(name, found))
+        codes.append(_EXITS[found.decision])
+    raise typer.Exit(min(codes, key=WORST_FIRST.index))
+
+
+def _identified(identifier: Identifier, name: str, raw: str | None) -> Identification:
+    if name != "-":
+        return identifier.identify_file(name)
+    with pipe(raw) as (rate, blocks):
+        stream = identifier.stream(rate)
+        for block in blocks:
+            stream.push(block)
+    return stream.close()
+
+
+def _sentence(name: str, found: Identification) -> str:
+    if found.nobody is None:
+        return f"{escape(name)}: not enough speech, {found.speech_seconds:.2f} s"
+    outcomes = [(repr(one.name), one.probability) for one in found.candidates]
+    nobody = ("nobody enrolled", found.nobody)
+    if found.name is None:
+        outcomes.insert(0, nobody)
+    else:
+        outcomes.append(nobody)
+    first, *others = [f"{escape(who)} {probability:.3f}" for who, probability in outcomes]
+    words = f"{escape(name)}: {first}; {', '.join(others)}; LLR {found.candidates[0].llr:.2f}"
+    return "; ".join([f"{words}, {found.speech_seconds:.2f} s of speech", *found.warnings])

@@ -1,0 +1,260 @@
+"""Identification in an open set: which enrolled speaker speaks, or whether nobody enrolled does.
+
+Each claim's calibrated log-likelihood ratio sets that speaker against all others, enrolled and not. With the prior of
+nobody enrolled and equal priors of the enrolled, Bayes' rule makes probabilities of them that sum to 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pipeline.audio.files import open_audio
+from pipeline.audio.streams import as_samples
+from pipeline.errors import InputError, MetricError, StreamClosedError
+from pipeline.features.frontend import FrontEnd
+from pipeline.notebooks import html_table
+from pipeline.store.model import SpeakerModel
+from pipeline.verification.audio_warnings import AudioMeter
+from pipeline.verification.verifier import UPDATE_MS, claim_scorers
+
+Array = NDArray[np.float64]
+
+
+class IdentificationDecision(StrEnum):
+    """The decision on who speaks; too little speech is an outcome of its own.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> str(pipeline.IdentificationDecision.NOBODY)
+    'nobody'
+    """
+
+    IDENTIFIED = "identified"
+    NOBODY = "nobody"
+    NOT_ENOUGH_SPEECH = "not_enough_speech"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An enrolled speaker, their score and log-likelihood ratio (nats), and the probability that they speak.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> first, *others = pipeline.Store("speakers.store").identify("call.wav").candidates
+    >>> first.name, first.probability > 0.5
+    ('anna', True)
+    """
+
+    name: str
+    score: float
+    llr: float
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Identification:
+    """Who speaks: the best candidates, likeliest first, and the probability of ``nobody`` enrolled.
+
+    ``name`` is the first candidate's where the decision is "identified", else None. Probabilities of all speakers and
+    of nobody sum to 1; there are none without enough speech. ``closed`` marks the end of the audio.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> found = pipeline.Store("speakers.store").identify("call.wav")
+    >>> str(found.decision), found.name, len(found.candidates)
+    ('identified', 'anna', 4)
+    """
+
+    decision: IdentificationDecision
+    name: str | None
+    candidates: tuple[Candidate, ...]
+    nobody: float | None
+    frames: int
+    speech_seconds: float
+    audio_seconds: float
+    closed: bool
+    warnings: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as one table for JSON."""
+        return asdict(self)
+
+    def _repr_html_(self) -> str:
+        rows = [(one.name, f"{one.probability:.3f}", f"{one.llr:.2f}") for one in self.candidates]
+        if self.nobody is not None:
+            rows.append(("nobody enrolled", f"{self.nobody:.3f}", ""))
+        return html_table(("speaker", "probability", "LLR"), rows, caption=self.name or str(self.decision))
+
+
+class Identifier:
+    """The enrolled speakers of one model, ready to be found in any number of utterances.
+
+    Parameters
+    ----------
+    model : SpeakerModel
+        What ``Store.load`` or training gives.
+    system : str, optional
+        Scoring system; the settings' own by default.
+    best : int
+        Candidates to report.
+    nobody : float, optional
+        Prior probability that nobody enrolled speaks, from 0 to below 1; by default the share of unknown impostors.
+    threshold : float, optional
+        Lowest log-likelihood ratio of the first candidate that identifies. By default the likeliest outcome is
+        taken: a speaker, or nobody.
+    update_ms : float
+        Milliseconds of audio between two looks at a stream.
+
+    Raises
+    ------
+    InputError, MetricError
+        For a value out of range; for a model without calibrated ratios, as one with a single speaker.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> identifier = pipeline.Identifier(pipeline.Store("speakers.store").load(), best=2)
+    >>> [candidate.name for candidate in identifier.identify_file("call.wav").candidates][0]
+    'anna'
+    """
+
+    def __init__(
+        self,
+        model: SpeakerModel,
+        *,
+        system: str | None = None,
+        best: int = 5,
+        nobody: float | None = None,
+        threshold: float | None = None,
+        update_ms: float = UPDATE_MS,
+    ) -> None:
+        self.model, self.system = model, model.check_system(system)
+        self.best, self.threshold, self.update_ms = best, threshold, update_ms
+        self.nobody = model.unknown if nobody is None else nobody
+        if best < 1 or not 0.0 <= self.nobody < 1.0 or (threshold is not None and math.isnan(threshold)):
+            raise InputError(
+                "identification: at least one candidate, a prior of nobody from 0 to below 1 and a threshold that is a"
+                f" number were expected, got {best}, {self.nobody:g} and {threshold}"
+            )
+        if model.calibration(self.system) is None:
+            raise MetricError(
+                f"{model.where}: identification needs calibrated log-likelihood ratios of {self.system!r}, and the"
+                " held-out trials are too few for them; enroll more speakers"
+            )
+        positions = [number for number, one in enumerate(model.speakers) if one.role == "speaker"]
+        self._scorer = claim_scorers(model, (self.system,))(positions)
+
+    def __repr__(self) -> str:
+        return f"<Identifier of {len(self.model.names)} speakers in {self.model.where} by {self.system!r}>"
+
+    def stream(self, rate: int | None = None) -> IdentificationStream:
+        """Return a new stream for audio at ``rate`` Hz (None: the model's own rate)."""
+        return IdentificationStream(self, rate)
+
+    def identify(self, samples: ArrayLike, rate: int) -> Identification:
+        """Identify who speaks in ``samples`` (n,) or (n, channels) at ``rate`` Hz; raises AudioError."""
+        stream = self.stream(rate)
+        stream.push(samples)
+        return stream.close()
+
+    def identify_file(self, path: Path | str) -> Identification:
+        """Decode a file and identify who speaks in it; raises AudioError."""
+        with open_audio(path) as audio:
+            stream = self.stream(audio.rate)
+            for block in audio.blocks():
+                stream.push(block)
+        return stream.close()
+
+    def probabilities(self, llrs: Array) -> tuple[Array, float]:
+        """Return the probabilities (S,) of S speakers by their ratios (S,), and that of nobody enrolled.
+
+        A ratio l of a speaker with the prior p gives the odds exp(l) p / (1 - p) against everything else. Estimated
+        ratios may say more than 1 in sum: then they are scaled to 1, and nobody is left out.
+        """
+        prior = (1.0 - self.nobody) / len(llrs)
+        odds = np.exp(np.clip(llrs, -500.0, 500.0)) * (prior / (1.0 - prior) if prior < 1.0 else math.inf)
+        shares: Array = 1.0 - 1.0 / (1.0 + odds)
+        total = float(shares.sum())
+        return (shares / total, 0.0) if total > 1.0 else (shares, 1.0 - total)
+
+
+class IdentificationStream:
+    """One stream of audio in which a speaker is to be found: ``push`` any number of times, then ``close``."""
+
+    def __init__(self, identifier: Identifier, rate: int | None = None) -> None:
+        config = identifier.model.config
+        self.identifier = identifier
+        rate = config.features.rate if rate is None else rate
+        self._meter = AudioMeter(identifier.model, rate)
+        self.front_end = FrontEnd(config.features, rate, where="identification", meter=self._meter.speech)
+        self._scores = identifier._scorer.start()
+        self._every = identifier.update_ms * rate / 1000
+        self._next_look = 0.0
+        self._last = self._look()
+
+    def push(self, samples: ArrayLike) -> Identification:
+        """Score more audio, (n,) or (n, channels), and return who speaks by now; raises AudioError."""
+        if self._last.closed:
+            raise StreamClosedError("identification: the stream is closed and takes no more audio")
+        mono = as_samples(samples, "identification")
+        self._meter.push(mono)
+        self._scores.push(self.front_end.push(mono))
+        if self.front_end.samples >= self._next_look:
+            self._next_look = self.front_end.samples + self._every
+            self._last = self._look()
+        return self._last
+
+    def close(self) -> Identification:
+        """End the audio and return the outcome; a second call repeats it."""
+        if not self._last.closed:
+            self._scores.push(self.front_end.flush())
+            self._last = self._look(closed=True)
+        return self._last
+
+    def _look(self, *, closed: bool = False) -> Identification:
+        model, frames = self.identifier.model, self._scores.frames
+        decision, name, nobody = IdentificationDecision.NOT_ENOUGH_SPEECH, None, None
+        candidates: tuple[Candidate, ...] = ()
+        if frames >= model.config.min_frames:
+            candidates, nobody = self._candidates()
+            name = candidates[0].name if self._identifies(candidates[0], nobody) else None
+            decision = IdentificationDecision.NOBODY if name is None else IdentificationDecision.IDENTIFIED
+        nearest = candidates[0].name if candidates else None
+        return Identification(
+            decision=decision,
+            name=name,
+            candidates=candidates,
+            nobody=nobody,
+            frames=frames,
+            speech_seconds=frames * model.config.features.step_seconds,
+            audio_seconds=self.front_end.samples / self.front_end.rate,
+            closed=closed,
+            warnings=self._meter.warnings(self._scores, nearest, sequential=False) if closed else (),
+        )
+
+    def _candidates(self) -> tuple[tuple[Candidate, ...], float]:
+        identifier = self.identifier
+        scores = self._scores.scores()[identifier.system]
+        llrs = identifier.model.llrs(identifier.system, scores, self._scores.frames)
+        if llrs is None:
+            raise AssertionError("a model without ratios makes no identifier")
+        probabilities, nobody = identifier.probabilities(llrs)
+        likeliest = np.argsort(-llrs, kind="stable")[: identifier.best]
+        names = identifier.model.names
+        return tuple(
+            Candidate(names[n], float(scores[n]), float(llrs[n]), float(probabilities[n])) for n in likeliest
+        ), nobody
+
+    def _identifies(self, first: Candidate, nobody: float) -> bool:
+        threshold = self.identifier.threshold
+        return first.probability > nobody if threshold is None else first.llr >= threshold
