@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,6 +60,10 @@ def evaluate(
     ] = None,
     systems: Systems = None,
     unknown_impostors: UnknownImpostors = None,
+    not_enrolled: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Somebody who could not be enrolled: their trials count as rejected."),
+    ] = None,
     date: Annotated[str | None, typer.Option(metavar="TEXT", help="Date to print in the report.")] = None,
     jobs: Jobs = None,
     backend: Backend = None,
@@ -78,7 +83,8 @@ def evaluate(
     check_backend(backend, scheduler)
     if scores is not None:
         needs_audio = {"--root": root, "--jobs": jobs, "--backend": backend, "--unknown-impostors": unknown_impostors}
-        _refuse("cannot be combined with --scores", STORE=store, TRIALS=trials, **needs_audio)
+        needs_store = {"STORE": store, "TRIALS": trials, "--not-enrolled": not_enrolled}
+        _refuse("cannot be combined with --scores", **needs_store, **needs_audio)
         formats = {"scores_format": format_name, "key_format": key_format}
         table, written = _evaluate_scores(scores, key, out, date=date, **formats, llr=llr, systems=names_of(systems))
     elif store is None or trials is None:
@@ -91,6 +97,7 @@ def evaluate(
             quiet=as_json,
             date=date,
             unknown_impostors=unknown_impostors,
+            not_enrolled=not_enrolled or (),
             scheduler=scheduler,
         )
     if as_json:
@@ -121,6 +128,7 @@ def evaluate_list(
     quiet: bool,
     date: str | None = None,
     unknown_impostors: float | None = None,
+    not_enrolled: Sequence[str] = (),
     scheduler: str | None = None,
 ) -> Written:
     """Score the list ``trials`` and write every result to ``out``."""
@@ -136,20 +144,20 @@ def evaluate_list(
             claims,
             trials.parent if root is None else root,
             systems=systems,
+            not_enrolled=not_enrolled,
             workers=workers,
             progress=lambda done, total: advance("scoring", done, total),
         )
     for failed in assessment.failed:
         print_note(f"not scored ({failed.trials} trials): {failed.reason}")
     metrics = {
-        name: measure(scores, threshold=opened.threshold(name), seed=opened.config.seed)
+        name: measure(scores, threshold=opened.threshold(name), seed=opened.config.seed, unscored=assessment.unscored)
         for name, scores in assessment.scores.items()
     }
     default = opened.config.scoring.system
     table = metrics_table(
         metrics,
         default_system=default if default in metrics else next(iter(metrics)),
-        failed_trials=assessment.failed_trials,
         about=about_evaluation(opened, trials, claims),
     )
     return table, write_evaluation(
@@ -166,7 +174,7 @@ def _evaluate_scores(scores: Path, key: Path | None, out: Path, *, date: str | N
     scored = read_scored(scores, key, **options)
     metrics = {name: measure(of, threshold=None, seed=0, bounded=True) for name, of in scored.scores.items()}
     about = about_scores(scores, key, scored)
-    table = metrics_table(metrics, default_system=next(iter(metrics)), failed_trials=0, about=about)
+    table = metrics_table(metrics, default_system=next(iter(metrics)), about=about)
     return table, write_evaluation(out, scored.scores, table, command=_command(), date=date)
 
 
@@ -215,6 +223,12 @@ def print_metrics(table: dict[str, Any]) -> None:
         f"{counts['n_target']} target and {counts['n_nontarget']} nontarget trials, {counts['n_failed']} not scored"
     )
     print_line(f"* default; {trials}")
+    if counts["n_failed"]:
+        rates = counts["generalised"]
+        print_line(
+            f"with those as rejected (ISO/IEC 19795-1): EER {number(rates['eer_percent'], '.2f')} %,"
+            f" FA {number(rates['false_accept_percent'], '.2f')} %, FR {number(rates['false_reject_percent'], '.2f')} %"
+        )
     print_line("DCF at prior 0.05; FA, FR at the store's threshold; ID err: rank-1 errors")
 
 

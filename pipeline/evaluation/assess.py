@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,12 +33,17 @@ from pipeline.metrics import (
     ErrorRates,
     Interval,
     Statistic,
+    Unscored,
     actual_cost,
     affine_cllr,
     bootstrap_interval,
     equal_error_rate_hull_of,
     equal_error_rate_of,
     error_curve,
+    false_accept_at,
+    false_reject_at,
+    generalised_equal_error_rate,
+    generalised_rates,
     log_likelihood_ratio_cost,
     minimum_cllr,
     minimum_costs_of,
@@ -51,6 +56,11 @@ from pipeline.verification.verifier import claim_scorers
 # Above these a bounded assessment leaves out what grows faster than sorting, or is slow for each speaker.
 MOST_RESAMPLED = 1_000_000  # trials
 MOST_SPEAKERS = 20_000
+
+RATES = (1e-2, 1e-3, 1e-4)
+"""Rates of one error at which the other is reported, shares."""
+
+NONE_UNSCORED = Unscored()
 
 Progress = Callable[[int, int], None]
 """Called as progress(files just done, files in all)."""
@@ -72,7 +82,7 @@ class FailedFile:
 
 @dataclass(frozen=True)
 class Assessment:
-    """Scores of every trial that could be scored, by system, and the files that ``failed``.
+    """Scores of every trial that could be scored, by system, the files that ``failed``, and ``unscored`` trials.
 
     Examples
     --------
@@ -84,11 +94,12 @@ class Assessment:
 
     scores: dict[str, SystemScores]
     failed: tuple[FailedFile, ...]
+    unscored: Unscored
 
     @property
     def failed_trials(self) -> int:
         """Trials without a score."""
-        return sum(file.trials for file in self.failed)
+        return self.unscored.total
 
 
 @dataclass(frozen=True)
@@ -99,7 +110,9 @@ class SystemMetrics:
     ``affine_cllr``, in bits, are those of the log-likelihood ratios where the system is calibrated, so that actual
     costs stand beside their own minimum, and else of the scores; actual costs and ``cllr`` are None without a
     calibration. ``identification_error`` is a share. ``at_store_threshold`` are the error rates at
-    ``store_threshold``, the store's own threshold.
+    ``store_threshold``, the store's own threshold. ``generalised_eer`` and ``generalised_at_store_threshold`` count
+    ``unscored`` trials as rejected claims. ``false_reject_at`` and ``false_accept_at`` are the least of one error, a
+    share, at each of ``RATES`` of the other.
     """
 
     n_target: int
@@ -115,6 +128,11 @@ class SystemMetrics:
     speaker_spread: SpeakerSpread | None
     store_threshold: float | None
     at_store_threshold: ErrorRates
+    unscored: Unscored
+    generalised_eer: EqualErrorRate | None
+    generalised_at_store_threshold: ErrorRates
+    false_reject_at: Mapping[float, float | None]
+    false_accept_at: Mapping[float, float | None]
 
 
 def assess(
@@ -123,14 +141,15 @@ def assess(
     root: Path,
     *,
     systems: Iterable[str] | None = None,
+    not_enrolled: Collection[str] = (),
     jobs: int = 1,
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> Assessment:
     """Score ``trials``, their paths relative to ``root``, under ``systems`` (default: all that the store has).
 
-    A file that cannot be decoded or has too little speech costs its trials and is listed, never scored. Raises
-    UnknownSpeakerError for a claim on somebody who is not enrolled.
+    A file that cannot be decoded or has too little speech costs its trials and is listed, never scored: a failure to
+    acquire. Raises UnknownSpeakerError for a claim on somebody who is neither enrolled nor among ``not_enrolled``.
 
     Parameters
     ----------
@@ -142,6 +161,8 @@ def assess(
         Folder that the trials' paths are relative to.
     systems : iterable of str, optional
         Scoring systems.
+    not_enrolled : collection of str, optional
+        People who could not be enrolled (``EnrollmentReport.refused``): claims on them are failures to enroll.
     jobs, workers : int, Workers, optional
         Threads, or workers elsewhere; neither changes a bit of any score.
     progress : callable, optional
@@ -160,6 +181,9 @@ def assess(
     """
     workers = LocalThreads(jobs) if workers is None else workers
     names = tuple(map(model.check_system, dict.fromkeys(model.systems if systems is None else systems)))
+    absent = set(not_enrolled).difference(model.names)
+    refused = Counter(trial.target for trial in trials if trial.speaker in absent)
+    trials = [trial for trial in trials if trial.speaker not in absent]
     positions = {name: model.position(name) for name in dict.fromkeys(trial.speaker for trial in trials)}
     by_path: dict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
@@ -177,7 +201,7 @@ def assess(
             results[path] = result
             if progress is not None:
                 progress(1, len(by_path))
-    return _collect(names, trials, results)
+    return _collect(names, trials, results, refused)
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,10 +258,14 @@ def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: 
 
 
 def _collect(
-    systems: tuple[str, ...], trials: Sequence[Trial], results: dict[str, FileScores | FailedFile]
+    systems: tuple[str, ...],
+    trials: Sequence[Trial],
+    results: dict[str, FileScores | FailedFile],
+    refused: Mapping[bool, int],
 ) -> Assessment:
     done = {path: result for path, result in results.items() if not isinstance(result, FailedFile)}
     scored = [trial for trial in trials if trial.path in done]
+    lost = Counter(trial.target for trial in trials if trial.path not in done)
     speakers, paths = NameColumn.of(trial.speaker for trial in scored), NameColumn.of(trial.path for trial in scored)
     targets = np.array([trial.target for trial in scored], dtype=np.bool_)
     by_system = {}
@@ -246,10 +274,18 @@ def _collect(
         scores, llrs = np.array([score for score, _ in pairs]), [llr for _, llr in pairs]
         calibrated = pairs and None not in llrs
         by_system[system] = SystemScores(speakers, paths, scores, targets, np.array(llrs) if calibrated else None)
-    return Assessment(by_system, tuple(result for result in results.values() if isinstance(result, FailedFile)))
+    failed = tuple(result for result in results.values() if isinstance(result, FailedFile))
+    return Assessment(by_system, failed, Unscored(lost[True], lost[False], refused[True], refused[False]))
 
 
-def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded: bool = False) -> SystemMetrics:
+def measure(
+    scores: SystemScores,
+    *,
+    threshold: float | None,
+    seed: int,
+    unscored: Unscored = NONE_UNSCORED,
+    bounded: bool = False,
+) -> SystemMetrics:
     """Return error rates and costs of one system's ``scores``, in O(n log n).
 
     Parameters
@@ -260,6 +296,8 @@ def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded
         Threshold of the store, at which error rates are reported.
     seed : int
         Seeds the bootstrap.
+    unscored : Unscored, optional
+        Numbers of trials without a score (``Assessment.unscored``), for generalised rates.
     bounded : bool
         Leave out what takes much longer than the sorting of a long list (``left_out``).
 
@@ -285,6 +323,8 @@ def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded
     judged = costed.target, costed.nontarget
     curve = error_curve(target, nontarget) if both else None
     minimum = {} if curve is None else minimum_costs_of(curve if not calibrated else error_curve(*judged))
+    at_threshold = ErrorRates(None, None) if threshold is None else rates_at(target, nontarget, threshold)
+    counts = {"targets": target.size, "nontargets": nontarget.size}
     return SystemMetrics(
         n_target=target.size,
         n_nontarget=nontarget.size,
@@ -301,7 +341,14 @@ def measure(scores: SystemScores, *, threshold: float | None, seed: int, bounded
         identification_error=identification_error(scores),
         speaker_spread=speaker_spread(by_speaker) if by_speaker else None,
         store_threshold=threshold,
-        at_store_threshold=ErrorRates(None, None) if threshold is None else rates_at(target, nontarget, threshold),
+        at_store_threshold=at_threshold,
+        unscored=unscored,
+        generalised_eer=None if curve is None else generalised_equal_error_rate(curve, unscored, **counts),
+        generalised_at_store_threshold=at_threshold
+        if threshold is None
+        else generalised_rates(at_threshold, unscored, **counts),
+        false_reject_at={rate: None if curve is None else false_reject_at(curve, rate) for rate in RATES},
+        false_accept_at={rate: None if curve is None else false_accept_at(curve, rate) for rate in RATES},
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pipeline.evaluation.assess import FailedFile
+from pipeline.metrics import MEAN_COSTS
 from pipeline.scoring.rules import RULES
 
 _WIDTH = re.compile(rb'<svg [^>]*width="([0-9.]+)pt"')
@@ -57,6 +58,7 @@ def evaluation_page(
         list_name=PurePath(str(metrics["trials"])).name,
         store_default=settings.get("scoring", {}).get("system", metrics["default_system"]),
         settings=settings_toml(settings),
+        mean_costs=MEAN_COSTS,
         units={name: rule.unit for name, rule in RULES.items()},
         figures=_sources(figures),
         failed=failed,

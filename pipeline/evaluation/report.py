@@ -16,7 +16,15 @@ from pipeline.evaluation.assess import MOST_RESAMPLED, FailedFile, SystemMetrics
 from pipeline.evaluation.pages import evaluation_page
 from pipeline.evaluation.scores import by_system, table_of
 from pipeline.files import read_bounded
-from pipeline.metrics import MAIN_POINT, OPERATING_POINTS, DetBand, det_band
+from pipeline.metrics import (
+    MAIN_POINT,
+    MEAN_COSTS,
+    OPERATING_POINTS,
+    DetBand,
+    det_band,
+    rule_of_thirty,
+    rule_of_three,
+)
 from pipeline.scoring.rules import RULES
 from pipeline.store.model import SpeakerModel
 
@@ -65,10 +73,10 @@ def about_scores(scores: Path, key: Path | None, scored: ScoredList) -> dict[str
 
 
 def metrics_table(
-    metrics: Mapping[str, SystemMetrics], *, default_system: str, failed_trials: int, about: Mapping[str, Any]
+    metrics: Mapping[str, SystemMetrics], *, default_system: str, about: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the content of metrics.json: rates in percent, null for what a list does not define."""
-    systems = {name: _system_entry(system, failed_trials) for name, system in metrics.items()}
+    systems = {name: _system_entry(system) for name, system in metrics.items()}
     return {**about, "default_system": default_system, "systems": systems}
 
 
@@ -76,7 +84,29 @@ def _percent(share: float | None) -> float | None:
     return None if share is None else 100.0 * share
 
 
-def _system_entry(metrics: SystemMetrics, failed_trials: int) -> dict[str, Any]:
+def _percents(shares: Mapping[float, float | None]) -> dict[str, float | None]:
+    return {f"{rate:g}": _percent(share) for rate, share in shares.items()}
+
+
+def _mean_costs(costs: Mapping[str, tuple[float | None, float | None]]) -> dict[str, dict[str, float | None]]:
+    """Return NIST's primary costs that are means over operating points."""
+    means: dict[str, dict[str, float | None]] = {}
+    for name, points in MEAN_COSTS.items():
+        sides = zip(*(costs[point] for point in points), strict=True)
+        minimum, actual = (None if None in side else sum(filter(None, side)) / len(side) for side in sides)
+        means[name] = {"min_dcf": minimum, "act_dcf": actual}
+    return means
+
+
+def _sample_size(trials: int) -> dict[str, float | None]:
+    """Return by which rates, in percent, the rules of 3 and of 30 bound what ``trials`` can show."""
+    return {
+        "rule_of_3_percent": _percent(rule_of_three(trials) if trials else None),
+        "rule_of_30_percent": _percent(rule_of_thirty(trials) if trials else None),
+    }
+
+
+def _system_entry(metrics: SystemMetrics) -> dict[str, Any]:
     eer, interval, main, spread = metrics.eer, metrics.eer_interval, metrics.costs[MAIN_POINT], metrics.speaker_spread
     ends = None if interval is None else [_percent(interval.low), _percent(interval.high)]
     return {
@@ -104,12 +134,22 @@ def _system_entry(metrics: SystemMetrics, failed_trials: int) -> dict[str, Any]:
             name: {**asdict(OPERATING_POINTS[name]), "min_dcf": minimum, "act_dcf": actual}
             for name, (minimum, actual) in metrics.costs.items()
         },
+        "mean_costs": _mean_costs(metrics.costs),
+        "false_reject_at_false_accept_percent": _percents(metrics.false_reject_at),
+        "false_accept_at_false_reject_percent": _percents(metrics.false_accept_at),
         "store_threshold": metrics.store_threshold,
         "false_accept_percent": _percent(metrics.at_store_threshold.false_accept),
         "false_reject_percent": _percent(metrics.at_store_threshold.false_reject),
         "n_target": metrics.n_target,
         "n_nontarget": metrics.n_nontarget,
-        "n_failed": failed_trials,
+        "sample_size": {"target": _sample_size(metrics.n_target), "nontarget": _sample_size(metrics.n_nontarget)},
+        "n_failed": metrics.unscored.total,
+        "unscored": asdict(metrics.unscored),
+        "generalised": {
+            "eer_percent": None if metrics.generalised_eer is None else _percent(metrics.generalised_eer.rate),
+            "false_accept_percent": _percent(metrics.generalised_at_store_threshold.false_accept),
+            "false_reject_percent": _percent(metrics.generalised_at_store_threshold.false_reject),
+        },
     }
 
 

@@ -4,6 +4,7 @@ from pipeline.metrics.bootstrap import DetBand, Interval, Statistic, bootstrap_i
 from pipeline.metrics.cllr import affine_cllr, log_likelihood_ratio_cost, minimum_cllr
 from pipeline.metrics.costs import (
     MAIN_POINT,
+    MEAN_COSTS,
     OPERATING_POINTS,
     MinimumCost,
     OperatingPoint,
@@ -24,12 +25,17 @@ from pipeline.metrics.error_rates import (
     equal_error_rate,
     equal_error_rate_hull_of,
     equal_error_rate_of,
+    false_accept_at,
+    false_reject_at,
     rates_at,
     threshold_at_false_accept,
 )
+from pipeline.metrics.failures import Unscored, generalised_equal_error_rate, generalised_rates
+from pipeline.metrics.sample_size import rule_of_thirty, rule_of_three
 
 __all__ = [
     "MAIN_POINT",
+    "MEAN_COSTS",
     "OPERATING_POINTS",
     "DetBand",
     "EqualErrorRate",
@@ -40,6 +46,7 @@ __all__ = [
     "OperatingPoint",
     "Reliability",
     "Statistic",
+    "Unscored",
     "actual_cost",
     "affine_cllr",
     "bayes_error_rates",
@@ -50,11 +57,17 @@ __all__ = [
     "equal_error_rate_hull_of",
     "equal_error_rate_of",
     "error_curve",
+    "false_accept_at",
+    "false_reject_at",
+    "generalised_equal_error_rate",
+    "generalised_rates",
     "log_likelihood_ratio_cost",
     "minimum_cllr",
     "minimum_costs_of",
     "rates_at",
     "reliability",
+    "rule_of_thirty",
+    "rule_of_three",
     "score_histogram",
     "threshold_at_false_accept",
 ]

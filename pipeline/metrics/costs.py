@@ -74,17 +74,22 @@ class OperatingPoint:
         return (miss * false_reject + accept * false_accept) / min(miss, accept)
 
 
-# "p05" is the point of the VoxSRC challenges, "nist08" that of NIST's evaluations up to 2008; "p50" weighs both error
-# rates alike, "p01" false accepts most.
+# "p05" is the point of VoxSRC, of NIST's SRE20 and SRE21 and of the video parts of SRE18 and SRE19; "p01" and "p005"
+# are those of SRE16 and of the telephone parts of SRE18 and SRE19; "nist08" is that of SRE08 and before; "p50" weighs
+# both errors alike.
 OPERATING_POINTS: Mapping[str, OperatingPoint] = MappingProxyType(
     {
         "p05": OperatingPoint(0.05),
         "p01": OperatingPoint(0.01),
+        "p005": OperatingPoint(0.005),
         "p50": OperatingPoint(0.5),
         "nist08": OperatingPoint(0.01, cost_miss=10.0),
     }
 )
 MAIN_POINT = "p05"
+
+# Primary costs of NIST's evaluations that are means over operating points.
+MEAN_COSTS: Mapping[str, tuple[str, ...]] = MappingProxyType({"sre16": ("p01", "p005")})
 
 
 @dataclass(frozen=True, slots=True)

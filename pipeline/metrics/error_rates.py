@@ -127,6 +127,34 @@ def rates_at(target: npt.ArrayLike, nontarget: npt.ArrayLike, threshold: float) 
     )
 
 
+def false_reject_at(curve: ErrorCurve, false_accept: float) -> float:
+    """Return the lowest FR of any threshold whose FA does not exceed ``false_accept``, a share in [0, 1].
+
+    In the words of ISO/IEC 19795-1 the FNMR at an FMR.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> from pipeline.metrics import false_reject_at
+    >>> false_reject_at(pipeline.error_curve([1.0, 3.0], [0.0, 2.0]), 0.01)
+    0.5
+    """
+    check_share(false_accept, "false accept")
+    return float(curve.false_reject[np.argmax(curve.false_accept <= false_accept)])
+
+
+def false_accept_at(curve: ErrorCurve, false_reject: float) -> float:
+    """Return the lowest FA of any threshold whose FR does not exceed ``false_reject``, a share: the FMR at an FNMR."""
+    check_share(false_reject, "false reject")
+    return float(curve.false_accept[np.flatnonzero(curve.false_reject <= false_reject)[-1]])
+
+
+def check_share(rate: float, name: str) -> None:
+    """Raise MetricError unless ``rate`` lies in [0, 1]."""
+    if not 0.0 <= rate <= 1.0:
+        raise MetricError(f"a {name} rate must lie in [0, 1], got {rate}; percent for a share?")
+
+
 def threshold_at_false_accept(
     nontarget: npt.ArrayLike, rate: float, *, weights: npt.NDArray[np.float64] | None = None
 ) -> float:
@@ -136,8 +164,7 @@ def threshold_at_false_accept(
     ``weights`` (n,), 0 or more, or all alike. Raises MetricError for a rate outside [0, 1] and for scores as
     ``error_curve``.
     """
-    if not 0.0 <= rate <= 1.0:
-        raise MetricError(f"a false accept rate must lie in [0, 1], got {rate}; percent for a share?")
+    check_share(rate, "false accept")
     scores = as_scores(nontarget, "nontarget")
     order = np.argsort(-scores, kind="stable")
     # Whole numbers over their sum: the share that rates_at reports. Flooring rate * n would lose a trial to rounding.

@@ -39,7 +39,8 @@ def entry(**changes) -> dict:
     return {
         "eer_percent": 12.345, "eer_percent_ci95": [10.005, 15.678], "min_dcf": 0.98765, "act_dcf": 12.34567,
         "cllr": 1.23456, "min_cllr": 0.87654, "identification_error_percent": 56.789, "false_accept_percent": 100.0,
-        "false_reject_percent": 100.0, "n_target": 123_456, "n_nontarget": 12_345_678, "n_failed": 1234, **changes,
+        "false_reject_percent": 100.0, "n_target": 123_456, "n_nontarget": 12_345_678, "n_failed": 1234,
+        "generalised": {"eer_percent": 23.456, "false_accept_percent": 99.0, "false_reject_percent": None}, **changes,
     }  # fmt: skip
 
 
@@ -47,7 +48,7 @@ def test_the_table_of_metrics_shows_the_default_system_first(capsys):
     nothing = {key: None for key, value in entry().items() if not key.startswith("n_")}
     systems = {name: entry() for name in RULES} | {"poao": entry(**nothing)}
     print_metrics({"default_system": "fused", "systems": systems})
-    header, *rows, trials, _ = capsys.readouterr().out.splitlines()
+    header, *rows, trials, generalised, _ = capsys.readouterr().out.splitlines()
     for title in ("EER % [95 %]", "minDCF", "actDCF", "Cllr/min", "ID err %", "FA %", "FR %"):
         assert title in header
     assert rows[0].split() == [
@@ -57,6 +58,7 @@ def test_the_table_of_metrics_shows_the_default_system_first(capsys):
     assert by_name.keys() == set(RULES)
     assert by_name["poao"].split() == ["poao", "-", "-", "-", "-/-", "-", "-", "-"]
     assert trials == "* default; 123456 target and 12345678 nontarget trials, 1234 not scored"
+    assert generalised == "with those as rejected (ISO/IEC 19795-1): EER 23.46 %, FA 99.00 %, FR - %"
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -65,7 +67,7 @@ def test_the_table_of_metrics_fits_the_terminal_a_line_a_system(terminal, column
     small = entry(act_dcf=0.1, false_accept_percent=1.0, false_reject_percent=1.0)
     print_metrics({"default_system": "fused", "systems": dict.fromkeys(RULES, small)})
     lines = shown.getvalue().splitlines()
-    assert len(lines) == len(RULES) + 3
+    assert len(lines) == len(RULES) + 4
     assert max(map(len, lines)) <= columns
     assert ("[10.01, 15.68]" in lines[1]) == (columns == 120)
 

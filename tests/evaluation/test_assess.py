@@ -9,6 +9,7 @@ from score_rows import rows_of
 from pipeline.errors import UnknownSpeakerError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import assess
+from pipeline.metrics import Unscored
 from pipeline.scoring.rules import RULES
 from pipeline.verification.verifier import Verifier
 
@@ -72,13 +73,20 @@ def test_files_without_a_score_cost_their_trials_and_are_listed(opened, trial_li
     assert {file.path: file.trials for file in result.failed} == {
         str(silence): 2, str(garbage): 1, "nowhere/x.wav": 1,
     }  # fmt: skip
-    assert result.failed_trials == 4
+    assert (result.failed_trials, result.unscored) == (4, Unscored(target=1, nontarget=3))
     reasons = {file.path: file.reason for file in result.failed}
     assert "0.00 s of speech found, 0.50 s needed" in reasons[str(silence)]
     assert "no such file" in reasons["nowhere/x.wav"]
     clean = [row for row in rows_of(assessed.scores) if row.system == "refined_worst_rival"]
     assert [(row.speaker, row.path) for row in rows_of(result.scores)] == [(row.speaker, row.path) for row in clean]
     assert [row.score for row in rows_of(result.scores)] == pytest.approx([row.score for row in clean], abs=1e-12)
+
+
+def test_claims_on_people_who_could_not_be_enrolled_count_as_failures_to_enroll(opened, trial_list, demo):
+    more = [Trial("nobody", trial_list[0].path, True), Trial("nobody", "nowhere/x.wav", False)]
+    result = assess(opened, [*trial_list, *more], demo, systems=["poar"], not_enrolled=["nobody"])
+    assert result.unscored == Unscored(target_not_enrolled=1, nontarget_not_enrolled=1)
+    assert (result.failed, len(result.scores["poar"].scores)) == ((), len(trial_list))
 
 
 def test_an_unknown_claim_is_refused_before_any_file_is_read(opened, trial_list, demo):

@@ -20,12 +20,14 @@ from pipeline.evaluation.pages import TEMPLATES, evaluation_page, settings_toml
 from pipeline.evaluation.report import metrics_table, write_evaluation
 from pipeline.metrics import (
     OPERATING_POINTS,
+    Unscored,
     actual_cost,
     affine_cllr,
     detection_cost,
     equal_error_rate,
     equal_error_rate_hull_of,
     error_curve,
+    false_reject_at,
     log_likelihood_ratio_cost,
     minimum_cllr,
     rates_at,
@@ -35,7 +37,8 @@ KEYS = {
     "eer_percent", "eer_interval_percent", "eer_percent_ci95", "eer_hull_percent", "threshold", "min_dcf", "act_dcf",
     "min_dcf_p01", "cllr", "min_cllr", "affine_cllr", "identification_error_percent", "speaker_eer_percent",
     "operating_points", "store_threshold", "false_accept_percent", "false_reject_percent", "n_target", "n_nontarget",
-    "n_failed",
+    "n_failed", "unscored", "generalised", "sample_size", "mean_costs", "false_reject_at_false_accept_percent",
+    "false_accept_at_false_reject_percent",
 }  # fmt: skip
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -56,8 +59,9 @@ ABOUT = {
 
 def table_of(scores: dict[str, SystemScores], *, threshold: float | None = 0.61, failed: int = 2, about=ABOUT) -> dict:
     """The content of metrics.json; the last system is the default."""
-    metrics = {name: measure(system, threshold=threshold, seed=3) for name, system in scores.items()}
-    return metrics_table(metrics, default_system=list(scores)[-1], failed_trials=failed, about=about)
+    unscored = Unscored(target=min(failed, 1), nontarget=max(failed - 1, 0))
+    metrics = {name: measure(system, threshold=threshold, seed=3, unscored=unscored) for name, system in scores.items()}
+    return metrics_table(metrics, default_system=list(scores)[-1], about=about)
 
 
 def entry_of(rows: list[ScoreRow]) -> dict:
@@ -157,7 +161,15 @@ def test_metrics_that_a_list_of_one_class_does_not_define_are_null(llr, target):
     entry = entry_of([row for row in rows_of("poao", llr=llr) if row.target == target])
     defined = {name for name, value in entry.items() if value is not None}
     side = "false_reject_percent" if target else "false_accept_percent"
-    assert defined == {"operating_points", "store_threshold", side, "n_target", "n_nontarget", "n_failed"}
+    nested = {
+        "operating_points", "mean_costs", "false_reject_at_false_accept_percent",
+        "false_accept_at_false_reject_percent", "sample_size", "unscored", "generalised",
+    }  # fmt: skip
+    assert defined == {*nested, "store_threshold", side, "n_target", "n_nontarget", "n_failed"}
+    of_rates = leaves([entry["mean_costs"], entry["false_reject_at_false_accept_percent"]])
+    assert of_rates == [] == leaves(entry["false_accept_at_false_reject_percent"])
+    other = "nontarget" if target else "target"
+    assert set(entry["sample_size"][other].values()) == {None}
     for point in entry["operating_points"].values():
         assert point["prior"] > 0
         assert point["min_dcf"] is point["act_dcf"] is None
@@ -236,13 +248,33 @@ def test_the_tables_of_systems_hold_the_metrics_of_each(evaluation):
     rates = f"{entry['false_accept_percent']:.2f}", f"{entry['false_reject_percent']:.2f}"
     assert decisions["rpoao (default)"][:3] == ["0.61", *rates]
     points = {row[0]: row[1:] for row in outline.table("Detection costs of rpoao")[1:]}
-    assert points.keys() == OPERATING_POINTS.keys()
+    assert points.keys() == {*OPERATING_POINTS, "sre16: mean of p01, p005"}
     assert points["nist08"][:3] == ["0.01", "10", "1"]
     spread = outline.table("Equal error rates of the trials claiming each speaker")[2]
     assert (spread[1], spread[-1]) == (
         f"{entry['speaker_eer_percent']['median']:.2f}",
         entry["speaker_eer_percent"]["worst_speaker"],
     )
+
+
+def test_rates_at_rates_and_generalised_rates_stand_in_the_page_and_in_the_metrics(evaluation):
+    page, metrics, _ = evaluation
+    entry, scores = metrics["systems"]["rpoao"], scores_from(SYSTEMS[1])
+    curve = error_curve(scores.target, scores.nontarget)
+    at = entry["false_reject_at_false_accept_percent"]
+    assert at == {f"{rate:g}": 100 * false_reject_at(curve, rate) for rate in (1e-2, 1e-3, 1e-4)}
+    row = Outline(page).table("One error in percent")[2]
+    assert row[0] == "rpoao (default)" and row[1] == f"{at['0.01']:.2f}"
+    never = np.append(scores.target, -99), np.append(scores.nontarget, [-99] * 4)
+    lost = rates_at(*never, 0.61)
+    general = entry["generalised"]
+    assert general["eer_percent"] == pytest.approx(100 * equal_error_rate(*never).rate)
+    assert general["false_accept_percent"] == pytest.approx(100 * lost.false_accept)
+    assert general["false_reject_percent"] == pytest.approx(100 * lost.false_reject)
+    assert Outline(page).table("Generalised rates")[2][1:] == [f"{value:.2f}" for value in general.values()]
+    assert entry["sample_size"]["target"] == {"rule_of_3_percent": 15.0, "rule_of_30_percent": 100.0}
+    costs = [entry["operating_points"][point]["act_dcf"] for point in ("p01", "p005")]
+    assert entry["mean_costs"]["sre16"]["act_dcf"] == pytest.approx(np.mean(costs))
 
 
 def test_the_page_names_the_list_the_files_without_a_score_and_its_limits(evaluation):
@@ -255,7 +287,7 @@ def test_the_page_names_the_list_the_files_without_a_score_and_its_limits(evalua
     assert facts.items() >= {**counts, "Files": "21", "Speakers claimed": "5", "Speakers enrolled": "7"}.items()
     (caveat,) = [paragraph.text for paragraph in outline.all("p") if paragraph.attributes.get("class") == "note"]
     assert caveat.startswith("Note: these error rates apply to audio like this test list.")
-    rows = outline.table("Their trials count")
+    rows = outline.table("Their trials count as rejected")
     assert rows[1:] == [["b/mute.wav", "5", "b/mute.wav: 0.00 s of speech found"]]
 
 

@@ -41,7 +41,7 @@ def evaluated(out: Path, path: Path, result: ScoredList) -> dict:
     ((name, scores),) = result.scores.items()
     metrics = {name: measure(scores, threshold=None, seed=0, bounded=True)}
     about = report.about_scores(path, None, result)
-    table = report.metrics_table(metrics, default_system=name, failed_trials=0, about=about)
+    table = report.metrics_table(metrics, default_system=name, about=about)
     report.write_evaluation(out, result.scores, table)
     return json.loads((out / "metrics.json").read_text())["systems"][name]
 

@@ -61,7 +61,13 @@ def test_detection_cost_by_hand():
 
 def test_the_operating_points_are_those_of_the_evaluations_and_cannot_be_changed():
     table = {name: (p.prior, p.cost_miss, p.cost_false_accept) for name, p in OPERATING_POINTS.items()}
-    assert table == {"p05": (0.05, 1, 1), "p01": (0.01, 1, 1), "p50": (0.5, 1, 1), "nist08": (0.01, 10, 1)}
+    assert table == {
+        "p05": (0.05, 1, 1),
+        "p01": (0.01, 1, 1),
+        "p005": (0.005, 1, 1),
+        "p50": (0.5, 1, 1),
+        "nist08": (0.01, 10, 1),
+    }
     assert MAIN_POINT in OPERATING_POINTS
     with pytest.raises(TypeError):
         OPERATING_POINTS["p05"] = OperatingPoint(0.5)

@@ -1,0 +1,100 @@
+"""Generalised error rates: trials without a score count as claims that were not accepted.
+
+After ISO/IEC 19795-1: with FTE the failure-to-enroll rate and FTA the failure-to-acquire rate of the probes,
+
+    generalised FR = FTE + (1 - FTE) (FTA + (1 - FTA) FR)
+    generalised FA = (1 - FTE) (1 - FTA) FA
+
+FTE and FTA are shares of the trials of one class, target for FR and nontarget for FA, so that both lines count all
+trials of the list. A system that scores easy audio only has better FR and FA, and not better generalised ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.errors import MetricError
+from pipeline.metrics.curves import ErrorCurve
+from pipeline.metrics.error_rates import EqualErrorRate, ErrorRates, equal_error_rate_of
+
+
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """Numbers of trials without a score.
+
+    Parameters
+    ----------
+    target, nontarget : int
+        Failures to acquire: trials on audio that could not be decoded or had too little speech.
+    target_not_enrolled, nontarget_not_enrolled : int
+        Failures to enroll: claims on people who could not be enrolled.
+
+    Raises
+    ------
+    MetricError
+        For a negative number.
+
+    Examples
+    --------
+    >>> from pipeline.metrics import Unscored
+    >>> Unscored(target=3, nontarget=5, target_not_enrolled=1).total
+    9
+    """
+
+    target: int = 0
+    nontarget: int = 0
+    target_not_enrolled: int = 0
+    nontarget_not_enrolled: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.of_target, self.of_nontarget, self.target, self.nontarget) < 0:
+            raise MetricError(f"numbers of unscored trials must be 0 or more, got {self}")
+
+    @property
+    def of_target(self) -> int:
+        """Target trials without a score."""
+        return self.target + self.target_not_enrolled
+
+    @property
+    def of_nontarget(self) -> int:
+        """Nontarget trials without a score."""
+        return self.nontarget + self.nontarget_not_enrolled
+
+    @property
+    def total(self) -> int:
+        """Trials of both classes without a score."""
+        return self.of_target + self.of_nontarget
+
+
+def generalised_rates(rates: ErrorRates, unscored: Unscored, *, targets: int, nontargets: int) -> ErrorRates:
+    """Return the error rates over all trials, of those over the ``targets`` and ``nontargets`` that were scored.
+
+    A class that has unscored trials only has its rates all the same: all of its claims are turned away.
+
+    Examples
+    --------
+    >>> from pipeline.metrics import ErrorRates, Unscored, generalised_rates
+    >>> generalised_rates(ErrorRates(0.1, 0.25), Unscored(target=20), targets=80, nontargets=100)
+    ErrorRates(false_accept=0.1, false_reject=0.4)
+    """
+    accepted, rejected = _kept(nontargets, unscored.of_nontarget), _kept(targets, unscored.of_target)
+    return ErrorRates(
+        None if accepted is None else accepted * (rates.false_accept or 0.0),
+        None if rejected is None else 1.0 - rejected * (1.0 - (rates.false_reject or 0.0)),
+    )
+
+
+def generalised_equal_error_rate(
+    curve: ErrorCurve, unscored: Unscored, *, targets: int, nontargets: int
+) -> EqualErrorRate | None:
+    """Return the equal error rate of the generalised rates; None if even accepting every score leaves FR above FA."""
+    accepted, rejected = _kept(nontargets, unscored.of_nontarget), _kept(targets, unscored.of_target)
+    if accepted is None or rejected is None or accepted <= 1.0 - rejected:
+        return None
+    false_accept, false_reject = accepted * curve.false_accept, 1.0 - rejected * (1.0 - curve.false_reject)
+    return equal_error_rate_of(ErrorCurve(curve.thresholds, false_accept, false_reject))
+
+
+def _kept(scored: int, unscored: int) -> float | None:
+    """Return the share of the trials of a class that have a score; None without any trial."""
+    return scored / (scored + unscored) if scored + unscored else None
