@@ -161,7 +161,7 @@ def run_in() -> Callable[..., Result]:
 
     def start(folder: Path, *words: object, data: bytes = b"") -> Result:
         arguments = [*COMMAND, *map(str, words)]
-        done = subprocess.run(arguments, input=data, capture_output=True, cwd=folder, timeout=120, check=False)
+        done = subprocess.run(arguments, input=data, capture_output=True, cwd=folder, timeout=300, check=False)
         result = Result(done.returncode, done.stdout.decode(), done.stderr.decode())
         last = (result.err.splitlines() or [""])[-1]
         assert "Traceback" not in result.err, f"{' '.join(arguments[3:])}: {last}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -82,16 +83,23 @@ class Outline(HTMLParser):
 
 
 def check_self_contained(page: str) -> Outline:
-    """Assert that the page and its pictures load nothing and run nothing; return its outline."""
+    """Assert that the page and its pictures load nothing, and run only the script whose hash its policy names."""
     outline = Outline(page)
     assert outline.declarations == ["DOCTYPE html"]
+    (policy,) = [m.attributes["content"] for m in outline.all("meta") if "http-equiv" in m.attributes]
+    allowed = re.findall(r"script-src '([^']*)'", policy)
+    scripts = outline.all("script")
+    for element in scripts:
+        assert set(element.attributes) <= {"type", "id"}
+        digest = base64.b64encode(hashlib.sha256(element.text.encode()).digest()).decode()
+        assert element.attributes.get("type") == "application/json" or allowed == [f"sha256-{digest}"]
     for element in outline.all():
-        assert element.tag not in LOADING
+        assert element.tag not in LOADING or element in scripts
         for key, value in element.attributes.items():
             assert not key.startswith("on"), f"{key} of <{element.tag}>"
             assert key not in ADDRESSES or (value or "").startswith("data:image/"), f"{key} of <{element.tag}>"
     assert not any("url(" in style.text or "@import" in style.text for style in outline.all("style"))
-    assert not re.search(r"https?://", page)
+    assert not re.search(r"https?://", page.replace("http://www.w3.org/2000/svg", ""))
     for svg in outline.pictures():
         for node in ElementTree.fromstring(svg).iter():  # noqa: S314  (a file of our own making)
             assert not node.tag.endswith("}script")

@@ -88,6 +88,14 @@ def print_comparison(table: dict[str, Any]) -> None:
             for entry in table["differences"]
         ],
     )
+    print_line("")
+    for entry in table["differences"]:
+        for outcome in ("better", "worse", "no significant difference"):
+            found = [
+                title for title, key in zip(titles, digits, strict=True) if (entry[key] or {}).get("verdict") == outcome
+            ]
+            if found:
+                print_line(f"{entry['label']}: {', '.join(found)}: {outcome}")
 
 
 def _difference(entry: dict[str, Any] | None, form: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import SystemScores, paired_bootstrap, read_scores
 from pipeline.evaluation.assess import cost_scores, speaker_interval
+from pipeline.evaluation.exports import COMPARED_COLUMNS, tables
 from pipeline.evaluation.pages import comparison_page
 from pipeline.evaluation.report import SCORES, read_metrics, read_results, write_text
 from pipeline.metrics import (
@@ -83,14 +84,20 @@ def compare(evaluations: Sequence[EvaluatedSystem]) -> dict[str, Any]:
 
 
 def write_comparison(out: Path, evaluations: Sequence[EvaluatedSystem], table: Mapping[str, Any]) -> tuple[Path, ...]:
-    """Write compare.json (``table``), compare.html and the DET figure into ``out``; return the paths written."""
+    """Write compare.json (``table``), compare.html, the table and the DET figure into ``out``; return the paths."""
     from pipeline.evaluation.plots import plot_det, save_figure  # matplotlib takes a second to import
 
     numbers = write_text(out / "compare.json", json.dumps(table, indent=1) + "\n")
+    rows = {f"{entry['label']}: {entry['system']}": entry for entry in table["evaluations"]}
+    exported = [
+        write_text(out / f"compare{suffix}", text)
+        for suffix, text in tables(rows, COMPARED_COLUMNS, first="evaluation").items()
+    ]
     curves = {f"{evaluation.label}: {evaluation.system}": evaluation.scores for evaluation in evaluations}
     drawn = save_figure(plot_det(curves), out / "compare_det")
     pictures = {path.stem: path.read_bytes() for path in drawn if path.suffix == ".svg"}
-    return (numbers, write_text(out / "compare.html", comparison_page(table, figures=pictures)), *drawn)
+    page = write_text(out / "compare.html", comparison_page(table, figures=pictures))
+    return (numbers, page, *exported, *drawn)
 
 
 def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] | None = None) -> tuple[Path, ...]:
@@ -114,6 +121,12 @@ def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] 
     from pipeline.evaluation.plots import plot_det, save_figure
 
     return save_figure(plot_det(curves), out)
+
+
+def verdict(difference: Mapping[str, Any]) -> str:
+    """Return in words what the interval of a ``difference`` in compare.json says; negative is better."""
+    low, high = difference["ci95"]
+    return "worse" if low > 0 else "better" if high < 0 else "no significant difference"
 
 
 def labels_of(folders: Sequence[Path]) -> list[str]:
@@ -182,6 +195,7 @@ def _differences(first: EvaluatedSystem, other: EvaluatedSystem) -> dict[str, An
             "ci95": [unit * paired.interval.low, unit * paired.interval.high],
             "share_below_zero": paired.share_below_zero,
         }
+        entry[key]["verdict"] = verdict(entry[key])
     return entry
 
 

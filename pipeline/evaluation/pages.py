@@ -1,25 +1,36 @@
-"""HTML pages of results: one file each without scripts or outside resources, every text escaped by Jinja2.
+"""HTML pages of results: one file each without outside resources, every text escaped by Jinja2.
 
-The templates stand in ``templates/``. The same results give the same page, byte for byte.
+The templates stand in ``templates/``. The one script is that of ``charts/``, which the service's page shares; the page
+allows it by its hash, and no other. The same results give the same page, byte for byte.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pipeline.evaluation.assess import FailedFile
+from pipeline.evaluation.curves import Evaluation
+from pipeline.evaluation.details import Details, SpeakerErrors
 from pipeline.metrics import MEAN_COSTS
 from pipeline.scoring.rules import RULES
 
+CHARTS = Path(__file__).resolve().parent / "charts"
+_SCRIPTS = ("dom.js", "chart.js", "rates.js")  # each imports from those before it
+_START = """const data = document.getElementById("curves");
+if (data) ratesPanel(document.getElementById("panel")).show(JSON.parse(data.textContent));
+"""
+_MODULES = re.compile(r"^import .*;\n|^export ", re.M)
 _WIDTH = re.compile(rb'<svg [^>]*width="([0-9.]+)pt"')
 _COLUMN_POINTS = 300.0
+MOST_ROWS = 20  # of a table of speakers
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -47,12 +58,18 @@ def evaluation_page(
     metrics: Mapping[str, Any],
     *,
     figures: Mapping[str, bytes],
+    curves: Evaluation | None = None,
+    details: Details | None = None,
     failed: Sequence[FailedFile] = (),
     command: str | None = None,
     date: str | None = None,
 ) -> str:
-    """Render report.html from the content of metrics.json; ``figures`` are SVG files by stem."""
+    """Render report.html from the content of metrics.json; ``figures`` are SVG files by stem.
+
+    ``curves`` are drawn for a threshold of choice, ``details`` are those of the default system.
+    """
     settings = metrics.get("settings", {})
+    script = _script() if curves is not None and curves.systems else None
     return TEMPLATES.get_template("evaluation.html").render(
         metrics=metrics,
         list_name=PurePath(str(metrics["trials"])).name,
@@ -61,17 +78,43 @@ def evaluation_page(
         mean_costs=MEAN_COSTS,
         units={name: rule.unit for name, rule in RULES.items()},
         figures=_sources(figures),
+        curves=None if curves is None or script is None else _embedded(curves),
+        script=script,
+        script_hash=None if script is None else _hash(script),
+        charts_css=(CHARTS / "charts.css").read_text(encoding="utf-8"),
+        details=details,
+        speaker_rows=() if details is None else _rows(details.errors),
         failed=failed,
         command=command,
         date=date,
     )
 
 
+def _rows(errors: Sequence[SpeakerErrors]) -> list[SpeakerErrors]:
+    """Return the speakers with errors, at most ``MOST_ROWS``."""
+    return [entry for entry in errors if entry.false_rejects or entry.false_accepts][:MOST_ROWS]
+
+
+def _script() -> str:
+    """Return the modules of ``charts/`` as one, and what begins the page."""
+    parts = [_MODULES.sub("", (CHARTS / name).read_text(encoding="utf-8")) for name in _SCRIPTS]
+    return "".join([*parts, _START])
+
+
+def _hash(script: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode('ascii')}"
+
+
+def _embedded(curves: Evaluation) -> str:
+    """Return the curves as JSON in which no markup can end the element that holds it."""
+    return curves.model_dump_json().replace("<", "\\u003c")
+
+
 def comparison_page(compared: Mapping[str, Any], *, figures: Mapping[str, bytes]) -> str:
     """Render compare.html from the content of compare.json; ``figures`` are SVG files by stem."""
     curves = ", ".join(f"{entry['label']}: {entry['system']}" for entry in compared["evaluations"])
     template = TEMPLATES.get_template("comparison.html")
-    return template.render(compared=compared, curves=curves, figures=_sources(figures))
+    return template.render(compared=compared, curves=curves, figures=_sources(figures), script_hash=None, charts_css="")
 
 
 def _sources(figures: Mapping[str, bytes]) -> dict[str, tuple[str, bool]]:

@@ -13,6 +13,9 @@ from pipeline import __version__
 from pipeline.errors import InputError
 from pipeline.evaluation import ScoredList, SystemScores, Trial, distinct, read_list, read_scores, write_list
 from pipeline.evaluation.assess import MOST_RESAMPLED, FailedFile, SystemMetrics, cost_scores, left_out
+from pipeline.evaluation.curves import curves_of, featured
+from pipeline.evaluation.details import Details, details_of
+from pipeline.evaluation.exports import SYSTEM_COLUMNS, tables
 from pipeline.evaluation.pages import evaluation_page
 from pipeline.evaluation.scores import by_system, table_of
 from pipeline.files import read_bounded
@@ -162,7 +165,9 @@ def write_evaluation(
     command: str | None = None,
     date: str | None = None,
 ) -> tuple[Path, ...]:
-    """Write metrics.json (``table``), scores.txt, the figures and report.html into ``out``; return the paths written.
+    """Write metrics.json (``table``), scores.txt, the tables, the figures and report.html into ``out``.
+
+    Return the paths written.
 
     A score file of more than ``MOST_RESAMPLED`` trials, or with names that scores.txt cannot hold, is kept as
     scores.parquet. ``command`` and ``date`` are printed in the report.
@@ -173,18 +178,42 @@ def write_evaluation(
     kept, stale = (out / SCORES_TABLE, out / SCORES) if as_table else (out / SCORES, out / SCORES_TABLE)
     write_list(kept, table_of(scores), format_name="parquet" if as_table else "voiceclaim")
     stale.unlink(missing_ok=True)  # left by an earlier evaluation, it would be taken for this one's
-    drawn = draw_evaluation(out, scores, table)
-    pictures = {path.stem: path.read_bytes() for path in drawn if path.suffix == ".svg"}
-    page = evaluation_page(table, figures=pictures, failed=failed, command=command, date=date)
-    return (kept, metrics, *drawn, write_text(out / REPORT, page))
+    exported = [
+        write_text(out / f"table{suffix}", text)
+        for suffix, text in tables(table["systems"], SYSTEM_COLUMNS, first="system").items()
+    ]
+    default = scores.get(str(table["default_system"]))
+    band = None if default is None or ("scores" in table and _is_long({"": default})) else _det_band(default)
+    drawn = draw_evaluation(out, scores, table, band)
+    page = evaluation_page(
+        table,
+        figures={path.stem: path.read_bytes() for path in drawn if path.suffix == ".svg"},
+        curves=curves_of(table, scores, bands={} if band is None else {table["default_system"]: band}),
+        details=_details(default, table),
+        failed=failed,
+        command=command,
+        date=date,
+    )
+    return (kept, metrics, *exported, *drawn, write_text(out / REPORT, page))
+
+
+def _details(scores: SystemScores | None, table: Mapping[str, Any]) -> Details | None:
+    """Return the details of the default system at the store's threshold, or at that of the equal error rate."""
+    if scores is None or not scores.two_classes or ("scores" in table and _is_long({"": scores})):
+        return None
+    entry = table["systems"][table["default_system"]]
+    threshold = entry["threshold"] if entry["store_threshold"] is None else entry["store_threshold"]
+    return details_of(scores, threshold)
 
 
 def _is_long(scores: Mapping[str, SystemScores]) -> bool:
     return max(system.scores.size for system in scores.values()) > MOST_RESAMPLED
 
 
-def draw_evaluation(out: Path, scores: Mapping[str, SystemScores], table: Mapping[str, Any]) -> list[Path]:
-    """Draw every figure that the scores allow; ``table`` is the content of metrics.json."""
+def draw_evaluation(
+    out: Path, scores: Mapping[str, SystemScores], table: Mapping[str, Any], band: DetBand | None
+) -> list[Path]:
+    """Draw every figure that the scores allow; ``table`` is metrics.json, ``band`` that of its default system."""
     from pipeline.evaluation import plots  # matplotlib takes a second to import
 
     drawable = {name: system for name, system in scores.items() if system.two_classes}
@@ -198,21 +227,21 @@ def draw_evaluation(out: Path, scores: Mapping[str, SystemScores], table: Mappin
     for file, family in families.items():
         if curves := {name: drawable[name] for name in family if name in drawable}:
             written += plots.save_figure(plots.plot_error_rates(curves, units=units), out / file)
-    written += plots.save_figure(plots.plot_det(drawable), out / "det")
     default = str(table["default_system"])
+    bands = {} if band is None or default not in drawable else {default: band}
+    det = plots.plot_det(drawable, bands=bands, featured=featured(drawable, default))
+    written += plots.save_figure(det, out / "det")
     return written + (_draw_default(out, default, drawable[default], table, units) if default in drawable else [])
 
 
 def _draw_default(
     out: Path, name: str, scores: SystemScores, table: Mapping[str, Any], units: Mapping[str, str]
 ) -> list[Path]:
-    """Draw the default system: its DET band, its scores, and its calibration if it has one."""
+    """Draw the default system: its scores, and its calibration if it has one."""
     from pipeline.evaluation import plots
 
     threshold, unit = table["systems"][name]["store_threshold"], units.get(name, "score")
-    band = None if "scores" in table and _is_long({name: scores}) else _det_band(scores)
     figures = {
-        "det_interval": plots.plot_det({name: scores}, bands={} if band is None else {name: band}),
         "score_histogram": plots.plot_histogram(scores, threshold=threshold, title=name, unit=unit),
     }
     if scores.llrs is not None:
@@ -223,7 +252,7 @@ def _draw_default(
 
 
 def _det_band(scores: SystemScores) -> DetBand | None:
-    """Return the interval of the false rejects over speakers; None if a class has fewer than two of them."""
+    """Return the interval of the false rejects over speakers; None if a class is of fewer than two of them."""
     from pipeline.evaluation.plots import det_grid
 
     targets, nontargets = scores.target_speakers, scores.nontarget_speakers

@@ -21,9 +21,11 @@ from starlette.websockets import WebSocket
 from pipeline import __version__
 from pipeline.audio.files import open_audio
 from pipeline.errors import InputError, ServiceError, VoiceclaimError
+from pipeline.evaluation.curves import Evaluation
+from pipeline.evaluation.pages import CHARTS
 from pipeline.scoring.decisions import Update, as_json
 from pipeline.server import messages, streams
-from pipeline.server.curves import Evaluation, last_evaluation
+from pipeline.server.curves import last_evaluation
 from pipeline.server.enrollment import blocks_within, private_folder, save_uploads
 from pipeline.server.messages import PROBLEM_TYPE, EnrolledSpeaker, fault, problem, service_error
 from pipeline.server.metrics import MEDIA_TYPE as METRICS_TYPE
@@ -96,6 +98,7 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.hosts), www_redirect=False)
     app.add_middleware(count_requests, metrics=service.metrics)
     app.include_router(router)
+    app.mount("/page/charts", StaticFiles(directory=CHARTS))
     app.mount("/page", StaticFiles(directory=PAGE))
     return app
 

@@ -28,16 +28,17 @@ from pipeline.verification.verifier import Verifier
 SYSTEMS = set(RULES)
 # A system that each figure shows.
 FIGURES = {
-    "fa_fr_one_vs_rest": "poar", "fa_fr_one_vs_one": "rpoao", "fa_fr_worst_rival": "worst_rival", "det": "boao",
-    "det_interval": "worst_rival", "score_histogram": "worst_rival",
+    "fa_fr_one_vs_rest": "poar", "fa_fr_one_vs_one": "rpoao", "fa_fr_worst_rival": "worst_rival", "det": "gmm_rival",
+    "score_histogram": "worst_rival",
     "reliability": "worst_rival", "bayes_error": "worst_rival",
 }  # fmt: skip
+WRITTEN = {"scores.txt", "metrics.json", "report.html", "table.csv", "table.tex"}
 
 
 def written(folder: Path, figures: set[str]) -> bool:
     """Check that the folder holds an evaluation with these figures, and nothing else."""
     names = {f"{name}.{suffix}" for name in figures for suffix in ("png", "svg")}
-    return {path.name for path in folder.iterdir()} == names | {"scores.txt", "metrics.json", "report.html"}
+    return {path.name for path in folder.iterdir()} == names | WRITTEN
 
 
 def is_png(path: Path) -> bool:
@@ -209,6 +210,9 @@ def test_compare_sets_evaluations_side_by_side(inside, evaluated, two):
     assert result.code == 0
     assert "first: refined_worst_rival" in result.out
     assert "difference from first" in result.out
+    table = json.loads((two / "both" / "compare.json").read_text(encoding="utf-8"))
+    (line,) = [line for line in result.out.splitlines() if line.startswith("second: EER %")]
+    assert line.endswith(table["differences"][0]["eer_percent"]["verdict"])
     assert all(str(path.relative_to(two)) in result.out for path in (two / "both").iterdir())
     metrics = json.loads((evaluated[0] / "metrics.json").read_text(encoding="utf-8"))
     (reported,) = inside("compare", "second", "first", "--system", "poar", "--json").lines
@@ -260,7 +264,7 @@ def test_scores_and_key_give_the_files_of_any_evaluation(run, tmp_path, trials):
     assert table["formats"] == {"scores": "nist", "key": "voxceleb"}
     assert table["joined"] == {"other": {"trials": 720, "extra_scores": 0, "repeated_trials": 0, "repeated_scores": 0}}
     assert table["left_out"] == []
-    assert written(tmp_path / "out", {"det", "det_interval", "fa_fr", "score_histogram", "reliability", "bayes_error"})
+    assert written(tmp_path / "out", {"det", "fa_fr", "score_histogram", "reliability", "bayes_error"})
     again = read_scores(tmp_path / "out" / "scores.txt")["other"]
     assert again.scores.tolist() == again.llrs.tolist() == trials.scores.tolist()
     page = (tmp_path / "out" / "report.html").read_text()
@@ -279,7 +283,7 @@ def test_scores_without_llrs_have_no_calibration_and_unlisted_ones_are_counted(i
     table = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert table["systems"]["sys"]["cllr"] is table["systems"]["sys"]["act_dcf"] is None
     assert table["joined"]["sys"]["extra_scores"] == 20
-    assert written(tmp_path / "out", {"det", "det_interval", "fa_fr", "score_histogram"})
+    assert written(tmp_path / "out", {"det", "fa_fr", "score_histogram"})
     exchanged = refused("evaluate", "--scores", "key.txt", "--key", "sys.txt", "--out", "no")
     assert "line 1: the first line must read 'enroll test score'" in exchanged
     assert "got 'spk0 utt/0.wav target'; likely cause: " in exchanged

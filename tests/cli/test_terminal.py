@@ -75,7 +75,7 @@ def test_the_table_of_metrics_fits_the_terminal_a_line_a_system(terminal, column
 def test_the_tables_of_a_comparison_show_values_and_differences(capsys, terminal):
     values = {"eer_percent": 2.0, "min_dcf": 0.25, "cllr": None, "min_cllr": 0.0625}
     intervals = {"eer_percent_ci95": [1.0, 3.0], "min_dcf_ci95": [0.125, 0.5], "cllr_ci95": None}
-    difference = {"difference": -0.5, "ci95": [-1.0, 0.25]}
+    difference = {"difference": -0.5, "ci95": [-1.0, 0.25], "verdict": "no significant difference"}
     differences = {"eer_percent": difference, "min_dcf": difference, "cllr": None}
     table = {
         "reference": "a",
@@ -83,13 +83,14 @@ def test_the_tables_of_a_comparison_show_values_and_differences(capsys, terminal
         "differences": [{"label": "b", "n_target": 8, "n_nontarget": 32, **differences}],
     }
     print_comparison(table)
-    first, second = capsys.readouterr().out.split("\n\n")
+    first, second, third = capsys.readouterr().out.split("\n\n")
     assert [row.split() for row in first.splitlines()[1:]] == [
         [f"{label}:", "poao", "2.00", "[1.00,", "3.00]", "0.250", "[0.125,", "0.500]", "-", "0.062"] for label in "ab"
     ]
     header, row = second.splitlines()
     assert header.startswith("difference from a ")
     assert row.split() == ["b", "-0.50", "[-1.00,", "+0.25]", "-0.500", "[-1.000,", "+0.250]", "-", "40"]
+    assert third == "b: EER %, minDCF: no significant difference\n"
     shown = terminal("stdout", 50)
     print_comparison(table)
     assert max(map(len, shown.getvalue().splitlines())) <= 50

@@ -38,6 +38,9 @@ def rows_by_hand(system: str, targets, nontargets, *, llr=None, speakers=("a", "
     ]
 
 
+NO_DIFFERENCE = "no significant difference"
+
+
 def compared(*folders: Path, system: str | None = None) -> dict:
     return compare(read_evaluations(folders, system))
 
@@ -52,10 +55,10 @@ def test_identical_folders_have_zero_difference(tmp_path):
     assert (difference["label"], difference["against"], difference["unmatched"]) == ("b", "a", 0)
     for key in STATISTICS:
         value = table["evaluations"][0][key]
-        zero = {"difference": 0.0, "ci95": [0.0, 0.0], "share_below_zero": 0.0}
+        zero = {"difference": 0.0, "ci95": [0.0, 0.0], "share_below_zero": 0.0, "verdict": NO_DIFFERENCE}
         assert difference[key] == {**zero, "first": value, "second": value}
     page = comparison_page(table, figures={})
-    assert {row[4] for row in Outline(page).table("Paired differences")[1:]} == {"no significant difference"}
+    assert {row[4] for row in Outline(page).table("Paired differences")[1:]} == {NO_DIFFERENCE}
 
 
 def test_differences_by_hand(tmp_path):
@@ -70,6 +73,7 @@ def test_differences_by_hand(tmp_path):
     for key, gain in (("eer_percent", 50.0), ("min_dcf", 1.0), ("cllr", 1.0), ("min_cllr", 1.0)):
         assert difference[key] == {
             "first": gain, "second": 0.0, "difference": -gain, "ci95": [-gain, -gain], "share_below_zero": 1.0,
+            "verdict": "better",
         }  # fmt: skip
     plain = [dataclasses.replace(row, llr=None) for row in first]
     (difference,) = compared(folder_of(tmp_path / "plain", plain), b)["differences"]
@@ -133,7 +137,7 @@ def test_a_comparison_is_written_as_numbers_page_and_figure(tmp_path):
     b = folder_of(tmp_path / "b", rows_of("poao", seed=9, gap=5.0, llr=lambda score: score), settings={"seed": 1})
     evaluations = read_evaluations([a, b])
     written = write_comparison(tmp_path / "out", evaluations, compare(evaluations))
-    names = {"compare.json", "compare.html", "compare_det.png", "compare_det.svg"}
+    names = {"compare.json", "compare.html", "compare.csv", "compare.tex", "compare_det.png", "compare_det.svg"}
     assert {path.name for path in written} == {path.name for path in (tmp_path / "out").iterdir()} == names
     table = json.loads((tmp_path / "out" / "compare.json").read_text(encoding="utf-8"))
     assert table == compare(evaluations)

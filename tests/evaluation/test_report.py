@@ -189,7 +189,7 @@ def test_figures_of_the_default_system(evaluation):
     histogram = (out / "score_histogram.svg").read_text(encoding="utf-8")
     assert "rpoao" in histogram
     assert "threshold 0.61" in histogram
-    assert "95 % interval" in (out / "det_interval.svg").read_text(encoding="utf-8")
+    assert "95 % interval" in (out / "det.svg").read_text(encoding="utf-8")
     scores = read_scores(out / "scores.txt")
     assert scores["boao"].llrs is None
     assert scores["rpoao"].llrs == pytest.approx(1.7 * scores["rpoao"].scores - 0.9)
@@ -204,10 +204,10 @@ def test_the_page_is_self_contained_and_accessible(evaluation):
     check_accessible(outline)
     (policy,) = [m for m in outline.all("meta") if m.attributes.get("http-equiv") == "Content-Security-Policy"]
     assert "default-src 'none'" in policy.attributes["content"]
-    assert "script-src" not in policy.attributes["content"]
+    assert policy.attributes["content"].count("script-src") == 1
     assert "@media print" in outline.all("style")[0].text
     assert set(outline.pictures()) == {path.read_bytes() for path in out.glob("*.svg")}
-    names = {"det", "det_interval", "score_histogram", "reliability", "bayes_error", "fa_fr_one_vs_one"}
+    names = {"det", "score_histogram", "reliability", "bayes_error", "fa_fr_one_vs_one"}
     assert {path.stem for path in out.glob("*.svg")} == names
 
 
@@ -307,9 +307,9 @@ def test_a_rule_without_threshold_and_a_list_of_one_speaker_have_fewer_figures_a
     assert [entry[key] for key in ("store_threshold", "false_accept_percent", "false_reject_percent")] == [None] * 3
     assert entry["eer_percent_ci95"] is None
     assert entry["speaker_eer_percent"]["worst_speaker"] == "a"
-    assert {path.stem for path in (tmp_path / "out").glob("*.svg")} == {"det", "det_interval", "score_histogram"}
+    assert {path.stem for path in (tmp_path / "out").glob("*.svg")} == {"det", "score_histogram"}
     assert "threshold" not in (tmp_path / "out" / "score_histogram.svg").read_text(encoding="utf-8")
-    assert "95 % interval" not in (tmp_path / "out" / "det_interval.svg").read_text(encoding="utf-8")
+    assert "95 % interval" not in (tmp_path / "out" / "det.svg").read_text(encoding="utf-8")
     outline = check_self_contained(page)
     assert outline.table("Decisions")[1][1:4] == ["n/a"] * 3
     assert "threshold it accepts" not in outline.root.text

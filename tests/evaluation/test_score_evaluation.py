@@ -79,7 +79,8 @@ def test_names_that_no_line_can_hold_are_kept_as_parquet(tmp_path):
     write_list(tmp_path / "scores.parquet", odd, format_name="parquet")
     metrics = evaluated(tmp_path / "out", tmp_path / "scores.parquet", read_scored(tmp_path / "scores.parquet"))
     assert metrics["eer_percent"] is None  # a single class
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"metrics.json", "scores.parquet", "report.html"}
+    names = {"metrics.json", "scores.parquet", "report.html", "table.csv", "table.tex"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
     assert set(report.read_results(tmp_path / "out")["scores"].speakers) == {"a\tb"}
 
 

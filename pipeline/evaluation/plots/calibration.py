@@ -7,15 +7,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pipeline.evaluation.plots.style import DASHES, GREY, annotate, colour, column_figure
+from pipeline.evaluation.plots.style import DASHES, GREY, annotate, colour, column_figure, legend
 from pipeline.metrics import OPERATING_POINTS, OperatingPoint, bayes_error_rates, reliability
-from pipeline.metrics.curves import FloatArray
 
 _CEILING = 1.4  # highest cost drawn, relative to deciding without scores
-_LABEL_HEIGHT = 0.55  # cost at which a line is labelled
 
 
 def plot_reliability(target_llrs: npt.ArrayLike, nontarget_llrs: npt.ArrayLike, *, title: str = "") -> Figure:
@@ -58,26 +55,15 @@ def plot_bayes_error(
     log_odds, actual, minimum = bayes_error_rates(target_llrs, nontarget_llrs)
     with column_figure(2.6, title) as (figure, axes):
         axes.axhline(1.0, linestyle=":", color=GREY, linewidth=0.8)
-        slanted: Any = {"rotation": 45, "rotation_mode": "anchor", "color": GREY, "fontsize": 6.5}
+        slanted: Any = {"rotation": 90, "ha": "center", "va": "bottom", "color": GREY, "fontsize": 6.5}
         for name, point in points.items():
             axes.axvline(point.log_odds, color="#dddddd", linewidth=0.8, zorder=0)
             annotate(axes, name, (point.log_odds, 1), (0, 2), at=("data", "axes fraction"), **slanted)
-        axes.plot(log_odds, actual, color=colour(0))
-        axes.plot(log_odds, minimum, color=colour(1), linestyle=DASHES[1])
-        # On the right branch, away from the operating points: one label inside the valley, the other outside.
-        _label_line(axes, log_odds, actual, "actual", colour(0), inside=True)
-        _label_line(axes, log_odds, minimum, "minimum", colour(1), inside=False)
+        lines = axes.plot(log_odds, actual, color=colour(0))
+        lines += axes.plot(log_odds, minimum, color=colour(1), linestyle=DASHES[1])
+        legend(figure, lines, ("actual", "minimum"), columns=2)
         axes.set(xlim=(log_odds[0], log_odds[-1]), ylim=(0, _CEILING))
         axes.set_xlabel("prior log odds of a target trial (nats)")
         axes.set_ylabel("normalised detection cost")
         axes.spines[["top", "right"]].set_visible(False)
     return figure
-
-
-def _label_line(axes: Axes, x: FloatArray, y: FloatArray, words: str, shade: str, *, inside: bool) -> None:
-    """Label a line where its right half is about halfway up."""
-    right = np.flatnonzero(x >= 0)
-    k = right[np.argmin(np.abs(y[right] - _LABEL_HEIGHT))]
-    offset, side = ((-4, 2), "right") if inside else ((4, -3), "left")
-    height = "bottom" if inside or y[k] < 0.1 else "top"
-    annotate(axes, words, (x[k], min(y[k], _CEILING)), offset, at="data", ha=side, va=height, color=shade)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -12,7 +12,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.special import ndtr, ndtri
 
-from pipeline.evaluation.plots.style import DASHES, GREY, Scores, colour, column_figure, legend, percent, score_pairs
+from pipeline.evaluation.plots.style import (
+    DASHES,
+    EER_MARK,
+    GREY,
+    Scores,
+    colour,
+    column_figure,
+    legend,
+    percent,
+    score_pairs,
+)
 from pipeline.metrics import DetBand, ErrorCurve, equal_error_rate_of, error_curve
 from pipeline.metrics.curves import FloatArray
 
@@ -22,6 +32,7 @@ _LOWEST_RATE = 5e-6
 _RESOLUTION = 0.004  # normal deviates; about a thousandth of an axis
 _LONG_CURVE = 100_000  # points above which a curve is thinned before it is drawn
 _LONGEST_CHORD = 0.05  # normal deviates
+_OTHER: dict[str, Any] = {"color": "#bbbbbb", "linewidth": 0.6, "zorder": 1}
 _TICK_SPACING = {"x": 0.07, "y": 0.045}  # share of the axis that a tick label needs
 
 
@@ -34,41 +45,54 @@ def det_grid(nontargets: int, points: int = 80) -> FloatArray:
     return np.asarray(ndtr(np.linspace(ndtri(min(low, high)), ndtri(high), points)), dtype=np.float64)
 
 
-def plot_det(curves: Mapping[str, Scores], *, title: str = "", bands: Mapping[str, DetBand] | None = None) -> Figure:
+def plot_det(
+    curves: Mapping[str, Scores],
+    *,
+    title: str = "",
+    bands: Mapping[str, DetBand] | None = None,
+    featured: Sequence[str] | None = None,
+) -> Figure:
     """Draw false rejects against false accepts, both on normal-deviate axes.
 
     ``curves`` is as for ``plot_error_rates``; normal scores of equal variance give straight lines. The axes cannot
     show rates of zero and one, which are drawn half a trial away; the axes reach down to there. Tied scores are joined
     by a line that is straight in the rates, so that it curves here, and each curve meets the dotted line FA = FR at
-    its interpolated equal error rate, given in the legend, unless that is below half a trial.
-    ``bands`` holds intervals of the false rejects by system, drawn in the curve's colour.
+    its interpolated equal error rate, given in the legend and marked by a dot, unless that is below half a trial.
+    ``bands`` holds intervals of the false rejects by system, drawn in the curve's colour. ``featured`` are the systems
+    to colour and name, the first of them on top; others are thin and grey.
     Martin et al., The DET curve in assessment of detection task performance, 1997. Raises MetricError when there is no
     system, or scores that define no error rate.
     """
     pairs = score_pairs(curves)
-    drawn = [_drawn_curve(target, nontarget) for target, nontarget in pairs.values()]
-    rates = [rate for rate, _, _ in drawn]
-    labels = [f"{name} (EER {percent(rate)})" for name, rate in zip(pairs, rates, strict=True)]
+    named = list(pairs) if featured is None else [name for name in featured if name in pairs]
+    drawn = {name: _drawn_curve(*pair) for name, pair in pairs.items()}
+    labels = [f"{name} (EER {percent(drawn[name][0])})" for name in named]
     half_accepts = [_half_trial(nontarget.size) for _, nontarget in pairs.values()]
     half_rejects = [_half_trial(target.size) for target, _ in pairs.values()]
-    upper = _upper_limit(max(rates), max(half_accepts + half_rejects))
+    upper = _upper_limit(max(rate for rate, _, _ in drawn.values()), max(half_accepts + half_rejects))
     columns = 1 if max(map(len, labels)) > 24 else 2
-    keys = len(labels) + len(set(bands or ()) & set(pairs))
+    keys = len(labels) + len(set(bands or ()) & set(named)) + (len(named) < len(pairs))
     with column_figure(3.33 + 0.125 * math.ceil(keys / columns), title) as (figure, axes):
         diagonal = ndtri([_LOWEST_RATE, upper])
         axes.plot(diagonal, diagonal, ":", color=GREY, linewidth=0.8)
+        others: list[Artist] = [axes.plot(*drawn[name][1:], **_OTHER)[0] for name in pairs if name not in named]
         lines: list[Artist] = []
-        for k, (name, (_, x, y)) in enumerate(zip(pairs, drawn, strict=True)):
-            lines += axes.plot(x, y, color=colour(k), linestyle=DASHES[k % len(DASHES)])
+        for k, name in enumerate(named):
+            rate, x, y = drawn[name]
+            on_top = len(named) - k if featured else 0
+            lines += axes.plot(x, y, color=colour(k), linestyle=DASHES[k % len(DASHES)], zorder=2 + on_top / 10)
+            half = max(_half_trial(side.size) for side in pairs[name])
+            if half <= rate <= upper:
+                axes.plot(*[ndtri(rate)] * 2, **EER_MARK | {"markeredgecolor": colour(k)})
             if bands and name in bands:
-                lines.append(_draw_band(axes, bands[name], half_rejects[k], colour(k)))
+                lines.append(_draw_band(axes, bands[name], _half_trial(pairs[name][0].size), colour(k)))
                 labels.insert(len(lines) - 1, f"{100 * bands[name].level:g} % interval")
         _scale_axis(axes, "x", min(half_accepts), upper)
         _scale_axis(axes, "y", min(half_rejects), upper)
         axes.set_xlabel("false accepts (%)")
         axes.set_ylabel("false rejects (%)")
         axes.set_box_aspect(1)
-        legend(figure, lines, labels, columns=columns)
+        legend(figure, lines + others[:1], labels + ["other systems"] * bool(others), columns=columns)
     return figure
 
 

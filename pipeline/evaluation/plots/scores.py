@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from pipeline.evaluation.plots.style import (
     COLUMN_INCHES,
     DASHES,
+    EER_MARK,
     GREY,
     PAGE_INCHES,
     STYLE,
@@ -35,15 +36,6 @@ from pipeline.metrics import ErrorCurve, equal_error_rate, equal_error_rate_of, 
 from pipeline.metrics.curves import FloatArray
 
 _DRAWN_POINTS = 1200  # more than the pixels across a panel at print resolution
-_EER_MARK: dict[str, Any] = {
-    "marker": "o",
-    "markersize": 4,
-    "markerfacecolor": "white",
-    "markeredgecolor": "black",
-    "linestyle": "none",
-    "zorder": 3,
-    "clip_on": False,
-}
 
 
 def plot_error_rates(
@@ -77,7 +69,7 @@ def plot_error_rates(
             axes.set_ylabel("error rate (%)")
         keys = [Line2D([], [], color=GREY, linestyle=dashes) for dashes in DASHES[:2]]
         names = ("false accepts", "false rejects", "equal error rate")
-        legend(figure, [*keys, Line2D([], [], **_EER_MARK)], names, columns=3)
+        legend(figure, [*keys, Line2D([], [], **EER_MARK)], names, columns=3)
         suptitle(figure, title)
     return figure
 
@@ -124,7 +116,7 @@ def _draw_error_rates(axes: Axes, target: FloatArray, nontarget: FloatArray, col
     thresholds, false_accept, false_reject = _in_view(curve, low, high)
     axes.plot(thresholds, 100 * false_accept, "-", color=colour, drawstyle="steps-pre")
     axes.plot(thresholds, 100 * false_reject, color=colour, drawstyle="steps-pre", linestyle=DASHES[1])
-    axes.plot(eer.threshold, 100 * eer.rate, **_EER_MARK)
+    axes.plot(eer.threshold, 100 * eer.rate, **EER_MARK)
     annotate(axes, minus(f"EER {percent(eer.rate)} at {eer.threshold:.3g}"), (0, 1), (0, 4))
     axes.set_xlim(low, high)
     axes.set_ylim(-2, 102)

@@ -36,6 +36,15 @@ DASHES: tuple[Any, ...] = (
     (0, (3, 1, 1, 1, 1, 1)),
 )
 GREY = "#666666"
+EER_MARK: dict[str, Any] = {
+    "marker": "o",
+    "markersize": 4,
+    "markerfacecolor": "white",
+    "markeredgecolor": "black",
+    "linestyle": "none",
+    "zorder": 3,
+    "clip_on": False,
+}
 STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 7.5,

@@ -1,6 +1,6 @@
 // The OpenAPI description as a page.
 
-import { element } from "./dom.js";
+import { element } from "./charts/dom.js";
 
 const schema = await (await fetch("/openapi.json")).json();
 const place = document.getElementById("operations");

@@ -1,7 +1,7 @@
 // Enrollment: numbers to read aloud, the amount of speech, the training.
 
 import { openStream } from "./api.js";
-import { byId, seconds } from "./dom.js";
+import { byId, seconds } from "./charts/dom.js";
 import { PROBLEMS, explain, openMicrophone, showLevel } from "./microphone.js";
 
 const PHRASE_SECONDS = 2.0; // of speech, then the next numbers are shown

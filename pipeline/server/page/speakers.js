@@ -1,7 +1,7 @@
 // The enrolled speakers, and their removal.
 
 import { ask } from "./api.js";
-import { byId, element, seconds } from "./dom.js";
+import { byId, element, seconds } from "./charts/dom.js";
 
 export function speakersView() {
   const rows = byId("speaker-rows");

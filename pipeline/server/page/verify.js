@@ -1,8 +1,8 @@
 // Verification of live speech: the curve, the threshold, the decision.
 
 import { ask, openStream } from "./api.js";
-import { chart, ticks } from "./chart.js";
-import { byId, element } from "./dom.js";
+import { chart, ticks } from "./charts/chart.js";
+import { byId, element } from "./charts/dom.js";
 import { PROBLEMS, explain, openMicrophone, showLevel } from "./microphone.js";
 
 const WORDS = {

@@ -1,0 +1,116 @@
+"""Error rates of an evaluation at some hundred thresholds, for the charts of report.html and of the service's page.
+
+Names and paths of the trials are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from pipeline.errors import MetricError
+from pipeline.evaluation.scores import SystemScores
+from pipeline.metrics import DetBand, equal_error_rate_of, error_curve
+
+MOST_FEATURED = 5  # systems that one figure shows in colour
+_FEATURED = ("rpoao", "worst_rival", "supervector_rival", "gmm_rival")  # one of each family beside the default
+_MOST_POINTS = 400
+_DIGITS = 6
+
+
+class SystemCurve(BaseModel):
+    """Error rates (shares) of one system by ascending threshold, without the last step, which has no threshold.
+
+    The thresholds of the store and of the equal error rate are among them. ``featured`` systems are shown at first.
+    ``band`` has the interval of the false rejects as (false accept, low, high).
+    """
+
+    name: str
+    featured: bool
+    targets: int
+    nontargets: int
+    equal_error_rate: float
+    equal_error_threshold: float
+    store_threshold: float | None
+    thresholds: list[float]
+    false_accept: list[float]
+    false_reject: list[float]
+    band: list[tuple[float, float, float]] | None = None
+
+
+class Evaluation(BaseModel):
+    """All systems of an evaluation that have both target and nontarget trials."""
+
+    default_system: str
+    speakers: int | None
+    version: str | None
+    systems: list[SystemCurve]
+
+
+def featured(names: Iterable[str], default: str) -> list[str]:
+    """Return at most ``MOST_FEATURED`` of ``names``: the default, one of each family, then the first ones."""
+    there = list(names)
+    ranked = dict.fromkeys([name for name in (default, *_FEATURED) if name in there] + there)
+    return list(ranked)[:MOST_FEATURED]
+
+
+def curves_of(
+    table: Mapping[str, Any], scores: Mapping[str, SystemScores], *, bands: Mapping[str, DetBand] | None = None
+) -> Evaluation:
+    """Return the curves of ``scores``, whose metrics.json is ``table``, with the ``bands`` of some systems."""
+    first = featured(scores, table["default_system"])
+    systems = table.get("systems", {})
+    thresholds = {name: systems.get(name, {}).get("store_threshold") for name in scores}
+    curves = [_curve(name, of, thresholds[name], name in first, bands or {}) for name, of in scores.items()]
+    speakers, version = table.get("speakers"), table.get("version")
+    return Evaluation(
+        default_system=table["default_system"],
+        speakers=speakers if isinstance(speakers, int) else None,
+        version=version if isinstance(version, str) else None,
+        systems=[curve for curve in curves if curve is not None],
+    )
+
+
+def _curve(
+    name: str, scores: SystemScores, stored: object, is_featured: bool, bands: Mapping[str, DetBand]
+) -> SystemCurve | None:
+    try:
+        curve = error_curve(scores.target, scores.nontarget)
+    except MetricError:  # trials of one kind only
+        return None
+    eer = equal_error_rate_of(curve)
+    threshold = float(stored) if isinstance(stored, int | float) else None
+    marked = [eer.threshold] if threshold is None else [eer.threshold, threshold]
+    thresholds = np.unique(np.concatenate([curve.thresholds[_shown(len(curve.thresholds) - 1)], marked]))
+    steps = np.searchsorted(curve.thresholds, thresholds, side="left")
+    band = bands.get(name)
+    return SystemCurve(
+        name=name,
+        featured=is_featured,
+        targets=scores.target.size,
+        nontargets=scores.nontarget.size,
+        equal_error_rate=eer.rate,
+        equal_error_threshold=eer.threshold,
+        store_threshold=threshold,
+        thresholds=thresholds.tolist(),
+        false_accept=curve.false_accept[steps].tolist(),
+        false_reject=curve.false_reject[steps].tolist(),
+        band=None if band is None else _rounded(band),
+    )
+
+
+def _rounded(band: DetBand) -> list[tuple[float, float, float]]:
+    columns = (band.false_accept, band.low, band.high)
+    return [(a, b, c) for a, b, c in np.round(np.column_stack(columns), _DIGITS).tolist()]
+
+
+def _shown(steps: int) -> npt.NDArray[np.int64]:
+    """Return the steps to draw: geometrically spaced towards both ends, where a rate is near zero."""
+    if steps <= _MOST_POINTS:
+        return np.arange(steps)
+    near = np.geomspace(1, steps, _MOST_POINTS // 2).astype(np.int64)
+    return np.unique(np.concatenate([near - 1, steps - near]))

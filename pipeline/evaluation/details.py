@@ -1,0 +1,128 @@
+"""Who is confused with whom: one system's trials speaker by speaker, and those nearest to an error.
+
+A trial's margin is its score less the threshold: at 0 and above it is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.evaluation.scores import SystemScores
+from pipeline.metrics.curves import FloatArray
+
+MOST_SPEAKERS = 40  # rows of the matrix; those with the most errors
+WORST_TRIALS = 10
+UNKNOWN = ""  # who speaks in a file that no target trial names
+
+
+@dataclass(frozen=True, slots=True)
+class TrialMargin:
+    """One trial, the person who speaks in it (``UNKNOWN`` where no target trial says), and its margin."""
+
+    claim: str
+    path: str
+    voice: str
+    target: bool
+    margin: float
+
+    @property
+    def wrong(self) -> bool:
+        """True if the trial is decided wrongly at the threshold."""
+        return self.target != (self.margin >= 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerErrors:
+    """Trials that claim one speaker, and how many of them are decided wrongly at the threshold."""
+
+    speaker: str
+    targets: int
+    false_rejects: int
+    nontargets: int
+    false_accepts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """``matrix`` has a row per claimed speaker and a column per voice: the trial nearest to an error, or None.
+
+    ``errors`` are of all speakers, those with the highest share of false rejects first.
+    """
+
+    threshold: float
+    rows: tuple[str, ...]
+    voices: tuple[str, ...]
+    matrix: tuple[tuple[TrialMargin | None, ...], ...]
+    errors: tuple[SpeakerErrors, ...]
+    worst: tuple[TrialMargin, ...]
+
+    @property
+    def scale(self) -> float:
+        """Margin above which cells look alike: the median size of all margins in the matrix."""
+        sizes = [abs(trial.margin) for row in self.matrix for trial in row if trial is not None]
+        return float(np.median(sizes)) or 1.0
+
+
+def details_of(scores: SystemScores, threshold: float) -> Details:
+    """Return the details of ``scores`` at ``threshold``."""
+    margins = scores.scores - threshold
+    # How far a trial is on the wrong side; the largest of these are the worst.
+    badness = np.where(scores.is_target, -margins, margins)
+    voices = _voices(scores)
+    errors = _errors(scores, margins >= 0.0)
+    shown = [entry.speaker for entry in sorted(errors, key=_error_count, reverse=True)[:MOST_SPEAKERS]]
+    rows = tuple(sorted(shown))
+    columns = (*rows, UNKNOWN) if UNKNOWN in set(voices) else rows
+    nearest: dict[tuple[str, str], int] = {}
+    for k in np.argsort(badness, kind="stable").tolist():  # the worst trial of a cell comes last
+        nearest[str(scores.speakers.names[scores.speakers.codes[k]]), voices[k]] = k
+    matrix = tuple(
+        tuple(
+            None if (k := nearest.get((row, column))) is None else _trial(scores, margins, voices, k)
+            for column in columns
+        )
+        for row in rows
+    )
+    order = np.argsort(-badness, kind="stable")[:WORST_TRIALS].tolist()
+    worst = tuple(_trial(scores, margins, voices, k) for k in order)
+    return Details(threshold, rows, columns, matrix, errors, worst)
+
+
+def _voices(scores: SystemScores) -> list[str]:
+    """Return who speaks in each trial: the speaker of the target trial of its file."""
+    of_file = np.full(scores.paths.names.size, -1, dtype=np.intp)
+    of_file[scores.paths.codes[scores.is_target]] = scores.speakers.codes[scores.is_target]
+    names = [*map(str, scores.speakers.names), UNKNOWN]  # -1 is the last one
+    return [names[code] for code in of_file[scores.paths.codes]]
+
+
+def _errors(scores: SystemScores, accepted: np.ndarray) -> tuple[SpeakerErrors, ...]:
+    size, codes, target = scores.speakers.names.size, scores.speakers.codes, scores.is_target
+
+    def count(chosen: np.ndarray) -> list[int]:
+        counts: list[int] = np.bincount(codes[chosen], minlength=size).tolist()
+        return counts
+
+    columns = (count(target), count(target & ~accepted), count(~target), count(~target & accepted))
+    entries = [
+        SpeakerErrors(str(name), *counts)
+        for name, *counts in zip(scores.speakers.names, *columns, strict=True)
+        if counts[0] or counts[2]
+    ]
+    return tuple(sorted(entries, key=lambda entry: (-_reject_share(entry), -entry.false_accepts, entry.speaker)))
+
+
+def _reject_share(entry: SpeakerErrors) -> float:
+    return entry.false_rejects / entry.targets if entry.targets else 0.0
+
+
+def _error_count(entry: SpeakerErrors) -> int:
+    return entry.false_rejects + entry.false_accepts
+
+
+def _trial(scores: SystemScores, margins: FloatArray, voices: Sequence[str], k: int) -> TrialMargin:
+    claim, path = (str(column.names[column.codes[k]]) for column in (scores.speakers, scores.paths))
+    return TrialMargin(claim, path, voices[k], bool(scores.is_target[k]), float(margins[k]))
