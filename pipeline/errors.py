@@ -6,7 +6,7 @@
     ├── StoreError
     │   └── StoreMissingError, StoreFormatError, StoreSealError, StoreBusyError, SpeakerExistsError
     └── NotEnoughSpeechError, EnrollmentRefusedError, MetricError, AuditError, StreamClosedError,
-        ServiceError, UnavailableError
+        TooManyAttemptsError, ServiceError, UnavailableError
 
 A message says what failed and where, the rule, the value got, and the likely cause.
 """
@@ -126,6 +126,14 @@ class SpeakerExistsError(StoreError):
 
 class AuditError(VoiceclaimError):
     """An audit log whose chain is broken, or that cannot be read or written."""
+
+
+class TooManyAttemptsError(VoiceclaimError):
+    """A claim failed too often, and the next attempt has to wait for ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(f"too many attempts failed; the next one may be made in {max(1, round(seconds))} s")
 
 
 class UnavailableError(VoiceclaimError):

@@ -207,7 +207,7 @@ def main() -> int:
         store, audio = (options.store, options.audio) if options.store else prepared(Path(folder), options.corpora)
         speech, names = recordings_in(audio, store), Store(store).load().names
         longest = str(options.seconds + 60)
-        more = ("--streams", str(options.streams), "--stream-seconds", longest, "--idle-seconds", "120")
+        more = ("--share", "1", "--streams", str(options.streams), "--stream-seconds", longest, "--idle-seconds", "120")
         with running_service(store, *more) as (url, process):
             tally, before, after = asyncio.run(run(url, process.pid, names, speech, options))
             used = cpu_seconds(process)

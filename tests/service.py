@@ -23,8 +23,10 @@ from pipeline.audio.files import open_audio
 
 COMMAND = (sys.executable, "-c", "from pipeline.cli.main import main; main()")
 START_SECONDS = 120.0
-ENROLL_TOKEN, VERIFY_TOKEN, ADMIN_TOKEN = "e" * 20, "v" * 20, "a" * 20
-TOKENS = f"enroll {ENROLL_TOKEN}\nverify {VERIFY_TOKEN}; # nobody's\nadmin {ADMIN_TOKEN}"
+ENROLL_TOKEN, VERIFY_TOKEN, ADMIN_TOKEN, PLAIN_TOKEN = "e" * 20, "v" * 20, "a" * 20, "p" * 20
+TOKENS = (
+    f"enroll {ENROLL_TOKEN}\nverify,scores,rules {VERIFY_TOKEN}; # nobody's\nadmin {ADMIN_TOKEN}\nverify {PLAIN_TOKEN}"
+)
 
 
 @dataclass
@@ -36,6 +38,11 @@ class Running:
     store: Path
     output: Path
     spool: Path
+
+    @property
+    def uploads(self) -> list[Path]:
+        """Everything that was sent and still lies there."""
+        return [path for path in self.spool.glob("voiceclaim-*/*") if path.name != "lock"]
 
     @property
     def log_text(self) -> str:
@@ -68,8 +75,8 @@ def running(
     """The service of ``store`` until the end of the block; uploads go to a folder of their own in ``folder``."""
     spool, output = folder / "spool", folder / "output.txt"
     spool.mkdir()
-    variables = {**os.environ, "TMPDIR": str(spool), **(environment or {})}
-    words = [*COMMAND, "serve", str(store), "--port", "0", *map(str, options)]
+    variables = {**os.environ, **(environment or {})}
+    words = [*COMMAND, "serve", str(store), "--port", "0", "--spool", str(spool), *map(str, options)]
     with output.open("wb") as file, subprocess.Popen(words, stdout=file, stderr=file, env=variables) as process:
         try:
             until = time.monotonic() + START_SECONDS

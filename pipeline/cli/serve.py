@@ -33,8 +33,26 @@ def serve(
     stream_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one stream.")] = 300.0,
     file_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one uploaded file.")] = 600.0,
     body_mib: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MiB.")] = 64,
+    enroll_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one enrollment.")] = 1800.0,
+    train_seconds: Annotated[float, typer.Option(min=1, help="Maximum time of one enrollment.")] = 900.0,
+    share: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Most that one token or address may have of streams and room.")
+    ] = 0.5,
     idle_seconds: Annotated[float, typer.Option(min=1, help="Close a stream after this long without audio.")] = 20.0,
     grace_seconds: Annotated[float, typer.Option(min=1, help="Maximum time to wait for a graceful shutdown.")] = 300.0,
+    failures: Annotated[
+        int, typer.Option(min=0, help="Failed attempts at one claim before a caller with a token waits; 0: any number.")
+    ] = 5,
+    caller_failures: Annotated[int, typer.Option(min=1, help="Failed attempts of one token in an hour.")] = 100,
+    lockout_seconds: Annotated[float, typer.Option(min=1, help="Longest time that a caller waits.")] = 3600.0,
+    spool: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where uploads lie until they are enrolled.", show_default="in memory"),
+    ] = None,
+    spool_mib: Annotated[int, typer.Option(min=1, help="Maximum size of all uploads at a time in MiB.")] = 512,
+    proxy: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Reverse proxy whose X-Forwarded-For tells the address.")
+    ] = None,
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key (PEM).")] = None,
     jobs: Jobs = None,
@@ -56,9 +74,10 @@ def serve(
             f"serve: the service needs a package that is not installed ({error.name}): pip install 'voiceclaim[server]'"
         ) from None
     from pipeline.server import run
-    from pipeline.server.security import read_tokens
+    from pipeline.server.security import is_loopback, read_tokens
     from pipeline.server.settings import HOSTS, MIB, Limits, Settings
     from pipeline.store.store import Store
+    from pipeline.verification.attempts import AttemptLimits
     from pipeline.verification.audit import read_key
 
     if tls_key is not None and tls_cert is None:
@@ -67,9 +86,11 @@ def serve(
         Store(store).load()
     if log is not None:
         read_key(log_key)
+    accepted = read_tokens(tokens)
+    attempts = AttemptLimits(failures, caller_failures=caller_failures, lockout_seconds=lockout_seconds)
     settings = Settings(
         store=store,
-        tokens=read_tokens(tokens),
+        tokens=accepted,
         hosts=(*HOSTS, host),
         config=read_settings(config, override),
         evaluation=evaluation,
@@ -78,16 +99,23 @@ def serve(
         jobs=jobs or cores(),
         unknown_impostors=unknown_impostors,
         aim_seconds=aim,
+        spool=spool,
+        proxy=proxy,
+        attempts=attempts if accepted is not None and failures else None,
         limits=Limits(
             body_bytes=body_mib * MIB,
+            spool_bytes=spool_mib * MIB,
             file_seconds=file_seconds,
+            enroll_seconds=enroll_seconds,
+            train_seconds=train_seconds,
+            share=share,
             stream_seconds=stream_seconds,
             streams=streams,
             idle_seconds=idle_seconds,
             grace_seconds=grace_seconds,
         ),
     )
-    if not run.is_loopback(host) and tls_cert is None:
+    if not is_loopback(host) and tls_cert is None:
         print_error("warning: tokens and voices cross the network unencrypted; use --tls-cert or a TLS proxy")
     run.serve(
         settings,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, cast
+from typing import Annotated, Any, BinaryIO, TypeVar, cast
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -19,20 +22,28 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
 from pipeline import __version__
-from pipeline.audio.files import open_audio
-from pipeline.errors import InputError, ServiceError, VoiceclaimError
+from pipeline.errors import AudioError, InputError, ServiceError, TooManyAttemptsError, VoiceclaimError
 from pipeline.evaluation.curves import Evaluation
 from pipeline.evaluation.pages import CHARTS
-from pipeline.scoring.decisions import Update, as_json
+from pipeline.scoring.decisions import as_json
 from pipeline.server import messages, streams
+from pipeline.server.callers import Caller
 from pipeline.server.curves import last_evaluation
-from pipeline.server.enrollment import blocks_within, private_folder, save_uploads
-from pipeline.server.messages import PROBLEM_TYPE, EnrolledSpeaker, fault, problem, service_error
+from pipeline.server.decoding import check
+from pipeline.server.messages import PROBLEM_TYPE, EnrolledSpeaker, fault, problem, service_error, shown, system_error
 from pipeline.server.metrics import MEDIA_TYPE as METRICS_TYPE
 from pipeline.server.metrics import count_requests
-from pipeline.server.security import ENROLL, VERIFY, check_origin, check_token, limit_bodies
+from pipeline.server.security import (
+    ENROLL,
+    SCORES,
+    VERIFY,
+    allowed,
+    caller_of,
+    check_origin,
+    limit_bodies,
+)
 from pipeline.server.service import Service
-from pipeline.verification.verifier import Verifier
+from pipeline.server.utterances import Recordings
 
 PAGE = Path(__file__).resolve().parent / "page"
 _ABOUT = """Enroll speakers and verify claims of identity by voice.
@@ -43,7 +54,7 @@ and `/enroll`; see the project's `docs/service.md`.
 _MAX_FIELDS = 8
 _MAX_FIELD_BYTES = 8192
 _FILE = {"type": "string", "format": "binary"}
-_CODES = (400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 503)
+_CODES = (400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 503, 507)
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"model": messages.Problem, "content": {PROBLEM_TYPE: {}}} for code in _CODES
 }
@@ -62,12 +73,17 @@ Bearer = Annotated[
 
 
 def _needs(*scopes: str) -> Any:
-    """Return a dependency that requires one of ``scopes``, before any of the body is read."""
+    """Return a dependency, the caller, that requires one of ``scopes``, before any of the body is read."""
 
-    def check(service: Here, bearer: Bearer) -> None:
-        check_token(service.settings.tokens, None if bearer is None else bearer.credentials, *scopes)
+    def allowed_caller(connection: HTTPConnection, service: Here, bearer: Bearer) -> Caller:
+        token = None if bearer is None else bearer.credentials
+        return allowed(caller_of(service.settings.tokens, token, connection.scope.get("client")), token, *scopes)
 
-    return Depends(check)
+    return Depends(allowed_caller)
+
+
+Enrolling = Annotated[Caller, _needs(ENROLL)]
+Verifying = Annotated[Caller, _needs(VERIFY)]
 
 
 def create_app(service: Service, started: Callable[[], None] = lambda: None) -> FastAPI:
@@ -75,6 +91,7 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        await service.run("disk", service.erase_the_removed)
         started()
         yield
         service.close()
@@ -91,9 +108,9 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
         dependencies=[Depends(check_origin)] if settings.tokens is None else [],
     )
     app.state.service = service
-    for kind in (VoiceclaimError, HTTPException, TimeoutError, ClientDisconnect, Exception):
+    for kind in (VoiceclaimError, HTTPException, TimeoutError, ClientDisconnect, OSError, MemoryError, Exception):
         app.add_exception_handler(kind, _problem_response)
-    app.add_middleware(limit_bodies, body_bytes=limits.body_bytes, idle_seconds=limits.idle_seconds)
+    app.add_middleware(limit_bodies, limits=limits, tokens=settings.tokens, room=service.room)
     if settings.tokens is None:  # against DNS rebinding: any page in a browser here can reach a loopback address
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.hosts), www_redirect=False)
     app.add_middleware(count_requests, metrics=service.metrics)
@@ -106,7 +123,14 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
 # Routes
 
 router = APIRouter(responses=_PROBLEMS)
-_ENROLLING, _VERIFYING, _EITHER = [_needs(ENROLL)], [_needs(VERIFY)], [_needs(ENROLL, VERIFY)]
+_EITHER = [_needs(ENROLL, VERIFY)]
+
+
+class _Name(PathConvertor):
+    regex = "(?s:.*)"  # line ends too
+
+
+register_url_convertor("name", _Name())
 
 
 def _form(fields: dict[str, Any], *required: str) -> dict[str, Any]:
@@ -144,67 +168,69 @@ async def speakers(service: Here) -> dict[str, Any]:
 
 
 @router.post(
-    "/speakers/{name:path}",
+    "/speakers/{name:name}",
     status_code=201,
-    dependencies=_ENROLLING,
     response_model=messages.Enrolled,
     summary="Enroll a speaker from files",
     openapi_extra=_FORM_OF_FILES,
 )
-async def enroll(name: str, request: Request, service: Here) -> dict[str, Any]:
+async def enroll(name: str, request: Request, service: Here, caller: Enrolling) -> dict[str, Any]:
     """Enroll a new speaker from one or more audio files. It takes seconds to minutes, with the number of speakers.
 
     409 for a name that is enrolled; 422 for files without enough speech.
     """
-    await service.check_new(name)
-    return await _enrolled(name, request, service, add=False)
+    await service.check_new(caller, name)
+    return await _enrolled(name, request, service, caller, add=False)
 
 
 @router.put(
-    "/speakers/{name:path}",
-    dependencies=_ENROLLING,
+    "/speakers/{name:name}",
     response_model=messages.Enrolled,
     summary="Add recordings of an enrolled speaker",
     openapi_extra=_FORM_OF_FILES,
 )
-async def add(name: str, request: Request, service: Here) -> dict[str, Any]:
+async def add(name: str, request: Request, service: Here, caller: Enrolling) -> dict[str, Any]:
     """Add recordings to those of an enrolled speaker; counts and warnings of the answer are of all of them together.
 
     404 for a name that is not enrolled; 422 for files without enough speech.
     """
     await service.check_known(name)
-    return await _enrolled(name, request, service, add=True)
+    return await _enrolled(name, request, service, caller, add=True)
 
 
-async def _enrolled(name: str, request: Request, service: Service, *, add: bool) -> dict[str, Any]:
+async def _enrolled(name: str, request: Request, service: Service, caller: Caller, *, add: bool) -> dict[str, Any]:
     """Enroll ``name``, or ``add`` to them, from the files of the form, and return the fields of ``Enrolled``."""
-    limits, outcome = service.settings.limits, "added" if add else "enrolled"
-    folder = await service.run("disk", private_folder, service.settings.spool)
+    outcome = "added" if add else "enrolled"
     try:
-        async with _form_of(request, files=limits.files) as form:
-            uploads = _files_in(form, "files")
-            recordings, skipped = await service.run(
-                "decoding", lambda: save_uploads(uploads, folder, seconds=limits.file_seconds)
-            )
-        summary = await service.enrollment.enroll(name, recordings, add=add)
+        async with _saved(request, service, "files", files=service.settings.limits.files) as (uploads, _):
+            recordings, skipped = await _unless_gone(request, _usable(service, caller, uploads))
+            summary = await service.changes.enroll(caller, name, recordings, add=add)
     except VoiceclaimError as error:
         outcome = service_error(error).kind
         raise
     finally:
         service.metrics.enrollments.labels(outcome).inc()
-        await service.run("disk", lambda: shutil.rmtree(folder, ignore_errors=True))
     return {**summary, "skipped": [*skipped, *summary["skipped"]]}
 
 
-@router.delete(
-    "/speakers/{name:path}", dependencies=_ENROLLING, response_model=messages.Removed, summary="Remove a speaker"
-)
-async def remove(name: str, service: Here) -> dict[str, Any]:
+async def _usable(service: Service, caller: Caller, uploads: Recordings) -> tuple[Recordings, list[dict[str, str]]]:
+    """Return the files that can be decoded, and the others with the reason; raises AudioError if none can be."""
+    paths = list(uploads)
+    reasons = await service.decoders.result(caller, check, paths, service.settings.limits.audio)
+    recordings = {path: uploads[path] for path, reason in zip(paths, reasons, strict=True) if reason is None}
+    skipped = [{"file": uploads[path], "reason": reason} for path, reason in zip(paths, reasons, strict=True) if reason]
+    if not recordings:
+        raise AudioError(f"none of the {len(paths)} files can be used; the first: {reasons[0]}")
+    return recordings, skipped
+
+
+@router.delete("/speakers/{name:name}", response_model=messages.Removed, summary="Remove a speaker")
+async def remove(name: str, service: Here, caller: Enrolling) -> dict[str, Any]:
     """Erase a speaker, and every number that was computed from their voice."""
     await service.check_known(name)
     outcome = "removed"
     try:
-        return await service.enrollment.remove(name)
+        return await service.changes.remove(caller, name)
     except ServiceError as error:
         outcome = error.kind
         raise
@@ -214,40 +240,36 @@ async def remove(name: str, service: Here) -> dict[str, Any]:
 
 @router.post(
     "/verify",
-    dependencies=_VERIFYING,
     response_model=messages.Outcome,
     summary="Verify a claim on a file",
     openapi_extra=_FORM_OF_CLAIM,
 )
-async def verify(request: Request, service: Here) -> dict[str, Any]:
+async def verify(request: Request, service: Here, caller: Verifying) -> dict[str, Any]:
     """Verify the claim that an enrolled speaker speaks in an audio file.
 
-    The decision may be `not_enough_speech`, which is no error. `system` selects another scoring system.
+    The decision may be `not_enough_speech`, which is no error. `system` selects another scoring system, with the scope
+    `rules`. Without the scope `scores` the answer has the decision, and no score or threshold.
     """
-    async with _form_of(request, files=1) as form:
+    async with _saved(request, service, "file", files=1) as (uploads, form):
         claim, system = _text_in(form, "claim"), _text_in(form, "system")
-        [(_, file), *_] = _files_in(form, "file")
         if claim is None:
             raise InputError("the field 'claim' must name a speaker, and is missing")
+        streams.check_rules(caller, system)
         verifier = None
         try:
             verifier = await service.verifier(claim, system)
-            seconds = service.settings.limits.file_seconds
-            update = await service.run("decoding", _verify_file, verifier, file, seconds)
+            async with service.attempt(caller, verifier) as attempt:
+                [path] = uploads
+                update = await _unless_gone(request, streams.verify_file(service, caller, verifier, path))
+                attempt.note(update)
+        except TooManyAttemptsError:
+            raise
         except VoiceclaimError as error:
             await service.record(claim, verifier, error)
             raise
     await service.record(claim, verifier, update)
     service.metrics.audio_seconds.labels("file").inc(update.audio_seconds)
-    return as_json(verifier.terms, update)
-
-
-def _verify_file(verifier: Verifier, file: BinaryIO, seconds: float) -> Update:
-    with open_audio(file) as audio:
-        stream = verifier.stream(audio.rate)
-        for block in blocks_within(audio, seconds):
-            stream.push(block)
-    return stream.close()
+    return shown(as_json(verifier.terms, update), scores=SCORES in caller.scopes)
 
 
 @router.get("/healthz", response_model=messages.Health, summary="Sign of life")
@@ -288,7 +310,52 @@ async def enroll_live(socket: WebSocket) -> None:
     await streams.serve_stream(socket, service_of(socket), ENROLL, messages.EnrollHello, streams.enroll)
 
 
-# Forms
+# Forms and files
+
+T = TypeVar("T")
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Do ``work`` for as long as the caller waits for it; raises ClientDisconnect."""
+    task, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        for each in (task, gone):
+            each.cancel()
+        await asyncio.wait((task, gone))
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+@asynccontextmanager
+async def _saved(
+    request: Request, service: Service, field: str, *, files: int
+) -> AsyncIterator[tuple[Recordings, FormData]]:
+    """Save the files in a ``field`` of the form, at most so many, until the end of the block."""
+    folder = await service.run("disk", service.spool.private_folder)
+    try:
+        async with _form_of(request, files=files) as form:
+            uploads = _files_in(form, field)
+            yield await service.run("disk", _save, uploads, folder), form
+    finally:
+        await service.run("disk", lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def _save(uploads: list[tuple[str, BinaryIO]], folder: Path) -> Recordings:
+    recordings: dict[Path, str] = {}
+    for number, (name, file) in enumerate(uploads, start=1):
+        path = folder / f"{number:04d}"
+        with path.open("wb") as copy:
+            shutil.copyfileobj(file, copy)
+        recordings[path] = name
+    return recordings
 
 
 @asynccontextmanager
@@ -324,23 +391,27 @@ def _files_in(form: FormData, name: str) -> list[tuple[str, BinaryIO]]:
 
 
 async def _problem_response(request: Request, error: Exception) -> Response:
-    shown, headers = _as_service_error(request, error), dict(getattr(error, "headers", None) or {})
-    if shown.status == 401:
+    told, headers = _as_service_error(request, error), dict(getattr(error, "headers", None) or {})
+    if told.status == 401:
         headers["www-authenticate"] = "Bearer"
-    if shown.status == 503:
+    if told.status in (503, 507):
         headers["retry-after"] = "5"
-    if shown.status in (408, 413):  # the rest of the body is not waited for
+    if isinstance(error, TooManyAttemptsError):
+        headers["retry-after"] = str(math.ceil(error.seconds))
+    if told.status in (408, 413, 503, 507):  # the rest of the body is not waited for
         headers["connection"] = "close"
-    return JSONResponse(problem(shown), shown.status, headers, media_type=PROBLEM_TYPE)
+    return JSONResponse(problem(told), told.status, headers, media_type=PROBLEM_TYPE)
 
 
 def _as_service_error(request: Request, error: Exception) -> ServiceError:
     if isinstance(error, VoiceclaimError):
-        return service_error(error, [(service_of(request).settings.store, "the store")])
+        return service_error(error, service_of(request).paths)
     if isinstance(error, HTTPException):
         return ServiceError(error.status_code, str(error.detail), kind="HTTPException")
     if isinstance(error, TimeoutError):
         return ServiceError(408, "the request did not arrive in time", kind="TimeoutError")
     if isinstance(error, ClientDisconnect):
         return ServiceError(400, "the request ended before its end", kind="InputError")
+    if isinstance(error, OSError | MemoryError):
+        return system_error(error)
     return fault()

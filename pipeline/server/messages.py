@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,9 +10,10 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic_core import PydanticCustomError
 
-from pipeline.audio.streams import MAX_RATE, MIN_RATE, Encoding, PcmFormat
+from pipeline.audio.streams import Encoding, PcmFormat
 from pipeline.errors import (
     AuditError,
     EnrollmentRefusedError,
@@ -22,25 +24,34 @@ from pipeline.errors import (
     SpeakerExistsError,
     StoreError,
     StreamClosedError,
+    TooManyAttemptsError,
     UnknownSpeakerError,
     VoiceclaimError,
 )
-from pipeline.scoring.decisions import Terms, Update
+from pipeline.scoring.decisions import Decision, Terms, Update
 from pipeline.scoring.sequential import SequentialTest
 
 PROBLEM_TYPE = "application/problem+json"
 _KIND = "urn:voiceclaim:"
 _HELLO_CHARACTERS = 8192
 _ENCODINGS: dict[str, Encoding] = {"pcm_s16le": "s16le", "f32le": "f32le"}
+RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 88_200, 96_000, 176_400, 192_000)
+"""Sampling rates of streams in Hz. For each of any other a resampler would have to be designed and measured."""
 
 # Streams
+
+
+def _check_rate(rate: int) -> int:
+    if rate not in RATES:
+        raise PydanticCustomError("rate", f"a stream has one of the rates {', '.join(map(str, RATES))} Hz")
+    return rate
 
 
 class Hello(BaseModel):
     """The first message of a stream: the format of its binary messages, of one channel."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    rate: Annotated[int, Field(ge=MIN_RATE, le=MAX_RATE)]
+    rate: Annotated[int, AfterValidator(_check_rate)]
     format: Literal["pcm_s16le", "f32le"]
     token: str | None = Field(default=None, repr=False)
 
@@ -144,6 +155,25 @@ Health = _answer("Health", "A sign of life.", status=Literal["ok"], version=str)
 Problem = _answer("Problem", "An error (RFC 9457).", type=str, title=str, status=int, detail=str)
 
 
+_EVIDENCE = (
+    "score", "llr", "probability", "sequential_llr", "threshold", "llr_threshold", "threshold_probability",
+    "sequential_bounds",
+)  # fmt: skip
+
+
+def shown(table: dict[str, Any], *, scores: bool) -> dict[str, Any]:
+    """Return what a caller may see of the state of a claim: all with ``scores``, else the decision once it is final.
+
+    Numbers, and decisions that still change, would tell whoever tries out voices which way is better.
+    """
+    if scores:
+        return table
+    hidden: dict[str, Any] = {name: None for name in _EVIDENCE if name in table}
+    if "decision" in table and not table["settled"] and table["decision"] != Decision.NOT_ENOUGH_SPEECH:
+        hidden["decision"] = Decision.UNDECIDED
+    return table | hidden
+
+
 # Errors
 
 
@@ -151,6 +181,7 @@ Problem = _answer("Problem", "An error (RFC 9457).", type=str, title=str, status
 _STATUS: tuple[tuple[tuple[type[VoiceclaimError], ...], int], ...] = (
     ((UnknownSpeakerError,), 404),
     ((SpeakerExistsError, MetricError, StreamClosedError), 409),
+    ((TooManyAttemptsError,), 429),
     ((AuditError, StoreError), 503),
     ((EnrollmentRefusedError, NotEnoughSpeechError, InputError), 422),
 )
@@ -162,6 +193,21 @@ def service_error(error: VoiceclaimError, shown: Iterable[tuple[Path, str]] = ()
         return error
     status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), 500)
     return ServiceError(status, without_paths(str(error), shown), kind=type(error).__name__)
+
+
+_STORAGE_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_TOO_LITTLE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
+
+
+def system_error(error: MemoryError | OSError) -> ServiceError:
+    """Return the error for a machine that has too little of something: 507 for storage, else 503, or a fault."""
+    if isinstance(error, MemoryError):
+        return ServiceError(503, "there is not enough memory for this, and nothing was changed; try a smaller request")
+    if error.errno in _STORAGE_FULL:
+        return ServiceError(507, "there is no room left for what was sent, and nothing was changed; try again later")
+    if error.errno in _TOO_LITTLE:
+        return ServiceError(503, "the service has no files, memory or processes left for this; try again later")
+    return fault()
 
 
 def without_paths(text: str, shown: Iterable[tuple[Path, str]]) -> str:

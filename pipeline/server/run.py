@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import logging
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,20 +16,12 @@ from fastapi import FastAPI
 
 from pipeline.errors import ConfigError, ServiceError
 from pipeline.server.app import create_app
-from pipeline.server.security import HEADERS
+from pipeline.server.security import HEADERS, is_loopback
 from pipeline.server.service import Service
-from pipeline.server.settings import Limits, Settings
+from pipeline.server.settings import Settings
 
 _READ_BYTES = 2**16  # uvicorn parses all frames that it reads at once
 _SWITCH_SECONDS = 0.001  # the event loop must not wait long for threads that compute
-
-
-def is_loopback(host: str) -> bool:
-    """Return True if only this machine can reach the address ``host``."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def url_of(host: str, port: int, *, encrypted: bool = False) -> str:
@@ -79,9 +71,10 @@ def serve(
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it reports every bad body
     with listen(host, port, settings.limits.idle_seconds) as listening:
         service = Service(settings, threads=threads)
+        tempfile.tempdir = str(service.spool.folder)  # where starlette puts the files of a form
         url = url_of(host, listening.getsockname()[1], encrypted=certificate is not None)
         try:
-            config = _config(create_app(service, lambda: started(url)), settings.limits, certificate, key)
+            config = _config(create_app(service, lambda: started(url)), settings, certificate, key)
             config.load()
         except (OSError, ValueError) as error:  # SSLError is an OSError
             service.close()
@@ -91,10 +84,14 @@ def serve(
         # uvicorn shuts down gracefully at a signal, and then raises it again.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
+        # A terminal that is closed ends the service, except under nohup.
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
         uvicorn.Server(config).run(sockets=[listening])
 
 
-def _config(app: FastAPI, limits: Limits, certificate: Path | None, key: Path | None) -> uvicorn.Config:
+def _config(app: FastAPI, settings: Settings, certificate: Path | None, key: Path | None) -> uvicorn.Config:
+    limits = settings.limits
     return uvicorn.Config(
         app,
         ssl_certfile=certificate,
@@ -111,7 +108,8 @@ def _config(app: FastAPI, limits: Limits, certificate: Path | None, key: Path | 
         access_log=False,
         log_level="error",
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=settings.proxy is not None,
+        forwarded_allow_ips=settings.proxy,
         lifespan="on",
     )
 

@@ -1,4 +1,4 @@
-"""Access to the service: bearer tokens and their scopes, the origin of web pages, the size of requests, headers.
+"""Access to the service: bearer tokens and their scopes, the origin of web pages, the bodies of requests, headers.
 
 Tokens come from a file or the environment: one entry a line, or between semicolons: scopes joined by commas, a space,
 the token. ``admin`` stands for every scope. Empty lines and lines that begin with # are ignored.
@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import ipaddress
 import os
 import re
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -21,11 +24,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipeline.errors import ConfigError, ServiceError
 from pipeline.files import read_bounded
+from pipeline.server.callers import Caller, Shares
+
+if TYPE_CHECKING:
+    from pipeline.server.settings import Limits
 
 VARIABLE = "VOICECLAIM_TOKENS"
-ENROLL, VERIFY, ADMIN = "enroll", "verify", "admin"
-SCOPES = frozenset({ENROLL, VERIFY})
-_ALLOWED = {ENROLL: frozenset({ENROLL}), VERIFY: frozenset({VERIFY}), ADMIN: SCOPES}
+ENROLL, VERIFY, SCORES, RULES, ADMIN = "enroll", "verify", "scores", "rules", "admin"
+SCOPES = frozenset({ENROLL, VERIFY, SCORES, RULES})
+_ALLOWED = {**{scope: frozenset({scope}) for scope in (ENROLL, VERIFY, SCORES, RULES)}, ADMIN: SCOPES}
 _MAX_BYTES = 2**20
 _MIN_CHARACTERS = 16
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, b64token
@@ -47,6 +54,8 @@ HEADERS = {
 
 Tokens = Mapping[bytes, frozenset[str]]
 """Scopes by the SHA-256 of their token; the tokens themselves are not kept."""
+Address = tuple[str, int] | None
+"""Host and port of a client."""
 
 
 def scopes_of(tokens: Tokens, token: str) -> frozenset[str]:
@@ -109,16 +118,40 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
-def check_token(tokens: Tokens | None, token: str | None, *scopes: str) -> None:
-    """Raise ServiceError unless ``token`` has one of ``scopes``; without ``tokens`` every caller may pass."""
+def token_in(headers: Headers) -> str | None:
+    """Return the bearer token in the head of a request, if there is one."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+def caller_of(tokens: Tokens | None, token: str | None, client: Address) -> Caller:
+    """Return who has the ``token`` at the address ``client``; without ``tokens`` every caller may everything.
+
+    With tokens an address of this machine is that of a proxy.
+    """
+    address = "" if client is None else client[0]
     if tokens is None:
-        return
-    granted = scopes_of(tokens, token or "")
-    if not granted:
+        return Caller(f"address {address}", address, SCOPES)
+    digest = _digest(token or "").hex()
+    return Caller(f"token {digest}", None if is_loopback(address) else address, scopes_of(tokens, token or ""))
+
+
+def allowed(caller: Caller, token: str | None, *scopes: str) -> Caller:
+    """Return ``caller``; raises ServiceError unless it has one of ``scopes``."""
+    if not caller.scopes:
         reason = "the token is unknown" if token else "the request has none"
         raise ServiceError(401, f"a bearer token is needed, and {reason}", kind="Unauthorized")
-    if not granted & set(scopes):
+    if not caller.scopes & set(scopes):
         raise ServiceError(403, f"the token does not allow this: it needs {' or '.join(scopes)}", kind="Forbidden")
+    return caller
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if only this machine can reach the address ``host``."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def check_origin(connection: HTTPConnection) -> None:
@@ -128,33 +161,42 @@ def check_origin(connection: HTTPConnection) -> None:
         raise ServiceError(403, "a page of another origin may not use this service", kind="Forbidden")
 
 
-def limit_bodies(app: ASGIApp, body_bytes: int, idle_seconds: float) -> ASGIApp:
-    """Wrap ``app`` so that bodies have at most ``body_bytes``, each part of which arrives within ``idle_seconds``.
+def limit_bodies(app: ASGIApp, limits: Limits, tokens: Tokens | None, room: Shares) -> ASGIApp:
+    """Wrap ``app`` so that bodies stay within ``limits`` of size, time and rate, and within the caller's share of room.
 
-    Its ``receive`` raises ServiceError for a body that is too large, TimeoutError for one that stops.
+    Its ``receive`` raises ServiceError for a body that is too large, TimeoutError for one that stops or is too slow.
     """
 
     async def limited_app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        length = Headers(scope=scope).get("content-length", "0")
-        received, complete = 0, False
+        headers = Headers(scope=scope)
+        length = headers.get("content-length", "0")
+        received, complete, began = 0, False, 0.0
         announced = int(length) if length.isdecimal() else 0
 
         async def limited() -> Message:
-            nonlocal received, complete
+            nonlocal received, complete, began
             if complete:  # the next message is the disconnect, whenever that is
                 return await receive()
-            if announced <= body_bytes:
-                async with asyncio.timeout(idle_seconds):
+            if announced <= limits.body_bytes:
+                now = time.monotonic()
+                began = began or now
+                late = limits.idle_seconds + received / limits.body_bytes_a_second
+                left = min(began + min(late, limits.body_seconds) - now, limits.idle_seconds)
+                async with asyncio.timeout(left):
                     message = await receive()
-                received += len(message.get("body", b""))
+                size = len(message.get("body", b""))
+                share.take(size)
+                received += size
                 complete = not message.get("more_body", False)
-            if max(announced, received) > body_bytes:
-                raise ServiceError(413, f"a request has at most {body_bytes:,} bytes; send fewer files at a time")
+            if max(announced, received) > limits.body_bytes:
+                most = limits.body_bytes
+                raise ServiceError(413, f"a request has at most {most:,} bytes; send fewer files at a time")
             return message
 
-        await app(scope, limited, send)
+        with room.of(caller_of(tokens, token_in(headers), scope.get("client"))) as share:
+            await app(scope, limited, send)
 
     return limited_app

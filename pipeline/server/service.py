@@ -1,11 +1,12 @@
-"""The state of one service: the newest model, threads, metrics, the process that enrolls."""
+"""The state of one service: the newest model, threads, processes, metrics, and what callers have at once."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -18,22 +19,29 @@ from pipeline.errors import (
     ServiceError,
     SpeakerExistsError,
     StoreMissingError,
+    StreamClosedError,
     UnknownSpeakerError,
     VoiceclaimError,
 )
-from pipeline.scoring.decisions import Update
+from pipeline.scoring.decisions import Decision, Update
 from pipeline.scoring.sequential import SequentialTest
-from pipeline.server.enrollment import EnrollmentProcess
+from pipeline.server.callers import Caller, Shares, Turns
+from pipeline.server.changes import Changes
 from pipeline.server.metrics import Metrics
 from pipeline.server.settings import Settings
+from pipeline.server.spool import Spool
+from pipeline.server.workers import Bounds, Workers
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Stamp, Store
-from pipeline.verification.audit_events import duplicate_memory, verification_recorder
+from pipeline.verification.attempts import Attempts, Outcome
+from pipeline.verification.audit import AuditLog, read_key
+from pipeline.verification.audit_events import duplicate_memory, record_delay, verification_recorder
 from pipeline.verification.duplicate_audio import DuplicateMemory
 from pipeline.verification.policies import policy_of
 from pipeline.verification.verifier import Verifier
 
-Pool = Literal["scoring", "decoding", "disk", "machines"]
+_DECODING_NICE = 5
+Pool = Literal["scoring", "disk", "machines"]
 T = TypeVar("T")
 
 
@@ -53,6 +61,7 @@ class NewestModel:
         self._opening = Lock()
         self._stamp: Stamp | None = None
         self._model: SpeakerModel | None = None
+        self._keys = frozenset[str]()
         self._making = Lock()
         self._verifier = lru_cache(most)(self._make)
 
@@ -70,15 +79,21 @@ class NewestModel:
                 self._stamp = stamp
             return self._model
 
+    def has(self, verifier: Verifier) -> bool:
+        """Return whether the speaker whom ``verifier`` is for is enrolled now."""
+        model = self.current()
+        return model is verifier.model or speaker_key(verifier) in self._keys
+
     def _read(self) -> None:
         try:
             model = self._store.load(unknown_impostors=self._unknown)
         except StoreMissingError:
-            self._model = None
+            self._model, self._keys = None, frozenset()
             return
         known = self._model
         if known is None or (known.identity, known.revision) != (model.identity, model.revision):
             self._model = model
+            self._keys = frozenset(f"{model.identity}/{speaker.id}" for speaker in model.speakers)
             self._verifier.cache_clear()
 
     def verifier(self, claim: str, system: str | None = None, early: SequentialTest | None = None) -> Verifier:
@@ -105,25 +120,47 @@ def threshold_probability(verifier: Verifier, frames: int) -> float | None:
 
 
 class Service:
-    """One service, its threads started; ``close`` ends them."""
+    """One service, its threads and processes; ``close`` ends them."""
 
     def __init__(self, settings: Settings, *, threads: int) -> None:
+        limits = settings.limits
         self.settings = settings
         self.metrics = Metrics()
-        self.enrollment = EnrollmentProcess(settings)
+        self.spool = Spool(settings.spool, limits.spool_bytes)
+        self.streams = Shares("streams", limits.streams, max(1, int(limits.share * limits.streams)))
+        self.room = Shares("bytes of uploads", self.spool.bytes, max(1, int(limits.share * self.spool.bytes)))
+        self.changes = Changes(settings)
+        decoding = Bounds(_DECODING_NICE, limits.decode_seconds, limits.decode_memory)
+        self.decoders = Workers("files to decode", threads, decoding, waiting=limits.waiting)
+        self._scoring = Turns("pieces of audio to score", threads, waiting=limits.streams)
+        self._memory = duplicate_memory(settings.log)
         self._newest = NewestModel(
             settings.store,
-            most=settings.limits.verifiers,
+            most=limits.verifiers,
             unknown_impostors=settings.unknown_impostors,
-            memory=duplicate_memory(settings.log),
+            memory=self._memory,
         )
-        sizes: dict[Pool, int] = {"scoring": threads, "decoding": 2, "disk": 4, "machines": 1}
+        self._attempts = None if settings.attempts is None else Attempts.beside(settings.store, settings.attempts)
+        sizes: dict[Pool, int] = {"scoring": threads, "disk": 4, "machines": 1}
         self._pools = {name: ThreadPoolExecutor(size, thread_name_prefix=name) for name, size in sizes.items()}
-        self._streams = 0
+
+    @property
+    def paths(self) -> list[tuple[Path, str]]:
+        """Return paths that no caller is told, with the names that they are told."""
+        settings = self.settings
+        paths = [(settings.store, "the store"), (self.spool.folder, "uploads")]
+        if settings.log is not None:
+            paths += [(DuplicateMemory.beside(settings.log).path, "the fingerprints"), (settings.log, "the audit log")]
+        return paths
 
     async def run(self, pool: Pool, work: Callable[..., T], *arguments: object) -> T:
         """Run ``work`` off the event loop, in a thread of ``pool``."""
         return await asyncio.get_running_loop().run_in_executor(self._pools[pool], work, *arguments)
+
+    async def score(self, caller: Caller, work: Callable[..., T], *arguments: object) -> T:
+        """Run ``work`` on a piece of audio in a thread, when it is the turn of ``caller``."""
+        async with self._scoring.place(caller):
+            return await self.run("scoring", work, *arguments)
 
     async def model(self) -> SpeakerModel | None:
         """Return the newest model, None before the first enrollment."""
@@ -136,7 +173,12 @@ class Service:
         """Return a verifier of the newest revision; raises VoiceclaimError."""
         return await self.run("machines", self._newest.verifier, claim, system, early)
 
-    async def check_new(self, name: str) -> SpeakerModel | None:
+    def check_enrolled(self, verifier: Verifier) -> None:
+        """Raise StreamClosedError if the speaker has been removed since ``verifier`` was made."""
+        if not self._newest.has(verifier):
+            raise StreamClosedError(f"claim {verifier.claim!r}: the speaker has been removed; there is no decision")
+
+    async def check_new(self, caller: Caller, name: str) -> SpeakerModel | None:
         """Raise unless ``name`` can be enrolled now; return the model, if there is one."""
         most = self.settings.limits.name_characters
         try:
@@ -148,7 +190,7 @@ class Service:
                 f"a name has 1 to {most} characters of UTF-8, none of them NUL, and is not . or .., which no URL can"
                 " carry"
             )
-        self.enrollment.check_queue()
+        self.changes.check_queue(caller)
         model = await self.model()
         if model is not None and name in {speaker.name for speaker in model.speakers}:
             raise SpeakerExistsError(f"{name!r} is enrolled already; remove them first")
@@ -161,18 +203,37 @@ class Service:
             raise ServiceError(404, f"{name!r}: no such speaker is enrolled", kind="UnknownSpeakerError")
 
     @contextmanager
-    def stream(self, kind: str) -> Iterator[None]:
-        """Count one more stream until the end of the block; raises ServiceError beyond the limit."""
-        most = self.settings.limits.streams
-        if self._streams >= most:
-            raise ServiceError(503, f"{most} streams are open, and there may be no more; try again later")
-        self._streams += 1
-        self.metrics.streams.labels(kind).inc()
+    def stream(self, kind: str, caller: Caller) -> Iterator[None]:
+        """Count one more stream until the end of the block; raises ServiceError beyond the limits."""
+        with self.streams.of(caller) as share:
+            share.take(1)
+            self.metrics.streams.labels(kind).inc()
+            try:
+                yield
+            finally:
+                self.metrics.streams.labels(kind).dec()
+
+    @asynccontextmanager
+    async def attempt(self, caller: Caller, verifier: Verifier) -> AsyncIterator[Attempt]:
+        """Count an attempt, and at the end of the block how it ended; raises TooManyAttemptsError."""
+        attempt, speaker = Attempt(), speaker_key(verifier)
+        if self._attempts is None:
+            yield attempt
+            return
+        await self.run("disk", self._attempts.begin, caller.key, speaker)
         try:
-            yield
+            yield attempt
+        except VoiceclaimError:
+            attempt.outcome = attempt.outcome or "not scored"
+            raise
         finally:
-            self._streams -= 1
-            self.metrics.streams.labels(kind).dec()
+            await self.run("disk", self._end_attempt, self._attempts, caller, verifier, attempt)
+
+    def _end_attempt(self, attempts: Attempts, caller: Caller, verifier: Verifier, attempt: Attempt) -> None:
+        seconds = attempts.end(caller.key, speaker_key(verifier), attempt.outcome or "failed")
+        if seconds and self.settings.log is not None:
+            log = AuditLog(self.settings.log, key=read_key(self.settings.log_key))
+            record_delay(log, verifier.model, verifier.claim, seconds)
 
     async def record(self, claim: str, verifier: Verifier | None, outcome: Update | VoiceclaimError) -> None:
         """Count the outcome of a claim, and write it to the audit log if there is one; raises AuditError."""
@@ -186,8 +247,34 @@ class Service:
             recorder = verification_recorder(self.settings.log, model, claim, key_file=self.settings.log_key)
             recorder(verifier, None, outcome)
 
+    def erase_the_removed(self) -> None:
+        """Erase what is remembered of accepted audio of speakers who were removed while no service looked."""
+        model = self._newest.current()
+        if self._memory is not None and model is not None:
+            self._memory.keep_enrolled(model)
+
     def close(self) -> None:
-        """End the threads and the process that enrolls."""
+        """End the threads and the processes, and delete what was sent."""
+        self.changes.close()
+        self.decoders.close()
         for pool in self._pools.values():
             pool.shutdown(wait=True, cancel_futures=True)
-        self.enrollment.close()
+        self.spool.close()
+
+
+@dataclass(slots=True)
+class Attempt:
+    """How an attempt ended; None while nothing is known."""
+
+    outcome: Outcome | None = None
+
+    def note(self, update: Update) -> None:
+        """Note the final state."""
+        known: dict[Decision, Outcome] = {Decision.ACCEPTED: "accepted", Decision.NOT_ENOUGH_SPEECH: "not scored"}
+        self.outcome = known.get(update.decision, "failed")
+
+
+def speaker_key(verifier: Verifier) -> str:
+    """Return the random number of the claimed speaker, with that of the store."""
+    model = verifier.model
+    return f"{model.identity}/{model.speakers[model.position(verifier.claim)].id}"

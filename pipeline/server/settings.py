@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.config import Config
+from pipeline.server.decoding import AudioBounds
 from pipeline.server.security import Tokens
+from pipeline.verification.attempts import AttemptLimits
 
 MIB = 2**20
 HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -17,18 +19,33 @@ HOSTS = ("localhost", "127.0.0.1", "[::1]")
 class Limits:
     """Limits per caller, and on all callers together.
 
-    ``file_seconds`` is audio in one uploaded file, ``stream_seconds`` audio in one stream. A stream is closed after
-    ``idle_seconds`` without audio, or ``hello_seconds`` without a first message; a connection after ``idle_seconds``
-    without a request, or when its peer does not read for so long (by TCP_USER_TIMEOUT, on Linux).
+    A request has at most ``body_bytes``, which arrive within ``body_seconds``, and at ``body_bytes_a_second`` or more
+    after the first ``idle_seconds``; all requests together at most ``spool_bytes`` at once. ``file_seconds`` is audio
+    in one uploaded file, ``enroll_seconds`` in all that one enrollment is given, ``decode_seconds`` the time and
+    ``decode_memory`` the bytes to decode a request, ``train_seconds`` the time for an enrollment.
+
+    A stream has at most ``stream_seconds`` of audio, and twice that of time. It is closed after ``idle_seconds``
+    without audio, once audio is ``idle_seconds`` behind a quarter of real time, or after ``hello_seconds`` without a
+    first message; a connection after ``idle_seconds`` without a request, or when its peer does not read for so long
+    (by TCP_USER_TIMEOUT, on Linux). One token or address has at most ``share`` of streams, room and waiting places.
     """
 
     body_bytes: int = 64 * MIB
+    body_seconds: float = 300.0
+    body_bytes_a_second: int = 16 * 1024
+    spool_bytes: int = 512 * MIB
     head_bytes: int = 32 * 1024
     files: int = 256
     file_seconds: float = 600.0
+    enroll_seconds: float = 1800.0
+    decode_seconds: float = 60.0
+    decode_memory: int = 2**31
+    train_seconds: float = 900.0
     stream_seconds: float = 300.0
     message_bytes: int = MIB
     streams: int = 128
+    share: float = 0.5
+    waiting: int = 8
     waiting_enrollments: int = 4
     connections: int = 4096
     idle_seconds: float = 20.0
@@ -37,6 +54,12 @@ class Limits:
     name_characters: int = 200
     verifiers: int = 64
 
+    @property
+    def audio(self) -> AudioBounds:
+        """Return the bounds on the files of one request: samples as of two channels at 48 kHz."""
+        samples = 48_000 * max(2 * self.file_seconds, self.enroll_seconds)
+        return AudioBounds(self.file_seconds, self.enroll_seconds, int(samples))
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -44,8 +67,9 @@ class Settings:
 
     Without ``tokens`` every caller may use everything; the Host header must then be one of ``hosts``, and the Origin
     header, if any, that same host. ``config`` is for a store that the first enrollment creates. ``aim_seconds`` is the
-    speech that the page asks for at enrollment. Uploaded and streamed audio lies in ``spool`` (None: the system's
-    folder for temporary files) until it is enrolled. ``unknown_impostors`` is that of ``Store.load``.
+    speech that the page asks for at enrollment. Uploaded and streamed audio lies in ``spool`` until it is enrolled
+    (None: in memory, see ``Spool``). ``unknown_impostors`` is that of ``Store.load``. Requests that come from
+    ``proxy`` have the address that it tells. Failed claims are counted within ``attempts`` (None: they are not).
     """
 
     store: Path
@@ -59,4 +83,6 @@ class Settings:
     unknown_impostors: float | None = None
     aim_seconds: float = 8.0
     spool: Path | None = None
+    proxy: str | None = None
+    attempts: AttemptLimits | None = None
     limits: Limits = field(default_factory=Limits)

@@ -1,4 +1,7 @@
-"""The two WebSockets: claims verified, and speakers enrolled, while they speak."""
+"""Claims verified, and speakers enrolled, while they speak: the two WebSockets; and claims on files.
+
+All of a caller's audio is scored piece by piece, when it is the caller's turn.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,17 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from pipeline.audio.streams import PcmDecoder
 from pipeline.errors import ServiceError, VoiceclaimError
 from pipeline.scoring.decisions import Update, as_json
-from pipeline.server.enrollment import UtteranceFiles
+from pipeline.server.callers import Caller, Share
+from pipeline.server.decoding import decode
 from pipeline.server.messages import (
     EnrollHello,
     Hello,
@@ -23,24 +29,34 @@ from pipeline.server.messages import (
     read_command,
     read_hello,
     service_error,
+    shown,
+    system_error,
     text_of,
 )
-from pipeline.server.security import check_token
-from pipeline.server.service import Service, threshold_probability
+from pipeline.server.security import RULES, SCORES, allowed, caller_of, token_in
+from pipeline.server.service import Attempt, Service, threshold_probability
+from pipeline.server.utterances import UtteranceFiles
 from pipeline.verification.stream import VerificationStream
 from pipeline.verification.verifier import Verifier
 
-_CODES = {413: 1009, 422: 1007, 500: 1011, 503: 1013}  # RFC 6455, and IANA's registry of codes
+_CODES = {413: 1009, 422: 1007, 500: 1011, 503: 1013, 507: 1013}  # RFC 6455, and IANA's registry of codes
 _HEARTBEAT_SECONDS = 2.0
 _FREE_MESSAGES, _MEAN_BYTES = 500, 64  # parsing costs time by the message, not by the byte
+_FLOOD = "Flood"
+_SLOWEST = 4.0  # seconds that a second of audio may take to come
+_PIECE_SECONDS = 1.0  # of audio that is scored in one turn
 _GONE = (TimeoutError, OSError, RuntimeError, WebSocketDisconnect)
 
 
 class Connection:
     """One accepted WebSocket of a ``kind``, which is also the scope that it needs.
 
-    Nothing is read ahead: while the last messages are processed, TCP holds up the sender.
+    Nothing is read ahead: while the last messages are processed, TCP holds up the sender. After the hello there is a
+    ``caller``, and then what it has taken of the ``room`` for recordings.
     """
+
+    caller: Caller
+    room: Share
 
     def __init__(self, socket: WebSocket, service: Service, kind: str) -> None:
         self.service = service
@@ -51,21 +67,33 @@ class Connection:
         self._messages = self._received = 0
         self._bytes = 0
         self._bytes_per_second = 1
+        self._began, self._waited = time.monotonic(), 0.0
 
     async def hello(self, kind: type[Hello]) -> Any:
-        """Return the first message, of a caller whose token has the scope; raises ServiceError."""
+        """Return the first message, of a ``caller`` whose token has the scope; raises ServiceError."""
         async with asyncio.timeout(self._limits.hello_seconds):
             hello = read_hello(await self._next(), kind)
-        scheme, _, bearer = self._socket.headers.get("authorization", "").partition(" ")
-        token = hello.token or (bearer.strip() if scheme.lower() == "bearer" else None)
-        check_token(self.service.settings.tokens, token, self.kind)
+        token, client = hello.token or token_in(self._socket.headers), self._socket.scope.get("client")
+        self.caller = allowed(caller_of(self.service.settings.tokens, token, client), token, self.kind)
         self._bytes_per_second = hello.pcm.frame_bytes * hello.rate
         return hello
 
+    @property
+    def piece_bytes(self) -> int:
+        """Return the size of a piece of audio."""
+        return round(_PIECE_SECONDS * self._bytes_per_second)
+
     async def receive(self) -> list[str | bytes]:
-        """Wait for the next message, and return it with those that came with it; raises WebSocketDisconnect."""
-        async with asyncio.timeout(self._limits.idle_seconds):
+        """Wait for the next message, and return it with those that came with it.
+
+        Raises WebSocketDisconnect, or TimeoutError for a caller who sends nothing, or much less than real time.
+        """
+        idle, began = self._limits.idle_seconds, time.monotonic()
+        late = idle + _SLOWEST * self._bytes / self._bytes_per_second - self._waited
+        left = self._began + 2 * self._limits.stream_seconds - began
+        async with asyncio.timeout(min(idle, late, left)):
             messages = [await self._next()]
+        self._waited += time.monotonic() - began
         with suppress(TimeoutError, WebSocketDisconnect):  # the next call meets a disconnect again
             async with asyncio.timeout(0):
                 while True:
@@ -73,7 +101,7 @@ class Connection:
         self._messages += len(messages)
         self._received += sum(map(len, messages))
         if self._messages > _FREE_MESSAGES + self._received // _MEAN_BYTES:
-            raise ServiceError(429, f"messages of a stream have at least {_MEAN_BYTES} bytes on average", kind="Flood")
+            raise ServiceError(429, f"messages of a stream have at least {_MEAN_BYTES} bytes on average", kind=_FLOOD)
         return messages
 
     async def _next(self) -> str | bytes:
@@ -95,6 +123,10 @@ class Connection:
             raise ServiceError(413, f"a stream has at most {most:g} s of audio", kind="InputError")
         return data
 
+    async def answer(self, kind: str, table: dict[str, Any]) -> None:
+        """Send the state of a claim, as far as the caller may see it."""
+        await self.send(kind, shown(table, scores=SCORES in self.caller.scopes))
+
     async def send(self, kind: str, table: dict[str, Any]) -> None:
         """Send one message; raises WebSocketDisconnect when the peer has gone or does not read."""
         try:
@@ -110,7 +142,7 @@ class Connection:
         with suppress(*_GONE):
             if error is not None:
                 await self.send("problem", {**problem(error), "kind": error.kind})
-            if error is not None and error.status == 429:
+            if error is not None and error.kind == _FLOOD:
                 return  # uvicorn would go on parsing the flood until the peer replies to a close frame
             async with asyncio.timeout(self._limits.idle_seconds):
                 await self._socket.close(1000 if error is None else _CODES.get(error.status, 1008))
@@ -126,14 +158,17 @@ async def serve_stream(socket: WebSocket, service: Service, kind: str, hello: ty
     how, error = "done", None
     try:
         first = await connection.hello(hello)
-        with service.stream(kind):
+        with service.stream(kind, connection.caller), service.room.of(connection.caller) as room:
+            connection.room = room
             await handle(connection, first)
     except WebSocketDisconnect:
         how = "gone"
     except TimeoutError:
         error = ServiceError(408, "nothing came for too long; the stream is closed", kind="TimeoutError")
     except VoiceclaimError as failure:
-        error = service_error(failure, [(service.settings.store, "the store")])
+        error = service_error(failure, service.paths)
+    except (OSError, MemoryError) as failure:
+        error = system_error(failure)
     except Exception:
         error = fault()
         raise
@@ -145,25 +180,45 @@ async def serve_stream(socket: WebSocket, service: Service, kind: str, hello: ty
 # Verification
 
 
+def check_rules(caller: Caller, *chosen: object) -> None:
+    """Raise ServiceError for a system or a rule of decision that is ``chosen`` by a caller who may not choose."""
+    if RULES not in caller.scopes and any(each is not None for each in chosen):
+        raise ServiceError(
+            403, "the token does not allow a choice of system or early decisions: it needs rules", kind="Forbidden"
+        )
+
+
 async def verify(connection: Connection, hello: VerifyHello) -> None:
     """Verify live audio against one claim, with an update for the messages that came together."""
-    service = connection.service
+    service, caller = connection.service, connection.caller
+    check_rules(caller, hello.system, hello.early)
     try:
         verifier = await service.verifier(hello.claim, hello.system, hello.sequential_test)
-        stream = await service.run("disk", verifier.stream, hello.rate)
     except VoiceclaimError as error:
         await service.record(hello.claim, None, error)
         raise
-    terms = as_json(verifier.terms)
-    await connection.send("ready", {**terms, "rate": hello.rate, "delay_ms": stream.delay_ms})
-    decoder = PcmDecoder(hello.pcm, where="the stream")
-    try:
-        await _score(connection, lambda data: _state(verifier, stream.push(decoder.push(data))))
-    except BaseException as error:
-        await _close(service, verifier, stream, error)
-        raise
-    final = await _close(service, verifier, stream, None)
-    await connection.send("final", {**terms, **_state(verifier, final), "chunks": connection.chunks})
+    async with service.attempt(caller, verifier) as attempt:
+        stream, delay = await service.run("disk", _begun, verifier, hello.rate)
+        terms = as_json(verifier.terms)
+        await connection.answer("ready", {**terms, "rate": hello.rate, "delay_ms": delay})
+        decoder = PcmDecoder(hello.pcm, where="the stream")
+
+        def push(data: bytes) -> dict[str, Any]:
+            service.check_enrolled(verifier)
+            return _state(verifier, stream.push(decoder.push(data)))
+
+        try:
+            await _score(connection, push)
+        except BaseException as error:
+            await _close(service, caller, stream, attempt, error)
+            raise
+        final = await _close(service, caller, stream, attempt, None)
+    await connection.answer("final", {**terms, **_state(verifier, final), "chunks": connection.chunks})
+
+
+def _begun(verifier: Verifier, rate: int) -> tuple[VerificationStream, float]:
+    stream = verifier.stream(rate)
+    return stream, stream.delay_ms
 
 
 async def _score(connection: Connection, push: Callable[[bytes], dict[str, Any]]) -> None:
@@ -181,10 +236,12 @@ async def _score(connection: Connection, push: Callable[[bytes], dict[str, Any]]
                 raise ServiceError(422, "a verification stream is one utterance", kind="InputError")
         if not audio:
             continue
-        started = time.perf_counter()
-        table = await service.run("scoring", push, b"".join(audio))
+        started, data, size = time.perf_counter(), b"".join(audio), connection.piece_bytes
+        table: dict[str, Any] = {}
+        for at in range(0, max(1, len(data)), size):
+            table = await service.score(connection.caller, push, data[at : at + size])
         if not ended:
-            await connection.send("update", {**table, "chunks": connection.chunks})
+            await connection.answer("update", {**table, "chunks": connection.chunks})
         service.metrics.update_seconds.observe(time.perf_counter() - started)
 
 
@@ -193,13 +250,38 @@ def _state(verifier: Verifier, update: Update) -> dict[str, Any]:
 
 
 async def _close(
-    service: Service, verifier: Verifier, stream: VerificationStream, error: BaseException | None
+    service: Service, caller: Caller, stream: VerificationStream, attempt: Attempt, error: BaseException | None
 ) -> Update:
-    """Close the stream and record its outcome: the final state, or the error if the audio was refused."""
-    final = await service.run("scoring", stream.close)
+    """Close the stream and record its outcome: the final state, or the error if the audio was refused.
+
+    Raises StreamClosedError where the speaker has been removed meanwhile.
+    """
+    verifier = stream.verifier
+    final = await service.score(caller, stream.close)
+    attempt.note(final)
     refused = error if isinstance(error, VoiceclaimError) and not isinstance(error, ServiceError) else None
+    if error is None:
+        try:
+            await service.run("disk", service.check_enrolled, verifier)
+        except VoiceclaimError as removed:
+            await service.record(verifier.claim, verifier, removed)
+            raise
     await service.record(verifier.claim, verifier, refused or final)
     return final
+
+
+async def verify_file(service: Service, caller: Caller, verifier: Verifier, path: Path) -> Update:
+    """Decode a file in a process of its own, and verify it; cancelled, that process ends."""
+    limits = service.settings.limits
+    async with service.decoders.conversation(caller, decode, path, limits.audio) as (_, messages):
+        begins = await anext(messages)
+        stream = await service.run("disk", verifier.stream, begins["rate"])
+        async for message in messages:
+            if isinstance(message, np.ndarray):
+                await service.score(caller, stream.push, message)
+    update = await service.score(caller, stream.close)
+    await service.run("disk", service.check_enrolled, verifier)
+    return update
 
 
 # Enrollment
@@ -208,8 +290,9 @@ async def _close(
 async def enroll(connection: Connection, hello: EnrollHello) -> None:
     """Record utterances until the caller ends them, then enroll the speaker."""
     service = connection.service
-    model = await service.check_new(hello.name)
-    utterances = await service.run("disk", UtteranceFiles, service.settings, model, hello.pcm)
+    model = await service.check_new(connection.caller, hello.name)
+    folder = await service.run("disk", service.spool.private_folder)
+    utterances = await service.run("disk", UtteranceFiles, service.settings, folder, model, hello.pcm)
     try:
         await connection.send("ready", {"name": hello.name, "rate": hello.rate, **utterances.needs()})
         await _record(connection, utterances)
@@ -219,15 +302,18 @@ async def enroll(connection: Connection, hello: EnrollHello) -> None:
 
 
 async def _record(connection: Connection, utterances: UtteranceFiles) -> None:
-    run = connection.service.run
+    service, caller, size = connection.service, connection.caller, connection.piece_bytes
     while True:
         for message in await connection.receive():
             if isinstance(message, bytes):
-                await run("scoring", utterances.push, connection.count(message))
+                connection.room.take(len(message))
+                data = connection.count(message)
+                for at in range(0, max(1, len(data)), size):
+                    await service.score(caller, utterances.push, data[at : at + size])
             elif read_command(message) == "utterance":
-                await run("scoring", utterances.next_utterance)
+                await service.score(caller, utterances.next_utterance)
             else:
-                await run("scoring", utterances.finish)
+                await service.score(caller, utterances.finish)
                 return
         await connection.send("progress", {**utterances.progress(), "chunks": connection.chunks})
 
@@ -235,7 +321,7 @@ async def _record(connection: Connection, utterances: UtteranceFiles) -> None:
 async def _train(connection: Connection, name: str, utterances: UtteranceFiles) -> None:
     """Enroll, which is completed even if the caller leaves, and report the time every two seconds."""
     service = connection.service
-    training = asyncio.create_task(service.enrollment.enroll(name, utterances.recordings()))
+    training = asyncio.create_task(service.changes.enroll(connection.caller, name, utterances.recordings()))
     started, gone = time.monotonic(), False
     while not training.done():
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +53,8 @@ class Store:
         The file.
     key : bytes, optional
         Key of the seal.
+    before_commit : callable, optional
+        Called before each commit; what it raises undoes the change.
 
     Examples
     --------
@@ -64,9 +66,10 @@ class Store:
     ('accepted', 'anna')
     """
 
-    def __init__(self, path: Path | str, *, key: Key = None) -> None:
+    def __init__(self, path: Path | str, *, key: Key = None, before_commit: Callable[[], None] = lambda: None) -> None:
         self.path = Path(path)
         self.key = key_in_use(key)
+        self.before_commit = before_commit
 
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r})"
@@ -252,6 +255,7 @@ class Transaction:
         digest = store_digest(rows, about, rows.listing())
         rows.run("DELETE FROM store")
         rows.run("INSERT INTO store VALUES (1, ?, ?, ?, ?, ?, ?, ?)", (*(about[column] for column in ABOUT), digest))
+        self._store.before_commit()
         rows.run("COMMIT")
         self.saved = True
         self.model = None

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pipeline.evaluation.calibrate import CalibrationReport
 
 VERIFY, ENROLL, REMOVE, EXPORT, CALIBRATE = "verify", "enroll", "remove", "export", "calibrate"
+DELAY = "delay"
 Fields = dict[str, Value]
 Recorder = Callable[[Verifier | None, str | None, Update | VoiceclaimError], None]
 """Called with the verifier (None if none was made), the file (None for a pipe), and the outcome."""
@@ -118,7 +119,12 @@ def record_removal(audit: AuditLog, model: SpeakerModel, name: str) -> None:
     Earlier lines of the log still name the speaker.
     """
     audit.append(REMOVE, {"speaker": name, "decision": "removed", "left": len(model.speakers), **of_store(model)})
-    DuplicateMemory.beside(audit.path).forget(name)
+    DuplicateMemory.beside(audit.path).keep_enrolled(model)
+
+
+def record_delay(audit: AuditLog, model: SpeakerModel, claim: str, seconds: float) -> None:
+    """Append a line for a claim that failed so often that its caller has to wait."""
+    audit.append(DELAY, {"claim": claim, "decision": "delayed", "seconds": seconds, **of_store(model)})
 
 
 def record_export(audit: AuditLog, model: SpeakerModel, name: str) -> None:

@@ -1,8 +1,8 @@
 """Fingerprints of accepted audio, in an SQLite file beside the audit log, to detect duplicates of it later.
 
 The log itself holds no biometric data and can be shared; this file is private (mode 0600), and data erased from it is
-overwritten. It has no hash chain: anyone who can write to it can remove fingerprints. The newest recordings count, up
-to ten minutes of audio per claim.
+overwritten. It has no hash chain: anyone who can write to it can remove fingerprints. They belong to the random number
+of a speaker, not to a name. Of each speaker the newest recordings are kept, up to ten minutes and a year.
 """
 
 from __future__ import annotations
@@ -10,20 +10,30 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 
-from pipeline.errors import AuditError
+from pipeline.errors import AuditError, StoreMissingError
 from pipeline.features.fingerprints import STEP_SECONDS, Prints
 from pipeline.files import open_regular
+from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Store
 
 SUFFIX = ".fingerprints"
+KEPT_DAYS = 365
 _WAIT_SECONDS = 30.0
-# Fingerprints kept of one recording, and compared with for one claim; the comparison is linear in them.
+# Fingerprints kept of one recording, and of one speaker; comparing with them is linear in their number.
 MOST_OF_ONE = round(60 / STEP_SECONDS)
-_MAX_OF_CLAIM = round(600 / STEP_SECONDS)
+_MAX_OF_SPEAKER = round(600 / STEP_SECONDS)
+_SCHEMA = (
+    "DROP TABLE IF EXISTS accepted",  # an earlier version's, by names
+    "CREATE TABLE IF NOT EXISTS recording (number INTEGER PRIMARY KEY, store TEXT NOT NULL, speaker INTEGER NOT NULL,"
+    " time TEXT NOT NULL, prints BLOB NOT NULL CHECK (typeof(prints) = 'blob' AND length(prints) % 4 = 0))",
+    "CREATE INDEX IF NOT EXISTS recording_speaker ON recording (store, speaker, number, length(prints))",
+    "CREATE INDEX IF NOT EXISTS recording_time ON recording (time)",
+)
 
 
 class DuplicateMemory:
@@ -38,32 +48,47 @@ class DuplicateMemory:
         log = Path(log)
         return cls(log.with_name(f"{log.name}{SUFFIX}"))
 
-    def known(self, claim: str) -> list[Prints]:
+    def known(self, model: SpeakerModel, claim: str) -> list[Prints]:
         """Return the fingerprints (T,) of audio accepted as ``claim``, newest first; raise AuditError."""
-        recordings: list[Prints] = []
-        total = 0
+        query = "SELECT prints FROM recording WHERE store = ? AND speaker = ? ORDER BY number DESC"
         with self._opened() as database:
-            rows = database.execute("SELECT prints FROM accepted WHERE claim = ? ORDER BY number DESC", (claim,))
-            for (data,) in rows:
-                total += len(data) // 4
-                if total > _MAX_OF_CLAIM:
-                    break
-                recordings.append(np.frombuffer(data, dtype="<u4").astype(np.uint32))
-        return recordings
+            rows = database.execute(query, _speaker(model, claim)).fetchall()
+        return [np.frombuffer(data, dtype="<u4").astype(np.uint32) for (data,) in rows]
 
-    def add(self, claim: str, prints: Prints) -> None:
-        """Store the fingerprints of the first minute of audio accepted as ``claim``; raise AuditError."""
+    def add(self, model: SpeakerModel, claim: str, prints: Prints) -> None:
+        """Store the fingerprints of the first minute of audio accepted as ``claim``; raise AuditError.
+
+        Nothing is stored of somebody who was removed from the store since ``model`` was read from it.
+        """
         if not prints.any():
             return
-        time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        speaker, now = _speaker(model, claim), datetime.now(UTC)
+        entry = (*speaker, _text_of(now), prints[:MOST_OF_ONE].astype("<u4").tobytes())
         with self._opened(create=True) as database:
-            entry = (claim, time, prints[:MOST_OF_ONE].astype("<u4").tobytes())
-            database.execute("INSERT INTO accepted (claim, time, prints) VALUES (?, ?, ?)", entry)
+            # A removal changes the store first, then this file: one of the two sees the other.
+            if not _is_enrolled(model, claim):
+                return
+            database.execute("INSERT INTO recording (store, speaker, time, prints) VALUES (?, ?, ?, ?)", entry)
+            database.execute("DELETE FROM recording WHERE time < ?", (_text_of(now - timedelta(days=KEPT_DAYS)),))
+            database.execute(
+                "DELETE FROM recording WHERE number IN (SELECT number FROM (SELECT number,"
+                " sum(length(prints)) OVER (ORDER BY number DESC) AS total"
+                " FROM recording WHERE store = ? AND speaker = ?) WHERE total > ?)",
+                (*speaker, 4 * _MAX_OF_SPEAKER),
+            )
 
-    def forget(self, claim: str) -> int:
-        """Erase the fingerprints of ``claim`` and return the number of recordings; raise AuditError."""
+    def keep_enrolled(self, model: SpeakerModel) -> int:
+        """Erase the fingerprints of whoever is no longer in the store of ``model``; return how many people they were.
+
+        Raises AuditError.
+        """
+        ids = {speaker.id for speaker in model.speakers}
         with self._opened() as database:
-            return database.execute("DELETE FROM accepted WHERE claim = ?", (claim,)).rowcount
+            query = "SELECT DISTINCT speaker FROM recording WHERE store = ?"
+            kept = {speaker for (speaker,) in database.execute(query, (model.identity,))}
+            gone = [(model.identity, speaker) for speaker in kept - ids]
+            database.executemany("DELETE FROM recording WHERE store = ? AND speaker = ?", gone)
+        return len(gone)
 
     @contextmanager
     def _opened(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
@@ -76,11 +101,30 @@ class DuplicateMemory:
                 open_regular(self.path).close()
             with closing(sqlite3.connect(name, timeout=_WAIT_SECONDS)) as database, database:
                 database.execute("PRAGMA secure_delete = ON")
-                database.execute(
-                    "CREATE TABLE IF NOT EXISTS accepted"
-                    " (number INTEGER PRIMARY KEY, claim TEXT NOT NULL, time TEXT NOT NULL, prints BLOB NOT NULL)"
-                )
+                for statement in _SCHEMA:
+                    database.execute(statement)
+                if create:
+                    database.execute("BEGIN IMMEDIATE")
                 yield database
         except (OSError, ValueError, TypeError, sqlite3.Error) as error:
             reason = getattr(error, "strerror", None) or error
             raise AuditError(f"{self.path}: fingerprints of audio cannot be read or written: {reason}") from error
+
+
+def _speaker(model: SpeakerModel, claim: str) -> tuple[str, int]:
+    return model.identity, model.speakers[model.position(claim)].id
+
+
+def _is_enrolled(model: SpeakerModel, claim: str) -> bool:
+    """Return whether the speaker is in the store that ``model`` was read from, as it stands now."""
+    if not model.identity:
+        return True
+    try:
+        now = Store(model.where).load()
+    except StoreMissingError:
+        return False
+    return any((now.identity, speaker.id) == _speaker(model, claim) for speaker in now.speakers)
+
+
+def _text_of(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")

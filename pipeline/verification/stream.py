@@ -215,7 +215,7 @@ class VerificationStream:
         if memory is None or replays is None or replays.suspected:
             return
         if self._last.decision is Decision.ACCEPTED:
-            memory.add(self.verifier.claim, replays.prints)
+            memory.add(self.verifier.model, self.verifier.claim, replays.prints)
 
     @property
     def _audio_seconds(self) -> float:

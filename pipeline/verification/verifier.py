@@ -176,7 +176,7 @@ class Verifier:
         known = [] if self._enrolled is None else [self._enrolled]
         if self.memory is None:
             return DuplicateDetector(known, rate, keep=0)
-        return DuplicateDetector(known + self.memory.known(self.claim), rate, keep=MOST_OF_ONE)
+        return DuplicateDetector(known + self.memory.known(self.model, self.claim), rate, keep=MOST_OF_ONE)
 
     def verify(self, samples: ArrayLike, rate: int) -> Update:
         """Score a whole utterance: ``samples`` (n,) or (n, channels) at ``rate`` Hz, as ``VerificationStream.push``.

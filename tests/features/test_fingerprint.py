@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import io
 import json
+import sqlite3
 import stat
+from contextlib import closing
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +21,7 @@ from sounds import cut
 
 from pipeline.audio.files import read_samples
 from pipeline.enrollment.enroll import enroll
+from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import AuditError
 from pipeline.features.fingerprints import (
     RATE,
@@ -202,45 +205,69 @@ def memory(tmp_path) -> DuplicateMemory:
     return DuplicateMemory(tmp_path / "f")
 
 
-def test_what_was_added_is_known_for_its_claim_newest_first_to_its_owner_alone(memory):
+def test_what_was_added_is_known_for_its_speaker_newest_first_to_its_owner_alone(memory, opened):
     first, second = fingerprint_of(take(1)), fingerprint_of(take(2))
-    assert memory.known("anna") == []
-    memory.add("anna", first)
-    memory.add("ivan", second)
-    memory.add("anna", second)
-    for result, expected in zip(memory.known("anna"), (second, first), strict=True):
+    assert memory.known(opened, "anna") == []
+    memory.add(opened, "anna", first)
+    memory.add(opened, "ivan", second)
+    memory.add(opened, "anna", second)
+    for result, expected in zip(memory.known(opened, "anna"), (second, first), strict=True):
         np.testing.assert_array_equal(result, expected)
-    assert len(memory.known("ivan")) == 1
+    assert len(memory.known(opened, "ivan")) == 1
     assert stat.S_IMODE(memory.path.stat().st_mode) == 0o600
-
-
-def test_what_is_forgotten_leaves_no_trace(memory):
-    assert memory.forget("anna") == 0
-    assert not memory.path.exists()
-    memory.add("anna", fingerprint_of(take(1)))
-    memory.add("ivan", fingerprint_of(take(2)))
-    assert memory.forget("anna") == 1
-    assert memory.known("anna") == []
     assert b"anna" not in memory.path.read_bytes()
-    assert len(memory.known("ivan")) == 1
-    assert stat.S_IMODE(memory.path.stat().st_mode) == 0o600
 
 
-def test_a_minute_of_a_recording_and_ten_of_a_claim_are_remembered(memory):
+def test_of_who_is_removed_nothing_is_left_and_nothing_is_added_any_more(memory, copied):
+    before, prints = Store(copied).load(), fingerprint_of(take(1))
+    assert memory.keep_enrolled(before) == 0
+    assert not memory.path.exists()
+    memory.add(before, "anna", prints)
+    memory.add(before, "ivan", fingerprint_of(take(2)))
+    rest = remove_speaker(copied, "anna")
+    assert memory.keep_enrolled(rest) == 1
+    memory.add(before, "anna", prints)  # by a stream that began before
+    assert memory.known(before, "anna") == []
+    assert prints.astype("<u4").tobytes()[:64] not in memory.path.read_bytes()
+    assert len(memory.known(rest, "ivan")) == 1
+
+
+def test_a_minute_of_a_recording_and_ten_of_a_speaker_are_kept_for_a_year(memory, opened, monkeypatch):
     for number in range(1, 14):
-        memory.add("anna", np.full(7000, number, dtype=np.uint32))
-    result = memory.known("anna")
+        memory.add(opened, "anna", np.full(7000, number, dtype=np.uint32))
+    result = memory.known(opened, "anna")
     assert [int(prints[0]) for prints in result] == list(range(13, 3, -1))
     assert {len(prints) for prints in result} == {6000}
+    with closing(sqlite3.connect(memory.path)) as database, database:
+        database.execute("UPDATE recording SET time = '2001-01-01T00:00:00Z' WHERE number < 13")
+        (stored,) = database.execute("SELECT count(*) FROM recording").fetchone()
+    assert stored == 10
+    memory.add(opened, "ivan", np.ones(100, dtype=np.uint32))
+    assert [int(prints[0]) for prints in memory.known(opened, "anna")] == [13]
+
+
+def test_a_hello_reads_no_recording_of_others(memory, opened):
+    memory.add(opened, "anna", np.ones(100, dtype=np.uint32))
+    with closing(sqlite3.connect(memory.path)) as database:
+        plan = str(
+            database.execute(
+                "EXPLAIN QUERY PLAN SELECT prints FROM recording WHERE store = ? AND speaker = ? ORDER BY number DESC",
+                ("", 1),
+            ).fetchall()
+        )
+        with pytest.raises(sqlite3.IntegrityError):
+            database.execute("UPDATE recording SET prints = x'aabb'")
+    assert "USING INDEX recording_speaker" in plan
+    assert "TEMP B-TREE" not in plan
 
 
 @pytest.mark.parametrize("content", [b"{}", b"SQLite format 3\0", bytes(range(256)) * 40, None])
-def test_a_damaged_file_or_a_folder_in_its_place_is_named(memory, content):
+def test_a_damaged_file_or_a_folder_in_its_place_is_named(memory, content, opened):
     if content is None:
         memory.path.mkdir()
     else:
         memory.path.write_bytes(content)
-    for action in (lambda: memory.known("anna"), lambda: memory.add("anna", np.ones(9, np.uint32))):
+    for action in (lambda: memory.known(opened, "anna"), lambda: memory.add(opened, "anna", np.ones(9, np.uint32))):
         with pytest.raises(AuditError, match=r"f: "):
             action()
 
@@ -257,9 +284,13 @@ def test_accepted_audio_is_suspected_the_second_time_and_kept_once(forgetful, he
     result = [verifier.verify_file(path) for _ in range(3)]
     assert [update.duplicate_suspected for update in result] == [False, True, True]
     assert all(update.decision is Decision.ACCEPTED for update in result)
-    assert len(memory.known("anna")) == 1
+    assert len(memory.known(forgetful, "anna")) == 1
     false = Verifier(forgetful, "ivan", memory=memory).verify_file(path)
-    assert (false.decision, false.duplicate_suspected, memory.known("ivan")) == (Decision.REJECTED, False, [])
+    assert (false.decision, false.duplicate_suspected, memory.known(forgetful, "ivan")) == (
+        Decision.REJECTED,
+        False,
+        [],
+    )
 
 
 def test_the_command_flags_a_second_playing_and_the_log_holds_no_fingerprint(forgetful, heard, run, tmp_path):
@@ -272,6 +303,6 @@ def test_the_command_flags_a_second_playing_and_the_log_holds_no_fingerprint(for
     lines = [table for table in map(json.loads, log.splitlines()) if table["event"] == "verify"]
     assert [table["duplicate_suspected"] for table in lines] == [False, True, True]
     assert duplicate_memory(None) is None
-    (kept,) = duplicate_memory(tmp_path / "calls.jsonl").known("anna")
+    (kept,) = duplicate_memory(tmp_path / "calls.jsonl").known(forgetful, "anna")
     assert base64.b64encode(kept[:30].tobytes()).decode() not in log
     assert kept[:30].tobytes().hex() not in log

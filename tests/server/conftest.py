@@ -18,6 +18,7 @@ def guarded(store, tmp_path_factory):
     """A service with tokens, an audit log and narrow bounds."""
     folder = tmp_path_factory.mktemp("guarded")
     bounds = ("--body-mib", 1, "--stream-seconds", 4, "--file-seconds", 5, "--streams", 2, "--idle-seconds", 1)
+    bounds += ("--share", 1, "--failures", 0)
     log = folder / "log.jsonl"
     with running_copy(store, folder, *bounds, "--log", log, tokens=True) as started:
         started.log = log

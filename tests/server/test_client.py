@@ -101,7 +101,7 @@ def test_a_speaker_of_any_name_is_enrolled_listed_and_removed(client, service, r
     finally:
         assert client.remove(name) == 4
     assert client.speakers() == before
-    assert list(service.spool.iterdir()) == []
+    assert service.uploads == []
 
 
 def test_a_refusal_is_an_error_with_its_status(client, guarded, heard, silence):

@@ -18,8 +18,8 @@ from pipeline.errors import ConfigError, ServiceError, UnknownSpeakerError
 from pipeline.metrics import equal_error_rate, error_curve
 from pipeline.server.curves import last_evaluation
 from pipeline.server.messages import problem, service_error
-from pipeline.server.run import is_loopback, listen, serve, url_of
-from pipeline.server.security import SCOPES, VARIABLE, parse_tokens, read_tokens, scopes_of
+from pipeline.server.run import listen, serve, url_of
+from pipeline.server.security import SCOPES, VARIABLE, is_loopback, parse_tokens, read_tokens, scopes_of
 from pipeline.server.service import NewestModel
 from pipeline.server.settings import Settings
 

@@ -1,0 +1,131 @@
+"""Who sends a request, and their fair share: of what there is at once, and of the turns to work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from pipeline.errors import ServiceError
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The sender of a request, with the ``scopes`` of its token.
+
+    ``key`` stands for whom the request is counted: the token, or the address where there are no tokens. ``address`` is
+    counted too; it is None where it says nothing of the sender, as that of a proxy on this machine.
+    """
+
+    key: str
+    address: str | None
+    scopes: frozenset[str]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return what the caller is counted by, each once."""
+        return (self.key,) if self.address is None else tuple(dict.fromkeys((self.key, f"address {self.address}")))
+
+
+class Shares:
+    """An amount of ``what`` that all callers have together: at most ``most``, and ``share`` by one token or address."""
+
+    def __init__(self, what: str, most: int, share: int) -> None:
+        self.what, self.most, self.share = what, most, share
+        self._used: Counter[str] = Counter()
+        self._total = 0
+
+    @contextmanager
+    def of(self, caller: Caller) -> Iterator[Share]:
+        """Give a share of ``caller`` that is taken from until the end of the block."""
+        share = Share(self, caller)
+        try:
+            yield share
+        finally:
+            self._add(caller, -share.amount)
+
+    def _add(self, caller: Caller, amount: int) -> None:
+        self._total += amount
+        for key in caller.keys:
+            self._used[key] += amount
+            if not self._used[key]:
+                del self._used[key]
+
+    def take(self, caller: Caller, amount: int) -> None:
+        """Take more for ``caller``; raises ServiceError (503) beyond what all, or one, may have."""
+        if self._total + amount > self.most:
+            raise ServiceError(503, f"all callers have at most {self.most:,} {self.what} at once; try again later")
+        if max(self._used[key] for key in caller.keys) + amount > self.share:
+            raise ServiceError(503, f"one caller has at most {self.share:,} {self.what} at once; end some first")
+        self._add(caller, amount)
+
+
+@dataclass(slots=True)
+class Share:
+    """What one request has taken."""
+
+    shares: Shares
+    caller: Caller
+    amount: int = 0
+
+    def take(self, amount: int) -> None:
+        """Take ``amount`` more; raises ServiceError."""
+        self.shares.take(self.caller, amount)
+        self.amount += amount
+
+
+class Turns:
+    """``places`` to work, given to one caller after the other, however much each of them asks for.
+
+    At most ``waiting`` requests of a caller wait, and eight times as many of all.
+    """
+
+    def __init__(self, what: str, places: int, *, waiting: int) -> None:
+        self._what, self._free, self._most = what, places, waiting
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    def check(self, caller: Caller) -> None:
+        """Raise ServiceError (503) where one more request of ``caller`` could not wait."""
+        mine, everybody = len(self._waiting.get(caller.key, ())), sum(map(len, self._waiting.values()))
+        if mine >= self._most or everybody >= 8 * self._most:
+            raise ServiceError(503, f"{everybody} {self._what} wait already, {mine} of this caller; try again later")
+
+    @asynccontextmanager
+    async def place(self, caller: Caller) -> AsyncIterator[None]:
+        """Wait for a place, and hold it until the end of the block; raises ServiceError where too many wait."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._wait(caller)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, caller: Caller) -> None:
+        self.check(caller)
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(caller.key, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._waiting[caller.key].remove(turn)
+                if not self._waiting[caller.key]:
+                    del self._waiting[caller.key]
+            else:
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        """Give the place to the caller who has waited longest for a turn, or leave it free."""
+        for key in self._waiting:
+            queue = self._waiting.pop(key)
+            turn = queue.popleft()
+            if queue:
+                self._waiting[key] = queue  # behind the others
+            turn.set_result(None)
+            return
+        self._free += 1

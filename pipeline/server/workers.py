@@ -1,0 +1,233 @@
+"""Processes that do what may take long, or go wrong: each can be ended at any moment, and ends with the service.
+
+A task is a function of a ``Channel`` and its arguments. It sends samples and values in JSON, and returns a value in
+JSON, so that nothing of a caller's audio is unpickled here. Whoever stops listening ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import connection, get_context, parent_process
+from typing import Any
+
+import numpy as np
+
+from pipeline.audio.streams import Samples
+from pipeline.errors import ServiceError, VoiceclaimError
+from pipeline.server.callers import Caller, Turns
+from pipeline.server.messages import fault, service_error, system_error
+
+Message = Any
+_SAMPLES, _JSON = b"s", b"j"
+_TASKS_PER_PROCESS = 16  # then its memory is returned
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds of a kind of process: added to its ``nice`` value, bytes of ``memory`` (None: all), ``seconds`` a task."""
+
+    nice: int
+    seconds: float
+    memory: int | None = None
+
+
+class Channel:
+    """The end of a task: what it sends."""
+
+    def __init__(self, pipe: Any) -> None:
+        self._pipe = pipe
+
+    def samples(self, samples: Samples) -> None:
+        """Send mono samples (n,)."""
+        self._pipe.send_bytes(_SAMPLES + samples.astype("<f8").tobytes())
+
+    def value(self, value: Any) -> None:
+        """Send a value in JSON."""
+        self._pipe.send_bytes(_JSON + json.dumps(value).encode())
+
+    def ask(self, value: Any) -> None:
+        """Send a value, and wait until the other end answers it; it may end this process instead."""
+        self.value(value)
+        self._pipe.recv()
+
+
+class Worker:
+    """One process, started by the first task. ``busy`` until the task has returned."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        context = get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs, bounds), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._bounds = bounds
+        self._left = bounds.seconds
+        self.busy = self.was_ended = False
+        self.tasks = 0
+
+    def begin(self, task: Callable[..., Any], *arguments: Any) -> None:
+        """Begin a task."""
+        self.busy, self._left = True, self._bounds.seconds
+        self.tasks += 1
+        self._pipe.send((task, arguments))
+
+    def answer(self) -> None:
+        """Answer what the task asks."""
+        self._pipe.send(None)
+
+    def receive(self) -> Message:
+        """Wait for the next message: samples (n,), a value, or what the task returns as {"result": value}.
+
+        Raises ServiceError, also for a task that takes too long or whose process has died.
+        """
+        started = time.monotonic()
+        try:
+            if not self._pipe.poll(max(0.0, self._left)):
+                seconds = f"{self._bounds.seconds:g} s"
+                raise ServiceError(503, f"it took longer than {seconds}, and was ended; nothing was changed")
+            data = self._pipe.recv_bytes()
+        except (EOFError, OSError):
+            raise ServiceError(
+                503, "the process that did it has died, and nothing was changed; out of memory?"
+            ) from None
+        finally:
+            self._left -= time.monotonic() - started
+        if data[:1] == _SAMPLES:
+            return np.frombuffer(data, "<f8", offset=1)
+        message = json.loads(data[1:])
+        if isinstance(message, dict) and message.keys() & {"result", "problem"}:
+            self.busy = False
+        if isinstance(message, dict) and "problem" in message:
+            raise ServiceError(**message["problem"])
+        return message
+
+    def end(self) -> None:
+        """End the process at once, whatever it does; a thread that waits for its message gets a ServiceError."""
+        self.was_ended = True
+        self._process.kill()
+
+    def join(self) -> None:
+        """Wait until the process has ended."""
+        self._process.join()
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the process has ended."""
+        return not self._process.is_alive()
+
+
+class Workers:
+    """At most ``count`` processes, for one caller after the other; they start when they are needed, and stay."""
+
+    def __init__(self, what: str, count: int, bounds: Bounds, *, waiting: int) -> None:
+        self.turns = Turns(what, count, waiting=waiting)
+        self._bounds = bounds
+        self._idle: list[Worker] = []
+        self._working: set[Worker] = set()
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix=what)
+
+    @asynccontextmanager
+    async def conversation(
+        self, caller: Caller, task: Callable[..., Any], *arguments: Any
+    ) -> AsyncIterator[tuple[Worker, AsyncIterator[Message]]]:
+        """Wait for a turn and begin a task; the messages end with its result. Leaving the block earlier ends it."""
+        async with self.turns.place(caller):
+            worker = self._ready() or await self._run(Worker, self._bounds)
+            self._working.add(worker)
+            try:
+                await self._run(worker.begin, task, *arguments)
+                yield worker, self._messages(worker)
+            finally:
+                self._working.discard(worker)
+                if worker.busy or worker.has_ended or worker.tasks >= _TASKS_PER_PROCESS:
+                    worker.end()
+                    self._threads.submit(worker.join)
+                else:
+                    self._idle.append(worker)
+
+    async def result(self, caller: Caller, task: Callable[..., Any], *arguments: Any) -> Any:
+        """Do a task that sends nothing, and return its result."""
+        async with self.conversation(caller, task, *arguments) as (_, messages):
+            async for message in messages:
+                return message["result"]
+        raise AssertionError("a task ends with a result or an error")
+
+    def _ready(self) -> Worker | None:
+        while self._idle:
+            worker = self._idle.pop()
+            if not worker.has_ended:
+                return worker
+        return None
+
+    async def _messages(self, worker: Worker) -> AsyncIterator[Message]:
+        while worker.busy:
+            yield await self._run(worker.receive)
+
+    async def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    def close(self) -> None:
+        """End every process, whatever it does."""
+        for worker in (*self._idle, *self._working):
+            worker.end()
+            worker.join()
+        self._threads.shutdown(wait=True)
+
+
+# In the process
+
+
+def _work(pipe: Any, bounds: Bounds) -> None:
+    _settle(bounds)
+    channel = Channel(pipe)
+    while True:
+        try:
+            task, arguments = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            channel.value({"result": task(channel, *arguments)})
+        except Exception as error:
+            problem = _problem_of(error)
+            fields = {"status": problem.status, "detail": problem.detail, "kind": problem.kind}
+            channel.value({"problem": fields})
+
+
+def _problem_of(error: Exception) -> ServiceError:
+    if isinstance(error, VoiceclaimError):
+        return service_error(error)
+    if isinstance(error, MemoryError | OSError):
+        return system_error(error)
+    return fault()
+
+
+def _settle(bounds: Bounds) -> None:
+    """Run at low priority within bounds, end with the service, and leave signals of the terminal to it."""
+    for name in ("SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if hasattr(os, "nice"):
+        os.nice(bounds.nice)
+    if bounds.memory is not None:
+        with suppress(ImportError, ValueError, OSError):
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_AS, (bounds.memory, bounds.memory))
+
+
+def _end_with_parent() -> None:
+    """Wait until the service has ended, however that came about."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)

@@ -1,0 +1,125 @@
+"""Failed claims, in an SQLite file: whoever fails too often for one claim, or for many, has to wait.
+
+An attempt counts as failed from its beginning until it is accepted, so that many at once do not help, nor breaking off.
+One with too little speech to be scored does not count. The file has random numbers of speakers and hashes of tokens.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipeline.errors import AuditError, TooManyAttemptsError
+
+SUFFIX = ".attempts"
+Outcome = Literal["accepted", "failed", "not scored"]
+_WAIT_SECONDS = 30.0
+_FORGET_SECONDS = 7 * 24 * 3600.0
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLimits:
+    """When failed attempts make their caller wait.
+
+    After ``failures`` in a row for one claim by one caller, each next one waits: ``delay_seconds``, and twice as long
+    after each further failure, up to ``lockout_seconds``. An acceptance ends the row. A caller may also fail
+    ``caller_failures`` times an hour, over all claims, and an acceptance does not change that.
+    """
+
+    failures: int = 5
+    delay_seconds: float = 30.0
+    lockout_seconds: float = 3600.0
+    caller_failures: int = 100
+
+    def wait(self, failures: float) -> float:
+        """Return the seconds from the last of so many failures to the next attempt."""
+        if failures < self.failures:
+            return 0.0
+        return min(self.delay_seconds * math.pow(2.0, min(failures - self.failures, 64)), self.lockout_seconds)
+
+
+class Attempts:
+    """The failures in the file ``path``, which is made when it is first needed. All methods raise AuditError."""
+
+    def __init__(self, path: Path | str, limits: AttemptLimits) -> None:
+        self.path = Path(path)
+        self.limits = limits
+
+    @classmethod
+    def beside(cls, store: Path, limits: AttemptLimits) -> Attempts:
+        """Return the failures that belong to ``store``: all services of a store count together."""
+        return cls(store.with_name(f"{store.name}{SUFFIX}"), limits)
+
+    def begin(self, caller: str, speaker: str) -> None:
+        """Count one more attempt of ``caller`` to be ``speaker``; raises TooManyAttemptsError where they must wait."""
+        now = time.time()
+        with self._opened() as database:
+            failures, last = _row(database, caller, speaker)
+            wait = self._left(self.limits.wait(failures), last, now)
+            too_many = self._recent(database, caller, now) + 1 - self.limits.caller_failures
+            if too_many > 0:
+                wait = max(wait, too_many * _HOUR / self.limits.caller_failures)
+            if wait > 0:
+                raise TooManyAttemptsError(wait)
+            _write(database, caller, speaker, failures + 1, now)
+
+    def end(self, caller: str, speaker: str, outcome: Outcome) -> float:
+        """Note how an attempt ended, and return the seconds that the caller now has to wait."""
+        now = time.time()
+        with self._opened() as database:
+            failures, _ = _row(database, caller, speaker)
+            if outcome == "accepted":
+                failures = 0
+            elif outcome == "not scored":
+                failures = max(0, failures - 1)
+            else:
+                _write(database, caller, "", self._recent(database, caller, now) + 1, now)
+            _write(database, caller, speaker, failures, now)
+            database.execute("DELETE FROM failed WHERE last < ?", (now - _FORGET_SECONDS,))
+        return self.limits.wait(failures)
+
+    def _recent(self, database: sqlite3.Connection, caller: str, now: float) -> float:
+        """Return the failures of ``caller`` over all claims, which drain away in an hour."""
+        failures, last = _row(database, caller, "")
+        return max(0.0, failures - max(0.0, now - last) * self.limits.caller_failures / _HOUR)
+
+    @staticmethod
+    def _left(wait: float, last: float, now: float) -> float:
+        """Return what is left of a wait; a clock that was set back makes nobody wait longer."""
+        return min(wait, max(0.0, last + wait - now))
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """Open the file for one transaction of the only writer."""
+        try:
+            self.path.touch(mode=0o600)
+            with closing(sqlite3.connect(self.path, timeout=_WAIT_SECONDS)) as database, database:
+                database.execute(
+                    "CREATE TABLE IF NOT EXISTS failed (caller TEXT NOT NULL, speaker TEXT NOT NULL,"
+                    " failures REAL NOT NULL, last REAL NOT NULL, PRIMARY KEY (caller, speaker)) WITHOUT ROWID"
+                )
+                database.execute("BEGIN IMMEDIATE")
+                yield database
+        except (OSError, sqlite3.Error) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise AuditError(f"{self.path.name}: failed attempts cannot be counted: {reason}") from error
+
+
+def _row(database: sqlite3.Connection, caller: str, speaker: str) -> tuple[float, float]:
+    query = "SELECT failures, last FROM failed WHERE caller = ? AND speaker = ?"
+    found: tuple[float, float] | None = database.execute(query, (caller, speaker)).fetchone()
+    return found or (0, 0.0)
+
+
+def _write(database: sqlite3.Connection, caller: str, speaker: str, failures: float, last: float) -> None:
+    if failures:
+        database.execute("INSERT OR REPLACE INTO failed VALUES (?, ?, ?, ?)", (caller, speaker, failures, last))
+    else:
+        database.execute("DELETE FROM failed WHERE caller = ? AND speaker = ?", (caller, speaker))

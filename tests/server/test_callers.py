@@ -1,0 +1,161 @@
+"""Fair shares: turns between callers, what one may have of all, and attempts that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from contextlib import ExitStack, closing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import AuditError, ServiceError, TooManyAttemptsError
+from pipeline.server.callers import Caller, Shares, Turns
+from pipeline.server.security import caller_of, parse_tokens
+from pipeline.verification.attempts import AttemptLimits, Attempts
+
+ANNA, IVAN = Caller("anna", None, frozenset()), Caller("ivan", None, frozenset())
+
+
+def order_of(asked: str, places: int = 1) -> str:
+    """The order in which requests of callers, a letter each, get their turns."""
+    done: list[str] = []
+
+    async def work(turns: Turns, caller: Caller) -> None:
+        async with turns.place(caller):
+            done.append(caller.key)
+            await asyncio.sleep(0)
+
+    async def everybody() -> None:
+        turns = Turns("requests", places, waiting=100)
+        await asyncio.gather(*(work(turns, Caller(letter, None, frozenset())) for letter in asked))
+
+    asyncio.run(everybody())
+    return "".join(done)
+
+
+def test_callers_take_turns_however_much_one_of_them_asks_for():
+    assert order_of("aaaaaabbc") == "aabcabaaa"
+
+
+@given(st.text("abc", max_size=30), st.integers(1, 3))
+def test_everybody_gets_every_turn_and_keeps_their_own_order(asked, places):
+    assert sorted(order_of(asked, places)) == sorted(asked)
+
+
+def test_who_leaves_the_queue_holds_up_nobody():
+    async def scenario() -> bool:
+        turns = Turns("requests", 1, waiting=2)
+        async with turns.place(ANNA):
+            waiting = [asyncio.create_task(turns.place(ANNA).__aenter__()) for _ in range(2)]
+            await asyncio.sleep(0)
+            with pytest.raises(ServiceError, match="2 requests wait already, 2 of this caller"):
+                turns.check(ANNA)
+            turns.check(IVAN)
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+            turns.check(ANNA)
+        async with asyncio.timeout(1), turns.place(IVAN):
+            return True
+
+    assert asyncio.run(scenario())
+
+
+def test_one_caller_has_half_of_all_by_token_and_by_address():
+    shares = Shares("streams", 4, 2)
+    callers = [Caller(f"token {n}", "192.0.2.1", frozenset()) for n in range(3)]
+    with ExitStack() as held:
+        for caller in callers[:2]:
+            held.enter_context(shares.of(caller)).take(1)
+        with pytest.raises(ServiceError, match="one caller has at most 2 streams"), shares.of(callers[2]) as share:
+            share.take(1)
+        held.enter_context(shares.of(ANNA)).take(2)
+        with pytest.raises(ServiceError, match="all callers have at most 4 streams"), shares.of(IVAN) as share:
+            share.take(1)
+    with shares.of(IVAN) as share:
+        share.take(2)
+
+
+def test_an_address_counts_unless_it_is_that_of_a_proxy_here():
+    tokens = parse_tokens(f"verify {'v' * 20}", "here")
+    there, here = (caller_of(tokens, "v" * 20, (address, 1)) for address in ("192.0.2.7", "127.0.0.1"))
+    assert there.keys == (here.key, "address 192.0.2.7")
+    assert here.keys == (here.key,)
+    assert caller_of(None, None, ("127.0.0.1", 1)).keys == ("address 127.0.0.1",)
+
+
+# Attempts
+
+
+@pytest.fixture
+def clock(monkeypatch) -> list[float]:
+    now = [1e9]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    return now
+
+
+def attempt(attempts: Attempts, outcome: str = "failed", caller: str = "c", speaker: str = "s") -> float:
+    attempts.begin(caller, speaker)
+    return attempts.end(caller, speaker, outcome)
+
+
+def test_after_five_failures_each_waits_twice_as_long_as_the_last(tmp_path, clock):
+    attempts = Attempts(tmp_path / "a", AttemptLimits())
+    assert [attempt(attempts) for _ in range(5)] == [0, 0, 0, 0, 30]
+    waits = []
+    for _ in range(9):
+        with pytest.raises(TooManyAttemptsError) as refused:
+            attempts.begin("c", "s")
+        waits.append(refused.value.seconds)
+        clock[0] += refused.value.seconds
+        attempt(attempts)
+    assert waits == [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]
+    attempt(attempts, speaker="another")
+    attempt(attempts, caller="another")
+    clock[0] -= 1e6  # a clock that is set back
+    with pytest.raises(TooManyAttemptsError) as refused:
+        Attempts(tmp_path / "a", AttemptLimits()).begin("c", "s")
+    assert refused.value.seconds == 3600
+
+
+def test_many_at_once_are_no_more_than_one_after_the_other(tmp_path, clock):
+    attempts = Attempts(tmp_path / "a", AttemptLimits())
+    for _ in range(5):
+        attempts.begin("c", "s")
+    with pytest.raises(TooManyAttemptsError):
+        attempts.begin("c", "s")
+
+
+def test_an_acceptance_ends_the_row_and_silence_is_no_failure(tmp_path, clock):
+    attempts = Attempts(tmp_path / "a", AttemptLimits())
+    for _ in range(50):
+        assert attempt(attempts, "not scored") == 0
+    for outcome in ("failed", "failed", "failed", "failed", "accepted") * 3:
+        assert attempt(attempts, outcome) == 0
+
+
+def test_a_caller_fails_so_often_an_hour_whomever_they_claim_to_be(tmp_path, clock):
+    attempts = Attempts(tmp_path / "a", AttemptLimits(caller_failures=10))
+    for number in range(10):
+        attempt(attempts, "accepted", speaker="themselves")
+        attempt(attempts, speaker=str(number))
+    with pytest.raises(TooManyAttemptsError) as refused:
+        attempts.begin("c", "10")
+    assert refused.value.seconds == pytest.approx(360)
+    attempts.begin("another", "10")
+    clock[0] += 361
+    attempts.begin("c", "10")
+
+
+def test_the_file_names_nobody_and_a_damaged_one_lets_nobody_in(tmp_path):
+    attempts = Attempts.beside(tmp_path / "s.store", AttemptLimits())
+    attempt(attempts)
+    assert attempts.path == tmp_path / "s.store.attempts"
+    with closing(sqlite3.connect(attempts.path)) as database:
+        assert database.execute("SELECT speaker FROM failed ORDER BY speaker").fetchall() == [("",), ("s",)]
+    attempts.path.write_bytes(b"no database" * 99)
+    with pytest.raises(AuditError, match=r"s\.store\.attempts: failed attempts cannot be counted"):
+        attempts.begin("c", "s")
