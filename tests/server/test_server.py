@@ -44,7 +44,7 @@ from pipeline.verification.audit import check_log
 from pipeline.verification.verifier import Verifier
 
 pytestmark = pytest.mark.server
-OPEN = {"/", "/docs", "/openapi.json", "/page", "/healthz"}  # they hold nothing of anybody
+OPEN = {"/", "/docs", "/openapi.json", "/page", "/page/charts", "/healthz"}  # they hold nothing of anybody
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
@@ -248,7 +248,7 @@ def routes_of(store: Path) -> list[Route | WebSocketRoute | Mount]:
     app = Service(Settings(store), threads=1)
     try:
         own = [route for route in create_app(app).routes if isinstance(route, Route | Mount)]
-        assert {route.path for route in own} == {"/openapi.json", "/page"}
+        assert {route.path for route in own} == {"/openapi.json", "/page", "/page/charts"}
         return [*own, *router.routes]
     finally:
         app.close()
@@ -416,7 +416,7 @@ def test_a_stream_that_breaks_off_is_in_the_audit_log(guarded, heard):
         until(socket, "ready")
         socket.send(pcm16(samples))
         update = until(socket, "update")
-    wait_until(lambda: '"ivan"' in guarded.log.read_text(encoding="utf-8"))
+    wait_until(lambda: guarded.log.exists() and '"ivan"' in guarded.log.read_text(encoding="utf-8"))
     last = entries_in(guarded.log)[-1]
     assert (last["claim"], last["decision"], update["decision"]) == ("ivan", "accepted", "accepted")
 
