@@ -1,4 +1,4 @@
-# The service in a container (docs/service.md). The store is in the volume /store.
+# The service in a container (docs/deployment.md). The store is in the volume /store.
 FROM python:3.13-slim AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./

@@ -17,6 +17,7 @@ version = release = __version__
 
 extensions = [
     "myst_nb",
+    "sphinx_design",
     "sphinx.ext.autodoc",
     "docstrings",
     "sphinx.ext.napoleon",  # after docstrings, which escapes what napoleon reads

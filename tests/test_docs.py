@@ -405,6 +405,24 @@ def test_tables_of_results_are_those_of_the_files_and_the_page_quotes_them():
     assert len({line.count("|") for line in made.accuracy(folder).splitlines()}) == 1
 
 
+def test_bars_are_those_of_the_files():
+    made = extension("benchmark_results")
+    text = made.chart(RESULTS)
+    peers = json.loads((RESULTS / "peers.json").read_text(encoding="utf-8"))["rows"]
+    (peer,) = [
+        row["eer_percent"]
+        for row in peers
+        if (row["list"], row["preprocessing"], row["enrollment"]) == ("tel", "own", "joined")
+    ]
+    result = json.loads((RESULTS / "real_speech.json").read_text(encoding="utf-8"))
+    (own,) = [row["systems"] for row in result if (row["list"], row["config"]) == ("trials_test_tel", "default")]
+    paper = min(own[rule]["eer_percent"] for rule in ("boar", "poar", "boao", "poao", "rpoao"))
+    bars = made.bars_of(RESULTS)["commands30, trials_test_tel"]
+    assert [*bars.values()] == [peer, paper, own["fused"]["eer_percent"]]
+    shown = re.findall(r'class="rate"[^>]*>([\d.]+)<', text)
+    assert shown == [f"{rate:.2f}" for group in made.bars_of(RESULTS).values() for rate in group.values()]
+
+
 def test_rates_quoted_on_other_pages_are_those_of_the_file():
     result = json.loads((RESULTS / "real_speech.json").read_text(encoding="utf-8"))
     rows = [row for row in result if (row["corpus"], row["config"]) == ("commands30", "default")]
@@ -465,7 +483,7 @@ def test_a_newcomers_commands_are_the_readmes():
 
 
 @pytest.mark.slow
-def test_the_pages_are_built_without_a_warning(tmp_path):
+def test_the_pages_are_built_without_a_warning_and_none_of_their_text_is_cut_off(tmp_path):
     pytest.importorskip("sphinx")
     pytest.importorskip("myst_nb")
     done = subprocess.run(
@@ -477,3 +495,14 @@ def test_the_pages_are_built_without_a_warning(tmp_path):
     for name in PAGES:
         if name != "README.md":
             assert (tmp_path / "html" / Path(name).relative_to("docs")).with_suffix(".html").is_file()
+    pytest.importorskip("selenium.webdriver")
+    from browser import CHROMIUM, DRIVER, WIDTHS, browser
+
+    if CHROMIUM is None or DRIVER is None:
+        return
+    with browser("") as seen:
+        for path in sorted((tmp_path / "html").rglob("*.html")):
+            for width in WIDTHS:
+                seen.resize(width)
+                seen.driver.get(f"file://{path}")
+                assert seen.clipped() == [], f"{path.name} at {width}"

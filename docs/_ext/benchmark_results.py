@@ -24,6 +24,8 @@ PEER_LISTS = {
     ("libri158", "trials"): "libri158",
     ("libri158", "unseen"): "unseen",
 }
+COMPARED = ("Resemblyzer 0.1.4", "best of the paper's five", "the default")
+CHART_WIDTH, LABELS, BAR, GROUP = 820, 240, 17, 66  # pixels
 PAPERS = ("xin2002_commands30", "xin2002_libri158_50", "platt1999", "lin2007", "implied2020")
 # Rows of a paper's table without a published number.
 LOST = {None, "lost", ""}
@@ -44,11 +46,7 @@ def read(folder: Path, name: str) -> Any:
 
 def accuracy(folder: Path) -> str:
     """Return the EER of each preset's default system with its interval, and of Resemblyzer on the same list."""
-    peers = {
-        row["list"]: f"{row['eer_percent']:.2f}"
-        for row in read(folder, "peers")["rows"]
-        if row["preprocessing"] == "own" and row["enrollment"] == "joined"
-    }
+    peers = {name: f"{rate:.2f}" for name, rate in _peer_rates(folder).items()}
     rows = []
     for row in read(folder, "real_speech"):
         name = DEFAULTS[row["config"]]
@@ -60,6 +58,50 @@ def accuracy(folder: Path) -> str:
         rows.append((row["corpus"], row["list"], row["config"], f"`{name}`", trials, *rates))
     head = ("corpus", "list", "settings", "system", "target / nontarget", "EER %", "95 %", "Resemblyzer EER %")
     return table(head, rows, words=5)
+
+
+def _peer_rates(folder: Path) -> dict[str, float]:
+    rows = read(folder, "peers")["rows"]
+    own = [row for row in rows if row["preprocessing"] == "own" and row["enrollment"] == "joined"]
+    return {row["list"]: row["eer_percent"] for row in own}
+
+
+def bars_of(folder: Path) -> dict[str, dict[str, float]]:
+    """Return the EER in percent by list and by what ``chart`` compares."""
+    peers = _peer_rates(folder)
+    by = {(row["corpus"], row["list"], row["config"]): row["systems"] for row in read(folder, "real_speech")}
+    result = {}
+    for (corpus, name), of_peer in PEER_LISTS.items():
+        paper = by.get((corpus, name, "paper"), by[corpus, name, "default"])
+        rates = (
+            peers[of_peer],
+            min(paper[rule]["eer_percent"] for rule in SYSTEMS[:5]),
+            by[corpus, name, "default"]["fused"]["eer_percent"],
+        )
+        result[f"{corpus}, {name}"] = dict(zip(COMPARED, rates, strict=True))
+    return result
+
+
+def chart(folder: Path) -> str:
+    """Return a bar chart of ``bars_of``: inline SVG in the colours of the page."""
+    groups = bars_of(folder)
+    scale = (CHART_WIDTH - LABELS - 60) / max(rate for bars in groups.values() for rate in bars.values())
+    height = len(groups) * GROUP + 30
+    parts = [
+        '<svg class="bars" role="img" aria-label="Equal error rates in percent by list"'
+        f' viewBox="0 0 {CHART_WIDTH} {height}">'
+    ]
+    for n, label in enumerate(COMPARED):
+        parts.append(f'<rect class="bar{n}" x="{LABELS + n * 190}" y="4" width="12" height="12"></rect>')
+        parts.append(f'<text x="{LABELS + 17 + n * 190}" y="14">{label}</text>')
+    for group, (title, bars) in enumerate(groups.items()):
+        top = 30 + group * GROUP
+        parts.append(f'<text x="{LABELS - 8}" y="{top + 28}" text-anchor="end">{title}</text>')
+        for n, rate in enumerate(bars.values()):
+            width, y = max(scale * rate, 1.0), top + n * BAR
+            parts.append(f'<rect class="bar{n}" x="{LABELS}" y="{y}" width="{width:.1f}" height="{BAR - 3}"></rect>')
+            parts.append(f'<text class="rate" x="{LABELS + width + 5:.1f}" y="{y + BAR - 5}">{rate:.2f}</text>')
+    return "\n".join(["```{raw} html", *parts, "</svg>", "```"]) + "\n"
 
 
 def systems(folder: Path) -> str:
@@ -217,5 +259,6 @@ def others(folder: Path) -> str:
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
-    make.__name__: make for make in (accuracy, systems, calibration, orderings, papers, posteriors, speed, others)
+    make.__name__: make
+    for make in (chart, accuracy, systems, calibration, orderings, papers, posteriors, speed, others)
 }

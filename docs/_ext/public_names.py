@@ -25,6 +25,7 @@ OTHERS = {
     "pipeline.posteriors.estimators": ("make_posterior",),
     "pipeline.scoring.calibration": ("LogisticCalibration", "MixtureCalibration", "fit_calibration"),
 }
+EVERY_DAY = ("enroll", "Store", "Verifier", "Identifier", "VerificationStream", "Update", "read_corpus", "assess")
 SHOWN_BASES = {MarginPosterior, LinearLogOdds, PosteriorClassifier}
 
 
@@ -54,14 +55,16 @@ def documented(module: Any) -> list[Any]:
 
 
 def api() -> str:
-    """Return the names of the package, except those on the pages on evaluation, errors and settings."""
+    """Return the names of the package, those of every day first, except those on pages of their own."""
     elsewhere = {*documented(pipeline.evaluation), *documented(pipeline.metrics)}
     ours = [
         value
         for value in documented(pipeline)
         if value not in elsewhere and value.__module__ not in {"pipeline.errors", "pipeline.config"}
     ]
-    return page(ours)
+    first = [getattr(pipeline, name) for name in EVERY_DAY]
+    rest = sorted((value for value in ours if value not in first), key=lambda value: str(value.__name__).lower())
+    return f"{page(first)}\n\n## More\n\n{page(rest)}"
 
 
 def evaluation() -> str:

@@ -81,8 +81,8 @@ def map_mean_offsets(
 ) -> MeanOffsets:
     """Return a speaker's mean offsets (K, d), as stored, by the ``statistics`` (K, 1 + d) of all their speech.
 
-    ``levels`` are those of ``component_groups``; ``relevance`` and ``group_relevance`` are the frames at which the
-    offset of a component, or of a group, is believed by half.
+    ``levels`` are those of ``component_groups``; ``relevance`` and ``group_relevance`` are relevance factors: frames at
+    which the offset of a component, or of a group, has half its weight.
     """
     # Statistics of a group are the sums of its members'.
     sums = [statistics]

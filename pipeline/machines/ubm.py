@@ -48,7 +48,7 @@ class UniversalBackgroundModel:
     weights : array (K,)
         Priors of the components.
     relevance : float
-        Frames at which a component's mean offset in a supervector is believed by half.
+        Relevance factor: frames at which a component's mean offset in a supervector has half its weight.
     half_db : float
         A frame so far below the loudest before it has half its weight; by default all weigh alike.
     mean_prior : float
