@@ -40,6 +40,8 @@ from tqdm import tqdm
 
 from pipeline.posteriors.classifiers import OneVsRestPosteriorClassifier, PairwisePosteriorClassifier
 from pipeline.posteriors.estimators import POSTERIORS
+from pipeline.posteriors.local_cosine import LocalCosineSVC
+from pipeline.posteriors.moderated import ModeratedSVC
 
 Array = np.ndarray
 Split = tuple[Array, Array, Array, Array]
@@ -83,6 +85,8 @@ def methods() -> dict[str, Callable[[], Any]]:
         made[f"pairs, newton, wu_lin_weng, {margins}"] = partial(
             PairwisePosteriorClassifier, machine(), margins=margins
         )
+    made["one-vs-rest, moderated"] = lambda: OneVsRestClassifier(ModeratedSVC())
+    made["one-vs-rest, cosine at its place"] = lambda: OneVsRestClassifier(LocalCosineSVC(machine()))
     for how in ("sigmoid", "isotonic"):
         calibrated = partial(CalibratedClassifierCV, method=how, cv=3)
         for ensemble in (True, False):

@@ -176,9 +176,10 @@ class MachineConfig(_Section):
     """Kinds of machines. ``C`` is the soft-margin cost of the two-class kinds, ``nu`` the one-class kind's.
 
     ``one_class_scale`` is the sum of the one-class coefficients: "schoelkopf" 1, "libsvm" nu times the number of
-    centroids, or a number. ``gram_gib`` limits each matrix of products that training holds whole: the supervector
-    machines' over all segments of speech, in single precision, which are thinned out until it fits. A one-vs-rest
-    machine whose own matrix would be larger, a quarter of a GiB at most, is trained slowly without.
+    centroids, or a number; by "ratio" it is 1 / rho, so that margins are (f - rho) / rho. ``gram_gib`` limits each
+    matrix of products that training holds whole: the supervector machines' over all segments of speech, in single
+    precision, which are thinned out until it fits. A one-vs-rest machine whose own matrix would be larger, a quarter of
+    a GiB at most, is trained slowly without.
     ``cohort`` is how many of the most similar speakers each speaker has pair machines against, or "all": with a number
     R, the machines of a speaker and those of a claim cost O(R), and a claim is judged among the speaker and those R.
     """
@@ -195,7 +196,7 @@ class MachineConfig(_Section):
     sigma: Positive = 0.5
     C: Positive = 10.0
     nu: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    one_class_scale: Literal["schoelkopf", "libsvm"] | Positive = "libsvm"
+    one_class_scale: Literal["schoelkopf", "libsvm", "ratio"] | Positive = "libsvm"
     gram_gib: Positive = 0.1
     cohort: Literal["all"] | Annotated[int, Field(ge=1)] = "all"
 

@@ -11,7 +11,7 @@ from pipeline.machines.margins import Population
 from pipeline.machines.one_vs_rest import GRAM_BYTES, RestSolver
 from pipeline.machines.pairs import Pairs, Progress, train_pairs
 from pipeline.machines.pool import Pool
-from pipeline.machines.smo import PoolSolver
+from pipeline.machines.smo import PoolSolver, SpeakerMachine
 from pipeline.machines.workers import LocalThreads, Workers
 
 Array = NDArray[np.float64]
@@ -97,13 +97,15 @@ def _one_class(pool: Pool, settings: MachineConfig, known: Population | None, jo
     # Each speaker's kernel values are wanted once, so that there is nothing to hold.
     solver = PoolSolver(pool, jobs=jobs, memory=0)
     for made in solver.one_class(range(first, len(pool)), nu=settings.nu):
-        factor = _one_class_sum(settings, len(made.coef)) / made.coef.sum()
+        factor = _one_class_factor(settings, made)
         coef[pool.rows(made.speaker)], bias[made.speaker] = made.coef * factor, made.bias * factor
     return coef, bias
 
 
-def _one_class_sum(settings: MachineConfig, centroids: int) -> float:
-    """Return the sum of the coefficients of a one-class machine of so many centroids."""
-    if settings.one_class_scale == "libsvm":
-        return settings.nu * centroids
-    return 1.0 if settings.one_class_scale == "schoelkopf" else settings.one_class_scale
+def _one_class_factor(settings: MachineConfig, made: SpeakerMachine) -> float:
+    """Return what the coefficients and the bias -rho of a one-class machine are to be multiplied by."""
+    scale = settings.one_class_scale
+    if scale == "ratio":
+        return -1.0 / made.bias
+    total = {"schoelkopf": 1.0, "libsvm": settings.nu * len(made.coef)}[scale] if isinstance(scale, str) else scale
+    return float(total / made.coef.sum())

@@ -141,6 +141,15 @@ def test_one_class_scale_sets_the_sum_of_the_coefficients_and_nothing_else(speak
         np.testing.assert_array_equal(margin > 1e-9 * sums[scale], unit > 1e-9)
 
 
+@pytest.mark.parametrize("nu", [0.05, NU, 0.5])
+def test_by_ratio_a_one_class_margin_is_relative_to_that_of_the_hyperplane(nu):
+    svm = OneClassSVM(gamma=1.0 / (2 * SIGMA**2), nu=nu, tol=1e-9).fit(population().pool.codebook(0))
+    coef, bias = one_class_machine(0, nu, "ratio")
+    margin = rbf_kernel(frames(), population().pool.codebook(0), SIGMA) @ coef + bias
+    assert_close(margin, svm.decision_function(frames()) / svm.offset_[0])  # offset_ is rho
+    assert bias == pytest.approx(-1.0)
+
+
 def test_one_vs_rest_machines_that_may_hold_no_matrix_are_as_good():
     pool = population().pool
     coef, bias = one_vs_rest(pool, SETTINGS.model_copy(update={"gram_gib": 1e-7}))

@@ -1,0 +1,125 @@
+"""Vapnik's posterior P(y = 1 | t, u) of a support vector machine: cosines of the margin whose coefficients depend on u.
+
+Vapnik 1998, section 11.11, and Platt 1999, eq. 6: t is a row's place across the separating plane, a scaled margin, and
+u its place along it, all other directions of the kernel's space. ``CosineExpansion`` averages over u; this does not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.svm import SVC
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pipeline.posteriors.estimators import CosineExpansion
+from pipeline.posteriors.heldout import Method, heldout_rows
+
+Array = NDArray[np.float64]
+
+
+@dataclass(eq=False, repr=False)
+class LocalCosineSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Binary ``SVC`` with P(positive | t, u) = a_0(u) + sum over n of a_n(u) cos(n t), clipped.
+
+    The coefficients at u are those of ``CosineExpansion`` with training rows weighted by exp(-|u - u_i|^2 / (2 h^2)): a
+    linear system for every row that is judged, as Platt says of Vapnik's method. Distances along the plane are
+
+        |u - u'|^2 = |phi(x) - phi(x')|^2 - (g(x) - g(x'))^2 / |w|^2,   g = f - b,
+
+    in the kernel's space, so that any kernel that ``SVC`` takes by name does. Vapnik's own a_n(u) minimise a functional
+    that neither seed states in full; the weights, by a kernel estimate over u, are this project's reading.
+
+    Parameters
+    ----------
+    estimator : SVC, optional
+        Left unfitted; ``SVC()`` if None.
+    bandwidth : float, optional
+        h, above 0; the median distance if None, and infinite for constant a_n, which is ``CosineExpansion``.
+    terms, penalty
+        As in ``CosineExpansion``.
+    margins, folds
+        Margins that the cosines are fitted to, see ``heldout``.
+
+    Learned: ``classes_``, the later positive; ``machine_``; ``bandwidth_``.
+
+    Not for many rows: judging m rows by n takes m n kernel values and m systems of ``terms`` + 1 equations.
+    """
+
+    estimator: Any = None
+    _: KW_ONLY
+    bandwidth: float | None = None
+    terms: int = 8
+    penalty: float = 1e-4
+    margins: Method = "kfold"
+    folds: int = 3
+
+    def fit(self, X: Any, y: ArrayLike) -> Self:
+        """Train on X (n, d) and classes y (n,); raises ValueError as scikit-learn does, FitError as ``heldout``."""
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, place = np.unique(y, return_inverse=True)
+        if len(self.classes_) != 2:
+            raise ValueError(f"Only binary classification is supported; got {len(self.classes_)} class(es)")
+        if self.bandwidth is not None and not self.bandwidth > 0:
+            raise ValueError(f"bandwidth: above 0 expected, got {self.bandwidth}")
+        machine = SVC() if self.estimator is None else self.estimator
+        rows, self._margins = heldout_rows(machine, X, place, method=self.margins, folds=self.folds)
+        self.machine_ = clone(machine).fit(X, place)
+        self._rows, self._positive = X[rows], place[rows] == 1
+        alpha = self.machine_.dual_coef_[0]
+        self._norm = math.sqrt(alpha @ self._kernel(self.machine_.support_vectors_) @ alpha)
+        apart = np.sqrt(self._along(self._rows)[np.triu_indices(len(rows), 1)])
+        self.bandwidth_ = float(np.median(apart)) if self.bandwidth is None else float(self.bandwidth)
+        return self
+
+    def _kernel(self, X: Array, Z: Array | None = None) -> Array:
+        """Return the machine's own kernel of the rows."""
+        machine = self.machine_
+        settings = {"gamma": machine._gamma, "degree": machine.degree, "coef0": machine.coef0}
+        return np.asarray(pairwise_kernels(X, Z, metric=machine.kernel, filter_params=True, **settings))
+
+    def _along(self, X: Array) -> Array:
+        """Return the squared distances (m, n) of the rows of X from the training rows along the plane."""
+        own = [np.array([self._kernel(row[None])[0, 0] for row in rows]) for rows in (X, self._rows)]
+        apart = own[0][:, None] + own[1] - 2.0 * self._kernel(X, self._rows)
+        across = [self.machine_.decision_function(rows) / self._norm for rows in (X, self._rows)]
+        return np.asarray(np.maximum(apart - (across[0][:, None] - across[1]) ** 2, 0.0))
+
+    def decision_function(self, X: Any) -> Array:
+        """Return the machine's margins (n,)."""
+        check_is_fitted(self)
+        return np.asarray(self.machine_.decision_function(validate_data(self, X, reset=False, dtype=np.float64)))
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the posteriors (n, 2) of ``classes_`` for the rows of X (n, d)."""
+        margins = self.decision_function(X)
+        rows = validate_data(self, X, reset=False, dtype=np.float64)
+        exponents = self._along(rows) / (2.0 * self.bandwidth_**2)
+        weights = np.exp(exponents.min(axis=1, keepdims=True) - exponents)
+        positive = np.array([self._at(*row) for row in zip(margins, weights, strict=True)])
+        return np.column_stack([1.0 - positive, positive])
+
+    def _at(self, margin: float, weights: Array) -> float:
+        """Return P(positive) at one margin, with the training rows' ``weights`` (n,)."""
+        classes = [float(weights[side].sum()) for side in (self._positive, ~self._positive)]
+        if min(classes) == 0.0:  # no row of the other class is near, to the last digit
+            weights = weights + np.finfo(np.float64).tiny
+        local = CosineExpansion(terms=self.terms, penalty=self.penalty)
+        return float(local.fit(self._margins, self._positive, weights).probability(margin))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class (n,) of the larger posterior."""
+        positive = self.predict_proba(X)[:, 1] > 0.5
+        return np.asarray(self.classes_[positive.astype(np.intp)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
