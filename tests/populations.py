@@ -120,15 +120,15 @@ def model_of(
             "cohort.similarity": made.cohort_table.similarity,
         }
     for kind in utterance_kinds_of(config.machines.kinds):
-        parts = [segments_of(name) for name in everybody]
-        shared |= ubm_arrays(kind, SPACE)
-        if kind.analysis == "gmm":
+        parts = [np.tile(segments_of(name), len(kind.backgrounds)) for name in everybody]
+        shared |= ubm_arrays(dict.fromkeys(kind.backgrounds, SPACE))
+        if kind.machine == "gmm":
             for one, part in zip(own, parts, strict=True):
                 one[kind.array] = part.mean(axis=0, dtype=np.float32).reshape(SPACE.means.shape)
             continue
         ridge = kind.branch.settings(config).ridge
         solver = SupervectorTraining([part.astype(np.float32) for part in parts], ridge=ridge)
-        machines, everybodys = machine_arrays(solver.machines(SPACE), kind)
+        machines, everybodys = machine_arrays(solver, kind)
         shared |= everybodys
         for one, machine, part in zip(own, machines, parts, strict=True):
             one |= {**machine, f"{kind.branch.prefix}segments": part}

@@ -20,7 +20,7 @@ from pipeline.errors import EnrollmentRefusedError
 from pipeline.features.stream import FeatureBlock, joined_to
 from pipeline.machines.branches import UtteranceKind
 from pipeline.machines.margins import Population
-from pipeline.machines.supervectors import SupervectorTraining
+from pipeline.machines.supervectors import SupervectorTraining, supervector
 from pipeline.machines.workers import run_parallel
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.claims import ClaimScorer, ScoringSettings
@@ -256,8 +256,9 @@ class HeldOutScoring:
         """Return the scores of each prefix and, last, of the whole trial."""
         margins: list[dict[str, Array]] = [{} for _ in so_far]
         for kind, solver in self._training.items() if len(self._population) > 1 else ():
-            space = self._population.utterance[kind.name].space
-            vectors = np.stack([space.vector(space.settled(sums[kind.sums])) for sums, _ in so_far])
+            read = list(zip(kind.backgrounds, self._population.utterance[kind.name].ubms, strict=True))
+            settled = ([ubm.settled(sums[background.name]) for background, ubm in read] for sums, _ in so_far)
+            vectors = np.stack([supervector([ubm for _, ubm in read], statistics) for statistics in settled])
             of_all = solver.margins(vectors) if absent is None else solver.margins_without(speaker, vectors)
             for its_margins, row in zip(margins, of_all, strict=True):
                 its_margins[kind.name] = row

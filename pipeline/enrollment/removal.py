@@ -92,13 +92,12 @@ def _one_vs_rest(rest: SpeakerModel, arrays: list[Named], jobs: int) -> tuple[st
 def _supervectors(rest: SpeakerModel, arrays: list[Named], shared: Named) -> None:
     """Solve the supervector machines of those who remain: the solution has everybody's speech in it."""
     for kind in utterance_kinds_of(rest.config.machines.kinds):
-        ubm = rest.ubm(kind)
-        if ubm is None or kind.analysis == "gmm":
+        if kind.machine == "gmm":
             continue
         has_pseudo = kind.branch is RAW and rest.config.supervector.has_pseudo_speakers(len(rest))
         pseudo = rest.pseudo_segments() if has_pseudo else []
         solver = solve(rest.segments(kind), pseudo, rest.config, kind)
-        machines, everybody = machine_arrays(solver.machines(ubm), kind)
+        machines, everybody = machine_arrays(solver, kind)
         shared.update(everybody)
         for own, machine in zip(arrays, machines, strict=True):
             own.update(machine)

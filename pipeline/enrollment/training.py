@@ -17,7 +17,7 @@ from pipeline.enrollment.speech import NewSpeaker, Progress, Speech
 from pipeline.enrollment.utterance_training import Material, UtteranceTrainer
 from pipeline.features.fingerprints import joined as all_prints
 from pipeline.features.stream import FeatureBlock, joined, joined_to
-from pipeline.machines.branches import UtteranceKind, utterance_kinds_of
+from pipeline.machines.branches import Branch, UtteranceKind, utterance_kinds_of
 from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.cohorts import plan_cohorts
 from pipeline.machines.margins import Population
@@ -37,12 +37,12 @@ Array = NDArray[np.float64]
 class Trained:
     """A trained ``model``, and what its machines over utterances came from.
 
-    ``solvers`` of supervector machines can leave a speaker out; ``material`` is each new speaker's.
+    ``solvers`` of supervector machines can leave a speaker out; ``material`` is each new speaker's in each branch.
     """
 
     model: SpeakerModel
     solvers: dict[UtteranceKind, SupervectorTraining]
-    material: dict[UtteranceKind, list[Material]]
+    material: dict[Branch, list[Material]]
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,15 @@ class Trainer:
         model = self._assembled(voices, self._frame_machines(voices, stage))
         speech = speech or [voice.speech for voice in voices]
         solvers: dict[UtteranceKind, SupervectorTraining] = {}
-        made: dict[UtteranceKind, list[Material]] = {}
-        for kind in utterance_kinds_of(self.settings.machines.kinds):
-            trainer = UtteranceTrainer(self.settings, kind, self.workers, self.progress)
-            ubm = (before.model if before else self.known).ubm(kind) or trainer.ubm(speech, len(model))
-            made[kind] = trainer.material(ubm, speech, share, len(model), stage)
+        made: dict[Branch, list[Material]] = {}
+        for branch in dict.fromkeys(kind.branch for kind in utterance_kinds_of(self.settings.machines.kinds)):
+            trainer = UtteranceTrainer(self.settings, branch, self.workers, self.progress)
+            ubms = (before.model if before else self.known).ubms(branch) or trainer.ubms(speech, len(model))
+            made[branch] = trainer.material(ubms, speech, share, len(model), stage)
             if before is not None:
-                made[kind] = [old.joined(new) for old, new in zip(before.material[kind], made[kind], strict=True)]
-            model, solver = trainer.train(model, self.known, voices, made[kind], ubm)
-            solvers |= {} if solver is None else {kind: solver}
+                made[branch] = [old.joined(new) for old, new in zip(before.material[branch], made[branch], strict=True)]
+            model, more = trainer.train(model, self.known, voices, made[branch], ubms)
+            solvers |= more
         return Trained(with_conditions(model, voices, self.settings), solvers, made)
 
     def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str) -> Population:

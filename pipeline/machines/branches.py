@@ -1,9 +1,9 @@
 """Kinds of machines over whole utterances: of utterances as they were recorded, or less their mean.
 
-Supervector machines and GMMs have a universal background model each, over features of an analysis of their own: what
-they get wrong differs the more. Raw statistics keep what the channel adds, which helps as long as it is the one of
-enrollment; normalised ones, of machines that are trained on augmented versions of the recordings too, hold where it is
-another.
+Supervector machines and GMMs read features of different analyses, and normalised supervectors those of both: what they
+get wrong differs the more. A branch has one universal background model an analysis. Raw statistics keep what the
+channel adds, which helps as long as it is the one of enrollment; normalised ones, of machines that are trained on
+augmented versions of the recordings too, hold where it is another.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.config import Config, UtteranceMachineConfig
+
+Analysis = Literal["supervector", "gmm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,33 +38,51 @@ NORMALISED = Branch("normalised.")
 
 
 @dataclass(frozen=True, slots=True)
+class Background:
+    """A universal background model: of a ``branch``, over the features of an ``analysis``."""
+
+    branch: Branch
+    analysis: Analysis
+
+    @property
+    def name(self) -> str:
+        """Return the beginning of its arrays' names, and the name of an utterance's running sums under it."""
+        return f"{self.branch.prefix}{self.analysis}.ubm"
+
+    def components(self, config: Config) -> int:
+        """Return the number of Gaussians."""
+        return config.normalised.components if self.branch is NORMALISED else config.ubm.components
+
+
+@dataclass(frozen=True, slots=True)
 class UtteranceKind:
-    """One kind of machines over utterances: its ``name``, its ``branch``, and the ``analysis`` that it reads."""
+    """One kind of machines over utterances: its ``name``, its ``branch``, and the ``analyses`` that it reads.
+
+    GMMs read one; supervectors are of all of them, end to end.
+    """
 
     name: str
     branch: Branch
-    analysis: Literal["supervector", "gmm"]
+    machine: Literal["supervector", "gmm"]
+    analyses: tuple[Analysis, ...]
 
     @property
     def array(self) -> str:
         """Return the name of each speaker's array: coefficients of the supervector machine, or offsets of the GMM."""
-        return f"{self.branch.prefix}{self.analysis}"
-
-    def components(self, config: Config) -> int:
-        """Return the number of Gaussians of the background model."""
-        return config.normalised.components if self is NORMALISED_SUPERVECTOR else config.ubm.components
+        return f"{self.branch.prefix}{self.machine}"
 
     @property
-    def sums(self) -> str:
-        """Return the name of the running sums of an utterance, among those of other rules."""
-        return f"statistics of {self.name}"
+    def backgrounds(self) -> tuple[Background, ...]:
+        """Return the background models whose statistics the machines read."""
+        return tuple(Background(self.branch, analysis) for analysis in self.analyses)
 
 
-SUPERVECTOR = UtteranceKind("supervector", RAW, "supervector")
-GMM = UtteranceKind("gmm", RAW, "gmm")
-NORMALISED_SUPERVECTOR = UtteranceKind("normalised_supervector", NORMALISED, "supervector")
-NORMALISED_GMM = UtteranceKind("normalised_gmm", NORMALISED, "gmm")
+SUPERVECTOR = UtteranceKind("supervector", RAW, "supervector", ("supervector",))
+GMM = UtteranceKind("gmm", RAW, "gmm", ("gmm",))
+NORMALISED_SUPERVECTOR = UtteranceKind("normalised_supervector", NORMALISED, "supervector", ("supervector", "gmm"))
+NORMALISED_GMM = UtteranceKind("normalised_gmm", NORMALISED, "gmm", ("gmm",))
 UTTERANCE_KINDS = (SUPERVECTOR, GMM, NORMALISED_SUPERVECTOR, NORMALISED_GMM)
+BACKGROUNDS = tuple(dict.fromkeys(background for kind in UTTERANCE_KINDS for background in kind.backgrounds))
 
 
 def utterance_kinds_of(kinds: Container[str]) -> tuple[UtteranceKind, ...]:

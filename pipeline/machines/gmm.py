@@ -29,22 +29,22 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class AdaptedMixtures:
-    """GMMs of N speakers, adapted from the background model ``space``.
+    """GMMs of N speakers, adapted from the one background model of ``ubms``.
 
     Their mean ``offsets`` (N, K, d) are in standard deviations of its components.
     """
 
-    space: UniversalBackgroundModel
+    ubms: tuple[UniversalBackgroundModel, ...]
     offsets: MeanOffsets
 
-    def margins(self, statistics: Array) -> Array:
-        """Return mean log-likelihood ratios (N,), nats a frame, of a segment by its ``statistics`` (K, 1 + d).
+    def margins(self, statistics: Sequence[Array]) -> Array:
+        """Return mean log-likelihood ratios (N,), nats a frame, of a segment by its one array of ``statistics``.
 
         With n_k and f_k the statistics of order zero and one, and s_k the speaker's offset, the ratio is
         sum_k (s_k . f_k - n_k |s_k|^2 / 2) / sum_k n_k. Products are summed in single precision.
         """
-        occupancy = statistics[:, 0]
-        linear = self._rows @ statistics[:, 1:].astype(self.offsets.dtype).ravel()
+        ((occupancy, first),) = ((its[:, 0], its[:, 1:]) for its in statistics)
+        linear = self._rows @ first.astype(self.offsets.dtype).ravel()
         return np.asarray((linear - self._half_squares @ occupancy) / max(float(np.add.reduce(occupancy)), 1e-12))
 
     @cached_property

@@ -41,21 +41,23 @@ ROWS = 512
 
 @dataclass(frozen=True)
 class SupervectorMachines:
-    """Supervector machines of N speakers over the background model ``space``.
+    """Supervector machines of N speakers over the background models ``ubms``.
 
     ``mean`` (D,) of the training vectors, ``coef`` (D, N).
     """
 
-    space: UniversalBackgroundModel
+    ubms: tuple[UniversalBackgroundModel, ...]
     mean: Array
     coef: Array
 
-    def margins(self, statistics: Array) -> Array:
-        """Return the margins (N,) of a segment by its ``statistics``: near 1 for its speaker, -1 / (N - 1) for others.
+    def margins(self, statistics: Sequence[Array]) -> Array:
+        """Return the margins (N,) of a segment: near 1 for its speaker, -1 / (N - 1) for others.
+
+        ``statistics`` (K, 1 + d) are those under each background model.
 
         Summed in single precision, as ``coef`` is stored: a stream asks often, and reads everybody's each time.
         """
-        vector = unit(self.space.vector(statistics) - self.mean)
+        vector = unit(supervector(self.ubms, statistics) - self.mean)
         return np.asarray(self._rows @ vector.astype(np.float32), dtype=np.float64)
 
     @cached_property
@@ -119,9 +121,10 @@ class SupervectorTraining:
         self._coef = self._primal(self._dual)
         self._left_out: dict[int, Array] = {}
 
-    def machines(self, space: UniversalBackgroundModel) -> SupervectorMachines:
-        """Return the machines, over the ``space`` of the vectors, at the precision that they are stored in."""
-        return SupervectorMachines(space, self.mean, self._coef.astype(np.float32).astype(np.float64))
+    @property
+    def coef(self) -> Vectors:
+        """Return the coefficients (D, N) of the machines, at the precision that they are stored in."""
+        return self._coef.astype(np.float32)
 
     def margins(self, vectors: Array) -> Array:
         """Return the margins (n, N) of segments ``vectors`` (n, D)."""
@@ -215,6 +218,11 @@ class SupervectorTraining:
         weights = np.linalg.solve(corner.astype(np.float64), self._dual[block])
         dual = columns @ weights.astype(columns.dtype)
         return np.asarray(self._coef - self._unit.T @ dual.astype(np.float32, copy=False))
+
+
+def supervector(ubms: Sequence[UniversalBackgroundModel], statistics: Sequence[Array]) -> Array:
+    """Return the supervector (D,) of a segment's ``statistics`` under each background model, end to end."""
+    return np.concatenate([ubm.vector(its) for ubm, its in zip(ubms, statistics, strict=True)])
 
 
 def segments_of(utterances: Sequence[Segment], frames: int, most: int) -> list[Segment]:

@@ -79,6 +79,11 @@ class ClaimScorer:
         self._frame_rules = [rule for rule in rules if self._alone or not (rule.kind or rule.parts)]
         self._whole_rules = [] if self._alone else [(rule, rule.kind) for rule in rules if rule.kind]
         self._whole = {kind: population.utterance[kind.name] for _, kind in self._whole_rules}
+        self._ubms = {
+            background: ubm
+            for kind, machines in self._whole.items()
+            for background, ubm in zip(kind.backgrounds, machines.ubms, strict=True)
+        }
         judged = self._cohorts
         if any(rule.every_claim for rule in self._frame_rules) and not self._alone:
             judged = Cohorts.of_everybody(range(len(population)), len(population))
@@ -94,7 +99,7 @@ class ClaimScorer:
         return RunningScores(self)
 
     def sums(self, frames: FeatureBlock, before: Mapping[str, Array]) -> dict[str, Array]:
-        """Return sums over ``frames``: per-frame values of each system, (C,) or (C, P), and statistics of each kind.
+        """Return sums over ``frames``: per-frame values of each system, (C,) or (C, P), and statistics under each UBM.
 
         ``before`` are the sums over the frames before them, empty at the start.
         """
@@ -102,9 +107,9 @@ class ClaimScorer:
         if self._margins is not None:
             margins = self._margins(frames.vectors)
             sums = {rule.name: self._values(rule, margins).sum(axis=0, dtype=float) for rule in self._frame_rules}
-        for kind, machines in self._whole.items():
-            vectors, so_far = frames.of(kind.analysis), before.get(kind.sums)
-            sums[kind.sums] = machines.space.running(vectors, frames.below_peak, so_far)
+        for background, ubm in self._ubms.items():
+            vectors, so_far = frames.of(background.analysis), before.get(background.name)
+            sums[background.name] = ubm.running(vectors, frames.below_peak, so_far)
         if self.settings.condition is not None:
             sums[CONDITION] = condition_sums(frames.of("supervector"))
         return sums
@@ -147,8 +152,10 @@ class ClaimScorer:
         numbers = self._population.numbers
         claims, scores = self.claims if numbers is None else numbers[self.claims], {}
         margins: dict[UtteranceKind, Array] = {}
+        settled = {background: ubm.settled(sums[background.name]) for background, ubm in self._ubms.items()}
         for kind, machines in self._whole.items():
-            made = given[kind.name] if kind.name in given else machines.margins(machines.space.settled(sums[kind.sums]))
+            statistics = [settled[background] for background in kind.backgrounds]
+            made = given[kind.name] if kind.name in given else machines.margins(statistics)
             margins[kind] = made if absent is None else np.where(np.arange(len(made)) == absent, -np.inf, made)
         for rule, kind in self._whole_rules:
             scores[rule.name] = rule.finish(margins[kind], claims)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import Config
 from pipeline.errors import StoreFormatError
-from pipeline.machines.branches import UTTERANCE_KINDS, utterance_kinds_of
+from pipeline.machines.branches import BACKGROUNDS, UTTERANCE_KINDS, utterance_kinds_of
 from pipeline.scoring.trials import KEPT
 
 AnyArray = NDArray[Any]
@@ -37,8 +37,8 @@ class Expected:
 
 
 # k centroids of a speaker and M of all N speakers; features of a frame for machines over "frames", "supervector"
-# machines and "gmm"s, C those of the second and its statics once more; K components of the UBM of a kind and D the
-# length of its supervectors; T held-out trials. A name that ends in "*" stands for every name with that beginning.
+# machines and "gmm"s, C those of the second and its statics once more; K components of a UBM and D the length of
+# the supervectors of a kind; T held-out trials. A name that ends in "*" stands for every name with that beginning.
 SPEAKER: dict[str, Expected] = {
     "centroids": Expected("f", ("k", "frames")),
     "one_class": Expected("f", ("k",)),
@@ -68,18 +68,21 @@ for _p in KEPT:
     }
 
 for _kind in UTTERANCE_KINDS:
-    _p, _e = _kind.array, _kind.analysis
-    if _e == "gmm":
-        SPEAKER[_p] = Expected("f", (f"{_p}.K", _e))
+    _p = _kind.array
+    if _kind.machine == "gmm":
+        SPEAKER[_p] = Expected("f", (f"{_kind.backgrounds[0].name}.K", *_kind.analyses))
     else:
         SPEAKER |= {_p: Expected("f", (f"{_p}.D",)), f"{_kind.branch.prefix}segments": Expected("f", ("", f"{_p}.D"))}
         SHARED[f"{_p}.mean"] = Expected("f", (f"{_p}.D",))
+
+for _background in BACKGROUNDS:
+    _p, _e = _background.name, _background.analysis
     SHARED |= {
-        f"{_p}.ubm.centre": Expected("f", (_e,)),
-        f"{_p}.ubm.scale": Expected("f", (_e,), positive=True),
-        f"{_p}.ubm.means": Expected("f", (f"{_p}.K", _e)),
-        f"{_p}.ubm.variances": Expected("f", (f"{_p}.K", _e), positive=True),
-        f"{_p}.ubm.weights": Expected("f", (f"{_p}.K",), positive=True),
+        f"{_p}.centre": Expected("f", (_e,)),
+        f"{_p}.scale": Expected("f", (_e,), positive=True),
+        f"{_p}.means": Expected("f", (f"{_p}.K", _e)),
+        f"{_p}.variances": Expected("f", (f"{_p}.K", _e), positive=True),
+        f"{_p}.weights": Expected("f", (f"{_p}.K",), positive=True),
     }
 
 TRIALS = tuple(f"trials.{column}" for column in ("claims", "speakers", "population", "frames", "unknown"))
@@ -97,8 +100,9 @@ def required(config: Config, speakers: int) -> tuple[set[str], set[str]]:
     if "one_vs_one" in kinds and config.machines.cohort != "all":
         shared |= {"cohort.nearest", "cohort.similarity"}
     for kind in utterance_kinds_of(kinds):
-        own |= {kind.array} | ({f"{kind.branch.prefix}segments"} if kind.analysis == "supervector" else set())
-        shared |= {name for name in SHARED if name.startswith(f"{kind.array}.")}
+        own |= {kind.array} | ({f"{kind.branch.prefix}segments"} if kind.machine == "supervector" else set())
+        begins = (f"{kind.array}.mean", *(f"{background.name}." for background in kind.backgrounds))
+        shared |= {name for name in SHARED if name.startswith(begins)}
     return own, shared
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import Config
 from pipeline.errors import InputError, MetricError, StoreFormatError, UnknownSpeakerError
-from pipeline.machines.branches import UtteranceKind, utterance_kinds_of
+from pipeline.machines.branches import BACKGROUNDS, Background, Branch, UtteranceKind, utterance_kinds_of
 from pipeline.machines.cohorts import CohortTable
 from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.margins import Population
@@ -245,33 +245,39 @@ class SpeakerModel:
             )
         return CohortTable(nearest, self.shared["cohort.similarity"])
 
-    def ubm(self, kind: UtteranceKind) -> UniversalBackgroundModel | None:
-        """Return the universal background model of ``kind``; None before anybody was enrolled."""
-        if kind not in self._ubms and f"{kind.array}.ubm.means" in self.shared:
-            settings = kind.branch.settings(self.config)
-            parts = {name: self.shared[f"{kind.array}.ubm.{name}"] for name in UBM_ARRAYS}
-            self._ubms[kind] = UniversalBackgroundModel(
+    def ubm(self, background: Background) -> UniversalBackgroundModel | None:
+        """Return a universal background model; None before anybody was enrolled."""
+        if background not in self._ubms and f"{background.name}.means" in self.shared:
+            branch = background.branch
+            settings = branch.settings(self.config)
+            parts = {name: self.shared[f"{background.name}.{name}"] for name in UBM_ARRAYS}
+            self._ubms[background] = UniversalBackgroundModel(
                 **parts,
                 relevance=settings.relevance,
                 half_db=settings.half_db,
-                mean_prior=kind.branch.mean_prior(self.config),
+                mean_prior=branch.mean_prior(self.config),
             )
-        return self._ubms.get(kind)
+        return self._ubms.get(background)
+
+    def ubms(self, branch: Branch) -> dict[Background, UniversalBackgroundModel]:
+        """Return the universal background models of a ``branch`` that there are."""
+        models = {one: self.ubm(one) for one in BACKGROUNDS if one.branch is branch}
+        return {one: ubm for one, ubm in models.items() if ubm is not None}
 
     @cached_property
-    def _ubms(self) -> dict[UtteranceKind, UniversalBackgroundModel]:
+    def _ubms(self) -> dict[Background, UniversalBackgroundModel]:
         """Return the background models that were read so far."""
         return {}
 
     def utterance_machines(self, kind: UtteranceKind) -> SupervectorMachines | AdaptedMixtures:
         """Return everybody's machines of ``kind``; raises StoreFormatError without a background model."""
-        ubm = self.ubm(kind)
-        if ubm is None:
-            raise StoreFormatError(f"{self.where}: there is no background model of {kind.name} machines")
+        ubms = tuple(ubm for background in kind.backgrounds if (ubm := self.ubm(background)) is not None)
+        if len(ubms) < len(kind.backgrounds):
+            raise StoreFormatError(f"{self.where}: there is no background model for {kind.name} machines")
         rows = np.stack([arrays[kind.array] for arrays in self.arrays])
-        if kind.analysis == "gmm":
-            return AdaptedMixtures(ubm, rows)
-        return SupervectorMachines(ubm, self.shared[f"{kind.array}.mean"], rows.T.astype(np.float64))
+        if kind.machine == "gmm":
+            return AdaptedMixtures(ubms, rows)
+        return SupervectorMachines(ubms, self.shared[f"{kind.array}.mean"], rows.T.astype(np.float64))
 
     @cached_property
     def posterior(self) -> FixedSigmoid:

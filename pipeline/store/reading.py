@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from pipeline.config import Config, FeatureSettings, parse_config
 from pipeline.errors import ConfigError, StoreFormatError, StoreSealError
-from pipeline.machines.branches import UTTERANCE_KINDS
+from pipeline.machines.branches import BACKGROUNDS, UTTERANCE_KINDS
 from pipeline.scoring.calibration import Calibrations
 from pipeline.scoring.trials import KEPT
 from pipeline.store.arrays import Arrays, StoredArrays, StoredPairs
@@ -116,7 +116,7 @@ def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], featur
         "N": len(speakers),
         "M": sum(speaker.centroids for speaker in speakers),
     }
-    measured = [(f"{of.array}.K", f"{of.array}.ubm.means") for of in UTTERANCE_KINDS]
+    measured = [(f"{of.name}.K", f"{of.name}.means") for of in BACKGROUNDS]
     measured += [(f"{before}T", f"{before}trials.claims") for before in KEPT]
     for length, name in measured:
         if name in shared:
@@ -124,8 +124,12 @@ def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], featur
                 lengths[length] = shape_of(shared[name][1])[0]
             except (ValueError, TypeError, IndexError, RecursionError):
                 raise StoreFormatError(f"{rows.path}: array {name!r} is damaged: it has no shape") from None
-    of_kinds = [of.array for of in UTTERANCE_KINDS if f"{of.array}.K" in lengths]
-    return lengths | {f"{name}.D": lengths[f"{name}.K"] * dimensions["supervector"] for name in of_kinds}
+    parts = {kind.array: [(f"{of.name}.K", of.analysis) for of in kind.backgrounds] for kind in UTTERANCE_KINDS}
+    return lengths | {
+        f"{name}.D": sum(lengths[count] * dimensions[analysis] for count, analysis in read)
+        for name, read in parts.items()
+        if all(count in lengths for count, _ in read)
+    }
 
 
 def store_digest(rows: Rows, about: Mapping[str, Any], listing: LISTING) -> str:

@@ -18,7 +18,7 @@ from pipeline.machines.branches import SUPERVECTOR, UtteranceKind
 from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
-from pipeline.machines.supervectors import SupervectorTraining, unit
+from pipeline.machines.supervectors import SupervectorMachines, SupervectorTraining, unit
 from pipeline.machines.training import train_population
 from pipeline.machines.ubm import UniversalBackgroundModel, loudness, train_ubm
 from pipeline.posteriors.sigmoid import FixedSigmoid
@@ -71,7 +71,8 @@ def trained(speakers: int) -> tuple[Population, dict[UtteranceKind, SupervectorT
     training = SupervectorTraining(vectors, ridge=RIDGE)
     population = train_population(Pool.of(books(5)[:speakers], 0.5), MACHINES)
     shifts = np.random.default_rng(3).standard_normal((speakers, *space.means.shape)).astype(np.float32)
-    machines = {"supervector": training.machines(space), "gmm": AdaptedMixtures(space, shifts)}
+    supervector = SupervectorMachines((space,), training.mean, training.coef)
+    machines = {"supervector": supervector, "gmm": AdaptedMixtures((space,), shifts)}
     return replace(population, utterance=machines), {SUPERVECTOR: training}
 
 
@@ -186,7 +187,7 @@ def test_outsiders_meet_machines_trained_without_them_and_are_nobodys_rival(abse
     rivals = {n: [j for j in others if j != n] for n in others}
     weights = loudness(x.below_peak, SETTINGS.supervector.half_db)
     machines = people.utterance["gmm"]
-    gmms = machines.margins(machines.space.statistics(x.vectors, weights))
+    gmms = machines.margins([machines.ubms[0].statistics(x.vectors, weights)])
     for name, expected, atol in (
         ("supervector", margins[others], 1e-5),
         ("supervector_rival", [margins[n] - margins[rivals[n]].max() for n in others], 1e-5),

@@ -22,7 +22,7 @@ from pipeline.features.stream import FeatureBlock, joined, joined_to
 from pipeline.machines.branches import NORMALISED_GMM, NORMALISED_SUPERVECTOR
 from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.pool import Pool
-from pipeline.machines.supervectors import SupervectorTraining, segments_of
+from pipeline.machines.supervectors import SupervectorMachines, SupervectorTraining, segments_of
 from pipeline.machines.training import train_population
 from pipeline.machines.ubm import loudness, train_ubm
 from pipeline.metrics import equal_error_rate, threshold_at_false_accept
@@ -134,7 +134,7 @@ def by_hand(recordings, voices, tiny) -> dict[str, np.ndarray]:
         running.push(trial)
         scores["rpoao"].append(running.scores()["rpoao"])
         weights = loudness(trial.below_peak, tiny.supervector.half_db)
-        margins = machines.margins(machines.space.statistics(trial.of("supervector"), weights))
+        margins = machines.margins([ubm.statistics(trial.of("supervector"), weights) for ubm in machines.ubms])
         scores["supervector"].append(margins)
         scores["supervector_rival"].append(margins - [max(np.delete(margins, claim)) for claim in range(4)])
     return {system: np.concatenate(rows) for system, rows in scores.items()}
@@ -151,7 +151,8 @@ def supervector_machines_by_hand(kept: list[list[FeatureBlock]], config: Config)
         most = round((1.0 - config.threshold.holdout) * settings.max_segments)
         parts = segments_of(weighed, round(settings.segment_seconds / 0.01), most)
         vectors.append(np.stack([ubm.vector(ubm.statistics(*part)) for part in parts]).astype(np.float16))
-    return SupervectorTraining(vectors, ridge=settings.ridge).machines(ubm)
+    training = SupervectorTraining(vectors, ridge=settings.ridge)
+    return SupervectorMachines((ubm,), training.mean, training.coef)
 
 
 @pytest.mark.parametrize("system", ["rpoao", "supervector", "supervector_rival"])

@@ -66,7 +66,7 @@ def population(most: int | str) -> Population:
     )
     coef = random.standard_normal((12, SPEAKERS))
     made = train_population(Pool.of(books(), SIGMA), cohort_of(most))
-    return replace(made, utterance={"supervector": SupervectorMachines(space, random.standard_normal(12), coef)})
+    return replace(made, utterance={"supervector": SupervectorMachines((space,), random.standard_normal(12), coef)})
 
 
 def speech(frames: int = 90, seed: int = 1) -> FeatureBlock:

@@ -63,7 +63,7 @@ def test_a_score_is_the_mean_ratio_of_densities_with_the_means_moved_and_not(see
         (share * (norm.logpdf(x[:, None], space.means + shift * spread, spread).sum(axis=-1) - at_rest)).sum() / len(x)
         for shift in shifts.astype(float)
     ]
-    np.testing.assert_allclose(AdaptedMixtures(space, shifts).margins(statistics), expected, atol=2e-5)
+    np.testing.assert_allclose(AdaptedMixtures((space,), shifts).margins([statistics]), expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -83,7 +83,7 @@ def test_where_sounds_are_far_apart_a_score_is_the_ratio_of_two_of_scikit_learns
 
     moved = mixture(space.means + shift * np.sqrt(space.variances))
     expected = (moved.score_samples(x) - mixture(space.means).score_samples(x)).mean()
-    ratio = AdaptedMixtures(space, shift[None]).margins(space.statistics(x, np.ones(300)))
+    ratio = AdaptedMixtures((space,), shift[None]).margins([space.statistics(x, np.ones(300))])
     np.testing.assert_allclose(ratio, expected, atol=1e-5)
 
 
@@ -91,8 +91,8 @@ def test_a_model_that_did_not_move_and_a_segment_without_frames_score_nothing():
     space = space_of(0)
     _, statistics = heard(space, 1)
     offsets = np.random.default_rng(2).standard_normal((2, *space.means.shape)).astype(np.float32)
-    np.testing.assert_array_equal(AdaptedMixtures(space, 0 * offsets).margins(statistics), 0.0)
-    np.testing.assert_array_equal(AdaptedMixtures(space, offsets).margins(0 * statistics), 0.0)
+    np.testing.assert_array_equal(AdaptedMixtures((space,), 0 * offsets).margins([statistics]), 0.0)
+    np.testing.assert_array_equal(AdaptedMixtures((space,), offsets).margins([0 * statistics]), 0.0)
 
 
 # Adaptation

@@ -253,20 +253,20 @@ def test_machines_give_the_margins_of_the_solver_they_come_from():
         np.stack([space.vector(space.statistics(x, np.ones(30))) for x in part]).astype(np.float32) for part in spoken
     ]
     training = SupervectorTraining(vectors, ridge=1.0)
-    machines = training.machines(space)
+    machines = SupervectorMachines((space,), training.mean, training.coef)
     assert machines.coef.shape == (space.dimension, 3)
     frames, weights = frames_of(99, 40)
     statistics = space.statistics(frames, weights)
     np.testing.assert_allclose(
-        machines.margins(statistics), training.margins(space.vector(statistics)[None])[0], atol=1e-5
+        machines.margins([statistics]), training.margins(space.vector(statistics)[None])[0], atol=1e-5
     )
 
 
 def test_a_segment_that_is_the_mean_of_all_has_margins_of_zero():
     space = space_of(3)
     statistics = space.statistics(*frames_of(5, 20))
-    machines = SupervectorMachines(space, space.vector(statistics), np.ones((space.dimension, 2)))
-    np.testing.assert_allclose(machines.margins(statistics), 0.0, atol=1e-3)
+    machines = SupervectorMachines((space,), space.vector(statistics), np.ones((space.dimension, 2)))
+    np.testing.assert_allclose(machines.margins([statistics]), 0.0, atol=1e-3)
 
 
 def test_one_speaker_has_a_machine_that_says_nothing():

@@ -18,7 +18,7 @@ from pipeline.features.stream import FeatureBlock
 from pipeline.machines.gmm import AdaptedMixtures, map_mean_offsets
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
-from pipeline.machines.supervectors import SupervectorTraining
+from pipeline.machines.supervectors import SupervectorMachines, SupervectorTraining
 from pipeline.machines.training import train_population
 from pipeline.machines.ubm import train_ubm
 from pipeline.posteriors.sigmoid import FixedSigmoid
@@ -53,23 +53,26 @@ def population(speakers: int = SPEAKERS) -> Population:
     return replace(
         people,
         utterance={
-            **utterance_machines(spoken, np.inf, ""),
-            **utterance_machines(less_mean, MEAN_PRIOR, "normalised_"),
+            **utterance_machines(spoken, np.inf, "", 1),
+            **utterance_machines(less_mean, MEAN_PRIOR, "normalised_", 2),
         },
     )
 
 
-def utterance_machines(spoken: list[list[np.ndarray]], mean_prior: float, prefix: str) -> dict:
+def utterance_machines(spoken: list[list[np.ndarray]], mean_prior: float, prefix: str, analyses: int) -> dict:
     frames = np.concatenate([x for parts in spoken for x in parts])
     space = train_ubm(frames, components=8, relevance=2.0, seed=0, half_db=HALF_DB, mean_prior=mean_prior)
     vectors = [
-        np.stack([space.vector(space.statistics(x, np.ones(len(x)))) for x in parts]).astype(np.float32)
+        np.stack([np.tile(space.vector(space.statistics(x, np.ones(len(x)))), analyses) for x in parts]).astype(
+            np.float32
+        )
         for parts in spoken
     ]
     statistics = [sum(space.statistics(x, np.ones(len(x))) for x in parts) for parts in spoken]
     offsets = np.stack([map_mean_offsets(one, (), relevance=2.0, group_relevance=4.0) for one in statistics])
-    supervector = SupervectorTraining(vectors, ridge=1.0).machines(space)
-    return {f"{prefix}supervector": supervector, f"{prefix}gmm": AdaptedMixtures(space, offsets)}
+    training = SupervectorTraining(vectors, ridge=1.0)
+    supervector = SupervectorMachines((space,) * analyses, training.mean, training.coef)
+    return {f"{prefix}supervector": supervector, f"{prefix}gmm": AdaptedMixtures((space,), offsets)}
 
 
 def block_of(vectors: np.ndarray, below_peak: np.ndarray | None = None) -> FeatureBlock:
@@ -152,11 +155,11 @@ def literal_scores(people: Population, speech: FeatureBlock, claim: int) -> dict
         if prefix:
             so_far = np.stack([x[: t + 1].sum(axis=0) / (t + 1 + MEAN_PRIOR) for t in range(len(x))])
             whole = x.sum(axis=0) / (len(x) + MEAN_PRIOR)
-        statistics = machines.space.statistics(x - whole, weights, like=x - so_far)
-        margins = machines.margins(statistics)
+        statistics = machines.ubms[0].statistics(x - whole, weights, like=x - so_far)
+        margins = machines.margins([statistics] * len(machines.ubms))
         scores[f"{prefix}supervector"] = margins[claim]
         scores[f"{prefix}supervector_rival"] = margins[claim] - max(margins[j] for j in everybody if j != claim)
-        models = people.utterance[f"{prefix}gmm"].margins(statistics)
+        models = people.utterance[f"{prefix}gmm"].margins([statistics])
         others = [models[j] for j in everybody if j != claim]
         scores[f"{prefix}gmm"] = models[claim] - sum(others) / len(others)
         scores[f"{prefix}gmm_rival"] = models[claim] - max(others)
