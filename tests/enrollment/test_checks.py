@@ -19,6 +19,7 @@ from populations import TINY, assert_same, content
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.files import read_samples
 from pipeline.cli.enroll import enroll as command
+from pipeline.cli.options import IN_PART
 from pipeline.config import ChecksConfig, ThresholdConfig
 from pipeline.enrollment.checks import MIN_OTHERS, held_out_seconds, strengths_of
 from pipeline.enrollment.duplicates import duplicates
@@ -333,10 +334,12 @@ def test_the_command_warns_refuses_and_logs_both_without_file_names(corpus_of, t
     shutil.copy(sorted((root / "lars").iterdir())[1], root / "zoe" / "more.flac")
     words = [*TINY, "codebook.min_seconds=1", "codebook.centroids=20"]
     log = tmp_path / "changes.jsonl"
-    command(root, tmp_path / "s", override=words, log=log, as_json=True)
+    with pytest.raises(typer.Exit) as told:
+        command(root, tmp_path / "s", override=words, log=log, as_json=True)
+    assert told.value.exit_code == IN_PART
     shown = capsys.readouterr()
     result = json.loads(shown.out)
-    assert shown.err == ""
+    assert shown.err == "voiceclaim: not everything was enrolled: 3 speakers refused, 0 files not read\n"
     assert [speaker["name"] for speaker in result["enrolled"]] == ["anna"]
     assert [entry["name"] for entry in result["refused"]] == ["ivan", "lars", "zoe"]
     assert result["warnings"] == []
