@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -479,10 +480,20 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
+def _names(table: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of sections and, with their section, of settings."""
+    for key, value in table.items():
+        yield key
+        if isinstance(value, Mapping):
+            yield from (f"{key}.{name}" for name in _names(value))
+
+
 def _explain(source: str, detail: Any) -> str:
     key = ".".join(str(part) for part in detail["loc"] if not str(part).startswith(("literal", "constrained")))
     if detail["type"] == "extra_forbidden":
-        return f"{source}: {key}: there is no such setting"
+        known = {name.lower(): name for name in _names(Config().model_dump())}
+        near = [known[name] for name in get_close_matches(key.lower(), known, n=3)]
+        return f"{source}: {key}: there is no such setting" + (f"; did you mean {', '.join(near)}?" if near else "")
     if detail["type"] == "value_error":
         return f"{source}: {key or 'settings'}: {detail['ctx']['error']}"
     return f"{source}: {key or 'settings'}: {detail['msg']}, got {detail['input']!r}"

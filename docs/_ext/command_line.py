@@ -35,11 +35,11 @@ def _section(name: str, command: Any, level: str) -> str:
 
 
 def _words(command: Any) -> list[str]:
-    r"""Return the command's help: paragraphs, and examples after a \b as code."""
-    text, _, examples = inspect.cleandoc(command.help or "").partition("\b")
+    """Return the command's help, which is Markdown, with examples as code."""
+    text, _, examples = inspect.cleandoc(command.help or "").partition("\nExamples:\n")
     lines = [_escaped(line) for line in text.strip().splitlines()]
-    if examples.strip():
-        shown = [line.strip().removeprefix("Example: ") for line in examples.strip().splitlines()]
+    if examples:
+        shown = [line.removeprefix("- ").strip("`") for line in examples.strip().splitlines()]
         lines += ["", "```text", *shown, "```"]
     return lines
 

@@ -26,9 +26,9 @@ def audit(
     detected only with --anchor, a complete rewrite only with --anchor or a key. Exit codes: 0 the chain is intact, 2 it
     is broken or its last line is incomplete.
 
-    \b
-    Example: voiceclaim verify speakers.store --claim anna --log calls.jsonl call.wav
-    Example: voiceclaim audit calls.jsonl
+    Examples:
+    - `voiceclaim verify speakers.store --claim anna --log calls.jsonl call.wav`
+    - `voiceclaim audit calls.jsonl`
     """
     from pipeline.verification.audit import check_log, read_key
 

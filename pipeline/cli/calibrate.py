@@ -37,9 +37,9 @@ def calibrate(
     better ones there. Their scores are kept in the store, their audio is not. Error rates of the same trials are too
     good: evaluate on others.
 
-    \b
-    Example: voiceclaim calibrate speakers.store trials.txt
-    Example: voiceclaim calibrate speakers.store --reset
+    Examples:
+    - `voiceclaim calibrate speakers.store trials.txt`
+    - `voiceclaim calibrate speakers.store --reset`
     """
     if reset != (trials is None) or (reset and root is not None):
         raise typer.BadParameter("give a list TRIALS, or --reset alone")

@@ -11,7 +11,7 @@ from pipeline.cli.evaluate import number, with_interval
 from pipeline.cli.options import Json, names_of
 from pipeline.cli.terminal import print_json, print_line, print_table
 
-Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Directories written by `evaluate --out`.")]
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR", help="Directories written by `evaluate --out`.")]
 
 
 def plot(
@@ -23,8 +23,8 @@ def plot(
 ) -> None:
     """Plot the DET curves of several evaluations in one figure.
 
-    \b
-    Example: voiceclaim plot results-a/ results-b/ --out compare.png
+    Examples:
+    - `voiceclaim plot results-a/ results-b/ --out compare.png`
     """
     from pipeline.evaluation.comparison_report import plot_evaluations
 
@@ -45,8 +45,8 @@ def compare(
 
     Differences are over the same trials, intervals over the same resampled speakers.
 
-    \b
-    Example: voiceclaim compare results-a/ results-b/ --out comparison/
+    Examples:
+    - `voiceclaim compare results-a/ results-b/ --out comparison/`
     """
     from pipeline.evaluation.comparison_report import compare as compare_evaluations
     from pipeline.evaluation.comparison_report import read_evaluations, write_comparison

@@ -33,8 +33,8 @@ def convert(
 ) -> None:
     """Write a trial list, a key or a score file in another format.
 
-    \b
-    Example: voiceclaim convert results/scores.txt scores.tsv --to nist --system fused
+    Examples:
+    - `voiceclaim convert results/scores.txt scores.tsv --to nist --system fused`
     """
     from pipeline.errors import InputError
     from pipeline.evaluation import read_list, write_list

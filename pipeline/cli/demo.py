@@ -39,8 +39,8 @@ def demo(
 ) -> None:
     """Enroll, verify and evaluate synthetic voices: as recorded, under babble, by telephone.
 
-    \b
-    Example: voiceclaim demo --out demo-out
+    Examples:
+    - `voiceclaim demo --out demo-out`
     """
     from pipeline.audio.corpus import read_corpus
     from pipeline.config import load_config

@@ -73,12 +73,12 @@ def enroll(
     settings under [checks], or --check, define which checks warn and which refuse. Exit codes: 0 everybody was
     enrolled, 4 somebody was refused or a file could not be read, 2 or 3 nobody was enrolled.
 
-    \b
-    Example: voiceclaim enroll recordings/ --store speakers.store
-    Example: voiceclaim enroll more-recordings/ --store speakers.store --add
-    Example: voiceclaim enroll all-recordings/ --store speakers.store --anew
-    Example: voiceclaim enroll recordings/ --store speakers.store --check matches=refuse --log changes.jsonl
-    Example: voiceclaim enroll recordings/ --store speakers.store --backend dask --scheduler tcp://host:8786
+    Examples:
+    - `voiceclaim enroll recordings/ --store speakers.store`
+    - `voiceclaim enroll more-recordings/ --store speakers.store --add`
+    - `voiceclaim enroll all-recordings/ --store speakers.store --anew`
+    - `voiceclaim enroll recordings/ --store speakers.store --check matches=refuse --log changes.jsonl`
+    - `voiceclaim enroll recordings/ --store speakers.store --backend dask --scheduler tcp://host:8786`
     """
     check_backend(backend, scheduler)
     from pipeline.audio.corpus import NO_AUDIO, read_corpus

@@ -75,10 +75,10 @@ def evaluate(
     The results are scores, error rates, costs, figures and a self-contained page, report.html. With --scores, measure
     the scores of any other system instead.
 
-    \b
-    Example: voiceclaim evaluate speakers.store trials.txt --out results/
-    Example: voiceclaim evaluate --scores scores.tsv --key key.tsv --out results/
-    Example: voiceclaim evaluate speakers.store trials.txt --out results/ --backend dask --scheduler tcp://host:8786
+    Examples:
+    - `voiceclaim evaluate speakers.store trials.txt --out results/`
+    - `voiceclaim evaluate --scores scores.tsv --key key.tsv --out results/`
+    - `voiceclaim evaluate speakers.store trials.txt --out results/ --backend dask --scheduler tcp://host:8786`
     """
     check_backend(backend, scheduler)
     if scores is not None:

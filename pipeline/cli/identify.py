@@ -29,7 +29,7 @@ _EXITS = {"identified": DONE, "nobody": REJECTED, "not_enough_speech": NOT_ENOUG
 
 def identify(
     store: StoreArgument,
-    audio: Annotated[list[str], typer.Argument(metavar="AUDIO...", help="Audio files, or - for a pipe.")],
+    audio: Annotated[list[str], typer.Argument(metavar="AUDIO", help="Audio files, or - for a pipe.")],
     best: Annotated[int, typer.Option("--best", "-n", min=1, metavar="N", help="Number of candidates to print.")] = 3,
     system: Annotated[str | None, typer.Option(metavar="NAME", help="Scoring system.", show_default="settings")] = None,
     nobody: Annotated[
@@ -50,9 +50,9 @@ def identify(
     unless --threshold sets a lowest log-likelihood ratio. Exit codes: 0 identified, 1 nobody enrolled, 3 not enough
     speech, 2 an error; for several files, the first of 2, 1, 3, 0 that occurred.
 
-    \b
-    Example: voiceclaim identify speakers.store call.wav
-    Example: voiceclaim identify speakers.store --best 10 --json call.wav voicemail.m4a
+    Examples:
+    - `voiceclaim identify speakers.store call.wav`
+    - `voiceclaim identify speakers.store --best 10 --json call.wav voicemail.m4a`
     """
     from pipeline.store.store import Store
     from pipeline.verification.identification import Identifier

@@ -1,6 +1,7 @@
 """Command line: each command parses its arguments, makes one library call and prints the result.
 
-Exit codes: 0 done or accepted, 1 rejected, 2 an error, 3 not enough speech or undecided, 4 done in part.
+Exit codes: 0 done or accepted, 1 rejected, 2 an error, 3 not enough speech or undecided, 4 done in part, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pipeline.cli.demo import demo
 from pipeline.cli.enroll import enroll
 from pipeline.cli.evaluate import evaluate
 from pipeline.cli.identify import identify
-from pipeline.cli.options import ERROR, NOT_ENOUGH_SPEECH
+from pipeline.cli.options import ERROR, INTERRUPTED, NOT_ENOUGH_SPEECH
 from pipeline.cli.record import record
 from pipeline.cli.seal import seal
 from pipeline.cli.serve import serve
@@ -27,34 +28,25 @@ from pipeline.cli.terminal import print_error, print_line, separate_output
 from pipeline.cli.verify import verify
 from pipeline.errors import NotEnoughSpeechError, VoiceclaimError
 
-_EXITS = "Exit codes: 0 done or accepted, 1 rejected, 2 an error, 3 not enough speech or undecided, 4 done in part."
-
 app = typer.Typer(
     name="voiceclaim",
-    help=f"Enroll speakers from audio and verify who is speaking. {_EXITS}",
+    help="Enroll speakers from audio and verify who is speaking. Exit codes: 0 done or accepted, 1 rejected, 2 an"
+    " error, 3 not enough speech or undecided, 4 done in part.",
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    enroll,
-    record,
-    verify,
-    identify,
-    evaluate,
-    calibrate,
-    plot,
-    compare,
-    convert,
-    speakers,
-    demo,
-    audit,
-    serve,
-    seal,
-):
-    app.command()(command)
+_GROUPS = {
+    "Every day": (enroll, record, verify, identify, demo),
+    "Studies": (evaluate, compare, plot, convert),
+    "Stores": (calibrate, seal, audit),
+    "Service": (serve,),
+}
+for group, commands in _GROUPS.items():
+    for command in commands:
+        app.command(rich_help_panel=group)(command)
+app.add_typer(speakers, name="speakers", rich_help_panel="Stores")
 
 
 def _print_version(wanted: bool) -> None:
@@ -76,10 +68,21 @@ def main() -> None:
     """Run the command line; print errors in one line and exit with the code of their type."""
     separate_output()
     try:
-        app()
+        code = app(prog_name="voiceclaim", standalone_mode=False)
+    except typer.TyperException as error:
+        _print_usage_error(error)
+        raise SystemExit(ERROR) from None
     except VoiceclaimError as error:
         print_error(error)
         raise SystemExit(NOT_ENOUGH_SPEECH if isinstance(error, NotEnoughSpeechError) else ERROR) from None
-    except KeyboardInterrupt:
-        print_error("interrupted")
-        raise SystemExit(130) from None
+    if code == INTERRUPTED:
+        print_error("interrupted; a store that was being changed is as it was")
+    raise SystemExit(code or 0)
+
+
+def _print_usage_error(error: typer.TyperException) -> None:
+    """Print what is wrong with the words of a command, and where its help is."""
+    message = " ".join(error.format_message().removeprefix("Invalid value: ").split()).rstrip(".")
+    if message:  # else the help was printed
+        context = getattr(error, "ctx", None)
+        print_error(f"{message}; see {'voiceclaim' if context is None else context.command_path} --help")

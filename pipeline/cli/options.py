@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Exit codes of the commands.
 DONE, REJECTED, ERROR, NOT_ENOUGH_SPEECH, IN_PART = range(5)
+INTERRUPTED = 130
 WORST_FIRST = (ERROR, REJECTED, NOT_ENOUGH_SPEECH, DONE)
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Speaker store.")]
@@ -58,6 +59,18 @@ Backend = Annotated[
 Scheduler = Annotated[
     str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Address of the Dask scheduler: tcp://host:8786.")
 ]
+
+
+def complete_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the enrolled speakers of the store on the command line, for the shell to complete."""
+    from pipeline.store.store import Store
+
+    # After an option without its value the words are not parsed.
+    store = context.params.get("store") or next(iter(context.args), "")
+    try:
+        return [name for name in Store(store).load().names if name.startswith(incomplete)]
+    except VoiceclaimError:  # no store yet
+        return []
 
 
 def check_backend(backend: str | None, scheduler: str | None) -> None:

@@ -51,9 +51,9 @@ def record(
     speech is still needed; a phrase that is clipped or too quiet does not count and is asked for again. Ctrl-C ends the
     recording early.
 
-    \b
-    Example: voiceclaim record anna --store speakers.store
-    Example: arecord -f S16_LE -r 16000 | voiceclaim record anna --store speakers.store -
+    Examples:
+    - `voiceclaim record anna --store speakers.store`
+    - `arecord -f S16_LE -r 16000 | voiceclaim record anna --store speakers.store -`
     """
     from pipeline.audio.corpus import Utterance
     from pipeline.config import Config

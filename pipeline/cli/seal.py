@@ -35,11 +35,11 @@ def seal(
     A seal does not reveal that the whole store was replaced by an older copy. --check prints an anchor: keep it
     elsewhere and pass it to a later check. Exit codes: 0 done, or intact; 2 otherwise.
 
-    \b
-    Example: head -c 32 /dev/urandom | base64 > store.key
-    Example: voiceclaim seal speakers.store --key store.key
-    Example: VOICECLAIM_STORE_KEY="$(cat store.key)" voiceclaim verify speakers.store --claim anna call.wav
-    Example: voiceclaim seal speakers.store --key store.key --check --anchor 5e8f...:12
+    Examples:
+    - `head -c 32 /dev/urandom | base64 > store.key`
+    - `voiceclaim seal speakers.store --key store.key`
+    - `VOICECLAIM_STORE_KEY="$(cat store.key)" voiceclaim verify speakers.store --claim anna call.wav`
+    - `voiceclaim seal speakers.store --key store.key --check --anchor 5e8f...:12`
     """
     from pipeline.store.sealing import check_store, read_store_key, seal_store
 

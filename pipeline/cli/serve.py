@@ -62,9 +62,9 @@ def serve(
     Beyond this machine every caller needs a bearer token. Shuts down gracefully on SIGTERM or Ctrl-C; enrollment is
     atomic. docs/service.md describes the protocol, tokens, limits and deployment.
 
-    \b
-    Example: voiceclaim serve speakers.store
-    Example: voiceclaim serve speakers.store --host 0.0.0.0 --tokens tokens.txt --tls-cert cert.pem --tls-key key.pem
+    Examples:
+    - `voiceclaim serve speakers.store`
+    - `voiceclaim serve speakers.store --host 0.0.0.0 --tokens tokens.txt --tls-cert cert.pem --tls-key key.pem`
     """
     try:
         import fastapi as _fastapi  # noqa: F401

@@ -1,66 +1,77 @@
-"""The command `voiceclaim speakers`: list, show, remove and export enrolled speakers."""
+"""The commands `voiceclaim speakers list|show|remove|rename|export`: the enrolled speakers of a store."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.options import Jobs, Json, Log, LogKey, StoreArgument, logged_failures
+from pipeline.cli.options import Jobs, Json, Log, LogKey, StoreArgument, complete_names, logged_failures
 from pipeline.cli.terminal import cores, escape, print_json, print_line, print_table
 
+if TYPE_CHECKING:
+    from pipeline.store.model import Speaker
 
-def speakers(
+speakers = typer.Typer(help="List, show, remove, rename or export enrolled speakers.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Enrolled speaker.", autocompletion=complete_names)]
+
+
+@speakers.command("list")
+def list_(store: StoreArgument, as_json: Json = False) -> None:
+    """List the enrolled speakers.
+
+    Examples:
+    - `voiceclaim speakers list speakers.store`
+    """
+    from pipeline.store.store import Store
+
+    opened = Store(store).load()
+    if as_json:
+        print_json({"revision": opened.revision, "speakers": [_record(speaker) for speaker in opened.speakers]})
+    else:
+        _print(opened.speakers)
+
+
+@speakers.command()
+def show(store: StoreArgument, name: Name, as_json: Json = False) -> None:
+    """Show what a store says about one speaker.
+
+    Examples:
+    - `voiceclaim speakers show speakers.store anna --json`
+    """
+    from pipeline.store.store import Store
+
+    speaker = Store(store).load().speaker(name)
+    if as_json:
+        print_json(_record(speaker))
+    else:
+        _print((speaker,))
+
+
+@speakers.command()
+def remove(
     store: StoreArgument,
-    action: Annotated[
-        Literal["list", "show", "remove", "export"],
-        typer.Argument(metavar="[ACTION]", help="Action."),
-    ] = "list",
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Speaker to show, remove or export.")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="JSON file to export to; must be new.", show_default=False),
-    ] = None,
+    name: Name,
     log: Log = None,
     log_key: LogKey = None,
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
-    """List the enrolled speakers; show, remove or export one of them.
+    """Erase a speaker from every machine in the store.
 
-    Removing erases a speaker from every machine in the store, and with --log also the fingerprints of accepted audio
-    beside that log. It cannot erase backups, exports, or the entries of audit logs.
+    With --log also the fingerprints of accepted audio beside that log are erased. Backups, exports and the entries of
+    audit logs are not.
 
-    An export is everything that the store keeps of a speaker: a JSON file, and the arrays in an .npz file beside it. It
-    contains no audio, but it is biometric data, unencrypted.
-
-    \b
-    Example: voiceclaim speakers speakers.store
-    Example: voiceclaim speakers speakers.store remove anna --log changes.jsonl
-    Example: voiceclaim speakers speakers.store export anna --out anna.json
+    Examples:
+    - `voiceclaim speakers remove speakers.store anna --log changes.jsonl`
     """
-    if (out is not None) != (action == "export"):
-        raise typer.BadParameter("export requires --out FILE" if out is None else "--out requires the action export")
-    if (name is None) != (action == "list"):
-        raise typer.BadParameter("list takes no name" if name is not None else f"{action} requires a speaker's name")
-    if log is not None and action in {"list", "show"}:
-        raise typer.BadParameter(f"--log records changes, and {action} makes none")
-    if name is None or action == "show":
-        _show(store, name, as_json=as_json)
-    elif out is None:
-        _remove(store, name, log, log_key, jobs=jobs or cores(), as_json=as_json)
-    else:
-        _export(store, name, out, log, log_key, as_json=as_json)
-
-
-def _remove(store: Path, name: str, log: Path | None, log_key: Path | None, *, jobs: int, as_json: bool) -> None:
     from pipeline.enrollment.removal import remove_speaker
     from pipeline.verification.audit_events import REMOVE, record_removal
 
     with logged_failures(log, log_key, REMOVE, [name]) as audit:
-        rest = remove_speaker(store, name, jobs=jobs)
+        rest = remove_speaker(store, name, jobs=jobs or cores())
     if audit is not None:
         record_removal(audit, rest, name)  # also forgets the audio that was accepted
     left = len(rest.speakers)
@@ -71,7 +82,51 @@ def _remove(store: Path, name: str, log: Path | None, log_key: Path | None, *, j
     print_line("not erased: backups, exports and copies of the store, and entries of audit logs")
 
 
-def _export(store: Path, name: str, out: Path, log: Path | None, log_key: Path | None, *, as_json: bool) -> None:
+@speakers.command()
+def rename(
+    store: StoreArgument,
+    name: Name,
+    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", help="The name from now on.")],
+    log: Log = None,
+    log_key: LogKey = None,
+    as_json: Json = False,
+) -> None:
+    """Give a speaker another name; nothing is trained again.
+
+    Earlier entries of audit logs keep the old name.
+
+    Examples:
+    - `voiceclaim speakers rename speakers.store anna anna.k --log changes.jsonl`
+    """
+    from pipeline.store.store import Store
+    from pipeline.verification.audit_events import RENAME, record_renaming
+
+    with logged_failures(log, log_key, RENAME, [name]) as audit:
+        model = Store(store).rename(name, new_name)
+    if audit is not None:
+        record_renaming(audit, model, name, new_name)
+    if as_json:
+        print_json({"renamed": name, "to": new_name})
+    else:
+        print_line(f"renamed {escape(repr(name))} to {escape(repr(new_name))}")
+
+
+@speakers.command()
+def export(
+    store: StoreArgument,
+    name: Name,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="JSON file to export to; must be new.")],
+    log: Log = None,
+    log_key: LogKey = None,
+    as_json: Json = False,
+) -> None:
+    """Export everything that a store keeps of a speaker.
+
+    A JSON file, and the arrays in an .npz file beside it. They contain no audio, but are biometric data, unencrypted.
+
+    Examples:
+    - `voiceclaim speakers export speakers.store anna --out anna.json`
+    """
     from pipeline.store.export import export_speaker
     from pipeline.store.store import Store
     from pipeline.verification.audit_events import EXPORT, record_export
@@ -88,17 +143,11 @@ def _export(store: Path, name: str, out: Path, log: Path | None, log_key: Path |
     print_line("these files are biometric data, unencrypted")
 
 
-def _show(store: Path, name: str | None, *, as_json: bool) -> None:
-    from pipeline.store.store import Store
+def _record(speaker: Speaker) -> dict[str, object]:
+    return {key: value for key, value in asdict(speaker).items() if key != "id"}
 
-    opened = Store(store).load()
-    shown = [speaker for speaker in opened.speakers if name is None or speaker.name == name]
-    if not shown and name is not None:
-        opened.position(name)
-    if as_json:
-        records = [{key: value for key, value in asdict(speaker).items() if key != "id"} for speaker in shown]
-        print_json(records[0] if name else {"revision": opened.revision, "speakers": records})
-        return
+
+def _print(shown: tuple[Speaker, ...]) -> None:
     print_table(
         ("speaker", "role", "files", "speech s", "frames", "centroids"),
         [(s.name, s.role, s.utterances, f"{s.seconds:.1f}", s.frames, s.centroids) for s in shown],

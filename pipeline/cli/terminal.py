@@ -7,10 +7,11 @@ import json
 import os
 import sys
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
+
+import typer
 
 _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # change the writing direction
 _UNBOUNDED = 10_000  # columns of a table that goes to a file or a pipe
@@ -68,14 +69,23 @@ def print_line(text: str) -> None:
 
 def print_error(problem: object) -> None:
     """Print an error on the error output, escaped, after the program's name."""
-    print_note(f"voiceclaim: {problem}")
+    print_note(str(problem), before="voiceclaim: ")
 
 
-def print_note(text: str) -> None:
+def print_note(text: str, *, before: str = "") -> None:
     """Print text for a person on the error output, escaped, beside what programs read."""
     if sys.stderr is not None:
-        sys.stderr.write("\n".join(map(escape, text.split("\n"))) + "\n")
+        start = coloured(before, "red", sys.stderr) if before else ""
+        sys.stderr.write(start + "\n".join(map(escape, text.split("\n"))) + "\n")
         sys.stderr.flush()
+
+
+def coloured(text: str, colour: str, stream: TextIO | None = None) -> str:
+    """Return ``text`` in bold and colour where ``stream`` (the output) is a terminal and NO_COLOR is not set."""
+    shown = sys.stdout if stream is None else stream
+    if shown is None or not shown.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    return typer.style(text, fg=colour, bold=True)
 
 
 def print_json(value: Any) -> None:
@@ -133,19 +143,21 @@ def progress_bar(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield lambda _stage, _steps, _total: None
         return
-    from tqdm import tqdm
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-    done: Counter[str] = Counter()
-    form = "{desc}: {percentage:3.0f} % |{bar:30}| {n_fmt}/{total_fmt}"
-    with tqdm(desc="starting", leave=False, file=sys.stderr, miniters=1, dynamic_ncols=True, bar_format=form) as bar:
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(
+        *columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
+    ) as bar:
+        stages: dict[str, TaskID] = {}
 
         def advance(stage: str, steps: int, total: int) -> None:
-            done[stage] += steps
-            if bar.desc == stage:
-                bar.update(steps)
-            else:  # stages may alternate
-                bar.total, bar.n, bar.last_print_n = total, done[stage], done[stage]
-                bar.set_description_str(stage)
+            if stage not in stages:
+                stages[stage] = bar.add_task(stage, total=total, visible=False)
+            for task in set(stages.values()) - {stages[stage]}:  # one is shown, and stages may alternate
+                bar.update(task, visible=False)
+            bar.update(stages[stage], advance=steps, visible=True)
 
         yield advance
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,8 +23,9 @@ from pipeline.cli.options import (
     Raw,
     StoreArgument,
     UnknownImpostors,
+    complete_names,
 )
-from pipeline.cli.terminal import escape, print_error, print_json, print_line
+from pipeline.cli.terminal import coloured, escape, print_error, print_json, print_line, print_note
 from pipeline.errors import AudioError, VoiceclaimError
 
 if TYPE_CHECKING:
@@ -34,14 +36,16 @@ if TYPE_CHECKING:
     from pipeline.verification.audit_events import Recorder
     from pipeline.verification.verifier import Verifier
 
+_MOST_FAR = 0.5
+_COLOURS = {"accepted": "green", "rejected": "red", "undecided": "yellow", "not_enough_speech": "yellow"}
 _EXITS = {"accepted": DONE, "rejected": REJECTED}  # any other decision: NOT_ENOUGH_SPEECH
 
 
 def verify(
     store: StoreArgument,
-    claim: Annotated[str, typer.Option(metavar="NAME", help="Claimed speaker.")],
+    claim: Annotated[list[str], typer.Option(metavar="NAME", help="Claimed speaker.", autocompletion=complete_names)],
     audio: Annotated[
-        list[str] | None, typer.Argument(metavar="AUDIO...", help="Audio files, or - for a pipe.", show_default=False)
+        list[str] | None, typer.Argument(metavar="AUDIO", help="Audio files, or - for a pipe.", show_default=False)
     ] = None,
     mic: Annotated[bool, typer.Option("--mic", help="Use the microphone, until Ctrl-C or a decision.")] = False,
     device: Device = None,
@@ -82,11 +86,11 @@ def verify(
     0 accepted, 1 rejected, 3 not enough speech or undecided, 2 an error; for several files, the first of 2, 1, 3, 0
     that occurred.
 
-    \b
-    Example: voiceclaim verify speakers.store --claim anna call.wav
-    Example: voiceclaim verify speakers.store --claim anna --prior 0.5 --cost-false-accept 10 call.wav
-    Example: sox -d -t wav - | voiceclaim verify speakers.store --claim anna -
-    Example: voiceclaim verify speakers.store --claim anna --sequential 0.005:0.005 --mic
+    Examples:
+    - `voiceclaim verify speakers.store --claim anna call.wav`
+    - `voiceclaim verify speakers.store --claim anna --prior 0.5 --cost-false-accept 10 call.wav`
+    - `sox -d -t wav - | voiceclaim verify speakers.store --claim anna -`
+    - `voiceclaim verify speakers.store --claim anna --sequential 0.005:0.005 --mic`
     """
     from pipeline.store.store import Store
     from pipeline.verification.audit_events import duplicate_memory, verification_recorder
@@ -95,27 +99,45 @@ def verify(
 
     if bool(audio) == mic:
         raise typer.BadParameter("give audio files, - for a pipe, or --mic")
+    if len(claim) > 1 or claim == ["*"]:
+        raise typer.BadParameter("one claim is verified at a time; who speaks: voiceclaim identify STORE AUDIO")
+    (name,) = claim
+    if far is not None and not 0 < far < _MOST_FAR:
+        raise typer.BadParameter(f"--far must be a rate above 0 and below {_MOST_FAR}, got {far:g} (1 % is 0.01)")
     rule = _sequential_test(sequential, at_end)
     model = Store(store).load(unknown_impostors=unknown_impostors)
-    record = verification_recorder(log, model, claim, key_file=log_key, paths=log_paths)
+    record = verification_recorder(log, model, name, key_file=log_key, paths=log_paths)
     try:
         point = _point(model, prior, cost_miss, cost_false_accept)
         policy = policy_of(threshold=threshold, false_accept=far, point=point, sequential=rule)
-        verifier = Verifier(model, claim, system=system, memory=duplicate_memory(log), decide_by=policy)
+        verifier = Verifier(model, name, system=system, memory=duplicate_memory(log), decide_by=policy)
     except VoiceclaimError as error:
         record(None, None, error)
         raise
     if verifier.competing == 0:
-        print_error(f"only {claim!r} is enrolled; with nobody to compare with, the score is less reliable")
+        print_error(f"only {name!r} is enrolled; with nobody to compare with, the score is less reliable")
+    if far is not None:
+        _warn_of_few_trials(model, far)
     codes = []
-    for name in audio or ():
-        if name == "-":
+    for source in audio or ():
+        if source == "-":
             codes.append(_verify_stream(verifier, pipe(raw), "-", interval, record, as_json=as_json))
         else:
-            codes.append(verify_file(verifier, name, record, as_json=as_json))
+            codes.append(verify_file(verifier, source, record, as_json=as_json))
     if mic:
         codes.append(_verify_stream(verifier, microphone(device), "microphone", interval, record, as_json=as_json))
     raise typer.Exit(min(codes, key=WORST_FIRST.index))
+
+
+def _warn_of_few_trials(model: SpeakerModel, far: float) -> None:
+    """Warn where the store's nontarget trials are too few to show the rate that is asked for."""
+    trials = model.trials([], before=model.fitted_to)
+    count = 0 if trials is None else int((trials.claims != trials.speakers).sum())
+    if far * count < 1:
+        print_note(
+            f"note: {count} nontarget trials of the store cannot show a false-accept rate of {far:g};"
+            f" enroll or calibrate with at least {math.ceil(1 / far)}"
+        )
 
 
 def _point(
@@ -189,28 +211,33 @@ def _sequential_test(sequential: str | None, at_end: Literal["undecided", "fixed
 
 def _print(verifier: Verifier, name: str | None, update: Update, *, as_json: bool) -> None:
     if not as_json:
-        print_line((f"{escape(name)}: " if name else "") + _sentence(verifier, update))
+        print_line(_sentence(verifier, name, update))
         return
     from pipeline.scoring.decisions import as_json as table_of
 
     print_json({"file": name, **table_of(verifier.terms, update)})
 
 
-def _sentence(verifier: Verifier, update: Update) -> str:
+def _sentence(verifier: Verifier, name: str | None, update: Update) -> str:
     """Describe a decision; the threshold stands beside the number that it applies to."""
-    words = [f"{verifier.claim!r} {update.decision.replace('_', ' ')}"]
+    decision = coloured(update.decision.replace("_", " "), _COLOURS[update.decision])
+    start = f"{decision} {escape(repr(verifier.claim))}" + (f" {escape(name)}" if name else "")
+    decider, words = verifier.decider, []
     if update.score is None:
-        words.append("no score")
+        words.append(f"no score ({verifier.model.config.scoring.min_seconds:g} s needed)")
+    elif update.score == update.llr:  # one number
+        threshold = decider.llr_threshold if decider.threshold is None else decider.threshold
+        words.append(_with_threshold("LLR", update.score, threshold, ".2f"))
     else:
-        words.append(_with_threshold("score", update.score, verifier.decider.threshold, ".4f"))
-    if update.llr is not None:
-        words.append(_with_threshold("LLR", update.llr, verifier.decider.llr_threshold, ".2f"))
+        words.append(_with_threshold("score", update.score, decider.threshold, ".4f"))
+        if update.llr is not None:
+            words.append(_with_threshold("LLR", update.llr, decider.llr_threshold, ".2f"))
     if update.probability is not None:
         words.append(f"P {update.probability:.3f} at prior {verifier.decider.prior:g}")
     words.append(f"{update.speech_seconds:.2f} s of speech")
     if update.duplicate_suspected:
         words.append("a copy of known audio: duplicate suspected")
-    return "; ".join([", ".join(words), *update.warnings])
+    return "; ".join([f"{start}: {', '.join(words)}", *update.warnings])
 
 
 def _with_threshold(what: str, value: float, threshold: float | None, form: str) -> str:

@@ -274,5 +274,6 @@ def _check_names(
     if doubles := sorted(taken & set(speakers)):
         raise SpeakerExistsError(
             f"{store.path}: enrolled already: {', '.join(map(repr, doubles[:5]))}"
-            f"{' ...' if len(doubles) > 5 else ''}; add to them, remove them first, or leave them out"
+            f"{' ...' if len(doubles) > 5 else ''}; add to them (enroll --add), remove them first, or leave"
+            " them out"
         )

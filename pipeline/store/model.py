@@ -130,6 +130,13 @@ class SpeakerModel:
                 return number
         raise self._unknown(name)
 
+    def speaker(self, name: str) -> Speaker:
+        """Return the entry of ``name``, a background speaker's too; raises UnknownSpeakerError."""
+        for speaker in self.speakers:
+            if speaker.name == name:
+                return speaker
+        raise self._unknown(name)
+
     def _unknown(self, name: str) -> UnknownSpeakerError:
         return UnknownSpeakerError(name, tuple(difflib.get_close_matches(name, self.names, n=3, cutoff=0.0)))
 

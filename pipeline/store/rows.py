@@ -80,7 +80,8 @@ def typed(path: Path) -> Iterator[None]:
             ) from None
         if code in _ENVIRONMENT:
             raise StoreError(f"{path}: the store cannot be read or written: {error}") from None
-        raise StoreFormatError(f"{path}: not a speaker store, or a damaged one ({str(error)[:200]})") from None
+        order = "; a command's first argument is the store" if code == sqlite3.SQLITE_NOTADB else ""
+        raise StoreFormatError(f"{path}: not a speaker store, or a damaged one ({str(error)[:200]}){order}") from None
 
 
 def digest_of(key: bytes | None, *parts: bytes) -> bytes:

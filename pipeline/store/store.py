@@ -161,6 +161,24 @@ class Store:
                 rows.run("PRAGMA wal_checkpoint(TRUNCATE)")  # erased data leaves the log too, unless somebody reads
             rows.close()
 
+    def rename(self, name: str, new_name: str) -> SpeakerModel:
+        """Give a speaker, a background speaker too, another name, and return the model.
+
+        Raises UnknownSpeakerError, and SpeakerExistsError for a name that is taken.
+        """
+        self.load().speaker(name)  # a wrong name is an error before anything is locked
+        if not new_name.strip():
+            raise InputError(f"speaker {name!r}: a name must have a character, got {new_name!r}")
+        with self.writing() as transaction:
+            model = transaction.model
+            if model is None:
+                raise StoreMissingError(f"{self.path}: no speaker store here")
+            model.speaker(name)
+            if new_name in {speaker.name for speaker in model.speakers}:
+                raise SpeakerExistsError(f"{self.path}: speaker {new_name!r} is enrolled already")
+            renamed = (replace(one, name=new_name if one.name == name else one.name) for one in model.speakers)
+            return transaction.save(replace(model, speakers=tuple(renamed)))
+
     def check(self) -> SpeakerModel:
         """Read and check every row, and return the model; raises StoreFormatError for the first that is wrong."""
         rows = opened(self.path, self.key)
@@ -240,7 +258,8 @@ class Transaction:
             taken.discard(known[gone].name)
         for number, speaker in enumerate(model.speakers):
             if speaker.id in known:
-                rows.run("UPDATE speaker SET number = ? WHERE id = ?", (number, speaker.id))
+                rows.run("UPDATE speaker SET number = ?, name = ? WHERE id = ?", (number, speaker.name, speaker.id))
+                self._has_removed |= speaker.name != known[speaker.id].name
             elif speaker.name in taken:
                 raise SpeakerExistsError(f"{rows.path}: speaker {speaker.name!r} is enrolled already")
             else:

@@ -1,4 +1,4 @@
-"""Events of the audit log: claims verified, speakers enrolled, removed and exported, and stores calibrated.
+"""Events of the audit log: claims verified, speakers enrolled, removed, renamed and exported, and stores calibrated.
 
 They hold names, numbers and decisions, but no biometric data, and paths of audio files only on request. Settings are
 identified by the SHA-256 of their JSON, the store by its format version and revision.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipeline.enrollment.enroll import EnrollmentReport  # loads what trains machines
     from pipeline.evaluation.calibrate import CalibrationReport
 
-VERIFY, ENROLL, REMOVE, EXPORT, CALIBRATE = "verify", "enroll", "remove", "export", "calibrate"
+VERIFY, ENROLL, REMOVE, RENAME, EXPORT, CALIBRATE = "verify", "enroll", "remove", "rename", "export", "calibrate"
 DELAY = "delay"
 Fields = dict[str, Value]
 Recorder = Callable[[Verifier | None, str | None, Update | VoiceclaimError], None]
@@ -125,6 +125,11 @@ def record_removal(audit: AuditLog, model: SpeakerModel, name: str) -> None:
 def record_delay(audit: AuditLog, model: SpeakerModel, claim: str, seconds: float) -> None:
     """Append a line for a claim that failed so often that its caller has to wait."""
     audit.append(DELAY, {"claim": claim, "decision": "delayed", "seconds": seconds, **of_store(model)})
+
+
+def record_renaming(audit: AuditLog, model: SpeakerModel, name: str, new_name: str) -> None:
+    """Append a line for a speaker who was renamed."""
+    audit.append(RENAME, {"speaker": name, "decision": "renamed", "to": new_name, **of_store(model)})
 
 
 def record_export(audit: AuditLog, model: SpeakerModel, name: str) -> None:

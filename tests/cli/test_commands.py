@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
+import re
+import subprocess
 
 import pytest
 from html_outline import check_self_contained
@@ -26,20 +29,66 @@ COMMANDS = (
 def test_every_commands_help_has_an_example_that_starts_it(inside, name):
     result = inside(name, "--help")
     assert result.code == 0
-    assert f"Example: voiceclaim {name}" in " ".join(result.out.split())
+    if name != "speakers":  # a group of commands
+        assert f"• voiceclaim {name} " in " ".join(result.out.split("Examples:")[1].split())
+
+
+@pytest.mark.parametrize("name", ["list", "show", "remove", "rename", "export"])
+def test_every_action_on_speakers_has_an_example_that_starts_it(inside, name):
+    result = inside("speakers", name, "--help")
+    assert f"• voiceclaim speakers {name} " in " ".join(result.out.split("Examples:")[1].split())
 
 
 def test_help_lists_every_command_and_the_meaning_of_exit_codes(inside):
     result = inside("--help")
     assert result.code == 0
-    listed = [line.split()[0] for line in result.out.partition("Commands:")[2].splitlines() if line.strip()]
-    assert listed == list(COMMANDS)
+    groups = result.out.split("╭─ ")[2:]
+    assert [group.split()[0] for group in groups] == ["Every", "Studies", "Stores", "Service"]
+    listed = [line.split()[1] for group in groups for line in group.splitlines()[1:] if re.match("│ [a-z]", line)]
+    assert sorted(listed) == sorted(COMMANDS)
+    assert "..." not in "".join(groups)
     assert "0 done or accepted, 1 rejected, 2 an error, 3 not enough speech" in " ".join(result.out.split())
     assert inside("-h").out == result.out
-    bare, unknown = inside(), inside("frobnicate")
-    assert "Usage:" in bare.out + bare.err
-    assert unknown.code == 2
-    assert "frobnicate" in unknown.err
+    bare = inside()
+    assert (bare.code, "Usage:" in bare.out, bare.err) == (2, True, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("frobnicate",), "No such command 'frobnicate'; see voiceclaim --help"),
+        (("verfy",), "No such command 'verfy'. Did you mean 'verify'?; see voiceclaim --help"),
+        (("verify", "s", "--clam", "x"), "No such option: --clam (Possible options: --claim); see voiceclaim verify"),
+        (("verify", "s"), "Missing option '--claim'; see voiceclaim verify --help"),
+        (("verify",), "Missing argument 'STORE'; see voiceclaim verify --help"),
+        (("speakers", "lst", "s"), "No such command 'lst'. Did you mean 'list'?; see voiceclaim speakers --help"),
+        (("serve", "s", "--port", "x"), "Invalid value for '--port'"),
+    ],
+)  # fmt: skip
+def test_words_that_are_no_command_are_told_in_one_line_with_what_was_meant(refused, words, line):
+    told = refused(*words)
+    assert told.startswith(f"voiceclaim: {line.removeprefix('Invalid value: ')}")
+    assert told.count("\n") == 1
+
+
+def test_the_shell_completes_commands_options_and_enrolled_names(command, store, tmp_path):
+    def completed(words: str) -> list[str]:
+        typed = {"COMP_WORDS": f"voiceclaim {words}", "COMP_CWORD": str(len(words.split(" ")))}
+        done = subprocess.run(
+            command,
+            env={**os.environ, "_VOICECLAIM_COMPLETE": "complete_bash", **typed},
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+        return done.stdout.split()
+
+    assert completed("ver") == ["verify"]
+    assert "--claim" in completed("verify --cl")
+    assert completed(f"verify {store} --claim a") == ["anna"]
+    assert completed(f"speakers show {store} i") == ["ivan"]
+    assert completed("speakers show nowhere.store i") == []
 
 
 def test_the_installed_command_starts_the_command_line(run):
@@ -131,23 +180,44 @@ def test_a_corpus_of_too_little_speech_has_its_own_exit_code(inside, corpus_of, 
 
 
 def test_speakers_lists_shows_and_removes(inside, refused, copied, voices):
-    header, *rows = inside("speakers", copied).out.splitlines()
+    header, *rows = inside("speakers", "list", copied).out.splitlines()
     assert header.split()[0] == "speaker"
     assert [row.split()[:3] for row in rows] == [[name, "speaker", "12"] for name in voices]
-    (reported,) = inside("speakers", copied, "--json").lines
+    (reported,) = inside("speakers", "list", copied, "--json").lines
     assert reported["revision"] == 1
     assert [speaker["name"] for speaker in reported["speakers"]] == list(voices)
     keys = {"name", "role", "seconds", "frames", "utterances", "centroids"}
     assert all(speaker.keys() == keys for speaker in reported["speakers"])
-    assert inside("speakers", copied, "show", "ivan", "--json").lines == [reported["speakers"][2]]
+    assert inside("speakers", "show", copied, "ivan", "--json").lines == [reported["speakers"][2]]
     before = copied.read_bytes()
-    assert "'ivan'" in refused("speakers", copied, "remove", "Ivann")
-    assert "requires a speaker's" in refused("speakers", copied, "remove")
-    assert "erase" in refused("speakers", copied, "erase", "ivan")
+    for action in ("show", "remove", "export", "rename"):
+        words = {"export": ("--out", "x.json"), "rename": ("lars2",)}.get(action, ())
+        assert "'ivan'" in refused("speakers", action, copied, "Ivann", *words)
+        assert "NAME" in refused("speakers", action, copied)
+    assert "'lars' is enrolled already" in refused("speakers", "rename", copied, "ivan", "lars")
+    assert "must have a character" in refused("speakers", "rename", copied, "ivan", " ")
+    assert "erase" in refused("speakers", "erase", copied, "ivan")
     assert copied.read_bytes() == before
-    removed = inside("speakers", copied, "remove", "ivan", "--json")
+    removed = inside("speakers", "remove", copied, "ivan", "--json")
     assert (removed.code, removed.lines) == (0, [{"removed": "ivan", "left": 3}])
     assert Store(copied).load().names == ("anna", "dexter", "lars")
+
+
+def test_a_renamed_speaker_keeps_every_number_and_leaves_the_old_name_nowhere(inside, copied, heard, tmp_path):
+    log = tmp_path / "log.jsonl"
+    before = inside("verify", copied, "--claim", "anna", "--log", log, "--json", heard("anna")).lines[0]
+    assert inside("speakers", "rename", copied, "anna", "Änne K.", "--log", log, "--json").lines == [
+        {"renamed": "anna", "to": "Änne K."}
+    ]
+    again = inside("verify", copied, "--claim", "Änne K.", "--log", log, "--json", heard("anna"))
+    after = again.lines[0]
+    assert (after["score"], after["llr"], after["threshold"]) == (before["score"], before["llr"], before["threshold"])
+    assert after["duplicate_suspected"] is True  # what was accepted under the old name is known under the new one
+    assert b"anna" not in copied.read_bytes()
+    assert Store(copied).check().names == ("Änne K.", "dexter", "ivan", "lars")
+    entries = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    (entry,) = [entry for entry in entries if entry["event"] == "rename"]
+    assert (entry["speaker"], entry["to"], entry["decision"]) == ("anna", "Änne K.", "renamed")
 
 
 # The demo

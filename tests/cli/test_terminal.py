@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
+import time
 import unicodedata
 
 import pytest
@@ -114,12 +116,15 @@ def test_without_a_terminal_nothing_is_drawn(capsys):
 def test_one_bar_shows_the_stage_and_leaves_an_empty_line(terminal):
     shown = terminal("stderr")
     with progress_bar(quiet=False) as advance:
-        for stage in ("reading", "training", "reading"):
-            advance(stage, 1, 2)
-    assert "training:  50 %" in shown.getvalue()
-    assert "reading: 100 %" in shown.getvalue()
-    assert "\n" not in shown.getvalue()
-    assert shown.getvalue().endswith(" \r")
+        for stage, steps in (("reading", 1), ("training", 1), ("reading", 1)):
+            advance(stage, steps, 2)
+            time.sleep(0.15)  # ten pictures a second
+    pictures = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text) for text in re.split(r"[\r\n]", shown.getvalue())]
+    assert any(re.match(r"training [━╺╸ ]+ 1/2 [-0-9:]+", text) for text in pictures)
+    assert any(re.match(r"reading [━╺╸ ]+ 2/2 ", text) for text in pictures)
+    assert not any("reading" in text and "training" in text for text in pictures)
+    assert shown.getvalue().count("\n") == 1
+    assert shown.getvalue().endswith("\r\x1b[1A\x1b[2K")  # the line is erased, and the cursor at its start
 
 
 def test_a_hostile_name_cannot_move_the_cursor_of_the_live_line(terminal):

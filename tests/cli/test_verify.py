@@ -60,7 +60,7 @@ def test_the_exit_code_is_the_outcome_and_each_file_has_its_line(inside, claim, 
         assert result.code == code
         broken = [file for file in files if file in ("missing.wav", garbage)]
         assert all(str(file) in result.err for file in broken)
-        assert [line.partition(": ")[0] for line in result.out.splitlines()] == [
+        assert [line.partition(": ")[0].partition(" 'anna' ")[2] for line in result.out.splitlines()] == [
             str(file) for file in files if file not in broken
         ]
 
@@ -102,9 +102,30 @@ def test_verify_prints_the_decision_beside_the_threshold_that_it_applies_to(insi
         else:
             score += f" (threshold {reported['threshold']:.4f})"
         assert inside(*claim, *words, file).out == (
-            f"{file}: 'anna' accepted, {score}, {llr}{chance}, {reported['speech_seconds']:.2f} s of speech\n"
+            f"accepted 'anna' {file}: {score}, {llr}{chance}, {reported['speech_seconds']:.2f} s of speech\n"
         )
-    assert inside(*claim, silence).out == f"{silence}: 'anna' not enough speech, no score, 0.00 s of speech\n"
+    needed = "no score (0.5 s needed)"
+    assert inside(*claim, silence).out == f"not enough speech 'anna' {silence}: {needed}, 0.00 s of speech\n"
+
+
+def test_one_number_is_printed_once_where_scores_are_ratios(inside, claim, heard):
+    (reported,) = inside(*claim, "--system", "fused", heard("anna"), "--json").lines
+    line = inside(*claim, "--system", "fused", heard("anna")).out
+    assert f": LLR {reported['score']:.2f} (threshold {reported['threshold']:.2f}), P " in line
+    assert "score" not in line
+
+
+def test_claims_and_rates_that_cannot_be_meant_are_refused_and_few_trials_noted(inside, refused, claim, heard):
+    for words, reason in [
+        (("--claim", "ivan"), "one claim is verified at a time; who speaks: voiceclaim identify"),
+        (("--far", "1"), "--far must be a rate above 0 and below 0.5, got 1 (1 % is 0.01)"),
+        (("--far", "0"), "--far must be a rate above 0"),
+        (("--far", "nan"), "--far must be a rate above 0"),
+    ]:
+        assert reason in refused(*claim, *words, heard("anna"))
+    result = inside(*claim, "--far", "0.000001", heard("anna"))
+    assert "cannot show a false-accept rate of 1e-06" in result.err
+    assert inside(*claim, "--far", "0.1", heard("anna")).err == ""
 
 
 def test_the_threshold_and_the_false_accept_rate_decide(inside, claim, store, heard):
@@ -161,14 +182,13 @@ def test_a_speaker_alone_has_no_llr_and_cannot_be_decided_on_by_cost(inside, ref
         (("--prior", "nan"), "between 0 and 1"),
         (("--cost-miss", "0"), "positive"),
         (("--cost-miss", "inf"), "finite"),
-        (("--far", "nan"), "[0, 1]"),
+        (("--far", "nan"), "below 0.5"),
         (("--threshold", "high"), "--threshold"),
         (("--threshold", "nan"), "nan"),
         (("--system", "oracle"), "oracle"),
         (("--sequential", "0.01"), "MISS:FALSE_ACCEPT"),
         (("--sequential", "0.9:0.1"), "sequential test"),
         (("--sequential", "0.01:0.01", "--at-end", "never"), "--at-end"),
-        (("--claim", "Ana"), "'anna'"),
         (("--mic",), "--mic"),
     ],
 )

@@ -314,7 +314,7 @@ def test_the_command_seals_and_every_other_command_keeps_to_it(run, copied, hear
     assert KEY_VARIABLE in refused.err
     monkeypatch.setenv(KEY_VARIABLE, KEY.decode())
     assert run(*verify).code == 0
-    assert run("speakers", copied, "remove", "dexter").code == 0
+    assert run("speakers", "remove", copied, "dexter").code == 0
     report = run("seal", copied, "--check", "--anchor", anchor, "--json").out
     assert json.loads(report) | {"sealed": True, "speakers": 3, "revision": 3} == json.loads(report)
     assert run("seal", copied, "--check", "--anchor", f"{'0' * 32}:1").code == 2

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from pipeline.cli.audit import audit as command
 from pipeline.cli.enroll import enroll as enroll_command
-from pipeline.cli.speakers import speakers
+from pipeline.cli.speakers import remove
 from pipeline.errors import AuditError, EnrollmentRefusedError, SpeakerExistsError, UnknownSpeakerError
 from pipeline.scoring.decisions import Decision
 from pipeline.store.reading import VERSION
@@ -472,11 +472,11 @@ def test_the_command_logs_refused_and_failed_enrollments(copied, demo, tmp_path,
 def test_a_log_that_cannot_be_written_does_not_hide_the_error(copied, demo, tmp_path, capsys):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UnknownSpeakerError):
-        speakers(copied, "remove", "nobody", log=tmp_path / "file" / "log")
+        remove(copied, "nobody", log=tmp_path / "file" / "log")
     assert "the audit log cannot be written" in capsys.readouterr().err
 
 
 def test_a_key_that_cannot_be_read_stops_a_change_before_it_is_made(copied, tmp_path):
     with pytest.raises(AuditError, match="the key cannot be read"):
-        speakers(copied, "remove", "anna", log=tmp_path / "log", log_key=tmp_path / "none")
+        remove(copied, "anna", log=tmp_path / "log", log_key=tmp_path / "none")
     assert "anna" in Store(copied).load().names

@@ -167,7 +167,7 @@ def test_a_pipe_on_a_terminal_is_a_line_drawn_in_place_and_then_the_decision(sto
     assert code == 0
     drawn = shown.split("\r\x1b[2K")
     assert len(drawn) > 4
-    assert re.search(r"\x1b\[2K'anna' accepted, score [^\r]*\r\n$", shown)
+    assert re.search(r"\x1b\[2K\x1b\[32m\x1b\[1maccepted\x1b\[0m 'anna': score [^\r]*\r\n$", shown)
     assert "{" not in shown
     moving = [text for text in drawn[1:-1] if "s of speech" in text]
     assert all("\n" not in text and len(text) < COLUMNS for text in moving)
@@ -187,7 +187,7 @@ def test_an_output_that_programs_read_gets_lines_and_the_terminal_the_line(store
     assert tables[-1]["state"] == "closed"
     assert len(tables) > 3
     assert "\r\x1b[2K[" in shown
-    assert "accepted, score" not in shown
+    assert "'anna': score" not in shown
 
 
 @pytest.mark.slow
