@@ -8,13 +8,11 @@ import hashlib
 import io
 import lzma
 import tarfile
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
+from file_server import served_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import random as random_sparse
@@ -242,24 +240,13 @@ def test_a_file_larger_than_any_table_is_not_taken_in(tmp_path):
 # Downloads
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """Files of a folder, without a line for each."""
-
-    def log_message(self, *_words: object) -> None:
-        return
-
-
 @pytest.fixture
 def served(tmp_path):
     """A folder, and the address at which a server of this process has its files."""
     folder = tmp_path / "served"
     folder.mkdir()
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield folder, f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with served_folder(folder) as address:
+        yield folder, address
 
 
 def test_a_file_is_fetched_once_and_then_read_from_the_cache(tmp_path, served):
