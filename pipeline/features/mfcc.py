@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.features.plp import mel_edges, mel_filters, transform_length
+from pipeline.features.plp import band_powers, mel_edges, mel_filters, transform_length
 
 Array = NDArray[np.float64]
 
@@ -27,15 +27,15 @@ def mel_cepstrum(rate: int, frame_length: int, count: int) -> Callable[[Array], 
     size = transform_length(rate, frame_length)
     bins = np.arange(size // 2 + 1, dtype=np.float64) * (rate / size)
     edges = mel_edges(MELS, 0.0, rate / 2)
-    mel = mel_filters(bins, edges) * (2.0 / (edges[2:] - edges[:-2]))[:, None]
+    in_bands = band_powers(mel_filters(bins, edges) * (2.0 / (edges[2:] - edges[:-2]))[:, None])
     k, n = np.arange(1, count + 1)[:, None], np.arange(MELS)[None, :]
     dct = np.sqrt(2.0 / MELS) * np.cos(np.pi * k * (2 * n + 1) / (2 * MELS))
 
     def cepstrum(frames: Array) -> Array:
         spectrum = np.fft.rfft(frames, size, axis=1)
         power = spectrum.real**2 + spectrum.imag**2
+        level = 10.0 * np.log10(np.maximum(in_bands(power), POWER_FLOOR))
         # einsum, not a BLAS product: BLAS may round differently for different numbers of frames.
-        level = 10.0 * np.log10(np.maximum(np.einsum("tf,mf->tm", power, mel), POWER_FLOOR))
         return np.asarray(np.einsum("tm,cm->tc", level, dct))
 
     return cepstrum

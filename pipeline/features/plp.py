@@ -21,6 +21,7 @@ LOWEST_HZ = 100.0
 HIGHEST_SHARE = 0.4875  # of the sampling rate: 7.8 kHz of 16
 # Power in a band, of full scale, below any sound; keeps silence defined.
 POWER_FLOOR = 1e-8
+BANDS_AT_ONCE = 8
 
 
 def perceptual_prediction(
@@ -33,7 +34,7 @@ def perceptual_prediction(
     """
     size = transform_length(rate, frame_length)
     bins = np.arange(size // 2 + 1, dtype=np.float64) * (rate / size)
-    filters = mel_filters(bins, mel_edges(bands, LOWEST_HZ, HIGHEST_SHARE * rate))
+    in_bands = band_powers(mel_filters(bins, mel_edges(bands, LOWEST_HZ, HIGHEST_SHARE * rate)))
     # The autocorrelation is the inverse transform of the power spectrum, sampled at the middle of each band:
     # r_k = 1/B sum over b of loudness_b cos(pi k (b + 1/2) / B)
     lags, middles = np.arange(order + 1)[:, None], (np.arange(bands) + 0.5)[None, :] / bands
@@ -42,8 +43,7 @@ def perceptual_prediction(
     def predict(frames: Array) -> Array:
         spectrum = np.fft.rfft(frames, size, axis=1)
         power = spectrum.real**2 + spectrum.imag**2
-        # einsum, not a BLAS product: BLAS may round differently for different numbers of frames.
-        loudness = (np.einsum("tf,bf->tb", power, filters) + POWER_FLOOR) ** compression
+        loudness = (in_bands(power) + POWER_FLOOR) ** compression
         return levinson_durbin(np.einsum("tb,kb->tk", loudness, cosines))
 
     return predict
@@ -67,6 +67,28 @@ def mel_filters(frequencies: Array, edges: Array) -> Array:
     rising = (frequencies - edges[:-2, None]) / (edges[1:-1] - edges[:-2])[:, None]
     falling = (edges[2:, None] - frequencies) / (edges[2:] - edges[1:-1])[:, None]
     return np.asarray(np.maximum(0.0, np.minimum(rising, falling)))
+
+
+def band_powers(filters: Array) -> Callable[[Array], Array]:
+    """Return the function from power spectra (T, F) to the powers (T, bands) under ``filters`` (bands, F).
+
+    These are in order of frequency, and are summed a few at a time over the frequencies where any of them is not zero.
+    """
+    parts = []
+    for first in range(0, len(filters), BANDS_AT_ONCE):
+        several = slice(first, first + BANDS_AT_ONCE)
+        there = np.flatnonzero(filters[several].any(axis=0))
+        within = slice(int(there[0]), int(there[-1]) + 1) if len(there) else slice(0, 0)
+        parts.append((several, within, np.ascontiguousarray(filters[several, within])))
+
+    def powers(spectra: Array) -> Array:
+        result = np.empty((len(spectra), len(filters)))
+        for several, within, own in parts:
+            # einsum, not a BLAS product: BLAS may round differently for different numbers of frames.
+            np.einsum("tf,bf->tb", spectra[:, within], own, out=result[:, several])
+        return result
+
+    return powers
 
 
 # Slaney's scale (Auditory Toolbox, 1998): linear up to 1 kHz, 15 mel, then 27 mel for each factor of 6.4.
