@@ -56,28 +56,36 @@ class RestSolver:
         self._memory = memory
         self._step_limit = step_limit
 
-    def machines(self, speakers: Iterable[int], *, C: float) -> Iterator[SpeakerMachine]:
-        """Yield the soft-margin machine of each of the ``speakers`` against all others, in the order given."""
-        with threadpool_limits(1, "blas"):
-            yield from in_order(lambda speaker: self._solve(speaker, C), speakers, self._jobs)
+    def machines(self, speakers: Iterable[int], *, C: float, known: Array | None = None) -> Iterator[SpeakerMachine]:
+        """Yield the soft-margin machine of each of the ``speakers`` against all others, in the order given.
 
-    def _solve(self, speaker: int, C: float) -> SpeakerMachine:
+        Those of the first n speakers go on from ``known`` coefficients (m, n) over the first m centroids.
+        """
+        with threadpool_limits(1, "blas"):
+            yield from in_order(lambda speaker: self._solve(speaker, C, known), speakers, self._jobs)
+
+    def _solve(self, speaker: int, C: float, known: Array | None) -> SpeakerMachine:
         labels = np.where(self._pool.owner == speaker, 1.0, -1.0)
-        coef, residual = np.zeros(len(labels)), labels.copy()
-        active = self._first_active(labels)
-        for rounds in range(1, ROUND_LIMIT + 1):
+        coef = np.zeros(len(labels))
+        if known is not None and speaker < known.shape[1]:
+            coef[: len(known)] = known[:, speaker]
+            active = np.flatnonzero((coef != 0.0) | (labels > 0))
+        else:
+            active = self._first_active(labels)
+        for rounds in range(ROUND_LIMIT + 1):
+            residual = labels.copy()
+            self._subtract_margins(np.flatnonzero(coef), coef, residual)
+            newcomers = self._newcomers(active, labels, coef, residual, C)
+            if rounds and not len(newcomers):
+                bias = self._kernels.bias_of(residual, *_room(labels, coef, C))
+                return SpeakerMachine(speaker, coef, float(bias), len(active), rounds)
+            # Each round makes the objective greater, so that leaving points out again cannot go in circles.
+            if coef.any():
+                active = np.sort(np.concatenate((np.flatnonzero((coef != 0.0) | (labels > 0)), newcomers)))
             if 4 * len(active) ** 2 > self._memory:
                 return self._by_libsvm(speaker, labels, C)
             if not self._improve(active, labels, coef, residual, C):
                 break
-            residual = labels.copy()
-            self._subtract_margins(np.flatnonzero(coef), coef, residual)
-            newcomers = self._newcomers(active, labels, coef, residual, C)
-            if not len(newcomers):
-                bias = self._kernels.bias_of(residual, *_room(labels, coef, C))
-                return SpeakerMachine(speaker, coef, float(bias), len(active), rounds)
-            # Each round makes the objective greater, so that leaving points out again cannot go in circles.
-            active = np.sort(np.concatenate((np.flatnonzero((coef != 0.0) | (labels > 0)), newcomers)))
         raise FitError(
             f"machine of speaker {speaker} against the rest, C = {C:g}: not within {self._tolerance:g} of the optimum"
             f" after {ROUND_LIMIT} rounds of {self._step_limit} steps; a smaller C or a larger tolerance ends sooner"

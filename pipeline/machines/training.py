@@ -29,10 +29,10 @@ def train_population(
 ) -> Population:
     """Train machines over ``pool``; its first speakers are those of ``known``, whose pair and one-class machines stay.
 
-    One-vs-rest machines have everybody's centroids in them, so any new speaker means training all of them again.
-    Pair and one-class machines that are added are bit for bit those of training from scratch; so are all whatever
-    ``jobs`` is, and whichever ``workers`` train the pair machines. ``plan`` is that of ``plan_cohorts``, if it was made
-    already. Raises FitError for centroids that are not finite.
+    One-vs-rest machines have everybody's centroids in them, so any new speaker means training all of them again, those
+    of ``known`` speakers from where they are. Pair and one-class machines that are added are bit for bit those of
+    training from scratch; so are all whatever ``jobs`` is, and whichever ``workers`` train the pair machines. ``plan``
+    is that of ``plan_cohorts``, if it was made already. Raises FitError for centroids that are not finite.
     """
     workers = LocalThreads(jobs) if workers is None else workers
     first = 0 if known is None else len(known)
@@ -49,7 +49,11 @@ def train_population(
         pairs = Pairs(trained, None if known is None else known.pairs)
     rest_coef, rest_bias = None, None
     if "one_vs_rest" in settings.kinds and len(pool) > 1:
-        rest_coef, rest_bias = one_vs_rest(pool, settings, jobs=workers.jobs, progress=progress)
+        before = None
+        if known is not None and known.one_vs_rest_coef is not None:
+            # Where somebody was taken out, these are over other centroids.
+            before = known.one_vs_rest_coef if len(known.one_vs_rest_coef) == len(known.pool.centroids) else None
+        rest_coef, rest_bias = one_vs_rest(pool, settings, known=before, jobs=workers.jobs, progress=progress)
     return Population(
         pool,
         one_class_coef,
@@ -62,14 +66,22 @@ def train_population(
 
 
 def one_vs_rest(
-    pool: Pool, settings: MachineConfig, *, jobs: int = 1, progress: Progress | None = None
+    pool: Pool,
+    settings: MachineConfig,
+    *,
+    known: Array | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
 ) -> tuple[Array, Array]:
-    """Train one-vs-rest machines of two or more speakers; return coefficients (M, N) and biases (N,)."""
+    """Train one-vs-rest machines of two or more speakers; return coefficients (M, N) and biases (N,).
+
+    ``known`` (m, n) are coefficients of the first n speakers' machines over the first m centroids, to go on from.
+    """
     # For each thread, whatever their number: a machine must not depend on it.
     memory = min(GRAM_BYTES, int(settings.gram_gib * 2**30))
     solver = RestSolver(pool, jobs=jobs, memory=memory)
     coef, bias = np.empty((len(pool.centroids), len(pool))), np.empty(len(pool))
-    for made in solver.machines(range(len(pool)), C=settings.C):
+    for made in solver.machines(range(len(pool)), C=settings.C, known=known):
         coef[:, made.speaker], bias[made.speaker] = made.coef, made.bias
         if progress is not None:
             progress(1)

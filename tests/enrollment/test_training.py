@@ -25,6 +25,7 @@ from pipeline.enrollment.utterance_training import solve, thinned
 from pipeline.errors import ConfigError
 from pipeline.features.frontend import read_features
 from pipeline.machines.branches import NORMALISED_SUPERVECTOR, RAW, SUPERVECTOR, utterance_kinds_of
+from pipeline.machines.smo import TOLERANCE
 from pipeline.machines.supervectors import SupervectorTraining, segments_of, unit
 from pipeline.machines.ubm import loudness
 from pipeline.machines.workers import LocalThreads
@@ -36,14 +37,15 @@ OF_FRAMES = ("centroids", "one_class", "one_class_bias", "one_vs_rest", "one_vs_
 
 
 def assert_same_frame_machines(model: SpeakerModel, expected: SpeakerModel) -> None:
-    """The machines over frames are the same bit for bit."""
+    """Machines over frames are the same bit for bit, but those against the rest: they go on from where they were."""
     ours, theirs = (
         {name: array for name, array in numbers_of(model).items() if name.rpartition(": ")[2] in OF_FRAMES}
         for model in (model, expected)
     )
     assert ours.keys() == theirs.keys()
     for name, array in theirs.items():
-        np.testing.assert_array_equal(ours[name], array, err_msg=name)
+        tolerance = 5 * TOLERANCE if "one_vs_rest" in name else 0.0
+        np.testing.assert_allclose(ours[name], array, rtol=0.0, atol=tolerance, err_msg=name)
 
 
 def assert_near(model: SpeakerModel, expected: SpeakerModel) -> None:

@@ -305,6 +305,16 @@ def test_an_active_set_leaves_most_of_the_pool_out():
     assert_rest_optimal(pool, solution, 10.0)
 
 
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 11), st.floats(-1.0, 2.0))
+def test_machines_of_a_pool_that_grew_go_on_to_the_optimum_from_those_of_before(seed, before, log_cost):
+    books, C = crowd(seed), 10**log_cost
+    first, pool = Pool.of(books[:before], 1.0), Pool.of(books, 1.0)
+    known = np.stack([one.coef for one in RestSolver(first).machines(range(before), C=C)], axis=1)
+    for solution in RestSolver(pool).machines(range(12), C=C, known=known):
+        assert_rest_optimal(pool, solution, C)
+
+
 def test_a_machine_that_needs_more_memory_is_libsvms():
     pool = Pool.of(crowd(4), 0.5)
     bounded, free = rest_machine(pool, 2, C=10.0, memory=1000), rest_machine(pool, 2, C=10.0)
