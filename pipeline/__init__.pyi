@@ -3,7 +3,7 @@ from .config import Config, load_config
 from .enrollment.enroll import EnrollmentReport, enroll
 from .enrollment.removal import remove_speaker
 from .errors import NotEnoughSpeechError, VoiceclaimError
-from .evaluation import read_trials
+from .evaluation import read_trials, trials_of_folder
 from .evaluation.assess import Assessment, assess, measure
 from .evaluation.calibrate import CalibrationReport, calibrate, reset_calibration
 from .metrics import OperatingPoint, equal_error_rate, error_curve
@@ -59,4 +59,5 @@ __all__ = [
     "remove_speaker",
     "reset_calibration",
     "seal_store",
+    "trials_of_folder",
 ]

@@ -6,11 +6,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipeline.cli.options import (
+    IN_PART,
     Backend,
     Jobs,
     Json,
@@ -21,12 +22,18 @@ from pipeline.cli.options import (
     names_of,
     workers_of,
 )
-from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
+from pipeline.cli.terminal import cores, print_error, print_json, print_line, print_note, print_table, progress_bar
+from pipeline.errors import InputError
 from pipeline.evaluation import FORMATS
+
+if TYPE_CHECKING:
+    from pipeline.evaluation import Trial
 
 Written = tuple[dict[str, Any], tuple[Path, ...]]
 """Table of metrics, and the files written."""
-TRIALS_HELP = "Trial list: lines `speaker path target|nontarget` or `1|0 speaker path`."
+TRIALS_HELP = "Trial list: lines `speaker path target|nontarget` or `1|0 speaker path`, or CSV under a header."
+
+_TRIALS_OR_FOLDER = f"{TRIALS_HELP} Or a folder with one folder per speaker."
 
 
 def evaluate(
@@ -34,7 +41,7 @@ def evaluate(
         Path, typer.Option("--out", metavar="DIR", help="Directory for scores, metrics, figures and report.html.")
     ],
     store: Annotated[Path | None, typer.Argument(metavar="STORE", help="Speaker store.", show_default=False)] = None,
-    trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=TRIALS_HELP, show_default=False)] = None,
+    trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=_TRIALS_OR_FOLDER, show_default=False)] = None,
     root: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Directory that audio paths are relative to.", show_default="the list's"),
@@ -73,9 +80,10 @@ def evaluate(
     """Score a trial list and write a report.
 
     The results are scores, error rates, costs, figures and a self-contained page, report.html. With --scores, measure
-    the scores of any other system instead.
+    the scores of any other system instead. Exit codes: 0 done, 4 some trials have no score, 2 an error.
 
     Examples:
+    - `voiceclaim evaluate speakers.store verify/ --out results/`
     - `voiceclaim evaluate speakers.store trials.txt --out results/`
     - `voiceclaim evaluate --scores scores.tsv --key key.tsv --out results/`
     - `voiceclaim evaluate speakers.store trials.txt --out results/ --backend dask --scheduler tcp://host:8786`
@@ -102,13 +110,26 @@ def evaluate(
         )
     if as_json:
         print_json(table)
-        return
-    print_metrics(table)
-    for line in _remarks(table):
-        print_line(line)
-    figures = [path for path in written if path.suffix in {".png", ".svg"}]
-    files = ", ".join(str(path) for path in written if path not in figures)
-    print_line(f"written: {files}" + (f", {len(figures)} figures" if figures else ""))
+    else:
+        print_metrics(table)
+        for line in _remarks(table):
+            print_line(line)
+        figures = [path for path in written if path.suffix in {".png", ".svg"}]
+        files = ", ".join(str(path) for path in written if path not in figures)
+        print_line(f"written: {files}" + (f", {len(figures)} figures" if figures else ""))
+    _end(table["systems"][table["default_system"]])
+
+
+def _end(counts: dict[str, Any]) -> None:
+    """Say last what the error rates do not rest on; exit with a code of its own where trials have no score."""
+    scored, failed = counts["n_target"] + counts["n_nontarget"], counts["n_failed"]
+    if not (counts["n_target"] and counts["n_nontarget"]):
+        missing = "nontarget (false)" if counts["n_target"] else "target (true)"
+        print_error(f"no {missing} claims were scored: error rates need claims of both classes")
+    if failed:
+        share = 100 * failed / (scored + failed)
+        print_error(f"{failed} trials ({share:.0f} %) have no score; EER and costs are those of the others")
+        raise typer.Exit(IN_PART)
 
 
 def _refuse(reason: str, **options: object) -> None:
@@ -137,7 +158,12 @@ def evaluate_list(
     from pipeline.evaluation.report import about_evaluation, metrics_table, write_evaluation
     from pipeline.store.store import Store
 
-    opened, claims = Store(store).load(unknown_impostors=unknown_impostors), read_trials(trials)
+    opened = Store(store).load(unknown_impostors=unknown_impostors)
+    claims = _claims_in(trials, opened.names) if trials.is_dir() else read_trials(trials)
+    if trials.is_dir():
+        if root is not None:
+            raise typer.BadParameter("--root is for a trial list, and a folder was given")
+        root = Path()
     with workers_of(scheduler, jobs) as workers, progress_bar(quiet=quiet) as advance:
         assessment = assess(
             opened,
@@ -150,6 +176,8 @@ def evaluate_list(
         )
     for failed in assessment.failed:
         print_note(f"not scored ({failed.trials} trials): {failed.reason}")
+    if assessment.failed_trials == len(claims):
+        raise InputError(f"{trials}: none of the {len(claims)} trials could be scored; the reasons are above")
     metrics = {
         name: measure(scores, threshold=opened.threshold(name), seed=opened.config.seed, unscored=assessment.unscored)
         for name, scores in assessment.scores.items()
@@ -163,6 +191,18 @@ def evaluate_list(
     return table, write_evaluation(
         out, assessment.scores, table, failed=assessment.failed, command=_command(), date=date
     )
+
+
+def _claims_in(folder: Path, names: tuple[str, ...]) -> tuple[Trial, ...]:
+    """Return the trials of a folder tree against ``names``, and name what is left out and who is unknown."""
+    from pipeline.evaluation import trials_of_folder
+
+    found = trials_of_folder(folder, names)
+    for path, reason in found.skipped:
+        print_note(f"skipped {path}: {reason}")
+    if found.strangers:
+        print_note(f"not enrolled, so their files are those of impostors: {', '.join(found.strangers)}")
+    return found.trials
 
 
 def _evaluate_scores(scores: Path, key: Path | None, out: Path, *, date: str | None, **options: Any) -> Written:

@@ -6,6 +6,7 @@ interrupted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -25,6 +26,7 @@ from pipeline.cli.seal import seal
 from pipeline.cli.serve import serve
 from pipeline.cli.speakers import speakers
 from pipeline.cli.terminal import print_error, print_line, separate_output
+from pipeline.cli.trials import trials
 from pipeline.cli.verify import verify
 from pipeline.errors import NotEnoughSpeechError, VoiceclaimError
 
@@ -37,9 +39,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_GROUPS = {
+_GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Every day": (enroll, record, verify, identify, demo),
-    "Studies": (evaluate, compare, plot, convert),
+    "Studies": (trials, evaluate, compare, plot, convert),
     "Stores": (calibrate, seal, audit),
     "Service": (serve,),
 }

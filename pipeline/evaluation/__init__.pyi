@@ -1,5 +1,6 @@
 from .columns import NameColumn, TrialTable, distinct
 from .comparison import PairedDifference, paired_bootstrap
+from .folders import FolderTrials, trials_of_folder
 from .joining import ScoredList, read_scored
 from .list_writing import write_list
 from .lists import Trial, read_list, read_trials
@@ -18,6 +19,7 @@ WRITTEN: tuple[str, ...]
 __all__ = [
     "FORMATS",
     "WRITTEN",
+    "FolderTrials",
     "NameColumn",
     "PairedDifference",
     "ScoredList",
@@ -34,5 +36,6 @@ __all__ = [
     "read_trials",
     "speaker_error_rates",
     "speaker_spread",
+    "trials_of_folder",
     "write_list",
 ]

@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pipeline.audio.corpus import Utterance
-from pipeline.errors import AudioError, NotEnoughSpeechError
+from pipeline.errors import AudioError, InputError, NotEnoughSpeechError
 from pipeline.evaluation import (
     NameColumn,
     SpeakerSpread,
@@ -184,6 +184,7 @@ def assess(
     absent = set(not_enrolled).difference(model.names)
     refused = Counter(trial.target for trial in trials if trial.speaker in absent)
     trials = [trial for trial in trials if trial.speaker not in absent]
+    _check_columns(model, trials)
     positions = {name: model.position(name) for name in dict.fromkeys(trial.speaker for trial in trials)}
     by_path: dict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
@@ -202,6 +203,17 @@ def assess(
             if progress is not None:
                 progress(1, len(by_path))
     return _collect(names, trials, results, refused)
+
+
+def _check_columns(model: SpeakerModel, trials: Sequence[Trial]) -> None:
+    """Raise InputError where every path is the name of a speaker, and no name is."""
+    names = set(model.names)
+    if trials and all(trial.path in names and trial.speaker not in names for trial in trials):
+        first = trials[0]
+        raise InputError(
+            f"trials: the columns look swapped: {first.path!r} is an enrolled speaker, and stands where the path of an"
+            f" audio file is expected; {first.speaker!r} stands where the speaker is"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -175,6 +175,8 @@ def _layout_of(path: Path, kind: Kind | None, name: str | None) -> tuple[str, Ki
     cause = f"a missing or misspelt field, or the file is no {content_name}"
     if b"\0" in b"".join(first):
         cause = "the file is not UTF-8 text (UTF-16 or binary)"
+    elif b"," in first[0]:
+        cause = "comma-separated fields need a header: speaker,path,label"
     raise bad_line(path, number, b" ".join(first), f"the first line must read {expected} or be a header", cause)
 
 

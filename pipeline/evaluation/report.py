@@ -39,6 +39,7 @@ _MAX_METRICS_BYTES = 2**24
 _BAND_SEED = 0  # the same scores give the same figure
 
 # Systems by figure: the paper's figures 1 and 2, the rules that go beyond it, and those for comparison.
+FIGURES = ("fa_fr", "det", "score_histogram", "reliability", "bayes_error")  # beside those of FAMILIES
 FAMILIES: dict[str, tuple[str, ...]] = {
     "fa_fr_one_vs_rest": ("boar", "poar"),
     "fa_fr_one_vs_one": ("boao", "poao", "rpoao"),
@@ -185,6 +186,9 @@ def write_evaluation(
     default = scores.get(str(table["default_system"]))
     band = None if default is None or ("scores" in table and _is_long({"": default})) else _det_band(default)
     drawn = draw_evaluation(out, scores, table, band)
+    for name in (*FAMILIES, *FIGURES):
+        for old in {out / f"{name}.png", out / f"{name}.svg"}.difference(drawn):  # of an earlier evaluation
+            old.unlink(missing_ok=True)
     page = evaluation_page(
         table,
         figures={path.stem: path.read_bytes() for path in drawn if path.suffix == ".svg"},

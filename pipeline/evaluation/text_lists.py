@@ -25,9 +25,9 @@ Kind = Literal["key", "scores"]
 MOST_BYTES = 2**32  # of a file
 MOST_IN_LINE = 2**20  # bytes
 SHOWN = 60  # characters of a bad line that a message quotes
-LABELS = {b"target": True, b"nontarget": False}
+LABELS = {b"target": True, b"nontarget": False, b"true": True, b"false": False, b"True": True, b"False": False}
 VOXCELEB_LABELS = {b"1": True, b"0": False}
-TABLE_LABELS = {**LABELS, **VOXCELEB_LABELS, b"true": True, b"false": False, b"True": True, b"False": False}
+TABLE_LABELS = {**LABELS, **VOXCELEB_LABELS}
 COLUMNS: Mapping[str, str] = {
     name: field
     for field, names in {

@@ -75,7 +75,7 @@ def evaluated(run_in, store, demo, trial_lines, silence, tmp_path_factory):
     )
     (folder / "kaldi.txt").write_text(f"# claims\n\n{text}", encoding="utf-8")
     result = run_in(folder, "evaluate", store, "kaldi.txt", "--root", demo, "--out", "results", "--json")
-    assert result.code == 0
+    assert result.code == 4
     return folder / "results", result
 
 

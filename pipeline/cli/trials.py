@@ -1,0 +1,47 @@
+"""The command `voiceclaim trials`: a trial list of a folder tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.terminal import escape, print_line, print_note
+
+
+def trials(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="One folder per speaker, of recordings to verify.")],
+    store: Annotated[
+        Path | None,
+        typer.Option(metavar="STORE", help="Claim the speakers of this store.", show_default="names of the folders"),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The list to write: Kaldi's format, or CSV (.csv).")
+    ] = Path("trials.txt"),
+) -> None:
+    """Write the trial list of a folder tree: every file against every name.
+
+    A trial is target where the file lies in the folder of the claimed name. Files of people who are not in the store
+    are those of unknown impostors. `voiceclaim evaluate STORE DIR` takes the tree itself.
+
+    Examples:
+    - `voiceclaim trials verify/ --store speakers.store --out trials.txt`
+    """
+    import numpy as np
+
+    from pipeline.evaluation import NameColumn, TrialTable, write_list
+    from pipeline.evaluation.folders import trials_of_folder
+    from pipeline.store.store import Store
+
+    found = trials_of_folder(folder, None if store is None else Store(store).load().names)
+    for path, reason in found.skipped:
+        print_note(f"skipped {path}: {reason}")
+    targets = np.array([one.target for one in found.trials])
+    speakers = NameColumn.of(one.speaker for one in found.trials)
+    table = TrialTable(speakers, NameColumn.of(one.path for one in found.trials), targets)
+    write_list(out, table, format_name="csv" if out.suffix.lower() == ".csv" else "kaldi", kind="key")
+    print_line(
+        f"written: {escape(str(out))} ({targets.sum()} target and {(~targets).sum()} nontarget trials,"
+        f" {len(found.strangers)} unknown impostors)"
+    )

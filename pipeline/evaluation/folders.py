@@ -1,0 +1,73 @@
+"""Trials of a folder tree: every audio file against every name, target where the file lies in that name's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.audio.corpus import HIDDEN, NO_AUDIO, Skipped, read_corpus
+from pipeline.errors import InputError
+from pipeline.evaluation.lists import Trial
+
+
+@dataclass(frozen=True)
+class FolderTrials:
+    """The ``trials`` of a folder, the folders of ``strangers`` whom nobody can claim to be, and what was ``skipped``.
+
+    Files of strangers are unknown impostors. Paths begin as the folder's own does.
+    """
+
+    trials: tuple[Trial, ...]
+    strangers: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def trials_of_folder(folder: Path, names: Collection[str] | None = None) -> FolderTrials:
+    """Return the trials of ``folder``, one folder per speaker, against ``names`` (None: those of its folders).
+
+    An audio file that this machine cannot decode is among them: it has no score, and counts as such.
+
+    Parameters
+    ----------
+    folder : Path
+        One folder per speaker, of recordings that nobody was enrolled with.
+    names : collection of str, optional
+        Names that are claimed: those of a store.
+
+    Returns
+    -------
+    FolderTrials
+
+    Raises
+    ------
+    InputError
+        For a folder of another layout, and for one without a folder of any of the names.
+
+    Examples
+    --------
+    >>> import pathlib, pipeline
+    >>> found = pipeline.trials_of_folder(pathlib.Path("recordings"), ["anna", "lars"])
+    >>> found.trials[0].speaker, found.trials[0].target, found.strangers
+    ('anna', True, ('ivan',))
+    """
+    corpus = read_corpus(folder)
+    if corpus.kind != "folders":
+        raise InputError(
+            f"{folder}: one folder per speaker was expected, got the layout {corpus.kind!r}; of a YOHO tree give the"
+            " folder VERIFY, for other layouts write a trial list"
+        )
+    files = [(name, one.path) for name, utterances in corpus.speakers.items() for one in utterances]
+    unread = [(path, reason) for path, reason in corpus.left_out if path.is_file() and reason not in {NO_AUDIO, HIDDEN}]
+    unread = [entry for entry in unread if len(entry[0].relative_to(folder).parts) > 1]
+    files = sorted(files + [(path.relative_to(folder).parts[0], path) for path, _ in unread])
+    claimed = sorted(corpus.speakers) if names is None else list(names)
+    strangers = tuple(sorted({name for name, _ in files} - set(claimed)))
+    if not {name for name, _ in files} & set(claimed):
+        raise InputError(
+            f"{folder}: no folder in it has the name of an enrolled speaker; it has {', '.join(strangers[:3])}, and"
+            f" enrolled are {', '.join(claimed[:3])}; folders must be named as at enrollment"
+        )
+    trials = tuple(Trial(claim, str(path), claim == name) for name, path in files for claim in claimed)
+    skipped = tuple(entry for entry in corpus.left_out if entry not in unread)
+    return FolderTrials(trials, strangers, skipped)

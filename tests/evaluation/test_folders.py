@@ -1,0 +1,131 @@
+"""Trials of a folder tree: who is claimed in which file, and what cannot be read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import soundfile
+
+from pipeline.errors import InputError
+from pipeline.evaluation import Trial, read_list, read_trials, trials_of_folder
+from pipeline.evaluation.report import FAMILIES, FIGURES
+
+
+@pytest.fixture
+def tree(tmp_path, heard):
+    """A folder with two files each of two enrolled speakers and one who is not, and one file that is not audio."""
+    for voice in ("anna", "ivan", "clara"):
+        (tmp_path / "tree" / voice).mkdir(parents=True)
+        for number in range(2):
+            (tmp_path / "tree" / voice / f"{number}.flac").write_bytes(heard(voice, number).read_bytes())
+    (tmp_path / "tree" / "notes.txt").touch()
+    return tmp_path / "tree"
+
+
+def test_every_file_is_claimed_for_every_name_and_true_in_its_own_folder(tree):
+    found = trials_of_folder(tree, ["anna", "ivan", "lars"])
+    assert len(found.trials) == 6 * 3
+    assert {trial.speaker for trial in found.trials} == {"anna", "ivan", "lars"}
+    assert all(trial.target == (f"/{trial.speaker}/" in trial.path) for trial in found.trials)
+    assert sum(trial.target for trial in found.trials) == 4
+    assert found.strangers == ("clara",)
+    assert [path.name for path, _ in found.skipped] == ["notes.txt"]
+    assert {trial.speaker for trial in trials_of_folder(tree).trials} == {"anna", "clara", "ivan"}
+
+
+def test_a_recording_that_cannot_be_decoded_here_is_a_trial_without_a_score(tree, monkeypatch):
+    monkeypatch.setenv("PATH", "")  # no ffmpeg
+    (tree / "anna" / "memo.m4a").write_bytes(b"\0\0\0\x20ftypM4A " + bytes(100))
+    (tree / "lars").mkdir()
+    (tree / "lars" / "memo.m4a").touch()
+    found = trials_of_folder(tree, ["anna", "lars"])
+    assert Trial("anna", str(tree / "anna" / "memo.m4a"), True) in found.trials
+    assert Trial("lars", str(tree / "lars" / "memo.m4a"), True) in found.trials
+
+
+def test_folders_that_are_no_tree_of_speakers_are_refused(tree, tmp_path, demo):
+    with pytest.raises(InputError, match="no folder in it has the name of an enrolled speaker"):
+        trials_of_folder(tree, ["Anna"])
+    (tmp_path / "kaldi").mkdir()
+    (tmp_path / "kaldi" / "wav.scp").write_text(f"u {tree / 'anna' / '0.flac'}\n")
+    (tmp_path / "kaldi" / "utt2spk").write_text("u anna\n")
+    with pytest.raises(InputError, match="layout 'kaldi'"):
+        trials_of_folder(tmp_path / "kaldi", ["anna"])
+    with pytest.raises(InputError, match="VERIFY"):
+        trials_of_folder(demo, ["anna"])
+
+
+def test_the_list_that_trials_writes_gives_what_the_folder_gives(inside, store, tree, tmp_path):
+    written = inside("trials", "tree", "--store", store, "--out", "t.txt")
+    assert (written.code, written.out) == (
+        0, "written: t.txt (4 target and 20 nontarget trials, 1 unknown impostors)\n",
+    )  # fmt: skip
+    assert "skipped tree/notes.txt" in written.err
+    inside("trials", "tree", "--store", store, "--out", "t.csv")
+    assert set(read_trials(tmp_path / "t.csv")) == set(read_trials(tmp_path / "t.txt"))
+    words = ("--systems", "poao", "--json")
+    by_list = inside("evaluate", store, "t.txt", "--out", "a", *words)
+    by_tree = inside("evaluate", store, "tree", "--out", "b", *words)
+    assert (by_list.code, by_tree.code) == (0, 0)
+    assert "not enrolled, so their files are those of impostors: clara" in by_tree.err
+    assert by_list.lines[0]["systems"] == by_tree.lines[0]["systems"]
+
+
+def test_names_with_blanks_go_into_csv(inside, refused, tree, tmp_path):
+    (tree / "anna").rename(tree / "anna k")
+    assert "one word" in refused("trials", "tree", "--out", "t.txt")
+    assert inside("trials", "tree", "--out", "t.csv").code == 0
+    assert "anna k" in read_list(tmp_path / "t.csv").models.used
+
+
+def test_trials_without_a_score_are_said_last_and_by_the_exit_code(inside, store, tree, tmp_path, silence):
+    soundfile.write(tree / "anna" / "2.wav", soundfile.read(silence)[0], 8000)
+    result = inside("evaluate", store, "tree", "--out", "out", "--systems", "poao")
+    assert result.code == 4
+    assert result.err.splitlines()[-1] == (
+        "voiceclaim: 4 trials (14 %) have no score; EER and costs are those of the others"
+    )
+    assert "with those as rejected" in result.out
+    entry = json.loads((tmp_path / "out" / "metrics.json").read_text())["systems"]["poao"]
+    assert entry["generalised"]["false_reject_percent"] == pytest.approx(20.0)  # one true claim in five
+
+
+def test_figures_of_an_earlier_evaluation_do_not_stay(inside, store, tree, tmp_path):
+    inside("evaluate", store, "tree", "--out", "out")
+    first = {path.stem for path in (tmp_path / "out").glob("*.png")}
+    assert first >= {*FAMILIES, "det", "score_histogram"}
+    (tmp_path / "out" / "mine.png").touch()
+    inside("evaluate", store, "tree", "--out", "out", "--systems", "poao")
+    second = {path.stem for path in (tmp_path / "out").glob("*.png")}
+    assert second == {"mine", "fa_fr_one_vs_one", "det", "score_histogram", "reliability", "bayes_error"}
+    assert second - {"mine"} <= {*FAMILIES, *FIGURES}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{file} anna target\n{file} ivan nontarget\n", "the columns look swapped: 'anna' is an enrolled speaker"),
+        ("anna,{file},target\n", "comma-separated fields need a header: speaker,path,label"),
+        ("nope anna.flac target\n", "claim 'nope': no such speaker is enrolled"),
+        ("anna nope.flac target\nivan nope.flac nontarget\n", "none of the 2 trials could be scored"),
+    ],
+)
+def test_lists_that_cannot_be_meant_are_refused_in_words(inside, store, heard, tmp_path, text, reason):
+    (tmp_path / "t.txt").write_text(text.format(file=heard("anna")))
+    result = inside("evaluate", store, "t.txt", "--out", "out")
+    assert (result.code, result.out) == (2, "")
+    assert reason in result.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_labels_may_be_true_and_false_and_fields_comma_separated(inside, store, heard, tmp_path):
+    rows = [("anna", heard("anna"), "true"), ("ivan", heard("anna"), "false")]
+    (tmp_path / "t.txt").write_text("".join(f"{' '.join(map(str, row))}\n" for row in rows))
+    (tmp_path / "t.csv").write_text("speaker,path,label\n" + "".join(f"{','.join(map(str, row))}\n" for row in rows))
+    assert read_trials(tmp_path / "t.txt") == read_trials(tmp_path / "t.csv")
+    (tmp_path / "one.txt").write_text(f"anna {heard('anna')} target\n")
+    result = inside("evaluate", store, "one.txt", "--out", "out", "--systems", "poao")
+    assert (
+        result.err == "voiceclaim: no nontarget (false) claims were scored: error rates need claims of both classes\n"
+    )
