@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -53,6 +53,10 @@ def serve(
     proxy: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Reverse proxy whose X-Forwarded-For tells the address.")
     ] = None,
+    log_level: Annotated[
+        Literal["error", "warning", "info", "debug"],
+        typer.Option(help="Least level of the log lines (JSON, without names) on the error output."),
+    ] = "warning",
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key (PEM).")] = None,
     jobs: Jobs = None,
@@ -101,6 +105,7 @@ def serve(
         aim_seconds=aim,
         spool=spool,
         proxy=proxy,
+        log_level=log_level,
         attempts=attempts if accepted is not None and failures else None,
         limits=Limits(
             body_bytes=body_mib * MIB,

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pipeline.errors import MetricError
 from pipeline.evaluation.scores import SystemScores
 from pipeline.metrics import DetBand, equal_error_rate_of, error_curve
+from pipeline.store.model import SpeakerModel
 
 MOST_FEATURED = 5  # systems that one figure shows in colour
 _FEATURED = ("rpoao", "worst_rival", "supervector_rival", "gmm_rival")  # one of each family beside the default
@@ -43,12 +44,22 @@ class SystemCurve(BaseModel):
 
 
 class Evaluation(BaseModel):
-    """All systems of an evaluation that have both target and nontarget trials."""
+    """All systems of an evaluation that have both target and nontarget trials.
+
+    ``state`` names the store and its revision (``state_of``); ``stale`` says whether that is another one now.
+    """
 
     default_system: str
     speakers: int | None
     version: str | None
     systems: list[SystemCurve]
+    state: str | None = None
+    stale: bool | None = None
+
+
+def state_of(model: SpeakerModel) -> str:
+    """Return what distinguishes the state of a store from any other: its identity and revision."""
+    return f"{model.identity}@{model.revision}"
 
 
 def featured(names: Iterable[str], default: str) -> list[str]:
@@ -66,12 +77,13 @@ def curves_of(
     systems = table.get("systems", {})
     thresholds = {name: systems.get(name, {}).get("store_threshold") for name in scores}
     curves = [_curve(name, of, thresholds[name], name in first, bands or {}) for name, of in scores.items()]
-    speakers, version = table.get("speakers"), table.get("version")
+    speakers, version, state = (table.get(key) for key in ("speakers", "version", "state"))
     return Evaluation(
         default_system=table["default_system"],
         speakers=speakers if isinstance(speakers, int) else None,
         version=version if isinstance(version, str) else None,
         systems=[curve for curve in curves if curve is not None],
+        state=state if isinstance(state, str) else None,
     )
 
 

@@ -107,7 +107,7 @@ def _hash(script: str) -> str:
 
 def _embedded(curves: Evaluation) -> str:
     """Return the curves as JSON in which no markup can end the element that holds it."""
-    return curves.model_dump_json().replace("<", "\\u003c")
+    return curves.model_dump_json(exclude={"state", "stale"}).replace("<", "\\u003c")
 
 
 def comparison_page(compared: Mapping[str, Any], *, figures: Mapping[str, bytes]) -> str:

@@ -13,7 +13,7 @@ from pipeline import __version__
 from pipeline.errors import InputError
 from pipeline.evaluation import ScoredList, SystemScores, Trial, distinct, read_list, read_scores, write_list
 from pipeline.evaluation.assess import MOST_RESAMPLED, FailedFile, SystemMetrics, cost_scores, left_out
-from pipeline.evaluation.curves import curves_of, featured
+from pipeline.evaluation.curves import curves_of, featured, state_of
 from pipeline.evaluation.details import Details, details_of
 from pipeline.evaluation.exports import SYSTEM_COLUMNS, tables
 from pipeline.evaluation.pages import evaluation_page
@@ -52,6 +52,7 @@ def about_evaluation(model: SpeakerModel, trials: Path, claims: Sequence[Trial])
     return {
         "trials": str(trials),
         "store": str(model.where),
+        "state": state_of(model),
         "speakers": len(model.names),
         "speakers_claimed": len({claim.speaker for claim in claims}),
         "files": len({claim.path for claim in claims}),

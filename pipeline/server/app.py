@@ -23,7 +23,7 @@ from starlette.websockets import WebSocket
 
 from pipeline import __version__
 from pipeline.errors import AudioError, InputError, ServiceError, TooManyAttemptsError, VoiceclaimError
-from pipeline.evaluation.curves import Evaluation
+from pipeline.evaluation.curves import Evaluation, state_of
 from pipeline.evaluation.pages import CHARTS
 from pipeline.scoring.decisions import as_json
 from pipeline.server import messages, streams
@@ -204,7 +204,7 @@ async def _enrolled(name: str, request: Request, service: Service, caller: Calle
     try:
         async with _saved(request, service, "files", files=service.settings.limits.files) as (uploads, _):
             recordings, skipped = await _unless_gone(request, _usable(service, caller, uploads))
-            summary = await service.changes.enroll(caller, name, recordings, add=add)
+            summary = await service.enroll(caller, name, recordings, add=add)
     except VoiceclaimError as error:
         outcome = service_error(error).kind
         raise
@@ -272,6 +272,28 @@ async def verify(request: Request, service: Here, caller: Verifying) -> dict[str
     return shown(as_json(verifier.terms, update), scores=SCORES in caller.scopes)
 
 
+@router.post(
+    "/identify",
+    response_model=messages.Identified,
+    summary="Identify who speaks in a file",
+    openapi_extra=_form({"file": _FILE}, "file"),
+)
+async def identify(request: Request, service: Here, caller: Verifying) -> dict[str, Any]:
+    """Find who of the enrolled speaks in an audio file: the likeliest five, and the probability of nobody enrolled.
+
+    It needs the scope `scores` too: its answer has scores of several speakers. Access must not rest on it alone.
+    """
+    if SCORES not in caller.scopes:
+        raise ServiceError(403, "the token does not allow identification: it needs scores", kind="Forbidden")
+    async with _saved(request, service, "file", files=1) as (uploads, _):
+        [path] = uploads
+        identifier = await service.identifier()
+        found = await _unless_gone(request, streams.identify_file(service, caller, identifier, path))
+    service.metrics.identifications.labels(str(found.decision)).inc()
+    service.metrics.audio_seconds.labels("file").inc(found.audio_seconds)
+    return found.as_json()
+
+
 @router.get("/healthz", response_model=messages.Health, summary="Sign of life")
 async def healthz(service: Here) -> dict[str, str]:
     """Check that the service can read its store."""
@@ -279,10 +301,20 @@ async def healthz(service: Here) -> dict[str, str]:
     return {"status": "ok", "version": __version__}
 
 
-@router.get("/evaluation", dependencies=_EITHER, summary="Error rates of the last evaluation")
+@router.get(
+    "/evaluation",
+    dependencies=_EITHER,
+    response_model_exclude={"state"},
+    summary="Error rates of the last evaluation",
+)
 async def evaluation(service: Here) -> Evaluation:
-    """Return both error rates against the threshold, for every scoring system of the last evaluation."""
-    return await service.run("disk", last_evaluation, service.settings.evaluation)
+    """Return both error rates against the threshold, for every scoring system of the last evaluation.
+
+    It is `stale` where the store has changed since, and null where the evaluation does not say of which store it is.
+    """
+    last, model = await service.run("disk", last_evaluation, service.settings.evaluation), await service.model()
+    stale = None if last.state is None else model is None or last.state != state_of(model)
+    return last.model_copy(update={"stale": stale})
 
 
 @router.get(

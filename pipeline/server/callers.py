@@ -86,9 +86,14 @@ class Turns:
         self._what, self._free, self._most = what, places, waiting
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
+    @property
+    def waiting(self) -> int:
+        """Return how many requests wait."""
+        return sum(map(len, self._waiting.values()))
+
     def check(self, caller: Caller) -> None:
         """Raise ServiceError (503) where one more request of ``caller`` could not wait."""
-        mine, everybody = len(self._waiting.get(caller.key, ())), sum(map(len, self._waiting.values()))
+        mine, everybody = len(self._waiting.get(caller.key, ())), self.waiting
         if mine >= self._most or everybody >= 8 * self._most:
             raise ServiceError(503, f"{everybody} {self._what} wait already, {mine} of this caller; try again later")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
@@ -22,6 +23,7 @@ from pipeline.store.store import Store
 
 _NICE = 10
 _BUSY_SECONDS = 30.0  # another process may be writing to the store
+_PROGRESS_SECONDS = 0.25
 _COMMITTING = "committing"
 T = TypeVar("T")
 
@@ -40,27 +42,47 @@ class Changes:
         self._none_removed = asyncio.Event()
         self._none_removed.set()
 
+    @property
+    def waiting(self) -> int:
+        """Return how many enrollments and removals wait."""
+        return self._enrollments.turns.waiting + self._removals.turns.waiting
+
     def check_queue(self, caller: Caller) -> None:
         """Raise ServiceError if no more enrollments of ``caller`` may wait."""
         self._enrollments.turns.check(caller)
 
-    async def enroll(self, caller: Caller, name: str, recordings: Recordings, *, add: bool = False) -> Table:
-        """Enroll ``name``, or ``add`` to them, and return the fields of ``Enrolled``; raises ServiceError."""
+    async def enroll(
+        self,
+        caller: Caller,
+        name: str,
+        recordings: Recordings,
+        *,
+        add: bool = False,
+        progress: Callable[[Table], None] = lambda _table: None,
+    ) -> Table:
+        """Enroll ``name``, or ``add`` to them, and return the fields of ``Enrolled``; raises ServiceError.
+
+        ``progress`` is called with the ``stage`` of the training and the ``share`` of it that is done.
+        """
         while True:
             await self._none_removed.wait()
-            table = await self._enroll(caller, name, recordings, add)
+            table = await self._enroll(caller, name, recordings, add, progress)
             if table is not None:
                 return table
 
-    async def _enroll(self, caller: Caller, name: str, recordings: Recordings, add: bool) -> Table | None:
+    async def _enroll(
+        self, caller: Caller, name: str, recordings: Recordings, add: bool, progress: Callable[[Table], None]
+    ) -> Table | None:
         """Enroll ``name``; return None where a removal ended it."""
         arguments = (self._settings, name, dict(recordings), add)
         async with self._enrollments.conversation(caller, _enroll, *arguments) as (worker, messages):
             self._training = worker
             try:
                 async for message in messages:
-                    if message != _COMMITTING:
+                    if message != _COMMITTING and "result" in message:
                         table: Table = message["result"]
+                    elif message != _COMMITTING:
+                        progress(message)
                     elif self._training is worker:  # and from here on it is not ended
                         self._training = None
                         worker.answer()
@@ -108,7 +130,8 @@ def _enroll(channel: Channel, settings: Settings, name: str, recordings: Recordi
     try:
         config = None if settings.store.exists() else settings.config  # a store has its own
         report = _when_free(
-            lambda: enroll(store, speakers, config, add=add, jobs=settings.jobs), settings.limits.train_seconds
+            lambda: enroll(store, speakers, config, add=add, jobs=settings.jobs, progress=_reporter(channel)),
+            settings.limits.train_seconds,
         )
         if settings.log is not None:
             record_enrollment(AuditLog(settings.log, key=read_key(settings.log_key)), report)
@@ -122,6 +145,20 @@ def _enroll(channel: Channel, settings: Settings, name: str, recordings: Recordi
             {"file": recordings[path], "reason": without_paths(reason, shown)} for path, reason in report.skipped
         ],
     }
+
+
+def _reporter(channel: Channel) -> Callable[[str, int, int], None]:
+    """Return a callback of ``enroll`` that sends the stage and its share a few times a second."""
+    done: Counter[str] = Counter()
+    sent = [0.0]
+
+    def report(stage: str, steps: int, total: int) -> None:
+        done[stage] += steps
+        if time.monotonic() - sent[0] >= _PROGRESS_SECONDS:
+            sent[0] = time.monotonic()
+            channel.value({"stage": stage, "share": min(1.0, done[stage] / max(total, 1))})
+
+    return report
 
 
 def _remove(_channel: Channel, settings: Settings, name: str) -> Table:

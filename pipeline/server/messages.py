@@ -30,6 +30,7 @@ from pipeline.errors import (
 )
 from pipeline.scoring.decisions import Decision, Terms, Update
 from pipeline.scoring.sequential import SequentialTest
+from pipeline.verification.identification import Identification
 
 PROBLEM_TYPE = "application/problem+json"
 _KIND = "urn:voiceclaim:"
@@ -149,6 +150,9 @@ Enrolled = _answer(
     revision=int,
     warnings=list[str],
     skipped=list[dict[str, str]],
+)
+Identified = _answer(
+    "Identified", "Who speaks: the likeliest, and the probability of nobody enrolled.", **get_type_hints(Identification)
 )
 Removed = _answer("Removed", "A speaker removed, and the number left.", removed=str, left=int, revision=int)
 Health = _answer("Health", "A sign of life.", status=Literal["ok"], version=str)

@@ -1,15 +1,20 @@
-"""Metrics of the service for Prometheus: never a name, an address or a score."""
+"""Metrics of the service for Prometheus, and its requests in the log: never a name, an address or a score."""
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pipeline.server.logs import log_event
+
 MEDIA_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+_TRAINING_SECONDS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1800.0)
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 
 
@@ -28,11 +33,21 @@ class Metrics:
         self.update_seconds = histogram("voiceclaim_update_seconds", "From a chunk to its update")
         self.audio_seconds = counter("voiceclaim_audio_seconds", "Audio received", ("kind",))
         self.decisions = counter("voiceclaim_decisions", "Claims decided", ("decision",))
+        self.duplicates = counter("voiceclaim_duplicates", "Claims on audio that duplicates a known recording")
+        self.identifications = counter("voiceclaim_identifications", "Identifications", ("decision",))
+        self.enrollment_seconds = histogram(
+            "voiceclaim_enrollment_seconds", "Waiting and training of an enrollment", buckets=_TRAINING_SECONDS
+        )
+        self.waiting = gauge("voiceclaim_waiting", "Requests that wait for their turn", ("what",))
         self.enrollments = counter("voiceclaim_enrollments", "Enrollments attempted", ("outcome",))
         self.removals = counter("voiceclaim_removals", "Removals attempted", ("outcome",))
         self.revision = gauge("voiceclaim_store_revision", "Revision of the store")
         self.speakers = gauge("voiceclaim_speakers", "Enrolled speakers")
         ProcessCollector(registry=registry)
+
+    def watch(self, what: str, count: Callable[[], int]) -> None:
+        """Show the number of requests that wait for ``what`` whenever it is asked for."""
+        self.waiting.labels(what).set_function(count)
 
     def text(self) -> bytes:
         """Return the counters in Prometheus' text format."""
@@ -59,6 +74,9 @@ def count_requests(app: ASGIApp, metrics: Metrics) -> ASGIApp:
             route = getattr(scope.get("route"), "path", "other")
             method = scope["method"] if route != "other" else "other"
             metrics.requests.labels(route, method, str(status)).inc()
-            metrics.request_seconds.labels(route).observe(time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            metrics.request_seconds.labels(route).observe(seconds)
+            level = logging.ERROR if status == 500 else logging.INFO
+            log_event("request", level=level, route=route, method=method, status=status, seconds=seconds)
 
     return counted

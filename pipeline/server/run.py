@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from pipeline.errors import ConfigError, ServiceError
+from pipeline.server import logs
 from pipeline.server.app import create_app
 from pipeline.server.security import HEADERS, is_loopback
 from pipeline.server.service import Service
@@ -65,6 +66,7 @@ def serve(
             f"host {host}: beyond this machine the service needs tokens, and has none; give --tokens FILE or"
             " the variable VOICECLAIM_TOKENS, or listen on 127.0.0.1"
         )
+    logs.configure(settings.log_level)
     _allow_many_files()
     sys.setswitchinterval(_SWITCH_SECONDS)
     logging.getLogger("uvicorn.error").addFilter(_without_names)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -27,9 +28,11 @@ from pipeline.scoring.decisions import Decision, Update
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.server.callers import Caller, Shares, Turns
 from pipeline.server.changes import Changes
+from pipeline.server.logs import log_event
 from pipeline.server.metrics import Metrics
 from pipeline.server.settings import Settings
 from pipeline.server.spool import Spool
+from pipeline.server.utterances import Recordings
 from pipeline.server.workers import Bounds, Workers
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Stamp, Store
@@ -37,6 +40,7 @@ from pipeline.verification.attempts import Attempts, Outcome
 from pipeline.verification.audit import AuditLog, read_key
 from pipeline.verification.audit_events import duplicate_memory, record_delay, verification_recorder
 from pipeline.verification.duplicate_audio import DuplicateMemory
+from pipeline.verification.identification import Identifier
 from pipeline.verification.policies import policy_of
 from pipeline.verification.verifier import Verifier
 
@@ -64,6 +68,7 @@ class NewestModel:
         self._keys = frozenset[str]()
         self._making = Lock()
         self._verifier = lru_cache(most)(self._make)
+        self._identifier: Identifier | None = None
 
     def current(self) -> SpeakerModel | None:
         """Return the newest model, None before the first enrollment, at the cost of a ``stat`` while nothing changes.
@@ -104,6 +109,16 @@ class NewestModel:
                 raise UnknownSpeakerError(claim)
             return self._verifier(model, claim, system, early)
 
+    def identifier(self) -> Identifier | None:
+        """Return an identifier among the speakers of the newest model, None without any; raises MetricError."""
+        with self._making:
+            model = self.current()
+            if model is None:
+                return None
+            if self._identifier is None or self._identifier.model is not model:
+                self._identifier = Identifier(model)
+            return self._identifier
+
     def _make(self, model: SpeakerModel, claim: str, system: str | None, early: SequentialTest | None) -> Verifier:
         return Verifier(model, claim, system=system, decide_by=policy_of(sequential=early), memory=self._memory)
 
@@ -133,6 +148,8 @@ class Service:
         decoding = Bounds(_DECODING_NICE, limits.decode_seconds, limits.decode_memory)
         self.decoders = Workers("files to decode", threads, decoding, waiting=limits.waiting)
         self._scoring = Turns("pieces of audio to score", threads, waiting=limits.streams)
+        for what, turns in (("scoring", self._scoring), ("decoding", self.decoders.turns), ("changes", self.changes)):
+            self.metrics.watch(what, partial(getattr, turns, "waiting"))
         self._memory = duplicate_memory(settings.log)
         self._newest = NewestModel(
             settings.store,
@@ -172,6 +189,31 @@ class Service:
     async def verifier(self, claim: str, system: str | None, early: SequentialTest | None = None) -> Verifier:
         """Return a verifier of the newest revision; raises VoiceclaimError."""
         return await self.run("machines", self._newest.verifier, claim, system, early)
+
+    async def identifier(self) -> Identifier:
+        """Return an identifier of the newest revision; raises VoiceclaimError, also where nobody is enrolled."""
+        found = await self.run("machines", self._newest.identifier)
+        if found is None:
+            raise ServiceError(409, "nobody is enrolled yet", kind="UnknownSpeakerError")
+        return found
+
+    async def enroll(
+        self,
+        caller: Caller,
+        name: str,
+        recordings: Recordings,
+        *,
+        add: bool = False,
+        progress: Callable[[dict[str, Any]], None] = lambda _table: None,
+    ) -> dict[str, Any]:
+        """Enroll as ``Changes.enroll``, and note how long it took."""
+        started = time.perf_counter()
+        try:
+            return await self.changes.enroll(caller, name, recordings, add=add, progress=progress)
+        finally:
+            seconds = time.perf_counter() - started
+            self.metrics.enrollment_seconds.observe(seconds)
+            log_event("enrollment", recordings=len(recordings), added=add, seconds=seconds)
 
     def check_enrolled(self, verifier: Verifier) -> None:
         """Raise StreamClosedError if the speaker has been removed since ``verifier`` was made."""
@@ -239,6 +281,9 @@ class Service:
         """Count the outcome of a claim, and write it to the audit log if there is one; raises AuditError."""
         decision = str(outcome.decision) if isinstance(outcome, Update) else "error"
         self.metrics.decisions.labels(decision).inc()
+        if isinstance(outcome, Update):
+            self.metrics.duplicates.inc(bool(outcome.duplicate_suspected))
+            log_event("decision", decision=decision, speech_seconds=outcome.speech_seconds)
         await self.run("disk", self._log, claim, verifier, outcome)
 
     def _log(self, claim: str, verifier: Verifier | None, outcome: Update | VoiceclaimError) -> None:

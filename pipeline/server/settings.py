@@ -70,6 +70,7 @@ class Settings:
     speech that the page asks for at enrollment. Uploaded and streamed audio lies in ``spool`` until it is enrolled
     (None: in memory, see ``Spool``). ``unknown_impostors`` is that of ``Store.load``. Requests that come from
     ``proxy`` have the address that it tells. Failed claims are counted within ``attempts`` (None: they are not).
+    Log lines have ``log_level`` and above (``pipeline.server.logs``).
     """
 
     store: Path
@@ -85,4 +86,5 @@ class Settings:
     spool: Path | None = None
     proxy: str | None = None
     attempts: AttemptLimits | None = None
+    log_level: str = "warning"
     limits: Limits = field(default_factory=Limits)

@@ -6,20 +6,22 @@ All of a caller's audio is scored piece by piece, when it is the caller's turn.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from pipeline.audio.streams import PcmDecoder
-from pipeline.errors import ServiceError, VoiceclaimError
+from pipeline.errors import ServiceError, StreamClosedError, VoiceclaimError
 from pipeline.scoring.decisions import Update, as_json
 from pipeline.server.callers import Caller, Share
 from pipeline.server.decoding import decode
+from pipeline.server.logs import log_event
 from pipeline.server.messages import (
     EnrollHello,
     Hello,
@@ -36,15 +38,17 @@ from pipeline.server.messages import (
 from pipeline.server.security import RULES, SCORES, allowed, caller_of, token_in
 from pipeline.server.service import Attempt, Service, threshold_probability
 from pipeline.server.utterances import UtteranceFiles
+from pipeline.verification.identification import Identification, IdentificationStream, Identifier
 from pipeline.verification.stream import VerificationStream
 from pipeline.verification.verifier import Verifier
 
 _CODES = {413: 1009, 422: 1007, 500: 1011, 503: 1013, 507: 1013}  # RFC 6455, and IANA's registry of codes
-_HEARTBEAT_SECONDS = 2.0
+_HEARTBEAT_SECONDS = 1.0
 _FREE_MESSAGES, _MEAN_BYTES = 500, 64  # parsing costs time by the message, not by the byte
 _FLOOD = "Flood"
 _SLOWEST = 4.0  # seconds that a second of audio may take to come
 _PIECE_SECONDS = 1.0  # of audio that is scored in one turn
+Stream = TypeVar("Stream", VerificationStream, IdentificationStream)
 _GONE = (TimeoutError, OSError, RuntimeError, WebSocketDisconnect)
 
 
@@ -155,7 +159,7 @@ async def serve_stream(socket: WebSocket, service: Service, kind: str, hello: ty
     """Accept ``socket``, read its hello and ``handle`` it until it ends."""
     await socket.accept()
     connection = Connection(socket, service, kind)
-    how, error = "done", None
+    how, error, started = "done", None, time.perf_counter()
     try:
         first = await connection.hello(hello)
         with service.stream(kind, connection.caller), service.room.of(connection.caller) as room:
@@ -173,7 +177,10 @@ async def serve_stream(socket: WebSocket, service: Service, kind: str, hello: ty
         error = fault()
         raise
     finally:
-        service.metrics.streams_ended.labels(kind, how if error is None else error.kind).inc()
+        how = how if error is None else error.kind
+        service.metrics.streams_ended.labels(kind, how).inc()
+        level = logging.ERROR if error is not None and error.status == 500 else logging.INFO
+        log_event("stream", level=level, kind=kind, how=how, seconds=time.perf_counter() - started)
         await connection.close(error)
 
 
@@ -272,16 +279,32 @@ async def _close(
 
 async def verify_file(service: Service, caller: Caller, verifier: Verifier, path: Path) -> Update:
     """Decode a file in a process of its own, and verify it; cancelled, that process ends."""
-    limits = service.settings.limits
-    async with service.decoders.conversation(caller, decode, path, limits.audio) as (_, messages):
-        begins = await anext(messages)
-        stream = await service.run("disk", verifier.stream, begins["rate"])
-        async for message in messages:
-            if isinstance(message, np.ndarray):
-                await service.score(caller, stream.push, message)
+    stream = await _heard(service, caller, verifier.stream, path)
     update = await service.score(caller, stream.close)
     await service.run("disk", service.check_enrolled, verifier)
     return update
+
+
+async def identify_file(service: Service, caller: Caller, identifier: Identifier, path: Path) -> Identification:
+    """Find who speaks in a file, decoded as ``verify_file`` does; raises StreamClosedError for somebody removed."""
+    stream = await _heard(service, caller, identifier.stream, path)
+    found = await service.score(caller, stream.close)
+    model = await service.model()
+    if model is None or not {candidate.name for candidate in found.candidates} <= set(model.names):
+        raise StreamClosedError("a speaker has been removed meanwhile; there is no identification")
+    return found
+
+
+async def _heard(service: Service, caller: Caller, begin: Callable[[int], Stream], path: Path) -> Stream:
+    """Return the stream that ``begin`` gives for a rate, after all of the file's audio."""
+    limits = service.settings.limits
+    async with service.decoders.conversation(caller, decode, path, limits.audio) as (_, messages):
+        begins = await anext(messages)
+        stream = await service.run("disk", begin, begins["rate"])
+        async for message in messages:
+            if isinstance(message, np.ndarray):
+                await service.score(caller, stream.push, message)
+    return stream
 
 
 # Enrollment
@@ -319,14 +342,17 @@ async def _record(connection: Connection, utterances: UtteranceFiles) -> None:
 
 
 async def _train(connection: Connection, name: str, utterances: UtteranceFiles) -> None:
-    """Enroll, which is completed even if the caller leaves, and report the time every two seconds."""
+    """Enroll, which is completed even if the caller leaves, and report time and progress every second."""
     service = connection.service
-    training = asyncio.create_task(service.changes.enroll(connection.caller, name, utterances.recordings()))
+    state: dict[str, Any] = {"stage": "waiting", "share": 0.0}
+    training = asyncio.create_task(
+        service.enroll(connection.caller, name, utterances.recordings(), progress=state.update)
+    )
     started, gone = time.monotonic(), False
     while not training.done():
         try:
             if not gone:
-                await connection.send("training", {"seconds": round(time.monotonic() - started, 1)})
+                await connection.send("training", {**state, "seconds": round(time.monotonic() - started, 1)})
         except WebSocketDisconnect:
             gone = True
         await asyncio.wait([training], timeout=_HEARTBEAT_SECONDS)

@@ -47,7 +47,9 @@ def enroll(page: Page, name: str) -> None:
     assert not page.at("enroll-finish").is_enabled()
     page.wait(lambda: "still needed" in page.text("enroll-left"))
     page.wait(lambda: page.at("enroll-finish").is_enabled())
+    assert len(page.all("#enroll-meter .wave rect")) > 20
     page.at("enroll-finish").click()
+    page.wait(lambda: page.at("training").is_displayed())
     page.wait(lambda: f"{name} is enrolled" in page.text("enroll-status"))
 
 
@@ -79,6 +81,11 @@ def test_somebody_enrolls_verifies_and_is_removed(copied, tmp_path, recordings, 
             assert verify(page, name) == "accepted"
             assert page.text("verdict-word") == f"Accepted as {name}"
             assert verify(page, "anna") == "rejected"
+            assert "below the threshold" in page.text("verdict-reasons")
+            verify_recording(page, name, recordings["bruno"][11].path)
+            identify(page, name)
+            page.go("verify")
+            Select(page.at("claim")).select_by_value(name)
             page.at("early").click()
             # Where in the recording it begins to listen is chance, and a test with an error rate may miss now and then.
             assert any(decide_early(page, name) == "accepted" for _ in range(3))
@@ -86,6 +93,27 @@ def test_somebody_enrolls_verifies_and_is_removed(copied, tmp_path, recordings, 
             remove(page, name)
             assert page.complaints() == []
         assert Store(copied).load().names == ("anna", "dexter", "ivan", "lars")
+
+
+def verify_recording(page: Page, name: str, file: Path) -> None:
+    """Upload a recording of ``name``, claimed for them and for somebody else."""
+    for claim, decision in ((name, "accepted"), ("ivan", "rejected")):
+        Select(page.at("claim")).select_by_value(claim)
+        page.at("verify-file").send_keys(str(file))
+        page.wait(lambda decision=decision: page.at("verdict").get_attribute("data-decision") == decision)
+
+
+def identify(page: Page, name: str) -> None:
+    """Speak until there is enough, and be identified."""
+    page.go("identify")
+    page.wait(lambda: page.at("identify-start").is_enabled())
+    page.at("identify-start").click()
+    page.wait(lambda: len(page.all("#identify-meter .wave rect")) > 45)
+    page.at("identify-stop").click()
+    page.wait(lambda: f"{name} is speaking" in page.text("identify-status"))
+    assert page.all("#candidate-rows tr")[0].text.startswith(name)
+    assert "Nobody who is enrolled" in page.all("#candidate-rows tr")[-1].text
+    assert page.clipped() == []
 
 
 def decide_early(page: Page, claim: str) -> str | None:
@@ -199,7 +227,8 @@ def test_the_page_goes_by_keyboard_and_shows_an_evaluation(store, tmp_path, size
 
 NAMELESS = """
 return [...document.querySelectorAll("input, select, button, meter, progress, svg, nav, section, dialog")]
-  .filter((node) => !(node.labels?.length || node.textContent.trim() && node.tagName === "BUTTON"
+  .filter((node) => !(node.getAttribute("aria-hidden") || node.labels?.length
+    || node.textContent.trim() && node.tagName === "BUTTON"
     || node.getAttribute("aria-label") || node.getAttribute("aria-labelledby")?.split(" ")
       .every((id) => document.getElementById(id))))
   .map((node) => node.outerHTML.slice(0, 80))

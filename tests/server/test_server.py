@@ -261,7 +261,13 @@ def test_no_endpoint_works_without_its_scope(guarded, store):
             continue
         seen.add(route.path)
         path = route.path.replace("{name:name}", "nobody")
-        needs = "verify" if path == "/verify" else "enroll" if path in ("/enroll", "/speakers/nobody") else ""
+        needs = (
+            "verify"
+            if path in ("/verify", "/identify")
+            else "enroll"
+            if path in ("/enroll", "/speakers/nobody")
+            else ""
+        )
         tokens = {"": None, "x" * 20: None, ENROLL_TOKEN: "enroll", VERIFY_TOKEN: "verify", ADMIN_TOKEN: needs}
         for token, scope in tokens.items():
             expected = 401 if scope is None else 403 if needs not in ("", scope) else None
@@ -274,7 +280,8 @@ def test_no_endpoint_works_without_its_scope(guarded, store):
                 assert answer.status_code < 500
                 if expected == 401:
                     assert answer.headers["www-authenticate"] == "Bearer"
-    assert seen == {"/speakers", "/speakers/{name:name}", "/verify", "/enroll", "/metrics", "/evaluation"}
+    others = {"/enroll", "/metrics", "/evaluation"}
+    assert seen == {"/speakers", "/speakers/{name:name}", "/verify", "/identify", *others}
 
 
 def refusal_of(service: Running, path: str, token: str) -> int | None:

@@ -1,8 +1,8 @@
 // Enrollment: numbers to read aloud, the amount of speech, the training.
 
-import { openStream } from "./api.js";
+import { ask, openStream } from "./api.js";
 import { byId, seconds } from "./charts/dom.js";
-import { PROBLEMS, explain, openMicrophone, showLevel } from "./microphone.js";
+import { PROBLEMS, clearLevel, explain, openMicrophone, showLevel } from "./microphone.js";
 
 const PHRASE_SECONDS = 2.0; // of speech, then the next numbers are shown
 
@@ -16,6 +16,8 @@ export function enrollView() {
   const form = byId("enroll-form");
   const status = byId("enroll-status");
   const finish = byId("enroll-finish");
+  const training = byId("training");
+  const files = byId("enroll-files");
   let tell = () => {};
   let session = null;
   let warned = false;
@@ -29,6 +31,8 @@ export function enrollView() {
   function busy(on) {
     byId("name").disabled = on;
     byId("enroll-start").disabled = on;
+    files.disabled = on;
+    training.hidden = true;
     byId("enroll-live").hidden = !on;
     finish.disabled = true;
   }
@@ -54,11 +58,11 @@ export function enrollView() {
       const spoken = message.utterance_speech_seconds >= PHRASE_SECONDS;
       if (spoken && message.utterances > mine.phrases && !mine.ended) advance(mine);
     } else if (message.type === "training") {
-      say(`Training … ${message.seconds.toFixed(0)} s`);
+      training.hidden = false;
+      training.value = message.share;
+      say(`Training: ${message.stage} … ${message.seconds.toFixed(0)} s`);
     } else if (message.type === "enrolled") {
-      sessionStorage.setItem("voiceclaim-enrolled", message.name);
-      say(`${message.name} is enrolled, from ${seconds(message.seconds)} of speech in ${message.utterances} recordings.`, true);
-      byId("name").value = "";
+      enrolled(message);
     }
   }
 
@@ -106,6 +110,40 @@ export function enrollView() {
     connect(mine, byId("name").value.trim());
   }
 
+  async function enrollFiles() {
+    const name = byId("name").value.trim();
+    if (!name) {
+      files.value = "";
+      tell("Enter the name first.");
+      byId("name").focus();
+      return;
+    }
+    const form = new FormData();
+    for (const file of files.files) form.append("files", file);
+    tell("");
+    busy(true);
+    byId("enroll-live").hidden = true;
+    say(`Enrolling ${name} from ${files.files.length} recordings …`);
+    try {
+      const done = await ask(`/speakers/${encodeURIComponent(name)}`, { method: "POST", body: form });
+      enrolled(done);
+      const left = done.skipped.map(({ file, reason }) => `${file}: ${reason}`);
+      if (left.length) tell(`Not used: ${left.join("; ")}`, "wait");
+    } catch (error) {
+      say("Nobody was enrolled.");
+      tell(error.message);
+    } finally {
+      busy(false);
+      files.value = "";
+    }
+  }
+
+  function enrolled({ name, seconds: speech, utterances }) {
+    sessionStorage.setItem("voiceclaim-enrolled", name);
+    say(`${name} is enrolled, from ${seconds(speech)} of speech in ${utterances} recordings.`, true);
+    byId("name").value = "";
+  }
+
   function connect(mine, name) {
     const hello = { name, rate: mine.microphone.rate, format: "pcm_s16le" };
     mine.stream = openStream("/enroll", hello, {
@@ -123,6 +161,7 @@ export function enrollView() {
     mine.stream.ready.then((terms) => {
       if (session !== mine) return;
       mine.ready = true;
+      clearLevel(byId("enroll-meter"));
       busy(true);
       say("");
       progress({ speech_seconds: 0, aim_seconds: terms.aim_seconds });
@@ -131,6 +170,7 @@ export function enrollView() {
     }, () => {});
   }
 
+  files.addEventListener("change", () => { if (files.files.length && !session) enrollFiles(); });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     if (!session) begin();

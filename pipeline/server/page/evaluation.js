@@ -34,10 +34,11 @@ export function evaluationView() {
         last = await ask("/evaluation");
       } catch (error) {
         if (error.status !== 404) throw error;
-        result.hidden = true;
+        result.hidden = byId("evaluation-stale").hidden = true;
         status.textContent = "No evaluation. Run voiceclaim evaluate, then serve with --evaluation DIR.";
         return;
       }
+      byId("evaluation-stale").hidden = !last.stale;
       result.hidden = last.systems.length === 0;
       if (!last.systems.length) {
         status.textContent = "The evaluation has no system with both target and nontarget trials.";

@@ -3,10 +3,11 @@
 import { Problem, token } from "./api.js";
 import { enrollView } from "./enroll.js";
 import { evaluationView } from "./evaluation.js";
+import { identifyView } from "./identify.js";
 import { speakersView } from "./speakers.js";
 import { verifyView } from "./verify.js";
 
-const views = { verify: verifyView(), enroll: enrollView(), speakers: speakersView(), evaluation: evaluationView() };
+const views = { verify: verifyView(), identify: identifyView(), enroll: enrollView(), speakers: speakersView(), evaluation: evaluationView() };
 const notice = document.getElementById("notice");
 let current = null;
 

@@ -1,5 +1,7 @@
 // The microphone: its audio in chunks, its level, and its problems as text.
 
+import { shape } from "./charts/dom.js";
+
 const SILENT_PEAK = 0.001; // -60 dB of full scale
 const SILENT_CHUNKS = 25; // of a tenth of a second
 const CLIPPED_SHARE = 0.002;
@@ -69,14 +71,40 @@ function levelJudge() {
   };
 }
 
+// A warning reads "code: sentence".
+export const sentence = (warning) => warning.slice(warning.indexOf(":") + 2);
+
 export const PROBLEMS = {
   silent: "The microphone is silent: is it muted, or the wrong one selected?",
   clipped: "Too loud: the audio clips. Move away from the microphone, or reduce its gain.",
 };
 
-/** Draws a peak on a meter element; -60 dB is its left end. */
+const SHOWN = 100; // chunks of the waveform: ten seconds
+
+/** Draws a peak on a meter element, whose left end is -60 dB, and after the earlier ones as a waveform. */
 export function showLevel(meter, { peak, problem }) {
   const share = Math.max(0, Math.min(1, 1 + Math.log10(Math.max(peak, 1e-6)) / 3));
   meter.querySelector(".bar").style.transform = `scaleX(${share.toFixed(3)})`;
   meter.classList.toggle("clipped", problem === "clipped");
+  const wave = meter.querySelector(".wave");
+  const bars = shape("rect", { x: 100, width: 0.7, y: (50 - 48 * Math.min(1, peak)).toFixed(1), height: Math.max(1, 96 * Math.min(1, peak)).toFixed(1) });
+  for (const bar of wave.children) bar.setAttribute("x", Number(bar.getAttribute("x")) - 1);
+  wave.append(bars);
+  if (wave.children.length > SHOWN) wave.firstChild.remove();
+}
+
+/** Empties the waveform of a meter. */
+export const clearLevel = (meter) => meter.querySelector(".wave").replaceChildren();
+
+/** Joins chunks of 16-bit samples into a WAV file. */
+export function wavOf(chunks, rate) {
+  const bytes = chunks.reduce((sum, chunk) => sum + chunk.byteLength, 0);
+  const head = new DataView(new ArrayBuffer(44));
+  const text = (at, word) => [...word].forEach((letter, n) => head.setUint8(at + n, letter.charCodeAt(0)));
+  text(0, "RIFF"); head.setUint32(4, 36 + bytes, true); text(8, "WAVEfmt ");
+  head.setUint32(16, 16, true); head.setUint16(20, 1, true); head.setUint16(22, 1, true);
+  head.setUint32(24, rate, true); head.setUint32(28, 2 * rate, true);
+  head.setUint16(32, 2, true); head.setUint16(34, 16, true);
+  text(36, "data"); head.setUint32(40, bytes, true);
+  return new Blob([head.buffer, ...chunks], { type: "audio/wav" });
 }

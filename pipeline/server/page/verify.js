@@ -3,7 +3,7 @@
 import { ask, openStream } from "./api.js";
 import { chart, ticks } from "./charts/chart.js";
 import { byId, element } from "./charts/dom.js";
-import { PROBLEMS, explain, openMicrophone, showLevel } from "./microphone.js";
+import { PROBLEMS, clearLevel, explain, openMicrophone, sentence, showLevel } from "./microphone.js";
 
 const WORDS = {
   accepted: (claim) => `Accepted as ${claim}`,
@@ -18,14 +18,26 @@ const SO_FAR = {
   not_enough_speech: () => "Listening: keep speaking …",
 };
 
-// A warning reads "code: sentence".
-const sentence = (warning) => warning.slice(warning.indexOf(":") + 2);
+const LITTLE_SPEECH = 2.0; // seconds
+
+/** Why a claim was rejected, as far as the numbers tell. */
+function reasonsOf(message, terms) {
+  if (message.decision !== "rejected" || message.type === "update") return [];
+  const reasons = [];
+  const below = message.score === null || terms.threshold === null ? NaN : terms.threshold - message.score;
+  if (Number.isFinite(below)) reasons.push(`The score is ${below.toFixed(2)} below the threshold of ${terms.threshold.toFixed(2)}.`);
+  if (message.speech_seconds < LITTLE_SPEECH) reasons.push(`Only ${message.speech_seconds.toFixed(1)} s of speech: more may decide otherwise.`);
+  if (message.warnings.length) reasons.push("The audio may explain it:");
+  else if (message.speech_seconds >= LITTLE_SPEECH) reasons.push(`Nothing is wrong with the audio: the voice is unlike that of ${terms.claim}.`);
+  return reasons;
+}
 
 export function verifyView() {
   const select = byId("claim");
   const start = byId("verify-start");
   const stop = byId("verify-stop");
   const meter = byId("verify-meter");
+  const file = byId("verify-file");
   let tell = () => {};
   let session = null;
   let points = [];
@@ -35,16 +47,18 @@ export function verifyView() {
   function busy(on) {
     select.disabled = on;
     byId("early").disabled = on;
+    file.disabled = on;
     start.hidden = on;
     stop.hidden = !on;
     stop.disabled = false;
     meter.hidden = !on;
   }
 
-  function verdict(decision, words, detail = "", warnings = []) {
+  function verdict(decision, words, detail = "", warnings = [], reasons = []) {
     byId("verdict").dataset.decision = decision;
     if (byId("verdict-word").textContent !== words) byId("verdict-word").textContent = words;
     byId("verdict-detail").textContent = detail;
+    byId("verdict-reasons").replaceChildren(...reasons.map((reason) => element("li", {}, reason)));
     byId("verdict-warnings").replaceChildren(...warnings.map((warning) => element("li", {}, warning)));
   }
 
@@ -104,7 +118,8 @@ export function verifyView() {
     const final = message.type === "final";
     if (message.settled && !final) stopSpeaking();
     const words = (final ? WORDS : SO_FAR)[message.decision](terms.claim);
-    verdict(message.decision, words, numbers(message, terms), message.warnings.map(sentence));
+    const warnings = message.warnings.map(sentence);
+    verdict(message.decision, words, numbers(message, terms), warnings, reasonsOf(message, terms));
     byId("live-words").textContent = final
       ? `${numbers(message, terms)}; ${message.decision.replaceAll("_", " ")}.`
       : "The dashed line is the threshold.";
@@ -122,6 +137,7 @@ export function verifyView() {
     session = mine;
     points = [];
     tell("");
+    clearLevel(meter);
     busy(true);
     draw();
     verdict("none", "Opening the microphone …");
@@ -170,6 +186,31 @@ export function verifyView() {
     stop.focus();
   }
 
+  async function verifyFile() {
+    const claim = select.value;
+    const form = new FormData();
+    form.append("claim", claim);
+    form.append("file", file.files[0]);
+    tell("");
+    points = [];
+    draw();
+    verdict("none", "Verifying the recording …");
+    start.disabled = true;
+    try {
+      const outcome = await ask("/verify", { method: "POST", body: form });
+      if (outcome.duplicate_suspected) tell("The audio matches a known recording.", "wait");
+      const warnings = outcome.warnings.map(sentence);
+      verdict(outcome.decision, WORDS[outcome.decision](claim), numbers(outcome, outcome), warnings, reasonsOf(outcome, outcome));
+    } catch (error) {
+      verdict("none", "No decision.");
+      tell(error.message);
+    } finally {
+      start.disabled = false;
+      file.value = "";
+    }
+  }
+
+  file.addEventListener("change", () => { if (file.files.length && !session) verifyFile(); });
   byId("verify-form").addEventListener("submit", (event) => {
     event.preventDefault();
     if (!session) begin();
@@ -184,7 +225,7 @@ export function verifyView() {
       const { speakers } = await ask("/speakers");
       select.replaceChildren(...speakers.map(({ name }) => element("option", { value: name }, name)));
       if (speakers.some(({ name }) => name === chosen)) select.value = chosen;
-      start.disabled = speakers.length === 0;
+      start.disabled = file.disabled = speakers.length === 0;
       byId("verify-empty").hidden = speakers.length > 0;
       draw();
     },
