@@ -44,7 +44,12 @@ def read_model(rows: Rows) -> SpeakerModel:
         calibrations = Calibrations.from_json(json.loads(about["calibrations"]))
     except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreFormatError(f"{rows.path}: settings or calibrations cannot be read: {error}") from None
-    lengths = _lengths(rows, listing, speakers, config.features)
+    lengths, classifier = _lengths(rows, listing, speakers, config.features), calibrations.condition
+    if classifier is not None and len(classifier.weights) != lengths["C"]:
+        raise StoreFormatError(
+            f"{rows.path}: the classifier of the condition has {len(classifier.weights)} weights, and the settings ask"
+            f" for {lengths['C']}; damaged, or changed by hand"
+        )
     shared = StoredArrays(rows, None, listing.get(None, {}), lengths)
     arrays = tuple(
         StoredArrays(rows, speaker.id, listing.get(speaker.id, {}), {**lengths, "k": speaker.centroids})

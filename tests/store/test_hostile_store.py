@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -249,3 +250,13 @@ def test_a_store_without_trials_asks_for_the_threshold(copied, heard):
     with pytest.raises(MetricError, match="give the threshold"):
         Verifier(model, "anna")
     assert Verifier(model, "anna", decide_by=Threshold(0.0)).verify_file(heard("anna")).decision == "accepted"
+
+
+def test_a_classifier_of_the_condition_of_another_length_is_refused(small, tmp_path):
+    path = tmp_path / "bent.store"
+    shutil.copy(small, path)
+    ((text,),) = hostile.query(path, "SELECT calibrations FROM store")
+    bent = json.loads(text) | {"condition": {"weights": [1.0, 2.0], "offset": 0.0}}
+    hostile.edit(path, "UPDATE store SET calibrations = ?", json.dumps(bent))
+    with pytest.raises(StoreFormatError, match="has 2 weights, and the settings ask for"):
+        Store(path).load()
