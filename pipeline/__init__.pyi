@@ -16,6 +16,7 @@ from .verification.identification import Candidate, Identification, Identificati
 from .verification.policies import BayesCost, DefaultThreshold, FalseAcceptRate, Sequential, Threshold
 from .verification.stream import VerificationStream
 from .verification.verifier import Verifier
+from .verification.voice_comparison import VoiceComparison, compare_voices
 
 __version__: str
 __all__ = [
@@ -44,11 +45,13 @@ __all__ = [
     "Utterance",
     "VerificationStream",
     "Verifier",
+    "VoiceComparison",
     "VoiceclaimError",
     "__version__",
     "assess",
     "calibrate",
     "check_store",
+    "compare_voices",
     "enroll",
     "equal_error_rate",
     "error_curve",

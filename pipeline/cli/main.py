@@ -15,6 +15,7 @@ from pipeline import __version__
 from pipeline.cli.audit import audit
 from pipeline.cli.calibrate import calibrate
 from pipeline.cli.compare import compare, plot
+from pipeline.cli.compare_voices import compare_voices
 from pipeline.cli.convert import convert
 from pipeline.cli.demo import demo
 from pipeline.cli.enroll import enroll
@@ -40,7 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Every day": (enroll, record, verify, identify, demo),
+    "Every day": (enroll, record, verify, identify, compare_voices, demo),
     "Studies": (trials, evaluate, compare, plot, convert),
     "Stores": (calibrate, seal, audit),
     "Service": (serve,),

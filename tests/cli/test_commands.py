@@ -18,7 +18,7 @@ from pipeline.store.store import Store
 SETTINGS = tuple(f"--set={setting}" for setting in ("features.rate=8000", "codebook.min_seconds=3"))
 COMMANDS = (
     "enroll", "record", "verify", "identify", "trials", "evaluate", "calibrate", "plot", "compare", "convert",
-    "speakers", "demo", "audit", "serve", "seal",
+    "compare-voices", "speakers", "demo", "audit", "serve", "seal",
 )  # fmt: skip
 
 

@@ -1,0 +1,45 @@
+"""The command `voiceclaim compare-voices`: whether two recordings are of one voice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.options import DONE, REJECTED, Jobs, Json
+from pipeline.cli.terminal import coloured, cores, escape, print_json, print_line
+
+
+def compare_voices(
+    first: Annotated[Path, typer.Argument(metavar="A", help="Audio file.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Audio file.")],
+    background: Annotated[
+        Path, typer.Option("--background", metavar="STORE", help="Speaker store of other people to compare with.")
+    ],
+    jobs: Jobs = None,
+    as_json: Json = False,
+) -> None:
+    """Compare the voices of two recordings.
+
+    Each recording is enrolled beside the speakers of the background, in memory alone, and the other verified; the mean
+    of both log-likelihood ratios decides. The background must be of other people, in recordings like the two. Exit
+    codes: 0 one voice, 1 two voices, 3 not enough speech, 2 an error.
+
+    Examples:
+    - `voiceclaim compare-voices monday.wav friday.wav --background speakers.store`
+    """
+    from pipeline.store.store import Store
+    from pipeline.verification.voice_comparison import compare_voices as compare
+
+    found = compare(Store(background).load(), first, second, jobs=jobs or cores())
+    if as_json:
+        print_json({"first": str(first), "second": str(second), **found.as_json()})
+    else:
+        words = coloured("one voice", "green") if found.same else coloured("two voices", "red")
+        print_line(
+            f"{words} {escape(str(first))} {escape(str(second))}: LLR {found.llr:.2f}"
+            f" ({found.first_enrolled:.2f} and {found.second_enrolled:.2f}), P {found.probability:.3f} at prior"
+            f" {found.prior:g}"
+        )
+    raise typer.Exit(DONE if found.same else REJECTED)

@@ -1,0 +1,120 @@
+"""Two recordings compared: is it one voice? Each is enrolled beside a background model, and the other verified."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from pipeline.audio.corpus import Utterance
+from pipeline.config import ChecksConfig
+from pipeline.enrollment.enroll import train
+from pipeline.enrollment.speech import audible, read_speech
+from pipeline.enrollment.training import Trainer
+from pipeline.errors import AudioError, MetricError, NotEnoughSpeechError
+from pipeline.machines.workers import LocalThreads
+from pipeline.metrics import OperatingPoint
+from pipeline.posteriors import sigmoid
+from pipeline.store.model import SpeakerModel
+from pipeline.verification.verifier import Verifier
+
+_NO_CHECKS = ChecksConfig(clipping="off", noise="off", duplicates="off", consistency="off", matches="off")
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceComparison:
+    """Whether two recordings are of the ``same`` voice, by the mean ``llr`` (nats) of both directions.
+
+    ``first_enrolled`` and ``second_enrolled`` are the ratios with either recording enrolled and the other verified.
+    ``probability`` is that of one voice at the ``prior`` of the background's settings, which decides with their costs.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> pipeline.VoiceComparison(True, 2.0, 0.8, 0.4, 1.0, 3.0).llr
+    2.0
+    """
+
+    same: bool
+    llr: float
+    probability: float
+    prior: float
+    first_enrolled: float
+    second_enrolled: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as one table for JSON."""
+        return asdict(self)
+
+
+def compare_voices(
+    background: SpeakerModel, first: Path | str, second: Path | str, *, jobs: int = 1
+) -> VoiceComparison:
+    """Compare the voices of two recordings against the speakers of a background model.
+
+    Each recording is enrolled in turn, in memory alone, and the other verified. The speakers of the background stand
+    for everybody else: recordings like the two, of many people, make the better ratios.
+
+    Parameters
+    ----------
+    background : SpeakerModel
+        Speakers to compare with, of whom neither recording should be: ``Store.load``.
+    first, second : path
+        Audio files.
+    jobs : int
+        Threads.
+
+    Returns
+    -------
+    VoiceComparison
+
+    Raises
+    ------
+    AudioError, NotEnoughSpeechError, MetricError
+        For a file that cannot be read or has too little speech; for a background without calibrated ratios.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> background = pipeline.Store("speakers.store").load()
+    >>> pipeline.compare_voices(background.view_without("anna"), "call.wav", "call.wav").same
+    True
+    """
+    ratios = [
+        _ratio(background, Path(enrolled), Path(verified), jobs)
+        for enrolled, verified in ((first, second), (second, first))
+    ]
+    costs, llr = background.config.threshold, sum(ratios) / 2
+    point = OperatingPoint(costs.prior, costs.cost_miss, costs.cost_false_accept)
+    probability = float(sigmoid.probability(np.asarray(llr + math.log(costs.prior) - math.log1p(-costs.prior))))
+    return VoiceComparison(llr >= point.threshold, llr, probability, costs.prior, *ratios)
+
+
+def _ratio(background: SpeakerModel, enrolled: Path, verified: Path, jobs: int) -> float:
+    """Return the log-likelihood ratio of the file ``verified`` for the speaker of ``enrolled``."""
+    name, names = str(enrolled), {speaker.name for speaker in background.speakers}
+    while name in names:
+        name += "'"
+    workers, settings = LocalThreads(jobs), background.config
+    trainer = Trainer(settings, background, "speaker", workers, lambda *_: None)
+    with threadpool_limits(1):
+        voices, unread = read_speech(
+            {name: [Utterance(name, enrolled)]}, settings, enrolled=len(names), workers=workers,
+            progress=trainer.progress,
+        )  # fmt: skip
+        if unread:
+            raise AudioError(unread[0][1])
+        voices, _ = audible(voices, settings)
+        model, _ = train(trainer, voices, _NO_CHECKS)
+    update = Verifier(model, name).verify_file(verified)
+    if update.score is None:
+        raise NotEnoughSpeechError(
+            str(verified), seconds=update.speech_seconds, needed=model.config.scoring.min_seconds
+        )
+    if update.llr is None:
+        raise MetricError(f"{background.where}: the background has too few speakers for calibrated ratios; add more")
+    return update.llr
