@@ -14,7 +14,7 @@ from pipeline.store.store import Store
 from pipeline.verification.audio_warnings import WARNINGS
 
 pytest.importorskip("selenium.webdriver")
-from browser import NEEDS_BROWSER, Page, browser
+from browser import NEEDS_BROWSER, WIDTHS, Page, browser
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
@@ -223,6 +223,23 @@ def test_the_page_goes_by_keyboard_and_shows_an_evaluation(store, tmp_path, size
         page.wait(lambda: "/speakers/{name}" in page.text("operations"))
         assert page.clipped() == []
         assert page.complaints() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True])
+def test_no_text_of_the_page_is_cut_off(store, tmp_path, dark):
+    scores = {f"system {n}": (np.arange(5.0) + n, np.arange(-5.0, 2.0)) for n in range(7)}
+    options = ("--evaluation", evaluated(tmp_path / "evaluation", **scores))
+    with running_copy(store, tmp_path, *options) as service, browser(service.url, dark=dark) as page:
+        for width in WIDTHS:
+            page.resize(width)
+            for view in ("verify", "identify", "enroll", "speakers", "evaluation"):
+                page.go(view)
+                page.wait(lambda view=view: view != "evaluation" or page.text("rates"))
+                assert page.clipped() == [], f"{view} at {width}"
+            page.driver.get(f"{service.url}/docs")
+            page.wait(lambda: "/identify" in page.text("operations"))
+            assert page.clipped() == [], f"docs at {width}"
 
 
 NAMELESS = """
