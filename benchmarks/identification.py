@@ -80,15 +80,13 @@ def decided(found: list[str | None], names: tuple[str, ...], files: list[tuple[s
 
 def peers(root: Path, names: tuple[str, ...], files: list[tuple[str, str]]) -> dict[str, Array]:
     """Return Resemblyzer's scores (files, speakers), raw and less the best rival's."""
-    from benchmarks.peers import Embedder
+    from benchmarks.peers import Embedder, less_best_rival, resemblyzer
 
-    embed = Embedder("own")
+    embed = Embedder(resemblyzer())
     clips = pipeline.read_corpus(root / "enroll").speakers
-    models = np.array([embed.model([clip.path for clip in clips[name]], "joined") for name in names])
+    models = np.array([embed(*(clip.path for clip in clips[name])) for name in names])
     cosines = np.array([embed(root / path) for _, path in files], dtype=np.float64) @ models.T
-    ordered = np.sort(cosines, axis=1)
-    rival = np.where(cosines == ordered[:, -1:], ordered[:, -2:-1], ordered[:, -1:])
-    return {"Resemblyzer, cosine": cosines, "Resemblyzer, less the best rival": cosines - rival}
+    return {"Resemblyzer, cosine": cosines, "Resemblyzer, less the best rival": less_best_rival(cosines)}
 
 
 def run(root: Path, *, peer: bool) -> list[dict[str, Any]]:

