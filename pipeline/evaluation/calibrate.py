@@ -78,7 +78,7 @@ class CalibrationReport:
 
     @property
     def unknown_trials(self) -> int:
-        """Return the number of nontarget trials by people whom nobody enrolled."""
+        """Return the number of nontarget trials by people who are not enrolled."""
         return int(self.trials.unknown.sum())
 
     @property
@@ -98,7 +98,7 @@ def calibrate(
     """Fit the thresholds and log-likelihood ratios of a store to labelled trials of one's own from now on.
 
     They take the place of the held-out trials, and of own trials from before. The speaker of a file is whom it is a
-    target trial of; the speaker of a file without any is taken to be somebody whom nobody enrolled. A trial listed
+    target trial of; the speaker of a file without any is taken to be somebody who is not enrolled. A trial listed
     twice counts once. A file that cannot be decoded or has too little speech costs its trials and is reported.
 
     Parameters

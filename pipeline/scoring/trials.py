@@ -63,7 +63,7 @@ SPREAD, SPREAD_SPEAKERS = 6.0, 10.0
 # Probability that an utterance is of a changed condition, before its audio says more.
 CHANGED_PRIOR = 0.5
 
-# The speaker of a trial by somebody whom nobody enrolled: speakers' ids are smaller.
+# The speaker of a trial by somebody who is not enrolled: speakers' ids are smaller.
 NOBODY = 2**63
 
 _PREFIX, _SCORE, _BEGINNING = "trials.", "score.", "prefix."

@@ -82,7 +82,7 @@ class SpeakerModel:
     where, identity, revision, sealed
         The store that the model was read from.
     unknown_share : float or None
-        Share of impostors whom nobody enrolled, in place of the settings' own.
+        Share of impostors who are not enrolled, in place of the settings' own.
 
     Examples
     --------
@@ -295,7 +295,7 @@ class SpeakerModel:
 
     @property
     def unknown(self) -> float:
-        """Return the share of impostors taken to be people whom nobody enrolled."""
+        """Return the share of impostors taken to be people who are not enrolled."""
         return self.config.threshold.unknown_impostors if self.unknown_share is None else self.unknown_share
 
     def trials(self, systems: Sequence[str] | None = None, *, before: str = "") -> HeldOutTrials | None:

@@ -98,7 +98,7 @@ class Store:
     def load(self, *, unknown_impostors: float | None = None) -> SpeakerModel:
         """Return the model as it stands; it stays as it is, whatever is written meanwhile.
 
-        ``unknown_impostors`` stands in for the settings' share of impostors whom nobody enrolled, from 0 to 1:
+        ``unknown_impostors`` stands in for the settings' share of impostors who are not enrolled, from 0 to 1:
         log-likelihood ratios and thresholds depend on it. Raises InputError, StoreMissingError, StoreFormatError or
         StoreSealError.
         """

@@ -34,7 +34,7 @@ def evaluations(tmp_path_factory):
         }
         metrics = {system: measure(of, threshold=0.61, seed=3) for system, of in scores.items()}
         about = {"trials": f"/a/folder/deep/down/{'trials_' * 12}.txt", "settings": {"seed": seed, **SETTINGS}}
-        table = metrics_table(metrics, default_system="fused", failed_trials=3, about=about)
+        table = metrics_table(metrics, default_system="fused", about=about)
         folders.append(tmp_path_factory.mktemp("evaluations") / name)
         failed = [FailedFile("b/mute.wav", "b/mute.wav: 0.00 s of speech found", 3)]
         write_evaluation(folders[-1], scores, table, failed=failed, command="voiceclaim evaluate " + "x" * 200)
