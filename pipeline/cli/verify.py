@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from pipeline.verification.verifier import Verifier
 
 _MOST_FAR = 0.5
+# Target trials below which P is shown with its interval.
+ENOUGH_TARGETS = 100
 _COLOURS = {"accepted": "green", "rejected": "red", "undecided": "yellow", "not_enough_speech": "yellow"}
 _EXITS = {"accepted": DONE, "rejected": REJECTED}  # any other decision: NOT_ENOUGH_SPEECH
 
@@ -215,7 +217,8 @@ def _print(verifier: Verifier, name: str | None, update: Update, *, as_json: boo
         return
     from pipeline.scoring.decisions import as_json as table_of
 
-    print_json({"file": name, **table_of(verifier.terms, update)})
+    interval = verifier.probability_interval(update.llr)
+    print_json({"file": name, **table_of(verifier.terms, update), "probability_interval": interval})
 
 
 def _sentence(verifier: Verifier, name: str | None, update: Update) -> str:
@@ -233,11 +236,19 @@ def _sentence(verifier: Verifier, name: str | None, update: Update) -> str:
         if update.llr is not None:
             words.append(_with_threshold("LLR", update.llr, decider.llr_threshold, ".2f"))
     if update.probability is not None:
-        words.append(f"P {update.probability:.3f} at prior {verifier.decider.prior:g}")
+        words.append(f"P {update.probability:.3f}{_interval(verifier, update)} at prior {verifier.decider.prior:g}")
     words.append(f"{update.speech_seconds:.2f} s of speech")
     if update.duplicate_suspected:
         words.append("a copy of known audio: duplicate suspected")
     return "; ".join([f"{start}: {', '.join(words)}", *update.warnings])
+
+
+def _interval(verifier: Verifier, update: Update) -> str:
+    """Return the interval of P in words where few trials made the calibration."""
+    ends, uncertainty = verifier.probability_interval(update.llr), verifier.uncertainty
+    if ends is None or uncertainty is None or uncertainty.targets >= ENOUGH_TARGETS:
+        return ""
+    return f" (95 %: {ends[0]:.2f} to {ends[1]:.2f})"
 
 
 def _with_threshold(what: str, value: float, threshold: float | None, form: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,11 @@ from pipeline.machines.cohorts import Cohorts
 from pipeline.machines.margins import Population
 from pipeline.posteriors import sigmoid
 from pipeline.scoring.claims import ClaimScorer, RunningScores, ScoringSettings, with_parts
+from pipeline.scoring.conditions import CONDITION
 from pipeline.scoring.decisions import Terms, Update
 from pipeline.scoring.rules import RULES
+from pipeline.scoring.trials import FIT_PRIOR
+from pipeline.scoring.uncertainty import RatioUncertainty
 from pipeline.store.model import SpeakerModel
 from pipeline.verification.duplicate_audio import MOST_OF_ONE, DuplicateMemory
 from pipeline.verification.policies import DefaultThreshold, Policy
@@ -158,6 +161,40 @@ class Verifier:
         if llr is None or prior is None:
             return None
         return float(sigmoid.probability(np.asarray(llr + math.log(prior) - math.log1p(-prior))))
+
+    def probability_interval(self, llr: float | None) -> tuple[float, float] | None:
+        """Return the 95 % interval of ``probability`` that the number of held-out trials leaves; None without one.
+
+        It is that of the default system (``pipeline.scoring.uncertainty``): of a channel unlike the enrollment it says
+        nothing.
+
+        Examples
+        --------
+        >>> import pipeline
+        >>> verifier = pipeline.Verifier(pipeline.Store("speakers.store").load(), "anna")
+        >>> low, high = verifier.probability_interval(2.0)
+        >>> low < verifier.probability(2.0) < high
+        True
+        """
+        if llr is None or self.uncertainty is None:
+            return None
+        low, high = map(self.probability, self.uncertainty.interval(llr))
+        return None if low is None or high is None else (low, high)
+
+    @cached_property
+    def uncertainty(self) -> RatioUncertainty | None:
+        """What the number of trials leaves open of a ratio; None where scores of the system are no ratios."""
+        model, system = self.model, self.system
+        calibration = model.calibration(system)
+        trials = model.trials([*RULES[system].parts, CONDITION], before=model.fitted_to)
+        if calibration is None or trials is None or not model.scores_are_ratios(system):
+            return None
+        trials = trials.comparable(len(model))
+        own = trials.claims == trials.speakers
+        if own.all() or not own.any():
+            return None
+        ratios = calibration.llr(trials.scores, trials.frames.astype(np.float64))
+        return RatioUncertainty.of(ratios[own], ratios[~own], prior=FIT_PRIOR)
 
     def stream(self, rate: int | None = None) -> VerificationStream:
         """Return a new stream for audio at ``rate`` Hz (None: the model's own rate)."""

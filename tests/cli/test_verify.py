@@ -24,6 +24,7 @@ VERDICT = {
     "claim", "file", "state", "decision", "score", "threshold", "system", "speech_seconds", "audio_seconds", "frames",
     "competing", "llr", "probability", "prior", "unknown_impostors", "llr_threshold", "threshold_source", "settled",
     "sequential_llr", "sequential_bounds", "duplicate_suspected", "revision", "warnings",
+    "probability_interval",
 }  # fmt: skip
 
 

@@ -1,0 +1,70 @@
+"""How far a log-likelihood ratio could be off because few trials were there to calibrate it by.
+
+The ratio L of a fitted calibration is taken as the feature of one more logistic regression, a + b L, whose best fit is
+a = 0, b = 1. The curvature of its likelihood there gives the covariance of a and b (Laplace's approximation, as in
+MacKay 1992), and so the standard deviation of a + b L at any L: small between the two classes, where trials of both
+kinds lie close together, and growing beyond them. It is the uncertainty that the number of trials leaves, and not
+that of a channel unlike theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+Array = NDArray[np.float64]
+
+# Prior standard deviations of the offset a, in nats, and of the slope b, about 0 and 1: separable trials would leave
+# both without bounds.
+OFFSET_SPREAD, SLOPE_SPREAD = 10.0, 1.0
+DEVIATES = 1.959964  # of a central 95 % of a normal distribution
+
+
+@dataclass(frozen=True, slots=True)
+class RatioUncertainty:
+    """The variances of a and b, their covariance, and the number of target trials that they come from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> few, many = (RatioUncertainty.of(np.full(n, 5.0), np.full(9 * n, -5.0), prior=0.05) for n in (10, 1000))
+    >>> low, high = few.interval(5.0)
+    >>> bool(low < many.interval(5.0)[0] < 5.0 < many.interval(5.0)[1] < high)
+    True
+    """
+
+    offset: float
+    slope: float
+    both: float
+    targets: int
+
+    @classmethod
+    def of(cls, target: Array, nontarget: Array, *, prior: float) -> Self:
+        """Return the uncertainty of ratios, in nats, of trials of both classes, shapes (targets,) and (nontargets,).
+
+        The regression is that of the calibration: targets count as a share ``prior`` of all, but a nontarget trial
+        for no more than one.
+        """
+        weight = min(1.0, len(target) * (1.0 - prior) / prior / len(nontarget))
+        ratios = np.concatenate([target, nontarget])
+        p = expit(ratios + math.log(len(target) / (weight * len(nontarget))))
+        w = p * (1.0 - p) * np.repeat([1.0, weight], [len(target), len(nontarget)])
+        a = w.sum() + OFFSET_SPREAD**-2
+        b = w @ ratios**2 + SLOPE_SPREAD**-2
+        ab = w @ ratios
+        area = a * b - ab * ab
+        return cls(float(b / area), float(a / area), float(-ab / area), len(target))
+
+    def deviation(self, llr: float) -> float:
+        """Return the standard deviation, in nats, of a ratio."""
+        return math.sqrt(max(0.0, self.offset + 2.0 * self.both * llr + self.slope * llr * llr))
+
+    def interval(self, llr: float) -> tuple[float, float]:
+        """Return the ends, in nats, of the 95 % interval of a ratio."""
+        reach = DEVIATES * self.deviation(llr)
+        return llr - reach, llr + reach
