@@ -156,10 +156,12 @@ def fixed(store: SpeakerModel, files: list[ScoredFile]) -> dict[str, Any]:
             ]
         )
         rate = equal_error_rate(scores[target], scores[~target]).rate
+        decided = errors(llr >= store.threshold(SYSTEM), target)
         table["cut"].append(
             {
                 "seconds": float(lengths.mean()) * step,
                 "eer_percent": 100.0 * rate,
+                "mean_percent": decided["mean_percent"],
                 "mean_llr_target": float(llr[target].mean()),
                 "mean_llr_nontarget": float(llr[~target].mean()),
             }
@@ -167,11 +169,16 @@ def fixed(store: SpeakerModel, files: list[ScoredFile]) -> dict[str, Any]:
     return table
 
 
-def shortest(table: dict[str, Any], percent: float) -> float | None:
-    """Return the shortest fixed length in seconds whose EER, and that of all longer ones, is at most ``percent``."""
-    best = table["seconds"] if table["eer_percent"] <= percent else None
+def shortest(table: dict[str, Any], percent: float, error: str) -> float | None:
+    """Return the shortest fixed length in seconds whose ``error``, and that of all longer ones, is at most ``percent``.
+
+    ``error`` is the EER, by the threshold that suits the list best at each length, or the mean error by the store's
+    threshold of the ratio that is calibrated at each length.
+    """
+    whole = table["at_threshold"]["mean_percent"] if error == "mean_percent" else table[error]
+    best = table["seconds"] if whole <= percent else None
     for cut in reversed(table["cut"]):
-        if cut["eer_percent"] > percent:
+        if cut[error] > percent:
             return best
         best = cut["seconds"]
     return best
@@ -190,7 +197,10 @@ def measure(store: SpeakerModel, trials: Sequence[Trial], root: Path, *, tuning:
             row = sequential(store, files, rule, corrected=corrected)
             row |= {"miss": rule.miss, "false_accept": rule.false_accept, "corrected": corrected}
             row["share_of_fixed_percent"] = 100.0 * row["seconds"] / table["fixed"]["seconds"]
-            row["fixed_length_as_good_seconds"] = shortest(table["fixed"], row["mean_percent"])
+            for error in ("eer_percent", "mean_percent"):
+                good = shortest(table["fixed"], row["mean_percent"], error)
+                row[f"fixed_length_as_good_by_{error.removesuffix('_percent')}"] = good
+                row[f"saved_by_{error}"] = None if good is None else 100.0 * (1.0 - row["seconds"] / good)
             table["rules"].append(row)
     return table
 
@@ -206,16 +216,22 @@ def opened(path: Path, corpus: Path, names: Sequence[str]) -> SpeakerModel:
 def markdown(results: dict[str, Any]) -> str:
     """Return the tables of EARLY.md."""
     head = "| list | rule (miss, FA) | calibrated | miss % (by rule) | FA % (by rule) | mean % | undecided % (T, F)"
-    lines = [f"{head} | s (T, F) | mean s | of fixed % | as good, fixed s |", "|---|---|---|" + "---:|" * 8]
+    good = "as good by EER, s | saved % | as good by ratio, s | saved %"
+    lines = [f"{head} | s (T, F) | mean s | of whole % | {good} |", "|---|---|---|" + "---:|" * 11]
     for name, table in results.items():
         whole, at = table["fixed"], table["fixed"]["at_threshold"]
         lines.append(
             f"| {name} | none: whole utterance, store's threshold | | {at['miss_percent']:.2f} |"
             f" {at['false_accept_percent']:.2f} | {at['mean_percent']:.2f} | | | {whole['seconds']:.2f} | 100 |"
-            f" EER {whole['eer_percent']:.2f} % |"
+            f" EER {whole['eer_percent']:.2f} % | | | |"
         )
         for rule in table["rules"]:
-            good = rule["fixed_length_as_good_seconds"]
+            named = [rule[f"fixed_length_as_good_by_{by}"] for by in ("eer", "mean")]
+            saved = [rule[f"saved_by_{by}_percent"] for by in ("eer", "mean")]
+            cells = [
+                "none | " if good is None else f"{good:.2f} | {share:.0f}"
+                for good, share in zip(named, saved, strict=True)
+            ]
             lines.append(
                 f"| {name} | {rule['miss']:g}, {rule['false_accept']:g} |"
                 f" {'at its length' if rule['corrected'] else 'as if whole'} | {rule['miss_percent']:.2f}"
@@ -223,7 +239,7 @@ def markdown(results: dict[str, Any]) -> str:
                 f" ({rule['false_accept_by_rule_percent']:.2f}) | {rule['mean_percent']:.2f} |"
                 f" {rule['undecided_target_percent']:.1f}, {rule['undecided_nontarget_percent']:.1f} |"
                 f" {rule['seconds_target']:.2f}, {rule['seconds_nontarget']:.2f} | {rule['seconds']:.2f} |"
-                f" {rule['share_of_fixed_percent']:.0f} | {'none' if good is None else f'{good:.2f}'} |"
+                f" {rule['share_of_fixed_percent']:.0f} | {' | '.join(cells)} |"
             )
     lines += [
         "",
