@@ -298,3 +298,13 @@ def test_bayes_error_lines_are_the_costs(tmp_path):
     # The lines differ by more than their colour.
     assert actual.get_linestyle() != minimum.get_linestyle()
     assert actual.get_color() != minimum.get_color()
+
+
+@pytest.mark.parametrize(("targets", "nontargets", "lines"), [(3000, 9000, 2), (20, 9000, 1), (20, 20, 0)])
+def test_det_curves_show_from_which_rates_on_a_list_has_thirty_errors(targets, nontargets, lines):
+    rng = np.random.default_rng(0)
+    figure = plot_det({"A": (rng.normal(1, 1, targets), rng.normal(0, 1, nontargets))})
+    marks = [line for line in figure.axes[0].lines if line.get_gid() == "thirty-errors"]
+    assert len(marks) == lines
+    for line, trials, data in zip(marks, (nontargets, targets), ("xdata", "ydata"), strict=False):
+        assert norm.cdf(getattr(line, f"get_{data}")()[0]) == pytest.approx(30 / trials)

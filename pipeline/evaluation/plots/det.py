@@ -23,7 +23,7 @@ from pipeline.evaluation.plots.style import (
     percent,
     score_pairs,
 )
-from pipeline.metrics import DetBand, ErrorCurve, equal_error_rate_of, error_curve
+from pipeline.metrics import DetBand, ErrorCurve, equal_error_rate_of, error_curve, rule_of_thirty
 from pipeline.metrics.curves import FloatArray
 
 _TICKS = (0.001, 0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 40, 60, 80, 90, 95, 98, 99, 99.9)  # percent
@@ -59,7 +59,8 @@ def plot_det(
     by a line that is straight in the rates, so that it curves here, and each curve meets the dotted line FA = FR at
     its interpolated equal error rate, given in the legend and marked by a dot, unless that is below half a trial.
     ``bands`` holds intervals of the false rejects by system, drawn in the curve's colour. ``featured`` are the systems
-    to colour and name, the first of them on top; others are thin and grey.
+    to colour and name, the first of them on top; others are thin and grey. Thin dotted lines stand where the shortest
+    list has 30 errors: rates below or to the left of them are not well known.
     Martin et al., The DET curve in assessment of detection task performance, 1997. Raises MetricError when there is no
     system, or scores that define no error rate.
     """
@@ -87,6 +88,8 @@ def plot_det(
             if bands and name in bands:
                 lines.append(_draw_band(axes, bands[name], _half_trial(pairs[name][0].size), colour(k)))
                 labels.insert(len(lines) - 1, f"{100 * bands[name].level:g} % interval")
+        shortest = [min(pair[side].size for pair in pairs.values()) for side in (0, 1)]
+        _draw_thirty_errors(axes, targets=shortest[0], nontargets=shortest[1], upper=upper)
         _scale_axis(axes, "x", min(half_accepts), upper)
         _scale_axis(axes, "y", min(half_rejects), upper)
         axes.set_xlabel("false accepts (%)")
@@ -141,6 +144,13 @@ def _draw_band(axes: Axes, band: DetBand, half_reject: float, shade: str) -> Art
     inside = (band.false_accept > 0) & (band.false_accept < 1)
     x = ndtri(band.false_accept[inside])
     return axes.fill_between(x, low[inside], high[inside], color=shade, alpha=0.2, linewidth=0)
+
+
+def _draw_thirty_errors(axes: Axes, *, targets: int, nontargets: int, upper: float) -> None:
+    """Draw where the shortest list has 30 errors of a kind: rates below are not well known (rule of 30)."""
+    for draw, trials in ((axes.axvline, nontargets), (axes.axhline, targets)):
+        if (rate := rule_of_thirty(trials)) < upper:
+            draw(ndtri(rate), color=GREY, linewidth=0.5, linestyle=(0, (1, 3)), zorder=0, gid="thirty-errors")
 
 
 def _half_trial(trials: int) -> float:
