@@ -35,6 +35,7 @@ SCORES = "scores.txt"
 SCORES_TABLE = "scores.parquet"  # in place of SCORES for long lists
 METRICS = "metrics.json"
 REPORT = "report.html"
+_HINT = "name a folder that `voiceclaim evaluate` wrote"
 _MAX_METRICS_BYTES = 2**24
 _BAND_SEED = 0  # the same scores give the same figure
 
@@ -276,20 +277,21 @@ def _det_band(scores: SystemScores) -> DetBand | None:
 def read_results(folder: Path) -> dict[str, SystemScores]:
     """Read the scores of an evaluation folder by system; raises InputError."""
     table = folder / SCORES_TABLE
+    if folder.is_dir() and not table.exists() and not (folder / SCORES).exists():
+        raise InputError(f"{folder}: it holds no {SCORES}; {_HINT}")
     return by_system(read_list(table), table) if table.is_file() else read_scores(folder / SCORES)
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
     """Read the metrics.json of an evaluation folder; raises InputError if the folder is none."""
     path = folder / METRICS
-    hint = "name a folder that `voiceclaim evaluate` wrote"
     try:
         table = json.loads(read_bounded(path, _MAX_METRICS_BYTES))
         return {**table, "default_system": str(table["default_system"])}
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}; {hint}") from None
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}; {_HINT}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{path}: not the metrics of an evaluation ({error!r}); {hint}") from None
+        raise InputError(f"{path}: not the metrics of an evaluation ({error!r}); {_HINT}") from None
 
 
 def write_text(path: Path, text: str) -> Path:

@@ -1,0 +1,157 @@
+"""What new users try first and get wrong: each answer names the thing, the rule or the way on, in one line."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import soundfile
+
+ENROLL = ("enroll", "recordings", "--store", "new.store")
+VERIFY = ("verify", "s.store", "--claim", "anna")
+EVALUATE = ("--out", "out", "--systems", "poao")
+
+# Words, exit code, and what the answer says (on either output).
+MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
+    # Folders
+    "wrong folder": (("enroll", "recordingz", "--store", "n"), 2, "recordingz: a corpus must be a folder, got nothing"),
+    "a file for a folder": (("enroll", "call.flac", "--store", "n"), 2, "must be a folder, got a file"),
+    "empty folder": (("enroll", "empty", "--store", "n"), 2, "one folder per speaker with audio files in it, got none"),
+    "the folder of one speaker": (("enroll", "recordings/anna", "--store", "n"), 2, "Give the folder above it"),
+    "only phone memos, no ffmpeg": (("enroll", "memos", "--store", "n"), 2, "ffmpeg -i"),
+    "one short file each": (("enroll", "short", "--store", "n"), 3, "so for 1 more speakers"),
+    "nothing but broken files": (("enroll", "broken", "--store", "n"), 3, "1 files could not be read, the first: "),
+    "no speaker matches": ((*ENROLL, "--only", "zz*"), 2, "no speaker among 2 matches --only zz*"),
+    "no store named": (("enroll", "recordings"), 2, "Missing option '--store'"),
+    "enrolled already": (("enroll", "recordings", "--store", "s.store"), 2, "add to them (enroll --add)"),
+    "a recording as the store": (("enroll", "recordings", "--store", "call.flac"), 2, "not a speaker store"),
+    "a folder as the store": (("enroll", "recordings", "--store", "empty"), 2, "a speaker store is one file"),
+    "two ways of enrolling": (("enroll", "recordings", "--store", "s.store", "--add", "--anew"), 2, "not both"),
+    # Settings
+    "preset misspelt": ((*ENROLL, "--config", "defualt"), 2, "neither a file nor a preset (default, lean, paper)"),
+    "settings file missing": ((*ENROLL, "--config", "my.toml"), 2, "my.toml"),
+    "setting in lower case": ((*ENROLL, "--set", "machines.c=1"), 2, "did you mean machines.C"),
+    "section misspelt": ((*ENROLL, "--set", "machine.C=1"), 2, "did you mean machines"),
+    "value in words": ((*ENROLL, "--set", "codebook.centroids=eight"), 2, "codebook.centroids: Input should be"),
+    "no value": ((*ENROLL, "--set", "codebook.centroids"), 2, "must read section.key=value"),
+    "check misspelt": ((*ENROLL, "--check", "nois=off"), 2, "CHECK=off|warn|refuse"),
+    "action misspelt": ((*ENROLL, "--check", "noise=of"), 2, "checks.noise"),
+    # Audio
+    "no such file": ((*VERIFY, "nothere.wav"), 2, "nothere.wav: no such file; a mistyped or moved path?"),
+    "empty file": ((*VERIFY, "empty.wav"), 2, "empty.wav: an audio file cannot be empty"),
+    "text as audio": ((*VERIFY, "text.wav"), 2, "it holds text, not audio"),
+    "a folder as audio": ((*VERIFY, "recordings/anna"), 2, "an audio file was expected, got a folder"),
+    "phone memo, no ffmpeg": ((*VERIFY, "memo.m4a"), 2, "ffmpeg -i memo.m4a memo.wav"),
+    "silence": ((*VERIFY, "silence.wav"), 3, "not enough speech 'anna' silence.wav: no score (0.5 s needed)"),
+    "clipped": ((*VERIFY, "clipped.wav"), 0, "clipping: the audio is clipped"),
+    "NaN": ((*VERIFY, "nan.wav"), 2, "samples must be finite"),
+    "out of phase": ((*VERIFY, "phase.wav"), 3, "not enough speech"),
+    "pipe that is no WAV": ((*VERIFY, "-"), 2, "convert anything else to WAV on the way"),
+    # Claims
+    "claim misspelt": (("verify", "s.store", "--claim", "amna", "call.flac"), 2, "nearest enrolled: 'anna'"),
+    "claim in capitals": (("verify", "s.store", "--claim", "ANNA", "call.flac"), 2, "nearest enrolled: "),
+    "two claims": ((*VERIFY, "--claim", "ivan", "call.flac"), 2, "voiceclaim identify STORE AUDIO"),
+    "claim of anybody": (("verify", "s.store", "--claim", "*", "call.flac"), 2, "voiceclaim identify STORE AUDIO"),
+    "no claim": (("verify", "s.store", "call.flac"), 2, "Missing option '--claim'"),
+    "no audio": (VERIFY, 2, "give audio files, - for a pipe, or --mic"),
+    "file and microphone": ((*VERIFY, "--mic", "call.flac"), 2, "give audio files, - for a pipe, or --mic"),
+    "no store yet": (("verify", "nostore", "--claim", "anna", "call.flac"), 2, "enroll somebody first"),
+    "store and audio swapped": (("verify", "call.flac", "--claim", "anna", "s.store"), 2, "first argument is the"),
+    "identify, swapped": (("identify", "call.flac", "s.store"), 2, "first argument is the store"),
+    "percent for a rate": ((*VERIFY, "--far", "1", "call.flac"), 2, "got 1 (1 % is 0.01)"),
+    "rate beyond the trials": ((*VERIFY, "--far", "0.000001", "call.flac"), 0, "cannot show a false-accept rate"),
+    "threshold in words": ((*VERIFY, "--threshold", "high", "call.flac"), 2, "'--threshold'"),
+    "prior of one": ((*VERIFY, "--prior", "1", "call.flac"), 2, "between 0 and 1"),
+    "two rules": ((*VERIFY, "--far", "0.1", "--prior", "0.5", "call.flac"), 2, "decisions follow one rule"),
+    "system misspelt": ((*VERIFY, "--system", "fusd", "call.flac"), 2, "scoring system 'fusd' is unknown; it has "),
+    "certain that nobody speaks": (("identify", "s.store", "--nobody", "1", "call.flac"), 2, "from 0 to below 1"),
+    # Lists
+    "columns swapped": (("evaluate", "s.store", "swapped.txt", *EVALUATE), 2, "the columns look swapped"),
+    "CSV without a header": (("evaluate", "s.store", "bare.txt", *EVALUATE), 2, "need a header: speaker,path,label"),
+    "label misspelt": (("evaluate", "s.store", "label.txt", *EVALUATE), 2, "line 1"),
+    "true claims alone": (("evaluate", "s.store", "true.txt", *EVALUATE), 0, "need claims of both classes"),
+    "missing files": (("evaluate", "s.store", "missing.txt", *EVALUATE), 2, "none of the 1 trials could be scored"),
+    "list missing": (("evaluate", "s.store", "nolist.txt", *EVALUATE), 2, "nolist.txt: cannot read it"),
+    "other people's folders": (("evaluate", "s.store", "others", *EVALUATE), 2, "must be named as at enrollment"),
+    "folder with a root": (("evaluate", "s.store", "recordings", "--root", ".", *EVALUATE), 2, "--root is for a trial"),
+    "nowhere to write": (("evaluate", "s.store", "recordings"), 2, "Missing option '--out'"),
+    "one evaluation compared": (("compare", "out"), 2, "two evaluation folders"),
+    "plot of nothing": (("plot", "empty", "--out", "x.png"), 2, "voiceclaim evaluate"),
+    # Commands
+    "command misspelt": (("verfy",), 2, "Did you mean 'verify'?"),
+    "option misspelt": (("verify", "s.store", "--clam", "anna"), 2, "Possible options: --claim"),
+    "object before verb": (("speakers", "s.store", "list"), 2, "'s.store'; see voiceclaim speakers --help"),
+    "removal of a stranger": (("speakers", "remove", "s.store", "Ana"), 2, "'anna'"),
+    "a name that is taken": (("speakers", "rename", "s.store", "anna", "ivan"), 2, "'ivan' is enrolled already"),
+    "port out of range": (("serve", "s.store", "--port", "99999"), 2, "--port"),
+    "key without certificate": (("serve", "s.store", "--tls-key", "k"), 2, "--tls-key requires --tls-cert"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path, store, demo, heard, garbage, monkeypatch):
+    """A folder with a store, recordings and everything that goes wrong; no ffmpeg is on PATH."""
+    monkeypatch.setenv("PATH", str(tmp_path / "no programs"))
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
+    shutil.copy(store, tmp_path / "s.store")
+    shutil.copy(heard("anna"), tmp_path / "call.flac")
+    (tmp_path / "empty").mkdir()
+    samples, rate = soundfile.read(heard("anna"))
+    for name in ("anna", "ivan"):
+        (tmp_path / "recordings" / name).mkdir(parents=True)
+        shutil.copy(heard(name, 1), tmp_path / "recordings" / name)
+        (tmp_path / "others" / f"{name} k").mkdir(parents=True)
+        shutil.copy(heard(name), tmp_path / "others" / f"{name} k")
+        (tmp_path / "short" / name).mkdir(parents=True)
+        soundfile.write(tmp_path / "short" / name / "a.wav", samples[:rate], rate)
+    for name in ("memos/hugo", "broken/anna"):
+        (tmp_path / name).mkdir(parents=True)
+    shutil.copy(garbage, tmp_path / "broken" / "anna")
+    memo = b"\0\0\0\x20ftypM4A " + bytes(100)
+    for name in ("memo.m4a", "memos/hugo/memo.m4a"):
+        (tmp_path / name).write_bytes(memo)
+    (tmp_path / "empty.wav").touch()
+    (tmp_path / "text.wav").write_text("hello, this is no audio\n" * 9)
+    sounds = {
+        "silence": np.zeros(2 * rate),
+        "clipped": np.clip(30 * samples, -1, 1),
+        "nan": np.full(rate, np.nan),
+        "phase": np.stack([samples, -samples], axis=1),
+    }
+    for name, sound in sounds.items():
+        soundfile.write(tmp_path / f"{name}.wav", sound, rate, subtype="FLOAT")
+    lists = {
+        "swapped": "call.flac anna target\ncall.flac ivan nontarget",
+        "bare": "anna,call.flac,target",
+        "label": "anna call.flac maybe",
+        "true": "anna call.flac target",
+        "missing": "anna nope.flac target",
+    }
+    for name, text in lists.items():
+        (tmp_path / f"{name}.txt").write_text(f"{text}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_has_an_answer(inside, folder, mistake):
+    words, code, answer = MISTAKES[mistake]
+    before = (folder / "s.store").read_bytes()
+    result = inside(*words, data=b"this is no WAV file" * 10)
+    said = " ".join((result.out + result.err).split())
+    assert answer in said
+    assert result.code == code, said
+    assert "Traceback" not in said and "Error(" not in said
+    assert (folder / "s.store").read_bytes() == before
+    assert not (folder / "new.store").exists() and not (folder / "n").exists()
+    if code == 2:
+        assert result.err.splitlines()[-1].startswith("voiceclaim: ")
+
+
+def test_a_run_that_enrolls_only_some_names_the_others_last(inside, folder):
+    shutil.copytree(folder / "memos" / "hugo", folder / "recordings" / "hugo")
+    words = ("--set", "features.rate=8000", "--set", "codebook.min_seconds=1", "--set", "codebook.centroids=8")
+    result = inside(*ENROLL, *words, "--set", "supervector.speeds_below=0")
+    assert result.code == 4
+    assert "skipped recordings/hugo/memo.m4a: " in result.err
+    assert result.err.splitlines()[-1].startswith("voiceclaim: not everything was enrolled: 0 speakers refused, ")
