@@ -4,8 +4,8 @@
     python benchmarks/identification.py CORPORA [--peer] [--json OUT]
 
 CORPORA holds commands30 (docs/results.md says what it is). Everybody is enrolled for the files of trials_test, and 20
-of 30 for those of trials_open, where the others' files are searches without a mate. --peer measures Resemblyzer on the
-same files, too (pip install '.[peers]'), by its cosines and by those less the best rival's.
+of 30 for those of trials_open, where the others' files are searches without a mate. --peer measures Resemblyzer and
+CAM++ on the same files, too (pip install '.[peers]'), by its cosines and by those less the best rival's.
 
 False-positive identification rate (FPIR): share of searches without a mate that find somebody. False-negative (FNIR):
 share of searches with a mate that do not find it at rank 1 (ISO/IEC 19795-1). Both at the decision of `voiceclaim
@@ -79,14 +79,17 @@ def decided(found: list[str | None], names: tuple[str, ...], files: list[tuple[s
 
 
 def peers(root: Path, names: tuple[str, ...], files: list[tuple[str, str]]) -> dict[str, Array]:
-    """Return Resemblyzer's scores (files, speakers), raw and less the best rival's."""
-    from benchmarks.peers import Embedder, less_best_rival, resemblyzer
+    """Return the encoders' scores (files, speakers), raw and less the best rival's."""
+    from benchmarks.peers import Embedder, campplus, less_best_rival, resemblyzer
 
-    embed = Embedder(resemblyzer())
     clips = pipeline.read_corpus(root / "enroll").speakers
-    models = np.array([embed(*(clip.path for clip in clips[name])) for name in names])
-    cosines = np.array([embed(root / path) for _, path in files], dtype=np.float64) @ models.T
-    return {"Resemblyzer, cosine": cosines, "Resemblyzer, less the best rival": less_best_rival(cosines)}
+    scores: dict[str, Array] = {}
+    for peer, encoder in (("Resemblyzer", resemblyzer), ("CAM++", campplus)):
+        embed = Embedder(encoder())
+        models = np.array([embed(*(clip.path for clip in clips[name])) for name in names])
+        cosines = np.array([embed(root / path) for _, path in files], dtype=np.float64) @ models.T
+        scores |= {f"{peer}, cosine": cosines, f"{peer}, less the best rival": less_best_rival(cosines)}
+    return scores
 
 
 def run(root: Path, *, peer: bool) -> list[dict[str, Any]]:
