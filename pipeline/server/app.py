@@ -179,7 +179,7 @@ async def enroll(name: str, request: Request, service: Here, caller: Enrolling) 
 
     409 for a name that is enrolled; 422 for files without enough speech.
     """
-    await service.check_new(caller, name)
+    name, _ = await service.check_new(caller, name)
     return await _enrolled(name, request, service, caller, add=False)
 
 

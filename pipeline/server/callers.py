@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -74,6 +75,25 @@ class Share:
         """Take ``amount`` more; raises ServiceError."""
         self.shares.take(self.caller, amount)
         self.amount += amount
+
+
+class Patience:
+    """Seconds that a caller may be waited for: ``most`` at first, and never more; what arrives gives back some."""
+
+    def __init__(self, most: float) -> None:
+        self._most = self._left = most
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncIterator[None]:
+        """Wait in the block, for as long as there is patience; raises TimeoutError."""
+        began = time.monotonic()
+        async with asyncio.timeout(self._left):
+            yield
+        self._left -= time.monotonic() - began
+
+    def gain(self, seconds: float) -> None:
+        """Give back so many seconds."""
+        self._left = min(self._most, self._left + seconds)
 
 
 class Turns:

@@ -89,7 +89,10 @@ def serve(
         # A terminal that is closed ends the service, except under nohup.
         if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-        uvicorn.Server(config).run(sockets=[listening])
+        try:
+            uvicorn.Server(config).run(sockets=[listening])
+        finally:
+            service.close()
 
 
 def _config(app: FastAPI, settings: Settings, certificate: Path | None, key: Path | None) -> uvicorn.Config:

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipeline.errors import ConfigError, ServiceError
 from pipeline.files import read_bounded
-from pipeline.server.callers import Caller, Shares
+from pipeline.server.callers import Caller, Patience, Shares
 
 if TYPE_CHECKING:
     from pipeline.server.settings import Limits
@@ -174,6 +174,7 @@ def limit_bodies(app: ASGIApp, limits: Limits, tokens: Tokens | None, room: Shar
         headers = Headers(scope=scope)
         length = headers.get("content-length", "0")
         received, complete, began = 0, False, 0.0
+        patience = Patience(limits.idle_seconds)
         announced = int(length) if length.isdecimal() else 0
 
         async def limited() -> Message:
@@ -181,13 +182,11 @@ def limit_bodies(app: ASGIApp, limits: Limits, tokens: Tokens | None, room: Shar
             if complete:  # the next message is the disconnect, whenever that is
                 return await receive()
             if announced <= limits.body_bytes:
-                now = time.monotonic()
-                began = began or now
-                late = limits.idle_seconds + received / limits.body_bytes_a_second
-                left = min(began + min(late, limits.body_seconds) - now, limits.idle_seconds)
-                async with asyncio.timeout(left):
+                began = began or time.monotonic()
+                async with asyncio.timeout(began + limits.body_seconds - time.monotonic()), patience.waiting():
                     message = await receive()
                 size = len(message.get("body", b""))
+                patience.gain(size / limits.body_bytes_a_second)
                 share.take(size)
                 received += size
                 complete = not message.get("more_body", False)

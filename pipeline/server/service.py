@@ -16,7 +16,6 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from pipeline.errors import (
-    InputError,
     ServiceError,
     SpeakerExistsError,
     StoreMissingError,
@@ -24,6 +23,7 @@ from pipeline.errors import (
     UnknownSpeakerError,
     VoiceclaimError,
 )
+from pipeline.names import checked_name, twin_of
 from pipeline.scoring.decisions import Decision, Update
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.server.callers import Caller, Shares, Turns
@@ -220,23 +220,20 @@ class Service:
         if not self._newest.has(verifier):
             raise StreamClosedError(f"claim {verifier.claim!r}: the speaker has been removed; there is no decision")
 
-    async def check_new(self, caller: Caller, name: str) -> SpeakerModel | None:
-        """Raise unless ``name`` can be enrolled now; return the model, if there is one."""
-        most = self.settings.limits.name_characters
-        try:
-            name.encode("utf-8")
-        except UnicodeEncodeError:
-            raise InputError("a name must be text, got half a surrogate pair") from None
-        if not name or name in (".", "..") or len(name) > most or {"\0", "\ufffd"} & set(name):
-            raise InputError(
-                f"a name has 1 to {most} characters of UTF-8, none of them NUL, and is not . or .., which no URL can"
-                " carry"
-            )
+    async def check_new(self, caller: Caller, name: str) -> tuple[str, SpeakerModel | None]:
+        """Return ``name`` as it can be enrolled now, and the model, if there is one; raises where it cannot be."""
+        name = checked_name(name)
         self.changes.check_queue(caller)
         model = await self.model()
-        if model is not None and name in {speaker.name for speaker in model.speakers}:
-            raise SpeakerExistsError(f"{name!r} is enrolled already; remove them first")
-        return model
+        if model is not None:
+            twin = await self.run("disk", twin_of, name, [speaker.name for speaker in model.speakers])
+            if twin == name:
+                raise SpeakerExistsError(f"{name!r} is enrolled already; remove them first")
+            if twin is not None:
+                raise SpeakerExistsError(
+                    f"{name!r} looks like {twin!r}, who is enrolled; choose a name to tell them apart"
+                )
+        return name, model
 
     async def check_known(self, name: str) -> None:
         """Raise unless ``name`` is enrolled."""

@@ -19,8 +19,8 @@ HOSTS = ("localhost", "127.0.0.1", "[::1]")
 class Limits:
     """Limits per caller, and on all callers together.
 
-    A request has at most ``body_bytes``, which arrive within ``body_seconds``, and at ``body_bytes_a_second`` or more
-    after the first ``idle_seconds``; all requests together at most ``spool_bytes`` at once. ``file_seconds`` is audio
+    A request has at most ``body_bytes``, which arrive within ``body_seconds``, and are never more than ``idle_seconds``
+    behind ``body_bytes_a_second``; all requests together at most ``spool_bytes`` at once. ``file_seconds`` is audio
     in one uploaded file, ``enroll_seconds`` in all that one enrollment is given, ``decode_seconds`` the time and
     ``decode_memory`` the bytes to decode a request, ``train_seconds`` the time for an enrollment.
 
@@ -51,7 +51,6 @@ class Limits:
     idle_seconds: float = 20.0
     hello_seconds: float = 10.0
     grace_seconds: float = 300.0
-    name_characters: int = 200
     verifiers: int = 64
 
     @property

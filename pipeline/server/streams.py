@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from pipeline.audio.streams import PcmDecoder
 from pipeline.errors import ServiceError, StreamClosedError, VoiceclaimError
 from pipeline.scoring.decisions import Update, as_json
-from pipeline.server.callers import Caller, Share
+from pipeline.server.callers import Caller, Patience, Share
 from pipeline.server.decoding import decode
 from pipeline.server.logs import log_event
 from pipeline.server.messages import (
@@ -46,6 +46,7 @@ _CODES = {413: 1009, 422: 1007, 500: 1011, 503: 1013, 507: 1013}  # RFC 6455, an
 _HEARTBEAT_SECONDS = 1.0
 _FREE_MESSAGES, _MEAN_BYTES = 500, 64  # parsing costs time by the message, not by the byte
 _FLOOD = "Flood"
+_REFUSAL_SECONDS = 0.25  # until a bad hello is answered, so that nobody sends many of them
 _SLOWEST = 4.0  # seconds that a second of audio may take to come
 _PIECE_SECONDS = 1.0  # of audio that is scored in one turn
 Stream = TypeVar("Stream", VerificationStream, IdentificationStream)
@@ -71,7 +72,7 @@ class Connection:
         self._messages = self._received = 0
         self._bytes = 0
         self._bytes_per_second = 1
-        self._began, self._waited = time.monotonic(), 0.0
+        self._began, self._patience = time.monotonic(), Patience(self._limits.idle_seconds)
 
     async def hello(self, kind: type[Hello]) -> Any:
         """Return the first message, of a ``caller`` whose token has the scope; raises ServiceError."""
@@ -92,12 +93,9 @@ class Connection:
 
         Raises WebSocketDisconnect, or TimeoutError for a caller who sends nothing, or much less than real time.
         """
-        idle, began = self._limits.idle_seconds, time.monotonic()
-        late = idle + _SLOWEST * self._bytes / self._bytes_per_second - self._waited
-        left = self._began + 2 * self._limits.stream_seconds - began
-        async with asyncio.timeout(min(idle, late, left)):
+        left = self._began + 2 * self._limits.stream_seconds - time.monotonic()
+        async with asyncio.timeout(left), self._patience.waiting():
             messages = [await self._next()]
-        self._waited += time.monotonic() - began
         with suppress(TimeoutError, WebSocketDisconnect):  # the next call meets a disconnect again
             async with asyncio.timeout(0):
                 while True:
@@ -121,6 +119,7 @@ class Connection:
         """Return ``data``; raises ServiceError beyond the audio that a stream may have."""
         self.chunks += 1
         self._bytes += len(data)
+        self._patience.gain(_SLOWEST * len(data) / self._bytes_per_second)
         self.service.metrics.audio_seconds.labels(self.kind).inc(len(data) / self._bytes_per_second)
         most = self._limits.stream_seconds
         if self._bytes / self._bytes_per_second > most:
@@ -159,7 +158,7 @@ async def serve_stream(socket: WebSocket, service: Service, kind: str, hello: ty
     """Accept ``socket``, read its hello and ``handle`` it until it ends."""
     await socket.accept()
     connection = Connection(socket, service, kind)
-    how, error, started = "done", None, time.perf_counter()
+    how, error, first, started = "done", None, None, time.perf_counter()
     try:
         first = await connection.hello(hello)
         with service.stream(kind, connection.caller), service.room.of(connection.caller) as room:
@@ -181,6 +180,8 @@ async def serve_stream(socket: WebSocket, service: Service, kind: str, hello: ty
         service.metrics.streams_ended.labels(kind, how).inc()
         level = logging.ERROR if error is not None and error.status == 500 else logging.INFO
         log_event("stream", level=level, kind=kind, how=how, seconds=time.perf_counter() - started)
+        if first is None:
+            await asyncio.sleep(_REFUSAL_SECONDS)
         await connection.close(error)
 
 
@@ -313,13 +314,13 @@ async def _heard(service: Service, caller: Caller, begin: Callable[[int], Stream
 async def enroll(connection: Connection, hello: EnrollHello) -> None:
     """Record utterances until the caller ends them, then enroll the speaker."""
     service = connection.service
-    model = await service.check_new(connection.caller, hello.name)
+    name, model = await service.check_new(connection.caller, hello.name)
     folder = await service.run("disk", service.spool.private_folder)
     utterances = await service.run("disk", UtteranceFiles, service.settings, folder, model, hello.pcm)
     try:
-        await connection.send("ready", {"name": hello.name, "rate": hello.rate, **utterances.needs()})
+        await connection.send("ready", {"name": name, "rate": hello.rate, **utterances.needs()})
         await _record(connection, utterances)
-        await _train(connection, hello.name, utterances)
+        await _train(connection, name, utterances)
     finally:
         await service.run("disk", utterances.discard)
 

@@ -66,7 +66,7 @@ class Worker:
     def __init__(self, bounds: Bounds) -> None:
         context = get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, bounds), daemon=True)
+        self._process = context.Process(target=_work, args=(theirs, bounds), daemon=False)  # it may have its own
         self._process.start()
         theirs.close()
         self._bounds = bounds
@@ -113,6 +113,8 @@ class Worker:
     def end(self) -> None:
         """End the process at once, whatever it does; a thread that waits for its message gets a ServiceError."""
         self.was_ended = True
+        with suppress(ProcessLookupError):
+            _kill_group(self._process.pid)
         self._process.kill()
 
     def join(self) -> None:
@@ -215,6 +217,8 @@ def _settle(bounds: Bounds) -> None:
     for name in ("SIGINT", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)  # with whatever this process starts
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if hasattr(os, "nice"):
         os.nice(bounds.nice)
@@ -230,4 +234,11 @@ def _end_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
+        _kill_group(os.getpid())
         os._exit(1)
+
+
+def _kill_group(process: int | None) -> None:
+    """End the processes that ``process`` leads, if it has begun to; raises ProcessLookupError where there are none."""
+    if process is not None and hasattr(os, "killpg"):
+        os.killpg(process, signal.SIGKILL)

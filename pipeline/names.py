@@ -1,0 +1,54 @@
+"""Names of people as they are compared: without what nobody sees, and with letters that look alike told apart.
+
+A name stays as it was given, in Unicode's normal form C. Two names are twins if a reader could take one for the other:
+they differ in case, in width, or in letters of another script that look the same.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+from pipeline.errors import InputError
+
+MOST_CHARACTERS = 200
+_INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+# Fillers and selectors of variants, which Unicode counts among letters and marks.
+_BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {chr(code) for code in range(0xFE00, 0xFE10)}
+# Greek and Cyrillic letters and the Latin ones that look the same, in lower case; after Unicode's table of confusables.
+_GREEK = "αορνικτυχγ", "aopviktuxy"
+_CYRILLIC = "аеорсухіјѕԁԛԝһӏкмтнвгп", "aeopcyxijsdqwhlkmthbrn"
+_LOOKS = str.maketrans(_GREEK[0] + _CYRILLIC[0] + "ıłøđ01", _GREEK[1] + _CYRILLIC[1] + "ilodol")
+
+
+def checked_name(name: str) -> str:
+    """Return ``name`` in normal form C; raises InputError for one that is empty, too long, or not all visible."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError("a name must be text, got half a surrogate pair") from None
+    name = unicodedata.normalize("NFC", name)
+    if not name or name in (".", "..") or len(name) > MOST_CHARACTERS:
+        raise InputError(f"a name has 1 to {MOST_CHARACTERS} characters, and is not . or .., which no URL can carry")
+    for character in name:
+        category = unicodedata.category(character)
+        blank = category == "Zs" and character != " "
+        if category in _INVISIBLE or character in _BLANKS or blank or character == "\ufffd":
+            raise InputError(
+                f"a name has visible characters and spaces, got U+{ord(character):04X}"
+                f" ({unicodedata.name(character, 'control')}); copied from a formatted text?"
+            )
+    if name != name.strip() or "  " in name:
+        raise InputError("a name has no space at its ends, and no two in a row; a slip of the keyboard?")
+    return name
+
+
+def twin_of(name: str, others: Iterable[str]) -> str | None:
+    """Return the first of ``others`` that a reader could take for ``name``, if there is one."""
+    looks = _looks_of(name)
+    return next((other for other in others if _looks_of(other) == looks), None)
+
+
+def _looks_of(name: str) -> str:
+    plain = unicodedata.normalize("NFKC", name).casefold().translate(_LOOKS)
+    return "".join(character for character in plain if unicodedata.category(character) not in _INVISIBLE)
