@@ -70,11 +70,16 @@ def running_copy(store: Path, folder: Path, *options: object, tokens: bool = Fal
 
 @contextmanager
 def running(
-    store: Path, folder: Path, *options: object, environment: Mapping[str, str] | None = None
+    store: Path,
+    folder: Path,
+    *options: object,
+    environment: Mapping[str, str] | None = None,
+    spool: Path | None = None,
 ) -> Iterator[Running]:
-    """The service of ``store`` until the end of the block; uploads go to a folder of their own in ``folder``."""
-    spool, output = folder / "spool", folder / "output.txt"
-    spool.mkdir()
+    """The service of ``store`` until the end of the block; uploads go to ``spool``, or to a folder in ``folder``."""
+    spool, output = spool or folder / "spool", folder / "output.txt"
+    output.parent.mkdir(exist_ok=True)
+    spool.mkdir(exist_ok=True)
     variables = {**os.environ, **(environment or {})}
     words = [*COMMAND, "serve", str(store), "--port", "0", "--spool", str(spool), *map(str, options)]
     with output.open("wb") as file, subprocess.Popen(words, stdout=file, stderr=file, env=variables) as process:

@@ -13,6 +13,7 @@ import typer
 
 from pipeline import __version__
 from pipeline.cli.audit import audit
+from pipeline.cli.backup import store
 from pipeline.cli.calibrate import calibrate
 from pipeline.cli.compare import compare, plot
 from pipeline.cli.compare_voices import compare_voices
@@ -50,6 +51,7 @@ for group, commands in _GROUPS.items():
     for command in commands:
         app.command(rich_help_panel=group)(command)
 app.add_typer(speakers, name="speakers", rich_help_panel="Stores")
+app.add_typer(store, name="store", rich_help_panel="Stores")
 
 
 def _print_version(wanted: bool) -> None:

@@ -230,9 +230,7 @@ class Service:
             if twin == name:
                 raise SpeakerExistsError(f"{name!r} is enrolled already; remove them first")
             if twin is not None:
-                raise SpeakerExistsError(
-                    f"{name!r} looks like {twin!r}, who is enrolled; choose a name to tell them apart"
-                )
+                raise SpeakerExistsError(f"{name!r} looks like {twin!r}, who is enrolled; choose another name")
         return name, model
 
     async def check_known(self, name: str) -> None:

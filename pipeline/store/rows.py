@@ -243,7 +243,7 @@ def opened(path: Path, key: bytes | None, *, writable: bool = False) -> Rows:
     if status is None and not writable:
         raise StoreMissingError(f"{path}: no speaker store here; enroll somebody first")
     with typed(path):
-        rows = Rows(path, _connected(path, writable=writable), key)
+        rows = Rows(path, connected(path, writable=writable), key)
     try:
         for pragma in _PRAGMAS if writable else (*_PRAGMAS, "query_only = ON"):
             rows.run(f"PRAGMA {pragma}")
@@ -279,7 +279,7 @@ def status_of(path: Path) -> os.stat_result | None:
     return status
 
 
-def _connected(path: Path, *, writable: bool) -> sqlite3.Connection:
+def connected(path: Path, *, writable: bool) -> sqlite3.Connection:
     """Connect to the file; one that cannot be written to, and that nobody writes to, is opened as it stands."""
     real, mode = path.resolve(), "rw"
     if not writable and not (os.access(real, os.W_OK) and os.access(real.parent, os.W_OK)):

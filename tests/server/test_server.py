@@ -7,10 +7,11 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
@@ -18,9 +19,11 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
+from packed_flac import packed_flac
 from service import (
     ADMIN_TOKEN,
     ENROLL_TOKEN,
+    PLAIN_TOKEN,
     VERIFY_TOKEN,
     Running,
     pcm16,
@@ -521,3 +524,95 @@ def test_a_store_is_made_by_the_first_enrollment(tmp_path, recordings, heard):
         assert names_in(service) == ["anna", "lars"]
         samples, rate = samples_of(heard("anna"))
         assert streamed(service, "anna", rate, pcm16(samples), "pcm_s16le", 4)["decision"] == "accepted"
+
+
+# Callers who want more than their share
+
+
+def test_only_the_decision_is_told_without_the_scope_scores(guarded, heard):
+    files = {"file": heard("anna").read_bytes()}
+    plain, full = (
+        guarded.request("POST", "/verify", data={"claim": "anna"}, files=files, token=token).json()
+        for token in (PLAIN_TOKEN, VERIFY_TOKEN)
+    )
+    assert plain["decision"] == full["decision"] == "accepted"
+    assert full["score"] > full["threshold"]
+    assert {plain[name] for name in ("score", "llr", "probability", "threshold")} == {None}
+    samples, rate = samples_of(heard("anna"))
+    with guarded.socket("/verify") as socket:
+        send(socket, claim="anna", rate=rate, format="pcm_s16le", token=PLAIN_TOKEN)
+        until(socket, "ready")
+        socket.send(pcm16(samples))
+        update = until(socket, "update")
+        assert (update["decision"], update["threshold_probability"]) == ("undecided", None)
+        send(socket, type="end")
+        assert until(socket, "final")["decision"] == "accepted"
+    for more in ({"system": "rpoao"}, {"early": {"miss": 0.01}}):
+        with guarded.socket("/verify") as socket:
+            send(socket, claim="anna", rate=8000, format="pcm_s16le", token=PLAIN_TOKEN, **more)
+            assert receive(socket)["status"] == 403
+
+
+def test_a_stream_of_somebody_who_is_removed_ends_without_a_decision(copied, tmp_path, heard):
+    samples, rate = samples_of(heard("lars"))
+    log = tmp_path / "log.jsonl"
+    with running(copied, tmp_path, "--log", log) as service:
+        with service.socket("/verify") as socket:
+            send(socket, claim="lars", rate=rate, format="pcm_s16le")
+            until(socket, "ready")
+            socket.send(pcm16(samples))
+            assert until(socket, "update")["decision"] == "accepted"
+            assert service.request("DELETE", "/speakers/lars").status_code == 200
+            send(socket, type="end")
+            problem = receive(socket)
+            assert (problem["type"], problem["status"], problem["kind"]) == ("problem", 409, "StreamClosedError")
+        assert entries_in(log)[-1]["error"] == "StreamClosedError"
+        with closing(sqlite3.connect(tmp_path / "log.jsonl.fingerprints")) as database:
+            assert database.execute("SELECT count(*) FROM recording").fetchone() == (0,)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
+def test_a_removal_waits_for_nobodys_enrollment_which_is_done_after_it(copied, tmp_path, recordings):
+    answers: list[httpx.Response] = []
+    with running(copied, tmp_path) as service:
+
+        def call() -> None:
+            answers.append(service.request("POST", "/speakers/hugo", files=files_of(recordings, "hugo")))
+
+        enrolling = threading.Thread(target=call)
+        enrolling.start()
+        wait_until(lambda: trainer_of(service))
+        assert service.request("DELETE", "/speakers/lars").status_code == 200
+        enrolling.join(120)
+        assert answers[0].status_code == 201, answers[0].text
+        assert names_in(service) == ["anna", "dexter", "ivan", "hugo"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
+def test_an_upload_whose_caller_has_gone_is_no_longer_decoded(service):
+    packed = packed_flac(20.0, 30_000)
+    with pytest.raises(httpx.TimeoutException):
+        httpx.post(f"{service.url}/verify", data={"claim": "anna"}, files={"file": packed}, timeout=0.5)
+    wait_until(lambda: not trainer_of(service) and not service.uploads)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGHUP, 0)])
+def test_nothing_is_left_of_a_service_however_it_ends(copied, tmp_path, heard, number, code):
+    with running(copied, tmp_path) as service:
+        answer = service.request("POST", "/verify", data={"claim": "anna"}, files={"file": heard("anna").read_bytes()})
+        assert answer.status_code == 200
+        decoder = trainer_of(service)
+        with service.socket("/enroll") as socket:
+            send(socket, name="dora", rate=8000, format="pcm_s16le")
+            until(socket, "ready")
+            assert service.uploads
+            service.process.send_signal(number)
+            assert service.process.wait(60) == code
+        wait_until(lambda: not Path(f"/proc/{decoder}/cmdline").exists(), 20)
+        assert bool(service.uploads) == (code != 0)
+    with running(copied, Path(tmp_path / "next"), spool=service.spool) as service:
+        assert service.uploads == []

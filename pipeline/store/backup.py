@@ -1,0 +1,113 @@
+"""Backups of a store that is in use, and their return, by SQLite's online backup: whole states, never parts of two."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+from pipeline.errors import StoreBusyError, StoreError, StoreMissingError
+from pipeline.files import sync_folder
+from pipeline.store.keys import Key
+from pipeline.store.model import SpeakerModel
+from pipeline.store.rows import connected, opened, typed
+from pipeline.store.store import Store
+
+
+def backup_store(store: Path | str, copy: Path | str, *, key: Key = None) -> SpeakerModel:
+    """Copy a store as it stands to one new file, whoever reads it or writes to it meanwhile; check every row of that.
+
+    Parameters
+    ----------
+    store, copy : path
+        The store, and the file to make.
+    key : bytes, optional
+        Key of the seal, as of ``Store``.
+
+    Returns
+    -------
+    SpeakerModel
+        What the copy holds.
+
+    Raises
+    ------
+    StoreError
+        For a copy that exists or cannot be written, and for a store that is damaged.
+
+    Examples
+    --------
+    >>> from pipeline.store.backup import backup_store
+    >>> backup_store("speakers.store", "copy.store").names
+    ('anna', 'dexter', 'ivan', 'lars')
+    """
+    copy = Path(copy)
+    part = copy.with_name(f".{copy.name}.part")
+    if copy.exists():
+        raise StoreError(f"{copy}: a backup is a new file, and there is one; name another, or remove it")
+    try:
+        with suppress(FileNotFoundError):
+            part.unlink()  # of a backup that was killed
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        try:
+            _copy(opened(Path(store), Store(store, key=key).key).taken(), part)
+            Store(part, key=key).check()
+            os.link(part, copy)  # which replaces nothing
+        finally:
+            part.unlink(missing_ok=True)
+        sync_folder(copy.parent)
+    except OSError as error:
+        raise StoreError(f"{copy}: no backup can be made here: {error.strerror or error}") from None
+    return Store(copy, key=key).load()
+
+
+def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tuple[str, ...]:
+    """Put a backup in the place of a store, in one transaction; whoever reads the store has the old state or the new.
+
+    Parameters
+    ----------
+    copy, store : path
+        A backup, and the store, which need not exist.
+    key : bytes, optional
+        Key of the seal, as of ``Store``.
+
+    Returns
+    -------
+    tuple of str
+        Names that the backup brings back: of speakers who were not in the store.
+
+    Raises
+    ------
+    StoreError, StoreBusyError
+        For a backup that is damaged, and for a store that somebody writes to.
+
+    Examples
+    --------
+    >>> from pipeline.store.backup import backup_store, restore_store
+    >>> _ = backup_store("speakers.store", "copy.store")
+    >>> restore_store("copy.store", "speakers.store")
+    ()
+    """
+    kept = Store(copy, key=key).check()
+    try:
+        present = {speaker.id for speaker in Store(store, key=key).load().speakers}
+    except StoreMissingError:
+        backup_store(copy, store, key=key)
+        return kept.names
+    _copy(opened(Path(copy), Store(copy, key=key).key).taken(), Path(store))
+    return tuple(speaker.name for speaker in kept.speakers if speaker.id not in present)
+
+
+def _refuse_busy(status: int, path: Path) -> None:
+    """Raise StoreBusyError where SQLite would wait for another writer for ever."""
+    if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        raise StoreBusyError(f"{path}: another process is writing to this store; try again when it is done")
+
+
+def _copy(source: sqlite3.Connection, path: Path) -> None:
+    """Copy what ``source`` sees into the file at ``path`` as one transaction, and wait until the disk has it."""
+    with typed(path), closing(source), closing(connected(path, writable=True)) as target:
+        target.execute("PRAGMA synchronous = FULL")
+        target.execute("PRAGMA secure_delete = ON")
+        source.backup(target, progress=lambda status, *_: _refuse_busy(status, path))
+        target.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,0 +1,107 @@
+"""Backups of a store in use, and their return while it is read and written."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from pipeline.enrollment.removal import remove_speaker
+from pipeline.errors import StoreBusyError, StoreError, StoreFormatError, StoreSealError
+from pipeline.store.backup import backup_store, restore_store
+from pipeline.store.store import Store
+from pipeline.verification.verifier import Verifier
+
+
+def test_a_backup_is_one_file_that_scores_to_the_bit_as_the_store_does(copied, tmp_path, heard):
+    model = Store(copied).load()  # a reader
+    copy = tmp_path / "backup.store"
+    with Store(copied).writing():  # and a writer who has not committed
+        assert backup_store(copied, copy).names == model.names
+    assert sorted(path.name for path in tmp_path.glob("*backup*")) == ["backup.store"]
+    assert copy.stat().st_mode & 0o077 == 0
+    expected = Verifier(model, "anna").verify_file(heard("anna"))
+    assert Verifier(Store(copy).load(), "anna").verify_file(heard("anna")) == expected
+    with pytest.raises(StoreError, match="a backup is a new file"):
+        backup_store(copied, copy)
+
+
+def test_a_restored_store_is_the_old_one_and_names_who_came_back(copied, tmp_path, heard):
+    copy = tmp_path / "backup.store"
+    backup_store(copied, copy)
+    before = Store(copied).load()
+    expected = before.arrays[0]["fingerprints"].copy()
+    remove_speaker(copied, "lars")
+    reader = Store(copied).load()
+    assert restore_store(copy, copied) == ("lars",)
+    assert Store(copied).check().names == before.names
+    np.testing.assert_array_equal(Store(copied).load().arrays[0]["fingerprints"], expected)
+    assert reader.names == ("anna", "dexter", "ivan")  # a snapshot stays as it is
+    np.testing.assert_array_equal(reader.arrays[0]["fingerprints"], expected)
+    assert restore_store(copy, tmp_path / "new.store") == before.names
+    assert Store(tmp_path / "new.store").check().revision == before.revision
+
+
+def test_nothing_is_restored_over_a_writer_or_from_a_damaged_copy(copied, tmp_path):
+    copy = tmp_path / "backup.store"
+    backup_store(copied, copy)
+    with Store(copied).writing(), pytest.raises(StoreBusyError):
+        restore_store(copy, copied)
+    state = Store(copied).state()
+    content = bytearray(copy.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 200] = bytes(200)
+    copy.write_bytes(content)
+    with pytest.raises(StoreFormatError):
+        restore_store(copy, copied)
+    assert Store(copied).state() == state
+    with pytest.raises(StoreError, match="no backup can be made here"):
+        backup_store(copied, tmp_path / "nowhere" / "copy")
+
+
+def test_a_sealed_store_is_copied_with_its_key_alone(copied, tmp_path):
+    Store(copied).seal(b"k" * 32)
+    with pytest.raises(StoreSealError):
+        backup_store(copied, tmp_path / "a")
+    assert backup_store(copied, tmp_path / "a", key=b"k" * 32).sealed
+    assert not list(tmp_path.glob(".*"))
+
+
+def _restore_often(copy, store) -> None:
+    for _ in range(100):
+        try:
+            restore_store(copy, store)
+        except StoreBusyError:
+            continue
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_restore_that_is_killed_leaves_the_old_state_or_the_new(copied, tmp_path, seed):
+    copy, other = tmp_path / "backup.store", tmp_path / "other.store"
+    backup_store(copied, copy)
+    shutil.copy(copied, other)
+    remove_speaker(copied, "lars")
+    names = []
+    reading = threading.Event()
+
+    def read() -> None:
+        while not reading.is_set():
+            names.append(Store(copied).check().names)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        process = multiprocessing.get_context("spawn").Process(target=_restore_often, args=(copy, copied))
+        process.start()
+        time.sleep(1.5 + np.random.default_rng(seed).uniform(0, 1))
+        process.kill()
+        process.join()
+    finally:
+        reading.set()
+        reader.join()
+    whole, rest = ("anna", "dexter", "ivan", "lars"), ("anna", "dexter", "ivan")
+    assert set(names) <= {whole, rest}
+    assert Store(copied).check().names in (whole, rest)
