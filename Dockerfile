@@ -9,7 +9,9 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.13-slim
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir "$(echo /wheels/*.whl)[server]" \
+COPY locks/server.txt /wheels/
+RUN pip install --no-cache-dir --require-hashes -r /wheels/server.txt \
+    && pip install --no-cache-dir --no-deps /wheels/*.whl \
     && rm -r /wheels \
     && useradd --system --uid 10001 --no-create-home voiceclaim \
     && install --directory --owner voiceclaim --mode 700 /store
