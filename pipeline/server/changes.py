@@ -34,9 +34,9 @@ class Changes:
     def __init__(self, settings: Settings) -> None:
         self._settings = replace(settings, tokens=None)  # which the processes do not need
         limits = settings.limits
-        bounds, waiting = Bounds(_NICE, limits.train_seconds), limits.waiting_enrollments
-        self._enrollments = Workers("enrollments", 1, bounds, waiting=waiting)
-        self._removals = Workers("removals", 1, bounds, waiting=waiting)
+        seconds, waiting = limits.train_seconds, limits.waiting_enrollments
+        self._enrollments = Workers("enrollments", 1, Bounds(_NICE, seconds), waiting=waiting)
+        self._removals = Workers("removals", 1, Bounds(0, seconds), waiting=waiting)
         self._training: Worker | None = None  # which has not begun to commit
         self._removing = 0
         self._none_removed = asyncio.Event()
