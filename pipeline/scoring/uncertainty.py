@@ -15,7 +15,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 Array = NDArray[np.float64]
 
@@ -52,7 +51,7 @@ class RatioUncertainty:
         """
         weight = min(1.0, len(target) * (1.0 - prior) / prior / len(nontarget))
         ratios = np.concatenate([target, nontarget])
-        p = expit(ratios + math.log(len(target) / (weight * len(nontarget))))
+        p = 0.5 + 0.5 * np.tanh(0.5 * (ratios + math.log(len(target) / (weight * len(nontarget)))))
         w = p * (1.0 - p) * np.repeat([1.0, weight], [len(target), len(nontarget)])
         a = w.sum() + OFFSET_SPREAD**-2
         b = w @ ratios**2 + SLOPE_SPREAD**-2

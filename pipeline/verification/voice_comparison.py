@@ -81,7 +81,7 @@ def compare_voices(
     --------
     >>> import pipeline
     >>> background = pipeline.Store("speakers.store").load()
-    >>> pipeline.compare_voices(background.view_without("anna"), "call.wav", "call.wav").same
+    >>> pipeline.compare_voices(background.view_without("anna"), "letter.wav", "letter.wav").same
     True
     """
     ratios = [

@@ -18,7 +18,7 @@ from pipeline.store.store import Store
 SETTINGS = tuple(f"--set={setting}" for setting in ("features.rate=8000", "codebook.min_seconds=3"))
 COMMANDS = (
     "enroll", "record", "verify", "identify", "trials", "evaluate", "calibrate", "plot", "compare", "convert",
-    "compare-voices", "speakers", "demo", "audit", "serve", "seal",
+    "compare-voices", "speakers", "store", "demo", "audit", "serve", "seal",
 )  # fmt: skip
 
 
@@ -29,14 +29,20 @@ COMMANDS = (
 def test_every_commands_help_has_an_example_that_starts_it(inside, name):
     result = inside(name, "--help")
     assert result.code == 0
-    if name != "speakers":  # a group of commands
+    if name not in ("speakers", "store"):  # groups of commands
         assert f"• voiceclaim {name} " in " ".join(result.out.split("Examples:")[1].split())
 
 
-@pytest.mark.parametrize("name", ["list", "show", "remove", "rename", "export"])
-def test_every_action_on_speakers_has_an_example_that_starts_it(inside, name):
-    result = inside("speakers", name, "--help")
-    assert f"• voiceclaim speakers {name} " in " ".join(result.out.split("Examples:")[1].split())
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        *(("speakers", name) for name in ("list", "show", "remove", "rename", "export")),
+        ("store", "backup"), ("store", "restore"),
+    ],
+)  # fmt: skip
+def test_every_command_of_a_group_has_an_example_that_starts_it(inside, group, name):
+    result = inside(group, name, "--help")
+    assert f"• voiceclaim {group} {name} " in " ".join(result.out.split("Examples:")[1].split())
 
 
 def test_help_lists_every_command_and_the_meaning_of_exit_codes(inside):
