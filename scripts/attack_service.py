@@ -411,34 +411,37 @@ async def killed(store: Path, folder: Path) -> Result:
     return {**result, "held": ended and hung_up["exit_code"] == 0 and hung_up["files_left"] == 0}
 
 
+RESTORES = 6
+
+
 async def restored(store: Path, folder: Path) -> Result:
-    """Finding 10: a backup put back over a live store with six streams, 24 times."""
+    """Finding 10: a backup put back over a live store, each of several times with six streams."""
     copy = folder / "backup"
     command = [*COMMAND, "store"]
     subprocess.run([*command, "backup", str(store), str(copy)], check=True, capture_output=True)
     voices, rate = recordings_of(DEMO / "verify")
     with running_service(store, "--failures", "0", tokens=TOKENS) as (url, process):
         target = Target(url, process, store, folder)
-        async with AsyncExitStack() as stack:
-            sockets = [(await target.stream(stack, ADMIN, claim="anna", rate=rate))[0] for _ in range(6)]
-            for _ in range(24):
+        words, finals = [*command, "restore", str(copy), str(store)], []
+        for _ in range(RESTORES):
+            async with AsyncExitStack() as stack:
+                sockets = [(await target.stream(stack, ADMIN, claim="anna", rate=rate))[0] for _ in range(6)]
                 for socket in sockets:
                     await socket.send(voices["anna"][:rate].tobytes())
-                words = [*command, "restore", str(copy), str(store)]
                 done = await asyncio.to_thread(subprocess.run, words, capture_output=True, check=False)
                 if done.returncode or process.poll() is not None:
                     break
-            for socket in sockets:
-                await socket.send(json.dumps({"type": "end"}))
-            finals = []
-            for socket in sockets:
-                message: Result = {}
-                while message.get("type") not in ("final", "problem"):
-                    message = json.loads(await asyncio.wait_for(socket.recv(), 60))
-                finals.append(message["type"])
+                for socket in sockets:
+                    await socket.send(json.dumps({"type": "end"}))
+                for socket in sockets:
+                    message: Result = {}
+                    while message.get("type") not in ("final", "problem"):
+                        message = json.loads(await asyncio.wait_for(socket.recv(), 60))
+                    finals.append(message["type"])
         alive = process.poll() is None
-    held = done.returncode == 0 and alive and finals == ["final"] * 6
-    return {"restores": 24, "error": done.stderr.decode()[-200:], "alive": alive, "finals": finals, "held": held}
+    held = done.returncode == 0 and alive and finals == ["final"] * (6 * RESTORES)
+    ends = {kind: finals.count(kind) for kind in set(finals)}
+    return {"restores": RESTORES, "error": done.stderr.decode()[-200:], "alive": alive, "ends": ends, "held": held}
 
 
 # Running them
