@@ -1,4 +1,4 @@
-"""Who is confused with whom: one system's trials speaker by speaker, and those nearest to an error.
+"""Confusions between speakers: one system's trials speaker by speaker, and those nearest to an error.
 
 A trial's margin is its score less the threshold: at 0 and above it is accepted.
 """

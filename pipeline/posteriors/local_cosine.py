@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.svm import SVC
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pipeline.posteriors.base import two_classes
 from pipeline.posteriors.estimators import CosineExpansion
 from pipeline.posteriors.heldout import Method, heldout_rows
 
@@ -63,10 +63,7 @@ class LocalCosineSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: ArrayLike) -> Self:
         """Train on X (n, d) and classes y (n,); raises ValueError as scikit-learn does, FitError as ``heldout``."""
         X, y = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(y)
-        self.classes_, place = np.unique(y, return_inverse=True)
-        if len(self.classes_) != 2:
-            raise ValueError(f"Only binary classification is supported; got {len(self.classes_)} class(es)")
+        self.classes_, place = two_classes(y)
         if self.bandwidth is not None and not self.bandwidth > 0:
             raise ValueError(f"bandwidth: above 0 expected, got {self.bandwidth}")
         machine = SVC() if self.estimator is None else self.estimator

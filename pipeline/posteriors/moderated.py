@@ -18,8 +18,9 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.svm import SVC
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pipeline.posteriors.base import two_classes
 
 Array = NDArray[np.float64]
 Kernel = Literal["linear", "poly", "rbf"]
@@ -68,10 +69,7 @@ class ModeratedSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: ArrayLike) -> Self:
         """Train on X (n, d) and classes y (n,); raises ValueError as scikit-learn does, and for bad settings."""
         X, y = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(y)
-        self.classes_, place = np.unique(y, return_inverse=True)
-        if len(self.classes_) != 2:
-            raise ValueError(f"Only binary classification is supported; got {len(self.classes_)} class(es)")
+        self.classes_, place = two_classes(y)
         if self.kernel not in get_args(Kernel):
             raise ValueError(f"kernel: one of {', '.join(get_args(Kernel))} expected, got {self.kernel!r}")
         self.gamma_ = 1.0 / X.shape[1] if self.gamma is None else float(self.gamma)

@@ -1,4 +1,4 @@
-"""Who sends a request, and their fair share: of what there is at once, and of the turns to work."""
+"""Callers, who send requests, and their fair shares: of what there is at once, and of the turns to work."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Shares:
 
 @dataclass(slots=True)
 class Share:
-    """What one request has taken."""
+    """The resources that one request has taken."""
 
     shares: Shares
     caller: Caller

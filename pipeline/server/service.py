@@ -304,7 +304,7 @@ class Service:
 
 @dataclass(slots=True)
 class Attempt:
-    """How an attempt ended; None while nothing is known."""
+    """The outcome of an attempt; None while nothing is known."""
 
     outcome: Outcome | None = None
 

@@ -1,4 +1,4 @@
-"""Where voices lie between their arrival and their enrollment: a folder of one service, in memory where there is one.
+"""The spool of voices between their arrival and their enrollment: a folder of one service, in memory if there is one.
 
 The folder holds a lock for as long as its service lives. What a killed service left is deleted by the next one.
 """

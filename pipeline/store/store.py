@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pipeline.verification.identification import Identification
 
 Stamp = tuple[int, ...]
-"""What differs from one state of a store's files to the next."""
+"""Attributes that differ from one state of a store's files to the next."""
 
 
 class Store:

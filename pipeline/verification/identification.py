@@ -62,7 +62,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Identification:
-    """Who speaks: the best candidates, likeliest first, and the probability of ``nobody`` enrolled.
+    """An answer to who speaks: the best candidates, likeliest first, and the probability of ``nobody`` enrolled.
 
     ``name`` is the first candidate's where the decision is "identified", else None. Probabilities of all speakers and
     of nobody sum to 1; there are none without enough speech. ``closed`` marks the end of the audio.

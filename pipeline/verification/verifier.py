@@ -183,7 +183,7 @@ class Verifier:
 
     @cached_property
     def uncertainty(self) -> RatioUncertainty | None:
-        """What the number of trials leaves open of a ratio; None where scores of the system are no ratios."""
+        """The uncertainty of ratios that the number of trials leaves; None where the system's scores are none."""
         model, system = self.model, self.system
         calibration = model.calibration(system)
         trials = model.trials([*RULES[system].parts, CONDITION], before=model.fitted_to)

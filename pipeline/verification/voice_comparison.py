@@ -27,7 +27,7 @@ _NO_CHECKS = ChecksConfig(clipping="off", noise="off", duplicates="off", consist
 
 @dataclass(frozen=True, slots=True)
 class VoiceComparison:
-    """Whether two recordings are of the ``same`` voice, by the mean ``llr`` (nats) of both directions.
+    """The answer whether two recordings are of the ``same`` voice, by the mean ``llr`` (nats) of both directions.
 
     ``first_enrolled`` and ``second_enrolled`` are the ratios with either recording enrolled and the other verified.
     ``probability`` is that of one voice at the ``prior`` of the background's settings, which decides with their costs.

@@ -72,7 +72,7 @@ def plot_det(
     half_rejects = [_half_trial(target.size) for target, _ in pairs.values()]
     upper = _upper_limit(max(rate for rate, _, _ in drawn.values()), max(half_accepts + half_rejects))
     columns = 1 if max(map(len, labels)) > 24 else 2
-    keys = len(labels) + len(set(bands or ()) & set(named)) + (len(named) < len(pairs))
+    keys = len(labels) + len(set(bands or ()) & set(named)) + (len(named) < len(pairs)) + 1
     with column_figure(3.33 + 0.125 * math.ceil(keys / columns), title) as (figure, axes):
         diagonal = ndtri([_LOWEST_RATE, upper])
         axes.plot(diagonal, diagonal, ":", color=GREY, linewidth=0.8)
@@ -89,13 +89,14 @@ def plot_det(
                 lines.append(_draw_band(axes, bands[name], _half_trial(pairs[name][0].size), colour(k)))
                 labels.insert(len(lines) - 1, f"{100 * bands[name].level:g} % interval")
         shortest = [min(pair[side].size for pair in pairs.values()) for side in (0, 1)]
-        _draw_thirty_errors(axes, targets=shortest[0], nontargets=shortest[1], upper=upper)
+        thirty = _draw_thirty_errors(axes, targets=shortest[0], nontargets=shortest[1], upper=upper)
         _scale_axis(axes, "x", min(half_accepts), upper)
         _scale_axis(axes, "y", min(half_rejects), upper)
         axes.set_xlabel("false accepts (%)")
         axes.set_ylabel("false rejects (%)")
         axes.set_box_aspect(1)
-        legend(figure, lines + others[:1], labels + ["other systems"] * bool(others), columns=columns)
+        more = ["other systems"] * bool(others) + ["30 errors"] * bool(thirty)
+        legend(figure, lines + others[:1] + thirty[:1], labels + more, columns=columns)
     return figure
 
 
@@ -146,11 +147,13 @@ def _draw_band(axes: Axes, band: DetBand, half_reject: float, shade: str) -> Art
     return axes.fill_between(x, low[inside], high[inside], color=shade, alpha=0.2, linewidth=0)
 
 
-def _draw_thirty_errors(axes: Axes, *, targets: int, nontargets: int, upper: float) -> None:
+def _draw_thirty_errors(axes: Axes, *, targets: int, nontargets: int, upper: float) -> list[Artist]:
     """Draw where the shortest list has 30 errors of a kind: rates below are not well known (rule of 30)."""
-    for draw, trials in ((axes.axvline, nontargets), (axes.axhline, targets)):
-        if (rate := rule_of_thirty(trials)) < upper:
-            draw(ndtri(rate), color=GREY, linewidth=0.5, linestyle=(0, (1, 3)), zorder=0, gid="thirty-errors")
+    return [
+        draw(ndtri(rate), color=GREY, linewidth=0.5, linestyle=(0, (1, 3)), zorder=0, gid="thirty-errors")
+        for draw, trials in ((axes.axvline, nontargets), (axes.axhline, targets))
+        if (rate := rule_of_thirty(trials)) < upper
+    ]
 
 
 def _half_trial(trials: int) -> float:
