@@ -112,6 +112,7 @@ def evaluate(
         print_json(table)
     else:
         print_metrics(table)
+        print_by_metadata(table)
         for line in _remarks(table):
             print_line(line)
         figures = [path for path in written if path.suffix in {".png", ".svg"}]
@@ -153,14 +154,16 @@ def evaluate_list(
     scheduler: str | None = None,
 ) -> Written:
     """Score the list ``trials`` and write every result to ``out``."""
-    from pipeline.evaluation import read_trials
+    from pipeline.evaluation import read_list
     from pipeline.evaluation.assess import assess, measure
+    from pipeline.evaluation.lists import trials_of
     from pipeline.evaluation.report import about_evaluation, metrics_table, write_evaluation
     from pipeline.store.store import Store
 
     opened = Store(store).load(unknown_impostors=unknown_impostors)
-    claims = _claims_in(trials, opened.names) if trials.is_dir() else read_trials(trials)
-    if trials.is_dir():
+    listed = None if trials.is_dir() else read_list(trials, kind="key")
+    claims = _claims_in(trials, opened.names) if listed is None else trials_of(listed)
+    if listed is None:
         if root is not None:
             raise typer.BadParameter("--root is for a trial list, and a folder was given")
         root = Path()
@@ -186,7 +189,7 @@ def evaluate_list(
     table = metrics_table(
         metrics,
         default_system=default if default in metrics else next(iter(metrics)),
-        about=about_evaluation(opened, trials, claims),
+        about=about_evaluation(opened, trials, claims, None if listed is None else listed.metadata),
     )
     return table, write_evaluation(
         out, assessment.scores, table, failed=assessment.failed, command=_command(), date=date
@@ -270,6 +273,32 @@ def print_metrics(table: dict[str, Any]) -> None:
             f" FA {number(rates['false_accept_percent'], '.2f')} %, FR {number(rates['false_reject_percent'], '.2f')} %"
         )
     print_line("DCF at prior 0.05; FA, FR at the store's threshold; ID err: rank-1 errors")
+
+
+def print_by_metadata(table: dict[str, Any]) -> None:
+    """Print the default system's rates by each further column of the list."""
+    from pipeline.evaluation.breakdowns import SPEECH
+
+    columns = {
+        name: of for name, of in table["systems"][table["default_system"]]["by_metadata"].items() if name != SPEECH
+    }
+    for name, groups in columns.items():
+        print_table(
+            (name, "targets", "nontargets", "EER %", "FA %", "FR %"),
+            [
+                (
+                    value or "(empty)",
+                    str(group["n_target"]),
+                    str(group["n_nontarget"]),
+                    number(group["eer_percent"], ".2f") + ("" if group["rule_of_30"] else "†"),
+                    number(group["false_accept_percent"], ".2f"),
+                    number(group["false_reject_percent"], ".2f"),
+                )
+                for value, group in groups.items()
+            ],
+        )
+    if columns:
+        print_line("FA, FR at one threshold for all; † fewer than 30 errors of a kind")
 
 
 def number(value: float | None, form: str) -> str:

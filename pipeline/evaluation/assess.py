@@ -24,6 +24,7 @@ from pipeline.evaluation import (
     speaker_error_rates,
     speaker_spread,
 )
+from pipeline.evaluation.breakdowns import SPEECH, GroupMetrics, breakdowns, metadata_of, speech_groups
 from pipeline.features.frontend import read_features
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.workers import LocalThreads, Workers, path_for
@@ -65,9 +66,6 @@ NONE_UNSCORED = Unscored()
 Progress = Callable[[int, int], None]
 """Called as progress(files just done, files in all)."""
 
-FileScores = dict[tuple[str, str], tuple[float, float | None]]
-"""Score, and log-likelihood ratio where there is a calibration, of one file by (system, speaker)."""
-
 _MAKING = Lock()
 
 
@@ -78,6 +76,17 @@ class FailedFile:
     path: str
     reason: str
     trials: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredFile:
+    """``seconds`` of speech of a file, and its ``scores`` by (system, speaker).
+
+    Each is a score, and a log-likelihood ratio where there is a calibration.
+    """
+
+    seconds: float
+    scores: Mapping[tuple[str, str], tuple[float, float | None]]
 
 
 @dataclass(frozen=True)
@@ -112,7 +121,7 @@ class SystemMetrics:
     calibration. ``identification_error`` is a share. ``at_store_threshold`` are the error rates at
     ``store_threshold``, the store's own threshold. ``generalised_eer`` and ``generalised_at_store_threshold`` count
     ``unscored`` trials as rejected claims. ``false_reject_at`` and ``false_accept_at`` are the least of one error, a
-    share, at each of ``RATES`` of the other.
+    share, at each of ``RATES`` of the other. ``by_metadata`` are the metrics by the values of each metadata column.
     """
 
     n_target: int
@@ -133,6 +142,7 @@ class SystemMetrics:
     generalised_at_store_threshold: ErrorRates
     false_reject_at: Mapping[float, float | None]
     false_accept_at: Mapping[float, float | None]
+    by_metadata: Mapping[str, Mapping[str, GroupMetrics]]
 
 
 def assess(
@@ -195,7 +205,7 @@ def assess(
     files = _FileScorer(model, path_for(root, workers), names, positions)
     # Files of the same claims follow each other, and share a scorer.
     tasks = [(path, claims, len(by_path[path])) for claims, paths in by_claims.items() for path in paths]
-    results: dict[str, FileScores | FailedFile] = {}
+    results: dict[str, ScoredFile | FailedFile] = {}
     with threadpool_limits(1):
         scored = workers.map(_score_file, tasks, common=files, reads=files.reads)
         for (path, _, _), result in zip(tasks, scored, strict=True):
@@ -252,7 +262,7 @@ def speech_of(model: SpeakerModel, root: Path, path: str) -> FeatureBlock:
     return speech
 
 
-def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: int) -> FileScores | FailedFile:
+def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: int) -> ScoredFile | FailedFile:
     """Return the scores of the file at ``path`` for all ``claims``, or the reason why its ``trials`` have none."""
     model, scorer = files.model, files.scorer(claims)
     try:
@@ -261,18 +271,18 @@ def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: 
         return FailedFile(path, str(error), trials)
     running = scorer.start()
     running.push(speech)
-    results: FileScores = {}
+    results: dict[tuple[str, str], tuple[float, float | None]] = {}
     for system, scores in running.scores().items():
         llrs = model.llrs(system, scores, running.frames)
         for number, claim in enumerate(claims):
             results[system, claim] = float(scores[number]), None if llrs is None else float(llrs[number])
-    return results
+    return ScoredFile(running.frames * model.config.features.step_seconds, results)
 
 
 def _collect(
     systems: tuple[str, ...],
     trials: Sequence[Trial],
-    results: dict[str, FileScores | FailedFile],
+    results: dict[str, ScoredFile | FailedFile],
     refused: Mapping[bool, int],
 ) -> Assessment:
     done = {path: result for path, result in results.items() if not isinstance(result, FailedFile)}
@@ -280,12 +290,15 @@ def _collect(
     lost = Counter(trial.target for trial in trials if trial.path not in done)
     speakers, paths = NameColumn.of(trial.speaker for trial in scored), NameColumn.of(trial.path for trial in scored)
     targets = np.array([trial.target for trial in scored], dtype=np.bool_)
+    speech = speech_groups(done[trial.path].seconds for trial in scored)
+    metadata = {SPEECH: speech, **metadata_of(trial.metadata for trial in scored)}
     by_system = {}
     for system in systems:
-        pairs = [done[trial.path][system, trial.speaker] for trial in scored]
+        pairs = [done[trial.path].scores[system, trial.speaker] for trial in scored]
         scores, llrs = np.array([score for score, _ in pairs]), [llr for _, llr in pairs]
         calibrated = pairs and None not in llrs
-        by_system[system] = SystemScores(speakers, paths, scores, targets, np.array(llrs) if calibrated else None)
+        ratios = np.array(llrs) if calibrated else None
+        by_system[system] = SystemScores(speakers, paths, scores, targets, ratios, metadata)
     failed = tuple(result for result in results.values() if isinstance(result, FailedFile))
     return Assessment(by_system, failed, Unscored(lost[True], lost[False], refused[True], refused[False]))
 
@@ -361,6 +374,7 @@ def measure(
         else generalised_rates(at_threshold, unscored, **counts),
         false_reject_at={rate: None if curve is None else false_reject_at(curve, rate) for rate in RATES},
         false_accept_at={rate: None if curve is None else false_accept_at(curve, rate) for rate in RATES},
+        by_metadata=breakdowns(scores, threshold),
     )
 
 

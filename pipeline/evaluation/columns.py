@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -14,6 +14,8 @@ from pipeline.errors import InputError
 
 Codes = npt.NDArray[np.int32]
 Rows = npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice
+
+MOST_VALUES = 20  # of a column by which trials are grouped
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +80,15 @@ def distinct(names: NameColumn) -> int:
     return int(np.count_nonzero(np.bincount(names.codes)))
 
 
+Metadata = Mapping[str, NameColumn | None]
+"""Further columns of a list by name, such as a channel; None for one of more than ``MOST_VALUES`` values."""
+
+
+def rows_of(metadata: Metadata, rows: Rows) -> Metadata:
+    """Return some rows of each column."""
+    return {name: None if column is None else column[rows] for name, column in metadata.items()}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TrialTable:
     """A list of trials, row by row as in its file; all columns have shape (trials,).
@@ -85,6 +96,7 @@ class TrialTable:
     A trial is the claim that the audio ``segments`` (a file or a part of one) was spoken by the person enrolled as
     ``models``. ``targets`` is True for target trials, ``scores`` are those of a system, ``llrs`` their natural-log
     likelihood ratios (NaN where missing), ``systems`` the name of the system. Columns that the list lacks are None.
+    ``metadata`` are its other columns.
     """
 
     models: NameColumn
@@ -93,13 +105,15 @@ class TrialTable:
     scores: npt.NDArray[np.float64] | None = None
     llrs: npt.NDArray[np.float64] | None = None
     systems: NameColumn | None = None
+    metadata: Metadata = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.models)
 
     def __getitem__(self, rows: Rows) -> TrialTable:
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: column[rows] for name, column in columns.items() if column is not None})
+        columns = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "metadata"}
+        kept = {name: column[rows] for name, column in columns.items() if column is not None}
+        return replace(self, **kept, metadata=rows_of(self.metadata, rows))
 
     @property
     def needed_targets(self) -> npt.NDArray[np.bool_]:

@@ -113,7 +113,8 @@ def _with_own_labels(part: TrialTable, path: Path) -> Labelled:
     if part.targets is None:
         raise InputError(f"{path}: its scores have no labels; give the key to them with --key")
     counts = {"trials": len(part), "extra_scores": 0, "repeated_trials": 0, "repeated_scores": 0}
-    return SystemScores(part.models, part.segments, part.needed_scores, part.targets, part.llrs), counts
+    columns = part.models, part.segments, part.needed_scores, part.targets, part.llrs
+    return SystemScores(*columns, part.metadata), counts
 
 
 def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> Labelled:
@@ -150,7 +151,7 @@ def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> Labe
         "repeated_scores": score_ids.size - ids.size,
     }
     llrs = None if scores.llrs is None else scores.llrs[matched]
-    return SystemScores(key.models, key.segments, values[matched], targets, llrs), counts
+    return SystemScores(key.models, key.segments, values[matched], targets, llrs, key.metadata), counts
 
 
 def label_by_owner(owners: Mapping[str, str], scores: TrialTable, *, names: tuple[str, str]) -> Labelled:

@@ -15,7 +15,8 @@ Conventions
 - Text is UTF-8, with or without a byte-order mark, with either line end. A line has at most 1 MiB, a file 4 GiB.
 - Kaldi's and VoxCeleb's fields are separated by any run of ASCII blanks. The test may contain blanks, the enrolled name
   may not. Blank lines and lines that begin with ``#`` are skipped.
-- Columns of a table are identified by name, in any order and case (``COLUMNS``); others are ignored.
+- Columns of a table are identified by name, in any order and case (``COLUMNS``); others are metadata, by which trials
+  are grouped where they have few values.
 - Side b of the NIST segment ``x``, a two-channel call, is the segment ``x:b``; side a is ``x``.
 - ``llr`` is a natural-log likelihood ratio, empty or ``-`` where the system has no calibration.
 """
@@ -23,7 +24,8 @@ Conventions
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -51,11 +53,15 @@ _LOOKED_AT = 100  # lines that decide on a format
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The claim that the audio at ``path`` was spoken by ``speaker``; ``target`` if it is true."""
+    """The claim that the audio at ``path`` was spoken by ``speaker``; ``target`` if it is true.
+
+    ``metadata`` are the values of the list's further columns, such as a channel.
+    """
 
     speaker: str
     path: str
     target: bool
+    metadata: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
 
 def read_trials(path: Path) -> tuple[Trial, ...]:
@@ -76,8 +82,17 @@ def read_trials(path: Path) -> tuple[Trial, ...]:
     >>> pipeline.read_trials(pathlib.Path("trials.txt"))[0]
     Trial(speaker='anna', path='call.wav', target=True)
     """
-    table = read_list(path, kind="key")
-    return tuple(map(Trial, table.models, table.segments, table.needed_targets.tolist()))
+    return trials_of(read_list(path, kind="key"))
+
+
+def trials_of(table: TrialTable) -> tuple[Trial, ...]:
+    """Return the trials of a list with labels, in its order."""
+    trials = map(Trial, table.models, table.segments, table.needed_targets.tolist())
+    columns = {name: column for name, column in table.metadata.items() if column is not None}
+    if not columns:
+        return tuple(trials)
+    rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+    return tuple(replace(trial, metadata=row) for trial, row in zip(trials, rows, strict=True))
 
 
 def read_list(path: Path, *, kind: Kind | None = None, format_name: str | None = None) -> TrialTable:

@@ -13,6 +13,8 @@ from pipeline import __version__
 from pipeline.errors import InputError
 from pipeline.evaluation import ScoredList, SystemScores, Trial, distinct, read_list, read_scores, write_list
 from pipeline.evaluation.assess import MOST_RESAMPLED, FailedFile, SystemMetrics, cost_scores, left_out
+from pipeline.evaluation.breakdowns import GroupMetrics, left_out_columns
+from pipeline.evaluation.columns import Metadata
 from pipeline.evaluation.curves import curves_of, featured, state_of
 from pipeline.evaluation.details import Details, details_of
 from pipeline.evaluation.exports import SYSTEM_COLUMNS, tables
@@ -48,8 +50,14 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 
 
-def about_evaluation(model: SpeakerModel, trials: Path, claims: Sequence[Trial]) -> dict[str, Any]:
-    """Return the entries of metrics.json about the list and the store; ``claims`` are those of the file ``trials``."""
+def about_evaluation(
+    model: SpeakerModel, trials: Path, claims: Sequence[Trial], metadata: Metadata | None = None
+) -> dict[str, Any]:
+    """Return the entries of metrics.json about the list and the store.
+
+    ``claims`` are those of the file ``trials``, ``metadata`` its further columns.
+    """
+    left = left_out_columns(metadata or {})
     return {
         "trials": str(trials),
         "store": str(model.where),
@@ -60,6 +68,7 @@ def about_evaluation(model: SpeakerModel, trials: Path, claims: Sequence[Trial])
         "unknown_impostors": model.unknown,
         "version": __version__,
         "settings": model.config.model_dump(mode="json"),
+        **({"left_out": left} if left else {}),
     }
 
 
@@ -74,7 +83,7 @@ def about_scores(scores: Path, key: Path | None, scored: ScoredList) -> dict[str
         "files": distinct(first.paths),
         "version": __version__,
         "joined": scored.joined,
-        "left_out": list(left_out(first)),
+        "left_out": [*left_out(first), *left_out_columns(first.metadata)],
     }
 
 
@@ -156,6 +165,21 @@ def _system_entry(metrics: SystemMetrics) -> dict[str, Any]:
             "false_accept_percent": _percent(metrics.generalised_at_store_threshold.false_accept),
             "false_reject_percent": _percent(metrics.generalised_at_store_threshold.false_reject),
         },
+        "by_metadata": {
+            name: {value: _group_entry(group) for value, group in groups.items()}
+            for name, groups in metrics.by_metadata.items()
+        },
+    }
+
+
+def _group_entry(group: GroupMetrics) -> dict[str, Any]:
+    return {
+        "eer_percent": _percent(group.eer),
+        "false_accept_percent": _percent(group.at_threshold.false_accept),
+        "false_reject_percent": _percent(group.at_threshold.false_reject),
+        "n_target": group.n_target,
+        "n_nontarget": group.n_nontarget,
+        "rule_of_30": group.rule_of_30,
     }
 
 

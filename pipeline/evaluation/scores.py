@@ -9,7 +9,7 @@ break are refused.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import InputError, MetricError
-from pipeline.evaluation.columns import NameColumn, TrialTable, checked_llrs, split_by_system
+from pipeline.evaluation.columns import Metadata, NameColumn, TrialTable, checked_llrs, split_by_system
 from pipeline.evaluation.lists import read_list
 from pipeline.metrics.error_rates import equal_error_rate
 
@@ -26,7 +26,8 @@ from pipeline.metrics.error_rates import equal_error_rate
 class SystemScores:
     """All labelled scores of one system, in file order: columns of shape (trials,).
 
-    ``llrs`` are the calibrated natural-log likelihood ratios of ``scores``, None without a calibration.
+    ``llrs`` are the calibrated natural-log likelihood ratios of ``scores``, None without a calibration. ``metadata``
+    are the further columns of the list.
     """
 
     speakers: NameColumn
@@ -34,6 +35,7 @@ class SystemScores:
     scores: npt.NDArray[np.float64]
     is_target: npt.NDArray[np.bool_]
     llrs: npt.NDArray[np.float64] | None = None
+    metadata: Metadata = field(default_factory=dict)
 
     @property
     def target(self) -> npt.NDArray[np.float64]:

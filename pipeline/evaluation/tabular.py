@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import InputError, UnavailableError
-from pipeline.evaluation.columns import NameColumn, TrialTable
-from pipeline.evaluation.text_lists import MOST_BYTES, TABLE_LABELS, fields_of
+from pipeline.evaluation.columns import MOST_VALUES, Metadata, NameColumn, TrialTable
+from pipeline.evaluation.text_lists import METADATA, MOST_BYTES, TABLE_LABELS, fields_of
 from pipeline.files import open_regular
 
 MOST_ROWS = 10**8  # about 2 GiB of columns, from a file of any size
@@ -28,7 +28,7 @@ def read_parquet(path: Path) -> TrialTable:
         with open_regular(path) as file:
             opened = parquet.ParquetFile(file)
             names = list(opened.schema_arrow.names)
-            wanted = {field: names[k] for k, field in enumerate(fields_of(path, names)) if field != "other"}
+            wanted = {field: names[k] for k, field in enumerate(fields_of(path, names)) if field != METADATA}
             wanted.pop("side", None)
             _check_size(path, opened.metadata)
             table = opened.read(columns=list(wanted.values()), use_threads=False)
@@ -89,9 +89,21 @@ def _table(path: Path, columns: dict[str, tuple[str, Any]]) -> TrialTable:
     targets = _labels_of(path, *columns["label"]) if "label" in columns else None
     scores = _numbers_of(path, *columns["score"], missing=False) if "score" in columns else None
     llrs = _numbers_of(path, *columns["llr"], missing=scores is not None) if "llr" in columns else None
-    return TrialTable(
-        read["model"], read["segment"], targets, llrs if scores is None else scores, llrs, read.get("system")
-    )
+    scores = llrs if scores is None else scores
+    return TrialTable(read["model"], read["segment"], targets, scores, llrs, read.get("system"), _metadata(columns))
+
+
+def _metadata(columns: dict[str, tuple[str, Any]]) -> Metadata:
+    """Return the further columns that hold texts, whole numbers or truth values; nulls are empty values."""
+    arrow, found = _library("pyarrow"), {}
+    for field, (name, values) in columns.items():
+        kind = values.type.value_type if arrow.types.is_dictionary(values.type) else values.type
+        tests = (arrow.types.is_string, arrow.types.is_large_string, arrow.types.is_integer, arrow.types.is_boolean)
+        if field.startswith(METADATA) and any(test(kind) for test in tests):
+            texts = values.cast(arrow.string()).fill_null("")
+            few = len(texts.unique()) <= MOST_VALUES
+            found[name.strip()] = NameColumn.of(texts.to_pylist()) if few else None
+    return found
 
 
 def _names_of(path: Path, name: str, values: Any) -> NameColumn:

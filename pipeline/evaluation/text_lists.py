@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.evaluation.columns import NameColumn, TrialTable
+from pipeline.evaluation.columns import MOST_VALUES, NameColumn, TrialTable
 from pipeline.files import open_regular
 
 Kind = Literal["key", "scores"]
@@ -42,6 +42,8 @@ COLUMNS: Mapping[str, str] = {
     for name in names.split()
 }
 """Field that a column of this name, in lower case, holds."""
+METADATA = "metadata:"
+"""Begins the field of any other column; its name follows."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SIDES = {b"a": b"", b"b": b":b"}
@@ -93,8 +95,11 @@ def bad_line(path: Path, number: int, text: bytes, rule: str, cause: str) -> Inp
 
 
 def fields_of(path: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the field of each column ("other" for unknown ones); raises InputError for a missing or double one."""
-    fields = tuple(COLUMNS.get(name.strip().lower(), "other") for name in names)
+    """Return the field of each column, of others ``METADATA`` and the name.
+
+    Raises InputError for a missing or double one.
+    """
+    fields = tuple(COLUMNS.get(name.strip().lower(), f"{METADATA}{name.strip()}") for name in names)
     shown = ", ".join(names)[:SHOWN]
     for needed, example in (("model", "modelid"), ("segment", "segmentid")):
         if needed not in fields:
@@ -151,10 +156,25 @@ class _NameNumbers(dict[bytes, int]):
         super().__init__()
         self.names: list[str] = []
 
+    def column(self, codes: array[Any]) -> NameColumn:
+        """Return the column with these ``codes``."""
+        return NameColumn.coded(self.names, np.array(codes, dtype=np.int32))
+
     def __missing__(self, text: bytes) -> int:
         if not text:
             raise ValueError("a name must not be empty")
         self.names.append(text.decode("utf-8"))
+        self[text] = number = len(self)
+        return number
+
+
+class _ValueNumbers(_NameNumbers):
+    """Numbers of the values, which may be empty, of a column by which trials are grouped; too many are not kept."""
+
+    def __missing__(self, text: bytes) -> int:
+        if len(self) > MOST_VALUES:
+            return 0
+        self.names.append(text.decode("utf-8", errors="replace"))
         self[text] = number = len(self)
         return number
 
@@ -168,7 +188,8 @@ def _read_rows(
     labels: Mapping[bytes, bool],
 ) -> TrialTable:
     """Read lines of ``fields`` into columns; raises InputError for the first that breaks ``rule``, and for none."""
-    names = {field: _NameNumbers() for field in _NAMES}
+    others = [field for field in fields if field.removeprefix(METADATA) not in {field, ""}]
+    names = {**{field: _NameNumbers() for field in _NAMES}, **{field: _ValueNumbers() for field in others}}
     parsers: dict[str, Callable[[bytes], float]] = {
         **{field: numbers.__getitem__ for field, numbers in names.items()},
         "label": labels.__getitem__,
@@ -176,7 +197,7 @@ def _read_rows(
         "llr": _finite_or_missing if "score" in fields else _finite,
     }
     columns: dict[str, array[Any]] = {field: array(_TYPES.get(field, "i")) for field in parsers}
-    order = {field: k for k, field in enumerate(fields) if field != "other"}
+    order = {field: k for k, field in enumerate(fields) if field != METADATA}
     side, segment = order.pop("side", None), order["segment"]
     steps = [(field, k, parsers[field], columns[field].append) for field, k in order.items()]
     for number, line in lines:
@@ -197,15 +218,15 @@ def _read_rows(
             raise bad_line(path, number, cells[k], *_broken_rule(field, labels, error)) from None
     if not columns["model"]:
         raise InputError(f"{path}: a list needs at least one trial, got none; the file is empty or has only comments")
-    coded = {
-        field: NameColumn.coded(numbers.names, np.array(columns[field], dtype=np.int32))
-        for field, numbers in names.items()
-        if numbers
+    coded = {field: names[field].column(columns[field]) for field in _NAMES if names[field]}
+    metadata = {
+        field.removeprefix(METADATA): None if len(names[field]) > MOST_VALUES else names[field].column(columns[field])
+        for field in others
     }
     targets = np.array(columns["label"], dtype=np.bool_) if "label" in order else None
     llrs = np.array(columns["llr"], dtype=np.float64) if "llr" in order else None
     scores = np.array(columns["score"], dtype=np.float64) if "score" in order else llrs
-    return TrialTable(coded["model"], coded["segment"], targets, scores, llrs, coded.get("system"))
+    return TrialTable(coded["model"], coded["segment"], targets, scores, llrs, coded.get("system"), metadata)
 
 
 def _finite(text: bytes) -> float:

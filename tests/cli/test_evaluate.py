@@ -149,6 +149,47 @@ def test_both_list_formats_give_the_same_scores_whatever_the_threads_and_the_pag
     assert dict(outline.table("The list")[1:])["Date"] == "1 May <2026>"
 
 
+def test_rates_by_a_column_are_those_of_the_list_with_its_rows_alone(inside, store, demo, trial_lines, tmp_path):
+    lines = {"even": [], "odd": []}
+    for n, (claim, path, own) in enumerate(trial_lines):
+        lines["even" if n // 4 % 2 else "odd"].append(
+            f"{claim},{path},{int(own)},{'even' if n // 4 % 2 else 'odd'},{n}"
+        )
+    for name, rows in (("all", [*lines["odd"], *lines["even"]]), *lines.items()):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["speaker,path,label,take,n", *rows]) + "\n", encoding="utf-8")
+    words = ("--root", demo, "--systems", "poar, rpoao")
+    printed = inside("evaluate", store, "all.csv", "--out", "all", *words).out
+    assert inside("evaluate", store, "even.csv", "--out", "even", *words).code == 0
+    assert inside("evaluate", store, "odd.csv", "--out", "odd", *words).code == 0
+    every, *alone = (json.loads((tmp_path / f"{name}/metrics.json").read_text("utf-8")) for name in ("all", *lines))
+    assert every["left_out"] == ["error rates by 'n': that column has more than 20 values"]
+    for system, entry in every["systems"].items():
+        assert [*entry["by_metadata"]["take"]] == [*lines]
+        for group, other in zip(entry["by_metadata"]["take"].values(), alone, strict=True):
+            of_list = other["systems"][system]
+            assert {key: of_list[key] for key in group if key != "rule_of_30"}.items() <= group.items()
+            assert group["n_target"] == 4
+        speech = entry["by_metadata"].get("speech", {})
+        assert sum(group["n_target"] for group in speech.values()) in {0, 8}
+    outline = check_self_contained((tmp_path / "all/report.html").read_text(encoding="utf-8"))
+    check_accessible(outline)
+    default = every["systems"][every["default_system"]]
+    rows = outline.table(f"Error rates of {every['default_system']} by take")[1:]
+    assert [row[0] for row in rows] == [*lines]
+    assert rows[0][4:] == [
+        f"{default['by_metadata']['take']['even'][f'false_{kind}_percent']:.2f}" for kind in ("accept", "reject")
+    ]
+    shown = next(line for line in printed.splitlines() if line.startswith("even")).split()
+    assert shown == rows[0]
+
+    key = "key.csv"
+    (tmp_path / key).write_text((tmp_path / "all.csv").read_text("utf-8"), encoding="utf-8")
+    scored = inside("evaluate", "--scores", "all/scores.txt", "--key", key, "--out", "scored", "--json")
+    again = json.loads(scored.out)["systems"]["poar"]
+    assert again["by_metadata"]["take"]["odd"]["eer_percent"] == alone[1]["systems"]["poar"]["eer_percent"]
+    assert [*again["by_metadata"]] == ["take"]
+
+
 def test_paths_are_relative_to_the_list_and_one_class_gives_no_eer_and_no_figures(inside, store, heard, tmp_path):
     (tmp_path / "lists").mkdir()
     (tmp_path / "lists" / "a.flac").write_bytes(heard("anna").read_bytes())

@@ -266,6 +266,24 @@ def test_parquet_as_others_write_it(tmp_path, labels):
     assert read.targets.tolist() == [True, False]
 
 
+def test_further_columns_are_metadata_of_each_trial(listed, tmp_path):
+    rows = [("anna", "a.wav", "target", "phone", "", f"u{n}") for n in range(20)]
+    rows += [("bob", "a.wav", "nontarget", "office, é", "7", "u20")]
+    header = ("speaker", "path", "label", "Line", "take", "id")
+    text = "\n".join(",".join(f'"{cell}"' for cell in row) for row in (header, *rows)) + "\n"
+    columns = {name: list(cells) for name, cells in zip(header, zip(*rows, strict=True), strict=True)}
+    table = pa.table({**columns, "take": [None] * 20 + [7], "odd": [[1]] * 21})
+    pyarrow.parquet.write_table(table, tmp_path / "list.parquet")
+    for path in (listed(text, "list.csv"), tmp_path / "list.parquet"):
+        read = read_list(path, kind="key")
+        assert [*read.metadata["Line"]] == ["phone"] * 20 + ["office, é"]
+        assert (read.metadata["id"], {*read.metadata}) == (None, {"Line", "take", "id"})  # of 21 values, too many
+        assert [*read[19:].metadata["take"]] == ["", "7"]
+        trials = read_trials(path)
+        assert trials[20] == Trial("bob", "a.wav", False)
+        assert trials[20].metadata == {"Line": "office, é", "take": "7"}
+
+
 def test_parquet_can_be_read_by_others(tmp_path):
     write_list(tmp_path / "x.parquet", SMALL, format_name="parquet")
     assert pyarrow.parquet.read_table(tmp_path / "x.parquet").to_pylist() == [

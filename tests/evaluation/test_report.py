@@ -38,7 +38,7 @@ KEYS = {
     "min_dcf_p01", "cllr", "min_cllr", "affine_cllr", "identification_error_percent", "speaker_eer_percent",
     "operating_points", "store_threshold", "false_accept_percent", "false_reject_percent", "n_target", "n_nontarget",
     "n_failed", "unscored", "generalised", "sample_size", "mean_costs", "false_reject_at_false_accept_percent",
-    "false_accept_at_false_reject_percent",
+    "false_accept_at_false_reject_percent", "by_metadata",
 }  # fmt: skip
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -163,7 +163,7 @@ def test_metrics_that_a_list_of_one_class_does_not_define_are_null(llr, target):
     side = "false_reject_percent" if target else "false_accept_percent"
     nested = {
         "operating_points", "mean_costs", "false_reject_at_false_accept_percent",
-        "false_accept_at_false_reject_percent", "sample_size", "unscored", "generalised",
+        "false_accept_at_false_reject_percent", "sample_size", "unscored", "generalised", "by_metadata",
     }  # fmt: skip
     assert defined == {*nested, "store_threshold", side, "n_target", "n_nontarget", "n_failed"}
     of_rates = leaves([entry["mean_costs"], entry["false_reject_at_false_accept_percent"]])
