@@ -109,6 +109,43 @@ def worked_example() -> WorkedExample:
     return WorkedExample(rows, labels, fitted, points, weights, answers, fitted.predict_proba(points)[:, 1])
 
 
+@dataclass(frozen=True, eq=False)
+class Crossing:
+    """Two machines of the plane with crossing lines: ``rows`` (n, 2), and of each line what eq. 11 says along it.
+
+    ``lines`` (2, 3) are a, b, c of a x + b y + c = 0, and ``at`` (2,) lies on both.
+    """
+
+    rows: Array
+    positive: Flags
+    weights: Array
+    lines: Array
+    at: Array
+
+    @property
+    def posteriors(self) -> Array:
+        """Posteriors (2,) of the positive class along the lines: two answers at one point."""
+        return 1.0 - self.weights
+
+
+def crossing() -> Crossing:
+    """Five points of each class, and machines that weigh the classes alike, and 4 to 1 at the same total of 15.
+
+    The paper's points and its second weights are not published.
+    """
+    rng = np.random.default_rng(9)
+    negative = rng.multivariate_normal([-1, 0], [[1.0, 0.5], [0.5, 1.0]], 5)
+    positive = rng.multivariate_normal([1, 0.5], [[1.0, -0.4], [-0.4, 0.8]], 5)
+    rows, labels = np.concatenate([negative, positive]), np.repeat([False, True], 5)
+    weights, lines = np.array([0.5, 0.8]), []
+    for weight in weights:
+        machine = SVC(kernel="linear", C=1.0, class_weight={True: 3 * weight, False: 3 * (1 - weight)})
+        machine.fit(rows, labels)
+        lines.append([*machine.coef_[0], *machine.intercept_])
+    made = np.array(lines)
+    return Crossing(rows, labels, weights, made, np.linalg.solve(made[:, :2], -made[:, 2]))
+
+
 def split(table: Table, scaler: Any) -> Halves:
     """Return the first half of the rows and the second, scaled by the first half's statistics."""
     half = len(table.y) // 2

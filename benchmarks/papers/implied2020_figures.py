@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.papers.implied2020_credit import Halves, Judged, Setting, WorkedExample
+from benchmarks.papers.implied2020_credit import Halves, Judged, Setting, WorkedExample, crossing
 from benchmarks.papers.outcome import FigureBuilder
 from pipeline.posteriors.implied import isotonic_on
 
@@ -27,14 +27,32 @@ def figures(
     maps: Mapping[str, Array],
     grid: tuple[Sequence[int], Sequence[int]],
 ) -> dict[str, FigureBuilder]:
-    """Return functions that draw the paper's Figs. 4-12 and 14, and ``maps`` over ``grid``, log2 C and log2 gamma."""
+    """Return functions that draw the paper's 14 figures, and ``maps`` over ``grid``, log2 C and log2 gamma."""
     return {
+        "reweighting": _reweighting,
         "worked_example": partial(_worked_example, example),
         "posteriors": partial(_posteriors, judged),
         "calibration": partial(_calibration, judged, half),
+        "isotonic_input": partial(_isotonic_input, judged, half),
         "roc": partial(_roc, judged, half),
         "sensitivity": partial(_sensitivity, maps, grid, chosen),
     }
+
+
+def _reweighting() -> Figure:
+    from benchmarks.papers.implied2020_plots import plot_reweighting
+
+    example = crossing()
+    return plot_reweighting(
+        example.rows, example.positive, example.weights, example.lines, example.posteriors, example.at
+    )
+
+
+def _isotonic_input(judged: Judged, half: Halves) -> Figure:
+    from benchmarks.papers.implied2020_plots import Scored, plot_isotonic_input
+
+    scored = Scored("implied", judged.implied, isotonic_on(judged.implied, half.positive))
+    return plot_isotonic_input(scored, half.positive)
 
 
 def _worked_example(example: WorkedExample) -> Figure:

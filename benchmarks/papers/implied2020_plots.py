@@ -21,6 +21,7 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 MAP = "cividis"
+JITTER = 0.08  # of the classes in the figure of isotonic regression's input
 BINS = 10
 _WEIGHT = "weight of the positive class"
 
@@ -66,6 +67,29 @@ def plot_hyperplanes(
             if k == len(points) - 1:
                 axes.set_xlabel(_WEIGHT)
         figure.colorbar(ScalarMappable(Normalize(0, 1), MAP), ax=plane, label=_WEIGHT, location="left", aspect=40)
+        suptitle(figure, title)
+    return figure
+
+
+def plot_reweighting(
+    rows: Array, positive: Flags, weights: Array, lines: Array, posteriors: Array, at: Array, *, title: str = ""
+) -> Figure:
+    """Two machines, a panel each, and both together where their lines cross, ``at`` (2,).
+
+    ``lines`` (2, 3), ``weights`` (2,) and the ``posteriors`` (2,) along them are of each. The paper's Figs. 1 to 3.
+    """
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(PAGE_INCHES, 2.6 + (0.2 if title else 0.0)), layout="constrained")
+        panels = figure.subplots(1, 3, sharex=True, sharey=True)
+        for k, axes in enumerate(panels[:2]):
+            _draw_plane(axes, rows, positive, weights[k : k + 1], lines[k : k + 1])
+            axes.set_title(f"weight {weights[k]:.1f}: posterior {posteriors[k]:.1f} along it", loc="left")
+        both = panels[2]
+        _draw_plane(both, rows, positive, weights, lines)
+        both.plot(*at, "*", color="black", markersize=8, zorder=4)
+        both.set_title(f"where they cross: {posteriors[0]:.1f} and {posteriors[1]:.1f}", loc="left")
+        for axes in panels[1:]:
+            axes.set_ylabel("")
         suptitle(figure, title)
     return figure
 
@@ -142,6 +166,22 @@ def _draw_calibration(axes: Axes, method: Scored, positive: Flags, shade: str) -
     axes.set_title(f"{method.name}: calibration score {off:.3f}", loc="left", parse_math=False)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="score")
     axes.set_box_aspect(1)
+
+
+def plot_isotonic_input(scored: Scored, positive: Flags, *, title: str = "") -> Figure:
+    """Every score with its class, moved up or down a little at random, and the isotonic regression. Fig. 13."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(COLUMN_INCHES, 2.6 + (0.2 if title else 0.0)), layout="constrained")
+        axes = figure.subplots()
+        moved = positive + np.random.default_rng(0).uniform(-JITTER, JITTER, len(positive))
+        for flags, k in ((positive, 0), (~positive, 1)):
+            axes.plot(scored.scores[flags], moved[flags], "o", color=colour(k), markersize=2, fillstyle="none")
+        order = np.argsort(scored.scores, kind="stable")
+        axes.step(scored.scores[order], scored.isotonic[order], where="post", color="black", linewidth=0.9)
+        axes.set(xlim=(-0.02, 1.02), yticks=(0, 1), yticklabels=("negative", "positive"))
+        axes.set_xlabel(f"{scored.name} posterior")
+        suptitle(figure, title)
+    return figure
 
 
 def plot_roc(scores: Mapping[str, Array], positive: Flags, *, title: str = "") -> Figure:

@@ -14,8 +14,15 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from benchmarks.papers.implied2020 import MACHINES, PAPER, reproduce
-from benchmarks.papers.implied2020_credit import Setting, judge, split
-from benchmarks.papers.implied2020_plots import Point, Scored, plot_calibration, plot_hyperplanes, plot_roc
+from benchmarks.papers.implied2020_credit import Setting, crossing, judge, split
+from benchmarks.papers.implied2020_plots import (
+    Point,
+    Scored,
+    plot_calibration,
+    plot_hyperplanes,
+    plot_isotonic_input,
+    plot_roc,
+)
 from benchmarks.papers.outcome import Outcome, write
 from benchmarks.papers.tables import TableSource, read_german
 from pipeline.posteriors.implied import ImpliedPosterior, calibration_score
@@ -87,9 +94,11 @@ def test_every_published_number_stands_beside_ours(outcome):
 
 
 def test_every_figure_is_drawn_and_the_outcome_written(outcome, tmp_path):
-    assert list(outcome.figures) == ["worked_example", "posteriors", "calibration", "roc", "sensitivity"]
     panels = {name: len(draw().axes) for name, draw in outcome.figures.items()}
-    assert panels == {"worked_example": 4, "posteriors": 3, "calibration": 3, "roc": 1, "sensitivity": 12}
+    assert panels == {
+        "reweighting": 3, "worked_example": 4, "posteriors": 3, "calibration": 3, "isotonic_input": 1, "roc": 1,
+        "sensitivity": 12,
+    }  # fmt: skip
     names = {path.name for path in write(replace(outcome, figures={"roc": outcome.figures["roc"]}), tmp_path)}
     assert names == {"table.json", "table.md", "roc.png", "roc.pdf"}
     table = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))
@@ -113,6 +122,31 @@ def test_the_figures_draw_what_they_are_given():
     assert axes.get_title(loc="left") == "half: calibration score 0.150"
     labels = [text.get_text() for text in plot_roc({"s": np.array([1.0, 2, 2])}, positive).axes[0].get_legend().texts]
     assert labels == ["s (AUC 0.000)"]
+
+
+def test_two_machines_of_one_total_cross_where_both_say_another_posterior():
+    example = crossing()
+    assert [3 * weight * 5 + 3 * (1 - weight) * 5 for weight in example.weights] == pytest.approx([15, 15])
+    assert example.posteriors == pytest.approx([0.5, 0.2])
+    np.testing.assert_allclose(example.lines @ [*example.at, 1.0], 0.0, atol=1e-12)
+    low, high = example.rows.min(axis=0), example.rows.max(axis=0)
+    assert (low < example.at).all()
+    assert (example.at < high).all()
+    # More copies of the positive points in place of their weight: eq. 3.
+    copies = np.concatenate([example.rows[~example.positive], *[example.rows[example.positive]] * 4])
+    machine = SVC(kernel="linear", C=0.6).fit(copies, np.repeat([False, True], [5, 20]))
+    np.testing.assert_allclose([*machine.coef_[0], *machine.intercept_], example.lines[1], rtol=0, atol=2e-3)
+
+
+def test_the_input_of_isotonic_regression_is_shown_pair_by_pair():
+    scored = Scored("implied", np.array([0.1, 0.6, 0.4]), np.array([0.0, 1.0, 0.0]))
+    (axes,) = plot_isotonic_input(scored, np.array([False, True, False])).axes
+    upper, lower, steps = axes.lines
+    assert upper.get_xdata().tolist() == [0.6]
+    assert lower.get_xdata().tolist() == [0.1, 0.4]
+    assert abs(upper.get_ydata() - 1).max() <= 0.08
+    assert abs(lower.get_ydata()).max() <= 0.08
+    assert steps.get_ydata().tolist() == [0.0, 0.0, 1.0]
 
 
 @pytest.mark.skipif("VOICECLAIM_TABLES" not in os.environ, reason="VOICECLAIM_TABLES names no folder of data files")
