@@ -48,8 +48,8 @@ from pipeline.server.utterances import Recordings
 PAGE = Path(__file__).resolve().parent / "page"
 _ABOUT = """Enroll speakers and verify claims of identity by voice.
 
-Errors are problems in JSON (RFC 9457). Two WebSockets, which OpenAPI does not describe, take live audio: `/verify`
-and `/enroll`; see the project's `docs/service.md`.
+Errors are problems in JSON (RFC 9457). Three WebSockets, which OpenAPI does not describe, take live audio: `/verify`,
+`/identify` and `/enroll`; see the project's `docs/service.md`.
 """
 _MAX_FIELDS = 8
 _MAX_FIELD_BYTES = 8192
@@ -283,13 +283,11 @@ async def identify(request: Request, service: Here, caller: Verifying) -> dict[s
 
     It needs the scope `scores` too: its answer has scores of several speakers. Access must not rest on it alone.
     """
-    if SCORES not in caller.scopes:
-        raise ServiceError(403, "the token does not allow identification: it needs scores", kind="Forbidden")
+    streams.check_identifies(caller)
     async with _saved(request, service, "file", files=1) as (uploads, _):
         [path] = uploads
         identifier = await service.identifier()
         found = await _unless_gone(request, streams.identify_file(service, caller, identifier, path))
-    service.metrics.identifications.labels(str(found.decision)).inc()
     service.metrics.audio_seconds.labels("file").inc(found.audio_seconds)
     return found.as_json()
 
@@ -334,6 +332,13 @@ async def metrics(service: Here) -> Response:
 async def verify_live(socket: WebSocket) -> None:
     """Verify a claim on live audio."""
     await streams.serve_stream(socket, service_of(socket), VERIFY, messages.VerifyHello, streams.verify)
+
+
+@router.websocket("/identify")
+async def identify_live(socket: WebSocket) -> None:
+    """Identify who speaks in live audio."""
+    hello = messages.Hello
+    await streams.serve_stream(socket, service_of(socket), "identify", hello, streams.identify, scope=VERIFY)
 
 
 @router.websocket("/enroll")

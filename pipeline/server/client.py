@@ -1,4 +1,4 @@
-"""Client of the service: enroll, verify and stream audio from another program.
+"""Client of the service: enroll, verify, identify and stream audio from another program.
 
     with VoiceclaimClient("http://127.0.0.1:8000", token=token) as client:
         client.enroll("anna", ["anna1.wav", "anna2.wav"])
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -33,12 +33,16 @@ from pipeline.errors import AudioError, ServiceError, StreamClosedError
 from pipeline.scoring.decisions import Decision, Terms, Update
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.server.messages import EnrolledSpeaker
+from pipeline.verification.identification import Identification
 
 Audio = Path | str | bytes
 _CHUNK_SAMPLES = 2**16  # in one message
 _MESSAGE_BYTES = 2**20  # in one answer
 _TRAINING_SECONDS = 3600.0  # to enroll into a large store
-_TERMS, _UPDATE = TypeAdapter(Terms), TypeAdapter(Update)  # which ignore the fields of a later version
+# They ignore the fields of a later version.
+_TERMS, _UPDATE, _IDENTIFICATION = TypeAdapter(Terms), TypeAdapter(Update), TypeAdapter(Identification)
+State = TypeVar("State")
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,12 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
             part = {"file": _part(file, 1, opened)}
             return _verification(self._ask("POST", "/verify", files=part, data=_claim(claim, system)))
 
+    def identify(self, file: Audio) -> Identification:
+        """Find who of the enrolled speaks in an audio file, or its content. Raises ServiceError, AudioError."""
+        with ExitStack() as opened:
+            table = self._ask("POST", "/identify", files={"file": _part(file, 1, opened)})
+        return _IDENTIFICATION.validate_python(table)
+
     @contextmanager
     def stream(
         self, claim: str, *, rate: int, system: str | None = None, early: SequentialTest | None = None
@@ -114,16 +124,31 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
         hello: dict[str, Any] = {**_claim(claim, system), "rate": rate, "format": "f32le"}
         if early is not None:
             hello["early"] = asdict(early)
-        if self._token is not None:
-            hello["token"] = self._token
-        url = f"ws{self._url.removeprefix('http')}/verify"
-        with _reaching(self._url):
-            socket = connect(url, open_timeout=self._timeout, max_size=_MESSAGE_BYTES, compression=None)
-        with socket:
+        with self._connected("/verify") as socket:
             stream = ClaimStream(socket, self._url, self._timeout)
-            stream._begin(hello)
+            stream.terms = _TERMS.validate_python(stream._begin(self._signed(hello)))
             yield stream
             stream._end()
+
+    @contextmanager
+    def identification(self, *, rate: int) -> Iterator[IdentificationStream]:
+        """Find who speaks in live audio at ``rate`` Hz; ``final`` is set at the end of the block. Raises ServiceError.
+
+        A block that is left by an exception has no final outcome.
+        """
+        with self._connected("/identify") as socket:
+            stream = IdentificationStream(socket, self._url, self._timeout)
+            stream._begin(self._signed({"rate": rate, "format": "f32le"}))
+            yield stream
+            stream._end()
+
+    def _connected(self, path: str) -> ClientConnection:
+        with _reaching(self._url):
+            url = f"ws{self._url.removeprefix('http')}{path}"
+            return connect(url, open_timeout=self._timeout, max_size=_MESSAGE_BYTES, compression=None)
+
+    def _signed(self, hello: dict[str, Any]) -> dict[str, Any]:
+        return hello if self._token is None else {**hello, "token": self._token}
 
     def close(self) -> None:
         """Close the connections."""
@@ -145,25 +170,24 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
             raise ServiceError(status, f"status {status} without a problem; is a Voiceclaim service there?") from None
 
 
-class ClaimStream:
-    """A claim verified on live audio, with its ``terms``; made by ``VoiceclaimClient.stream``."""
+class LiveStream(Generic[State, Outcome]):
+    """Live audio sent to the service, which answers each push with a ``State``, and the end with an ``Outcome``."""
 
     def __init__(self, socket: ClientConnection, url: str, timeout: float) -> None:
         self._socket = socket
         self._url = url
         self._timeout = timeout
-        self.terms: Terms
-        self._final: Verification | None = None
+        self._final: Outcome | None = None
         self._sent = 0
 
     @property
-    def final(self) -> Verification:
-        """Return the outcome of the claim; raises StreamClosedError before the stream has ended."""
+    def final(self) -> Outcome:
+        """Return the outcome; raises StreamClosedError before the stream has ended."""
         if self._final is None:
             raise StreamClosedError("the stream has not ended normally, and there is no decision")
         return self._final
 
-    def push(self, samples: ArrayLike) -> Update:
+    def push(self, samples: ArrayLike) -> State:
         """Send mono ``samples`` (n,), full scale 1, as float32, and wait for the state after them.
 
         Raises ServiceError, StreamClosedError after the end.
@@ -178,18 +202,24 @@ class ClaimStream:
             self._send(whole[start : start + _CHUNK_SAMPLES].tobytes())
         while (table := self._receive())["type"] == "update":
             if table["chunks"] >= self._sent:
-                return _UPDATE.validate_python(table)
+                return self._state(table)
         raise ServiceError(0, f"{self._url}: an update was expected, got {table['type']!r}")
 
-    def _begin(self, hello: dict[str, Any]) -> None:
+    def _state(self, table: dict[str, Any]) -> State:
+        raise NotImplementedError
+
+    def _outcome(self, table: dict[str, Any]) -> Outcome:
+        raise NotImplementedError
+
+    def _begin(self, hello: dict[str, Any]) -> dict[str, Any]:
         self._send(json.dumps(hello))
-        self.terms = _TERMS.validate_python(self._receive())
+        return self._receive()
 
     def _end(self) -> None:
         self._send(json.dumps({"type": "end"}))
         while (table := self._receive())["type"] != "final":
             pass
-        self._final = _verification(table)
+        self._final = self._outcome(table)
 
     def _send(self, message: str | bytes) -> None:
         with _reaching(self._url):
@@ -205,6 +235,28 @@ class ClaimStream:
         if table["type"] == "problem":
             raise _refusal(table)
         return table
+
+
+class ClaimStream(LiveStream[Update, Verification]):
+    """A claim verified on live audio, with its ``terms``; made by ``VoiceclaimClient.stream``."""
+
+    terms: Terms
+
+    def _state(self, table: dict[str, Any]) -> Update:
+        return _UPDATE.validate_python(table)
+
+    def _outcome(self, table: dict[str, Any]) -> Verification:
+        return _verification(table)
+
+
+class IdentificationStream(LiveStream[Identification, Identification]):
+    """Who speaks in live audio; made by ``VoiceclaimClient.identification``."""
+
+    def _state(self, table: dict[str, Any]) -> Identification:
+        return _IDENTIFICATION.validate_python(table)
+
+    def _outcome(self, table: dict[str, Any]) -> Identification:
+        return _IDENTIFICATION.validate_python(table)
 
 
 @contextmanager

@@ -40,7 +40,7 @@ from pipeline.verification.attempts import Attempts, Outcome
 from pipeline.verification.audit import AuditLog, read_key
 from pipeline.verification.audit_events import duplicate_memory, record_delay, verification_recorder
 from pipeline.verification.duplicate_audio import DuplicateMemory
-from pipeline.verification.identification import Identifier
+from pipeline.verification.identification import Identification, Identifier
 from pipeline.verification.policies import policy_of
 from pipeline.verification.verifier import Verifier
 
@@ -219,6 +219,12 @@ class Service:
         """Raise StreamClosedError if the speaker has been removed since ``verifier`` was made."""
         if not self._newest.has(verifier):
             raise StreamClosedError(f"claim {verifier.claim!r}: the speaker has been removed; there is no decision")
+
+    def check_found(self, found: Identification) -> None:
+        """Raise StreamClosedError if somebody who was ``found`` has been removed meanwhile."""
+        model = self._newest.current()
+        if model is None or not {candidate.name for candidate in found.candidates} <= set(model.names):
+            raise StreamClosedError("a speaker has been removed meanwhile; there is no identification")
 
     async def check_new(self, caller: Caller, name: str) -> tuple[str, SpeakerModel | None]:
         """Return ``name`` as it can be enrolled now, and the model, if there is one; raises where it cannot be."""

@@ -1,4 +1,4 @@
-"""Claims verified, and speakers enrolled, while they speak: the two WebSockets; and claims on files.
+"""Claims verified, speakers identified and enrolled while they speak: the WebSockets; and claims on files.
 
 All of a caller's audio is scored piece by piece, when it is the caller's turn.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from pipeline.audio.streams import PcmDecoder
-from pipeline.errors import ServiceError, StreamClosedError, VoiceclaimError
+from pipeline.errors import ServiceError, VoiceclaimError
 from pipeline.scoring.decisions import Update, as_json
 from pipeline.server.callers import Caller, Patience, Share
 from pipeline.server.decoding import decode
@@ -54,7 +54,7 @@ _GONE = (TimeoutError, OSError, RuntimeError, WebSocketDisconnect)
 
 
 class Connection:
-    """One accepted WebSocket of a ``kind``, which is also the scope that it needs.
+    """One accepted WebSocket of a ``kind``, which needs ``scope``.
 
     Nothing is read ahead: while the last messages are processed, TCP holds up the sender. After the hello there is a
     ``caller``, and then what it has taken of the ``room`` for recordings.
@@ -63,9 +63,10 @@ class Connection:
     caller: Caller
     room: Share
 
-    def __init__(self, socket: WebSocket, service: Service, kind: str) -> None:
+    def __init__(self, socket: WebSocket, service: Service, kind: str, scope: str) -> None:
         self.service = service
         self.kind = kind
+        self._scope = scope
         self.chunks = 0
         self._socket = socket
         self._limits = service.settings.limits
@@ -79,7 +80,7 @@ class Connection:
         async with asyncio.timeout(self._limits.hello_seconds):
             hello = read_hello(await self._next(), kind)
         token, client = hello.token or token_in(self._socket.headers), self._socket.scope.get("client")
-        self.caller = allowed(caller_of(self.service.settings.tokens, token, client), token, self.kind)
+        self.caller = allowed(caller_of(self.service.settings.tokens, token, client), token, self._scope)
         self._bytes_per_second = hello.pcm.frame_bytes * hello.rate
         return hello
 
@@ -154,10 +155,12 @@ class Connection:
 Handler = Callable[[Connection, Any], Awaitable[None]]
 
 
-async def serve_stream(socket: WebSocket, service: Service, kind: str, hello: type[Hello], handle: Handler) -> None:
-    """Accept ``socket``, read its hello and ``handle`` it until it ends."""
+async def serve_stream(
+    socket: WebSocket, service: Service, kind: str, hello: type[Hello], handle: Handler, *, scope: str | None = None
+) -> None:
+    """Accept ``socket``, read its hello and ``handle`` it until it ends; the scope is by default called as the kind."""
     await socket.accept()
-    connection = Connection(socket, service, kind)
+    connection = Connection(socket, service, kind, scope or kind)
     how, error, first, started = "done", None, None, time.perf_counter()
     try:
         first = await connection.hello(hello)
@@ -241,7 +244,7 @@ async def _score(connection: Connection, push: Callable[[bytes], dict[str, Any]]
                 ended = True
                 break
             else:
-                raise ServiceError(422, "a verification stream is one utterance", kind="InputError")
+                raise ServiceError(422, f"a stream to {connection.kind} is one utterance", kind="InputError")
         if not audio:
             continue
         started, data, size = time.perf_counter(), b"".join(audio), connection.piece_bytes
@@ -289,11 +292,40 @@ async def verify_file(service: Service, caller: Caller, verifier: Verifier, path
 async def identify_file(service: Service, caller: Caller, identifier: Identifier, path: Path) -> Identification:
     """Find who speaks in a file, decoded as ``verify_file`` does; raises StreamClosedError for somebody removed."""
     stream = await _heard(service, caller, identifier.stream, path)
+    return await _identified(service, caller, stream)
+
+
+async def _identified(service: Service, caller: Caller, stream: IdentificationStream) -> Identification:
+    """Close the stream, and count its outcome; raises StreamClosedError for somebody removed."""
     found = await service.score(caller, stream.close)
-    model = await service.model()
-    if model is None or not {candidate.name for candidate in found.candidates} <= set(model.names):
-        raise StreamClosedError("a speaker has been removed meanwhile; there is no identification")
+    await service.run("disk", service.check_found, found)
+    service.metrics.identifications.labels(str(found.decision)).inc()
     return found
+
+
+def check_identifies(caller: Caller) -> None:
+    """Raise ServiceError for a caller who may not have the scores of several speakers."""
+    if SCORES not in caller.scopes:
+        raise ServiceError(403, "the token does not allow identification: it needs scores", kind="Forbidden")
+
+
+async def identify(connection: Connection, hello: Hello) -> None:
+    """Find who speaks in live audio, with an update for the messages that came together."""
+    service, caller = connection.service, connection.caller
+    check_identifies(caller)
+    identifier = await service.identifier()
+    stream = await service.run("disk", identifier.stream, hello.rate)
+    decoder = PcmDecoder(hello.pcm, where="the stream")
+    await connection.send("ready", {"rate": hello.rate, "system": identifier.system})
+
+    def push(data: bytes) -> dict[str, Any]:
+        found = stream.push(decoder.push(data))
+        service.check_found(found)
+        return found.as_json()
+
+    await _score(connection, push)
+    found = await _identified(service, caller, stream)
+    await connection.send("final", {**found.as_json(), "chunks": connection.chunks})
 
 
 async def _heard(service: Service, caller: Caller, begin: Callable[[int], Stream], path: Path) -> Stream:

@@ -8,13 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from service import VERIFY_TOKEN, running, samples_of
+from service import ADMIN_TOKEN, PLAIN_TOKEN, VERIFY_TOKEN, running, running_copy, samples_of
 
 from pipeline.errors import AudioError, ServiceError, StreamClosedError
 from pipeline.scoring.decisions import Decision, State, Update
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.server.client import EnrolledSpeaker, VoiceclaimClient
 from pipeline.store.store import Store
+from pipeline.verification.identification import Identifier
 from pipeline.verification.policies import Sequential
 from pipeline.verification.verifier import Verifier
 
@@ -61,6 +62,40 @@ def test_a_stream_gives_the_updates_that_the_library_gives(client, store, heard,
     assert (stream.terms.sequential_bounds is None) == (early is None)
     with pytest.raises(StreamClosedError, match="takes no more"):
         stream.push(samples)
+
+
+def test_a_speaker_is_identified_in_a_file_and_live_as_the_library_does(client, store, heard):
+    identifier = Identifier(Store(store).load())
+    assert client.identify(heard("ivan")) == identifier.identify_file(heard("ivan"))
+    samples, rate = samples_of(heard("lars"))
+    expected = identifier.stream(rate)
+    with client.identification(rate=rate) as stream:
+        for start in range(0, len(samples), 1600):
+            chunk = samples[start : start + 1600]
+            assert stream.push(chunk).name == expected.push(chunk).name
+    result, offline = stream.final, expected.close()
+    assert (result.decision, result.name, result.closed) == (offline.decision, "lars", True)
+    ratios = [[one.llr for one in found.candidates] for found in (result, offline)]
+    np.testing.assert_allclose(*ratios, atol=1e-6)
+
+
+def test_identification_ends_with_a_speaker_who_is_removed_and_needs_the_scope(store, tmp_path, heard):
+    samples, rate = samples_of(heard("ivan"))
+    with (
+        running_copy(store, tmp_path, tokens=True) as service,
+        VoiceclaimClient(service.url, token=PLAIN_TOKEN) as plain,
+        VoiceclaimClient(service.url, token=ADMIN_TOKEN) as admin,
+    ):
+        with pytest.raises(ServiceError, match="needs scores") as refused, plain.identification(rate=rate):
+            pass
+        assert refused.value.status == 403
+        with pytest.raises(ServiceError, match="removed") as ended, admin.identification(rate=rate) as stream:
+            assert stream.push(samples).name == "ivan"
+            admin.remove("ivan")
+            stream.push(samples)
+        assert ended.value.status == 409
+        counts = service.request("GET", "/metrics", token=ADMIN_TOKEN).text
+    assert 'voiceclaim_streams_ended_total{how="StreamClosedError",kind="identify"} 1.0' in counts
 
 
 def test_streams_side_by_side_on_threads_do_not_mix(client, store, heard):

@@ -289,7 +289,7 @@ def test_no_endpoint_works_without_its_scope(guarded, store):
 
 def refusal_of(service: Running, path: str, token: str) -> int | None:
     """Status of the refusal of a hello with ``token``, None if it is let in."""
-    who = {"claim": "anna"} if path == "/verify" else {"name": "dora"}
+    who = {"/verify": {"claim": "anna"}, "/enroll": {"name": "dora"}}.get(path, {})
     with service.socket(path) as socket:
         send(socket, **who, rate=8000, format="f32le", **({"token": token} if token else {}))
         status = receive(socket).get("status")
