@@ -44,8 +44,16 @@ LogKey = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Key file of the audit log.", show_default="$VOICECLAIM_AUDIT_KEY, if set"),
 ]
+PAPER = ("boar", "poar", "boao", "poao", "rpoao")
+"""Scoring systems of Xin, Wu and Pan 2002."""
 Systems = Annotated[
-    str | None, typer.Option("--systems", metavar="NAME,NAME", help="Scoring systems to report.", show_default="all")
+    str | None,
+    typer.Option(
+        "--systems",
+        metavar="NAME,NAME",
+        help="Scoring systems to report; paper: the five of Xin, Wu and Pan.",
+        show_default="all",
+    ),
 ]
 Device = Annotated[str | None, typer.Option(metavar="NAME", help="Microphone: its number, or part of its name.")]
 Raw = Annotated[
@@ -107,10 +115,11 @@ def workers_of(scheduler: str | None, jobs: int) -> Iterator[Workers]:
 
 
 def names_of(text: str | None) -> list[str] | None:
-    """Split ``text`` at its commas; raises typer.BadParameter if no name is left."""
+    """Split ``text`` at its commas, "paper" standing for five; raises typer.BadParameter if no name is left."""
     if text is None:
         return None
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    given = [name.strip() for name in text.split(",") if name.strip()]
+    names = [name for one in given for name in (PAPER if one == "paper" else (one,))]
     if not names:
         raise typer.BadParameter(f"--systems must name at least one system, got {text!r}")
     return names

@@ -149,6 +149,14 @@ def test_both_list_formats_give_the_same_scores_whatever_the_threads_and_the_pag
     assert dict(outline.table("The list")[1:])["Date"] == "1 May <2026>"
 
 
+def test_paper_stands_for_the_five_systems_of_xin_wu_and_pan(inside, store, heard, demo, tmp_path):
+    path = heard("anna").relative_to(demo).as_posix()
+    (tmp_path / "trials.txt").write_text(f"anna {path} target\nivan {path} nontarget\n", encoding="utf-8")
+    words = ("--root", demo, "--out", "out", "--systems", "paper, gmm", "--json")
+    systems = json.loads(inside("evaluate", store, "trials.txt", *words).out)["systems"]
+    assert [*systems] == ["boar", "poar", "boao", "poao", "rpoao", "gmm"]
+
+
 def test_rates_by_a_column_are_those_of_the_list_with_its_rows_alone(inside, store, demo, trial_lines, tmp_path):
     lines = {"even": [], "odd": []}
     for n, (claim, path, own) in enumerate(trial_lines):
