@@ -224,7 +224,7 @@ class SpeakerModel:
         chosen = range(len(self.speakers)) if numbers is None else numbers
         arrays = [self.arrays[number] for number in chosen]
         pool = Pool.of([own["centroids"] for own in arrays], self.config.machines.sigma)
-        has_rest = everybody and "one_vs_rest" in kinds and len(arrays) > 1
+        has_rest = everybody and "one_vs_rest" in kinds & {*self.config.machines.kinds} and len(arrays) > 1
         pairs = self.pairs if "one_vs_one" in kinds else None
         return Population(
             pool,

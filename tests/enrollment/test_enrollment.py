@@ -14,7 +14,7 @@ from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.enrollment.enroll import enroll
 from pipeline.errors import ConfigError, InputError, NotEnoughSpeechError, SpeakerExistsError, UnknownSpeakerError
 from pipeline.features.frontend import read_features
-from pipeline.scoring.rules import RULES
+from pipeline.scoring.rules import RULES, systems_of
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.policies import Threshold
@@ -188,6 +188,18 @@ def test_a_background_may_be_enrolled_before_the_first_speakers(tmp_path, record
 
 
 # Recordings of unusual lengths
+
+
+@pytest.mark.parametrize("kinds", ["supervector", "one_vs_one", "one_vs_rest", "gmm"])
+def test_speakers_are_added_to_a_store_whatever_kinds_of_machines_it_has(tmp_path, recordings, tiny_with, heard, kinds):
+    settings = tiny_with(f'machines.kinds=["one_class", "{kinds}"]', f"scoring.system={systems_of([kinds])[0]}")
+    first = {name: recordings[name] for name in ("anna", "ivan")}
+    enroll(tmp_path / "s", first, settings)
+    model = enroll(tmp_path / "s", {"lars": recordings["lars"]}).model
+    assert model.names == ("anna", "ivan", "lars")
+    verifiers = [Verifier(model, name, decide_by=Threshold(0.0)) for name in ("lars", "anna")]
+    own, other = (verifier.verify_file(heard("lars")).score for verifier in verifiers)
+    assert own > other
 
 
 def test_long_recordings_of_one_speaker_and_of_two_in_turn_are_enough(tmp_path, recordings, tiny, heard):
