@@ -14,12 +14,12 @@ from typing import get_args
 import numpy as np
 
 from pipeline.config import Config, MachineKind, load_config
+from pipeline.enrollment.solving import Voice, machine_arrays, solve
 from pipeline.enrollment.training import rest_arrays
-from pipeline.enrollment.utterance_training import machine_arrays, ubm_arrays
+from pipeline.enrollment.utterance_training import ubm_arrays
 from pipeline.machines.branches import utterance_kinds_of
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
-from pipeline.machines.supervectors import SupervectorTraining
 from pipeline.machines.training import train_population
 from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.store.keys import Key
@@ -126,10 +126,10 @@ def model_of(
             for one, part in zip(own, parts, strict=True):
                 one[kind.array] = part.mean(axis=0, dtype=np.float32).reshape(SPACE.means.shape)
             continue
-        ridge = kind.branch.settings(config).ridge
-        solver = SupervectorTraining([part.astype(np.float32) for part in parts], ridge=ridge)
+        voices = [Voice(one.id, part.astype(np.float32)) for one, part in zip(speakers, parts, strict=True)]
+        solver, inner = solve(voices, config, kind)
         machines, everybodys = machine_arrays(solver, kind)
-        shared |= everybodys
+        shared |= {**everybodys, **inner}
         for one, machine, part in zip(own, machines, parts, strict=True):
             one |= {**machine, f"{kind.branch.prefix}segments": part}
     return model.changed(own, shared)
@@ -144,7 +144,8 @@ def add(path: Path, names: tuple[str, ...], config: Config = SMALL, *, key: Key 
 def numbers_of(model: SpeakerModel) -> dict[str, np.ndarray]:
     """Return every number of a model, by names of speakers: pair machines from both sides."""
     numbers = {f"shared {name}": model.shared[name] for name in model.shared}
-    for name in [name for name in numbers if name.endswith(("trials.claims", "trials.speakers"))]:  # ids are random
+    of_ids = ("trials.claims", "trials.speakers", "inner.speakers")  # which are random
+    for name in [name for name in numbers if name.endswith(of_ids)]:
         place = {speaker.id: n for n, speaker in enumerate(model.speakers)}
         numbers[name] = np.array([place.get(one, -1) for one in numbers[name].tolist()])
     for n, speaker in enumerate(model.speakers):

@@ -26,7 +26,7 @@ from pipeline.config import Config
 from pipeline.machines.margins import Population
 from pipeline.machines.pairs import PairMachine, Pairs
 from pipeline.machines.pool import Pool
-from pipeline.machines.supervectors import SupervectorTraining
+from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.training import train_population
 from pipeline.store.model import Speaker, SpeakerModel
 from pipeline.store.store import Store

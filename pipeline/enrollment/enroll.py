@@ -195,11 +195,8 @@ def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> t
     Raises EnrollmentRefusedError if nobody is left.
     """
     held_out = hold_out_pass(trainer, voices, checks)
-    holdout = trainer.settings.threshold.holdout
-    trained = trainer.train(
-        held_out.voices, "training", speech=held_out.speech, share=holdout, before=held_out.provisional
-    )
-    return _with_held_out(trained.model, trainer.known, held_out).calibrated(), held_out
+    model = trainer.final(held_out.voices, held_out.provisional)
+    return _with_held_out(model, trainer.known, held_out).calibrated(), held_out
 
 
 def _silent(_stage: str, _done: int, _total: int) -> None:

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from pipeline.config import ChecksConfig, Config
 from pipeline.enrollment.checks import Finding, check_recordings, check_trials
-from pipeline.enrollment.speech import NewSpeaker, Speech
-from pipeline.enrollment.training import Trained, Trainer
+from pipeline.enrollment.speech import NewSpeaker
+from pipeline.enrollment.training import Provisional, Trainer
 from pipeline.errors import EnrollmentRefusedError
 from pipeline.features.stream import FeatureBlock, joined_to
 from pipeline.machines.branches import UtteranceKind
 from pipeline.machines.margins import Population
-from pipeline.machines.supervectors import SupervectorTraining, supervector
+from pipeline.machines.supervector_training import SupervectorTraining
+from pipeline.machines.supervectors import supervector
 from pipeline.machines.workers import run_parallel
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.claims import ClaimScorer, ScoringSettings
@@ -29,6 +30,8 @@ from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import ALONE, HeldOutTrials
 
 Array = NDArray[np.float64]
+Heard = tuple[dict[str, Array], int]
+"""Running sums of an utterance so far, and its frames."""
 
 # With fewer speakers, leaving one out leaves nobody to compare a claim with.
 MIN_FOR_UNKNOWN = 3
@@ -41,15 +44,14 @@ PREFIX_SECONDS = (0.5, 0.75, 1.0, 1.5)
 class HeldOut:
     """Speakers that the checks let in, all findings, and held-out trials: as recorded, and of augmented versions.
 
-    The trials were scored by the ``provisional`` model, which was trained on all but ``speech``.
+    The trials were scored by the ``provisional`` model.
     """
 
     voices: list[NewSpeaker]
     findings: list[Finding]
     trials: HeldOutTrials
     changed: HeldOutTrials | None
-    provisional: Trained
-    speech: list[Speech]
+    provisional: Provisional
 
 
 def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> HeldOut:
@@ -69,27 +71,24 @@ def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConf
         new = check_trials(checks, voices, everything, names, settings)
         findings += new
         if not any(finding.refused for finding in new):
-            held = [voice.speech.changed(cut.held) for voice, cut in zip(voices, cuts, strict=True)]
-            return HeldOut(voices, findings, trials, changed, provisional, held)
+            return HeldOut(voices, findings, trials, changed, provisional)
         findings = [finding for finding in findings if finding.refused or finding not in new]
         trainer = replace(trainer, progress=lambda stage, *steps: progress(f"again, {stage}", *steps))
 
 
 def _scored(
     trainer: Trainer, voices: list[NewSpeaker], cuts: list[Cut]
-) -> tuple[HeldOutTrials, HeldOutTrials | None, Trained]:
+) -> tuple[HeldOutTrials, HeldOutTrials | None, Provisional]:
     """Return the held-out trials of the new speakers, as recorded and of augmented versions (None without any).
 
     The machines that they were scored by are the third result.
     """
     settings = trainer.settings
-    kept = [replace(voice, speech=voice.speech.changed(cut.kept)) for voice, cut in zip(voices, cuts, strict=True)]
+    kept = [voice.speech.changed(cut.kept) for voice, cut in zip(voices, cuts, strict=True)]
+    held_out = [voice.speech.changed(cut.held) for voice, cut in zip(voices, cuts, strict=True)]
     frames = settings.threshold.trial_seconds / settings.features.step_seconds
-    held = [
-        [joined_to(cut.held(version), frames) for version in voice.speech.versions]
-        for voice, cut in zip(voices, cuts, strict=True)
-    ]
-    trained = trainer.train(kept, "thresholds", share=1.0 - settings.threshold.holdout)
+    held = [[joined_to(version, frames) for version in speech.versions] for speech in held_out]
+    trained = trainer.provisional(voices, kept, held_out)
     model, solvers = trained.model, trained.solvers
     population, condition = model.population(), model.condition()
     claims = [number for number, speaker in enumerate(model.speakers) if speaker.role == "speaker"]
@@ -112,11 +111,10 @@ def _scores(
     total = sum(len(its_trials) for of_speaker in trials for its_trials in of_speaker)
 
     def score(speaker: int, of_speaker: Sequence[list[FeatureBlock]]) -> list[list[HeldOutTrials]]:
-        scored: list[list[HeldOutTrials]] = [[] for _ in scorings]
-        for done, scoring, its_trials in zip(scored, scorings, of_speaker, strict=True):
-            for trial in its_trials:
-                done.append(scoring.score(speaker, trial))
-                trainer.progress("thresholds: scoring", 1, total)
+        scored = []
+        for scoring, its_trials in zip(scorings, of_speaker, strict=True):
+            scored.append(scoring.score(speaker, its_trials))
+            trainer.progress("thresholds: scoring", len(its_trials), total)
         return scored
 
     # A speaker's trials one after another: machines without that speaker are made once.
@@ -217,8 +215,8 @@ class HeldOutScoring:
         scoring = ScoringSettings(posterior, settings.scoring.dtype, condition=condition)
         self._among = ClaimScorer(population, claims, self.systems, scoring)
         self._alone = ClaimScorer(population, claims, self.systems, scoring, is_alone=True)
-        for solver in training.values() if self._judged_among >= MIN_FOR_UNKNOWN else ():
-            solver.inverse()  # here, not on one of the threads that score
+        # Made here, not on one of the threads that score.
+        self._solutions = {kind: solver.without_held_out for kind, solver in training.items()}
 
     def none(self) -> HeldOutTrials:
         """Return no trials, with the systems that ``score`` gives."""
@@ -233,39 +231,52 @@ class HeldOutScoring:
             prefixes={frames: {name: np.empty(0) for name in self._prefixed} for frames in self._prefix_frames},
         )
 
-    def score(self, speaker: int, trial: FeatureBlock) -> HeldOutTrials:
-        """Return the trials of one utterance: every claim, then each nontarget one as by an unknown impostor."""
-        among, fallback = self._among.start(), {}
-        so_far, at = [], 0
-        for end in (*self._prefix_frames, len(trial.vectors)):
-            among.push(trial.part(slice(at, end)))
-            so_far.append((dict(among.sums), among.frames))
-            at = min(end, len(trial.vectors))
-        if self._units:
-            alone = self._alone.start()
-            alone.push(trial)
-            fallback = {f"{ALONE}{RULES[name].alone}": values for name, values in alone.scores().items()}
-        parts = [self._trials(speaker, among.frames, self._finish(so_far, None, speaker), fallback, None)]
-        if self._judged_among >= MIN_FOR_UNKNOWN:
-            parts.append(self._trials(speaker, among.frames, self._finish(so_far, speaker, speaker), fallback, speaker))
-        return HeldOutTrials.joined(parts)
+    def score(self, speaker: int, utterances: Sequence[FeatureBlock]) -> list[HeldOutTrials]:
+        """Return the trials of each utterance: every claim, then each nontarget one as by an unknown impostor."""
+        heard = [self._prefixes(utterance) for utterance in utterances]
+        absences = (None, speaker) if self._judged_among >= MIN_FOR_UNKNOWN else (None,)
+        scored = [self._finish(heard, absent) for absent in absences]
+        trials = []
+        for number, utterance in enumerate(utterances):
+            fallback: dict[str, Array] = {}
+            if self._units:
+                alone = self._alone.start()
+                alone.push(utterance)
+                fallback = {f"{ALONE}{RULES[name].alone}": values for name, values in alone.scores().items()}
+            frames = heard[number][-1][1]
+            parts = [
+                self._trials(speaker, frames, its[number], fallback, absent)
+                for its, absent in zip(scored, absences, strict=True)
+            ]
+            trials.append(HeldOutTrials.joined(parts))
+        return trials
 
-    def _finish(
-        self, so_far: Sequence[tuple[dict[str, Array], int]], absent: int | None, speaker: int
-    ) -> list[dict[str, Array]]:
-        """Return the scores of each prefix and, last, of the whole trial."""
-        margins: list[dict[str, Array]] = [{} for _ in so_far]
-        for kind, solver in self._training.items() if len(self._population) > 1 else ():
+    def _prefixes(self, utterance: FeatureBlock) -> list[Heard]:
+        """Return sums and frames of each prefix and, last, of the whole utterance."""
+        among, so_far, at = self._among.start(), [], 0
+        for end in (*self._prefix_frames, len(utterance.vectors)):
+            among.push(utterance.part(slice(at, end)))
+            so_far.append((dict(among.sums), among.frames))
+            at = min(end, len(utterance.vectors))
+        return so_far
+
+    def _finish(self, heard: Sequence[list[Heard]], absent: int | None) -> list[list[dict[str, Array]]]:
+        """Return the scores of each utterance's prefixes and, last, of the whole."""
+        flat = [one for of_utterance in heard for one in of_utterance]
+        margins: list[dict[str, Array]] = [{} for _ in flat]
+        for kind, solver in self._training.items() if len(self._population) > 1 and flat else ():
             read = list(zip(kind.backgrounds, self._population.utterance[kind.name].ubms, strict=True))
-            settled = ([ubm.settled(sums[background.name]) for background, ubm in read] for sums, _ in so_far)
+            settled = ([ubm.settled(sums[background.name]) for background, ubm in read] for sums, _ in flat)
             vectors = np.stack([supervector([ubm for _, ubm in read], statistics) for statistics in settled])
-            of_all = solver.margins(vectors) if absent is None else solver.margins_without(speaker, vectors)
-            for its_margins, row in zip(margins, of_all, strict=True):
+            solution = self._solutions[kind] if absent is None else solver.without(absent)
+            for its_margins, row in zip(margins, solution.margins(vectors), strict=True):
                 its_margins[kind.name] = row
-        return [
+        finished = [
             self._among.finish(sums, frames, margins=its_margins, absent=absent)
-            for (sums, frames), its_margins in zip(so_far, margins, strict=True)
+            for (sums, frames), its_margins in zip(flat, margins, strict=True)
         ]
+        size = 1 + len(self._prefix_frames)
+        return [finished[first : first + size] for first in range(0, len(finished), size)]
 
     def _trials(
         self, speaker: int, frames: int, scored: list[dict[str, Array]], fallback: dict[str, Array], absent: int | None

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from pipeline.enrollment.solving import machine_arrays, solve, voices_of
 from pipeline.enrollment.training import rest_arrays
-from pipeline.enrollment.utterance_training import machine_arrays, solve
 from pipeline.errors import StoreMissingError
 from pipeline.machines.branches import RAW, utterance_kinds_of
 from pipeline.machines.cohorts import cohorts_without
@@ -72,7 +72,7 @@ def retrained_without(model: SpeakerModel, name: str, *, jobs: int = 1) -> Speak
     arrays: list[Named] = [{} for _ in rest.speakers]
     shared: Named = {}
     removed = _one_vs_rest(rest, arrays, jobs)
-    _supervectors(rest, arrays, shared)
+    _supervectors(rest, arrays, shared, jobs)
     pairs = _cohorts(model, rest, gone, shared, jobs)
     return rest.changed(arrays, shared, removed=removed, pairs=pairs).calibrated()
 
@@ -89,16 +89,16 @@ def _one_vs_rest(rest: SpeakerModel, arrays: list[Named], jobs: int) -> tuple[st
     return ()
 
 
-def _supervectors(rest: SpeakerModel, arrays: list[Named], shared: Named) -> None:
+def _supervectors(rest: SpeakerModel, arrays: list[Named], shared: Named, jobs: int) -> None:
     """Solve the supervector machines of those who remain: the solution has everybody's speech in it."""
     for kind in utterance_kinds_of(rest.config.machines.kinds):
         if kind.machine == "gmm":
             continue
         has_pseudo = kind.branch is RAW and rest.config.supervector.has_pseudo_speakers(len(rest))
-        pseudo = rest.pseudo_segments() if has_pseudo else []
-        solver = solve(rest.segments(kind), pseudo, rest.config, kind)
+        voices = voices_of(rest, kind, has_pseudo=has_pseudo)
+        solver, inner = solve(voices, rest.config, kind, known=rest, jobs=jobs)
         machines, everybody = machine_arrays(solver, kind)
-        shared.update(everybody)
+        shared.update({**everybody, **inner})
         for own, machine in zip(arrays, machines, strict=True):
             own.update(machine)
 

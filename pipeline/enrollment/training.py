@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import Config
 from pipeline.enrollment.speech import NewSpeaker, Progress, Speech
-from pipeline.enrollment.utterance_training import Material, UtteranceTrainer
+from pipeline.enrollment.utterance_training import BranchTraining, UtteranceTrainer
 from pipeline.features.fingerprints import joined as all_prints
 from pipeline.features.stream import FeatureBlock, joined, joined_to
 from pipeline.machines.branches import Branch, UtteranceKind, utterance_kinds_of
@@ -22,7 +22,7 @@ from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.cohorts import plan_cohorts
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
-from pipeline.machines.supervectors import SupervectorTraining
+from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.training import machine_count, train_population
 from pipeline.machines.workers import Workers
 from pipeline.scoring.conditions import condition_sums, condition_vector
@@ -34,15 +34,20 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A trained ``model``, and what its machines over utterances came from.
-
-    ``solvers`` of supervector machines can leave a speaker out; ``material`` is each new speaker's in each branch.
-    """
+class Provisional:
+    """A ``model`` without held-out utterances, and what each branch's machines over utterances are made of."""
 
     model: SpeakerModel
-    solvers: dict[UtteranceKind, SupervectorTraining]
-    material: dict[Branch, list[Material]]
+    branches: dict[Branch, BranchTraining]
+
+    @property
+    def solvers(self) -> dict[UtteranceKind, SupervectorTraining]:
+        """Return the solvers of supervector machines, which can leave out more speech and a speaker."""
+        return {
+            kind: made.solver
+            for kind in utterance_kinds_of(self.model.config.machines.kinds)
+            if kind.machine == "supervector" and (made := self.branches[kind.branch]).solver is not None
+        }
 
 
 @dataclass(frozen=True)
@@ -58,34 +63,31 @@ class Trainer:
     workers: Workers
     progress: Progress
 
-    def train(
-        self,
-        voices: Sequence[NewSpeaker],
-        stage: str,
-        *,
-        speech: Sequence[Speech] = (),
-        share: float = 1.0,
-        before: Trained | None = None,
-    ) -> Trained:
-        """Train on ``voices``: codebooks of the new speakers and all machines that involve them.
+    def provisional(
+        self, voices: Sequence[NewSpeaker], kept: Sequence[Speech], held_out: Sequence[Speech]
+    ) -> Provisional:
+        """Train codebooks of the new ``voices``, and all machines that involve them, on the speech that is ``kept``."""
+        some = [replace(voice, speech=speech) for voice, speech in zip(voices, kept, strict=True)]
+        model = self._assembled(some, self._frame_machines(some, "thresholds"))
+        made: dict[Branch, BranchTraining] = {}
+        for branch, trainer in self._branches.items():
+            made[branch] = trainer.prepared(self.known, voices, kept, held_out)
+            model = trainer.trained(model, self.known, voices, made[branch], whole=False)
+        return Provisional(with_conditions(model, some, self.settings), made)
 
-        Machines over utterances are trained on the same, or on ``speech`` and the material from ``before``; that speech
-        has the ``share`` of a speaker's segments. Background models are those from before, or of the ``known`` model,
-        or else trained on it.
-        """
-        model = self._assembled(voices, self._frame_machines(voices, stage))
-        speech = speech or [voice.speech for voice in voices]
-        solvers: dict[UtteranceKind, SupervectorTraining] = {}
-        made: dict[Branch, list[Material]] = {}
-        for branch in dict.fromkeys(kind.branch for kind in utterance_kinds_of(self.settings.machines.kinds)):
-            trainer = UtteranceTrainer(self.settings, branch, self.workers, self.progress)
-            ubms = (before.model if before else self.known).ubms(branch) or trainer.ubms(speech, len(model))
-            made[branch] = trainer.material(ubms, speech, share, len(model), stage)
-            if before is not None:
-                made[branch] = [old.joined(new) for old, new in zip(before.material[branch], made[branch], strict=True)]
-            model, more = trainer.train(model, self.known, voices, made[branch], ubms)
-            solvers |= more
-        return Trained(with_conditions(model, voices, self.settings), solvers, made)
+    def final(self, voices: Sequence[NewSpeaker], provisional: Provisional) -> SpeakerModel:
+        """Train the same on all speech of the new ``voices``."""
+        model = self._assembled(voices, self._frame_machines(voices, "training"))
+        for branch, trainer in self._branches.items():
+            model = trainer.trained(model, self.known, voices, provisional.branches[branch], whole=True)
+        return with_conditions(model, voices, self.settings)
+
+    @property
+    def _branches(self) -> dict[Branch, UtteranceTrainer]:
+        return {
+            kind.branch: UtteranceTrainer(self.settings, kind.branch, self.workers, self.progress)
+            for kind in utterance_kinds_of(self.settings.machines.kinds)
+        }
 
     def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str) -> Population:
         settings = self.settings

@@ -6,20 +6,20 @@ of components are by the mean so far, and statistics less the mean of all.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import Config
+from pipeline.enrollment.solving import Voice, evenly, machine_arrays, solve, voices_of
 from pipeline.enrollment.speech import NewSpeaker, Progress, Speech, Utterances
-from pipeline.errors import ConfigError
 from pipeline.features.stream import FeatureBlock, joined_to
 from pipeline.machines.branches import NORMALISED, RAW, Background, Branch, UtteranceKind, utterance_kinds_of
 from pipeline.machines.gmm import Numbers, component_groups, map_mean_offsets
-from pipeline.machines.supervectors import Segment, SupervectorTraining, Vectors, segments_of
+from pipeline.machines.supervector_training import SupervectorTraining
+from pipeline.machines.supervectors import Segment, Vectors, segments_of
 from pipeline.machines.ubm import (
     MIXTURE_FRAMES,
     UniversalBackgroundModel,
@@ -49,19 +49,42 @@ FRAMES_TO_DRAW_FROM = 4
 class Material:
     """A branch's training material of a speaker.
 
-    For supervector machines, supervectors (S, D) of the speaker's ``segments`` and of those of ``pseudo``-speakers; for
-    GMMs, the ``statistics`` (K, 1 + d) of all speech.
+    For supervector machines, supervectors (S, D) of the speaker's ``segments`` and of those of ``pseudo``-speakers, and
+    how many of the last of each are of ``held_out`` utterances; for GMMs, the ``statistics`` (K, 1 + d) of all speech.
     """
 
     segments: Vectors
     pseudo: list[Vectors]
     statistics: Array
+    held_out: tuple[int, ...] = ()
 
-    def joined(self, more: Material) -> Material:
-        """Return this material and ``more``."""
-        pseudo = [np.concatenate(both) for both in zip(self.pseudo, more.pseudo, strict=True)]
-        segments = np.concatenate((self.segments, more.segments))
-        return Material(segments, pseudo, self.statistics + more.statistics)
+    def joined(self, held_out: Material) -> Material:
+        """Return this material and that of ``held_out`` utterances, without pseudo-speakers who have no segments."""
+        pairs = zip((self.segments, *self.pseudo), (held_out.segments, *held_out.pseudo), strict=True)
+        parts = [(np.concatenate(both), len(both[1])) for both in pairs]
+        (segments, count), made = parts[0], [part for part in parts[1:] if len(part[0])]
+        statistics = self.statistics + held_out.statistics
+        return Material(segments, [rows for rows, _ in made], statistics, (count, *(count for _, count in made)))
+
+    @property
+    def voice(self) -> tuple[Vectors, list[Vectors], tuple[int, ...]]:
+        """Return what supervector machines are trained on: see ``solving.Voice``."""
+        return self.segments, self.pseudo, self.held_out
+
+
+@dataclass(frozen=True)
+class BranchTraining:
+    """What a branch's machines are made of.
+
+    ``kept`` are the statistics of each new speaker's speech without held-out utterances, ``everything`` the material of
+    all; ``inner`` are the inner products that the store keeps for ``solver``.
+    """
+
+    ubms: Backgrounds
+    kept: list[Array]
+    everything: list[Material]
+    solver: SupervectorTraining | None = None
+    inner: Named = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,41 +101,67 @@ class UtteranceTrainer:
         """Return the kinds of machines of the branch that the settings ask for."""
         return [kind for kind in utterance_kinds_of(self.settings.machines.kinds) if kind.branch is self.branch]
 
-    def material(
-        self, ubms: Backgrounds, speech: Sequence[Speech], share: float, population: int, stage: str
-    ) -> list[Material]:
-        """Return the material of each speaker's ``speech``, with the ``share`` of the segments that settings allow.
+    def prepared(
+        self, known: SpeakerModel, voices: Sequence[NewSpeaker], kept: Sequence[Speech], held_out: Sequence[Speech]
+    ) -> BranchTraining:
+        """Return what machines of ``known`` speakers and new ``voices`` are made of: speech ``kept`` or ``held_out``.
 
-        The speakers are among a ``population`` of so many.
+        Background models are those of the known speakers, or else trained on the speech that is kept.
         """
-        own = [self._own(one, population) for one in speech]
-        total = len(own) * len({kind.branch for kind in utterance_kinds_of(self.settings.machines.kinds)})
-        tasks = ((ubms, one, share, stage, total) for one in own)
-        return run_parallel(self._material_of, tasks, jobs=self.workers.jobs)
+        population, share = len(known) + len(voices), self.settings.threshold.holdout
+        ubms = known.ubms(self.branch) or self.ubms(kept, population)
+        most = self.branch.settings(self.settings).max_segments
+        first = self._material(ubms, kept, round((1.0 - share) * most), population)
+        more = self._material(ubms, held_out, round(share * most), population)
+        everything = [
+            self._after_earlier(voice, one.joined(held)) for voice, one, held in zip(voices, first, more, strict=True)
+        ]
+        made = BranchTraining(ubms, [one.statistics for one in first], everything)
+        for kind in (kind for kind in self.kinds if kind.machine == "supervector"):
+            # From what the store will hold, so that enrolling together or one by one differs in nothing else.
+            has_pseudo = self._has_pseudo_speakers(population)
+            new = [Voice(voice.id, *one.voice) for voice, one in zip(voices, everything, strict=True)]
+            solver, inner = solve(
+                [*voices_of(known, kind, has_pseudo=has_pseudo), *new],
+                self.settings,
+                kind,
+                known=known,
+                jobs=self.workers.jobs,
+            )
+            made = replace(made, solver=solver, inner=inner)
+        return made
 
-    def train(
+    def trained(
         self,
         model: SpeakerModel,
         known: SpeakerModel,
         voices: Sequence[NewSpeaker],
-        material: Sequence[Material],
-        ubms: Backgrounds,
-    ) -> tuple[SpeakerModel, dict[UtteranceKind, SupervectorTraining]]:
-        """Return ``model`` with the machines of everybody: of the ``known`` speakers and of the new ``voices``.
-
-        The solver of supervector machines, which can leave a speaker out, is the second result.
-        """
-        model = model.changed([{} for _ in model.speakers], ubm_arrays(ubms))
-        solvers: dict[UtteranceKind, SupervectorTraining] = {}
+        made: BranchTraining,
+        *,
+        whole: bool,
+    ) -> SpeakerModel:
+        """Return ``model`` with the branch's machines of everybody: of the ``whole`` speech, or of what is kept."""
+        model = model.changed([{} for _ in model.speakers], ubm_arrays(made.ubms))
         for kind in self.kinds:
+            own: list[Named] = [{} for _ in known.speakers]
             if kind.machine == "gmm":
-                levels = component_groups(ubms[kind.backgrounds[0]].means, self.settings.gmm.groups)
-                own: list[Named] = [{} for _ in known.speakers]
-                own += [self._gmm(kind, levels, *both) for both in zip(voices, material, strict=True)]
+                levels = component_groups(made.ubms[kind.backgrounds[0]].means, self.settings.gmm.groups)
+                statistics = [one.statistics for one in made.everything] if whole else made.kept
+                own += [self._gmm(kind, levels, *both) for both in zip(voices, statistics, strict=True)]
                 model = model.changed(own, {})
-            else:
-                model, solvers[kind] = self._supervector_machines(kind, model, known, voices, material)
-        return model, solvers
+            elif made.solver is not None:
+                own += [self._segments(one) if whole else {} for one in made.everything]
+                arrays, shared = machine_arrays(made.solver if whole else made.solver.without_held_out, kind)
+                changed = [{**segments, **machine} for segments, machine in zip(own, arrays, strict=True)]
+                model = model.changed(changed, {**shared, **(made.inner if whole else {})})
+        return model
+
+    def _material(self, ubms: Backgrounds, speech: Sequence[Speech], most: int, population: int) -> list[Material]:
+        """Return the material of each speaker's ``speech``, among a ``population``, with ``most`` segments of each."""
+        own = [self._own(one, population) for one in speech]
+        total = 2 * len(own) * len({kind.branch for kind in utterance_kinds_of(self.settings.machines.kinds)})
+        tasks = ((ubms, one, max(1, most), total) for one in own)
+        return run_parallel(self._material_of, tasks, jobs=self.workers.jobs)
 
     def ubms(self, speech: Sequence[Speech], population: int) -> Backgrounds:
         """Train the universal background models on everybody's ``speech``."""
@@ -149,9 +198,8 @@ class UtteranceTrainer:
             return spoken
         return joined_to(spoken, self.settings.threshold.trial_seconds / self.settings.features.step_seconds)
 
-    def _material_of(self, ubms: Backgrounds, speech: Speech, share: float, stage: str, total: int) -> Material:
+    def _material_of(self, ubms: Backgrounds, speech: Speech, most: int, total: int) -> Material:
         """Return the material of one speaker's speech."""
-        most = max(1, round(share * self.branch.settings(self.settings).max_segments))
         segments, pseudo, statistics = np.empty((0, 0), dtype=np.float32), [], np.empty((0, 0))
         versions = [self._weighed(ubms, version) for version in speech.versions]
         for kind in self.kinds:
@@ -165,40 +213,31 @@ class UtteranceTrainer:
                 self._supervectors(ubms, kind, self._weighed(read, voice), max(1, most // PSEUDO_SHARE))
                 for voice in speech.pseudo_speakers
             ]
-        self.progress(f"{stage}: segments", 1, total)
+        self.progress("segments", 1, total)
         return Material(segments, pseudo, statistics)
-
-    def _supervector_machines(
-        self,
-        kind: UtteranceKind,
-        model: SpeakerModel,
-        known: SpeakerModel,
-        voices: Sequence[NewSpeaker],
-        material: Sequence[Material],
-    ) -> tuple[SpeakerModel, SupervectorTraining]:
-        """Return ``model`` with everybody's supervector machines, and their solver."""
-        earlier = [self._after_earlier(*both) for both in zip(voices, material, strict=True)]
-        segments = (known.segments(kind) if len(known) else []) + [one.segments for one in earlier]
-        has_pseudo = self._has_pseudo_speakers(len(model))
-        pseudo = known.pseudo_segments() + [one.pseudo for one in earlier] if has_pseudo else []
-        # Solved from what the store will hold, so that enrolling together or one by one differs in nothing else.
-        solver = solve(segments, pseudo, self.settings, kind, jobs=self.workers.jobs)
-        changed, shared = machine_arrays(solver, kind)
-        for arrays, one in zip(changed[-len(voices) :], earlier, strict=True):
-            arrays[f"{self.branch.prefix}segments"] = one.segments.astype(np.float16)
-            arrays.update({f"{PSEUDO}{number}": part.astype(np.float16) for number, part in enumerate(one.pseudo)})
-        return model.changed(changed, shared), solver
 
     def _after_earlier(self, voice: NewSpeaker, made: Material) -> Material:
         """Return a speaker's supervectors after those that are kept from before, as many as the settings allow."""
-        made = Material(made.segments, [part for part in made.pseudo if len(part)], made.statistics)
         if voice.earlier is None:
             return made
         most = self.branch.settings(self.settings).max_segments
-        own = voice.after_earlier(f"{self.branch.prefix}segments", made.segments)
-        pseudo = [voice.after_earlier(f"{PSEUDO}{number}", part) for number, part in enumerate(made.pseudo)]
-        kept = [thinned(np.asarray(part, dtype=np.float32), max(1, most // PSEUDO_SHARE)) for part in pseudo]
-        return Material(thinned(np.asarray(own, dtype=np.float32), most), kept, made.statistics)
+        names = (f"{self.branch.prefix}segments", *(f"{PSEUDO}{number}" for number in range(len(made.pseudo))))
+        caps = (most, *[max(1, most // PSEUDO_SHARE)] * len(made.pseudo))
+        parts, counts = [], []
+        for name, part, count, cap in zip(names, (made.segments, *made.pseudo), made.held_out, caps, strict=True):
+            rows = voice.after_earlier(name, part)
+            picked = evenly(len(rows), cap)
+            parts.append(np.asarray(rows[picked], dtype=np.float32))
+            counts.append(int(np.sum(picked >= len(rows) - count)))
+        return Material(parts[0], parts[1:], made.statistics, tuple(counts))
+
+    def _segments(self, made: Material) -> Named:
+        """Return a speaker's supervectors as they are stored."""
+        pseudo = {f"{PSEUDO}{number}": part for number, part in enumerate(made.pseudo)}
+        return {
+            name: part.astype(np.float16)
+            for name, part in {f"{self.branch.prefix}segments": made.segments, **pseudo}.items()
+        }
 
     def _weighed(self, ubms: Backgrounds, utterances: Utterances) -> Weighed:
         """Return, under each background model, each utterance's frames, less the mean of all, and posteriors.
@@ -233,36 +272,11 @@ class UtteranceTrainer:
             parts.append(at_half_precision(vectors))
         return np.concatenate(parts, axis=1)
 
-    def _gmm(self, kind: UtteranceKind, levels: Sequence[Numbers], voice: NewSpeaker, made: Material) -> Named:
+    def _gmm(self, kind: UtteranceKind, levels: Sequence[Numbers], voice: NewSpeaker, statistics: Array) -> Named:
         """Return the mean offsets (K, d) of the speaker's MAP-adapted GMM, by name."""
         relevance, of_group = self.settings.gmm.relevance, self.settings.gmm.group_relevance
-        offsets = map_mean_offsets(made.statistics, levels, relevance=relevance, group_relevance=of_group)
+        offsets = map_mean_offsets(statistics, levels, relevance=relevance, group_relevance=of_group)
         return {kind.array: voice.averaged(kind.array, offsets)}
-
-
-def solve(
-    segments: Sequence[Vectors],
-    pseudo: Sequence[Sequence[Vectors]],
-    config: Config,
-    kind: UtteranceKind,
-    *,
-    jobs: int = 1,
-) -> SupervectorTraining:
-    """Solve the supervector machines of everybody, from as many segments as ``machines.gram_gib`` has room for.
-
-    ``segments`` (S, D) are each speaker's, ``pseudo`` those of pseudo-speakers made of each voice. Where they are too
-    many, the voices with most are thinned out evenly. Raises ConfigError where there is no room for one each.
-    """
-    most = int(math.sqrt(config.machines.gram_gib * 2**30 / np.dtype(np.float32).itemsize))
-    sizes = np.array([len(voice) for own in (segments, *pseudo) for voice in own])
-    caps = [cap for cap in range(1, int(sizes.max()) + 1) if np.minimum(sizes, cap).sum() <= most]
-    if not caps:
-        raise ConfigError(
-            f"machines.gram_gib: {config.machines.gram_gib:g} GiB hold a Gram matrix of {most} segments of speech, and"
-            f" there are {len(sizes)} voices; raise it, or leave {kind.name} out of machines.kinds"
-        )
-    own, *made = ([thinned(voice, caps[-1]) for voice in parts] for parts in (segments, *pseudo))
-    return SupervectorTraining(own, ridge=kind.branch.settings(config).ridge, pseudo_speakers=made, jobs=jobs)
 
 
 def at_half_precision(rows: Vectors) -> Vectors:
@@ -280,17 +294,6 @@ def at_half_precision(rows: Vectors) -> Vectors:
     bits &= np.uint32(0xFFFFE000)
     rows[near_zero] = subnormal
     return rows
-
-
-def thinned(rows: Vectors, most: int) -> Vectors:
-    """Return ``most`` of the ``rows`` (n, D), evenly spread, or all where there are no more."""
-    return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).round().astype(int)]
-
-
-def machine_arrays(solver: SupervectorTraining, kind: UtteranceKind) -> tuple[list[Named], Named]:
-    """Return supervector machines as arrays of each speaker, in single precision, and of the population."""
-    rows = np.ascontiguousarray(solver.coef.T)
-    return [{kind.array: row} for row in rows], {f"{kind.array}.mean": solver.mean}
 
 
 def ubm_arrays(ubms: Backgrounds) -> Named:

@@ -255,7 +255,7 @@ def _score_file(files: _Scorer, path: str, claims: Mapping[str, bool]) -> HeldOu
     except (AudioError, NotEnoughSpeechError) as error:
         return FailedFile(path, str(error), len(claims))
     spoken = [files.numbers[name] for name, is_target in claims.items() if is_target]
-    everybody = files.scoring.score(spoken[0] if spoken else 0, speech)
+    (everybody,) = files.scoring.score(spoken[0] if spoken else 0, [speech])
     ids = [files.model.speakers[files.numbers[name]].id for name in claims]
     # Machines of held-out trials leave an unknown impostor out; here they never had one in.
     listed = everybody.where(np.isin(everybody.claims, np.array(ids, dtype=np.uint64)) & ~everybody.unknown)

@@ -38,7 +38,8 @@ class Expected:
 
 # k centroids of a speaker and M of all N speakers; features of a frame for machines over "frames", "supervector"
 # machines and "gmm"s, C those of the second and its statics once more; K components of a UBM and D the length of
-# the supervectors of a kind; T held-out trials. A name that ends in "*" stands for every name with that beginning.
+# the supervectors of a kind; S segments that machines were solved from, I pairs of these; T held-out trials.
+# A name that ends in "*" stands for every name with that beginning.
 SPEAKER: dict[str, Expected] = {
     "centroids": Expected("f", ("k", "frames")),
     "one_class": Expected("f", ("k",)),
@@ -73,7 +74,12 @@ for _kind in UTTERANCE_KINDS:
         SPEAKER[_p] = Expected("f", (f"{_kind.backgrounds[0].name}.K", *_kind.analyses))
     else:
         SPEAKER |= {_p: Expected("f", (f"{_p}.D",)), f"{_kind.branch.prefix}segments": Expected("f", ("", f"{_p}.D"))}
-        SHARED[f"{_p}.mean"] = Expected("f", (f"{_p}.D",))
+        SHARED |= {
+            f"{_p}.mean": Expected("f", (f"{_p}.D",)),
+            f"{_p}.inner": Expected("f", (f"{_p}.I",)),
+            f"{_p}.inner.speakers": Expected("u", (f"{_p}.S",)),
+            f"{_p}.inner.segments": Expected("u", (f"{_p}.S",)),
+        }
 
 for _background in BACKGROUNDS:
     _p, _e = _background.name, _background.analysis

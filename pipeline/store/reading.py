@@ -123,12 +123,15 @@ def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], featur
     }
     measured = [(f"{of.name}.K", f"{of.name}.means") for of in BACKGROUNDS]
     measured += [(f"{before}T", f"{before}trials.claims") for before in KEPT]
+    measured += [(f"{kind.array}.S", f"{kind.array}.inner.speakers") for kind in UTTERANCE_KINDS]
     for length, name in measured:
         if name in shared:
             try:
                 lengths[length] = shape_of(shared[name][1])[0]
             except (ValueError, TypeError, IndexError, RecursionError):
                 raise StoreFormatError(f"{rows.path}: array {name!r} is damaged: it has no shape") from None
+    sizes = [(kind.array, lengths.get(f"{kind.array}.S")) for kind in UTTERANCE_KINDS]
+    lengths |= {f"{name}.I": size * (size + 1) // 2 for name, size in sizes if size is not None}
     parts = {kind.array: [(f"{of.name}.K", of.analysis) for of in kind.backgrounds] for kind in UTTERANCE_KINDS}
     return lengths | {
         f"{name}.D": sum(lengths[count] * dimensions[analysis] for count, analysis in read)

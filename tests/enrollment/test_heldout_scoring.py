@@ -18,7 +18,8 @@ from pipeline.machines.branches import SUPERVECTOR, UtteranceKind
 from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
-from pipeline.machines.supervectors import SupervectorMachines, SupervectorTraining, unit
+from pipeline.machines.supervector_training import SupervectorTraining
+from pipeline.machines.supervectors import SupervectorMachines, unit
 from pipeline.machines.training import train_population
 from pipeline.machines.ubm import UniversalBackgroundModel, loudness, train_ubm
 from pipeline.posteriors.sigmoid import FixedSigmoid
@@ -102,7 +103,7 @@ def part(trials: HeldOutTrials, name: str, *, unknown: bool) -> np.ndarray:
 @pytest.mark.parametrize("speaker", range(4))
 def test_every_claim_is_tried_and_every_false_one_again_by_an_outsider(speaker):
     ids = ids_of(4)
-    trials = scoring(4).score(speaker, spoken(speaker, 9, 70))
+    trials = scoring(4).score(speaker, [spoken(speaker, 9, 70)])[0]
     assert trials.claims[~trials.unknown].tolist() == ids
     assert trials.claims[trials.unknown].tolist() == [i for i in ids if i != ids[speaker]]
     assert set(trials.speakers.tolist()) == {ids[speaker]}
@@ -117,15 +118,15 @@ def test_every_claim_is_tried_and_every_false_one_again_by_an_outsider(speaker):
 
 def test_background_speakers_claim_only_to_be_others_and_of_two_speakers_none_is_an_outsider():
     ids = ids_of(4)
-    trials = scoring(4, claims=[2, 0]).score(3, spoken(3, 9))
+    trials = scoring(4, claims=[2, 0]).score(3, [spoken(3, 9)])[0]
     assert trials.claims.tolist() == [ids[2], ids[0]] * 2
     assert trials.unknown.tolist() == [False, False, True, True]
-    assert scoring(2).score(0, spoken(0, 9)).unknown.tolist() == [False, False]
+    assert scoring(2).score(0, [spoken(0, 9)])[0].unknown.tolist() == [False, False]
 
 
 def test_no_trials_hold_the_systems_of_those_that_follow():
     made = scoring(3)
-    trials = made.score(1, spoken(1, 9))
+    trials = made.score(1, [spoken(1, 9)])[0]
     assert len(made.none()) == 0
     joined = HeldOutTrials.joined([made.none(), trials])
     assert joined.scores.keys() == trials.scores.keys()
@@ -139,7 +140,7 @@ def test_no_trials_hold_the_systems_of_those_that_follow():
 @pytest.mark.parametrize("speakers", [2, 3, 4])
 def test_claims_among_rivals_score_as_they_would_at_verification(speakers):
     x = spoken(1, 9)
-    trials = scoring(speakers).score(1, x)
+    trials = scoring(speakers).score(1, [x])[0]
     systems = tuple(name for name in trials.scores if not name.startswith("alone."))
     expected = scores_among(trained(speakers)[0], list(range(speakers)), systems, x)
     for name, values in expected.items():
@@ -150,7 +151,7 @@ def test_claims_among_rivals_score_as_they_would_at_verification(speakers):
 
 def test_every_trial_is_scored_by_the_one_class_machine_alone_too():
     x = spoken(2, 9)
-    trials, people = scoring(4).score(2, x), trained(4)[0]
+    trials, people = scoring(4).score(2, [x])[0], trained(4)[0]
     kernel = np.exp(-cdist(x.vectors, people.pool.centroids, "sqeuclidean") / (2 * 0.5**2))
     for n in range(4):
         rows = people.pool.rows(n)
@@ -182,7 +183,7 @@ def segment_margins_without(speakers: int, absent: int, x: FeatureBlock) -> np.n
 @pytest.mark.parametrize("absent", range(4))
 def test_outsiders_meet_machines_trained_without_them_and_are_nobodys_rival(absent):
     x, (people, _) = spoken(absent, 9), trained(4)
-    trials, margins = scoring(4).score(absent, x), segment_margins_without(4, absent, x)
+    trials, margins = scoring(4).score(absent, [x])[0], segment_margins_without(4, absent, x)
     others = [n for n in range(4) if n != absent]
     rivals = {n: [j for j in others if j != n] for n in others}
     weights = loudness(x.below_peak, SETTINGS.supervector.half_db)
@@ -209,7 +210,7 @@ def test_outsiders_are_harder_to_reject_than_rivals():
     made, known, unknown = scoring(4), [], []
     for speaker in range(4):
         for seed in range(20, 26):
-            trials = made.score(speaker, spoken(speaker, seed))
+            trials = made.score(speaker, [spoken(speaker, seed)])[0]
             scores, false = trials.scores["supervector_rival"], trials.claims != trials.speakers
             known.append(scores[false & ~trials.unknown])
             unknown.append(scores[trials.unknown])
@@ -222,7 +223,7 @@ def test_kinds_without_segments_are_scored_without_a_solver():
     settings = SETTINGS.model_copy(update={"machines": machines})
     population = train_population(Pool.of(books(5)[:3], 0.5), machines)
     x = spoken(0, 9)
-    trials = HeldOutScoring(settings, population, {}, [0, 1, 2], ids_of(3)).score(0, x)
+    trials = HeldOutScoring(settings, population, {}, [0, 1, 2], ids_of(3)).score(0, [x])[0]
     assert not trials.scores.keys() & {*SEGMENT_SYSTEMS, "poar", "boar"}
     expected = scores_among(population, [0, 1, 2], ("worst_rival",), x)["worst_rival"]
     np.testing.assert_allclose(part(trials, "worst_rival", unknown=False), expected, atol=1e-12)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
 from pipeline.audio.corpus import Utterance
 from pipeline.config import Config
 from pipeline.enrollment.enroll import enroll
-from pipeline.enrollment.holdout import cut_of
+from pipeline.enrollment.holdout import Cut, cut_of
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import MetricError
 from pipeline.evaluation import Trial
@@ -22,7 +23,7 @@ from pipeline.features.stream import FeatureBlock, joined, joined_to
 from pipeline.machines.branches import NORMALISED_GMM, NORMALISED_SUPERVECTOR
 from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.pool import Pool
-from pipeline.machines.supervectors import SupervectorMachines, SupervectorTraining, segments_of
+from pipeline.machines.supervectors import SupervectorMachines, segments_of, unit
 from pipeline.machines.training import train_population
 from pipeline.machines.ubm import loudness, train_ubm
 from pipeline.metrics import equal_error_rate, threshold_at_false_accept
@@ -124,8 +125,7 @@ def by_hand(recordings, voices, tiny) -> dict[str, np.ndarray]:
     books = [fit_codebook(kept.vectors, tiny.codebook, seed=tiny.seed) for kept, _ in splits]
     with threadpool_limits(1):
         population = train_population(Pool.of(books, tiny.machines.sigma), tiny.machines)
-        kept = [cut_of(utterances, tiny).kept(utterances) for utterances in read]
-        machines = supervector_machines_by_hand(kept, tiny)
+        machines = supervector_machines_by_hand([(cut_of(blocks, tiny), blocks) for blocks in read], tiny)
     how = ScoringSettings(FixedSigmoid(tiny.posterior.slope), tiny.scoring.dtype)
     scorer = ClaimScorer(population, range(4), ["rpoao"], how)
     scores = {"rpoao": [], "supervector": [], "supervector_rival": []}
@@ -140,19 +140,31 @@ def by_hand(recordings, voices, tiny) -> dict[str, np.ndarray]:
     return {system: np.concatenate(rows) for system, rows in scores.items()}
 
 
-def supervector_machines_by_hand(kept: list[list[FeatureBlock]], config: Config):
-    """Supervector machines of speakers by the utterances ``kept`` of each."""
-    settings = config.supervector
-    frames = np.concatenate([block.of("supervector") for blocks in kept for block in blocks])
+def supervector_machines_by_hand(splits: list[tuple[Cut, list[FeatureBlock]]], config: Config):
+    """Supervector machines of speakers by the utterances that each cut keeps, centred and weighed as with all."""
+    settings, holdout = config.supervector, config.threshold.holdout
+    frames = np.concatenate([block.of("supervector") for cut, blocks in splits for block in cut.kept(blocks)])
     ubm = train_ubm(frames, components=config.ubm.components, relevance=settings.relevance, seed=config.seed)
-    vectors = []
-    for blocks in kept:
+
+    def vectors_of(blocks: list[FeatureBlock], share: float) -> np.ndarray:
         weighed = [(block.of("supervector"), loudness(block.below_peak, settings.half_db)) for block in blocks]
-        most = round((1.0 - config.threshold.holdout) * settings.max_segments)
-        parts = segments_of(weighed, round(settings.segment_seconds / 0.01), most)
-        vectors.append(np.stack([ubm.vector(ubm.statistics(*part)) for part in parts]).astype(np.float16))
-    training = SupervectorTraining(vectors, ridge=settings.ridge)
-    return SupervectorMachines((ubm,), training.mean, training.coef)
+        parts = segments_of(weighed, round(settings.segment_seconds / 0.01), round(share * settings.max_segments))
+        return np.stack([ubm.vector(ubm.statistics(*part)) for part in parts]).astype(np.float16)
+
+    kept = [vectors_of(cut.kept(blocks), 1.0 - holdout) for cut, blocks in splits]
+    held = [vectors_of(cut.held(blocks), holdout) for cut, blocks in splits]
+    counts = np.array([len(part) for part in kept]), np.array([len(part) for part in held])
+    everything = np.concatenate([*kept, *held]).astype(float)
+    owners = np.concatenate([np.repeat(np.arange(len(splits)), count) for count in counts])
+    mean, totals = everything.mean(axis=0), counts[0] + counts[1]
+    targets = np.where(owners[:, None] == np.arange(len(splits)), 1.0, -1.0 / (len(splits) - 1))
+    first = counts[0].sum()
+    fit = Ridge(alpha=settings.ridge, fit_intercept=False).fit(
+        unit(everything - mean)[:first],
+        (targets - targets.mean(axis=0))[:first],
+        sample_weight=(totals.mean() / totals[owners])[:first],
+    )
+    return SupervectorMachines((ubm,), mean, fit.coef_.T)
 
 
 @pytest.mark.parametrize("system", ["rpoao", "supervector", "supervector_rival"])
@@ -208,7 +220,7 @@ def test_trials_of_a_much_smaller_population_are_left_out_once_there_are_better_
 # systems whose thresholds do not hold. Three people's sounds are too few to know five others by: a known limit. So are
 # five people's for the normalised systems, which are left out.
 HISTORIES = {
-    "grown from three": (3, 5, 8, {"supervector_rival", "gmm", "gmm_rival"}),
+    "grown from three": (3, 5, 8, {"gmm", "gmm_rival"}),
     "grown from five": (5, 3, 8, set()),
     "shrunk to three": (10, 0, 3, set()),
 }

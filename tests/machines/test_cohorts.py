@@ -212,7 +212,7 @@ def test_a_nontarget_claim_by_an_unknown_impostor_is_judged_without_them(most):
     """As the scores of a cohort that the speaker was taken out of."""
     config, names = config_of(most, "worst_rival"), ("worst_rival", "refined_worst_rival")
     people, everybody = population(most), list(range(SPEAKERS))
-    trials = HeldOutScoring(config, people, {}, everybody, everybody).score(3, speech())
+    trials = HeldOutScoring(config, people, {}, everybody, everybody).score(3, [speech()])[0]
     np.testing.assert_array_equal(trials.population, SPEAKERS)
     how = ScoringSettings(FixedSigmoid(), config.scoring.dtype)
     running = ClaimScorer(people, everybody, names, how).start()
@@ -228,8 +228,7 @@ def test_a_nontarget_claim_by_an_unknown_impostor_is_judged_without_them(most):
 
 def test_with_a_cohort_of_one_there_are_no_claims_by_unknown_impostors():
     """Without them there would be nobody to compare the claim with."""
-    trials = HeldOutScoring(config_of(1, "poao"), population(1), {}, [0, 1, 2], list(range(SPEAKERS))).score(
-        3, speech()
-    )
+    scoring = HeldOutScoring(config_of(1, "poao"), population(1), {}, [0, 1, 2], list(range(SPEAKERS)))
+    (trials,) = scoring.score(3, [speech()])
     assert not trials.unknown.any()
     assert all(np.isfinite(values).all() for values in trials.scores.values())

@@ -18,7 +18,8 @@ from pipeline.features.stream import FeatureBlock
 from pipeline.machines.gmm import AdaptedMixtures, map_mean_offsets
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
-from pipeline.machines.supervectors import SupervectorMachines, SupervectorTraining
+from pipeline.machines.supervector_training import SupervectorTraining
+from pipeline.machines.supervectors import SupervectorMachines
 from pipeline.machines.training import train_population
 from pipeline.machines.ubm import train_ubm
 from pipeline.posteriors.sigmoid import FixedSigmoid

@@ -1,0 +1,156 @@
+"""Supervector machines of everybody, from the segments in a store and those of new speakers.
+
+The store keeps the inner products of the segments that the machines were solved from, so that adding a speaker takes
+those of new segments alone, and removal none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.config import Config
+from pipeline.errors import ConfigError
+from pipeline.machines.branches import UtteranceKind
+from pipeline.machines.supervector_training import Known, Solution, SupervectorTraining, packed, unpacked
+from pipeline.machines.supervectors import Vectors
+from pipeline.store.model import SpeakerModel
+
+Named = dict[str, NDArray[np.generic]]
+Numbers = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Voice:
+    """The speaker ``id``: supervectors (S, D) of ``segments``, and of those of ``pseudo``-speakers made of the voice.
+
+    So many of the last of each are of ``held_out`` utterances.
+    """
+
+    id: int
+    segments: Vectors
+    pseudo: Sequence[Vectors] = ()
+    held_out: Sequence[int] = ()
+
+    @property
+    def parts(self) -> list[Vectors]:
+        """Return the speaker's segments and then each pseudo-speaker's."""
+        return [self.segments, *self.pseudo]
+
+
+def voices_of(model: SpeakerModel, kind: UtteranceKind, *, has_pseudo: bool) -> list[Voice]:
+    """Return everybody's voice in ``model``, with the pseudo-speakers where it ``has_pseudo``-speakers."""
+    if not len(model):
+        return []
+    pseudo = model.pseudo_segments() if has_pseudo else [[] for _ in model.speakers]
+    rows = zip(model.speakers, model.segments(kind), pseudo, strict=True)
+    return [Voice(speaker.id, segments, made) for speaker, segments, made in rows]
+
+
+def solve(
+    voices: Sequence[Voice],
+    config: Config,
+    kind: UtteranceKind,
+    *,
+    known: SpeakerModel | None = None,
+    jobs: int = 1,
+) -> tuple[SupervectorTraining, Named]:
+    """Solve the supervector machines of ``voices``, from as many segments as ``machines.gram_gib`` has room for.
+
+    Where they are too many, the voices with most are thinned out evenly. Inner products that the ``known`` model keeps
+    are not computed again; those to keep now are the second result. Raises ConfigError where there is no room for one
+    segment each.
+    """
+    parts = [part for voice in voices for part in voice.parts]
+    cap = _cap([len(part) for part in parts], config, kind)
+    picked = [[evenly(len(part), cap) for part in voice.parts] for voice in voices]
+    own = [
+        [part[rows] for part, rows in zip(voice.parts, its, strict=True)]
+        for voice, its in zip(voices, picked, strict=True)
+    ]
+    held_out = [
+        [
+            int(np.sum(rows >= len(part) - count))
+            for part, rows, count in zip(voice.parts, its, voice.held_out, strict=True)
+        ]
+        if voice.held_out
+        else []
+        for voice, its in zip(voices, picked, strict=True)
+    ]
+    speakers, numbers = _row_names(voices, picked)
+    solver = SupervectorTraining(
+        [first for first, *_ in own],
+        ridge=kind.branch.settings(config).ridge,
+        pseudo_speakers=[made for _, *made in own],
+        held_out=held_out,
+        known=_known(known, kind, speakers, numbers),
+        jobs=jobs,
+    )
+    begin = f"{kind.array}.inner"
+    return solver, {begin: packed(solver.inner), f"{begin}.speakers": speakers, f"{begin}.segments": numbers}
+
+
+def _cap(sizes: Sequence[int], config: Config, kind: UtteranceKind) -> int:
+    """Return the most segments of a voice with which the Gram matrix of voices of ``sizes`` fits."""
+    most = int(math.sqrt(config.machines.gram_gib * 2**30 / np.dtype(np.float32).itemsize))
+    counts = np.array(sizes)
+    caps = [cap for cap in range(1, max(sizes) + 1) if np.minimum(counts, cap).sum() <= most]
+    if not caps:
+        raise ConfigError(
+            f"machines.gram_gib: {config.machines.gram_gib:g} GiB hold a Gram matrix of {most} segments of speech, and"
+            f" there are {len(sizes)} voices; raise it, or leave {kind.name} out of machines.kinds"
+        )
+    return caps[-1]
+
+
+def _row_names(
+    voices: Sequence[Voice], picked: Sequence[Sequence[Numbers]]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """Return what rows of the Gram matrix are of: the ids of speakers, and the numbers of segments among theirs."""
+    speakers, numbers = [], []
+    for voice, its in zip(voices, picked, strict=True):
+        starts = np.cumsum([0, *map(len, voice.parts)])
+        numbers += [start + rows for start, rows in zip(starts, its, strict=False)]
+        speakers.append(np.full(sum(map(len, its)), voice.id, dtype=np.uint64))
+    return np.concatenate(speakers), np.concatenate(numbers).astype(np.uint32)
+
+
+def _known(
+    model: SpeakerModel | None, kind: UtteranceKind, speakers: NDArray[np.uint64], numbers: NDArray[np.uint32]
+) -> Known | None:
+    """Return the inner products that ``model`` keeps of rows with these names."""
+    names = [f"{kind.array}.inner{ending}" for ending in ("", ".speakers", ".segments")]
+    if model is None or not all(name in model.shared for name in names):
+        return None
+    triangle, *before = (model.shared[name] for name in names)
+    places = {key: place for place, key in enumerate(zip(*(column.tolist() for column in before), strict=True))}
+    found = np.array([places.get(key, -1) for key in zip(speakers.tolist(), numbers.tolist(), strict=True)])
+    kept = found[found >= 0]
+    return Known(np.flatnonzero(found >= 0), unpacked(triangle)[np.ix_(kept, kept)])
+
+
+def evenly(size: int, most: int) -> Numbers:
+    """Return ``most`` of the numbers to ``size``, spread evenly, or all where there are no more.
+
+    Fewer are among those that would be more: they come in the order of their binary digits from the last to the first.
+    """
+    if size <= most:
+        return np.arange(size)
+    digits = max(1, (size - 1).bit_length())
+    order = [n for n in (int(f"{k:0{digits}b}"[::-1], 2) for k in range(1 << digits)) if n < size]
+    return np.sort(order[:most])
+
+
+def thinned(rows: Vectors, most: int) -> Vectors:
+    """Return ``most`` of the ``rows`` (n, D), evenly spread, or all where there are no more."""
+    return rows[evenly(len(rows), most)]
+
+
+def machine_arrays(solver: SupervectorTraining | Solution, kind: UtteranceKind) -> tuple[list[Named], Named]:
+    """Return supervector machines as arrays of each speaker, in single precision, and of the population."""
+    rows = np.ascontiguousarray(solver.coef.T)
+    return [{kind.array: row} for row in rows], {f"{kind.array}.mean": solver.mean}
