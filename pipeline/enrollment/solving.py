@@ -41,6 +41,18 @@ class Voice:
         """Return the speaker's segments and then each pseudo-speaker's."""
         return [self.segments, *self.pseudo]
 
+    def thinned(self, most: int) -> tuple[Voice, Numbers]:
+        """Return the voice with no more than ``most`` segments of each, and their numbers among all of the voice."""
+        picked = [evenly(len(part), most) for part in self.parts]
+        kept = [part if len(part) <= most else part[rows] for part, rows in zip(self.parts, picked, strict=True)]
+        held_out = [
+            int(np.sum(rows >= len(part) - count))
+            for part, rows, count in zip(self.parts, picked, self.held_out or [0] * len(picked), strict=True)
+        ]
+        starts = np.cumsum([0, *map(len, self.parts)])
+        numbers = np.concatenate([start + rows for start, rows in zip(starts, picked, strict=False)])
+        return Voice(self.id, kept[0], kept[1:], held_out), numbers
+
 
 def voices_of(model: SpeakerModel, kind: UtteranceKind, *, has_pseudo: bool) -> list[Voice]:
     """Return everybody's voice in ``model``, with the pseudo-speakers where it ``has_pseudo``-speakers."""
@@ -67,31 +79,19 @@ def solve(
     """
     parts = [part for voice in voices for part in voice.parts]
     cap = _cap([len(part) for part in parts], config, kind)
-    picked = [[evenly(len(part), cap) for part in voice.parts] for voice in voices]
-    own = [
-        [part[rows] for part, rows in zip(voice.parts, its, strict=True)]
-        for voice, its in zip(voices, picked, strict=True)
-    ]
-    held_out = [
-        [
-            int(np.sum(rows >= len(part) - count))
-            for part, rows, count in zip(voice.parts, its, voice.held_out, strict=True)
-        ]
-        if voice.held_out
-        else []
-        for voice, its in zip(voices, picked, strict=True)
-    ]
-    speakers, numbers = _row_names(voices, picked)
+    some, numbers = zip(*(voice.thinned(cap) for voice in voices), strict=True)
+    rows = np.repeat(np.array([voice.id for voice in voices], dtype=np.uint64), [len(its) for its in numbers])
+    names = rows, np.concatenate(numbers).astype(np.uint32)
     solver = SupervectorTraining(
-        [first for first, *_ in own],
+        [voice.segments for voice in some],
         ridge=kind.branch.settings(config).ridge,
-        pseudo_speakers=[made for _, *made in own],
-        held_out=held_out,
-        known=_known(known, kind, speakers, numbers),
+        pseudo_speakers=[voice.pseudo for voice in some],
+        held_out=[voice.held_out for voice in some],
+        known=_known(known, kind, *names),
         jobs=jobs,
     )
     begin = f"{kind.array}.inner"
-    return solver, {begin: packed(solver.inner), f"{begin}.speakers": speakers, f"{begin}.segments": numbers}
+    return solver, {begin: packed(solver.inner), f"{begin}.speakers": names[0], f"{begin}.segments": names[1]}
 
 
 def _cap(sizes: Sequence[int], config: Config, kind: UtteranceKind) -> int:
@@ -105,18 +105,6 @@ def _cap(sizes: Sequence[int], config: Config, kind: UtteranceKind) -> int:
             f" there are {len(sizes)} voices; raise it, or leave {kind.name} out of machines.kinds"
         )
     return caps[-1]
-
-
-def _row_names(
-    voices: Sequence[Voice], picked: Sequence[Sequence[Numbers]]
-) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-    """Return what rows of the Gram matrix are of: the ids of speakers, and the numbers of segments among theirs."""
-    speakers, numbers = [], []
-    for voice, its in zip(voices, picked, strict=True):
-        starts = np.cumsum([0, *map(len, voice.parts)])
-        numbers += [start + rows for start, rows in zip(starts, its, strict=False)]
-        speakers.append(np.full(sum(map(len, its)), voice.id, dtype=np.uint64))
-    return np.concatenate(speakers), np.concatenate(numbers).astype(np.uint32)
 
 
 def _known(

@@ -2,12 +2,13 @@
 
 Few points of the other speakers are support vectors. A machine is therefore solved over an active set of points, which
 the points that break the optimality conditions join until none does: LIBSVM's stopping rule over the whole pool. Only
-the Gram matrix of the active set is held; the number of threads changes no bit of a machine.
+kernel values of points that were active are held; the number of threads changes no bit of a machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +28,15 @@ GRAM_BYTES = 256 * 2**20
 NEAREST = 4  # points of the rest that a machine starts with, for each of its own
 GROWTH = 0.5  # the most that an active set grows by, as a share of itself
 ROUND_LIMIT = 1000  # ten are ordinary
-TILE_ROWS = 256
+TILE_ROWS = 64
 
 
 class RestSolver:
     """Solver of the one-vs-rest problems over ``pool`` (two speakers or more).
 
     ``tolerance``, ``jobs`` and ``step_limit`` as for PoolSolver. One thread's active Gram matrix takes ``memory`` bytes
-    at most; a machine that needs more is left to LIBSVM with a cache of that size. Raises FitError for centroids that
+    at most, and so do its kernel values with all points; a machine whose active set is too large is left to LIBSVM with
+    a cache of that size. Raises FitError for centroids that
     are not finite, and while solving where an active set takes more than ``step_limit`` steps.
     """
 
@@ -59,22 +61,23 @@ class RestSolver:
     def machines(self, speakers: Iterable[int], *, C: float, known: Array | None = None) -> Iterator[SpeakerMachine]:
         """Yield the soft-margin machine of each of the ``speakers`` against all others, in the order given.
 
-        Those of the first n speakers go on from ``known`` coefficients (m, n) over the first m centroids.
+        Those of the first n speakers go on from ``known`` coefficients (m, n) over the first m centroids, which must be
+        within 0 and C, less for others than the speaker, and have a sum of zero.
         """
         with threadpool_limits(1, "blas"):
             yield from in_order(lambda speaker: self._solve(speaker, C, known), speakers, self._jobs)
 
     def _solve(self, speaker: int, C: float, known: Array | None) -> SpeakerMachine:
         labels = np.where(self._pool.owner == speaker, 1.0, -1.0)
-        coef = np.zeros(len(labels))
+        coef, values = np.zeros(len(labels)), _KernelValues(self._kernels, self._points, self._norms, self._memory)
         if known is not None and speaker < known.shape[1]:
             coef[: len(known)] = known[:, speaker]
             active = np.flatnonzero((coef != 0.0) | (labels > 0))
         else:
-            active = self._first_active(labels)
+            active = self._first_active(labels, values)
         for rounds in range(ROUND_LIMIT + 1):
             residual = labels.copy()
-            self._subtract_margins(np.flatnonzero(coef), coef, residual)
+            values.subtract_margins(np.flatnonzero(coef), coef, residual)
             newcomers = self._newcomers(active, labels, coef, residual, C)
             if rounds and not len(newcomers):
                 bias = self._kernels.bias_of(residual, *_room(labels, coef, C))
@@ -84,18 +87,18 @@ class RestSolver:
                 active = np.sort(np.concatenate((np.flatnonzero((coef != 0.0) | (labels > 0)), newcomers)))
             if 4 * len(active) ** 2 > self._memory:
                 return self._by_libsvm(speaker, labels, C)
-            if not self._improve(active, labels, coef, residual, C):
+            if not self._improve(values.between(active), active, labels, coef, residual, C):
                 break
         raise FitError(
             f"machine of speaker {speaker} against the rest, C = {C:g}: not within {self._tolerance:g} of the optimum"
             f" after {ROUND_LIMIT} rounds of {self._step_limit} steps; a smaller C or a larger tolerance ends sooner"
         )
 
-    def _first_active(self, labels: Array) -> Numbers:
+    def _first_active(self, labels: Array, values: _KernelValues) -> Numbers:
         """Return the speaker's own points, and those of the rest with the largest sums of kernel values with them."""
         mine, rest = np.flatnonzero(labels > 0), np.flatnonzero(labels < 0)
         distance = np.zeros(len(labels))
-        self._subtract_margins(mine, np.ones(len(labels)), distance)
+        values.subtract_margins(mine, np.ones(len(labels)), distance)
         nearest = rest[np.argsort(distance[rest], kind="stable")[: NEAREST * len(mine)]]
         return np.sort(np.concatenate((mine, nearest)))
 
@@ -111,23 +114,14 @@ class RestSolver:
         violating = np.flatnonzero(outside & (best - residual >= self._tolerance))
         return violating[np.argsort(residual[violating], kind="stable")[: max(1, round(GROWTH * len(active)))]]
 
-    def _improve(self, active: Numbers, labels: Array, coef: Array, residual: Array, C: float) -> bool:
+    def _improve(
+        self, gram: NDArray[np.float32], active: Numbers, labels: Array, coef: Array, residual: Array, C: float
+    ) -> bool:
         """Optimise the active coefficients in place; return False where that takes too many steps."""
-        points, norms = self._points[active], self._norms[active]
-        gram = np.empty((len(active), len(active)), np.float32)
-        room = np.empty(TILE_ROWS * len(active))
-        for first in range(0, len(active), TILE_ROWS):
-            rows = slice(first, first + TILE_ROWS)
-            self._kernels.fill(points[rows], norms[rows], points, norms, room, gram[rows], 0)
         left, (up, down) = residual[active], _room(labels[active], coef[active], C)
         steps = self._kernels.optimise(gram, left, up, down, C, self._tolerance, self._step_limit)
         coef[active] = np.where(labels[active] > 0, down, 0.0 - up)
         return bool(steps >= 0)
-
-    def _subtract_margins(self, support: Numbers, weights: Array, residual: Array) -> None:
-        """Subtract K(pool, support) @ weights[support] from ``residual`` (M,)."""
-        points, norms = self._points[support], self._norms[support]
-        self._kernels.subtract_margins(self._points, self._norms, points, norms, weights[support], residual)
 
     def _by_libsvm(self, speaker: int, labels: Array, C: float) -> SpeakerMachine:
         machine = SVC(C=C, gamma=0.5 / self._pool.sigma**2, tol=self._tolerance, cache_size=self._memory / 2**20)
@@ -136,6 +130,54 @@ class RestSolver:
         coef = np.zeros(len(labels))
         coef[machine.support_] = machine.dual_coef_[0]
         return SpeakerMachine(speaker, coef, float(machine.intercept_[0]), 0, 0)
+
+
+class _KernelValues:
+    """Kernel values of all ``points`` with those that were asked for, held while they fit into ``memory`` bytes."""
+
+    def __init__(self, kernels: ModuleType, points: Array, norms: Array, memory: int) -> None:
+        self._kernels, self._points, self._norms = kernels, points, norms
+        self._rows = np.empty((min(len(points), memory // (4 * len(points))), len(points)), np.float32)
+        self._place = np.full(len(points), -1)  # of each point's row
+        self._count = 0
+
+    def between(self, active: Numbers) -> NDArray[np.float32]:
+        """Return the Gram matrix of the ``active`` points."""
+        held = self._held(active)
+        gram = np.empty((len(active), len(active)), np.float32)
+        gram[held] = self._rows[np.ix_(self._place[active[held]], active)]
+        gram[~held] = self._made(active[~held], active)
+        return gram
+
+    def subtract_margins(self, support: Numbers, weights: Array, residual: Array) -> None:
+        """Subtract K(points, support) @ weights[support] from ``residual`` (M,)."""
+        held = self._held(support)
+        of_held, others = support[held], support[~held]
+        self._kernels.subtract_rows(self._rows, self._place[of_held], weights[of_held], residual)
+        self._kernels.subtract_margins(
+            self._points, self._norms, self._points[others], self._norms[others], weights[others], residual
+        )
+
+    def _held(self, numbers: Numbers) -> NDArray[np.bool_]:
+        """Return which of the points have their values held, now that as many as fit were made."""
+        new = numbers[self._place[numbers] < 0][: len(self._rows) - self._count]
+        self._rows[self._count : self._count + len(new)] = self._made(new, None)
+        self._place[new] = np.arange(self._count, self._count + len(new))
+        self._count += len(new)
+        return np.asarray(self._place[numbers] >= 0)
+
+    def _made(self, numbers: Numbers, columns: Numbers | None) -> NDArray[np.float32]:
+        """Return the kernel values between the points ``numbers`` and those of ``columns``, or all."""
+        others, norms = (
+            (self._points, self._norms) if columns is None else (self._points[columns], self._norms[columns])
+        )
+        made = np.empty((len(numbers), len(others)), np.float32)
+        room = np.empty(TILE_ROWS * len(others))
+        for first in range(0, len(numbers), TILE_ROWS):
+            rows = numbers[first : first + TILE_ROWS]
+            part = made[first : first + TILE_ROWS]
+            self._kernels.fill(self._points[rows], self._norms[rows], others, norms, room, part, 0)
+        return made
 
 
 def _room(labels: Array, coef: Array, C: float) -> tuple[Array, Array]:

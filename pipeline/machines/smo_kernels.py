@@ -255,6 +255,15 @@ def solve_pairs(
             rival[p, t] = up[a + t]
 
 
+@compiled("void(f4[:,::1], i8[::1], f8[::1], f8[::1])")
+def subtract_rows(gram: Any, numbers: Any, coef: Any, residual: Any) -> None:
+    """Subtract coef @ gram[numbers] from ``residual`` (n,)."""
+    for k in range(len(numbers)):
+        row, weight = gram[numbers[k]], coef[k]
+        for t in range(residual.size):
+            residual[t] -= weight * np.float64(row[t])
+
+
 @compiled("void(f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[::1], f8[::1])")
 def subtract_margins(x: Any, x_norms: Any, y: Any, y_norms: Any, coef: Any, residual: Any) -> None:
     """Subtract K(x, y) @ coef from ``residual`` (n,), a few rows of the kernel matrix at a time."""

@@ -15,7 +15,7 @@ from sklearn.linear_model import Ridge
 from sklearn.mixture import GaussianMixture
 
 from pipeline.errors import FitError
-from pipeline.machines.supervector_training import SupervectorTraining
+from pipeline.machines.supervector_training import Known, SupervectorTraining, packed, unpacked
 from pipeline.machines.supervectors import SupervectorMachines, segments_of, unit
 from pipeline.machines.ubm import (
     FRAMES_A_COMPONENT,
@@ -295,6 +295,42 @@ def test_margins_without_a_speaker_are_those_of_training_again_on_the_others(see
     others = np.arange(len(counts)) != absent
     np.testing.assert_allclose(margins[:, others], theirs.predict(unit(new - mean))[:, others], atol=2e-5)
     np.testing.assert_array_equal(training.margins(new), before)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, counts=COUNTS.filter(lambda counts: len(counts) > 2 and min(counts) > 1), data=st.data())
+def test_machines_without_held_out_segments_are_those_of_training_again_on_the_rest(seed, counts, data):
+    vectors = training_data(seed, counts)
+    held = [data.draw(st.integers(0, count - 1)) for count in counts]
+    absent = data.draw(st.integers(0, len(counts) - 1))
+    new = np.random.default_rng(seed).normal(0.0, 2.0, (len(counts) + 2, 12))
+    mean, rows, owners = normalised(vectors)
+    kept = np.concatenate([np.arange(size) < size - count for size, count in zip(counts, held, strict=True)])
+    training = SupervectorTraining(vectors, ridge=2.0, held_out=[(count,) for count in held])
+    for rest, made in ((kept, training.without_held_out), (kept & (owners != absent), training.without(absent))):
+        theirs = Ridge(alpha=2.0, fit_intercept=False)
+        targets = centred_targets(owners, len(counts))[rest]
+        theirs.fit(rows[rest], targets, sample_weight=weights_of(owners)[rest])
+        others = np.arange(len(counts)) != (absent if rest is not kept else -1)
+        for some in (new[:1], new):  # by kernel values, and by coefficients
+            expected = theirs.predict(unit(some - mean))[:, others]
+            np.testing.assert_allclose(made.margins(some)[:, others], expected, atol=2e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, counts=COUNTS, data=st.data())
+def test_inner_products_that_are_known_are_not_needed_again(seed, counts, data):
+    vectors = training_data(seed, counts)
+    whole = SupervectorTraining(vectors, ridge=1.0)
+    np.testing.assert_array_equal(unpacked(packed(whole.inner)), whole.inner)
+    rows = np.array(sorted(data.draw(st.sets(st.integers(0, sum(counts) - 1)))), dtype=int)
+    known = Known(rows, whole.inner[np.ix_(rows, rows)])
+    again = SupervectorTraining(vectors, ridge=1.0, known=known)
+    np.testing.assert_allclose(again.inner, whole.inner, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(again.coef, whole.coef, atol=1e-5)
+    if len(rows):  # they are believed
+        other = SupervectorTraining(vectors, ridge=1.0, known=Known(rows, 2.0 * known.inner))
+        assert np.abs(other.inner - whole.inner).max() > 0.1
 
 
 @settings(max_examples=20, deadline=None)
