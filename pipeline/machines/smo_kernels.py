@@ -11,13 +11,12 @@ coefficient has to grow and to shrink; the residual target - K b is the gradient
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401  numba calls it for np.dot, and would load it only then, with its own threads
-from numba import njit
+from numba import njit, types
 from numba.extending import intrinsic
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -38,6 +37,13 @@ STRIP = 16
 ROOM = 2**17
 
 two = np.float32(2.0)
+
+# exp(x) = 2^n exp(r), n the whole number next to x / ln 2 and |r| at most half of ln 2, which is taken off in two
+# parts; exp(r) by a polynomial (Moshier, Cephes mathematical library, 1989).
+PER_LN2, LN2, LN2_REST = np.float32(1.4426950408889634), np.float32(0.693359375), np.float32(-2.12194440e-4)
+P5, P4, P3 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
+P2, P1, P0 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
+LEAST, HALF, ONE = np.float32(-87.0), np.float32(0.5), np.float32(1.0)
 
 
 def compiled(*signatures: str, exact: bool = False) -> Callable[[Function], Function]:
@@ -82,6 +88,28 @@ def _choice(order: str) -> Any:
 greater, lesser = _choice(">"), _choice("<")
 
 
+def _of_bits(_context: Any, _bits: Any) -> Any:
+    """Return the number of single precision that has these bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.bitcast(values[0], context.get_value_type(signature.return_type))
+
+    return types.float32(types.int32), generate
+
+
+of_bits: Any = intrinsic(_of_bits)
+
+
+@njit(inline="always", error_model="numpy")
+def exponential(x: Any) -> Any:
+    """Return exp(``x``) of a number up to 0, in single precision; the C library's is not vectorised."""
+    bounded = greater(x, LEAST)
+    n = np.int32(bounded * PER_LN2 - HALF)  # rounds towards zero
+    r = bounded - np.float32(n) * LN2 - np.float32(n) * LN2_REST
+    series = ((((P5 * r + P4) * r + P3) * r + P2) * r + P1) * r + P0
+    return (series * r * r + r + ONE) * of_bits((n + np.int32(127)) << np.int32(23))
+
+
 @compiled("void(f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[::1], f4[:,::1], i8)")
 def fill(x: Any, x_norms: Any, y: Any, y_norms: Any, room: Any, gram: Any, column: Any) -> None:
     """Write kernel values between ``x`` (n, d) and ``y`` (m, d) into gram[:n, column : column + m].
@@ -94,7 +122,7 @@ def fill(x: Any, x_norms: Any, y: Any, y_norms: Any, room: Any, gram: Any, colum
         row = gram[i, column : column + len(y)]
         for t in range(len(y)):
             # K(x, y) = exp(x . y - |x|^2 / 2 - |y|^2 / 2), at most 1 after rounding
-            row[t] = math.exp(np.float32(lesser(products[i, t] - x_norms[i] - y_norms[t], 0.0)))
+            row[t] = exponential(np.float32(lesser(products[i, t] - x_norms[i] - y_norms[t], 0.0)))
 
 
 @compiled("void(f4[:,::1], i8)")

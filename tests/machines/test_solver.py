@@ -195,6 +195,19 @@ def one_class(points: np.ndarray, sigma: float, nu: float, **options: float) -> 
     return next(PoolSolver(Pool.of([points], sigma), **options).one_class([0], nu=nu))
 
 
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), spread=st.sampled_from((0.01, 1.0, 3.0, 40.0)))
+def test_kernel_values_are_numpys_exponentials(seed, spread):
+    """To the rounding of the exponent in single precision; those that would be smaller than exp(-87) are exp(-87)."""
+    random = np.random.default_rng(seed)
+    x, y = spread * random.standard_normal((7, 5)), spread * random.standard_normal((300, 5))
+    norms = [0.5 * (points * points).sum(axis=1) for points in (x, y)]
+    gram = np.zeros((7, 300), np.float32)
+    smo_kernels.fill(x, norms[0], y, norms[1], np.empty(7 * 300), gram, 0)
+    exponent = np.minimum(x @ y.T - norms[0][:, None] - norms[1], 0.0)
+    np.testing.assert_allclose(gram, np.exp(np.maximum(exponent, -87.0)), rtol=1e-5)
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1.0))
 def test_one_class_machine_meets_the_optimality_conditions(seed, nu):
