@@ -168,7 +168,9 @@ class UtteranceTrainer:
         own = [self._own(one, population) for one in speech]
         parts = [part for one in own for part in (*one.versions, *one.pseudo_speakers)]
         blocks = [block for part in parts for block in self._joined(part)]
-        return {background: self._ubm(background, blocks) for kind in self.kinds for background in kind.backgrounds}
+        backgrounds = list(dict.fromkeys(background for kind in self.kinds for background in kind.backgrounds))
+        trained = run_parallel(self._ubm, ((one, blocks) for one in backgrounds), jobs=self.workers.jobs)
+        return dict(zip(backgrounds, trained, strict=True))
 
     def _ubm(self, background: Background, blocks: Sequence[FeatureBlock]) -> UniversalBackgroundModel:
         settings, prior = self.branch.settings(self.settings), self.branch.mean_prior(self.settings)

@@ -6,12 +6,10 @@ Filters on Slaney's scale have unit area, and the transform is an orthonormal DC
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.features.plp import band_powers, mel_edges, mel_filters, transform_length
+from pipeline.features.plp import SpectralFeatures, band_powers, mel_edges, mel_filters, transform_length
 
 Array = NDArray[np.float64]
 
@@ -19,7 +17,7 @@ MELS = 40
 POWER_FLOOR = 1e-10
 
 
-def mel_cepstrum(rate: int, frame_length: int, count: int) -> Callable[[Array], Array]:
+def mel_cepstrum(rate: int, frame_length: int, count: int) -> SpectralFeatures:
     """Return the function from windowed frames (T, ``frame_length``) at ``rate`` Hz to c_1..c_count (T, count).
 
     c_0, the level, is left out as it is for linear prediction.
@@ -31,11 +29,9 @@ def mel_cepstrum(rate: int, frame_length: int, count: int) -> Callable[[Array], 
     k, n = np.arange(1, count + 1)[:, None], np.arange(MELS)[None, :]
     dct = np.sqrt(2.0 / MELS) * np.cos(np.pi * k * (2 * n + 1) / (2 * MELS))
 
-    def cepstrum(frames: Array) -> Array:
-        spectrum = np.fft.rfft(frames, size, axis=1)
-        power = spectrum.real**2 + spectrum.imag**2
+    def cepstrum(power: Array) -> Array:
         level = 10.0 * np.log10(np.maximum(in_bands(power), POWER_FLOOR))
         # einsum, not a BLAS product: BLAS may round differently for different numbers of frames.
         return np.asarray(np.einsum("tm,cm->tc", level, dct))
 
-    return cepstrum
+    return SpectralFeatures(size, cepstrum)

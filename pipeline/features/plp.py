@@ -9,6 +9,7 @@ between formants, count less than on a scale of decibels.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +25,27 @@ POWER_FLOOR = 1e-8
 BANDS_AT_ONCE = 8
 
 
+@dataclass(frozen=True)
+class SpectralFeatures:
+    """Features (T, n) of windowed frames (T, L), by their power spectra of ``size`` points: ``of_power`` (T, F)."""
+
+    size: int
+    of_power: Callable[[Array], Array]
+
+    def __call__(self, frames: Array) -> Array:
+        """Return the features of ``frames``."""
+        return self.of_power(power_spectrum(frames, self.size))
+
+
+def power_spectrum(frames: Array, size: int) -> Array:
+    """Return the power (T, ``size`` // 2 + 1) of ``frames`` (T, L) at each frequency."""
+    spectrum = np.fft.rfft(frames, size, axis=1)
+    return np.asarray(spectrum.real**2 + spectrum.imag**2)
+
+
 def perceptual_prediction(
     rate: int, frame_length: int, order: int, *, bands: int, compression: float
-) -> Callable[[Array], Array]:
+) -> SpectralFeatures:
     """Return the function from windowed frames (T, ``frame_length``) at ``rate`` Hz to coefficients (T, order).
 
     The powers of ``bands`` triangular mel filters (``mel_filters``), from 100 Hz to 0.4875 of the rate, are raised to
@@ -40,13 +59,11 @@ def perceptual_prediction(
     lags, middles = np.arange(order + 1)[:, None], (np.arange(bands) + 0.5)[None, :] / bands
     cosines = np.cos(np.pi * lags * middles) / bands
 
-    def predict(frames: Array) -> Array:
-        spectrum = np.fft.rfft(frames, size, axis=1)
-        power = spectrum.real**2 + spectrum.imag**2
+    def predict(power: Array) -> Array:
         loudness = (in_bands(power) + POWER_FLOOR) ** compression
         return levinson_durbin(np.einsum("tb,kb->tk", loudness, cosines))
 
-    return predict
+    return SpectralFeatures(size, predict)
 
 
 def transform_length(rate: int, frame_length: int) -> int:

@@ -22,7 +22,7 @@ from pipeline.errors import StreamClosedError
 from pipeline.features import lpc
 from pipeline.features.framing import DeltaStream, FrameStream, PreEmphasis, window, without_offset
 from pipeline.features.mfcc import mel_cepstrum
-from pipeline.features.plp import perceptual_prediction
+from pipeline.features.plp import SpectralFeatures, perceptual_prediction, power_spectrum
 from pipeline.features.quality import SpeechMeter
 from pipeline.features.vad import VoiceActivityDetector, frame_level, speech_level
 
@@ -82,20 +82,37 @@ def static_features(settings: FeatureSettings, analysis: AnalysisConfig | None =
     By default that is the settings' own. The function is stateless, so streams share it.
     """
     analysis = settings if analysis is None else analysis
+    length, order = settings.frame_length, analysis.order
     if analysis.kind == "mfcc":
-        return mel_cepstrum(settings.rate, settings.frame_length, analysis.order)
-    solve = _coefficients(settings, analysis)
-    return solve if analysis.kind == "lpc" else lambda frames: lpc.cepstrum(solve(frames))
-
-
-def _coefficients(settings: FeatureSettings, analysis: AnalysisConfig) -> Callable[[Array], Array]:
-    order = analysis.order
+        return mel_cepstrum(settings.rate, length, order)
     if analysis.kind == "plp":
-        length, bands = settings.frame_length, analysis.bands
-        return perceptual_prediction(settings.rate, length, order, bands=bands, compression=analysis.compression)
-    if analysis.method == "burg":
-        return lambda frames: lpc.burg(frames, order)
-    return lambda frames: lpc.levinson_durbin(lpc.autocorrelate(frames, order))
+        bands, compression = analysis.bands, analysis.compression
+        plp = perceptual_prediction(settings.rate, length, order, bands=bands, compression=compression)
+        return SpectralFeatures(plp.size, lambda power: lpc.cepstrum(plp.of_power(power)))
+    solve = lpc.burg if analysis.method == "burg" else _autocorrelation
+    if analysis.kind == "lpc":
+        return lambda frames: solve(frames, order)
+    return lambda frames: lpc.cepstrum(solve(frames, order))
+
+
+def _autocorrelation(frames: Array, order: int) -> Array:
+    return lpc.levinson_durbin(lpc.autocorrelate(frames, order))
+
+
+class _Windowed:
+    """Windowed ``frames`` (T, L), whose power spectrum is computed once for all analyses that read it."""
+
+    def __init__(self, frames: Array) -> None:
+        self._frames = frames
+        self._powers: dict[int, Array] = {}
+
+    def analysed(self, static: Callable[[Array], Array]) -> Array:
+        """Return the ``static`` features of the frames."""
+        if not isinstance(static, SpectralFeatures):
+            return static(self._frames)
+        if static.size not in self._powers:
+            self._powers[static.size] = power_spectrum(self._frames, static.size)
+        return static.of_power(self._powers[static.size])
 
 
 class _Analysis:
@@ -106,11 +123,11 @@ class _Analysis:
         self.static = static_features(settings, analysis)
         self.deltas = DeltaStream(settings.delta_width, scale=analysis.delta_scale) if settings.deltas else None
 
-    def push(self, windowed: Array, wanted: NDArray[np.int64], frames: int) -> Array:
+    def push(self, windowed: _Windowed, wanted: NDArray[np.int64], frames: int) -> Array:
         """Return the vectors completed by so many ``frames``, analysing those ``wanted``; statics of others are 0."""
         static = np.zeros((frames, self.order))
         if len(wanted):
-            static[wanted] = self.static(windowed)
+            static[wanted] = windowed.analysed(self.static)
         return static if self.deltas is None else self.deltas.push(static)
 
     def flush(self) -> Array:
@@ -163,8 +180,7 @@ class FeatureStream:
         self._below_peak = np.concatenate((self._below_peak, below_peak))
         frames = self._emphasised.push(self._pre_emphasis.push(samples))
         wanted = self._wanted(speech)
-        windowed = without_offset(frames[wanted])
-        windowed *= self._window
+        windowed = _Windowed(without_offset(frames[wanted]) * self._window)
         return self._speech_of([analysis.push(windowed, wanted, len(frames)) for analysis in self._analyses])
 
     def _wanted(self, speech: NDArray[np.bool_]) -> NDArray[np.int64]:
