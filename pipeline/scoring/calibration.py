@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import MetricError
-from pipeline.scoring.conditions import CONDITION, ConditionClassifier
+from pipeline.scoring.conditions import CONDITION
 from pipeline.scoring.regression import logistic_weights
 from pipeline.scoring.rules import RULES
 
@@ -30,9 +30,6 @@ PENALTY = 0.05
 # Penalty on the single weight of a sum of scores: against enrolled impostors, who are among the held-out trials, and
 # against unknown impostors, whom these only approximate.
 ENROLLED_PENALTY, UNKNOWN_PENALTY = 0.003, 0.03
-
-# Share of utterances in which the ratio by one condition is taken to mean nothing; the largest ratio that counts.
-MEANINGLESS, LARGEST_RATIO = 0.02, 30.0
 
 # Bound of a mean of posteriors, from 0 and from 1: log-odds beyond it would dominate the other scores.
 SHARE_FLOOR = 1e-4
@@ -106,8 +103,7 @@ class SystemCalibration:
     fusing several scores and calibrating one need different trials and penalties. ``unknown_share`` of all nontarget
     trials are by unknown impostors. ``changed`` is the calibration for utterances of a changed condition, and
     ``condition`` maps what the classifier says of one to the log-odds that it is: with P the probability that it is as
-    recorded, g(LLR) = P g(LLR_recorded) + (1 - P) g(LLR_changed), g the ``limited`` ratio. A ratio by the wrong
-    condition can be huge, and must not outweigh that by the right one.
+    recorded, LLR = P LLR_recorded + (1 - P) LLR_changed.
     """
 
     system: str
@@ -136,8 +132,7 @@ class SystemCalibration:
         if self.changed is None or log_odds is None:
             return recorded
         share = 0.5 + 0.5 * np.tanh(0.5 * log_odds)  # of the changed condition
-        changed = self.changed.llr(scores, frames)
-        return unlimited((1.0 - share) * limited(recorded) + share * limited(changed))
+        return recorded + share * (self.changed.llr(scores, frames) - recorded)
 
     def condition_log_odds(self, scores: Mapping[str, Array], frames: Array | float) -> Array | None:
         """Return the calibrated log-odds of a changed condition; None where there is nothing to tell it by."""
@@ -158,23 +153,17 @@ Calibration = LogisticCalibration | MixtureCalibration | SystemCalibration
 
 @dataclass(frozen=True)
 class Calibrations:
-    """Calibrations of every system that could be calibrated: over whole utterances, and over speech of any length.
-
-    Those with an expert of the changed condition need the classifier of the ``condition``.
-    """
+    """Calibrations of every system that could be calibrated: over whole utterances, and over speech of any length."""
 
     whole: Mapping[str, SystemCalibration] = field(default_factory=dict)
     sequential: Mapping[str, SystemCalibration] = field(default_factory=dict)
-    condition: ConditionClassifier | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers and names, for ``from_json``."""
-        tables: dict[str, Any] = {
+        return {
             kind: {name: _calibration_json(one) for name, one in calibrations.items()}
             for kind, calibrations in (("whole", self.whole), ("sequential", self.sequential))
         }
-        of = self.condition
-        return tables | {"condition": None if of is None else {"weights": of.weights.tolist(), "offset": of.offset}}
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> Self:
@@ -183,15 +172,7 @@ class Calibrations:
             {_known(name): _calibration(name, one) for name, one in table[kind].items()}
             for kind in ("whole", "sequential")
         )
-        condition = None
-        if (of := table["condition"]) is not None:
-            numbers = np.array([float(of["offset"]), *map(float, of["weights"])])
-            if not np.isfinite(numbers).all():
-                raise ValueError("the classifier of the condition must have finite weights")
-            condition = ConditionClassifier(numbers[1:], float(numbers[0]))
-        elif any(one.changed for one in (*whole.values(), *sequential.values())):
-            raise ValueError("a calibration by condition needs the classifier of the condition")
-        return cls(whole, sequential, condition)
+        return cls(whole, sequential)
 
 
 def mixed(fits: Fits, unknown_share: float) -> LogisticCalibration | MixtureCalibration:
@@ -205,23 +186,6 @@ def mixed(fits: Fits, unknown_share: float) -> LogisticCalibration | MixtureCali
         return mixed[0][1]
     total = sum(share for share, _ in mixed)
     return MixtureCalibration(tuple(fit for _, fit in mixed), tuple(share / total for share, _ in mixed))
-
-
-def limited(llr: Array) -> Array:
-    """Return the ratio that is left of ``llr`` if it means nothing in a share e = ``MEANINGLESS`` of utterances.
-
-    ((1 - e) LR + e) / ((1 - e) + e LR), which rises with LR from e / (1 - e) to (1 - e) / e; as logarithms,
-    tanh(g / 2) = (1 - 2 e) tanh(LLR / 2).
-    """
-    bounded = np.minimum(np.maximum(llr, -LARGEST_RATIO), LARGEST_RATIO)
-    result: Array = 2.0 * np.arctanh((1.0 - 2.0 * MEANINGLESS) * np.tanh(0.5 * bounded))
-    return result
-
-
-def unlimited(llr: Array) -> Array:
-    """Return the ratio that ``limited`` gives ``llr`` of."""
-    result: Array = 2.0 * np.arctanh(np.tanh(0.5 * llr) / (1.0 - 2.0 * MEANINGLESS))
-    return result
 
 
 def linked(system: str, scores: Array) -> Array:

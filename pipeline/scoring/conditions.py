@@ -1,9 +1,10 @@
 """The condition of an utterance: as recorded at enrollment, or changed by another channel, a room or noise.
 
-Channels add to the mean of cepstra, and noise narrows their spread. A logistic classifier of both says how likely an
-utterance is to be of a changed condition; fused scores weigh their parts accordingly (side information, as quality
-measures are in Ferrer, Burget, Plchot and Scheffer, A unified approach for audio characterization and its application
-to speaker recognition, 2012). It is trained on enrollment speech against augmented versions of it.
+Channels add to the mean of cepstra, and noise narrows their spread. In both, utterances as recorded lie close together
+and changed ones all around them, so that no plane parts them: an utterance is compared with the nearest of either
+among enrollment speech and augmented versions of it (Cover and Hart, Nearest neighbor pattern classification, 1967).
+Fused scores weigh their parts accordingly (side information, as quality measures are in Ferrer, Burget, Plchot and
+Scheffer, A unified approach for audio characterization and its application to speaker recognition, 2012).
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.scoring.regression import logistic_weights
-
 Array = NDArray[np.float64]
 
 # Log-odds of a changed condition are kept under this name among the scores, and sums for them among the sums.
 CONDITION = "condition"
 
-# Penalty on the squared weights, and the smallest variance whose logarithm is taken.
-PENALTY, LEAST_VARIANCE = 1e-2, 1e-6
+# Vectors of either condition whose distance counts, and so many of them at most are searched.
+NEIGHBOURS, MOST_VECTORS = 10, 1000
+
+# The smallest variance whose logarithm is taken, or that distances are divided by.
+LEAST_VARIANCE = 1e-6
 
 
 def condition_sums(frames: Array) -> Array:
@@ -39,33 +41,49 @@ def condition_vector(sums: Array, statics: int) -> Array:
     return np.concatenate((mean[:statics], 0.5 * np.log(np.maximum(square - mean * mean, LEAST_VARIANCE))))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ConditionClassifier:
-    """Log-odds of a changed condition: ``weights`` (statics + d,) times the condition vector, plus ``offset``."""
+    """Log-odds of a changed condition by condition vectors of speech as ``recorded`` (n, e) and ``changed`` (m, e).
 
-    weights: Array
-    offset: float
+    Both are kept after multiplication by ``whitening`` (e, e), which makes squared distances those of Mahalanobis.
+    """
+
+    recorded: Array
+    changed: Array
+    whitening: Array
 
     def log_odds(self, sums: Array) -> float:
-        """Return the log-odds that an utterance with these ``condition_sums`` is of a changed condition."""
-        vector = condition_vector(sums, len(self.weights) - len(sums) // 2)
-        return float(vector @ self.weights) + self.offset
+        """Return the uncalibrated log-odds that an utterance with these ``condition_sums`` is of a changed condition.
+
+        Half of what the squared distance d^2 to the nearest recorded vectors exceeds that to the nearest changed ones.
+        """
+        statics = len(self.whitening) - len(sums) // 2
+        vector = condition_vector(sums, statics) @ self.whitening
+        return _nearness(vector, self.changed) - _nearness(vector, self.recorded)
+
+
+def _nearness(vector: Array, rows: Array) -> float:
+    """Return the mean of -d^2 / 2 over the nearest of ``rows``, but for a number that depends on ``vector`` alone."""
+    nearness = rows @ vector - 0.5 * np.einsum("ij,ij->i", rows, rows)
+    count = min(NEIGHBOURS, len(rows))
+    return float(np.partition(nearness, -count)[-count:].mean())
 
 
 def train_conditions(recorded: Sequence[Array], changed: Sequence[Array]) -> ConditionClassifier | None:
-    """Train the classifier on condition vectors (n, statics + d) of each speaker, both classes weighing alike.
+    """Return the classifier by condition vectors (n, statics + d) of each speaker; None without any of either.
 
-    Returns None without rows of both.
+    Distances are by the covariance of the recorded ones, half of it that of features that do not depend on each other.
     """
-    counts = [sum(map(len, parts)) for parts in (recorded, changed)]
-    if not all(counts):
+    if not all(sum(map(len, parts)) for parts in (recorded, changed)):
         return None
-    rows = np.concatenate([*recorded, *changed]).astype(np.float64)
-    is_changed = np.repeat([False, True], counts)
-    centre, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-6)
-    design = np.column_stack(((rows - centre) / scale, np.ones(len(rows))))
-    weight = 0.5 / np.where(is_changed, counts[1], counts[0])
-    penalties = np.r_[np.full(rows.shape[1], PENALTY), 0.0]
-    solution = logistic_weights(design, is_changed, weight, 0.0, penalties, positive=0)
-    weights = solution[:-1] / scale
-    return ConditionClassifier(weights, float(solution[-1] - weights @ centre))
+    near, far = (_spread(np.concatenate(parts).astype(np.float64)) for parts in (recorded, changed))
+    covariance = np.cov(near, rowvar=False, bias=True)
+    independent = np.diag(np.maximum(np.diag(covariance), LEAST_VARIANCE))
+    whitening = np.linalg.inv(np.linalg.cholesky(covariance + independent)).T
+    return ConditionClassifier(near @ whitening, far @ whitening, whitening)
+
+
+def _spread(rows: Array) -> Array:
+    """Return ``MOST_VECTORS`` of the rows at most, at even distances."""
+    count = min(len(rows), MOST_VECTORS)
+    return rows[np.arange(count) * len(rows) // count]

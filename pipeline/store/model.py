@@ -357,10 +357,14 @@ class SpeakerModel:
             self.config.scoring.system,
             changed=changed,
         )
-        return replace(self, calibrations=replace(calibrations, condition=None if before else self.condition()))
+        return replace(self, calibrations=calibrations)
 
     def condition(self) -> ConditionClassifier | None:
-        """Return the classifier of conditions trained on everybody's speech; None without augmented versions."""
+        """Return the classifier of conditions by everybody's speech; None without augmented versions. Made once."""
+        return self._condition
+
+    @cached_property
+    def _condition(self) -> ConditionClassifier | None:
         return train_conditions(*([own[name] for own in self.arrays if name in own] for name in CONDITIONS))
 
     def calibration(self, system: str) -> SystemCalibration | None:
@@ -401,7 +405,7 @@ class SpeakerModel:
                         f" enroll more speech, or name one of {', '.join(RULES[name].parts)}"
                     )
                 fusions[name] = fusion
-        condition = self.calibrations.condition if fusions else None
+        condition = self.condition() if any(fusion.changed for fusion in fusions.values()) else None
         return ScoringSettings(self.posterior, self.config.scoring.dtype, fusions, condition)
 
     # Changes

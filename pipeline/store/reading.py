@@ -14,11 +14,11 @@ from pipeline.scoring.calibration import Calibrations
 from pipeline.scoring.trials import KEPT
 from pipeline.store.arrays import Arrays, StoredArrays, StoredPairs
 from pipeline.store.layout import TRIALS, required
-from pipeline.store.model import Role, Speaker, SpeakerModel
+from pipeline.store.model import CONDITIONS, Role, Speaker, SpeakerModel
 from pipeline.store.rows import LISTING, Rows, digest_of, shape_of
 
 FORMAT = "voiceclaim-store"
-VERSION = 5
+VERSION = 6
 ABOUT = ("format", "version", "identity", "revision", "config", "calibrations")
 _MOST = 2**40  # seconds, frames, utterances or centroids
 _PLAIN, _SEALED = "sha256", "hmac-sha256"
@@ -44,18 +44,14 @@ def read_model(rows: Rows) -> SpeakerModel:
         calibrations = Calibrations.from_json(json.loads(about["calibrations"]))
     except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreFormatError(f"{rows.path}: settings or calibrations cannot be read: {error}") from None
-    lengths, classifier = _lengths(rows, listing, speakers, config.features), calibrations.condition
-    if classifier is not None and len(classifier.weights) != lengths["C"]:
-        raise StoreFormatError(
-            f"{rows.path}: the classifier of the condition has {len(classifier.weights)} weights, and the settings ask"
-            f" for {lengths['C']}; damaged, or changed by hand"
-        )
+    lengths = _lengths(rows, listing, speakers, config.features)
     shared = StoredArrays(rows, None, listing.get(None, {}), lengths)
     arrays = tuple(
         StoredArrays(rows, speaker.id, listing.get(speaker.id, {}), {**lengths, "k": speaker.centroids})
         for number, speaker in enumerate(speakers)
     )
     _check_names(rows, config, arrays, shared)
+    _check_conditions(rows, calibrations, arrays)
     pairs = None
     if "one_vs_one" in config.machines.kinds:
         sizes = [(speaker.id, speaker.centroids) for speaker in speakers]
@@ -110,6 +106,17 @@ def _check_names(rows: Rows, config: Config, arrays: Sequence[Container[str]], s
             missing |= {before + name for name in TRIALS if before + name not in shared}
     if missing:
         raise StoreFormatError(f"{rows.path}: array {min(missing)!r} is missing; damaged, or changed by hand")
+
+
+def _check_conditions(rows: Rows, calibrations: Calibrations, arrays: Sequence[Container[str]]) -> None:
+    """Raise StoreFormatError for calibrations by condition where nothing says what the condition is."""
+    by_condition = any(one.changed for one in (*calibrations.whole.values(), *calibrations.sequential.values()))
+    for name in CONDITIONS if by_condition else ():
+        if not any(name in listed for listed in arrays):
+            raise StoreFormatError(
+                f"{rows.path}: no speaker has the array {name!r}, which calibrations by condition need; damaged, or"
+                " changed by hand"
+            )
 
 
 def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], features: FeatureSettings) -> dict[str, int]:

@@ -104,7 +104,6 @@ def test_own_trials_are_of_one_condition_and_no_other_is_weighed(tmp_path, recor
     assert before.calibrations.whole["fused"].changed is not None
     model = calibrate(tmp_path / "s", fitted + fitted, lists[0]).model
     assert model.calibrations.whole["fused"].changed is None
-    assert model.calibrations.condition is None
     assert len(model.trials(before=CHANGED)) == len(before.trials(before=CHANGED))
     file = lists[0] / "anna-1.wav"
     own_trials = model.trials(before=OWN)

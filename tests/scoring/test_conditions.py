@@ -1,10 +1,9 @@
-"""The classifier of conditions against scikit-learn's logistic regression, and ratios that are weighed by it."""
+"""The classifier of conditions against scikit-learn's nearest neighbours, and ratios that are weighed by it."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.neighbors import NearestNeighbors
 
-from pipeline.scoring.calibration import Calibrations, LogisticCalibration, SystemCalibration, limited, unlimited
+from pipeline.scoring.calibration import Calibrations, LogisticCalibration, SystemCalibration
 from pipeline.scoring.conditions import (
     CONDITION,
-    PENALTY,
-    ConditionClassifier,
+    MOST_VECTORS,
+    NEIGHBOURS,
     condition_sums,
     condition_vector,
     train_conditions,
@@ -40,29 +41,64 @@ def test_a_feature_that_never_moves_has_a_finite_spread():
     assert np.isfinite(condition_vector(condition_sums(np.full((7, 3), 0.1)), 3)).all()
 
 
-def rows_of(seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Overlapping rows (n, 6) of three speakers, as recorded and of changed conditions."""
+def rows_of(seed: int, *counts: int, spread: float = 1.0) -> list[np.ndarray]:
+    """Condition vectors (n, 6) of two statics and four spreads, of a speaker each."""
     random = np.random.default_rng(seed)
-    return tuple([random.normal(mean, 1.0, (count, 6)) for count in (9, 14, 5)] for mean in (0.0, 0.6))
+    return [random.normal(0.0, spread, (count, 6)) @ np.diag((0.1, 9.0, 1.0, 1.0, 1.0, 2.0)) for count in counts]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_classifier_is_scikit_learns_on_standardised_rows_with_balanced_classes(seed):
-    recorded, changed = rows_of(seed)
-    rows = np.concatenate([*recorded, *changed[:2]])
-    is_changed = np.arange(len(rows)) >= 28
-    standard = (rows - rows.mean(axis=0)) / rows.std(axis=0)
-    # Its loss is C times the sum over rows, and balanced weights sum to the number of rows.
-    theirs = LogisticRegression(C=1.0 / (PENALTY * len(rows)), class_weight="balanced", tol=1e-10, max_iter=10_000)
-    expected = theirs.fit(standard, is_changed).decision_function(standard)
-    made = train_conditions(recorded, changed[:2])
-    np.testing.assert_allclose(rows @ made.weights + made.offset, expected, atol=1e-4)
+def utterances(vectors: np.ndarray) -> list[np.ndarray]:
+    """Sums of two frames each whose means and log spreads are these."""
+    mean, spread = np.pad(vectors[:, :2], ((0, 0), (0, 2))), np.exp(vectors[:, 2:])
+    return [condition_sums(np.stack((m - s, m + s))) for m, s in zip(mean, spread, strict=True)]
+
+
+@pytest.mark.parametrize("counts", [(9, 14, 40), (3, 1, 4)])
+def test_log_odds_are_half_the_difference_of_squared_distances_to_scikit_learns_neighbours(counts):
+    recorded, changed = rows_of(0, *counts, spread=0.3), rows_of(1, *counts[:2], spread=0.6)
+    covariance = np.cov(np.concatenate(recorded), rowvar=False, bias=True)
+    inverse = np.linalg.inv(covariance + np.diag(np.diag(covariance)))
+    tried = rows_of(2, 30, spread=0.5)[0]
+    squares = []
+    for rows in map(np.concatenate, (recorded, changed)):
+        of = NearestNeighbors(
+            n_neighbors=min(NEIGHBOURS, len(rows)), metric="mahalanobis", metric_params={"VI": inverse}
+        )
+        squares.append((of.fit(rows).kneighbors(tried)[0] ** 2).mean(axis=1))
+    made = train_conditions(recorded, changed)
+    log_odds = [made.log_odds(sums) for sums in utterances(tried)]
+    np.testing.assert_allclose(log_odds, (squares[0] - squares[1]) / 2.0, atol=1e-9)
+
+
+def test_conditions_all_around_the_recorded_one_are_told_from_it_where_no_plane_parts_them():
+    (inner,), (outer,) = rows_of(3, 300, spread=0.2), rows_of(4, 300, spread=0.6)
+    made = train_conditions([inner[::2]], [outer[::2]])
+    tried, is_changed = np.concatenate((inner[1::2], outer[1::2])), np.repeat([False, True], 150)
+    plane = LogisticRegression().fit(np.concatenate((inner[::2], outer[::2])), is_changed)
+    assert roc_auc_score(is_changed, plane.decision_function(tried)) < 0.7
+    assert roc_auc_score(is_changed, [made.log_odds(sums) for sums in utterances(tried)]) > 0.9
+
+
+def test_of_many_vectors_an_even_share_is_searched():
+    rows = np.repeat(np.arange(2.5 * MOST_VECTORS)[:, None], 6, axis=1)
+    made = train_conditions([rows[:1000], rows[1000:]], rows_of(0, 20))
+    kept = np.linalg.solve(made.whitening.T, made.recorded.T)[0]
+    assert len(kept) == MOST_VECTORS
+    np.testing.assert_allclose(np.diff(kept), 2.5, atol=0.51)
+    assert kept[0] == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_features_that_never_move_give_finite_log_odds(count):
+    made = train_conditions([np.full((count, 6), 0.3)], [np.full((5, 6), 0.4)])
+    near, far = (made.log_odds(sums) for sums in utterances(np.full((2, 6), ((0.3,), (0.4,)))))
+    assert np.isfinite((near, far)).all()
+    assert near < 0.0 < far
 
 
 def test_one_class_alone_makes_no_classifier():
-    recorded, changed = rows_of(0)
-    assert train_conditions(recorded, []) is None
-    assert train_conditions([np.empty((0, 6))], changed) is None
+    assert train_conditions(rows_of(0, 3), []) is None
+    assert train_conditions([np.empty((0, 6))], rows_of(0, 3)) is None
 
 
 def trials_with(log_odds: np.ndarray, random: np.random.Generator) -> HeldOutTrials:
@@ -128,47 +164,24 @@ def calibrations() -> Calibrations:
     condition = LogisticCalibration((CONDITION,), np.array([2.0]), -1.0, 0.5, 100.0)
     other = SystemCalibration("supervector", changed)
     one = SystemCalibration("supervector", recorded, changed=other, condition=condition)
-    return Calibrations({"supervector": one}, {}, ConditionClassifier(np.array([0.25, -1.5]), 0.75))
+    return Calibrations({"supervector": one})
 
 
 def test_the_ratio_goes_from_that_of_the_recorded_condition_to_that_of_the_changed_one():
     calibration = calibrations().whole["supervector"]
     for log_odds, share in ((-800.0, 0.0), (0.0, 0.5), (math.log(3.0), 0.75), (800.0, 1.0)):
-        left = [np.log((0.98 * lr + 0.02) / (0.98 + 0.02 * lr)) for lr in np.exp((2.0 * 4.0 + 1.0, 0.5 * 4.0 - 3.0))]
-        mean = np.exp((1.0 - share) * left[0] + share * left[1])
-        expected = np.log((0.98 * mean - 0.02) / (0.98 - 0.02 * mean))
+        expected = (1.0 - share) * (2.0 * 4.0 + 1.0) + share * (0.5 * 4.0 - 3.0)
         scores = {"supervector": 4.0, CONDITION: (log_odds + 1.0) / 2.0}
         assert calibration.llr(scores, 100.0) == pytest.approx(expected)
 
 
-def test_a_ratio_by_the_wrong_condition_does_not_outweigh_that_by_the_right_one():
-    calibration = calibrations().whole["supervector"]
-    # 99 to 1 for the changed condition, by which the speaker is right at 2 nats; as recorded, all but impossible.
-    wrong = replace(
-        calibration, ratio=(("all", LogisticCalibration(("supervector",), np.array([-100.0]), 0.0, 0.0, 1.0)),)
-    )
-    scores = {"supervector": 10.0, CONDITION: (math.log(99.0) + 1.0) / 2.0}
-    assert 1.0 < wrong.llr(scores, 100.0) < 2.0
-
-
-@given(llr=st.floats(-30.0, 30.0))
-def test_a_limited_ratio_stays_in_its_bounds_and_gives_back_what_it_was_of(llr):
-    assert abs(limited(np.array(llr))) <= math.log(49.0)
-    assert unlimited(limited(np.array(llr))) == pytest.approx(llr, abs=1e-2 if abs(llr) > 20.0 else 1e-6)
-
-
-def test_calibrations_by_condition_survive_json_and_need_their_classifier():
+def test_calibrations_by_condition_survive_json():
     made = calibrations()
     table = json.loads(json.dumps(made.as_json()))
     again = Calibrations.from_json(table)
-    sums = condition_sums(np.array([[1.0], [4.0]]))
-    assert again.condition.log_odds(sums) == made.condition.log_odds(sums)
     scores = {"supervector": np.array([0.3, -2.0]), CONDITION: np.array([0.4, -0.4])}
     before, after = (one.whole["supervector"].llr(scores, 70.0) for one in (made, again))
     np.testing.assert_array_equal(before, after)
-    for broken in (None, {"weights": [math.nan], "offset": 0.0}, {"weights": [1.0]}):
-        with pytest.raises((ValueError, KeyError)):
-            Calibrations.from_json({**table, "condition": broken})
     with pytest.raises(KeyError):
         del table["whole"]["supervector"]["condition"]
         Calibrations.from_json(table)

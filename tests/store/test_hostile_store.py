@@ -253,11 +253,14 @@ def test_a_store_without_trials_asks_for_the_threshold(copied, heard):
     assert Verifier(model, "anna", decide_by=Threshold(0.0)).verify_file(heard("anna")).decision == "accepted"
 
 
-def test_a_classifier_of_the_condition_of_another_length_is_refused(small, tmp_path):
-    path = tmp_path / "bent.store"
-    shutil.copy(small, path)
-    ((text,),) = hostile.query(path, "SELECT calibrations FROM store")
-    bent = json.loads(text) | {"condition": {"weights": [1.0, 2.0], "offset": 0.0}}
+def test_calibrations_by_condition_without_vectors_of_conditions_are_refused(small, tmp_path):
+    path = Path(shutil.copy(small, tmp_path / "bent.store"))
+    fit = {"against": "all", "systems": ["boar"], "weights": [1.0], "offset": 0.0, "duration": 0.0, "usual_frames": 9.0}
+    one = {"ratio": [fit], "weights": [], "changed": None}
+    bent = {
+        "whole": {"boar": {**one, "changed": one, "condition": [{**fit, "systems": ["condition"]}]}},
+        "sequential": {},
+    }
     hostile.edit(path, "UPDATE store SET calibrations = ?", json.dumps(bent))
-    with pytest.raises(StoreFormatError, match="has 2 weights, and the settings ask for"):
+    with pytest.raises(StoreFormatError, match=r"no speaker has the array 'condition\.recorded'"):
         Store(path).load()
