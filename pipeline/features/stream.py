@@ -115,12 +115,35 @@ class _Windowed:
         return static.of_power(self._powers[static.size])
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What streams of the same settings share: ``others`` are the places of analyses that differ from the first."""
+
+    window: Array
+    analyses: tuple[tuple[AnalysisConfig, Callable[[Array], Array]], ...]
+    others: Mapping[Analysis, int]
+    level: Callable[..., Array]
+
+
+@lru_cache(maxsize=8)
+def _plan_of(settings: FeatureSettings) -> _Plan:
+    named = settings.analyses
+    distinct = list(dict.fromkeys(named.values()))
+    places = {name: distinct.index(analysis) for name, analysis in named.items()}
+    return _Plan(
+        window(settings.window, settings.frame_length),
+        tuple((analysis, static_features(settings, analysis)) for analysis in distinct),
+        {name: place for name, place in places.items() if place},
+        speech_level(settings),
+    )
+
+
 class _Analysis:
     """Static features and deltas of one analysis of the frames."""
 
-    def __init__(self, settings: FeatureSettings, analysis: AnalysisConfig) -> None:
+    def __init__(self, settings: FeatureSettings, analysis: AnalysisConfig, static: Callable[[Array], Array]) -> None:
         self.order = analysis.order
-        self.static = static_features(settings, analysis)
+        self.static = static
         self.deltas = DeltaStream(settings.delta_width, scale=analysis.delta_scale) if settings.deltas else None
 
     def push(self, windowed: _Windowed, wanted: NDArray[np.int64], frames: int) -> Array:
@@ -148,13 +171,9 @@ class FeatureStream:
         self._pre_emphasis = PreEmphasis(settings.pre_emphasis)
         self._raw = FrameStream(settings.frame_length, settings.frame_step)
         self._emphasised = FrameStream(settings.frame_length, settings.frame_step)
-        self._window = window(settings.window, settings.frame_length)
-        distinct = list(dict.fromkeys(settings.analyses.values()))
-        self._analyses = [_Analysis(settings, analysis) for analysis in distinct]
-        places = {name: distinct.index(analysis) for name, analysis in settings.analyses.items()}
-        self._others = {name: place for name, place in places.items() if place}
+        self._plan = _plan_of(settings)
+        self._analyses = [_Analysis(settings, *analysis) for analysis in self._plan.analyses]
         self._reach = settings.delta_width if settings.deltas else 0  # frames of look-ahead
-        self._level = speech_level(settings)
         self._vad = VoiceActivityDetector(settings.vad, frames_per_second=1.0 / settings.step_seconds)
         self._before = np.zeros(self._reach, dtype=bool)
         self._speech = np.empty(0, dtype=bool)  # of frames that wait for their deltas
@@ -173,14 +192,14 @@ class FeatureStream:
             raise StreamClosedError("features: the stream was flushed and takes no more samples; start a new one")
         raw = self._raw.push(samples)
         levels = frame_level(raw)
-        speech, below_peak = self._vad.push(self._level(raw, levels))
+        speech, below_peak = self._vad.push(self._plan.level(raw, levels))
         if self._meter is not None:
             self._meter.push(raw, levels, speech)
         self._speech = np.concatenate((self._speech, speech))
         self._below_peak = np.concatenate((self._below_peak, below_peak))
         frames = self._emphasised.push(self._pre_emphasis.push(samples))
         wanted = self._wanted(speech)
-        windowed = _Windowed(without_offset(frames[wanted]) * self._window)
+        windowed = _Windowed(without_offset(frames[wanted]) * self._plan.window)
         return self._speech_of([analysis.push(windowed, wanted, len(frames)) for analysis in self._analyses])
 
     def _wanted(self, speech: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -206,5 +225,5 @@ class FeatureStream:
         speech, self._speech = self._speech[:count], self._speech[count:]
         below_peak, self._below_peak = self._below_peak[:count], self._below_peak[count:]
         spoken = [of_one[speech] for of_one in vectors]
-        others = {name: spoken[place] for name, place in self._others.items()}
+        others = {name: spoken[place] for name, place in self._plan.others.items()}
         return FeatureBlock(spoken[0], count, below_peak[speech], others)
