@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """How fast it is, against peers in the same run: one flat JSON object and a Markdown table.
 
-    python benchmarks/run.py [--only train,claim,features,gemm,stream,growth] [--quick] [--corpora DIR]
+    python benchmarks/run.py [--only train,claim,features,gemm,stream,growth,waiting] [--quick] [--corpora DIR]
                              --json OUT [--markdown OUT]
 
---corpora is a folder with libri158; without it the demo corpus's voices and voices made of them stand in. --quick ends
+--corpora is a folder with libri158 and commands30, the corpus of what people wait for; without it the demo corpus's
+voices and voices made of them stand in. --quick ends
 within five minutes on two cores. benchmarks/SPEED.md says what the keys mean. Each part runs in a process of its own,
 BLAS on one thread.
 """
@@ -25,7 +26,7 @@ from speed.measuring import Figures, in_child, machine
 from speed.model import predicted
 from speed.options import QUICK_SIZES, Options
 
-PARTS = ("train", "claim", "features", "gemm", "stream", "growth")
+PARTS = ("train", "claim", "features", "gemm", "stream", "growth", "waiting")
 QUICK = {"sizes": QUICK_SIZES, "minutes": 3.0, "patience": 1.0}
 
 
@@ -68,8 +69,8 @@ def measured(options: Options, parts: tuple[str, ...]) -> Figures:
         if part in parts:
             started = time.perf_counter()
             function = import_module(f"speed.{part}").measure
-            # Growth starts processes itself, one a population.
-            found |= function(options) if part == "growth" else in_child(function, options)
+            # These start processes themselves.
+            found |= function(options) if part in ("growth", "waiting") else in_child(function, options)
             found[f"{part}.elapsed_seconds"] = time.perf_counter() - started
             print(f"{part}: {found[f'{part}.elapsed_seconds']:.0f} s", file=sys.stderr)
     return found | predicted(found)
