@@ -105,13 +105,19 @@ class VerificationStream:
         StreamClosedError
             After ``close``.
         """
+        if self.feed(samples):
+            self._last = self._decide()
+        return replace(self._last, audio_seconds=self._audio_seconds)
+
+    def feed(self, samples: ArrayLike) -> bool:
+        """Score more audio, as ``push`` does, and decide nothing yet: return whether there was enough to score."""
         samples = self._checked(samples)
         self._batch.append(samples)
         self._batched += len(samples)
-        if self._batched >= self._batch_samples:
+        full = self._batched >= self._batch_samples
+        if full:
             self._score(self.front_end.push(self._take_batch()))
-            self._last = self._decide()
-        return replace(self._last, audio_seconds=self._audio_seconds)
+        return full
 
     def close(self) -> Update:
         """End the audio: the last frames are scored and the decision is final. A second call repeats it.

@@ -221,7 +221,7 @@ class Verifier:
         Raises AudioError.
         """
         stream = self.stream(rate)
-        stream.push(samples)
+        stream.feed(samples)
         return stream.close()
 
     def verify_file(self, path: Path | str) -> Update:
@@ -229,6 +229,8 @@ class Verifier:
         with open_audio(path) as audio:
             stream = self.stream(audio.rate)
             for block in audio.blocks():
-                if stream.push(block).settled:
+                if self.decider.test is None:
+                    stream.feed(block)
+                elif stream.push(block).settled:
                     break
         return stream.close()
