@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-from pipeline.errors import InputError
+from pipeline.errors import InputError, SpeakerExistsError
 
 MOST_CHARACTERS = 200
 _INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
@@ -47,6 +47,24 @@ def twin_of(name: str, others: Iterable[str]) -> str | None:
     """Return the first of ``others`` that a reader could take for ``name``, if there is one."""
     looks = _looks_of(name)
     return next((other for other in others if _looks_of(other) == looks), None)
+
+
+def check_new_names(names: Iterable[str], enrolled: Iterable[str]) -> None:
+    """Raise InputError for a name that cannot be enrolled, or SpeakerExistsError for one that looks like another.
+
+    ``names`` are in normal form C already, and none of them is ``enrolled``.
+    """
+    looks = {_looks_of(name): name for name in enrolled}
+    for name in names:
+        try:
+            checked_name(name)
+        except InputError as error:
+            raise InputError(f"name {name!r}: {error}") from None
+        twin = looks.setdefault(_looks_of(name), name)
+        if twin != name:
+            raise SpeakerExistsError(
+                f"{name!r} looks like {twin!r}: a reader could take one for the other; rename one of them"
+            )
 
 
 def _looks_of(name: str) -> str:

@@ -7,9 +7,10 @@ gives the same corpus, in the same order.
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -74,11 +75,11 @@ Recordings = Path | str | Corpus | Mapping[str, Path | str | Sequence[Utterance 
 
 
 def as_corpus(recordings: Recordings) -> Corpus:
-    """Return ``recordings`` as a corpus; raises InputError for what is none."""
-    if isinstance(recordings, Corpus):
-        return recordings
+    """Return ``recordings`` as a corpus, names in Unicode's normal form C; raises InputError for what is none."""
     if isinstance(recordings, Path | str):
-        return read_corpus(recordings)
+        recordings = read_corpus(recordings)
+    if isinstance(recordings, Corpus):
+        return _in_form_c(recordings)
     if not isinstance(recordings, Mapping):
         raise InputError(
             "recordings: a folder, a corpus, or a dictionary of names to lists of files was expected, got"
@@ -92,7 +93,20 @@ def as_corpus(recordings: Recordings) -> Corpus:
                 f"recordings of {name!r}: a name and paths of audio files were expected, got {given!r:.80}"
             )
         speakers[name] = tuple(one if isinstance(one, Utterance) else Utterance(name, Path(one)) for one in files)
-    return Corpus(Path(), "folders", speakers)
+    return _in_form_c(Corpus(Path(), "folders", speakers))
+
+
+def _in_form_c(corpus: Corpus) -> Corpus:
+    """Return the corpus with names as they are compared: file systems write an accent as a character of its own."""
+    if all(map(partial(unicodedata.is_normalized, "NFC"), corpus.speakers)):
+        return corpus
+    speakers: dict[str, tuple[Utterance, ...]] = {}
+    for name, its in corpus.speakers.items():
+        plain = unicodedata.normalize("NFC", name)
+        if plain in speakers:
+            raise InputError(f"{corpus.root}: {plain!r} is there twice, its accents written in two ways")
+        speakers[plain] = its
+    return replace(corpus, speakers=speakers)
 
 
 def read_corpus(root: Path | str) -> Corpus:

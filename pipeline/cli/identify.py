@@ -14,6 +14,9 @@ from pipeline.cli.options import (
     REJECTED,
     WORST_FIRST,
     Json,
+    Log,
+    LogKey,
+    LogPaths,
     Raw,
     StoreArgument,
     UnknownImpostors,
@@ -41,6 +44,9 @@ def identify(
         typer.Option(metavar="X", help="Identify at LLRs of X and above.", show_default="the likeliest outcome"),
     ] = None,
     unknown_impostors: UnknownImpostors = None,
+    log: Log = None,
+    log_key: LogKey = None,
+    log_paths: LogPaths = False,
     raw: Raw = None,
     as_json: Json = False,
 ) -> None:
@@ -55,20 +61,24 @@ def identify(
     - `voiceclaim identify speakers.store --best 10 --json call.wav voicemail.m4a`
     """
     from pipeline.store.store import Store
+    from pipeline.verification.audit_events import identification_recorder
     from pipeline.verification.identification import Identifier
 
     model = Store(store).load(unknown_impostors=unknown_impostors)
     identifier = Identifier(model, system=system, best=best, nobody=nobody, threshold=threshold)
+    record = identification_recorder(log, identifier, key_file=log_key, paths=log_paths)
     codes = []
     for name in audio:
         try:
             found = _identified(identifier, name, raw)
         except AudioError as error:
+            record(None if name == "-" else name, error)
             if as_json:
                 print_json({"file": name, "decision": None, "error": str(error)})
             print_error(error)
             codes.append(ERROR)
             continue
+        record(None if name == "-" else name, found)
         if as_json:
             print_json({"file": name, **found.as_json(), "system": identifier.system, "revision": model.revision})
         else:

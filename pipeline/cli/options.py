@@ -44,6 +44,7 @@ LogKey = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Key file of the audit log.", show_default="$VOICECLAIM_AUDIT_KEY, if set"),
 ]
+LogPaths = Annotated[bool, typer.Option("--log-paths", help="Name the audio files in the log.")]
 PAPER = ("boar", "poar", "boao", "poao", "rpoao")
 """Scoring systems of Xin, Wu and Pan 2002."""
 Systems = Annotated[

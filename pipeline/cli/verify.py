@@ -20,6 +20,7 @@ from pipeline.cli.options import (
     Json,
     Log,
     LogKey,
+    LogPaths,
     Raw,
     StoreArgument,
     UnknownImpostors,
@@ -75,7 +76,7 @@ def verify(
     interval: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Audio between live updates.")] = 0.25,
     log: Log = None,
     log_key: LogKey = None,
-    log_paths: Annotated[bool, typer.Option("--log-paths", help="Name the audio files in the log.")] = False,
+    log_paths: LogPaths = False,
     as_json: Json = False,
 ) -> None:
     """Verify a claimed speaker in files or live audio.

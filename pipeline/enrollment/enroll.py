@@ -26,6 +26,7 @@ from pipeline.enrollment.training import Trainer
 from pipeline.errors import ConfigError, InputError, SpeakerExistsError
 from pipeline.machines.training import machine_count
 from pipeline.machines.workers import LocalThreads, Workers
+from pipeline.names import check_new_names
 from pipeline.scoring.trials import CHANGED, HeldOutTrials
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import Role, Speaker, SpeakerModel
@@ -274,3 +275,5 @@ def _check_names(
             f"{' ...' if len(doubles) > 5 else ''}; add to them (enroll --add), remove them first, or leave"
             " them out"
         )
+    enrolled = [] if known is None else [speaker.name for speaker in known.speakers]
+    check_new_names(sorted(set(speakers) - set(enrolled)), enrolled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -39,7 +40,9 @@ def listen(host: str, port: int, idle_seconds: float) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family)
     except OSError as error:
-        raise ServiceError(0, f"cannot listen on {host} port {port}: {error.strerror or error}; is it taken?") from None
+        cause = "something else listens there; choose another with --port, or a free one with --port 0"
+        advice = cause if error.errno == errno.EADDRINUSE else "is it an address of this machine?"
+        raise ServiceError(0, f"cannot listen on {host} port {port}: {error.strerror or error}; {advice}") from None
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _READ_BYTES)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * idle_seconds))

@@ -38,7 +38,12 @@ from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Stamp, Store
 from pipeline.verification.attempts import Attempts, Outcome
 from pipeline.verification.audit import AuditLog, read_key
-from pipeline.verification.audit_events import duplicate_memory, record_delay, verification_recorder
+from pipeline.verification.audit_events import (
+    duplicate_memory,
+    identification_recorder,
+    record_delay,
+    verification_recorder,
+)
 from pipeline.verification.duplicate_audio import DuplicateMemory
 from pipeline.verification.identification import Identification, Identifier
 from pipeline.verification.policies import policy_of
@@ -292,6 +297,10 @@ class Service:
         if self.settings.log is not None and model is not None:
             recorder = verification_recorder(self.settings.log, model, claim, key_file=self.settings.log_key)
             recorder(verifier, None, outcome)
+
+    def log_identification(self, identifier: Identifier, found: Identification) -> None:
+        """Write who was found to the audit log, if there is one; raises AuditError."""
+        identification_recorder(self.settings.log, identifier, key_file=self.settings.log_key)(None, found)
 
     def erase_the_removed(self) -> None:
         """Erase what is remembered of accepted audio of speakers who were removed while no service looked."""

@@ -300,6 +300,7 @@ async def _identified(service: Service, caller: Caller, stream: IdentificationSt
     found = await service.score(caller, stream.close)
     await service.run("disk", service.check_found, found)
     service.metrics.identifications.labels(str(found.decision)).inc()
+    await service.run("disk", service.log_identification, stream.identifier, found)
     return found
 
 

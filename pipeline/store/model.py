@@ -7,6 +7,7 @@ name (``store.layout``): those of each speaker, and those of the population.
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -125,8 +126,9 @@ class SpeakerModel:
 
     def position(self, name: str) -> int:
         """Return the number of the speaker claimed as ``name``; raises UnknownSpeakerError with the nearest names."""
+        plain = unicodedata.normalize("NFC", name)
         for number, speaker in enumerate(self.speakers):
-            if speaker.name == name and speaker.role == "speaker":
+            if speaker.name in (name, plain) and speaker.role == "speaker":
                 return number
         raise self._unknown(name)
 

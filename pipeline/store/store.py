@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -28,6 +29,7 @@ from pipeline.errors import (
     StoreMissingError,
 )
 from pipeline.machines.pairs import PairMachine, Pairs, PairSource
+from pipeline.names import check_new_names
 from pipeline.store.arrays import Arrays, Changed, Renumbered, StoredArrays, StoredPairs
 from pipeline.store.keys import Key, key_in_use
 from pipeline.store.model import SpeakerModel
@@ -167,15 +169,16 @@ class Store:
         Raises UnknownSpeakerError, and SpeakerExistsError for a name that is taken.
         """
         self.load().speaker(name)  # a wrong name is an error before anything is locked
-        if not new_name.strip():
-            raise InputError(f"speaker {name!r}: a name must have a character, got {new_name!r}")
+        new_name = unicodedata.normalize("NFC", new_name)
         with self.writing() as transaction:
             model = transaction.model
             if model is None:
                 raise StoreMissingError(f"{self.path}: no speaker store here")
             model.speaker(name)
-            if new_name in {speaker.name for speaker in model.speakers}:
+            others = {speaker.name for speaker in model.speakers}
+            if new_name in others:
                 raise SpeakerExistsError(f"{self.path}: speaker {new_name!r} is enrolled already")
+            check_new_names([new_name], others - {name})
             renamed = (replace(one, name=new_name if one.name == name else one.name) for one in model.speakers)
             return transaction.save(replace(model, speakers=tuple(renamed)))
 

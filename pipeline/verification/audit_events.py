@@ -1,4 +1,4 @@
-"""Events of the audit log: claims verified, speakers enrolled, removed, renamed and exported, and stores calibrated.
+"""Events of the audit log: claims, identifications, enrollments, removals, renamings, exports and calibrations.
 
 They hold names, numbers and decisions, but no biometric data, and paths of audio files only on request. Settings are
 identified by the SHA-256 of their JSON, the store by its format version and revision.
@@ -19,6 +19,7 @@ from pipeline.store.reading import VERSION
 from pipeline.verification.audio_warnings import codes
 from pipeline.verification.audit import AuditLog, Value, read_key
 from pipeline.verification.duplicate_audio import DuplicateMemory
+from pipeline.verification.identification import Identification, Identifier
 from pipeline.verification.verifier import Verifier
 
 if TYPE_CHECKING:
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
     from pipeline.evaluation.calibrate import CalibrationReport
 
 VERIFY, ENROLL, REMOVE, RENAME, EXPORT, CALIBRATE = "verify", "enroll", "remove", "rename", "export", "calibrate"
-DELAY = "delay"
+IDENTIFY, DELAY = "identify", "delay"
 Fields = dict[str, Value]
 Recorder = Callable[[Verifier | None, str | None, Update | VoiceclaimError], None]
 """Called with the verifier (None if none was made), the file (None for a pipe), and the outcome."""
+IdentificationRecorder = Callable[[str | None, Identification | VoiceclaimError], None]
+"""Called with the file (None for a pipe), and the outcome."""
 
 
 def verification_recorder(
@@ -52,6 +55,39 @@ def verification_recorder(
         audit.append(VERIFY, {**fields, "file": file} if paths else fields)
 
     return record
+
+
+def identification_recorder(
+    log: Path | None, identifier: Identifier, *, key_file: Path | None = None, paths: bool = False
+) -> IdentificationRecorder:
+    """Return a function that appends who was found, and what spoke for the likeliest, as ``verification_recorder``."""
+    if log is None:
+        return lambda _file, _outcome: None
+    audit, model = AuditLog(log, key=read_key(key_file)), identifier.model
+
+    def record(file: str | None, outcome: Identification | VoiceclaimError) -> None:
+        fields: Fields = {"system": identifier.system, **of_store(model)}
+        if isinstance(outcome, Identification):
+            fields |= _of_identification(outcome)
+        else:
+            fields |= {"decision": None, "error": type(outcome).__name__}
+        audit.append(IDENTIFY, {**fields, "file": file} if paths else fields)
+
+    return record
+
+
+def _of_identification(found: Identification) -> Fields:
+    first = found.candidates[0] if found.candidates else None
+    return {
+        "decision": found.decision,
+        "speaker": found.name,
+        "likeliest": None if first is None else first.name,
+        "llr": None if first is None else first.llr,
+        "probability": None if first is None else first.probability,
+        "nobody": found.nobody,
+        "speech_seconds": found.speech_seconds,
+        "warnings": ", ".join(codes(found.warnings)),
+    }
 
 
 def duplicate_memory(log: Path | None) -> DuplicateMemory | None:

@@ -102,8 +102,10 @@ def test_verify_prints_the_decision_beside_the_threshold_that_it_applies_to(insi
             llr += f" (threshold {reported['llr_threshold']:.2f})"
         else:
             score += f" (threshold {reported['threshold']:.4f})"
+        # A synthesiser speaks a word the same way again.
+        flag = ", a copy of known audio: duplicate suspected" if reported["duplicate_suspected"] else ""
         assert inside(*claim, *words, file).out == (
-            f"accepted 'anna' {file}: {score}, {llr}{chance}, {reported['speech_seconds']:.2f} s of speech\n"
+            f"accepted 'anna' {file}: {score}, {llr}{chance}, {reported['speech_seconds']:.2f} s of speech{flag}\n"
         )
     needed = "no score (0.5 s needed)"
     assert inside(*claim, silence).out == f"not enough speech 'anna' {silence}: {needed}, 0.00 s of speech\n"
@@ -300,3 +302,15 @@ def test_a_pipe_without_audio_and_a_raw_format_that_cannot_be_are_errors(refused
         assert refused(*claim, "-", data=data).startswith("voiceclaim: ")
     for raw in ("", "16k", "8000:x", "8000:1:mp3", "1", "²", "8000:1:s16le:9"):
         assert refused(*claim, "--raw", raw, "-", data=b"\0" * 32000)
+
+
+def test_identifications_are_logged_with_a_path_only_on_request(inside, claim, heard, tmp_path, garbage):
+    store, log = claim[1], tmp_path / "calls.jsonl"
+    words = ("identify", store, "--log", log)
+    assert inside(*words, heard("ivan")).code == 0
+    assert inside(*words, "--log-paths", heard("anna"), garbage).code == 2
+    _, first, second, third = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert (first["event"], first["speaker"], "file" in first) == ("identify", "ivan", False)
+    assert (second["speaker"], second["file"]) == ("anna", str(heard("anna")))
+    assert (third["decision"], third["error"], third["file"]) == (None, "AudioError", str(garbage))
+    assert inside("audit", log).code == 0

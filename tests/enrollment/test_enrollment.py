@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import unicodedata
 from dataclasses import replace
 
 import numpy as np
@@ -89,6 +90,32 @@ def test_names_that_are_taken_and_no_names_at_all_are_refused_before_any_work(co
     with pytest.raises(InputError, match="no speakers"):
         enroll(tmp_path / "s", {}, tiny)
     assert not (tmp_path / "s").exists()
+
+
+def test_names_are_checked_as_the_service_checks_them(copied, recordings, tmp_path, tiny):
+    voice = recordings["dexter"]
+    before = content(copied)
+    for name, error in {"Anna": SpeakerExistsError, "\u0430nna": SpeakerExistsError, "an\u200bna": InputError}.items():
+        with pytest.raises(error, match=r"anna|U\+200B"):
+            enroll(copied, {name: voice}, tiny)
+    with pytest.raises(SpeakerExistsError, match="'Zoe' looks like 'ZOE'"):
+        enroll(tmp_path / "s", {"Zoe": voice, "ZOE": voice}, tiny)
+    with pytest.raises(SpeakerExistsError, match="looks like 'anna'"):
+        Store(copied).rename("ivan", "ANNA")
+    assert content(copied) == before
+
+
+def test_a_name_is_one_however_a_file_system_writes_its_accents(corpus_of, tmp_path, tiny, heard):
+    decomposed = unicodedata.normalize("NFD", "Zoë")
+    root = corpus_of(anna=4, ivan=4)
+    (root / "ivan").rename(root / decomposed)
+    model = enroll(tmp_path / "s", root, tiny).model
+    assert model.names == ("Zoë", "anna")
+    assert Verifier(model, decomposed).verify_file(heard("ivan")).decision == "accepted"
+    (root / "Zoë").mkdir()
+    shutil.copytree(root / decomposed, root / "Zoë", dirs_exist_ok=True)
+    with pytest.raises(InputError, match="'Zoë' is there twice"):
+        enroll(tmp_path / "t", root, tiny)
 
 
 def test_what_the_store_says_of_a_speaker_is_what_was_read(store, recordings, tiny):

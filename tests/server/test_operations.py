@@ -15,7 +15,8 @@ pytestmark = pytest.mark.server
 
 def test_a_file_is_identified_with_the_same_numbers_as_in_python(store, tmp_path, heard):
     expected = Store(store).identify(heard("ivan"))
-    with running_copy(store, tmp_path, tokens=True) as service:
+    log = tmp_path / "log.jsonl"
+    with running_copy(store, tmp_path, "--log", log, tokens=True) as service:
         files = {"file": heard("ivan").read_bytes()}
         found = service.request("POST", "/identify", files=files, token=VERIFY_TOKEN).json()
         assert (found["decision"], found["name"]) == ("identified", "ivan")
@@ -26,6 +27,11 @@ def test_a_file_is_identified_with_the_same_numbers_as_in_python(store, tmp_path
         refused = service.request("POST", "/identify", files=files, token=PLAIN_TOKEN)
         assert refused.status_code == 403 and "scores" in refused.json()["detail"]
         assert service.uploads == []
+    entries = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    first, second = [entry for entry in entries if entry["event"] == "identify"]
+    assert (first["decision"], first["speaker"], first["likeliest"]) == ("identified", "ivan", "ivan")
+    assert first["llr"] == pytest.approx(found["candidates"][0]["llr"])
+    assert second["likeliest"] == stranger.json()["candidates"][0]["name"]
 
 
 def test_log_lines_are_json_and_name_nobody_and_enrollments_are_timed(copied, tmp_path, heard, recordings):

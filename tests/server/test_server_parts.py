@@ -145,7 +145,7 @@ def test_an_address_beyond_this_machine_without_tokens_or_already_taken_is_refus
         serve(Settings(tmp_path / "store"), "192.0.2.1", 0, threads=1, started=print)
     with listen("127.0.0.1", 0, 1.0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ServiceError, match=f"cannot listen on 127.0.0.1 port {port}"):
+        with pytest.raises(ServiceError, match=f"cannot listen on 127.0.0.1 port {port}.*--port 0"):
             listen("127.0.0.1", port, 1.0)
     assert url_of("::1", 8000) == "http://[::1]:8000/"
 
