@@ -7,6 +7,9 @@ from .evaluation import read_trials, trials_of_folder
 from .evaluation.assess import Assessment, assess, measure
 from .evaluation.calibrate import CalibrationReport, calibrate, reset_calibration
 from .metrics import OperatingPoint, equal_error_rate, error_curve
+from .posteriors.classifiers import OneVsRestPosteriorClassifier, PairwisePosteriorClassifier
+from .posteriors.estimators import make_posterior
+from .posteriors.implied import ImpliedPosterior
 from .scoring.decisions import Decision, State, Update
 from .scoring.sequential import SequentialTest
 from .store.model import SpeakerModel
@@ -33,8 +36,11 @@ __all__ = [
     "Identification",
     "IdentificationDecision",
     "Identifier",
+    "ImpliedPosterior",
     "NotEnoughSpeechError",
+    "OneVsRestPosteriorClassifier",
     "OperatingPoint",
+    "PairwisePosteriorClassifier",
     "Sequential",
     "SequentialTest",
     "SpeakerModel",
@@ -56,6 +62,7 @@ __all__ = [
     "equal_error_rate",
     "error_curve",
     "load_config",
+    "make_posterior",
     "measure",
     "read_corpus",
     "read_trials",

@@ -202,6 +202,7 @@ class OneVsRestPosteriorClassifier(PosteriorClassifier):
     --------
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
+    >>> from pipeline import OneVsRestPosteriorClassifier
     >>> OneVsRestPosteriorClassifier(random_state=0).fit(X, y).predict_proba(X[:1]).argmax()
     np.int64(0)
     """
@@ -235,6 +236,14 @@ class PairwisePosteriorClassifier(PosteriorClassifier):
 
     r_ij of rows of neither i nor j is extrapolated: the refinement and the classics are two remedies. Not where a class
     has a handful of rows. N (N - 1) / 2 machines, each on the rows of two classes.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from pipeline import PairwisePosteriorClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> PairwisePosteriorClassifier(random_state=0).fit(X, y).predict_proba(X[60:61]).argmax()
+    np.int64(1)
     """
 
     _: KW_ONLY

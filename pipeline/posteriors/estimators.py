@@ -172,9 +172,30 @@ POSTERIORS: dict[str, type[MarginPosterior]] = {
 
 
 def make_posterior(kind: str, **settings: Any) -> MarginPosterior:
-    """Return an unfitted estimator of ``kind`` with its own ``settings``.
+    """Return an unfitted estimator of the posterior of a class, given the margin of a machine.
 
-    Raises ConfigError for a kind not in ``POSTERIORS`` or an unknown setting.
+    Parameters
+    ----------
+    kind : str
+        A key of ``POSTERIORS``: "newton" and "platt" for sigmoids, "isotonic", and others.
+    **settings
+        Of that kind.
+
+    Returns
+    -------
+    MarginPosterior
+
+    Raises
+    ------
+    ConfigError
+        For a kind not in ``POSTERIORS`` or an unknown setting.
+
+    Examples
+    --------
+    >>> import numpy as np, pipeline
+    >>> sigmoid = pipeline.make_posterior("newton").fit(np.array([-2.0, -1.0, 1.0, 2.0]), [0, 1, 0, 1])
+    >>> bool(sigmoid.probability(np.array([3.0]))[0] > 0.5)
+    True
     """
     if kind not in POSTERIORS:
         raise ConfigError(f"posterior: kind is one of {', '.join(POSTERIORS)}, got {kind!r}")

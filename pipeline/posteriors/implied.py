@@ -97,6 +97,14 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         penalty. "equal_n": the middle machine has equal effective numbers, and posteriors are those at equal priors.
     n_jobs : int, optional
         Threads (joblib's ``parallel_config`` chooses otherwise).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from pipeline import ImpliedPosterior
+    >>> X, y = load_iris(return_X_y=True)
+    >>> ImpliedPosterior(machines=9).fit(X[:100], y[:100]).posteriors_.round(2).tolist()
+    [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
     """
 
     estimator: Any = None

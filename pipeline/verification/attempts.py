@@ -59,10 +59,10 @@ class Attempts:
 
     def begin(self, caller: str, speaker: str) -> None:
         """Count one more attempt of ``caller`` to be ``speaker``; raises TooManyAttemptsError where they must wait."""
-        now = time.time()
         with self._opened() as database:
+            now = time.time()
             failures, last = _row(database, caller, speaker)
-            wait = self._left(self.limits.wait(failures), last, now)
+            wait = min(self.limits.wait(failures), last + self.limits.wait(failures) - now)
             too_many = self._recent(database, caller, now) + 1 - self.limits.caller_failures
             if too_many > 0:
                 wait = max(wait, too_many * _HOUR / self.limits.caller_failures)
@@ -72,8 +72,8 @@ class Attempts:
 
     def end(self, caller: str, speaker: str, outcome: Outcome) -> float:
         """Note how an attempt ended, and return the seconds that the caller now has to wait."""
-        now = time.time()
         with self._opened() as database:
+            now = time.time()
             failures, _ = _row(database, caller, speaker)
             if outcome == "accepted":
                 failures = 0
@@ -90,11 +90,6 @@ class Attempts:
         failures, last = _row(database, caller, "")
         return max(0.0, failures - max(0.0, now - last) * self.limits.caller_failures / _HOUR)
 
-    @staticmethod
-    def _left(wait: float, last: float, now: float) -> float:
-        """Return what is left of a wait; a clock that was set back makes nobody wait longer."""
-        return min(wait, max(0.0, last + wait - now))
-
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         """Open the file for one transaction of the only writer."""
@@ -105,6 +100,9 @@ class Attempts:
                     "CREATE TABLE IF NOT EXISTS failed (caller TEXT NOT NULL, speaker TEXT NOT NULL,"
                     " failures REAL NOT NULL, last REAL NOT NULL, PRIMARY KEY (caller, speaker)) WITHOUT ROWID"
                 )
+                # Failures of a time to come were counted before the clock was set back: they are as of now.
+                database.execute("UPDATE failed SET last = :now WHERE last > :now", {"now": time.time()})
+                database.commit()
                 database.execute("BEGIN IMMEDIATE")
                 yield database
         except (OSError, sqlite3.Error) as error:

@@ -69,6 +69,8 @@ class DuplicateMemory:
             if not _is_enrolled(model, claim):
                 return
             database.execute("INSERT INTO recording (store, speaker, time, prints) VALUES (?, ?, ?, ?)", entry)
+            # Recordings of a time to come were kept before the clock was set back.
+            database.execute("UPDATE recording SET time = :now WHERE time > :now", {"now": _text_of(now)})
             database.execute("DELETE FROM recording WHERE time < ?", (_text_of(now - timedelta(days=KEPT_DAYS)),))
             database.execute(
                 "DELETE FROM recording WHERE number IN (SELECT number FROM (SELECT number,"

@@ -1,0 +1,143 @@
+"""What a service loses beside another one, without room, when the clock jumps, and among ten thousand speakers."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import secrets
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from attack_service import children_of
+from populations import NAMES, SMALL, content, model_of
+from service import Running, running
+
+from pipeline.store.model import Speaker
+from pipeline.store.store import Store
+from pipeline.verification.audit import check_log
+
+pytestmark = [pytest.mark.server, pytest.mark.skipif(sys.platform != "linux", reason="prlimit")]
+
+
+def names_of(service: Running) -> list[str]:
+    return [speaker["name"] for speaker in service.request("GET", "/speakers").json()["speakers"]]
+
+
+def claim(service: Running, name: str, file: Path):
+    return service.request("POST", "/verify", data={"claim": name}, files={"file": file.read_bytes()})
+
+
+def test_two_services_of_one_store_lose_nobody(copied, tmp_path, recordings, heard):
+    """Each enrolls two people while the other does, and one removes somebody; both see the same in the end."""
+    before = Store(copied).load().names
+    newcomers = {"bruno": 0, "clara": 1, "fergus": 0, "hugo": 1}
+    with running(copied, tmp_path / "one") as first, running(copied, tmp_path / "two") as second:
+        services = (first, second)
+
+        def enroll(name: str) -> int:
+            files = [("files", utterance.path.read_bytes()) for utterance in recordings[name][:8]]
+            return services[newcomers[name]].request("POST", f"/speakers/{name}", files=files).status_code
+
+        with ThreadPoolExecutor(5) as threads:
+            removed = threads.submit(second.request, "DELETE", f"/speakers/{before[-1]}")
+            statuses = dict(zip(newcomers, threads.map(enroll, newcomers), strict=True))
+        assert set(statuses.values()) <= {201, 503}, statuses
+        gone = removed.result().status_code
+        assert gone in (200, 503)
+        expected = {*before, *(name for name, status in statuses.items() if status == 201)}
+        expected -= {before[-1]} if gone == 200 else set()
+        assert sorted(names_of(first)) == sorted(names_of(second)) == sorted(expected)
+        again = [name for name, status in statuses.items() if status == 503]
+        assert [enroll(name) for name in again] == [201] * len(again)
+        for service in services:
+            assert claim(service, "anna", heard("anna")).json()["decision"] == "accepted"
+            assert claim(service, "clara", heard("clara")).json()["decision"] == "accepted"
+    assert set(Store(copied).check().names) == expected | set(again)
+
+
+def limit_files(service: Running, size: int) -> None:
+    """Let no file of the service and its processes grow beyond ``size`` bytes."""
+    pids = [service.process.pid]
+    for pid in pids:  # which grows
+        pids += children_of(pid)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def test_without_room_nothing_is_decided_or_changed_and_with_room_all_goes_on(copied, tmp_path, recordings, heard):
+    before, log = content(copied), tmp_path / "log.jsonl"
+    files = [("files", utterance.path.read_bytes()) for utterance in recordings["bruno"][:8]]
+    with running(copied, tmp_path, "--log", log) as service:
+        assert claim(service, "anna", heard("anna")).status_code == 200
+        size = log.stat().st_size
+        limit_files(service, size + 1)
+        answer = claim(service, "anna", heard("anna"))
+        assert answer.status_code in (503, 507) and "decision" not in answer.json()
+        assert service.request("POST", "/speakers/bruno", files=files).status_code in (503, 507)
+        assert service.request("GET", "/healthz").status_code == 200
+        assert content(copied) == before
+        limit_files(service, resource.RLIM_INFINITY)
+        assert claim(service, "anna", heard("anna")).json()["decision"] == "accepted"
+        assert service.request("POST", "/speakers/bruno", files=files).status_code == 201
+        assert service.uploads == []
+    assert "bruno" in Store(copied).check().names
+    events = check_log(log).events
+    assert events["verify"] >= 2
+
+
+def test_a_clock_that_jumps_ends_no_chain_and_no_memory(copied, tmp_path, heard):
+    """Two services, one of them ten days ahead, write to one log and one memory in turn."""
+    log = tmp_path / "log.jsonl"
+    for number, ahead in enumerate((0, 864_000, 0)):
+        with running(
+            copied, tmp_path / str(number), "--log", log, environment={"PYTHONPATH": later(tmp_path, ahead)}
+        ) as service:
+            told = claim(service, "ivan", heard("ivan")).json()
+        assert told["decision"] == "accepted"
+        assert told["duplicate_suspected"] or number == 0
+    times = [json.loads(line)["time"] for line in log.read_text(encoding="utf-8").splitlines()]
+    assert times != sorted(times)
+    assert check_log(log).events["verify"] == 3
+
+
+def later(folder: Path, seconds: int) -> str:
+    """Return a PYTHONPATH in which every clock that tells the date is ``seconds`` ahead."""
+    place = folder / f"ahead {seconds}"
+    place.mkdir(exist_ok=True)
+    (place / "sitecustomize.py").write_text(
+        "import datetime, time\n"
+        f"real, ahead = time.time, {seconds}\n"
+        "time.time = lambda: real() + ahead\n"
+        "class Later(datetime.datetime):\n"
+        "    @classmethod\n"
+        "    def now(cls, tz=None):\n"
+        "        return datetime.datetime.fromtimestamp(time.time(), tz)\n"
+        "datetime.datetime = Later\n"
+    )
+    return os.pathsep.join([str(place), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+@pytest.mark.slow
+def test_ten_thousand_speakers_are_listed(tmp_path):
+    config = SMALL.model_copy(
+        update={
+            "machines": SMALL.machines.model_copy(update={"kinds": ("one_vs_rest", "one_class")}),
+            "scoring": SMALL.scoring.model_copy(update={"system": "poar"}),
+        }
+    )
+    two = model_of(NAMES[:2], config)
+    speakers = tuple(
+        Speaker(secrets.randbits(63), f"speaker {n}", "speaker", 10.0, 1000, 4, two.speakers[0].centroids)
+        for n in range(10_000)
+    )
+    arrays = {name: two.arrays[0][name] for name in two.arrays[0]}
+    store = Store(tmp_path / "many.store")
+    with store.writing() as transaction:
+        transaction.save(replace(two, speakers=speakers, arrays=tuple(dict(arrays) for _ in speakers)))
+    with running(store.path, tmp_path) as service:
+        listed = names_of(service)
+        assert service.request("DELETE", "/speakers/nobody").status_code == 404
+    assert listed == [speaker.name for speaker in speakers]
