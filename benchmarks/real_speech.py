@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Error rates on real speech: our columns of the README's table, from the README's commands.
 
-    python benchmarks/real_speech.py CORPORA [--quick] [--config NAME] [--keep DIR] [--json OUT]
+    python benchmarks/real_speech.py CORPORA [--quick] [--config NAME] [--settings FILE] [--keep DIR] [--json OUT]
 
 CORPORA holds commands30 and libri158 (docs/results.md says what they are). For each preset every store is enrolled and
 every list evaluated by the command line, as a user would; with the default settings also with the share of unknown
 impostors stated as it is on the list (`stated` in the JSON file). --quick runs the default and the paper's settings on
-commands30; --config runs one preset only; --keep keeps the stores and the folders of ``evaluate``, whose scores
-benchmarks/peers.py compares with. Prints EER in percent of every system, and false rejects (FR) and false
-accepts (FA) of the preset's default system at the store's threshold. Exits with 1 if an error rate on commands30 is
-above its bound.
+commands30; --config runs one preset only, with the settings of FILE in its place where one is named; --keep keeps the
+stores and the folders of ``evaluate``, whose scores benchmarks/peers.py compares with. Prints EER in percent of every
+system, and false rejects (FR) and false accepts (FA) of the preset's default system at the store's threshold. Exits
+with 1 if an error rate on commands30 is above its bound.
 """
 
 from __future__ import annotations
@@ -78,14 +78,18 @@ def unseen_list(corpus: Path, out: Path) -> Path:
     return path
 
 
-def run(corpora: Path, work: Path, *, quick: bool, only: str | None) -> list[dict[str, Any]]:
+def run(
+    corpora: Path, work: Path, *, quick: bool, only: str | None, settings: Path | None = None
+) -> list[dict[str, Any]]:
     """Enroll and evaluate everything; one row a corpus, settings and list."""
     rows = []
     for number, (corpus, config, options, lists) in enumerate(RUNS):
         if only not in {None, config} or (quick and (corpus, config) not in QUICK):
             continue
         store, root = work / f"{number}.store", corpora / corpus
-        enrolled = voiceclaim("enroll", str(root / "enroll"), "--store", str(store), "--config", config, *options)
+        enrolled = voiceclaim(
+            "enroll", str(root / "enroll"), "--store", str(store), "--config", str(settings or config), *options
+        )
         for name in lists:
             trials = unseen_list(root, work) if name == "unseen" else root / f"{name}.txt"
             out = work / f"{corpus}-{config}-{name}"
@@ -131,11 +135,13 @@ def main() -> None:
     parser.add_argument("corpora", type=Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--config")
+    parser.add_argument("--settings", type=Path)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        rows = run(options.corpora, options.keep or Path(work), quick=options.quick, only=options.config)
+        kept = options.keep or Path(work)
+        rows = run(options.corpora, kept, quick=options.quick, only=options.config, settings=options.settings)
     print(markdown(rows))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")

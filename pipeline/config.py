@@ -22,15 +22,17 @@ _MOST_BYTES = 2**18  # of a settings file
 _MOST_COLUMNS = 1000
 
 MachineKind = Literal[
-    "one_vs_one", "one_class", "one_vs_rest", "supervector", "gmm", "normalised_supervector", "normalised_gmm"
-]
-Analysis = Literal["frames", "supervector", "gmm"]
+    "one_vs_one", "one_class", "one_vs_rest", "supervector", "gmm", "normalised_supervector", "normalised_gmm",
+    "embedding",
+]  # fmt: skip
+Analysis = Literal["frames", "supervector", "gmm", "embedding"]
 Augmentation = Literal["telephone", "babble", "noise", "room", "codec", "band", "coloured"]
 Action = Literal["off", "warn", "refuse"]
 System = Literal[
     "boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival",
     "supervector", "supervector_rival", "gmm", "gmm_rival",
-    "normalised_supervector", "normalised_supervector_rival", "normalised_gmm", "normalised_gmm_rival", "fused",
+    "normalised_supervector", "normalised_supervector_rival", "normalised_gmm", "normalised_gmm_rival",
+    "embedding", "embedding_rival", "fused",
 ]  # fmt: skip
 
 
@@ -107,7 +109,8 @@ class GmmAnalysisConfig(AnalysisConfig):
 class FeatureSettings(AnalysisConfig):
     """Front end: the analysis of frames for machines over frames, and those for machines over whole utterances.
 
-    Supervector machines and GMMs have an analysis each. A frame is analysed once where they are the same.
+    Supervector machines and GMMs have an analysis each. A frame is analysed once where they are the same. With
+    ``log_mel`` there are log mel bands too, which machines over embeddings read (``pipeline.features.filterbank``).
     """
 
     kind: Literal["lpc", "lpcc", "plp", "mfcc"] = "lpcc"
@@ -119,6 +122,7 @@ class FeatureSettings(AnalysisConfig):
     pre_emphasis: Annotated[float, Field(ge=0, lt=1)] = 0.97
     deltas: bool = True
     delta_width: Annotated[int, Field(ge=1, le=20)] = 2
+    log_mel: bool = False
     vad: VadConfig = VadConfig()
     supervector: AnalysisConfig = AnalysisConfig()
     gmm: GmmAnalysisConfig = GmmAnalysisConfig()
@@ -130,6 +134,11 @@ class FeatureSettings(AnalysisConfig):
         order = max(analysis.order for analysis in self.analyses.values())
         if self.frame_step < 1 or self.frame_length <= order + 1:
             raise ValueError(f"a frame of {self.frame_length} samples is too short for order {order}")
+        if self.log_mel and (self.rate != 16000 or self.step_ms != 10.0 or self.frame_ms < 25.0):
+            raise ValueError(
+                "log_mel: encoders are trained on frames every 10 ms at 16 kHz, so rate must be 16000, step_ms 10 and"
+                f" frame_ms 25 or more, got {self.rate}, {self.step_ms:g} and {self.frame_ms:g}"
+            )
         return self
 
     @property
@@ -218,18 +227,40 @@ class UbmConfig(_Section):
     components: Annotated[int, Field(ge=1, le=4096)] = 256
 
 
-class UtteranceMachineConfig(_Section):
-    """Machines over whole utterances (``pipeline.machines.branches``).
+class SegmentConfig(_Section):
+    """Least-squares machines over segments of speech.
 
-    ``relevance`` is the relevance factor in frames, ``ridge`` that of the least squares. Enrollment speech is cut into
-    segments of ``segment_seconds`` of speech, at most ``max_segments`` a speaker. A frame has half its weight at
-    ``half_db`` below the loudest so far.
+    ``ridge`` is that of the least squares. Enrollment speech is cut into segments of ``segment_seconds`` of speech, at
+    most ``max_segments`` a speaker.
     """
 
-    relevance: Positive = 2.0
     ridge: Positive = 3.0
     segment_seconds: Positive = 0.5
     max_segments: Annotated[int, Field(ge=2, le=10000)] = 80
+
+
+class EmbeddingConfig(SegmentConfig):
+    """Machines over embeddings by a neural encoder of your own (``pipeline.machines.encoder``).
+
+    The network is the ONNX file at ``path`` with the digest ``sha256``; it maps log mel bands (1, frames, 80), less
+    their mean, to an embedding (1, d). Windows of it are as long as the segments of enrollment speech.
+    """
+
+    path: str = ""
+    sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
+    ridge: Positive = 1.0
+    segment_seconds: Annotated[float, Field(ge=0.25, le=30)] = 1.5
+    max_segments: Annotated[int, Field(ge=2, le=10000)] = 128
+
+
+class UtteranceMachineConfig(SegmentConfig):
+    """Machines over statistics of whole utterances (``pipeline.machines.branches``).
+
+    ``relevance`` is the relevance factor in frames. A frame has half its weight at ``half_db`` below the loudest so
+    far.
+    """
+
+    relevance: Positive = 2.0
     half_db: Positive = 30.0
 
 
@@ -387,6 +418,7 @@ class Config(_Section):
     ubm: UbmConfig = UbmConfig()
     supervector: SupervectorConfig = SupervectorConfig()
     normalised: NormalisedConfig = NormalisedConfig()
+    embedding: EmbeddingConfig = EmbeddingConfig()
     gmm: GmmConfig = GmmConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
     posterior: PosteriorConfig = PosteriorConfig()
@@ -394,6 +426,15 @@ class Config(_Section):
     threshold: ThresholdConfig = ThresholdConfig()
     checks: ChecksConfig = ChecksConfig()
     duplicate_audio: DuplicateAudioConfig = DuplicateAudioConfig()
+
+    @model_validator(mode="after")
+    def _embeddings_have_an_encoder(self) -> Self:
+        if "embedding" in self.machines.kinds:
+            missing = [f"embedding.{key}" for key in ("path", "sha256") if not getattr(self.embedding, key)]
+            missing += [] if self.features.log_mel else ["features.log_mel = true"]
+            if missing:
+                raise ValueError(f"machines.kinds has embedding, which needs {', '.join(missing)}")
+        return self
 
     @property
     def min_frames(self) -> int:

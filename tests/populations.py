@@ -22,11 +22,14 @@ from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
 from pipeline.machines.training import train_population
 from pipeline.machines.ubm import UniversalBackgroundModel
+from pipeline.scoring.rules import systems_of
 from pipeline.store.keys import Key
 from pipeline.store.model import Role, Speaker, SpeakerModel
 from pipeline.store.store import Store
 
-_ALL = f"machines.kinds={json.dumps(get_args(MachineKind))}"
+KINDS = tuple(kind for kind in get_args(MachineKind) if kind != "embedding")  # which needs a network
+SYSTEMS = systems_of(KINDS)
+_ALL = f"machines.kinds={json.dumps(KINDS)}"
 TINY = (
     _ALL,
     "features.rate=8000",

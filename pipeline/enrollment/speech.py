@@ -19,7 +19,7 @@ from pipeline.enrollment.quality import Recording, RecordingMeter
 from pipeline.errors import AudioError, NotEnoughSpeechError
 from pipeline.features.frontend import Listener, features_of, read_features
 from pipeline.features.stream import FeatureBlock
-from pipeline.machines.branches import RAW, is_normalised, utterance_kinds_of
+from pipeline.machines.branches import RAW, reads_augmented, utterance_kinds_of
 from pipeline.machines.workers import Workers, path_for
 from pipeline.store.arrays import Arrays
 from pipeline.store.layout import AnyArray
@@ -175,7 +175,7 @@ def _read(
 def _augmenter(speakers: Mapping[str, Sequence[Utterance]], settings: Config, population: int) -> Augmenter | None:
     """Return the augmenter for the utterance machines of ``population`` speakers, None where no machine needs one."""
     machines = settings.machines.kinds
-    kinds = settings.augmentation.kinds if is_normalised(machines) else ()
+    kinds = settings.augmentation.kinds if reads_augmented(machines) else ()
     is_raw = any(kind.branch is RAW for kind in utterance_kinds_of(machines))
     has_pseudo = is_raw and settings.supervector.has_pseudo_speakers(population)
     speeds = settings.supervector.speeds if has_pseudo else ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,8 @@ from pipeline.config import Config
 from pipeline.enrollment.solving import Voice, evenly, machine_arrays, solve, voices_of
 from pipeline.enrollment.speech import NewSpeaker, Progress, Speech, Utterances
 from pipeline.features.stream import FeatureBlock, joined_to
-from pipeline.machines.branches import NORMALISED, RAW, Background, Branch, UtteranceKind, utterance_kinds_of
+from pipeline.machines.branches import RAW, Background, Branch, UtteranceKind, utterance_kinds_of
+from pipeline.machines.encoder import BackgroundModel, Encoder
 from pipeline.machines.gmm import Numbers, component_groups, map_mean_offsets
 from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.supervectors import Segment, Vectors, segments_of
@@ -32,7 +34,7 @@ from pipeline.store.model import PSEUDO, UBM_ARRAYS, SpeakerModel
 
 Array = NDArray[np.float64]
 Named = dict[str, NDArray[np.generic]]
-Backgrounds = Mapping[Background, UniversalBackgroundModel]
+Backgrounds = Mapping[Background, BackgroundModel]
 Weighed = dict[Background, list[Segment]]
 """Frames and posteriors of each of several utterances, under each background model."""
 
@@ -145,7 +147,7 @@ class UtteranceTrainer:
         for kind in self.kinds:
             own: list[Named] = [{} for _ in known.speakers]
             if kind.machine == "gmm":
-                levels = component_groups(made.ubms[kind.backgrounds[0]].means, self.settings.gmm.groups)
+                levels = component_groups(_mixture(made.ubms, kind).means, self.settings.gmm.groups)
                 statistics = [one.statistics for one in made.everything] if whole else made.kept
                 own += [self._gmm(kind, levels, *both) for both in zip(voices, statistics, strict=True)]
                 model = model.changed(own, {})
@@ -172,8 +174,10 @@ class UtteranceTrainer:
         trained = run_parallel(self._ubm, ((one, blocks) for one in backgrounds), jobs=self.workers.jobs)
         return dict(zip(backgrounds, trained, strict=True))
 
-    def _ubm(self, background: Background, blocks: Sequence[FeatureBlock]) -> UniversalBackgroundModel:
-        settings, prior = self.branch.settings(self.settings), self.branch.mean_prior(self.settings)
+    def _ubm(self, background: Background, blocks: Sequence[FeatureBlock]) -> BackgroundModel:
+        if not background.is_trained:
+            return Encoder(self.settings.embedding)
+        settings, prior = background.settings(self.settings), self.branch.mean_prior(self.settings)
         every = max(1, sum(len(block.vectors) for block in blocks) // (FRAMES_TO_DRAW_FROM * MIXTURE_FRAMES))
         frames = (block.of(background.analysis) for block in blocks)
         return train_ubm(
@@ -190,7 +194,7 @@ class UtteranceTrainer:
 
     def _own(self, speech: Speech, population: int) -> Speech:
         """Return the part of ``speech`` that the branch is trained on."""
-        versions = speech.versions if self.branch is NORMALISED else speech.versions[:1]
+        versions = speech.versions[:1] if self.branch is RAW else speech.versions
         return Speech(versions, speech.pseudo_speakers * self._has_pseudo_speakers(population))
 
     def _joined(self, utterances: Utterances) -> list[FeatureBlock]:
@@ -206,7 +210,7 @@ class UtteranceTrainer:
         versions = [self._weighed(ubms, version) for version in speech.versions]
         for kind in self.kinds:
             if kind.machine == "gmm":
-                statistics = self._statistics(ubms, kind.backgrounds[0], versions)
+                statistics = self._statistics(ubms, kind, versions)
                 continue
             own = [self._supervectors(ubms, kind, version, max(1, most // len(versions))) for version in versions]
             segments = np.concatenate(own)
@@ -256,10 +260,10 @@ class UtteranceTrainer:
                 weighed[background].append(made)
         return weighed
 
-    def _statistics(self, ubms: Backgrounds, background: Background, versions: Sequence[Weighed]) -> Array:
-        """Return the statistics (K, 1 + d) of all ``versions`` of a speaker's speech under a background model."""
-        ubm = ubms[background]
-        parts = [ubm.sums(*part) for version in versions for part in version[background]]
+    def _statistics(self, ubms: Backgrounds, kind: UtteranceKind, versions: Sequence[Weighed]) -> Array:
+        """Return the statistics (K, 1 + d) of all ``versions`` of a speaker's speech under the UBM of GMMs."""
+        ubm = _mixture(ubms, kind)
+        parts = [ubm.sums(*part) for version in versions for part in version[kind.backgrounds[0]]]
         return np.asarray(np.sum([np.zeros((len(ubm.means), 1 + ubm.means.shape[1])), *parts], axis=0))
 
     def _supervectors(self, ubms: Backgrounds, kind: UtteranceKind, utterances: Weighed, most: int) -> Vectors:
@@ -281,6 +285,11 @@ class UtteranceTrainer:
         return {kind.array: voice.averaged(kind.array, offsets)}
 
 
+def _mixture(ubms: Backgrounds, kind: UtteranceKind) -> UniversalBackgroundModel:
+    """Return the background model that GMMs of a ``kind`` are adapted from."""
+    return cast(UniversalBackgroundModel, ubms[kind.backgrounds[0]])
+
+
 def at_half_precision(rows: Vectors) -> Vectors:
     """Round ``rows``, all below 65504, in place to numbers of half precision, ties to even; return them.
 
@@ -299,5 +308,8 @@ def at_half_precision(rows: Vectors) -> Vectors:
 
 
 def ubm_arrays(ubms: Backgrounds) -> Named:
-    """Return background models as arrays of the population."""
-    return {f"{background.name}.{name}": getattr(ubm, name) for background, ubm in ubms.items() for name in UBM_ARRAYS}
+    """Return background models that were trained as arrays of the population."""
+    trained = {background: ubm for background, ubm in ubms.items() if background.is_trained}
+    return {
+        f"{background.name}.{name}": getattr(ubm, name) for background, ubm in trained.items() for name in UBM_ARRAYS
+    }

@@ -3,6 +3,8 @@
     samples -> pre-emphasis -> frames less their mean -> window -> LPC, PLP or MFCC -> deltas -> speech frames only
        |                                                                                            |
        +--> levels in band -> voice activity detection ---------------------------------------------+
+       |                                                                                            |
+       +--> log mel bands, where asked for ---------------------------------------------------------+
 
 The same frames may be analysed several times: for machines over frames, for supervector machines and for GMMs.
 Any chunking of the same samples gives the same vectors bit for bit.
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 from pipeline.config import Analysis, AnalysisConfig, FeatureSettings
 from pipeline.errors import StreamClosedError
 from pipeline.features import lpc
+from pipeline.features.filterbank import BANDS, LogMelStream
 from pipeline.features.framing import DeltaStream, FrameStream, PreEmphasis, window, without_offset
 from pipeline.features.mfcc import mel_cepstrum
 from pipeline.features.plp import SpectralFeatures, perceptual_prediction, power_spectrum
@@ -34,15 +38,15 @@ class FeatureBlock:
     """Output of one push: ``vectors`` (T, d) of the speech frames, and the number of all ``frames``, speech or not.
 
     ``below_peak`` (T,): dB below the loudest frame so far, 0 or more. ``others`` are the vectors (T, e) of those
-    ``settings.analyses`` that differ from the first.
+    ``settings.analyses`` that differ from the first, and log mel bands under "embedding" where settings ask for them.
     """
 
     vectors: Array
     frames: int
     below_peak: Array
-    others: Mapping[Analysis, Array] = field(default_factory=dict)
+    others: Mapping[Analysis, NDArray[Any]] = field(default_factory=dict)
 
-    def of(self, analysis: Analysis) -> Array:
+    def of(self, analysis: Analysis) -> NDArray[Any]:
         """Return the vectors (T, e) of one ``analysis``."""
         return self.others.get(analysis, self.vectors)
 
@@ -178,6 +182,8 @@ class FeatureStream:
         self._before = np.zeros(self._reach, dtype=bool)
         self._speech = np.empty(0, dtype=bool)  # of frames that wait for their deltas
         self._below_peak = np.empty(0)
+        self._log_mel = LogMelStream() if settings.log_mel else None
+        self._bands = np.empty((0, BANDS), dtype=np.float32)
         self._closed = False
 
     @property
@@ -197,6 +203,8 @@ class FeatureStream:
             self._meter.push(raw, levels, speech)
         self._speech = np.concatenate((self._speech, speech))
         self._below_peak = np.concatenate((self._below_peak, below_peak))
+        if self._log_mel is not None:
+            self._bands = np.concatenate((self._bands, self._log_mel.push(samples)))
         frames = self._emphasised.push(self._pre_emphasis.push(samples))
         wanted = self._wanted(speech)
         windowed = _Windowed(without_offset(frames[wanted]) * self._plan.window)
@@ -225,5 +233,8 @@ class FeatureStream:
         speech, self._speech = self._speech[:count], self._speech[count:]
         below_peak, self._below_peak = self._below_peak[:count], self._below_peak[count:]
         spoken = [of_one[speech] for of_one in vectors]
-        others = {name: spoken[place] for name, place in self._plan.others.items()}
+        others: dict[Analysis, NDArray[Any]] = {name: spoken[place] for name, place in self._plan.others.items()}
+        if self._log_mel is not None:
+            # They begin with the frames above and are shorter, so that each is there when its frame is.
+            others["embedding"], self._bands = self._bands[:count][speech], self._bands[count:]
         return FeatureBlock(spoken[0], count, below_peak[speech], others)

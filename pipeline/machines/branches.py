@@ -13,20 +13,24 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.config import Config, UtteranceMachineConfig
+from pipeline.config import Config, SegmentConfig, UtteranceMachineConfig
 
-Analysis = Literal["supervector", "gmm"]
+Analysis = Literal["supervector", "gmm", "embedding"]
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Machines over utterances as they were recorded, or less their mean; ``prefix`` begins the arrays' names."""
+    """Machines over utterances as they were recorded, or less their mean, or over embeddings.
+
+    ``prefix`` begins the arrays' names.
+    """
 
     prefix: str
 
-    def settings(self, config: Config) -> UtteranceMachineConfig:
+    def settings(self, config: Config) -> SegmentConfig:
         """Return the section of the settings that the branch is trained by."""
-        return config.normalised if self is NORMALISED else config.supervector
+        sections: dict[Branch, SegmentConfig] = {NORMALISED: config.normalised, EMBEDDED: config.embedding}
+        return sections.get(self, config.supervector)
 
     def mean_prior(self, config: Config) -> float:
         """Return the frames of zero in the mean of an utterance; infinity where it stays as it is."""
@@ -35,11 +39,12 @@ class Branch:
 
 RAW = Branch("")
 NORMALISED = Branch("normalised.")
+EMBEDDED = Branch("embedding.")
 
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """A universal background model: of a ``branch``, over the features of an ``analysis``."""
+    """A universal background model of a ``branch``, over the features of an ``analysis``; an encoder in its place."""
 
     branch: Branch
     analysis: Analysis
@@ -48,6 +53,15 @@ class Background:
     def name(self) -> str:
         """Return the beginning of its arrays' names, and the name of an utterance's running sums under it."""
         return f"{self.branch.prefix}{self.analysis}.ubm"
+
+    @property
+    def is_trained(self) -> bool:
+        """Check whether it is a universal background model, which is trained and stored."""
+        return self.branch is not EMBEDDED
+
+    def settings(self, config: Config) -> UtteranceMachineConfig:
+        """Return the section of the settings that a universal background model is trained by."""
+        return config.normalised if self.branch is NORMALISED else config.supervector
 
     def components(self, config: Config) -> int:
         """Return the number of Gaussians."""
@@ -81,7 +95,8 @@ SUPERVECTOR = UtteranceKind("supervector", RAW, "supervector", ("supervector",))
 GMM = UtteranceKind("gmm", RAW, "gmm", ("gmm",))
 NORMALISED_SUPERVECTOR = UtteranceKind("normalised_supervector", NORMALISED, "supervector", ("supervector", "gmm"))
 NORMALISED_GMM = UtteranceKind("normalised_gmm", NORMALISED, "gmm", ("gmm",))
-UTTERANCE_KINDS = (SUPERVECTOR, GMM, NORMALISED_SUPERVECTOR, NORMALISED_GMM)
+EMBEDDING = UtteranceKind("embedding", EMBEDDED, "supervector", ("embedding",))
+UTTERANCE_KINDS = (SUPERVECTOR, GMM, NORMALISED_SUPERVECTOR, NORMALISED_GMM, EMBEDDING)
 BACKGROUNDS = tuple(dict.fromkeys(background for kind in UTTERANCE_KINDS for background in kind.backgrounds))
 
 
@@ -90,6 +105,6 @@ def utterance_kinds_of(kinds: Container[str]) -> tuple[UtteranceKind, ...]:
     return tuple(kind for kind in UTTERANCE_KINDS if kind.name in kinds)
 
 
-def is_normalised(kinds: Container[str]) -> bool:
-    """Check whether machines of ``kinds`` are over utterances less their mean."""
-    return any(kind.branch is NORMALISED for kind in utterance_kinds_of(kinds))
+def reads_augmented(kinds: Container[str]) -> bool:
+    """Check whether machines of ``kinds`` are trained on augmented versions of the recordings."""
+    return any(kind.branch is not RAW for kind in utterance_kinds_of(kinds))

@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.machines.ubm import UniversalBackgroundModel
+from pipeline.machines.encoder import BackgroundModel
 
 Array = NDArray[np.float64]
 MeanOffsets = NDArray[np.float32]
@@ -34,7 +34,7 @@ class AdaptedMixtures:
     Their mean ``offsets`` (N, K, d) are in standard deviations of its components.
     """
 
-    ubms: tuple[UniversalBackgroundModel, ...]
+    ubms: tuple[BackgroundModel, ...]
     offsets: MeanOffsets
 
     def margins(self, statistics: Sequence[Array]) -> Array:

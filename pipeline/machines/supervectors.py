@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.machines.ubm import UniversalBackgroundModel
+from pipeline.machines.encoder import BackgroundModel
 
 Array = NDArray[np.float64]
 Vectors = NDArray[np.float32]
@@ -33,7 +33,7 @@ class SupervectorMachines:
     ``mean`` (D,) of the training vectors, ``coef`` (D, N).
     """
 
-    ubms: tuple[UniversalBackgroundModel, ...]
+    ubms: tuple[BackgroundModel, ...]
     mean: Array
     coef: Array
 
@@ -52,7 +52,7 @@ class SupervectorMachines:
         return np.ascontiguousarray(self.coef.T, dtype=np.float32)
 
 
-def supervector(ubms: Sequence[UniversalBackgroundModel], statistics: Sequence[Array]) -> Array:
+def supervector(ubms: Sequence[BackgroundModel], statistics: Sequence[Array]) -> Array:
     """Return the supervector (D,) of a segment's ``statistics`` under each background model, end to end."""
     return np.concatenate([ubm.vector(its) for ubm, its in zip(ubms, statistics, strict=True)])
 

@@ -70,15 +70,16 @@ class UniversalBackgroundModel:
         return int(self.means.size)
 
     def running(self, frames: Array, below_peak: Array, before: Array | None = None) -> Array:
-        """Return what ``frames`` (T, d), ``below_peak`` dB (T,) under the loudest, add to running sums (K + 1, 1 + d).
+        """Return the running sums (K + 1, 1 + d) after ``frames`` (T, d), ``below_peak`` dB (T,) under the loudest.
 
-        The last row holds T and the sum of the frames, the others their statistics, the mean still in them. ``before``
-        are the sums so far.
+        The last row holds the number and the sum of all frames, the others their statistics, the mean still in them.
+        ``before`` are the sums so far.
         """
         count, total = (0.0, np.zeros(frames.shape[1])) if before is None else (before[-1, 0], before[-1, 1:])
         normalised = frames - running_mean(frames, self.mean_prior, count, total)
         statistics = self.statistics(frames, loudness(below_peak, self.half_db), like=normalised)
-        return np.concatenate((statistics, np.r_[len(frames), frames.sum(axis=0)][None]))
+        sums = np.concatenate((statistics, np.r_[len(frames), frames.sum(axis=0)][None]))
+        return sums if before is None else before + sums
 
     def settled(self, running: Array) -> Array:
         """Return the statistics (K, 1 + d) of an utterance by its ``running`` sums: less the mean of all its frames."""

@@ -99,19 +99,20 @@ class ClaimScorer:
         return RunningScores(self)
 
     def sums(self, frames: FeatureBlock, before: Mapping[str, Array]) -> dict[str, Array]:
-        """Return sums over ``frames``: per-frame values of each system, (C,) or (C, P), and statistics under each UBM.
+        """Return the sums after ``frames``: values of each system, (C,) or (C, P), and statistics under each UBM.
 
         ``before`` are the sums over the frames before them, empty at the start.
         """
-        sums: dict[str, Array] = {}
+        added: dict[str, Array] = {}
         if self._margins is not None:
             margins = self._margins(frames.vectors)
-            sums = {rule.name: self._values(rule, margins).sum(axis=0, dtype=float) for rule in self._frame_rules}
+            added = {rule.name: self._values(rule, margins).sum(axis=0, dtype=float) for rule in self._frame_rules}
+        if self.settings.condition is not None:
+            added[CONDITION] = condition_sums(frames.of("supervector"))
+        sums = {name: before[name] + values if before else values for name, values in added.items()}
         for background, ubm in self._ubms.items():
             vectors, so_far = frames.of(background.analysis), before.get(background.name)
             sums[background.name] = ubm.running(vectors, frames.below_peak, so_far)
-        if self.settings.condition is not None:
-            sums[CONDITION] = condition_sums(frames.of("supervector"))
         return sums
 
     def finish(
@@ -210,8 +211,7 @@ class RunningScores:
         """Add the frames of ``speech``."""
         for start in range(0, len(speech.vectors), self._scorer.block):
             block = speech.part(slice(start, start + self._scorer.block))
-            for name, values in self._scorer.sums(block, self.sums).items():
-                self.sums[name] = self.sums[name] + values if self.frames else values
+            self.sums = self._scorer.sums(block, self.sums)
             self.frames += len(block.vectors)
             self._scores = None
 

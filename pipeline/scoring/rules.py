@@ -9,7 +9,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.machines.branches import GMM, NORMALISED_GMM, NORMALISED_SUPERVECTOR, SUPERVECTOR, UtteranceKind
+from pipeline.machines.branches import (
+    EMBEDDING,
+    GMM,
+    NORMALISED_GMM,
+    NORMALISED_SUPERVECTOR,
+    SUPERVECTOR,
+    UtteranceKind,
+)
 from pipeline.machines.margins import Margins
 from pipeline.posteriors.coupling import (
     boao,
@@ -135,10 +142,14 @@ RULES: dict[str, Rule] = {
              "this project: min over j of the mean of r'_ij (eq. 16)", "mean", smallest_over_competitors, top=2.0),
         *_utterance_rules(SUPERVECTOR, GMM, ""),
         *_utterance_rules(NORMALISED_SUPERVECTOR, NORMALISED_GMM, "normalised "),
+        Rule("embedding", frozenset({"embedding"}), _no_frames, "margin of the speaker's embedding machine",
+             "this project, over a neural encoder", "mean", own_margin, kind=EMBEDDING),
+        Rule("embedding_rival", frozenset({"embedding"}), _no_frames, "embedding margin less the best rival's",
+             "this project: f_i - max over j of f_j", "mean", own_less_best_rival, kind=EMBEDDING),
         Rule("fused", frozenset({"supervector"}), _no_frames, "log-likelihood ratio (nats)",
              "this project: logistic fusion (Brummer and du Preez 2006)", "mean",
              parts=("supervector_rival", "gmm_rival", "worst_rival", "normalised_supervector_rival",
-                    "normalised_supervector", "normalised_gmm_rival")),
+                    "normalised_supervector", "normalised_gmm_rival", "embedding_rival", "embedding")),
     )
 }  # fmt: skip
 

@@ -84,7 +84,7 @@ for _kind in UTTERANCE_KINDS:
             f"{_p}.inner.segments": Expected("u", (f"{_p}.S",)),
         }
 
-for _background in BACKGROUNDS:
+for _background in (one for one in BACKGROUNDS if one.is_trained):
     _p, _e = _background.name, _background.analysis
     SHARED |= {
         f"{_p}.centre": Expected("f", (_e,)),

@@ -20,6 +20,7 @@ from pipeline.config import Config
 from pipeline.errors import InputError, MetricError, StoreFormatError, UnknownSpeakerError
 from pipeline.machines.branches import BACKGROUNDS, Background, Branch, UtteranceKind, utterance_kinds_of
 from pipeline.machines.cohorts import CohortTable
+from pipeline.machines.encoder import BackgroundModel, Encoder
 from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.margins import Population
 from pipeline.machines.pairs import PairSource
@@ -254,21 +255,22 @@ class SpeakerModel:
             )
         return CohortTable(nearest, self.shared["cohort.similarity"])
 
-    def ubm(self, background: Background) -> UniversalBackgroundModel | None:
-        """Return a universal background model; None before anybody was enrolled."""
+    def ubm(self, background: Background) -> BackgroundModel | None:
+        """Return a universal background model, or the encoder; None before anybody was enrolled."""
+        if not background.is_trained:
+            return Encoder(self.config.embedding) if len(self) else None
         if background not in self._ubms and f"{background.name}.means" in self.shared:
-            branch = background.branch
-            settings = branch.settings(self.config)
+            settings = background.settings(self.config)
             parts = {name: self.shared[f"{background.name}.{name}"] for name in UBM_ARRAYS}
             self._ubms[background] = UniversalBackgroundModel(
                 **parts,
                 relevance=settings.relevance,
                 half_db=settings.half_db,
-                mean_prior=branch.mean_prior(self.config),
+                mean_prior=background.branch.mean_prior(self.config),
             )
         return self._ubms.get(background)
 
-    def ubms(self, branch: Branch) -> dict[Background, UniversalBackgroundModel]:
+    def ubms(self, branch: Branch) -> dict[Background, BackgroundModel]:
         """Return the universal background models of a ``branch`` that there are."""
         models = {one: self.ubm(one) for one in BACKGROUNDS if one.branch is branch}
         return {one: ubm for one, ubm in models.items() if ubm is not None}
@@ -404,7 +406,7 @@ class SpeakerModel:
                 if fusion is None:
                     raise MetricError(
                         f"{self.where}: system {name!r} weighs others by held-out trials, and the store has too few;"
-                        f" enroll more speech, or name one of {', '.join(RULES[name].parts)}"
+                        f" enroll more speech, or name one of {', '.join(RULES[name].parts_among(self.systems))}"
                     )
                 fusions[name] = fusion
         condition = self.condition() if any(fusion.changed for fusion in fusions.values()) else None

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from pipeline.config import Config, FeatureSettings, parse_config
 from pipeline.errors import ConfigError, StoreFormatError, StoreSealError
-from pipeline.machines.branches import BACKGROUNDS, UTTERANCE_KINDS
+from pipeline.machines.branches import BACKGROUNDS, EMBEDDING, UTTERANCE_KINDS
 from pipeline.scoring.calibration import Calibrations
 from pipeline.scoring.trials import KEPT
 from pipeline.store.arrays import Arrays, StoredArrays, StoredPairs
@@ -131,6 +131,7 @@ def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], featur
     measured = [(f"{of.name}.K", f"{of.name}.means") for of in BACKGROUNDS]
     measured += [(f"{before}T", f"{before}trials.claims") for before in KEPT]
     measured += [(f"{kind.array}.S", f"{kind.array}.inner.speakers") for kind in UTTERANCE_KINDS]
+    measured.append((f"{EMBEDDING.array}.D", f"{EMBEDDING.array}.mean"))
     for length, name in measured:
         if name in shared:
             try:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from populations import SYSTEMS
 
 from pipeline.audio.corpus import Utterance
 from pipeline.config import CodebookConfig
@@ -19,13 +20,10 @@ from pipeline.evaluation.assess import assess, measure
 from pipeline.evaluation.calibrate import calibrate
 from pipeline.machines.branches import SUPERVECTOR
 from pipeline.machines.codebook import fit_codebook
-from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import OWN
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.verifier import Verifier
-
-SYSTEMS = tuple(RULES)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from populations import SYSTEMS
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
@@ -35,7 +36,6 @@ from pipeline.store.store import Store
 from pipeline.verification.policies import FalseAcceptRate
 from pipeline.verification.verifier import Verifier
 
-SYSTEMS = tuple(RULES)
 SCORED = tuple(name for name in SYSTEMS if not RULES[name].parts)  # "fused" is made of others' scores
 
 

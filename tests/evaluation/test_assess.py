@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from populations import SYSTEMS
 from score_rows import rows_of
 
 from pipeline.errors import UnknownSpeakerError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import assess
 from pipeline.metrics import Unscored
-from pipeline.scoring.rules import RULES
 from pipeline.verification.verifier import Verifier
 
 
@@ -33,9 +33,11 @@ def assessed(opened, trial_list, demo):
 
 def test_every_score_of_a_list_is_that_of_the_file_verified_alone(opened, trial_list, assessed, demo):
     assert (assessed.failed, assessed.failed_trials) == ((), 0)
-    assert tuple(assessed.scores) == tuple(RULES)
-    assert len(rows_of(assessed.scores)) == len(trial_list) * len(RULES)
-    verifiers = {(system, claim): Verifier(opened, claim, system=system) for system in RULES for claim in opened.names}
+    assert tuple(assessed.scores) == SYSTEMS
+    assert len(rows_of(assessed.scores)) == len(trial_list) * len(SYSTEMS)
+    verifiers = {
+        (system, claim): Verifier(opened, claim, system=system) for system in SYSTEMS for claim in opened.names
+    }
     for row in rows_of(assessed.scores)[::3]:
         alone = verifiers[row.system, row.speaker].verify_file(demo / row.path)
         assert row.score == pytest.approx(alone.score, abs=1e-9), row

@@ -112,8 +112,7 @@ def settled(space: UniversalBackgroundModel, frames: np.ndarray, below_peak: np.
     """Statistics of ``frames`` that come in blocks."""
     sums = None
     for start, end in pairwise([0, *sorted(cuts), len(frames)]):
-        new = space.running(frames[start:end], below_peak[start:end], sums)
-        sums = new if sums is None else sums + new
+        sums = space.running(frames[start:end], below_peak[start:end], sums)
     return space.settled(sums)
 
 

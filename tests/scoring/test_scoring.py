@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from populations import SYSTEMS
 from scipy.spatial.distance import cdist
 
 from pipeline.config import MachineConfig
@@ -28,7 +29,6 @@ from pipeline.scoring.claims import ClaimScorer, ScoringSettings
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import HeldOutTrials
 
-SYSTEMS = tuple(RULES)
 SPEAKERS = 4
 DIMENSION = 5
 SEEDS = st.integers(0, 2**32 - 1)

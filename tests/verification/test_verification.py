@@ -13,6 +13,7 @@ import soundfile
 import soxr
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from populations import SYSTEMS
 
 from pipeline.audio.corpus import Utterance
 from pipeline.enrollment.enroll import enroll
@@ -37,7 +38,7 @@ POINT = OperatingPoint(0.2, cost_miss=3.0, cost_false_accept=2.0)
 @pytest.fixture(scope="module")
 def verifiers(opened) -> dict[str, Verifier]:
     """Anna's claim under every system."""
-    return {system: Verifier(opened, "anna", system=system) for system in RULES}
+    return {system: Verifier(opened, "anna", system=system) for system in SYSTEMS}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def assert_same(result: Update, expected: Update) -> None:
 # A file is a stream
 
 
-@pytest.mark.parametrize("system", RULES)
+@pytest.mark.parametrize("system", SYSTEMS)
 @settings(deadline=None, max_examples=6)
 @given(
     rate=st.sampled_from([8000, 44_100]),
@@ -303,7 +304,7 @@ def calibrated(fits, scores: dict[str, float], frames: int) -> float:
     return -math.log(against)
 
 
-@pytest.mark.parametrize("system", [name for name in RULES if not RULES[name].parts])
+@pytest.mark.parametrize("system", [name for name in SYSTEMS if not RULES[name].parts])
 def test_the_llr_of_a_stream_is_the_stores_calibration_of_its_score(verifiers, opened, inputs, system):
     _, updates = pushed(verifiers[system], inputs[8000][1], 8000, [1600])
     scored = [update for update in updates if update.score is not None]
@@ -317,7 +318,7 @@ def test_the_llr_of_a_stream_is_the_stores_calibration_of_its_score(verifiers, o
 def test_the_score_of_the_fused_system_is_its_llr_and_the_calibrated_sum_of_its_parts(verifiers, opened, inputs):
     running = {
         system: pushed(verifiers[system], inputs[8000][1], 8000, [1600])[1]
-        for system in ("fused", *RULES["fused"].parts)
+        for system in ("fused", *RULES["fused"].parts_among(SYSTEMS))
     }
     scored = [n for n, update in enumerate(running["fused"]) if update.score is not None]
     assert len(scored) > 5
@@ -325,6 +326,6 @@ def test_the_score_of_the_fused_system_is_its_llr_and_the_calibrated_sum_of_its_
     for n in scored:
         fused = running["fused"][n]
         assert fused.llr == fused.score
-        parts = {name: running[name][n].score for name in RULES["fused"].parts}
+        parts = {name: running[name][n].score for name in RULES["fused"].parts_among(SYSTEMS)}
         total = calibrated(calibration.weights, parts, fused.frames)
         assert fused.score == pytest.approx(calibrated(calibration.ratio, {"fused": total}, fused.frames))

@@ -1,0 +1,48 @@
+"""Log mel bands of a stream, as Kaldi computes them: what neural encoders of speakers are trained on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import UnavailableError
+
+BANDS = 80
+RATE, STEP_MS, FRAME_MS = 16000, 10.0, 25.0
+"""Samples a second, and the steps and lengths of frames, that encoders are trained on."""
+
+
+class LogMelStream:
+    """80 log mel bands a frame of 25 ms every 10 ms, of samples at 16 kHz, full scale 1, by kaldi-native-fbank.
+
+    Any chunking of the same samples gives the same bands bit for bit. Raises UnavailableError without the library.
+    """
+
+    def __init__(self) -> None:
+        library = _library()
+        options = library.FbankOptions()
+        options.frame_opts.dither, options.frame_opts.samp_freq, options.mel_opts.num_bins = 0.0, RATE, BANDS
+        self._bank = library.OnlineFbank(options)
+        self._taken = 0
+
+    def push(self, samples: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Take ``samples`` (n,) and return the bands (T, 80) of the frames that they complete."""
+        self._bank.accept_waveform(RATE, samples.astype(np.float32))
+        first, self._taken = self._taken, self._bank.num_frames_ready
+        # Copies: the library's own are gone with ``pop``, without which memory would grow with the stream.
+        bands = np.array([self._bank.get_frame(frame) for frame in range(first, self._taken)], dtype=np.float32)
+        self._bank.pop(self._taken - first)
+        return bands.reshape(-1, BANDS)
+
+
+def _library() -> Any:
+    try:
+        import kaldi_native_fbank
+    except ImportError as error:
+        raise UnavailableError(
+            f"features.log_mel needs the library kaldi-native-fbank, which cannot be loaded ({error}); install it with:"
+            " pip install 'voiceclaim[embedding]'"
+        ) from error
+    return kaldi_native_fbank

@@ -1,0 +1,163 @@
+"""Embeddings of speech by a neural encoder of the user's own, in the place of statistics under a background model.
+
+A window of log mel bands of speech, less their mean over the window, goes through the network; the embedding of an
+utterance is the mean of its windows' embeddings, each of length 1, by their frames. Windows follow each other, so that
+a stream keeps one running sum and the frames of the window that is not full yet. That one's frames are repeated to the
+length of a window: the network always sees windows of one length.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.config import EmbeddingConfig
+from pipeline.errors import ConfigError, UnavailableError
+from pipeline.features.filterbank import BANDS, STEP_MS
+from pipeline.files import read_bounded
+from pipeline.machines.ubm import UniversalBackgroundModel
+
+Array = NDArray[np.float64]
+Bands = NDArray[np.float32]
+
+MOST_BYTES = 2**30  # of a network
+LEAST_LENGTH = 1e-12
+# Windows whose embeddings are kept: a held-out trial is scored at several lengths, more than once.
+KEPT = 256
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Embeddings (d,) of utterances by the network of ``settings``.
+
+    Has the methods of ``UniversalBackgroundModel`` that supervector machines are trained and scored by: an embedding
+    stands for both the statistics and the supervector. Raises ConfigError naming the setting, and UnavailableError
+    without onnxruntime, as soon as there is speech.
+    """
+
+    settings: EmbeddingConfig
+
+    half_db = math.inf  # all frames weigh alike
+    mean_prior = math.inf  # the mean is taken from each window
+
+    @cached_property
+    def window(self) -> int:
+        """Return the frames of a window."""
+        return max(1, round(1000 * self.settings.segment_seconds / STEP_MS))
+
+    @cached_property
+    def dimension(self) -> int:
+        """Return the length d of an embedding."""
+        return len(self._embedding(np.zeros((self.window, BANDS), dtype=np.float32)))
+
+    def running(self, frames: Bands, _below_peak: Array, before: Array | None = None) -> Array:
+        """Return the running sums after ``frames`` (T, 80): ``before`` are those so far.
+
+        They hold the frames of full windows and the sum of embeddings by frames, (1 + d,), then the number of frames
+        that wait and these, zeros behind them: (1 + window * 80,).
+        """
+        size, d = self.window, self.dimension
+        sums = np.zeros(2 + d + size * BANDS) if before is None else before.copy()
+        waiting = np.concatenate((self._waiting(sums), frames.astype(np.float32, copy=False)))
+        full = len(waiting) // size
+        for window in waiting[: full * size].reshape(full, size, BANDS):
+            sums[0] += size
+            sums[1 : 1 + d] += size * self._embedding(window)
+        rest = waiting[full * size :]
+        sums[1 + d] = len(rest)
+        sums[2 + d :] = 0.0
+        sums[2 + d : 2 + d + rest.size] = rest.ravel()
+        return sums
+
+    def settled(self, running: Array) -> Array:
+        """Return the embedding (1, d) of an utterance by its ``running`` sums."""
+        d, rest = self.dimension, self._waiting(running)
+        total = running[1 : 1 + d].copy()
+        if len(rest):
+            total += len(rest) * self._embedding(np.resize(rest, (self.window, BANDS)))
+        return np.asarray(total[None] / (running[0] + len(rest)))
+
+    def weighed(self, frames: Bands, _weights: Array, **_unused: object) -> tuple[Bands, Bands]:
+        """Return ``frames`` (T, 80) as they are, and nothing beside them: (T, 0). See ``sums``."""
+        return frames.astype(np.float32), np.empty((len(frames), 0), dtype=np.float32)
+
+    def sums(self, frames: Bands, _none: Bands) -> Array:
+        """Return the embedding (1, d) of ``frames`` (T, 80) of a segment."""
+        return self.settled(self.running(frames, np.empty(0)))
+
+    def vector(self, statistics: Array) -> Array:
+        """Return the embedding (d,) in ``statistics`` (1, d)."""
+        return np.asarray(statistics[0])
+
+    def _waiting(self, sums: Array) -> Bands:
+        first = 2 + self.dimension
+        return sums[first : first + int(sums[first - 1]) * BANDS].reshape(-1, BANDS).astype(np.float32)
+
+    def _embedding(self, window: Bands) -> Array:
+        return _embedded(self.settings.path, self.settings.sha256, len(window), window.tobytes())
+
+
+BackgroundModel = UniversalBackgroundModel | Encoder
+"""What the statistics of speech are taken under."""
+
+
+@lru_cache(maxsize=KEPT)
+def _embedded(path: str, sha256: str, frames: int, content: bytes) -> Array:
+    """Return the embedding (d,), of length 1, of a window of log mel bands."""
+    bands = np.frombuffer(content, dtype=np.float32).reshape(frames, BANDS)
+    session, name = _network(path, sha256)
+    try:
+        made = session.run(None, {name: (bands - bands.mean(axis=0))[None]})[0]
+    except Exception as error:  # onnxruntime's errors have no class of their own
+        raise ConfigError(
+            f"embedding.path: {path}: a network of (1, {frames}, {BANDS}) log mel bands expected, got an error"
+            f" ({_brief(error)}); another network, or one for windows of another length (embedding.segment_seconds)?"
+        ) from error
+    vector = np.asarray(made, dtype=np.float64)
+    if vector.ndim != 2 or len(vector) != 1 or not np.isfinite(vector).all():
+        what = "numbers that are not finite" if vector.ndim == 2 and len(vector) == 1 else f"the shape {vector.shape}"
+        raise ConfigError(f"embedding.path: {path}: an embedding (1, d) expected of a window, got {what}")
+    return np.asarray(vector[0] / max(float(np.linalg.norm(vector)), LEAST_LENGTH))
+
+
+@lru_cache(maxsize=2)
+def _network(path: str, sha256: str) -> tuple[Any, str]:
+    """Return the network as a session of onnxruntime on one thread, and the name of its input."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise UnavailableError(
+            f"machines.kinds: embedding needs the library onnxruntime, which cannot be loaded ({error}); install it"
+            " with: pip install 'voiceclaim[embedding]'"
+        ) from error
+    try:
+        content = read_bounded(Path(path), MOST_BYTES)
+    except OSError as error:
+        raise ConfigError(f"embedding.path: {path}: cannot be read: {error.strerror or error}") from None
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != sha256:
+        raise ConfigError(
+            f"embedding.sha256: the SHA-256 of {path} should be {sha256}, got {digest}; another network, or damaged"
+        )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # the same bits, whatever the machine
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # as above
+        raise ConfigError(f"embedding.path: {path}: not a network in ONNX's format: {_brief(error)}") from error
+    (first, *others) = session.get_inputs()
+    if others:
+        raise ConfigError(f"embedding.path: {path}: a network of one input expected, got {1 + len(others)}")
+    return session, first.name
+
+
+def _brief(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
