@@ -89,6 +89,12 @@ class NewestModel:
                 self._stamp = stamp
             return self._model
 
+    @property
+    def paths(self) -> list[tuple[Path, str]]:
+        """Return paths that the model's settings name, with names for callers."""
+        encoder = "" if self._model is None else self._model.config.embedding.path
+        return [(Path(encoder), "the encoder")] if encoder else []
+
     def has(self, verifier: Verifier) -> bool:
         """Return whether the speaker whom ``verifier`` is for is enrolled now."""
         model = self.current()
@@ -170,7 +176,7 @@ class Service:
     def paths(self) -> list[tuple[Path, str]]:
         """Return paths that no caller is told, with the names that they are told."""
         settings = self.settings
-        paths = [(settings.store, "the store"), (self.spool.folder, "uploads")]
+        paths = [(settings.store, "the store"), (self.spool.folder, "uploads"), *self._newest.paths]
         if settings.log is not None:
             paths += [(DuplicateMemory.beside(settings.log).path, "the fingerprints"), (settings.log, "the audit log")]
         return paths

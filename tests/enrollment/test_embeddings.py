@@ -21,6 +21,8 @@ from pipeline.errors import ConfigError
 from pipeline.features.frontend import read_features
 from pipeline.machines.branches import EMBEDDING
 from pipeline.scoring.rules import systems_of
+from pipeline.server.messages import service_error
+from pipeline.server.service import NewestModel
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.verifier import Verifier
@@ -132,6 +134,14 @@ def test_another_network_under_the_same_path_is_refused(path, network, heard):
             Verifier(Store(path).load(), "anna").verify_file(heard("anna"))
     finally:
         network.write_bytes(content)
+
+
+def test_callers_of_the_service_are_not_told_where_the_network_is(path, network):
+    newest = NewestModel(path, most=1)
+    assert newest.paths == []
+    assert newest.current() is not None
+    told = service_error(ConfigError(f"embedding.path: {network}: cannot be read"), newest.paths)
+    assert told.detail == "embedding.path: the encoder: cannot be read"
 
 
 def test_the_benchmarks_settings_are_the_default_with_the_encoder(network, settings, tmp_path):
