@@ -480,6 +480,23 @@ def test_the_table_of_duplicates_is_that_of_the_file_and_holds_what_is_promised(
     assert all(row["flagged"] <= MOST_FLAGGED * row["tried"] for row in result["genuine"].values())
 
 
+def test_security_says_what_was_measured():
+    text = " ".join((ROOT / "SECURITY.md").read_text(encoding="utf-8").split())
+    wolves = json.loads((RESULTS / "wolves.json").read_text(encoding="utf-8"))
+    rate, stricter = wolves["false_accept_percent"], wolves["false_accept_percent_at_prior"]["0.1"]
+    assert wolves["inputs"] >= 1000 and sum(row["inputs"] for row in wolves["rows"]) == wolves["inputs"]
+    assert f"made {wolves['inputs']:,} sounds" in text
+    assert f"at the default threshold {rate:.1f} % of the claims" in text
+    assert f"At a prior of 0.1 it is {stricter:.2f} %" in text
+    hill = json.loads((RESULTS / "hill_climb.json").read_text(encoding="utf-8"))
+    accepted, count = hill["accepted_within"][str(hill["queries"])], hill["claims"]
+    assert hill["queries"] == 250
+    assert f"{accepted['anew']} of {count} claims accepted by tries drawn anew, {accepted['walk']} by steps" in text
+    day = hill["accepted_within"]["34"]
+    assert f"{day['anew']} and {day['walk']} by the 34 tries" in text
+    assert f"**{accepted['scores']} of {count}** claims" in text
+
+
 def cells(row: str) -> list[str]:
     return [cell.strip() for cell in row.strip().strip("|").split("|")]
 
