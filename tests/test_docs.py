@@ -462,6 +462,13 @@ def test_rates_of_identification_in_the_reference_are_those_of_the_file():
         assert words.format(row["rank1_error_percent"], row["fnir_at_fpir1_percent"]) in text, peer
 
 
+def test_the_table_of_readings_of_reuters_is_that_of_the_file():
+    errors = json.loads((RESULTS / "reuters_readings.json").read_text(encoding="utf-8"))["errors"]
+    base = next(iter(errors.values()))
+    rows = [f"| {name} | {count} | {count - base:+d} |" for name, count in errors.items()]
+    assert "\n".join(rows) in (ROOT / "benchmarks" / "REPRODUCE.md").read_text(encoding="utf-8")
+
+
 def test_the_table_of_kinds_left_out_is_that_of_the_file():
     from benchmarks.left_out import markdown
 

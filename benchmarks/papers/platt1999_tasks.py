@@ -7,7 +7,8 @@ has the fractions in pieces, and the other reading, (x.z / k + 1)^2, misses its 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ Rows = tuple[Any, Flags]
 
 WORDS = 300
 LEAST_DOCUMENTS = 2
+_WORD = re.compile(r"\b\w\w+\b")
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,17 +112,35 @@ def _web_quadratic(source: TableSource) -> Iterator[Problem]:
     yield Problem(_rows(read_web(source, "w1a")), (_rows(read_web(source, "w1a.t")),))
 
 
-def _reuters(source: TableSource) -> Iterator[Problem]:
+def words_of(text: str) -> list[str]:
+    """Return the words of two letters or digits or more, in lower case."""
+    return _WORD.findall(text.lower())
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How stories become rows, of which the paper says nothing.
+
+    ``words`` makes words of a text. One counts that is in ``least_documents`` training documents; of these the
+    ``count`` most telling are taken.
+    """
+
+    words: Callable[[str], Sequence[str]] = words_of
+    least_documents: int = LEAST_DOCUMENTS
+    count: int = WORDS
+
+
+def reuters_problems(source: TableSource, reading: Reading = Reading()) -> Iterator[Problem]:
     """Yield one problem a category, each with its own words."""
     documents = read_reuters(source)
-    train = documents.train
-    vectorizer = CountVectorizer(binary=True, dtype=np.float64, min_df=LEAST_DOCUMENTS)
+    train, test = documents.train, ~documents.train
+    vectorizer = CountVectorizer(analyzer=reading.words, binary=True, dtype=np.float64, min_df=reading.least_documents)
     known = vectorizer.fit_transform([documents.texts[k] for k in np.flatnonzero(train)])
-    new = vectorizer.transform([documents.texts[k] for k in np.flatnonzero(~train)])
+    new = vectorizer.transform([documents.texts[k] for k in np.flatnonzero(test)])
     for category in documents.categories:
         positive = documents.of(category)
-        words = telling_words(known, positive[train])
-        yield Problem((_narrow(known[:, words]), positive[train]), ((_narrow(new[:, words]), positive[~train]),))
+        words = telling_words(known, positive[train], reading.count)
+        yield Problem((_narrow(known[:, words]), positive[train]), ((_narrow(new[:, words]), positive[test]),))
 
 
 def telling_words(X: Any, positive: Flags, count: int = WORDS) -> NDArray[np.intp]:
@@ -167,7 +187,7 @@ TASKS: Mapping[str, Task] = {
         0.08,
         None,
         Published(1043, 963, 1060, 3249, 3301, 3299, 118),
-        _reuters,
+        reuters_problems,
         ("ModApte",),
         "ModApte (9603 and 3299 documents), 118 categories, as in the paper, which does not say how text became words."
         f" Here: title and body, words of two letters or digits or more in at least {LEAST_DOCUMENTS} training"

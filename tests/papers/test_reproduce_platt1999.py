@@ -20,8 +20,15 @@ from benchmarks.papers.outcome import Outcome, Row
 from benchmarks.papers.platt1999 import reproduce
 from benchmarks.papers.platt1999_machines import SHARES, judge
 from benchmarks.papers.platt1999_plots import BIN, plot_margins
-from benchmarks.papers.platt1999_tasks import TASKS, Problem, errors_in, losses_in, telling_words
+from benchmarks.papers.platt1999_tasks import (
+    TASKS,
+    Problem,
+    errors_in,
+    losses_in,
+    telling_words,
+)
 from benchmarks.papers.tables import TableSource, read_adult
+from benchmarks.reuters_readings import READINGS, errors_of
 from pipeline.posteriors.newton import NewtonSigmoid
 
 WORDS = ("ore", "tin", "copper", "wheat", "maize", "barley", "bank", "rates", "shares", "bid")
@@ -131,6 +138,18 @@ def test_words_are_chosen_by_mutual_information():
         assert (np.diff(chosen) > 0).all()
         assert said[chosen].sum() == pytest.approx(np.sort(said)[::-1][:count].sum())
     assert telling_words(sparse.csr_matrix(X[:, [4, 9]]), positive, 1).tolist() == [0]
+
+
+def test_readings_of_stories_change_their_words(tables, outcome):
+    assert (
+        errors_of(tables, READINGS["as in the table above"]) == row(outcome, "Reuters linear: errors, raw machine").here
+    )
+    stop, stemmed = READINGS["without 318 stop words"].words, READINGS["Porter's stems"].words
+    assert list(stop("The BANK of 3 rates")) == ["bank", "rates"]
+    pytest.importorskip("snowballstemmer")
+    assert list(stemmed("Relational conflated")) == ["relat", "conflat"]  # the examples of Porter 1980
+    apart = READINGS["words of the title apart"].words
+    assert list(apart("Gold rises\nGold rose")) == ["title gold", "title rises", "gold", "rose"]
 
 
 # What comes out
