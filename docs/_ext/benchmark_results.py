@@ -239,6 +239,30 @@ def posteriors(folder: Path) -> str:
     return table(("method", *sets), rows, words=1)
 
 
+def waiting(folder: Path) -> str:
+    """Return how long people wait for the commands that they type, beside the peer where it was installed."""
+    figures = read(folder, "waiting")
+    waits = (
+        ("enroll.seconds", f"enroll {figures['enroll.speakers']} speakers (s)", 1, "enroll.resemblyzer_seconds"),
+        ("enroll.seconds_per_hour_of_audio", "the same, an hour of audio (s)", 0, ""),
+        (
+            "add.seconds",
+            f"add one more, {figures['add.seconds_of_audio']:.0f} s of audio (s)",
+            1,
+            "add.resemblyzer_seconds",
+        ),
+        ("claim.ms", f"verify {figures['claim.seconds_of_audio']:.1f} s of audio, the store open (ms)", 0, ""),
+        ("claim.cold_ms", "the same by a new process (ms)", 0, ""),
+        ("identify.ms", "identify the speaker, the store open (ms)", 0, ""),
+        ("store.mib", "the store (MiB)", 0, ""),
+    )
+    rows = [
+        (what, f"{figures[key]:.{places}f}", f"{figures[peer]:.1f}" if peer in figures else "")
+        for key, what, places, peer in waits
+    ]
+    return table(("what people wait for", "`default`", "Resemblyzer"), rows, words=1)
+
+
 def speed(folder: Path) -> str:
     """Return times of scoring and training beside scikit-learn's with the same machines."""
     scoring = [
@@ -316,6 +340,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
         orderings,
         papers,
         posteriors,
+        waiting,
         speed,
         others,
     )

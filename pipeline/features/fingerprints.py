@@ -46,6 +46,7 @@ WINDOW = 64
 LEAST_LOUD = 16
 RANGE_DB = 30.0
 CHECK_EVERY = 20
+SCALED_EVERY = 60  # for the factors other than 1, and at the end: windows still follow on each other
 CHECK_SECONDS = 0.4
 # A suspicion may be less certain than the refusal of an enrollment: it takes this much less of the bits to be equal.
 # Chosen on development phrases and enrollment recordings of commands30.
@@ -124,8 +125,8 @@ class ScaledFingerprintStream:
 class DuplicateDetector:
     """Detects duplicates in a stream: whether it holds a copy of a recording with these ``known`` fingerprints.
 
-    ``push`` and ``close`` return ``suspected``, which stays true. Every 0.2 s of audio is checked, at the same places
-    however it is cut, by each of ``SCALES``, at a cost proportional to the length of all known recordings. ``prints``
+    ``push`` and ``close`` return ``suspected``, which stays true. Every 0.2 s of audio is checked as it is, every 0.6 s
+    by each of ``SCALES``, at the same places however it is cut, at a cost proportional to the length of all known recordings. ``prints``
     are those of the stream itself, of its first ``keep`` frames.
     """
 
@@ -164,7 +165,7 @@ class DuplicateDetector:
         """Check what is left."""
         self._process()
         self._take(*self._stream.flush())
-        self._check()
+        self._check(None)
         return self.suspected
 
     def _process(self) -> None:
@@ -181,7 +182,7 @@ class DuplicateDetector:
             self._slide(prints[at : at + size], levels[at : at + size])
             at += size
             if self._count % CHECK_EVERY == 0:
-                self._check()
+                self._check(None if self._count % SCALED_EVERY == 0 else 1)
 
     def _slide(self, prints: Prints, levels: Array) -> None:
         """Move the window on."""
@@ -192,13 +193,13 @@ class DuplicateDetector:
         self._recent = np.concatenate((self._recent, prints))[-WINDOW:]
         self._loud = np.concatenate((self._loud, loud))[-WINDOW:]
 
-    def _check(self) -> None:
-        """Compare the window, by each scale, with every place in the known recordings."""
+    def _check(self, scales: int | None) -> None:
+        """Compare the window, by the first so many ``scales`` or all, with every place in the known recordings."""
         loud = np.flatnonzero(self._loud)
         if self.suspected or len(loud) < LEAST_LOUD or len(self._known) < len(self._recent):
             return
         most = (most_differing(len(loud)) + _SUSPICION) * _BITS * len(loud)
-        self.suspected = any(self._fewest_differing(prints, loud) < most for prints in self._recent.T)
+        self.suspected = any(self._fewest_differing(prints, loud) < most for prints in self._recent.T[:scales])
 
     def _fewest_differing(self, prints: Prints, loud: NDArray[np.int64]) -> float:
         """Return the fewest bits in which the ``loud`` frames of ``prints`` (T,) differ from a place; else infinity."""
