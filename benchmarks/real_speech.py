@@ -102,14 +102,22 @@ def run(
                 "enroll_seconds": enrolled["elapsed_seconds"],
                 "machines": enrolled["machines"],
                 "default_system": measured["default_system"],
-                "systems": measured["systems"],
+                "systems": _summaries(measured),
             }
             if config == "default" and name in OUTSIDERS:
                 told = ("--systems", measured["default_system"], "--unknown-impostors", str(OUTSIDERS[name]))
                 again = voiceclaim(*evaluate, "--out", f"{out}-stated", *told)
-                row["stated"] = {"unknown_impostors": OUTSIDERS[name], "systems": again["systems"]}
+                row["stated"] = {"unknown_impostors": OUTSIDERS[name], "systems": _summaries(again)}
             rows.append(row)
     return rows
+
+
+def _summaries(measured: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of each system, without those by the length of the speech."""
+    return {
+        name: {key: value for key, value in figures.items() if key != "by_metadata"}
+        for name, figures in measured["systems"].items()
+    }
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:

@@ -68,7 +68,7 @@ class Trainer:
     ) -> Provisional:
         """Train codebooks of the new ``voices``, and all machines that involve them, on the speech that is ``kept``."""
         some = [replace(voice, speech=speech) for voice, speech in zip(voices, kept, strict=True)]
-        model = self._assembled(some, self._frame_machines(some, "thresholds", None))
+        model = self._assembled(some, self._frame_machines(some, "thresholds"))
         made: dict[Branch, BranchTraining] = {}
         for branch, trainer in self._branches.items():
             made[branch] = trainer.prepared(self.known, voices, kept, held_out)
@@ -76,8 +76,8 @@ class Trainer:
         return Provisional(with_conditions(model, some, self.settings), made)
 
     def final(self, voices: Sequence[NewSpeaker], provisional: Provisional) -> SpeakerModel:
-        """Train the same on all speech of ``voices``, codebooks and one-vs-rest machines from where they are."""
-        model = self._assembled(voices, self._frame_machines(voices, "training", provisional.model))
+        """Train the same on all speech of the new ``voices``."""
+        model = self._assembled(voices, self._frame_machines(voices, "training"))
         for branch, trainer in self._branches.items():
             model = trainer.trained(model, self.known, voices, provisional.branches[branch], whole=True)
         return with_conditions(model, voices, self.settings)
@@ -89,17 +89,10 @@ class Trainer:
             for kind in utterance_kinds_of(self.settings.machines.kinds)
         }
 
-    def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str, begin: SpeakerModel | None) -> Population:
-        """Return the machines over frames of everybody; those that are solved anew go on from the ones of ``begin``."""
-        settings, first = self.settings, len(self.known)
-        kinds = {"one_vs_one", "one_vs_rest"}.intersection(settings.machines.kinds)
-        known = self.known.machines(kinds) if first else None
-        before = known if begin is None else begin.machines(kinds)
-        starts = [before.pool.codebook(first + n) if begin and before else None for n in range(len(voices))]
-        tasks = (
-            (*voice.weighed(joined(voice.utterances).vectors), start)
-            for voice, start in zip(voices, starts, strict=True)
-        )
+    def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str) -> Population:
+        settings = self.settings
+        known = self.known.machines({"one_vs_one", "one_vs_rest", "one_class"}) if len(self.known) else None
+        tasks = (voice.weighed(joined(voice.utterances).vectors) for voice in voices)
         books = []
         for book in self.workers.map(_codebook, tasks, common=settings):
             books.append(book)
@@ -113,7 +106,6 @@ class Trainer:
             pool,
             settings.machines,
             known=known,
-            begin=before,
             plan=plan,
             workers=self.workers,
             progress=lambda done: self.progress(f"{stage}: machines", done, total),
@@ -157,8 +149,8 @@ def rest_arrays(coef: Array, bias: Array) -> list[Arrays]:
     ]
 
 
-def _codebook(settings: Config, vectors: Array, weights: Array | None, start: Array | None) -> Array:
-    return fit_codebook(vectors, settings.codebook, seed=settings.seed, weights=weights, start=start)
+def _codebook(settings: Config, vectors: Array, weights: Array | None) -> Array:
+    return fit_codebook(vectors, settings.codebook, seed=settings.seed, weights=weights)
 
 
 def with_conditions(model: SpeakerModel, voices: Sequence[NewSpeaker], settings: Config) -> SpeakerModel:

@@ -126,8 +126,8 @@ class DuplicateDetector:
     """Detects duplicates in a stream: whether it holds a copy of a recording with these ``known`` fingerprints.
 
     ``push`` and ``close`` return ``suspected``, which stays true. Every 0.2 s of audio is checked as it is, every 0.6 s
-    by each of ``SCALES``, at the same places however it is cut, at a cost proportional to the length of all known recordings. ``prints``
-    are those of the stream itself, of its first ``keep`` frames.
+    by each of ``SCALES``, at the same places however it is cut, at a cost proportional to the length of all known
+    recordings. ``prints`` are those of the stream itself, of its first ``keep`` frames.
     """
 
     def __init__(self, known: Iterable[Prints], rate: int, *, keep: int = 0) -> None:

@@ -15,18 +15,11 @@ Array = NDArray[np.float64]
 DECIMALS = 6
 
 
-def fit_codebook(
-    vectors: Array,
-    settings: CodebookConfig,
-    *,
-    seed: int,
-    weights: Array | None = None,
-    start: Array | None = None,
-) -> Array:
+def fit_codebook(vectors: Array, settings: CodebookConfig, *, seed: int, weights: Array | None = None) -> Array:
     """Fit centroids (k, d) to ``vectors`` (T, d), k = ``settings.centroids`` or as many as there are distinct vectors.
 
-    Vectors count by their ``weights`` (T,), alike without any. Centroids begin at ``start`` (k, d), and where that is
-    not as many, at one k-means++ start, seeded. On one thread: the same vectors and seed give the same centroids.
+    Vectors count by their ``weights`` (T,), alike without any. One k-means++ start, seeded, on one thread: the same
+    vectors and seed give the same centroids.
     """
     rounded = vectors.round(DECIMALS)
     # Nearly always the first feature alone has enough distinct values; sorting whole vectors takes longer.
@@ -34,8 +27,7 @@ def fit_codebook(
         _, distinct = np.unique(rounded, axis=0, return_index=True)
         if len(distinct) <= settings.centroids:
             return vectors[distinct]
-    begin = start if start is not None and len(start) == settings.centroids else "k-means++"
-    means = KMeans(settings.centroids, init=begin, n_init=1, max_iter=settings.max_iterations, random_state=seed)
+    means = KMeans(settings.centroids, n_init=1, max_iter=settings.max_iterations, random_state=seed)
     # OpenMP counts threads for each calling thread: a limit set outside does not reach a worker.
     with threadpool_limits(1):
         return np.asarray(means.fit(vectors, sample_weight=weights).cluster_centers_, dtype=np.float64)

@@ -22,7 +22,6 @@ def train_population(
     settings: MachineConfig,
     *,
     known: Population | None = None,
-    begin: Population | None = None,
     plan: CohortPlan | None = None,
     jobs: int = 1,
     workers: Workers | None = None,
@@ -30,11 +29,10 @@ def train_population(
 ) -> Population:
     """Train machines over ``pool``; its first speakers are those of ``known``, whose pair and one-class machines stay.
 
-    One-vs-rest machines have everybody's centroids in them, so any new speaker means training all of them again, from
-    where those of ``begin`` are, or of the ``known`` speakers. Pair and one-class machines that are added are bit for
-    bit those of training from scratch; so are all whatever ``jobs`` is, and whichever ``workers`` train the pair
-    machines. ``plan`` is that of ``plan_cohorts``, if it was made already. Raises FitError for centroids that are not
-    finite.
+    One-vs-rest machines have everybody's centroids in them, so any new speaker means training all of them again, those
+    of ``known`` speakers from where they are. Pair and one-class machines that are added are bit for bit those of
+    training from scratch; so are all whatever ``jobs`` is, and whichever ``workers`` train the pair machines. ``plan``
+    is that of ``plan_cohorts``, if it was made already. Raises FitError for centroids that are not finite.
     """
     workers = LocalThreads(jobs) if workers is None else workers
     first = 0 if known is None else len(known)
@@ -51,7 +49,10 @@ def train_population(
         pairs = Pairs(trained, None if known is None else known.pairs)
     rest_coef, rest_bias = None, None
     if "one_vs_rest" in settings.kinds and len(pool) > 1:
-        before = _rest_begin(pool, known if begin is None else begin)
+        before = None
+        if known is not None and known.one_vs_rest_coef is not None:
+            # Where somebody was taken out, these are over other centroids.
+            before = known.one_vs_rest_coef if len(known.one_vs_rest_coef) == len(known.pool.centroids) else None
         rest_coef, rest_bias = one_vs_rest(pool, settings, known=before, jobs=workers.jobs, progress=progress)
     return Population(
         pool,
@@ -62,16 +63,6 @@ def train_population(
         one_vs_rest_bias=rest_bias,
         cohort_table=None if plan is None else plan[0],
     )
-
-
-def _rest_begin(pool: Pool, begin: Population | None) -> Array | None:
-    """Return the coefficients of the machines of ``begin`` to go on from over ``pool``; None where it has others."""
-    if begin is None or begin.one_vs_rest_coef is None:
-        return None
-    coef, sizes = begin.one_vs_rest_coef, begin.pool.offsets
-    # Where somebody was taken out, coefficients are over other centroids than those of the pool.
-    fits = len(coef) == sizes[-1] and np.array_equal(sizes, pool.offsets[: len(sizes)])
-    return coef if fits else None
 
 
 def one_vs_rest(
