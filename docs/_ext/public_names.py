@@ -60,7 +60,8 @@ def api() -> str:
     ours = [
         value
         for value in documented(pipeline)
-        if value not in elsewhere and value.__module__ not in {"pipeline.errors", "pipeline.config"}
+        if value not in elsewhere
+        and not value.__module__.startswith(("pipeline.errors", "pipeline.config", "pipeline.posteriors"))
     ]
     first = [getattr(pipeline, name) for name in EVERY_DAY]
     rest = sorted((value for value in ours if value not in first), key=lambda value: str(value.__name__).lower())
