@@ -6,17 +6,13 @@ between 300 and 3,300 Hz, whether the difference of their levels has risen over 
 highly robust audio fingerprinting system, 2002, with other steps). Audio is a suspected duplicate as soon as a window
 of it differs from a recording, at some place, in fewer bits than two takes do.
 
-Played at another speed or pitch, a recording has its frequencies multiplied by a factor, and bands that are multiplied
-by it have the recording's bits again: audio is compared by five such factors. Five percent of another speed move the
-frames of a window by two at most from where they were, which the bits survive.
-
 This detects copies of recordings that are known. It is no test of liveness: an unknown recording, a loudspeaker in a
 room and a synthetic voice pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +31,7 @@ _LENGTH = 512
 _WINDOW = np.hanning(_LENGTH)
 _LAG = 3  # frames from a level to the one that it is compared with
 _BITS = 32
-_EDGES = np.geomspace(300.0, 3300.0, _BITS + 2) / RATE * _LENGTH
-# Factors of the frequencies at which audio is compared: a speed or a pitch halfway between two of them is detected.
-SCALES = (1.0, 0.95, 0.975, 1.025, 1.05)
+_EDGES = np.round(np.geomspace(300.0, 3300.0, _BITS + 2) / RATE * _LENGTH).astype(int)
 _LEAST_POWER = 1e-12
 _SILENCE = 1e-7  # of a frame's energy between those edges: a tenth of that of 16-bit rounding
 
@@ -46,11 +40,7 @@ WINDOW = 64
 LEAST_LOUD = 16
 RANGE_DB = 30.0
 CHECK_EVERY = 20
-SCALED_EVERY = 60  # for the factors other than 1, and at the end: windows still follow on each other
 CHECK_SECONDS = 0.4
-# A suspicion may be less certain than the refusal of an enrollment: it takes this much less of the bits to be equal.
-# Chosen on development phrases and enrollment recordings of commands30.
-_SUSPICION = 0.01
 # Places that differ by more than this share in the first few frames compared are skipped.
 _FIRST_FRAMES = 8
 _FIRST_DIFFERING = 0.38
@@ -70,33 +60,12 @@ class FingerprintStream:
     """Mono samples at ``rate`` Hz to fingerprints, one a 10 ms frame, and the level of each frame in dB."""
 
     def __init__(self, rate: int) -> None:
-        self._stream = ScaledFingerprintStream(rate, (1.0,))
+        self._resampler = Resampler(rate, RATE)
+        self._frames = FrameStream(_LENGTH, STEP)
+        self._bands = np.empty((0, _BITS + 1))
 
     def push(self, samples: Array) -> tuple[Prints, Array]:
         """Return fingerprints and levels (T,) of the frames that ``samples`` (n,) complete."""
-        prints, levels = self._stream.push(samples)
-        return prints[:, 0], levels
-
-    def flush(self) -> tuple[Prints, Array]:
-        """Return those of the last frames, and close."""
-        prints, levels = self._stream.flush()
-        return prints[:, 0], levels
-
-
-class ScaledFingerprintStream:
-    """Mono samples at ``rate`` Hz to fingerprints (T, S) with the bands multiplied by each of S ``scales``.
-
-    Levels are those of the first scale.
-    """
-
-    def __init__(self, rate: int, scales: Sequence[float]) -> None:
-        self._edges = [np.round(_EDGES * scale).astype(int) for scale in scales]
-        self._resampler = Resampler(rate, RATE)
-        self._frames = FrameStream(_LENGTH, STEP)
-        self._bands = np.empty((0, len(scales), _BITS + 1))
-
-    def push(self, samples: Array) -> tuple[Prints, Array]:
-        """Return fingerprints (T, S) and levels (T,) of the frames that ``samples`` (n,) complete."""
         return self._prints_of(self._resampler.push(samples))
 
     def flush(self) -> tuple[Prints, Array]:
@@ -104,30 +73,29 @@ class ScaledFingerprintStream:
         return self._prints_of(self._resampler.flush())
 
     def _prints_of(self, samples: Array) -> tuple[Prints, Array]:
-        bands = np.concatenate((self._bands, self._band_powers(self._frames.push(samples))))
+        bands = np.concatenate((self._bands, _band_powers(self._frames.push(samples))))
         self._bands = bands[max(0, len(bands) - _LAG) :]
         before, now = bands[:-_LAG], bands[_LAG:]
         # log now_{b+1} - log now_b > log before_{b+1} - log before_b, without logarithms
-        rising = now[..., 1:] * before[..., :-1] > before[..., 1:] * now[..., :-1]
-        energies = now[:, 0].sum(axis=1)
-        prints = np.packbits(rising, axis=2, bitorder="little").view("<u4")[..., 0].astype(np.uint32, copy=False)
-        return np.where(energies[:, None] > _SILENCE, prints, np.uint32(0)), 10.0 * np.log10(energies)
+        rising = now[:, 1:] * before[:, :-1] > before[:, 1:] * now[:, :-1]
+        energies = now.sum(axis=1)
+        prints = np.packbits(rising, axis=1, bitorder="little").view("<u4")[:, 0].astype(np.uint32, copy=False)
+        return np.where(energies > _SILENCE, prints, np.uint32(0)), 10.0 * np.log10(energies)
 
-    def _band_powers(self, frames: Array) -> Array:
-        """Return the powers (T, S, B + 1), above 0, of ``frames`` (T, L) in the bands."""
-        spectrum = np.fft.rfft(frames * _WINDOW, axis=1)
-        powers = spectrum.real**2 + spectrum.imag**2
-        # reduceat sums from each edge to the next, and the last one to the end: the power above it is dropped
-        bands = [np.add.reduceat(powers[:, : edges[-1]], edges[:-1], axis=1) for edges in self._edges]
-        return np.stack(bands, axis=1) + _LEAST_POWER
+
+def _band_powers(frames: Array) -> Array:
+    """Return the powers (T, B + 1), above 0, of ``frames`` (T, L) in the bands."""
+    spectrum = np.fft.rfft(frames * _WINDOW, axis=1)[:, _EDGES[0] : _EDGES[-1]]
+    powers: Array = np.add.reduceat(spectrum.real**2 + spectrum.imag**2, _EDGES[:-1] - _EDGES[0], axis=1)
+    return powers + _LEAST_POWER
 
 
 class DuplicateDetector:
     """Detects duplicates in a stream: whether it holds a copy of a recording with these ``known`` fingerprints.
 
-    ``push`` and ``close`` return ``suspected``, which stays true. Every 0.2 s of audio is checked as it is, every 0.6 s
-    by each of ``SCALES``, at the same places however it is cut, at a cost proportional to the length of all known
-    recordings. ``prints`` are those of the stream itself, of its first ``keep`` frames.
+    ``push`` and ``close`` return ``suspected``, which stays true. Every 0.2 s of audio is checked, at the same places
+    however it is cut, at a cost proportional to the length of all known recordings. ``prints`` are those of the stream
+    itself, of its first ``keep`` frames.
     """
 
     def __init__(self, known: Iterable[Prints], rate: int, *, keep: int = 0) -> None:
@@ -135,15 +103,13 @@ class DuplicateDetector:
         # A window may begin before the first recording, and end after the last.
         room = np.zeros(WINDOW, dtype=np.uint32)
         self._known = joined([room, *known, room])
-        length = len(self._known)
-        self._scratch = (np.empty(length, np.uint16), np.empty(length, np.uint32), np.empty(length, np.uint8))
-        self._stream = ScaledFingerprintStream(rate, SCALES)
+        self._stream = FingerprintStream(rate)
         # Samples are collected until there are 0.4 s: a check costs a hundred numpy calls however few they are.
         self._waiting: list[Array] = []
         self._samples, self._enough = 0, round(CHECK_SECONDS * rate)
         self._keep_most = keep
         self._kept: list[Prints] = []
-        self._recent = np.empty((0, len(SCALES)), dtype=np.uint32)
+        self._recent = np.empty(0, dtype=np.uint32)
         self._loud = np.empty(0, dtype=bool)
         self._peak = -np.inf
         self._count = 0
@@ -165,7 +131,7 @@ class DuplicateDetector:
         """Check what is left."""
         self._process()
         self._take(*self._stream.flush())
-        self._check(None)
+        self._check()
         return self.suspected
 
     def _process(self) -> None:
@@ -175,48 +141,39 @@ class DuplicateDetector:
 
     def _take(self, prints: Prints, levels: Array) -> None:
         if self._count < self._keep_most:
-            self._kept.append(prints[:, 0])
+            self._kept.append(prints)
         at = 0
         while at < len(prints):
             size = min(len(prints) - at, CHECK_EVERY - self._count % CHECK_EVERY)
             self._slide(prints[at : at + size], levels[at : at + size])
             at += size
             if self._count % CHECK_EVERY == 0:
-                self._check(None if self._count % SCALED_EVERY == 0 else 1)
+                self._check()
 
     def _slide(self, prints: Prints, levels: Array) -> None:
         """Move the window on."""
         peaks = np.maximum(np.maximum.accumulate(levels), self._peak)
         self._peak = float(peaks[-1])
         self._count += len(prints)
-        loud = (levels > peaks - RANGE_DB) & (prints[:, 0] != 0)
+        loud = (levels > peaks - RANGE_DB) & (prints != 0)
         self._recent = np.concatenate((self._recent, prints))[-WINDOW:]
         self._loud = np.concatenate((self._loud, loud))[-WINDOW:]
 
-    def _check(self, scales: int | None) -> None:
-        """Compare the window, by the first so many ``scales`` or all, with every place in the known recordings."""
+    def _check(self) -> None:
+        """Compare the window with every place in the known recordings."""
         loud = np.flatnonzero(self._loud)
-        if self.suspected or len(loud) < LEAST_LOUD or len(self._known) < len(self._recent):
+        places = len(self._known) - len(self._recent) + 1
+        if self.suspected or len(loud) < LEAST_LOUD or places < 1:
             return
-        most = (most_differing(len(loud)) + _SUSPICION) * _BITS * len(loud)
-        self.suspected = any(self._fewest_differing(prints, loud) < most for prints in self._recent.T[:scales])
-
-    def _fewest_differing(self, prints: Prints, loud: NDArray[np.int64]) -> float:
-        """Return the fewest bits in which the ``loud`` frames of ``prints`` (T,) differ from a place; else infinity."""
         few = loud[np.rint(_EVENLY * (len(loud) - 1)).astype(int)]
-        places = len(self._known) - len(prints) + 1
-        # Written over in place: new arrays would cost more than what is computed in them.
-        sums, different, bits = self._scratch
-        differing, different, bits = sums[:places], different[:places], bits[:places]
-        differing[:] = 0
-        for frame in few:
-            np.bitwise_xor(self._known[frame : frame + places], prints[frame], out=different)
-            np.add(differing, np.bitwise_count(different, out=bits), out=differing)
+        # differing[p]: bits in which those frames differ from the known recordings at place p, by a strided view.
+        size = self._known.itemsize
+        lagged = np.ndarray((len(self._recent), places), self._known.dtype, self._known, strides=(size, size))
+        differing = np.bitwise_count(lagged[few] ^ self._recent[few, None]).sum(axis=0, dtype=np.uint16)
         near = np.flatnonzero(differing < _FIRST_DIFFERING * _BITS * len(few))
-        if len(near) == 0:
-            return np.inf
-        counts = np.bitwise_count(self._known[near[:, None] + loud] ^ prints[loud]).sum(axis=1, dtype=np.int64)
-        return float(counts.min())
+        if len(near):
+            bits = np.bitwise_count(self._known[near[:, None] + loud] ^ self._recent[loud]).sum(axis=1, dtype=np.int64)
+            self.suspected = float(bits.min()) < most_differing(len(loud)) * _BITS * len(loud)
 
 
 def joined(recordings: Iterable[Prints]) -> Prints:

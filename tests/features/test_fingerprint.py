@@ -16,7 +16,6 @@ import soundfile
 import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from librosa.effects import pitch_shift
 from scipy.signal import lfilter
 from sounds import cut
 
@@ -146,19 +145,6 @@ def test_a_copy_is_detected_whatever_it_went_through(kind):
     known = [fingerprint_of(take(seed)) for seed in range(20, 23)]
     for seed in range(20, 23):
         assert suspected(known, *COPIES[kind](take(seed), 16_000)), seed
-
-
-@pytest.mark.parametrize("factor", [0.95, 0.963, 0.988, 1.0, 1.012, 1.037, 1.05])
-def test_a_copy_at_another_speed_is_detected(factor):
-    known = [fingerprint_of(take(seed)) for seed in range(20, 30)]
-    assert all(suspected(known, soxr.resample(take(seed), 16_000 * factor, 16_000)) for seed in range(20, 30))
-
-
-@pytest.mark.parametrize("cents", [-85, -35, 35, 85])
-def test_a_copy_at_another_pitch_is_detected(cents):
-    known = [fingerprint_of(take(seed)) for seed in range(20, 24)]
-    for seed in range(20, 24):
-        assert suspected(known, pitch_shift(take(seed), sr=16_000, n_steps=cents / 100, n_fft=512)), seed
 
 
 def test_other_takes_are_no_copies():
