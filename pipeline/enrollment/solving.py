@@ -133,11 +133,6 @@ def evenly(size: int, most: int) -> Numbers:
     return np.sort(order[:most])
 
 
-def thinned(rows: Vectors, most: int) -> Vectors:
-    """Return ``most`` of the ``rows`` (n, D), evenly spread, or all where there are no more."""
-    return rows[evenly(len(rows), most)]
-
-
 def machine_arrays(solver: SupervectorTraining | Solution, kind: UtteranceKind) -> tuple[list[Named], Named]:
     """Return supervector machines as arrays of each speaker, in single precision, and of the population."""
     rows = np.ascontiguousarray(solver.coef.T)

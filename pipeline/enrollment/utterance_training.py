@@ -68,11 +68,6 @@ class Material:
         statistics = self.statistics + held_out.statistics
         return Material(segments, [rows for rows, _ in made], statistics, (count, *(count for _, count in made)))
 
-    @property
-    def voice(self) -> tuple[Vectors, list[Vectors], tuple[int, ...]]:
-        """Return what supervector machines are trained on: see ``solving.Voice``."""
-        return self.segments, self.pseudo, self.held_out
-
 
 @dataclass(frozen=True)
 class BranchTraining:
@@ -122,7 +117,10 @@ class UtteranceTrainer:
         for kind in (kind for kind in self.kinds if kind.machine == "supervector"):
             # From what the store will hold, so that enrolling together or one by one differs in nothing else.
             has_pseudo = self._has_pseudo_speakers(population)
-            new = [Voice(voice.id, *one.voice) for voice, one in zip(voices, everything, strict=True)]
+            new = [
+                Voice(voice.id, one.segments, one.pseudo, one.held_out)
+                for voice, one in zip(voices, everything, strict=True)
+            ]
             solver, inner = solve(
                 [*voices_of(known, kind, has_pseudo=has_pseudo), *new],
                 self.settings,
