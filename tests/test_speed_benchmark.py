@@ -36,12 +36,12 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_a_run_on_little_data_gives_every_figure_and_the_tables(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- figures -->\nold\n<!-- end of figures -->\nafter\n")
+    page.write_text("before\n<!-- figures -->\nearlier table\n<!-- end of figures -->\nafter\n")
     done = run("--quick", *TINY, "--json", str(tmp_path / "out.json"), "--markdown", str(page))
     assert done.returncode == 0, done.stderr
     filled = page.read_text()
     assert "| `gemm.fraction` |" in done.stdout and done.stdout.strip() in filled
-    assert filled.startswith("before\n") and filled.endswith("after\n") and "old" not in filled
+    assert filled.startswith("before\n") and filled.endswith("after\n") and "earlier table" not in filled
     figures = json.loads((tmp_path / "out.json").read_text())
     assert set(CONTRACT) <= set(figures)
     for key, value in figures.items():
