@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from running_service import resident_mib, running_service
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
@@ -194,12 +194,6 @@ def summary(tally: Tally, before: float, after: float, speakers: int, options: a
     }
 
 
-def cpu_seconds(process: subprocess.Popen[str]) -> float:
-    """Return the user and system time of the server so far (Linux)."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
-
-
 def main() -> int:
     """Run the test and print the results; 1 if a chunk was dropped."""
     options = parsed()
@@ -210,8 +204,11 @@ def main() -> int:
         more = ("--share", "1", "--streams", str(options.streams), "--stream-seconds", longest, "--idle-seconds", "120")
         with running_service(store, *more) as (url, process):
             tally, before, after = asyncio.run(run(url, process.pid, names, speech, options))
-            used = cpu_seconds(process)
-    result = {**summary(tally, before, after, len(names), options), "server_cpu_seconds": round(used, 1)}
+            times = psutil.Process(process.pid).cpu_times()
+    result = {
+        **summary(tally, before, after, len(names), options),
+        "server_cpu_seconds": round(times.user + times.system, 1),
+    }
     text = json.dumps(result, indent=1)
     sys.stdout.write(f"{text}\n")
     if options.json:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 COMMAND = (sys.executable, "-c", "from pipeline.cli.main import main; main()")
 _END_SECONDS = 60.0
 
@@ -44,8 +46,5 @@ def running_service(
 
 
 def resident_mib(pid: int) -> float:
-    """Return the memory of a process in MiB (Linux)."""
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    raise SystemExit(f"process {pid} is gone")
+    """Return the memory of a process in MiB."""
+    return float(psutil.Process(pid).memory_info().rss) / 2**20

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
-from attack_service import children_of
 from populations import NAMES, SMALL, content, model_of
 from service import Running, running
 
@@ -61,10 +61,9 @@ def test_two_services_of_one_store_lose_nobody(copied, tmp_path, recordings, hea
 
 def limit_files(service: Running, size: int) -> None:
     """Let no file of the service and its processes grow beyond ``size`` bytes."""
-    pids = [service.process.pid]
-    for pid in pids:  # which grows
-        pids += children_of(pid)
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    process = psutil.Process(service.process.pid)
+    for each in (process, *process.children(recursive=True)):
+        resource.prlimit(each.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
 def test_without_room_nothing_is_decided_or_changed_and_with_room_all_goes_on(copied, tmp_path, recordings, heard):
