@@ -4,12 +4,13 @@
     python benchmarks/hill_climb.py CORPORA [--store STORE] [--queries N] [--claims N] [--json OUT]
 
 CORPORA holds commands30 and libri158 (docs/results.md says what they are). The 30 speakers of commands30 are enrolled
-with the default settings, or STORE holds them already. At each of them three callers begin with the same recording of
+with the default settings, or STORE holds them already. At each of them four callers begin with the same recording of
 somebody of libri158 who is not enrolled, and change it through an equaliser of 17 bands and by another speed:
 
 - ``anew``: every try is drawn anew;
 - ``walk``: every try is a step from the last one;
-- ``scores``: told the log-likelihood ratio (the scope ``scores``), they step from the best try (a (1+1) search).
+- ``scores``: told the log-likelihood ratio (the scope ``scores``), they step from the best try (a (1+1) search);
+- ``tenths``: told no more than the probability in tenths, they do the same (no service does that: would it help?).
 
 A caller with the scope ``verify`` is told of decisions only, and a rejection is like every other: what they try next
 can rest on nothing that they were told, and they are one of the first two, or any other fixed order of tries.
@@ -60,6 +61,15 @@ def nearby(draw: Draw, best: Array) -> Array:
     return best + STEP * draw.standard_normal(len(best))
 
 
+def told_by(caller: str, result: pipeline.Update) -> float:
+    """Return what a caller is told of a rejected try, as a number; infinitely bad without a score."""
+    if caller in ("anew", "walk"):
+        return 0.0
+    if result.llr is None or result.probability is None:
+        return -np.inf
+    return result.llr if caller == "scores" else round(result.probability, 1)
+
+
 def tries(verifier: pipeline.Verifier, samples: Array, caller: str, draw: Draw, queries: int) -> int | None:
     """Return at which try the claim was accepted; None for none of ``queries``."""
     step: Callable[[Draw, Array], Array] = anew if caller == "anew" else nearby
@@ -68,14 +78,14 @@ def tries(verifier: pipeline.Verifier, samples: Array, caller: str, draw: Draw, 
         result = verifier.verify(changed(samples, place), RATE)
         if result.decision == "accepted":
             return number
-        told = result.llr if caller == "scores" and result.llr is not None else 0.0
+        told = told_by(caller, result)
         if told >= best_told:
             best, best_told = place, told
         place = step(draw, best)
     return None
 
 
-CALLERS = ("anew", "walk", "scores")
+CALLERS = ("anew", "walk", "scores", "tenths")
 
 
 def run(

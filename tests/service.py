@@ -25,7 +25,8 @@ COMMAND = (sys.executable, "-c", "from pipeline.cli.main import main; main()")
 START_SECONDS = 120.0
 ENROLL_TOKEN, VERIFY_TOKEN, ADMIN_TOKEN, PLAIN_TOKEN = "e" * 20, "v" * 20, "a" * 20, "p" * 20
 TOKENS = (
-    f"enroll {ENROLL_TOKEN}\nverify,scores,rules {VERIFY_TOKEN}; # nobody's\nadmin {ADMIN_TOKEN}\nverify {PLAIN_TOKEN}"
+    f"enroll {ENROLL_TOKEN}\nverify,identify,scores,rules {VERIFY_TOKEN}; # nobody's\n"
+    f"admin {ADMIN_TOKEN}\nverify {PLAIN_TOKEN}"
 )
 
 

@@ -42,6 +42,7 @@ from printed import as_printed
 from typer.main import get_command
 
 from pipeline.cli.main import app
+from pipeline.verification.attempts import AttemptLimits
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -490,7 +491,13 @@ def test_security_says_what_was_measured():
     assert f"{accepted['anew']} of {count} claims accepted by tries drawn anew, {accepted['walk']} by steps" in text
     day = hill["accepted_within"]["34"]
     assert f"{day['anew']} and {day['walk']} by the 34 tries" in text
-    assert f"**{accepted['scores']} of {count}** claims" in text
+    assert f"{day['scores']} of {count} claims by the 34 tries of a day, about as many as by tries" in text
+    assert abs(day["scores"] - day["anew"]) <= 2
+    assert f"**{accepted['scores']} of {count}** by 250" in text
+    assert f"{accepted['tenths']} of {count} claims by 250 tries" in text
+    waits = [AttemptLimits().wait(failures) for failures in range(hill["queries"])]
+    assert sum(waits[:34]) < 86_400 < sum(waits[:35])
+    assert f"by 250, which take {sum(waits) / 86_400:.1f} days" in text
 
 
 def cells(row: str) -> list[str]:

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from pipeline.server.settings import Limits
 
 VARIABLE = "VOICECLAIM_TOKENS"
-ENROLL, VERIFY, SCORES, RULES, ADMIN = "enroll", "verify", "scores", "rules", "admin"
-SCOPES = frozenset({ENROLL, VERIFY, SCORES, RULES})
-_ALLOWED = {**{scope: frozenset({scope}) for scope in (ENROLL, VERIFY, SCORES, RULES)}, ADMIN: SCOPES}
+ENROLL, VERIFY, IDENTIFY, SCORES, RULES, ADMIN = "enroll", "verify", "identify", "scores", "rules", "admin"
+_EACH = (ENROLL, VERIFY, IDENTIFY, SCORES, RULES)
+SCOPES = frozenset(_EACH)
+_ALLOWED = {**{scope: frozenset({scope}) for scope in _EACH}, ADMIN: SCOPES}
 _MAX_BYTES = 2**20
 _MIN_CHARACTERS = 16
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, b64token

@@ -54,7 +54,7 @@ _GONE = (TimeoutError, OSError, RuntimeError, WebSocketDisconnect)
 
 
 class Connection:
-    """One accepted WebSocket of a ``kind``, which needs ``scope``.
+    """One accepted WebSocket of a ``kind``, which is also the name of the scope that it needs.
 
     Nothing is read ahead: while the last messages are processed, TCP holds up the sender. After the hello there is a
     ``caller``, and then what it has taken of the ``room`` for recordings.
@@ -63,10 +63,9 @@ class Connection:
     caller: Caller
     room: Share
 
-    def __init__(self, socket: WebSocket, service: Service, kind: str, scope: str) -> None:
+    def __init__(self, socket: WebSocket, service: Service, kind: str) -> None:
         self.service = service
         self.kind = kind
-        self._scope = scope
         self.chunks = 0
         self._socket = socket
         self._limits = service.settings.limits
@@ -80,7 +79,7 @@ class Connection:
         async with asyncio.timeout(self._limits.hello_seconds):
             hello = read_hello(await self._next(), kind)
         token, client = hello.token or token_in(self._socket.headers), self._socket.scope.get("client")
-        self.caller = allowed(caller_of(self.service.settings.tokens, token, client), token, self._scope)
+        self.caller = allowed(caller_of(self.service.settings.tokens, token, client), token, self.kind)
         self._bytes_per_second = hello.pcm.frame_bytes * hello.rate
         return hello
 
@@ -155,12 +154,10 @@ class Connection:
 Handler = Callable[[Connection, Any], Awaitable[None]]
 
 
-async def serve_stream(
-    socket: WebSocket, service: Service, kind: str, hello: type[Hello], handle: Handler, *, scope: str | None = None
-) -> None:
-    """Accept ``socket``, read its hello and ``handle`` it until it ends; the scope is by default called as the kind."""
+async def serve_stream(socket: WebSocket, service: Service, kind: str, hello: type[Hello], handle: Handler) -> None:
+    """Accept ``socket``, read its hello and ``handle`` it until it ends; ``kind`` is the scope, too."""
     await socket.accept()
-    connection = Connection(socket, service, kind, scope or kind)
+    connection = Connection(socket, service, kind)
     how, error, first, started = "done", None, None, time.perf_counter()
     try:
         first = await connection.hello(hello)
@@ -304,16 +301,9 @@ async def _identified(service: Service, caller: Caller, stream: IdentificationSt
     return found
 
 
-def check_identifies(caller: Caller) -> None:
-    """Raise ServiceError for a caller who may not have the scores of several speakers."""
-    if SCORES not in caller.scopes:
-        raise ServiceError(403, "the token does not allow identification: it needs scores", kind="Forbidden")
-
-
 async def identify(connection: Connection, hello: Hello) -> None:
     """Find who speaks in live audio, with an update for the messages that came together."""
     service, caller = connection.service, connection.caller
-    check_identifies(caller)
     identifier = await service.identifier()
     stream = await service.run("disk", identifier.stream, hello.rate)
     decoder = PcmDecoder(hello.pcm, where="the stream")

@@ -25,7 +25,7 @@ def test_a_file_is_identified_with_the_same_numbers_as_in_python(store, tmp_path
         assert stranger.json()["decision"] in ("nobody", "identified")
         assert sum(one["probability"] for one in stranger.json()["candidates"]) <= 1
         refused = service.request("POST", "/identify", files=files, token=PLAIN_TOKEN)
-        assert refused.status_code == 403 and "scores" in refused.json()["detail"]
+        assert refused.status_code == 403 and "needs identify" in refused.json()["detail"]
         assert service.uploads == []
     entries = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     first, second = [entry for entry in entries if entry["event"] == "identify"]

@@ -257,6 +257,17 @@ def routes_of(store: Path) -> list[Route | WebSocketRoute | Mount]:
         app.close()
 
 
+NEEDS = {"/verify": "verify", "/identify": "identify", "/enroll": "enroll", "/speakers/nobody": "enroll"}
+SCOPES_OF = {
+    None: None,
+    "x" * 20: None,
+    ENROLL_TOKEN: {"enroll"},
+    PLAIN_TOKEN: {"verify"},
+    VERIFY_TOKEN: {"verify", "identify"},
+    ADMIN_TOKEN: {"enroll", "verify", "identify"},
+}
+
+
 def test_no_endpoint_works_without_its_scope(guarded, store):
     seen = set()
     for route in routes_of(store):
@@ -264,22 +275,15 @@ def test_no_endpoint_works_without_its_scope(guarded, store):
             continue
         seen.add(route.path)
         path = route.path.replace("{name:name}", "nobody")
-        needs = (
-            "verify"
-            if path in ("/verify", "/identify")
-            else "enroll"
-            if path in ("/enroll", "/speakers/nobody")
-            else ""
-        )
-        tokens = {"": None, "x" * 20: None, ENROLL_TOKEN: "enroll", VERIFY_TOKEN: "verify", ADMIN_TOKEN: needs}
-        for token, scope in tokens.items():
-            expected = 401 if scope is None else 403 if needs not in ("", scope) else None
+        needs = NEEDS.get(path)
+        for token, scopes in SCOPES_OF.items():
+            expected = 401 if scopes is None else 403 if needs not in {None, *scopes} else None
             if isinstance(route, WebSocketRoute):
-                assert refusal_of(guarded, path, token) == expected, (path, scope)
+                assert refusal_of(guarded, path, token) == expected, (path, token)
                 continue
             for method in route.methods:
                 answer = guarded.request(method, path, token=token)
-                assert (answer.status_code if answer.status_code in (401, 403) else None) == expected, (path, scope)
+                assert (answer.status_code if answer.status_code in (401, 403) else None) == expected, (path, token)
                 assert answer.status_code < 500
                 if expected == 401:
                     assert answer.headers["www-authenticate"] == "Bearer"
@@ -287,7 +291,7 @@ def test_no_endpoint_works_without_its_scope(guarded, store):
     assert seen == {"/speakers", "/speakers/{name:name}", "/verify", "/identify", *others}
 
 
-def refusal_of(service: Running, path: str, token: str) -> int | None:
+def refusal_of(service: Running, path: str, token: str | None) -> int | None:
     """Status of the refusal of a hello with ``token``, None if it is let in."""
     who = {"/verify": {"claim": "anna"}, "/enroll": {"name": "dora"}}.get(path, {})
     with service.socket(path) as socket:
