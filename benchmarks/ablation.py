@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import soundfile
-from machine_kinds import NO_REST
 
 from pipeline.audio.augmentation import babble, mix_at_snr
 from pipeline.audio.channels import telephone
@@ -55,44 +54,44 @@ RAW = 'machines.kinds=["one_vs_one","one_class","supervector","gmm"]'
 
 # (group, idea, settings file, overrides)
 ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
-    ("rules", "default", "default", (NO_REST,)),
+    ("rules", "default", "default", ()),
     ("rules", "lean.toml", "lean", ()),
     ("rules", "no machines over normalised utterances", "default", (RAW,)),
-    ("features", "8 kHz", "default", (NO_REST, "features.rate=8000")),
-    ("features", "no deltas", "default", (NO_REST, "features.deltas=false")),
-    ("features", "lenient VAD", "default", (NO_REST, "features.vad.max_margin_db=8.0")),
-    ("features of frames", "12 LPC coefficients", "default", (NO_REST, "features.kind=lpc")),
-    ("features of frames", "20th-order LPC cepstrum", "default", (NO_REST, "features.order=20")),
+    ("features", "8 kHz", "default", ("features.rate=8000",)),
+    ("features", "no deltas", "default", ("features.deltas=false",)),
+    ("features", "lenient VAD", "default", ("features.vad.max_margin_db=8.0",)),
+    ("features of frames", "12 LPC coefficients", "default", ("features.kind=lpc",)),
+    ("features of frames", "20th-order LPC cepstrum", "default", ("features.order=20",)),
     (
         "features of frames",
         "20th-order perceptual LPC, sigma 0.3",
         "default",
-        (NO_REST, "features.kind=plp", "features.order=20", "machines.sigma=0.3"),
+        ("features.kind=plp", "features.order=20", "machines.sigma=0.3"),
     ),
     (
         "features of utterances",
         "12th-order LPC cepstrum",
         "default",
-        (NO_REST, "features.supervector.kind=lpcc", "features.supervector.order=12"),
+        ("features.supervector.kind=lpcc", "features.supervector.order=12"),
     ),
-    ("features of utterances", "20th-order LPC cepstrum", "default", (NO_REST, "features.supervector.kind=lpcc")),
-    ("features of utterances", "12th-order perceptual LPC", "default", (NO_REST, "features.supervector.order=12")),
-    ("features of utterances", "24th-order perceptual LPC", "default", (NO_REST, "features.supervector.order=24")),
-    ("features of utterances", "no compression", "default", (NO_REST, "features.supervector.compression=1.0")),
-    ("features of utterances", "20 MFCC", "default", (NO_REST, "features.supervector.kind=mfcc")),
-    ("frames", "sigma 0.7", "default", (NO_REST, "machines.sigma=0.7")),
-    ("frames", "sigma 0.3", "default", (NO_REST, "machines.sigma=0.3")),
-    ("frames", "400 centroids", "default", (NO_REST, "codebook.centroids=400")),
+    ("features of utterances", "20th-order LPC cepstrum", "default", ("features.supervector.kind=lpcc",)),
+    ("features of utterances", "12th-order perceptual LPC", "default", ("features.supervector.order=12",)),
+    ("features of utterances", "24th-order perceptual LPC", "default", ("features.supervector.order=24",)),
+    ("features of utterances", "no compression", "default", ("features.supervector.compression=1.0",)),
+    ("features of utterances", "20 MFCC", "default", ("features.supervector.kind=mfcc",)),
+    ("frames", "sigma 0.7", "default", ("machines.sigma=0.7",)),
+    ("frames", "sigma 0.3", "default", ("machines.sigma=0.3",)),
+    ("frames", "400 centroids", "default", ("codebook.centroids=400",)),
     ("segments", "64 components", "default", (*ALONE, "ubm.components=64")),
     ("segments", "512 components", "default", (*ALONE, "ubm.components=512")),
     ("segments", "ridge 0.3", "default", (*ALONE, "supervector.ridge=0.3")),
     ("segments", "segments of 1 s", "default", (*ALONE, "supervector.segment_seconds=1.0")),
     ("segments", "loud frames count (15 dB)", "default", (*ALONE, "supervector.half_db=15.0")),
     ("gmm", "no speaker models", "default", (FRAMES,)),
-    ("gmm", "no groups of components", "default", (NO_REST, "gmm.groups=[]")),
-    ("gmm", "relevance 16", "default", (NO_REST, "gmm.relevance=16.0")),
-    ("gmm", "512 components", "default", (NO_REST, "ubm.components=512")),
-    ("gmm", "no pseudo-speakers", "default", (NO_REST, "supervector.speeds_below=0")),
+    ("gmm", "no groups of components", "default", ("gmm.groups=[]",)),
+    ("gmm", "relevance 16", "default", ("gmm.relevance=16.0",)),
+    ("gmm", "512 components", "default", ("ubm.components=512",)),
+    ("gmm", "no pseudo-speakers", "default", ("supervector.speeds_below=0",)),
     ("branches", "normalised machines alone", "default", NORMALISED),
     ("branches", "no augmentation", "default", (*NORMALISED, "augmentation.kinds=[]")),
     ("branches", "telephone alone", "default", (*NORMALISED, 'augmentation.kinds=["telephone"]')),

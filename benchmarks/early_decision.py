@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from machine_kinds import NO_REST
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -209,7 +208,7 @@ def opened(path: Path, corpus: Path, names: Sequence[str]) -> SpeakerModel:
     """Open the store at ``path``, enrolling it if missing."""
     if not path.exists():
         speakers = read_corpus(corpus / "enroll").speakers
-        enroll(path, {name: speakers[name] for name in names}, load_config(None, [NO_REST]))
+        enroll(path, {name: speakers[name] for name in names}, load_config())
     return Store(path).load()
 
 

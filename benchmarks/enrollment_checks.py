@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import soundfile
-from machine_kinds import NO_REST
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
@@ -223,7 +222,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("recordings", "clean", "voices", "names"))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    config = load_config(None, [NO_REST])
+    config = load_config()
     commands30, libri158 = options.corpora / "commands30", options.corpora / "libri158"
     parts: dict[str, Callable[[], Any]] = {
         "recordings": lambda: {c.name: recordings(c, config, options.recordings) for c in (commands30, libri158)},

@@ -17,7 +17,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from machine_kinds import NO_REST
 from threadpoolctl import threadpool_limits
 
 from pipeline.audio.corpus import Utterance, read_corpus
@@ -54,7 +53,7 @@ def claim_times(path: Path, trials: list[Trial], root: Path) -> dict[str, float]
 def measure(rivals: str, corpora: Path, work: Path, jobs: int) -> dict[str, Any]:
     """Enroll with so many rivals and score the lists: one row."""
     root, path = corpora / "libri158", work / f"{rivals}.store"
-    config = load_config(None, [NO_REST, f"machines.cohort={rivals}"])
+    config = load_config(None, [f"machines.cohort={rivals}"])
     report = enroll(path, read_corpus(root / "enroll").speakers, config, jobs=jobs)
     row: dict[str, Any] = {
         "competing": rivals,

@@ -190,14 +190,15 @@ class MachineConfig(_Section):
     matrix of products that training holds whole: the supervector machines' over all segments of speech, in single
     precision, which are thinned out until it fits. A one-vs-rest machine whose own matrix would be larger, a quarter of
     a GiB at most, is trained slowly without.
+    Without "one_vs_rest" among the ``kinds``, evaluation trains these machines where a system that reads them is named.
     ``cohort`` is how many of the most similar speakers each speaker has pair machines against, or "all": with a number
-    R, the machines of a speaker and those of a claim cost O(R), and a claim is judged among the speaker and those R.
+    R, the machines of a speaker and those of a claim cost O(R), and a claim is judged among the speaker and those R:
+    everybody, as long as no more than R + 1 are enrolled.
     """
 
     kinds: Annotated[tuple[MachineKind, ...], AfterValidator(_distinct)] = (
         "one_vs_one",
         "one_class",
-        "one_vs_rest",
         "supervector",
         "gmm",
         "normalised_supervector",
@@ -208,16 +209,12 @@ class MachineConfig(_Section):
     nu: Annotated[float, Field(gt=0, lt=1)] = 0.1
     one_class_scale: Literal["schoelkopf", "libsvm", "ratio"] | Positive = "libsvm"
     gram_gib: Positive = 0.1
-    cohort: Literal["all"] | Annotated[int, Field(ge=1)] = "all"
+    cohort: Literal["all"] | Annotated[int, Field(ge=1)] = 50
 
     @model_validator(mode="after")
     def _kinds_make_sense(self) -> Self:
         if "one_class" not in self.kinds:
             raise ValueError("kinds: one_class must be among them (a population of one has no other machine)")
-        if self.cohort != "all" and "one_vs_one" not in self.kinds:
-            raise ValueError(
-                f"cohort = {self.cohort}: there are no pair machines to choose from; one_vs_one must be in kinds"
-            )
         return self
 
 

@@ -110,7 +110,6 @@ REFUSED = [
     *((f"[gmm]\ngroups = {groups}", "gmm.groups") for groups in ("[8, 8]", "[1, 8, 32]")),
     *((f"[gmm]\ngroups = {groups}", "gmm.groups.0") for groups in ("[0]", "[2.5]")),
     *((f"[machines]\ncohort = {value}", "machines.cohort") for value in ("0", "-3", "1.5", '"some"', "true")),
-    ('[machines]\ncohort = 5\nkinds = ["one_class"]', "machines"),
     ('[augmentation]\nkinds = ["noise", "babble", "noise"]', "augmentation.kinds"),
     ("[augmentation]\nmin_snr_db = 10.0\nmax_snr_db = 9.0", "augmentation"),
     ("[augmentation]\nshare = 0.0", "augmentation.share"),

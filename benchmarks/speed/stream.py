@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import soundfile
 import soxr
-from machine_kinds import NO_REST
 from speed.measuring import Figures, held_kib, in_child, peak_gib
 from speed.options import Options
 
@@ -32,10 +31,7 @@ WARM_SECONDS = 30.0  # of audio before memory is looked at
 QUICK_RECORDINGS = 4  # of each speaker, some ten seconds: what is enrolled changes no cost of a stream
 SPEEDS = (1.0, 0.92, 1.08, 0.85, 1.16, 0.79, 1.25)
 # A copy under another name, or a voice that resembles another, is what is made here on purpose.
-SETTINGS = (
-    NO_REST,
-    *(f"checks.{check}=off" for check in ("clipping", "noise", "duplicates", "consistency", "matches")),
-)
+SETTINGS = (*(f"checks.{check}=off" for check in ("clipping", "noise", "duplicates", "consistency", "matches")),)
 
 
 def measure(options: Options) -> Figures:

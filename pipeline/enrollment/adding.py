@@ -17,7 +17,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.enrollment.checks import Finding
-from pipeline.enrollment.removal import retrained_without
+from pipeline.enrollment.removal import in_cohorts_without
 from pipeline.enrollment.speech import Earlier, NewSpeaker
 from pipeline.errors import EnrollmentRefusedError, InputError
 from pipeline.scoring.trials import KEPT
@@ -64,12 +64,9 @@ def taken_out(model: SpeakerModel, names: Container[str], role: Role, *, jobs: i
         earlier[speaker.name] = Earlier(replace(speaker, id=ids[speaker.id]), arrays)
     if not earlier:
         return TakenOut(model, earlier)
-    rest = model
-    if model.cohort_table is None or len(earlier) == len(model):
-        rest = model.view_without(*earlier)  # all that training goes on from
-    else:
-        for name in earlier:  # who is in whose cohort is made anew
-            rest = retrained_without(rest, name, jobs=jobs)
+    rest = model  # as training goes on from it: what is solved for everybody is not solved here
+    for name in earlier:
+        rest = in_cohorts_without(rest, name, jobs=jobs)
     trials: dict[str, AnyArray] = {}
     for before in KEPT:
         kept = model.trials(before=before)

@@ -212,7 +212,9 @@ def _with_held_out(model: SpeakerModel, known: SpeakerModel, held_out: HeldOut) 
             before = known.trials(before=prefix)
             everything = trials if before is None else HeldOutTrials.joined([before, trials])
             arrays |= everything.as_arrays(before=prefix)
-    return model.changed([{} for _ in model.speakers], arrays)
+    held = tuple(f"{before}trials." for before in ("", CHANGED))
+    gone = [name for name in model.shared if name.startswith(held) and name not in arrays]
+    return model.changed([{} for _ in model.speakers], arrays, removed=gone)
 
 
 def _trained_count(model: SpeakerModel, newcomers: int) -> int:

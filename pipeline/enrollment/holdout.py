@@ -192,7 +192,9 @@ class HeldOutScoring:
         condition: ConditionClassifier | None = None,
         changed: bool = False,
     ) -> None:
-        systems = systems_of(settings.machines.kinds, settings.machines.cohort)
+        most = settings.machines.cohort
+        every_pair = most == "all" or len(population) <= most + 1
+        systems = systems_of(settings.machines.kinds, every_pair=every_pair)
         self.systems = tuple(
             name for name in systems if not RULES[name].parts and (RULES[name].kind is not None or not changed)
         )
@@ -209,7 +211,6 @@ class HeldOutScoring:
         self._ids = np.array(ids, dtype=np.uint64)
         self._population = population
         self._training = training
-        most = settings.machines.cohort
         self._judged_among = len(population) if most == "all" else min(len(population), most + 1)
         posterior = FixedSigmoid(settings.posterior.slope)
         scoring = ScoringSettings(posterior, settings.scoring.dtype, condition=condition)

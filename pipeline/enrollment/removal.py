@@ -13,7 +13,7 @@ from pipeline.enrollment.training import rest_arrays
 from pipeline.errors import StoreMissingError
 from pipeline.machines.branches import RAW, utterance_kinds_of
 from pipeline.machines.cohorts import cohorts_without
-from pipeline.machines.pairs import Pairs, PairSource
+from pipeline.machines.pairs import Pairs
 from pipeline.machines.training import one_vs_rest
 from pipeline.scoring.trials import KEPT
 from pipeline.store.model import SpeakerModel
@@ -63,8 +63,7 @@ def retrained_without(model: SpeakerModel, name: str, *, jobs: int = 1) -> Speak
     That is one-vs-rest and supervector machines, cohorts and calibrations. The UBM stays as it was fitted to the first
     speakers.
     """
-    rest = model.view_without(name)
-    gone = [speaker.name for speaker in model.speakers].index(name)
+    rest = in_cohorts_without(model, name, jobs=jobs)
     if not len(rest):
         trials = tuple(f"{before}trials." for before in KEPT)
         gone_too = [key for key in rest.shared if not key.startswith(trials)]
@@ -73,8 +72,19 @@ def retrained_without(model: SpeakerModel, name: str, *, jobs: int = 1) -> Speak
     shared: Named = {}
     removed = _one_vs_rest(rest, arrays, jobs)
     _supervectors(rest, arrays, shared, jobs)
-    pairs = _cohorts(model, rest, gone, shared, jobs)
-    return rest.changed(arrays, shared, removed=removed, pairs=pairs).calibrated()
+    return rest.changed(arrays, shared, removed=removed).calibrated()
+
+
+def in_cohorts_without(model: SpeakerModel, name: str, *, jobs: int) -> SpeakerModel:
+    """Return the view without ``name``, cohorts and pair machines of everybody else as if enrolled alone."""
+    rest, table = model.view_without(name), model.cohort_table
+    if not len(rest) or table is None or model.pairs is None or rest.pairs is None:
+        return rest
+    gone = [speaker.name for speaker in model.speakers].index(name)
+    pool = rest.machines({"one_class"}).pool
+    table, trained = cohorts_without(gone, pool, table, model.pairs, model.config.machines, jobs=jobs)
+    shared: Named = {"cohort.nearest": table.nearest.astype(np.uint32), "cohort.similarity": table.similarity}
+    return rest.changed([{} for _ in rest.speakers], shared, pairs=Pairs(trained, rest.pairs))
 
 
 def _one_vs_rest(rest: SpeakerModel, arrays: list[Named], jobs: int) -> tuple[str, ...]:
@@ -101,15 +111,3 @@ def _supervectors(rest: SpeakerModel, arrays: list[Named], shared: Named, jobs: 
         shared.update({**everybody, **inner})
         for own, machine in zip(arrays, machines, strict=True):
             own.update(machine)
-
-
-def _cohorts(model: SpeakerModel, rest: SpeakerModel, gone: int, shared: Named, jobs: int) -> PairSource | None:
-    """Return the pair machines of those who remain, and update who is in whose cohort."""
-    table = model.cohort_table
-    if table is None or model.pairs is None or rest.pairs is None:
-        return rest.pairs
-    pool = rest.machines({"one_class"}).pool
-    table, trained = cohorts_without(gone, pool, table, model.pairs, model.config.machines, jobs=jobs)
-    shared["cohort.nearest"] = table.nearest.astype(np.uint32)
-    shared["cohort.similarity"] = table.similarity
-    return Pairs(trained, rest.pairs)

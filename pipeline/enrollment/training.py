@@ -91,7 +91,7 @@ class Trainer:
 
     def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str) -> Population:
         settings = self.settings
-        known = self.known.machines({"one_vs_one", "one_vs_rest", "one_class"}) if len(self.known) else None
+        known = self.known.machines(settings.machines.kinds) if len(self.known) else None
         tasks = (voice.weighed(joined(voice.utterances).vectors) for voice in voices)
         books = []
         for book in self.workers.map(_codebook, tasks, common=settings):

@@ -36,7 +36,7 @@ class Cohorts:
     def of(cls, claims: Iterable[int], others: Numbers) -> Self:
         """Return the cohorts of each claim and its ``others`` (C, W), in any order."""
         own = np.fromiter(claims, dtype=np.int64)
-        members = np.sort(np.concatenate((own[:, None], others.reshape(len(own), -1)), axis=1), axis=1)
+        members = np.sort(np.concatenate((own[:, None], others.reshape(len(own), others.shape[-1])), axis=1), axis=1)
         return cls(members, (members < own[:, None]).sum(axis=1))
 
     @classmethod

@@ -154,12 +154,10 @@ RULES: dict[str, Rule] = {
 }  # fmt: skip
 
 
-def systems_of(kinds: Iterable[str], cohort: int | str = "all") -> tuple[str, ...]:
+def systems_of(kinds: Iterable[str], *, every_pair: bool = True) -> tuple[str, ...]:
     """Return the scoring systems that machines of ``kinds`` suffice for, in the table's order.
 
-    Where ``cohort`` is not "all", pair machines are trained against a cohort only: rules that need every pair are out.
+    Without ``every_pair`` of speakers among the pair machines, rules that need them all are out.
     """
     trained = frozenset(kinds)
-    return tuple(
-        name for name, rule in RULES.items() if rule.needs <= trained and (cohort == "all" or not rule.every_claim)
-    )
+    return tuple(name for name, rule in RULES.items() if rule.needs <= trained and (every_pair or not rule.every_claim))

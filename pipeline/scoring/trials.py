@@ -128,7 +128,8 @@ class HeldOutTrials:
 
     @classmethod
     def joined(cls, parts: Sequence[HeldOutTrials]) -> HeldOutTrials:
-        """Join ``parts``, at least one, which must hold the same systems; prefixes stay where all parts have them."""
+        """Join ``parts``, at least one; scores of a system, and of prefixes by it, stay where all parts have them."""
+        systems = [name for name in parts[0].scores if all(name in part.scores for part in parts)]
         kept = {
             (frames, name)
             for frames, scores in parts[0].prefixes.items()
@@ -136,7 +137,7 @@ class HeldOutTrials:
             if all(name in part.prefixes.get(frames, ()) for part in parts)
         }
         return cls(
-            scores={name: np.concatenate([part.scores[name] for part in parts]) for name in parts[0].scores},
+            scores={name: np.concatenate([part.scores[name] for part in parts]) for name in systems},
             prefixes={
                 frames: {
                     name: np.concatenate([part.prefixes[frames][name] for part in parts])

@@ -43,6 +43,7 @@ Role = Literal["speaker", "background"]
 PSEUDO = "pseudo."
 CONDITIONS = ("condition.recorded", "condition.changed")
 UBM_ARRAYS = ("centre", "scale", "means", "variances", "weights")
+ALL_CORES = -1
 _COHORTS = frozenset({"cohort.nearest", "cohort.similarity"})  # they number the speakers
 
 
@@ -147,22 +148,36 @@ class SpeakerModel:
 
     @property
     def systems(self) -> tuple[str, ...]:
-        """Return the scoring systems that the model has machines for."""
-        return systems_of(self.config.machines.kinds, self.config.machines.cohort)
+        """Return the scoring systems that the model has machines for, or can train them: one-vs-rest machines."""
+        kinds, every_pair = set(self.config.machines.kinds), self.has_every_pair
+        more = {"one_vs_rest"} if "one_vs_one" in kinds and every_pair else set()
+        return systems_of(kinds | more, every_pair=every_pair)
+
+    @property
+    def enrolled_systems(self) -> tuple[str, ...]:
+        """Return the scoring systems of all machines that enrollment trains, for any number of speakers."""
+        return systems_of(self.config.machines.kinds, every_pair=self.config.machines.cohort == "all")
+
+    @property
+    def has_every_pair(self) -> bool:
+        """Return True where pair machines are of every two speakers: everybody's cohort is everybody."""
+        cohort = self.config.machines.cohort
+        return cohort == "all" or len(self) <= cohort + 1
 
     def check_system(self, system: str | None) -> str:
-        """Return ``system``, or the settings' own; raises InputError naming what can be had."""
+        """Return ``system``, or the settings' own, one that is enrolled; raises InputError naming what can be had."""
+        available = self.enrolled_systems if system is None else self.systems
         system = self.config.scoring.system if system is None else system
         cohort = self.config.machines.cohort
-        if system in RULES and RULES[system].every_claim and cohort != "all":
+        if system in RULES and RULES[system].every_claim and system not in available and cohort != "all":
             raise InputError(
                 f"{self.where}: scoring system {system!r} needs the pair machines of every two speakers, and there are"
-                f" those against each speaker's cohort of {cohort} (machines.cohort); it has {', '.join(self.systems)}"
+                f" those against each speaker's cohort of {cohort} (machines.cohort); it has {', '.join(available)}"
             )
-        if system not in self.systems:
+        if system not in available:
             what = "needs machines that are not there" if system in RULES else "is unknown"
             raise InputError(
-                f"{self.where}: scoring system {system!r} {what}; it has {', '.join(self.systems)}"
+                f"{self.where}: scoring system {system!r} {what}; it has {', '.join(available)}"
                 f" (machines.kinds is {', '.join(self.config.machines.kinds)})"
             )
         return system
@@ -200,15 +215,17 @@ class SpeakerModel:
     # Machines
 
     def population(self, systems: Iterable[str] | None = None, numbers: Sequence[int] | None = None) -> Population:
-        """Return the machines that ``systems`` need (default: all), of the speakers ``numbers`` (default: all)."""
-        rules = (RULES[name] for name in with_parts(self.systems if systems is None else systems, self.systems))
+        """Return the machines that ``systems`` need, of the speakers ``numbers``; by default all that were enrolled."""
+        if systems is None:
+            return self.machines(self.config.machines.kinds, numbers)
+        rules = (RULES[name] for name in with_parts(systems, self.systems))
         return self.machines(frozenset[str]().union(*(rule.needs for rule in rules)), numbers)
 
     def machines(self, kinds: Iterable[str], numbers: Sequence[int] | None = None) -> Population:
         """Return the machines of ``kinds`` and the one-class machines, of ``numbers`` (default: everybody).
 
-        Supervector machines and GMMs are always everybody's, one-vs-rest machines only come with everybody. Machines of
-        everybody are read once.
+        Supervector machines and GMMs are always everybody's, one-vs-rest machines only come with everybody; they are
+        trained here where enrollment did not. Machines of everybody are read once.
         """
         asked = frozenset(kinds)
         if numbers is not None:
@@ -227,19 +244,29 @@ class SpeakerModel:
         chosen = range(len(self.speakers)) if numbers is None else numbers
         arrays = [self.arrays[number] for number in chosen]
         pool = Pool.of([own["centroids"] for own in arrays], self.config.machines.sigma)
-        has_rest = everybody and "one_vs_rest" in kinds & {*self.config.machines.kinds} and len(arrays) > 1
+        has_rest = everybody and "one_vs_rest" in kinds and len(arrays) > 1
+        rest_coef, rest_bias = self._one_vs_rest(pool) if has_rest else (None, None)
         pairs = self.pairs if "one_vs_one" in kinds else None
         return Population(
             pool,
             pairs=pairs if pairs is None or everybody else Renumbered(pairs, list(chosen)),
             one_class_coef=np.concatenate([np.empty(0), *(own["one_class"] for own in arrays)]),
             one_class_bias=np.concatenate([np.empty(0), *(own["one_class_bias"] for own in arrays)]),
-            one_vs_rest_coef=np.stack([own["one_vs_rest"] for own in arrays], axis=1) if has_rest else None,
-            one_vs_rest_bias=np.concatenate([own["one_vs_rest_bias"] for own in arrays]) if has_rest else None,
+            one_vs_rest_coef=rest_coef,
+            one_vs_rest_bias=rest_bias,
             utterance={kind.name: self.utterance_machines(kind) for kind in utterance_kinds_of(kinds)},
             cohort_table=self.cohort_table if everybody else None,
             numbers=None if everybody else np.array(chosen, dtype=np.int64),
         )
+
+    def _one_vs_rest(self, pool: Pool) -> tuple[Array, Array]:
+        """Return coefficients (M, N) and biases (N,) of everybody's one-vs-rest machines, trained now if need be."""
+        if "one_vs_rest" not in self.config.machines.kinds:
+            from pipeline.machines.training import one_vs_rest  # scikit-learn, which a claim need not wait for
+
+            return one_vs_rest(pool, self.config.machines, jobs=ALL_CORES)
+        coef = np.stack([own["one_vs_rest"] for own in self.arrays], axis=1)
+        return coef, np.concatenate([own["one_vs_rest_bias"] for own in self.arrays])
 
     @property
     def cohort_table(self) -> CohortTable | None:
@@ -281,7 +308,17 @@ class SpeakerModel:
         return {}
 
     def utterance_machines(self, kind: UtteranceKind) -> SupervectorMachines | AdaptedMixtures:
-        """Return everybody's machines of ``kind``; raises StoreFormatError without a background model."""
+        """Return everybody's machines of ``kind``, read once; raises StoreFormatError without a background model."""
+        if kind not in self._utterance_machines:
+            self._utterance_machines[kind] = self._read_utterance_machines(kind)
+        return self._utterance_machines[kind]
+
+    @cached_property
+    def _utterance_machines(self) -> dict[UtteranceKind, SupervectorMachines | AdaptedMixtures]:
+        """Return the machines over utterances that were read so far."""
+        return {}
+
+    def _read_utterance_machines(self, kind: UtteranceKind) -> SupervectorMachines | AdaptedMixtures:
         ubms = tuple(ubm for background in kind.backgrounds if (ubm := self.ubm(background)) is not None)
         if len(ubms) < len(kind.backgrounds):
             raise StoreFormatError(f"{self.where}: there is no background model for {kind.name} machines")

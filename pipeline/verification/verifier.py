@@ -42,7 +42,7 @@ def claim_scorers(model: SpeakerModel, systems: Sequence[str]) -> Callable[..., 
     """
     systems, everybody = tuple(systems), None
     settings = model.scoring_settings(systems)
-    if model.config.machines.cohort == "all" or any("one_vs_rest" in RULES[name].needs for name in systems):
+    if model.has_every_pair or any("one_vs_rest" in RULES[name].needs for name in systems):
         everybody = model.population(systems)
     return partial(_claim_scorer, model, systems, settings, everybody)
 

@@ -219,7 +219,8 @@ def test_a_background_may_be_enrolled_before_the_first_speakers(tmp_path, record
 
 @pytest.mark.parametrize("kinds", ["supervector", "one_vs_one", "one_vs_rest", "gmm"])
 def test_speakers_are_added_to_a_store_whatever_kinds_of_machines_it_has(tmp_path, recordings, tiny_with, heard, kinds):
-    settings = tiny_with(f'machines.kinds=["one_class", "{kinds}"]', f"scoring.system={systems_of([kinds])[0]}")
+    system = f"scoring.system={systems_of([kinds])[0]}"
+    settings = tiny_with(f'machines.kinds=["one_class", "{kinds}"]', "machines.cohort=all", system)
     first = {name: recordings[name] for name in ("anna", "ivan")}
     enroll(tmp_path / "s", first, settings)
     model = enroll(tmp_path / "s", {"lars": recordings["lars"]}).model

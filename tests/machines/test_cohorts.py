@@ -33,7 +33,7 @@ from pipeline.scoring.claims import ClaimScorer, ScoringSettings
 
 SPEAKERS = 8
 SIGMA = 0.5
-MACHINES = MachineConfig(sigma=SIGMA, nu=0.2)
+MACHINES = MachineConfig(kinds=("one_vs_one", "one_class", "one_vs_rest"), sigma=SIGMA, nu=0.2)
 EVERYBODY = ("boar", "poar", "supervector", "supervector_rival")
 WITHIN = ("poao", "rpoao", "worst_rival", "refined_worst_rival")
 

@@ -25,7 +25,7 @@ DIMENSION = 6
 SIGMA, COST, NU = 0.5, 10.0, 0.2
 STOP = 1e-3  # training ends when no pair of points breaks the optimality conditions by more than this
 DTYPES = ("float64", "mixed", "float32")
-SETTINGS = MachineConfig(sigma=SIGMA, C=COST, nu=NU)
+SETTINGS = MachineConfig(kinds=("one_vs_one", "one_class", "one_vs_rest"), sigma=SIGMA, C=COST, nu=NU)
 
 
 def codebooks(seed: int = 0, sizes: tuple[int, ...] = SIZES) -> list[np.ndarray]:

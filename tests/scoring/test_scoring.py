@@ -48,7 +48,9 @@ FUSION = LogisticCalibration(
 def population(speakers: int = SPEAKERS) -> Population:
     generator = np.random.default_rng(0)
     books = [generator.normal(0.3 * n, 0.4, (9 + 3 * n, DIMENSION)) for n in range(speakers)]
-    people = train_population(Pool.of(books, 0.5), MachineConfig(sigma=0.5, nu=0.2))
+    people = train_population(
+        Pool.of(books, 0.5), MachineConfig(kinds=("one_vs_one", "one_class", "one_vs_rest"), sigma=0.5, nu=0.2)
+    )
     spoken = [[near(book, seed).vectors for seed in range(4)] for book in books]
     less_mean = [[x - x.mean(axis=0) for x in parts] for parts in spoken]
     return replace(
