@@ -36,6 +36,13 @@ Heard = tuple[dict[str, Array], int]
 # With fewer speakers, leaving one out leaves nobody to compare a claim with.
 MIN_FOR_UNKNOWN = 3
 
+# Claims on more speakers than so many others are drawn from, for each held-out utterance.
+MOST_OTHERS = 150
+
+# Held-out utterances of an augmented version that are enough, one a speaker: with many speakers, each one's are scored
+# in some of the versions only.
+ENOUGH_CHANGED = 400
+
 # Of each trial these prefixes are scored too, under the default system: what a stream knows before it is over.
 PREFIX_SECONDS = (0.5, 0.75, 1.0, 1.5)
 
@@ -96,12 +103,19 @@ def _scored(
     scorings = [HeldOutScoring(settings, population, solvers, claims, ids, condition=condition)]
     if condition is not None and len(model) > 1:  # a speaker alone is judged by frames, as recorded
         scorings.append(HeldOutScoring(settings, population, solvers, claims, ids, condition=condition, changed=True))
+    most = max(1, ENOUGH_CHANGED // len(model))
     of_each = [
-        (recorded, [trial for version in versions for trial in version])[: len(scorings)]
-        for recorded, *versions in (held if claims else ())
+        (recorded, [trial for version in _some(versions, most, number) for trial in version])[: len(scorings)]
+        for number, (recorded, *versions) in enumerate(held if claims else (), start=len(trainer.known))
     ]
     trials, *changed = _scores(trainer, scorings, of_each)
     return trials, changed[0] if changed else None, trained
+
+
+def _some(versions: Sequence[list[FeatureBlock]], most: int, number: int) -> Sequence[list[FeatureBlock]]:
+    """Return ``most`` of the ``versions`` of a speaker's utterances, by turns with the speaker's ``number``."""
+    first = number * most % max(1, len(versions))
+    return [*versions, *versions][first : first + min(most, len(versions))]
 
 
 def _scores(
@@ -207,7 +221,7 @@ class HeldOutScoring:
         self._prefix_frames = tuple(
             sorted({max(1, round(seconds / step)) for seconds in PREFIX_SECONDS if seconds < longest})
         )
-        self._claims = claims
+        self._numbers, self._seed = np.array(claims, dtype=np.int64), settings.seed
         self._ids = np.array(ids, dtype=np.uint64)
         self._population = population
         self._training = training
@@ -279,14 +293,23 @@ class HeldOutScoring:
         size = 1 + len(self._prefix_frames)
         return [finished[first : first + size] for first in range(0, len(finished), size)]
 
+    def _drawn(self, speaker: int) -> NDArray[np.bool_]:
+        """Return which claims are trials of a speaker's utterances: all, or the speaker's own and some others."""
+        drawn = np.ones(len(self._numbers), dtype=bool)
+        if len(drawn) > MOST_OTHERS + 1:
+            generator = np.random.default_rng((self._seed, speaker))
+            drawn[:] = self._numbers == speaker
+            drawn[generator.choice(len(drawn), MOST_OTHERS, replace=False)] = True
+        return drawn
+
     def _trials(
         self, speaker: int, frames: int, scored: list[dict[str, Array]], fallback: dict[str, Array], absent: int | None
     ) -> HeldOutTrials:
-        kept = np.array([claim != absent for claim in self._claims], dtype=bool)
+        kept = self._drawn(speaker) & (self._numbers != absent)
         count = int(kept.sum())
         *prefixes, whole = scored
         return HeldOutTrials(
-            claims=self._ids[np.array(self._claims)[kept]],
+            claims=self._ids[self._numbers[kept]],
             speakers=np.full(count, self._ids[speaker]),
             population=np.full(count, len(self._population), dtype=np.int64),
             scores={name: values[kept] for name, values in (whole | fallback).items()},

@@ -17,7 +17,7 @@ from pipeline.config import Config
 from pipeline.errors import ConfigError
 from pipeline.machines.branches import UtteranceKind
 from pipeline.machines.supervector_training import Known, Solution, SupervectorTraining, packed, unpacked
-from pipeline.machines.supervectors import Vectors
+from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
 
 Named = dict[str, NDArray[np.generic]]
@@ -32,12 +32,12 @@ class Voice:
     """
 
     id: int
-    segments: Vectors
-    pseudo: Sequence[Vectors] = ()
+    segments: AnyArray
+    pseudo: Sequence[AnyArray] = ()
     held_out: Sequence[int] = ()
 
     @property
-    def parts(self) -> list[Vectors]:
+    def parts(self) -> list[AnyArray]:
         """Return the speaker's segments and then each pseudo-speaker's."""
         return [self.segments, *self.pseudo]
 
@@ -94,9 +94,14 @@ def solve(
     return solver, {begin: packed(solver.inner), f"{begin}.speakers": names[0], f"{begin}.segments": names[1]}
 
 
+def most_rows(config: Config) -> int:
+    """Return the number of segments whose Gram matrix fits."""
+    return int(math.sqrt(config.machines.gram_gib * 2**30 / np.dtype(np.float32).itemsize))
+
+
 def _cap(sizes: Sequence[int], config: Config, kind: UtteranceKind) -> int:
     """Return the most segments of a voice with which the Gram matrix of voices of ``sizes`` fits."""
-    most = int(math.sqrt(config.machines.gram_gib * 2**30 / np.dtype(np.float32).itemsize))
+    most = most_rows(config)
     counts = np.array(sizes)
     caps = [cap for cap in range(1, max(sizes) + 1) if np.minimum(counts, cap).sum() <= most]
     if not caps:

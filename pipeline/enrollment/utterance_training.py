@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import Config
-from pipeline.enrollment.solving import Voice, evenly, machine_arrays, solve, voices_of
+from pipeline.enrollment.solving import Voice, evenly, machine_arrays, most_rows, solve, voices_of
 from pipeline.enrollment.speech import NewSpeaker, Progress, Speech, Utterances
 from pipeline.features.stream import FeatureBlock, joined_to
 from pipeline.machines.branches import RAW, Background, Branch, UtteranceKind, utterance_kinds_of
@@ -107,7 +107,7 @@ class UtteranceTrainer:
         """
         population, share = len(known) + len(voices), self.settings.threshold.holdout
         ubms = known.ubms(self.branch) or self.ubms(kept, population)
-        most = self.branch.settings(self.settings).max_segments
+        most = self._most_segments(population)
         first = self._material(ubms, kept, round((1.0 - share) * most), population)
         more = self._material(ubms, held_out, round(share * most), population)
         everything = [
@@ -189,6 +189,15 @@ class UtteranceTrainer:
 
     def _has_pseudo_speakers(self, speakers: int) -> bool:
         return self.branch is RAW and self.settings.supervector.has_pseudo_speakers(speakers)
+
+    def _most_segments(self, population: int) -> int:
+        """Return the most segments of each speaker: as many as there is room for once all of a ``population`` are in.
+
+        They are longer then, which tells more of a voice than leaving some of the shorter ones out.
+        """
+        pseudo = len(self.settings.supervector.speeds) * self._has_pseudo_speakers(population)
+        room = most_rows(self.settings) / (population * (1.0 + pseudo / PSEUDO_SHARE))
+        return min(self.branch.settings(self.settings).max_segments, max(1, int(room)))
 
     def _own(self, speech: Speech, population: int) -> Speech:
         """Return the part of ``speech`` that the branch is trained on."""

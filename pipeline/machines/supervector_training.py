@@ -82,7 +82,7 @@ class SupervectorTraining:
     Parameters
     ----------
     vectors : sequence of arrays (S_n, D)
-        Supervectors of each speaker's segments.
+        Supervectors, of half or single precision, of each speaker's segments.
     ridge : float
         Weight of the penalty.
     pseudo_speakers : sequence of sequences of arrays (S, D)
@@ -102,10 +102,10 @@ class SupervectorTraining:
 
     def __init__(
         self,
-        vectors: Sequence[Vectors],
+        vectors: Sequence[NDArray[Any]],
         *,
         ridge: float,
-        pseudo_speakers: Sequence[Sequence[Vectors]] = (),
+        pseudo_speakers: Sequence[Sequence[NDArray[Any]]] = (),
         held_out: Sequence[Sequence[int]] = (),
         known: Known | None = None,
         jobs: int = 1,
@@ -124,7 +124,7 @@ class SupervectorTraining:
         self._jobs = jobs_of(jobs)
         # Weighting voices alike is a ridge of its own for each row: proportional to its voice's number of segments.
         self._ridge = ridge * np.repeat(counts, counts) / counts.mean()
-        rows = np.concatenate([voice for voices in parts for voice in voices]).astype(np.float32, copy=False)
+        rows: Vectors = np.concatenate([voice for voices in parts for voice in voices], dtype=np.float32)
         mean, self.inner, scale, dual, self._factor = self._solved(rows, self._targets(vectors, len(counts)), known)
         self._all = Solution(rows, mean, scale, dual, self._factor.dtype.type)
         self._left_out: dict[int, Solution] = {}
@@ -168,7 +168,7 @@ class SupervectorTraining:
             self._left_out = before | {speaker: made}
         return made
 
-    def _targets(self, vectors: Sequence[Vectors], voices: int) -> Array:
+    def _targets(self, vectors: Sequence[NDArray[Any]], voices: int) -> Array:
         """Return the targets (S, N), less their mean."""
         targets = np.full((len(self._kept), len(vectors)), -1.0 / max(1, voices - 1))
         for n, (span, own) in enumerate(zip(self._spans, vectors, strict=True)):

@@ -25,7 +25,7 @@ from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.margins import Population
 from pipeline.machines.pairs import PairSource
 from pipeline.machines.pool import Pool
-from pipeline.machines.supervectors import SupervectorMachines, Vectors
+from pipeline.machines.supervectors import SupervectorMachines
 from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.metrics import OperatingPoint
 from pipeline.notebooks import html_table
@@ -201,16 +201,13 @@ class SpeakerModel:
         own = self.arrays[self.position(name)]
         return float(own["high_band"][0]) if "high_band" in own else None
 
-    def segments(self, kind: UtteranceKind) -> list[Vectors]:
+    def segments(self, kind: UtteranceKind) -> list[AnyArray]:
         """Return the supervectors (S, D) of each speaker that supervector machines of ``kind`` are trained on."""
-        return [np.asarray(arrays[f"{kind.branch.prefix}segments"], dtype=np.float32) for arrays in self.arrays]
+        return [arrays[f"{kind.branch.prefix}segments"] for arrays in self.arrays]
 
-    def pseudo_segments(self) -> list[list[Vectors]]:
+    def pseudo_segments(self) -> list[list[AnyArray]]:
         """Return the supervectors (S, D) of the pseudo-speakers made of each speaker's voice."""
-        return [
-            [np.asarray(arrays[name], dtype=np.float32) for name in sorted(arrays) if name.startswith(PSEUDO)]
-            for arrays in self.arrays
-        ]
+        return [[arrays[name] for name in sorted(arrays) if name.startswith(PSEUDO)] for arrays in self.arrays]
 
     # Machines
 

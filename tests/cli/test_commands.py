@@ -130,7 +130,7 @@ def test_enroll_reports_who_was_enrolled_refused_and_skipped(inside, corpus_of, 
     assert "3.00 s needed" in reported["refused"][0]["reason"]
     skipped = {str(root / "ivan" / name) for name in ("memo.m4a", "broken.wav")}
     assert {entry["file"] for entry in reported["skipped"]} == skipped
-    assert reported["machines"] == 2 + 1 + 2
+    assert reported["machines"] == 2 + 1  # one-class, pairs
     assert reported["held_out_trials"] > 0
     assert reported["elapsed_seconds"] > 0
     stored = Store(tmp_path / "s").load()

@@ -11,6 +11,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from populations import assert_same, numbers_of
+from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
 from pipeline.audio.augmentation import has_version
@@ -18,19 +19,22 @@ from pipeline.audio.channels import telephone
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.audio.files import read_samples
 from pipeline.config import load_config
+from pipeline.enrollment import holdout
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.holdout import cut_of
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.enrollment.solving import Voice, evenly, solve, voices_of
 from pipeline.enrollment.speech import read_speech
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, InputError
 from pipeline.features.frontend import read_features
 from pipeline.machines.branches import NORMALISED_SUPERVECTOR, RAW, SUPERVECTOR, utterance_kinds_of
+from pipeline.machines.margins import MarginScorer
 from pipeline.machines.smo import TOLERANCE
 from pipeline.machines.supervector_training import SupervectorTraining, unpacked
 from pipeline.machines.supervectors import segments_of, unit
 from pipeline.machines.ubm import loudness
 from pipeline.machines.workers import LocalThreads
+from pipeline.scoring.trials import CHANGED
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.verifier import Verifier
@@ -262,6 +266,66 @@ def test_augmented_versions_are_made_without_pair_machines_too(tmp_path, recordi
     assert "one_vs_rest" not in model.arrays[0]
     decisions = [Verifier(model, "anna").verify_file(heard(name)).decision for name in ("anna", "ivan")]
     assert decisions == ["accepted", "rejected"]
+
+
+def test_one_vs_rest_machines_are_trained_when_a_system_reads_them_and_nobody_enrolled_them(
+    tmp_path, recordings, tiny_with
+):
+    speakers = {name: recordings[name] for name in ("anna", "ivan", "lars")}
+    kinds = 'machines.kinds=["one_vs_one", "one_class"]'
+    model = enroll(tmp_path / "s", speakers, tiny_with(kinds, "scoring.system=rpoao")).model
+    assert {"boar", "poar"} <= set(model.systems) - set(model.enrolled_systems)
+    assert "one_vs_rest" not in model.arrays[0]
+    people, machines = model.population(["poar"]), model.config.machines
+    frames = np.concatenate([people.pool.codebook(number)[:5] + 0.1 for number in range(3)])
+    margins = MarginScorer(people, np.array([1]), frozenset({"one_vs_rest"}))(frames).one_vs_rest
+    svm = SVC(C=machines.C, gamma=0.5 / machines.sigma**2, tol=1e-5).fit(people.pool.centroids, people.pool.owner == 1)
+    np.testing.assert_allclose(margins[:, 1], svm.decision_function(frames), atol=5 * TOLERANCE)
+    with pytest.raises(InputError, match="poar"):
+        enroll(tmp_path / "t", speakers, tiny_with(kinds, "scoring.system=poar"))
+    few = enroll(tmp_path / "u", speakers, tiny_with(kinds, "scoring.system=rpoao", "machines.cohort=1")).model
+    assert not {"boao", "boar", "poar"} & set(few.systems)
+
+
+def test_with_many_speakers_segments_are_longer_and_held_out_trials_are_drawn(
+    tmp_path, recordings, tiny_with, monkeypatch
+):
+    speakers = {name: recordings[name] for name in ("anna", "dexter", "ivan", "lars")}
+    kinds = 'machines.kinds=["one_class", "supervector", "normalised_supervector"]'
+    config = tiny_with(kinds, *AUGMENTED, "scoring.system=fused")
+    whole = enroll(tmp_path / "whole", speakers, config).model
+    monkeypatch.setattr(holdout, "MOST_OTHERS", 2)
+    monkeypatch.setattr(holdout, "ENOUGH_CHANGED", 4)
+    some = enroll(tmp_path / "some", speakers, config).model
+    for before in ("", CHANGED):
+        ours, theirs = some.trials(before=before), whole.trials(before=before)
+        assert set(ours.speakers.tolist()) == {one.id for one in some.speakers}
+        own, others = (
+            [
+                np.count_nonzero(~trials.unknown & ((trials.claims == trials.speakers) == is_own))
+                for trials in (ours, theirs)
+            ]
+            for is_own in (True, False)
+        )
+        assert own[0] == own[1] if before == "" else 0 < own[0] < own[1]
+        assert others[1] == 3 * own[1]
+        assert own[0] <= others[0] <= 2 * own[0]
+
+
+def test_where_room_is_short_segments_are_fewer_and_longer(tmp_path, recordings, tiny_with):
+    speakers = {name: recordings[name] for name in ("anna", "dexter", "ivan", "lars")}
+    settings = (
+        'machines.kinds=["one_class", "supervector"]',
+        "scoring.system=supervector",
+        "supervector.speeds_below=0",
+    )
+    model = enroll(tmp_path / "s", speakers, tiny_with(*settings)).model
+    most = min(map(len, model.segments(SUPERVECTOR))) // 2
+    room = f"machines.gram_gib={4 * (4 * most + 0.5) ** 2 / 2**30!r}"
+    some = enroll(tmp_path / "t", speakers, tiny_with(*settings, room)).model
+    assert [len(rows) for rows in some.segments(SUPERVECTOR)] == [most] * 4
+    solver, _ = solve(voices_of(some, SUPERVECTOR, has_pseudo=False), some.config, SUPERVECTOR)
+    np.testing.assert_allclose(solver.coef.T, [own["supervector"] for own in some.arrays], atol=1e-5)
 
 
 @settings(max_examples=30, deadline=None)
