@@ -118,7 +118,7 @@ def verify(
         record(None, None, error)
         raise
     if verifier.competing == 0:
-        print_error(f"only {name!r} is enrolled; with nobody to compare with, the score is less reliable")
+        print_error(f"only {name!r} is enrolled: the score compares them with nobody; enroll more speakers")
     if far is not None:
         _warn_of_few_trials(model, far)
     codes = []

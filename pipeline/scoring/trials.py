@@ -244,9 +244,8 @@ class HeldOutTrials:
         """Return the threshold of ``system`` for ``population`` speakers from these trials.
 
         At the equal error rate over the impostors that are ``expected``, or for a false-accept rate, in which unknown
-        impostors count by their share. Without any (one speaker enrolled) the lowest target score, which accepts every
-        held-out utterance. Where a score counts frames, zero is never enough. A system that sums others needs its
-        ``calibration``. Raises MetricError where the trials cannot say.
+        impostors count by their share. Where a score counts frames, zero is never enough. A system that sums others
+        needs its ``calibration``. Raises MetricError where the trials cannot say, as those of one speaker alone.
         """
         rule = RULES.get(system)
         key = system if rule is None or population > 1 else f"{ALONE}{rule.alone}"
@@ -366,13 +365,13 @@ def _threshold(
     scores: Array, own: NDArray[np.bool_], false_accept: float | None, weights: Array | None = None
 ) -> float:
     target, nontarget = scores[own], scores[~own]
-    if false_accept is not None:
-        if nontarget.size == 0:
-            raise MetricError(
-                "threshold: a false-accept rate needs held-out utterances of other speakers; enroll more speakers or"
-                " background speakers, or give the threshold itself"
-            )
-        return threshold_at_false_accept(nontarget, false_accept, weights=None if weights is None else weights[~own])
-    if target.size == 0:
+    if false_accept is None and target.size == 0:
         raise MetricError("threshold: the store holds no held-out utterances; give the threshold itself")
-    return float(target.min()) if nontarget.size == 0 else equal_error_rate(target, nontarget).threshold
+    if nontarget.size == 0:
+        raise MetricError(
+            "threshold: there are no held-out utterances of other speakers to reject; enroll more speakers, or"
+            " give the threshold itself"
+        )
+    if false_accept is not None:
+        return threshold_at_false_accept(nontarget, false_accept, weights=None if weights is None else weights[~own])
+    return equal_error_rate(target, nontarget).threshold

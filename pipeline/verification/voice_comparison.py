@@ -110,11 +110,11 @@ def _ratio(background: SpeakerModel, enrolled: Path, verified: Path, jobs: int) 
             raise AudioError(unread[0][1])
         voices, _ = audible(voices, settings)
         model, _ = train(trainer, voices, _NO_CHECKS)
+    if model.calibration(settings.scoring.system) is None:
+        raise MetricError(f"{background.where}: the background has too few speakers for calibrated ratios; add more")
     update = Verifier(model, name).verify_file(verified)
-    if update.score is None:
+    if update.llr is None:
         raise NotEnoughSpeechError(
             str(verified), seconds=update.speech_seconds, needed=model.config.scoring.min_seconds
         )
-    if update.llr is None:
-        raise MetricError(f"{background.where}: the background has too few speakers for calibrated ratios; add more")
     return update.llr

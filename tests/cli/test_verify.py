@@ -166,10 +166,11 @@ def test_a_prior_and_costs_decide_by_the_llr_that_bayes_rule_asks_for(inside, co
         assert reported["system"] != "fused" or reported["score"] == reported["llr"]
 
 
-def test_a_speaker_alone_has_no_llr_and_cannot_be_decided_on_by_cost(inside, refused, corpus_of, heard):
+def test_a_speaker_alone_has_no_llr_and_is_decided_on_by_a_given_threshold_only(inside, refused, corpus_of, heard):
     assert inside("enroll", corpus_of(anna=3), "--store", "s", *SETTINGS, "--json").code == 0
     assert "nobody else is enrolled" in refused("verify", "s", "--claim", "anna", "--prior", "0.5", heard("anna"))
-    alone = inside("verify", "s", "--claim", "anna", "--json", heard("anna"))
+    assert "enroll more speakers" in refused("verify", "s", "--claim", "anna", heard("anna"))
+    alone = inside("verify", "s", "--claim", "anna", "--threshold", "0.1", "--json", heard("anna"))
     assert "only 'anna' is enrolled" in alone.err
     (verdict,) = alone.lines
     assert (verdict["competing"], verdict["llr"], verdict["probability"]) == (0, None, None)

@@ -13,7 +13,14 @@ from populations import SYSTEMS, assert_same, content
 
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.enrollment.enroll import enroll
-from pipeline.errors import ConfigError, InputError, NotEnoughSpeechError, SpeakerExistsError, UnknownSpeakerError
+from pipeline.errors import (
+    ConfigError,
+    InputError,
+    MetricError,
+    NotEnoughSpeechError,
+    SpeakerExistsError,
+    UnknownSpeakerError,
+)
 from pipeline.features.frontend import read_features
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.store.model import SpeakerModel
@@ -208,10 +215,13 @@ def test_a_background_may_be_enrolled_before_the_first_speakers(tmp_path, record
     path = tmp_path / "s"
     first = enroll(path, {name: recordings[name] for name in ("dexter", "lars")}, tiny, role="background")
     assert (first.model.names, first.held_out_trials) == ((), 0)
-    for names in (("anna",), ("anna", "ivan")):
-        model = enroll(path, {names[-1]: recordings[names[-1]]}).model
-        assert model.names == names
-        assert_told_apart(model, "anna", ("ivan", "lars"), heard)
+    alone = enroll(path, {"anna": recordings["anna"]}).model
+    assert alone.names == ("anna",)
+    with pytest.raises(MetricError, match="enroll more"):
+        Verifier(alone, "anna")
+    model = enroll(path, {"ivan": recordings["ivan"]}).model
+    assert model.names == ("anna", "ivan")
+    assert_told_apart(model, "anna", ("ivan", "lars"), heard)
 
 
 # Recordings of unusual lengths

@@ -10,6 +10,7 @@ from scipy.stats import binomtest
 
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.expected import expected_errors
+from pipeline.errors import MetricError
 from pipeline.metrics import rates_at
 from pipeline.store.model import SpeakerModel
 from pipeline.verification.verifier import Verifier
@@ -58,4 +59,5 @@ def test_the_probability_never_contradicts_the_decision(model, heard):
 def test_a_speaker_alone_has_nobody_to_be_mistaken_for(tmp_path, recordings, voices, tiny):
     alone = enroll(tmp_path / "s", {voices[0]: recordings[voices[0]]}, tiny)
     assert alone.expected is None
-    assert np.isfinite(alone.model.threshold("rpoao"))
+    with pytest.raises(MetricError, match="enroll more speakers"):
+        alone.model.threshold("rpoao")

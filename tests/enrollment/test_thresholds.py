@@ -33,7 +33,7 @@ from pipeline.scoring.claims import ClaimScorer, ScoringSettings
 from pipeline.scoring.rules import RULES
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
-from pipeline.verification.policies import FalseAcceptRate
+from pipeline.verification.policies import DefaultThreshold, FalseAcceptRate, Threshold
 from pipeline.verification.verifier import Verifier
 
 SCORED = tuple(name for name in SYSTEMS if not RULES[name].parts)  # "fused" is made of others' scores
@@ -261,8 +261,8 @@ def alone(tmp_path_factory, recordings, tiny) -> SpeakerModel:
     return enroll(tmp_path_factory.mktemp("alone") / "s", {"anna": recordings["anna"]}, tiny).model
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_every_system_verifies_and_evaluates_one_two_and_three_speakers(
+@pytest.mark.parametrize("count", [2, 3])
+def test_every_system_verifies_and_evaluates_two_and_three_speakers(
     tmp_path, recordings, tiny, voices, heard, demo, count
 ):
     names = voices[:count]
@@ -273,18 +273,17 @@ def test_every_system_verifies_and_evaluates_one_two_and_three_speakers(
     assessed = assess(model, trials, demo)
     assert assessed.failed == ()
     for system in SYSTEMS:
-        # The one-class machine alone promises little, as do GMMs adapted from a UBM of two or three people's sounds.
-        # Less its mean, speech of two people is harder to tell apart.
+        # GMMs adapted from a UBM of two or three people's sounds promise little. Less its mean, speech of two people is
+        # harder to tell apart.
         is_gmm, loose = "gmm" in system, "gmm" in system or "normalised" in system
         for name in names:
             update = Verifier(model, name, system=system).verify_file(heard(name))
             assert np.isfinite(update.score)
-            assert count == 1 or is_gmm or update.decision == "accepted", (system, name)
+            assert is_gmm or update.decision == "accepted", (system, name)
         metrics = measure(assessed.scores[system], threshold=model.threshold(system), seed=0)
         assert (metrics.n_target, metrics.n_nontarget) == (3 * count, 3 * count * 2)
-        assert metrics.eer.rate <= (0.5 if count == 1 else 0.3 if loose else 0.12), system
-    if count > 1:
-        assert Verifier(model, names[0]).verify_file(heard(names[1])).decision == "rejected"
+        assert metrics.eer.rate <= (0.3 if loose else 0.12), system
+    assert Verifier(model, names[0]).verify_file(heard(names[1])).decision == "rejected"
 
 
 def decisions_of(model: SpeakerModel, system: str, files: list[Path]) -> list[str] | None:
@@ -310,14 +309,16 @@ def test_with_the_only_rival_removed_a_speaker_is_recognised_or_a_threshold_aske
         assert decisions in (None, ["accepted", "rejected"]), system
 
 
-def test_a_speaker_alone_is_not_everybody(alone, heard):
-    """No threshold may stand where every score there can be is accepted."""
-    others = [heard(name, n) for name in ("ivan", "dexter") for n in range(3)]
+def test_a_speaker_alone_has_no_threshold_until_one_is_given(alone, heard):
+    """Whoever was never compared with anybody else is neither accepted nor rejected."""
     for system in SYSTEMS:
-        decisions = decisions_of(alone, system, others)
-        assert decisions is None or "rejected" in decisions, system
-    with pytest.raises(MetricError, match="enroll more"):
-        Verifier(alone, "anna", decide_by=FalseAcceptRate(0.01))
+        for policy in (DefaultThreshold(), FalseAcceptRate(0.01)):
+            with pytest.raises(MetricError, match="enroll more speakers"):
+                Verifier(alone, "anna", system=system, decide_by=policy)
+    own, other = (
+        Verifier(alone, "anna", decide_by=Threshold(0.0)).verify_file(heard(name)) for name in ("anna", "ivan")
+    )
+    assert own.score > other.score
 
 
 def test_two_speakers_are_one_pair_whichever_rule_counts_it(tmp_path, recordings, tiny_with, heard):

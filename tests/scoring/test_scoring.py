@@ -289,11 +289,6 @@ def trials(
     )
 
 
-def test_without_nontarget_trials_the_threshold_accepts_every_held_out_utterance():
-    made = trials([0.3, 0.1, 0.7], [], population=1, system="alone.log")
-    assert made.threshold("poao", population=1) == 0.1
-
-
 def test_false_accept_rate_needs_no_target_trials():
     assert trials([], [0.0, 1.0]).threshold("poao", population=10, false_accept=0.5) > 0.0
 
