@@ -136,21 +136,23 @@ class Turns:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.cancelled():
+            if not turn.cancelled():
+                self._pass_on()
+            elif turn in self._waiting.get(caller.key, ()):
                 self._waiting[caller.key].remove(turn)
                 if not self._waiting[caller.key]:
                     del self._waiting[caller.key]
-            else:
-                self._pass_on()
             raise
 
     def _pass_on(self) -> None:
         """Give the place to the caller who has waited longest for a turn, or leave it free."""
-        for key in self._waiting:
+        while self._waiting:
+            key = next(iter(self._waiting))
             queue = self._waiting.pop(key)
             turn = queue.popleft()
             if queue:
                 self._waiting[key] = queue  # behind the others
-            turn.set_result(None)
-            return
+            if not turn.cancelled():  # else its caller is leaving at this moment
+                turn.set_result(None)
+                return
         self._free += 1

@@ -64,6 +64,31 @@ def test_who_leaves_the_queue_holds_up_nobody():
     assert asyncio.run(scenario())
 
 
+@given(st.lists(st.booleans(), min_size=1, max_size=6))
+def test_a_turn_is_passed_over_whoever_leaves_in_the_same_moment(leaves):
+    async def scenario() -> list[bool | BaseException]:
+        turns = Turns("requests", 1, waiting=10)
+
+        async def work() -> bool:
+            async with turns.place(ANNA):
+                return True
+
+        async with turns.place(IVAN):
+            tasks = [asyncio.create_task(work()) for _ in leaves]
+            await asyncio.sleep(0)
+            for task, left in zip(tasks, leaves, strict=True):
+                if left:
+                    task.cancel()
+        async with asyncio.timeout(1), turns.place(IVAN):
+            pass
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert turns.waiting == 0
+        return results
+
+    for left, result in zip(leaves, asyncio.run(scenario()), strict=True):
+        assert isinstance(result, asyncio.CancelledError) if left else result is True
+
+
 def test_one_caller_has_half_of_all_by_token_and_by_address():
     shares = Shares("streams", 4, 2)
     callers = [Caller(f"token {n}", "192.0.2.1", frozenset()) for n in range(3)]
