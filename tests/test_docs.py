@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import attack_service
 import pytest
 import soundfile
 import soxr
@@ -477,8 +478,20 @@ def test_the_table_of_kinds_left_out_is_that_of_the_file():
     assert markdown(result["rows"]) in (ROOT / "benchmarks" / "ROBUSTNESS.md").read_text(encoding="utf-8")
 
 
+def test_the_table_of_duplicates_is_that_of_the_file_and_holds_what_is_promised():
+    from benchmarks.duplicate_audio import COUNTED_ONLY, LEAST_FOUND, MOST_FLAGGED, markdown
+
+    result = json.loads((RESULTS / "duplicate_audio.json").read_text(encoding="utf-8"))
+    assert markdown(result) in page("docs/duplicate-audio.md")[0]
+    for name, row in result["changed"].items():
+        assert row["found"] >= LEAST_FOUND * row["tried"] or name == COUNTED_ONLY, name
+    assert all(row["flagged"] <= MOST_FLAGGED * row["tried"] for row in result["genuine"].values())
+
+
 def test_security_says_what_was_measured():
     text = " ".join((ROOT / "SECURITY.md").read_text(encoding="utf-8").split())
+    attacks = [attack.__name__ for module in attack_service.PARTS for attack in module.ATTACKS]
+    assert [name for name in attacks if f"`{name}`" not in text] == []
     wolves = json.loads((RESULTS / "wolves.json").read_text(encoding="utf-8"))
     rate, stricter = wolves["false_accept_percent"], wolves["false_accept_percent_at_prior"]["0.1"]
     assert wolves["inputs"] >= 1000 and sum(row["inputs"] for row in wolves["rows"]) == wolves["inputs"]

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from pipeline.audio.files import open_audio
 from pipeline.errors import InputError
-from pipeline.features.fingerprints import DuplicateDetector
+from pipeline.features.copies import DuplicateDetector
 from pipeline.machines.cohorts import Cohorts
 from pipeline.machines.margins import Population
 from pipeline.posteriors import sigmoid

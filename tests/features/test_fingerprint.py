@@ -16,6 +16,7 @@ import soundfile
 import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from librosa.effects import pitch_shift, time_stretch
 from scipy.signal import lfilter
 from sounds import cut
 
@@ -23,12 +24,8 @@ from pipeline.audio.files import read_samples
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import AuditError
-from pipeline.features.fingerprints import (
-    RATE,
-    DuplicateDetector,
-    FingerprintStream,
-    joined,
-)
+from pipeline.features.copies import DuplicateDetector
+from pipeline.features.fingerprints import RATE, SCALES, FingerprintStream, ScaledFingerprintStream, joined
 from pipeline.scoring.decisions import Decision
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
@@ -38,22 +35,18 @@ from pipeline.verification.verifier import Verifier
 
 
 def take(seed: int, seconds: float = 1.2, rate: int = 16_000) -> np.ndarray:
-    """A take like no other: pulses at a gliding pitch through resonances that jump every 60 ms, some noise."""
-    random, n = np.random.default_rng(seed), round(seconds * rate)
-    time = np.arange(n) / rate
-    pitch, glide, phase = random.uniform((90, 0.5, 0), (220, 2, 6))
-    pitch = pitch * (1 + 0.2 * np.sin(2 * np.pi * glide * time + phase))
-    pulses = (np.diff(np.floor(np.cumsum(pitch) / rate), prepend=0.0) > 0).astype(float)
-    voiced = pulses + 0.01 * random.standard_normal(n)
-    parts = []
-    for syllable in np.array_split(voiced, 20):
-        ringing = syllable
+    """A take like no other: syllables of 20 to 160 ms, pulses at a pitch of their own or noise, through resonances."""
+    random, parts = np.random.default_rng(seed), []
+    while sum(map(len, parts)) < seconds * rate:
+        time = np.arange(round(random.uniform(0.02, 0.16) * rate)) / rate
+        pitch, glide = random.uniform((90, -300), (220, 300))
+        pulses = np.diff(np.floor(pitch * time + glide * time**2 / 2), prepend=0.0) > 0
+        ringing = (pulses if random.random() < 0.7 else 0.0) + 0.01 * random.standard_normal(len(time))
         for centre in random.uniform((300, 900, 2000), (800, 1800, 3200)):
             r, angle = 0.97, 2 * np.pi * centre / rate
             ringing = lfilter([1.0], [1.0, -2 * r * np.cos(angle), r * r], ringing)
-        parts.append(ringing)
-    samples = np.concatenate(parts) * (0.6 + 0.4 * np.sin(2 * np.pi * 4 * time))
-    return 0.5 * samples / np.abs(samples).max()
+        parts.append(random.uniform(0.3, 1) * ringing / np.abs(ringing).max())
+    return 0.5 * np.concatenate(parts)[: round(seconds * rate)]
 
 
 def coded(samples: np.ndarray, rate: int, **how: object) -> tuple[np.ndarray, int]:
@@ -108,10 +101,11 @@ def test_any_cutting_gives_the_same_fingerprints(sizes):
     assert differing.sum() <= 2  # of some thousands: a level on the edge may round either way
 
 
-def test_the_bits_are_the_slopes_of_the_spectrum_in_time():
+@pytest.mark.parametrize("scale", range(len(SCALES)))
+def test_the_bits_are_the_slopes_of_the_spectrum_in_time(scale):
     """Against the definition, written out with loops over frames and bands."""
     samples = take(3, 0.3, rate=RATE)
-    edges = np.round(np.geomspace(300, 3300, 34) / RATE * 512).astype(int)
+    edges = np.round(SCALES[scale] * np.geomspace(300, 3300, 34) / RATE * 512).astype(int)
     levels = []
     for start in range(0, len(samples) - 512 + 1, 80):
         power = np.abs(np.fft.rfft(samples[start : start + 512] * np.hanning(512))) ** 2
@@ -121,7 +115,10 @@ def test_the_bits_are_the_slopes_of_the_spectrum_in_time():
         bits = [(now[b + 1] - now[b]) > (before[b + 1] - before[b]) for b in range(32)]
         expected.append(sum(1 << b for b, bit in enumerate(bits) if bit))
     assert len(expected) > 10
-    np.testing.assert_array_equal(fingerprint_of(samples, RATE), np.array(expected, dtype=np.uint32))
+    stream = ScaledFingerprintStream(RATE)
+    result = np.concatenate([stream.push(samples)[0], stream.flush()[0]])
+    np.testing.assert_array_equal(result[:, scale], np.array(expected, dtype=np.uint32))
+    np.testing.assert_array_equal(result[:, 0], fingerprint_of(samples, RATE))
 
 
 def test_digital_silence_has_no_fingerprint_and_is_no_copy_of_silence():
@@ -147,9 +144,51 @@ def test_a_copy_is_detected_whatever_it_went_through(kind):
         assert suspected(known, *COPIES[kind](take(seed), 16_000)), seed
 
 
-def test_other_takes_are_no_copies():
-    known = [fingerprint_of(take(seed)) for seed in range(20, 60)]
-    assert not any(suspected(known, take(seed)) for seed in range(60, 90))
+CHANGES = {
+    **{f"speed {by}": lambda x, by=by: soxr.resample(x, 16_000 * by, 16_000) for by in (0.9, 0.93, 0.988, 1.037, 1.1)},
+    **{
+        f"{step} semitones": lambda x, step=step: pitch_shift(x, sr=16_000, n_steps=step, n_fft=512)
+        for step in (-1.5, 0.8, 1.6)
+    },
+    **{f"tempo {by}": lambda x, by=by: time_stretch(x, rate=by, n_fft=512) for by in (0.92, 1.08)},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_phrase_is_detected_at_another_speed_pitch_or_tempo(change):
+    known = [fingerprint_of(take(seed, 3.0)) for seed in range(20, 24)]
+    for seed in range(20, 24):
+        assert suspected(known, CHANGES[change](take(seed, 3.0))), seed
+        assert not suspected(known, CHANGES[change](take(seed + 20, 3.0))), seed
+
+
+def test_a_changed_phrase_is_detected_within_more_audio_however_it_is_cut():
+    known = [fingerprint_of(take(20, 4.0))]
+    samples = np.concatenate([take(30, 2.0), soxr.resample(take(20, 4.0), 15_000, 16_000), take(31, 2.0)])
+    for sizes in ([160] * 700, [16_000] * 8, []):
+        detector = DuplicateDetector(known, 16_000)
+        flags = [detector.push(part) for part in cut(samples, sizes)]
+        assert detector.close()
+        assert not sizes or (flags.index(True) + 1) * sizes[0] < 6.5 * 16_000
+
+
+@pytest.mark.parametrize("speed", [1.037, 1.07])
+def test_words_said_again_as_a_synthesiser_does_with_other_pauses_are_no_changed_phrase(speed):
+    words = [take(seed, 0.5) for seed in range(20, 25)]
+
+    def phrase(*order: int, pause: float) -> np.ndarray:
+        return np.concatenate([np.append(words[number], np.zeros(round(pause * 16_000))) for number in order])
+
+    known = [fingerprint_of(phrase(0, 1, 2, 3, 4, pause=0.1))]
+    assert suspected(known, soxr.resample(phrase(0, 1, 2, 3, 4, pause=0.1), 16_000 * speed, 16_000))
+    assert not suspected(known, soxr.resample(phrase(0, 1, 2, 3, 4, pause=0.3), 16_000 * speed, 16_000))
+    assert not suspected(known, soxr.resample(phrase(4, 2, 0, 3, 1, pause=0.1), 16_000 * speed, 16_000))
+
+
+@pytest.mark.parametrize("seconds", [1.2, 3.0])
+def test_other_takes_are_no_copies(seconds):
+    known = [fingerprint_of(take(seed, seconds)) for seed in range(20, 60)]
+    assert not any(suspected(known, take(seed, seconds)) for seed in range(60, 90))
 
 
 def test_a_copy_is_suspected_while_it_plays_and_stays_so():
