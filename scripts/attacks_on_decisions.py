@@ -52,8 +52,9 @@ async def removed_while_speaking(target: Target) -> Result:
         socket, _ = await target.stream(stack, HONEST, claim="lars", rate=rate)
         speaking = asyncio.create_task(_speak(socket, voices["lars"], rate))
         await socket.recv()
+        ending = asyncio.create_task(last_of(socket))  # which reads all updates before the last message
         removed = await admin.delete("/speakers/lars")
-        message = await last_of(socket)
+        message = await ending
         await speaking
     rows = _fingerprints_of(target, number)
     held = removed.status_code == 200 and message.get("status") == 409 and rows == 0
