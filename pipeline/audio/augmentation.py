@@ -14,6 +14,7 @@ an ``AudioError``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import soxr
@@ -75,10 +76,14 @@ class Augmenter:
         self._rate = config.features.rate
         self._seed = config.seed
         self._counts = {name: len(utterances) for name, utterances in speakers.items()}
-        self._sources: dict[str, Samples] = {}
+        # One array, which processes share: of many small ones each task would carry copies.
+        self._speech, self._sources = np.empty(0), dict[str, slice]()
         if "babble" in self.kinds:
             seconds = min(SOURCE_SECONDS, ALL_SOURCE_SECONDS / len(speakers))
-            self._sources = {name: self._read_source(speakers[name], seconds) for name in speakers}
+            sources = [self._read_source(speakers[name], seconds) for name in speakers]
+            ends = np.cumsum([0, *map(len, sources)]).tolist()
+            self._speech = np.concatenate(sources)
+            self._sources = {name: slice(*span) for name, span in zip(speakers, pairwise(ends), strict=True)}
 
     def versions(self, samples: Samples, rate: int, *, speaker: str, number: int) -> list[Samples | None]:
         """Return one version (n,) a kind, in their order, of the ``number``-th utterance of ``speaker``.
@@ -124,11 +129,11 @@ class Augmenter:
     def _noise(self, kind: str, speaker: str, length: int, random: np.random.Generator) -> Samples:
         if kind == "coloured":
             return coloured_noise(length, self._rate, random)
-        others = [name for name, source in self._sources.items() if name != speaker and len(source)]
+        others = [span for name, span in self._sources.items() if name != speaker and span.start < span.stop]
         if kind == "noise" or len(others) < LEAST_VOICES:
             return white_noise(length, random)
         drawn = random.permutation(len(others))[: self.settings.voices]
-        return babble([self._sources[others[n]] for n in drawn], length, random, voices=self.settings.voices)
+        return babble([self._speech[others[n]] for n in drawn], length, random, voices=self.settings.voices)
 
     def _read_source(self, utterances: Sequence[Utterance], seconds: float) -> Samples:
         """Return the first ``seconds`` of one speaker's recordings, end to end."""

@@ -23,11 +23,12 @@ from pipeline.cli.options import (
     workers_of,
 )
 from pipeline.cli.terminal import cores, print_error, print_json, print_line, print_note, print_table, progress_bar
-from pipeline.errors import InputError
+from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import FORMATS
 
 if TYPE_CHECKING:
     from pipeline.evaluation import Trial
+    from pipeline.store.model import SpeakerModel
 
 Written = tuple[dict[str, Any], tuple[Path, ...]]
 """Table of metrics, and the files written."""
@@ -182,7 +183,7 @@ def evaluate_list(
     if assessment.failed_trials == len(claims):
         raise InputError(f"{trials}: none of the {len(claims)} trials could be scored; the reasons are above")
     metrics = {
-        name: measure(scores, threshold=opened.threshold(name), seed=opened.config.seed, unscored=assessment.unscored)
+        name: measure(scores, threshold=_threshold(opened, name), seed=opened.config.seed, unscored=assessment.unscored)
         for name, scores in assessment.scores.items()
     }
     default = opened.config.scoring.system
@@ -194,6 +195,14 @@ def evaluate_list(
     return table, write_evaluation(
         out, assessment.scores, table, failed=assessment.failed, command=_command(), date=date
     )
+
+
+def _threshold(model: SpeakerModel, system: str) -> float | None:
+    """Return the store's threshold of ``system``; None where it has none: of machines that were not enrolled."""
+    try:
+        return model.threshold(system)
+    except MetricError:
+        return None
 
 
 def _claims_in(folder: Path, names: tuple[str, ...]) -> tuple[Trial, ...]:

@@ -19,6 +19,7 @@ from sklearn.metrics import roc_curve
 
 from pipeline import __version__
 from pipeline.config import parse_config
+from pipeline.enrollment.enroll import enroll
 from pipeline.evaluation import SystemScores, read_list, read_scores, write_list
 from pipeline.evaluation.scores import table_of
 from pipeline.metrics import actual_cost, log_likelihood_ratio_cost, minimum_cllr
@@ -93,6 +94,22 @@ def test_evaluate_writes_every_score_with_its_trial_and_names_the_files_without_
     assert f"not scored (2 trials): {silence}: 0.00 s of speech found" in result.err
     assert "not scored (1 trials)" in result.err
     assert "missing.flac" in result.err
+
+
+def test_systems_that_enrollment_trains_no_machines_for_have_error_rates_and_no_threshold(
+    inside, tmp_path, recordings, tiny_with, trial_lines, demo, voices
+):
+    kinds = 'machines.kinds=["one_vs_one", "one_class"]'
+    enroll(tmp_path / "s", {name: recordings[name] for name in voices}, tiny_with(kinds, "scoring.system=rpoao"))
+    lines = (f"{claim} {path} {'target' if own else 'nontarget'}\n" for claim, path, own in trial_lines)
+    (tmp_path / "trials.txt").write_text("".join(lines), encoding="utf-8")
+    result = inside("evaluate", "s", "trials.txt", "--root", demo, "--out", "out", "--systems", "poar,rpoao", "--json")
+    assert result.code == 0
+    of = json.loads((tmp_path / "out" / "metrics.json").read_text(encoding="utf-8"))["systems"]
+    assert 0.0 <= of["poar"]["eer_percent"] < 20.0
+    assert (of["poar"]["store_threshold"], of["poar"]["false_accept_percent"]) == (None, None)
+    assert of["rpoao"]["store_threshold"] is not None
+    assert "poar" in (inside("evaluate", "s", "trials.txt", "--root", demo, "--out", "o", "--systems", "poar")).out
 
 
 def test_evaluate_writes_the_documented_metrics_and_prints_the_same(evaluated, store):
