@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import ChecksConfig, Config
 from pipeline.enrollment.checks import Finding, check_recordings, check_trials
-from pipeline.enrollment.speech import NewSpeaker
+from pipeline.enrollment.speech import NewSpeaker, by_turns
 from pipeline.enrollment.training import Provisional, Trainer
 from pipeline.errors import EnrollmentRefusedError
 from pipeline.features.stream import FeatureBlock, joined_to
@@ -105,17 +105,11 @@ def _scored(
         scorings.append(HeldOutScoring(settings, population, solvers, claims, ids, condition=condition, changed=True))
     most = max(1, ENOUGH_CHANGED // len(model))
     of_each = [
-        (recorded, [trial for version in _some(versions, most, number) for trial in version])[: len(scorings)]
+        (recorded, [trial for version in by_turns(versions, most, number) for trial in version])[: len(scorings)]
         for number, (recorded, *versions) in enumerate(held if claims else (), start=len(trainer.known))
     ]
     trials, *changed = _scores(trainer, scorings, of_each)
     return trials, changed[0] if changed else None, trained
-
-
-def _some(versions: Sequence[list[FeatureBlock]], most: int, number: int) -> Sequence[list[FeatureBlock]]:
-    """Return ``most`` of the ``versions`` of a speaker's utterances, by turns with the speaker's ``number``."""
-    first = number * most % max(1, len(versions))
-    return [*versions, *versions][first : first + min(most, len(versions))]
 
 
 def _scores(

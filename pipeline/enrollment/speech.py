@@ -20,7 +20,7 @@ from pipeline.errors import AudioError, NotEnoughSpeechError
 from pipeline.features.frontend import Listener, features_of, read_features
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.branches import RAW, reads_augmented, utterance_kinds_of
-from pipeline.machines.workers import Workers, path_for
+from pipeline.machines.workers import Item, Workers, path_for
 from pipeline.store.arrays import Arrays
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import Speaker
@@ -218,6 +218,12 @@ def _augmented(
 def _nothing(settings: FeatureSettings) -> FeatureBlock:
     """Return the features of an utterance without speech."""
     return features_of(np.empty(0), settings.rate, settings)
+
+
+def by_turns(versions: Sequence[Item], most: int, number: int) -> list[Item]:
+    """Return ``most`` of the ``versions`` of a speaker's utterances, by turns with the speaker's ``number``."""
+    first = number * most % max(1, len(versions))
+    return [*versions, *versions][first : first + min(most, len(versions))]
 
 
 def audible(

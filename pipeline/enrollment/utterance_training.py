@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import Config
 from pipeline.enrollment.solving import Voice, evenly, machine_arrays, most_rows, solve, voices_of
-from pipeline.enrollment.speech import NewSpeaker, Progress, Speech, Utterances
+from pipeline.enrollment.speech import NewSpeaker, Progress, Speech, Utterances, by_turns
 from pipeline.features.stream import FeatureBlock, joined_to
 from pipeline.machines.branches import RAW, Background, Branch, UtteranceKind, utterance_kinds_of
 from pipeline.machines.encoder import BackgroundModel, Encoder
@@ -160,7 +160,7 @@ class UtteranceTrainer:
         """Return the material of each speaker's ``speech``, among a ``population``, with ``most`` segments of each."""
         own = [self._own(one, population) for one in speech]
         total = 2 * len(own) * len({kind.branch for kind in utterance_kinds_of(self.settings.machines.kinds)})
-        tasks = ((ubms, one, max(1, most), total) for one in own)
+        tasks = ((ubms, one, number, max(1, most), total) for number, one in enumerate(own))
         return run_parallel(self._material_of, tasks, jobs=self.workers.jobs)
 
     def ubms(self, speech: Sequence[Speech], population: int) -> Backgrounds:
@@ -211,15 +211,17 @@ class UtteranceTrainer:
             return spoken
         return joined_to(spoken, self.settings.threshold.trial_seconds / self.settings.features.step_seconds)
 
-    def _material_of(self, ubms: Backgrounds, speech: Speech, most: int, total: int) -> Material:
-        """Return the material of one speaker's speech."""
+    def _material_of(self, ubms: Backgrounds, speech: Speech, number: int, most: int, total: int) -> Material:
+        """Return the material of one speaker's speech: with fewer segments than versions, of some versions by turns."""
         segments, pseudo, statistics = np.empty((0, 0), dtype=np.float32), [], np.empty((0, 0))
         versions = [self._weighed(ubms, version) for version in speech.versions]
         for kind in self.kinds:
             if kind.machine == "gmm":
                 statistics = self._statistics(ubms, kind, versions)
                 continue
-            own = [self._supervectors(ubms, kind, version, max(1, most // len(versions))) for version in versions]
+            each = max(1, most // len(versions))
+            some = by_turns(versions, most, number)
+            own = [self._supervectors(ubms, kind, version, each) for version in some]
             segments = np.concatenate(own)
             read = {background: ubms[background] for background in kind.backgrounds}
             pseudo = [
