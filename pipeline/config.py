@@ -209,7 +209,7 @@ class MachineConfig(_Section):
     nu: Annotated[float, Field(gt=0, lt=1)] = 0.1
     one_class_scale: Literal["schoelkopf", "libsvm", "ratio"] | Positive = "libsvm"
     gram_gib: Positive = 0.1
-    cohort: Literal["all"] | Annotated[int, Field(ge=1)] = 50
+    cohort: Literal["all"] | Annotated[int, Field(ge=1)] = 100
 
     @model_validator(mode="after")
     def _kinds_make_sense(self) -> Self:
