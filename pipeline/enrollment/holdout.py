@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,9 +101,12 @@ def _scored(
     population, condition = model.population(), model.condition()
     claims = [number for number, speaker in enumerate(model.speakers) if speaker.role == "speaker"]
     ids = [speaker.id for speaker in model.speakers]
-    scorings = [HeldOutScoring(settings, population, solvers, claims, ids, condition=condition)]
+    scoring = partial(
+        HeldOutScoring, settings, population, solvers, claims, ids, condition=condition, most_others=MOST_OTHERS
+    )
+    scorings = [scoring()]
     if condition is not None and len(model) > 1:  # a speaker alone is judged by frames, as recorded
-        scorings.append(HeldOutScoring(settings, population, solvers, claims, ids, condition=condition, changed=True))
+        scorings.append(scoring(changed=True))
     most = max(1, ENOUGH_CHANGED // len(model))
     of_each = [
         (recorded, [trial for version in by_turns(versions, most, number) for trial in version])[: len(scorings)]
@@ -186,7 +190,8 @@ class HeldOutScoring:
 
     ``training`` are the solvers of its supervector machines, which can leave a speaker out. ``claims`` are the numbers
     of the speakers who can be claimed, ``ids`` the ids of all. Utterances of a ``changed`` condition are scored by the
-    machines over whole utterances alone.
+    machines over whole utterances alone. Each utterance is claimed for its speaker and for ``most_others`` drawn at
+    random (default: all).
     """
 
     def __init__(
@@ -199,6 +204,7 @@ class HeldOutScoring:
         *,
         condition: ConditionClassifier | None = None,
         changed: bool = False,
+        most_others: int | None = None,
     ) -> None:
         most = settings.machines.cohort
         every_pair = most == "all" or len(population) <= most + 1
@@ -215,6 +221,7 @@ class HeldOutScoring:
         self._prefix_frames = tuple(
             sorted({max(1, round(seconds / step)) for seconds in PREFIX_SECONDS if seconds < longest})
         )
+        self._most_others = most_others
         self._numbers, self._seed = np.array(claims, dtype=np.int64), settings.seed
         self._ids = np.array(ids, dtype=np.uint64)
         self._population = population
@@ -290,10 +297,10 @@ class HeldOutScoring:
     def _drawn(self, speaker: int) -> NDArray[np.bool_]:
         """Return which claims are trials of a speaker's utterances: all, or the speaker's own and some others."""
         drawn = np.ones(len(self._numbers), dtype=bool)
-        if len(drawn) > MOST_OTHERS + 1:
+        if self._most_others is not None and len(drawn) > self._most_others + 1:
             generator = np.random.default_rng((self._seed, speaker))
             drawn[:] = self._numbers == speaker
-            drawn[generator.choice(len(drawn), MOST_OTHERS, replace=False)] = True
+            drawn[generator.choice(len(drawn), self._most_others, replace=False)] = True
         return drawn
 
     def _trials(

@@ -14,6 +14,7 @@ import pytest
 import soundfile
 
 from pipeline.audio.channels import telephone
+from pipeline.enrollment import holdout
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import InputError, StoreFormatError, StoreMissingError, UnknownSpeakerError
@@ -148,6 +149,12 @@ def test_trials_are_kept_as_the_scores_of_listed_claims_by_who_spoke_or_nobody(c
     for system, scores in opened.trials().scores.items():
         np.testing.assert_array_equal(held_out.scores[system], scores)
     assert not any(trial.path.encode() in Path(calibrated.where).read_bytes() for trial in fitted)
+
+
+def test_all_listed_trials_are_kept_where_enrollment_would_draw_some(tmp_path, store, lists, monkeypatch):
+    monkeypatch.setattr(holdout, "MOST_OTHERS", 1)
+    path = Path(shutil.copy(store, tmp_path / "s"))
+    assert len(calibrate(path, lists[1], lists[0]).model.trials(before=OWN)) == len(lists[1])
 
 
 def test_calibrating_again_and_resetting_leave_nothing_of_the_trials_before(own, opened, lists):
