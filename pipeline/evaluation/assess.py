@@ -156,7 +156,7 @@ def assess(
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> Assessment:
-    """Score ``trials``, their paths relative to ``root``, under ``systems`` (default: all that the store has).
+    """Score ``trials``, their paths relative to ``root``, under ``systems`` (default: all that can be had).
 
     A file that cannot be decoded or has too little speech costs its trials and is listed, never scored: a failure to
     acquire. Raises UnknownSpeakerError for a claim on somebody who is neither enrolled nor among ``not_enrolled``.
@@ -190,7 +190,9 @@ def assess(
     ['poao', 'rpoao']
     """
     workers = LocalThreads(jobs) if workers is None else workers
-    names = tuple(map(model.check_system, dict.fromkeys(model.systems if systems is None else systems)))
+    available = model.evaluated_systems
+    named = dict.fromkeys(available if systems is None else systems)
+    names = tuple(model.check_system(name, available) for name in named)
     absent = set(not_enrolled).difference(model.names)
     refused = Counter(trial.target for trial in trials if trial.speaker in absent)
     trials = [trial for trial in trials if trial.speaker not in absent]

@@ -148,7 +148,12 @@ class SpeakerModel:
 
     @property
     def systems(self) -> tuple[str, ...]:
-        """Return the scoring systems that the model has machines for, or can train them: one-vs-rest machines."""
+        """Return the scoring systems that the model has machines for."""
+        return systems_of(self.config.machines.kinds, every_pair=self.has_every_pair)
+
+    @property
+    def evaluated_systems(self) -> tuple[str, ...]:
+        """Return these and the systems of one-vs-rest machines, which an evaluation trains where enrollment did not."""
         kinds, every_pair = set(self.config.machines.kinds), self.has_every_pair
         more = {"one_vs_rest"} if "one_vs_one" in kinds and every_pair else set()
         return systems_of(kinds | more, every_pair=every_pair)
@@ -164,9 +169,13 @@ class SpeakerModel:
         cohort = self.config.machines.cohort
         return cohort == "all" or len(self) <= cohort + 1
 
-    def check_system(self, system: str | None) -> str:
-        """Return ``system``, or the settings' own, one that is enrolled; raises InputError naming what can be had."""
-        available = self.enrolled_systems if system is None else self.systems
+    def check_system(self, system: str | None, available: Sequence[str] | None = None) -> str:
+        """Return ``system``, one of those ``available`` (default: ``systems``); raises InputError naming these.
+
+        None stands for the settings' own, which must be there for any number of speakers.
+        """
+        if available is None:
+            available = self.enrolled_systems if system is None else self.systems
         system = self.config.scoring.system if system is None else system
         cohort = self.config.machines.cohort
         if system in RULES and RULES[system].every_claim and system not in available and cohort != "all":

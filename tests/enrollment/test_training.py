@@ -37,6 +37,7 @@ from pipeline.machines.workers import LocalThreads
 from pipeline.scoring.trials import CHANGED
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
+from pipeline.verification.policies import Threshold
 from pipeline.verification.verifier import Verifier
 
 OF_FRAMES = ("centroids", "one_class", "one_class_bias", "one_vs_rest", "one_vs_rest_bias", "own", "rival", "bias")
@@ -274,7 +275,9 @@ def test_one_vs_rest_machines_are_trained_when_a_system_reads_them_and_nobody_en
     speakers = {name: recordings[name] for name in ("anna", "ivan", "lars")}
     kinds = 'machines.kinds=["one_vs_one", "one_class"]'
     model = enroll(tmp_path / "s", speakers, tiny_with(kinds, "scoring.system=rpoao")).model
-    assert {"boar", "poar"} <= set(model.systems) - set(model.enrolled_systems)
+    assert set(model.evaluated_systems) - set(model.systems) == {"boar", "poar"}
+    with pytest.raises(InputError, match=r"'poar' needs machines that are not there"):
+        Verifier(model, "anna", system="poar", decide_by=Threshold(0.0))
     assert "one_vs_rest" not in model.arrays[0]
     people, machines = model.population(["poar"]), model.config.machines
     frames = np.concatenate([people.pool.codebook(number)[:5] + 0.1 for number in range(3)])
@@ -284,7 +287,7 @@ def test_one_vs_rest_machines_are_trained_when_a_system_reads_them_and_nobody_en
     with pytest.raises(InputError, match="poar"):
         enroll(tmp_path / "t", speakers, tiny_with(kinds, "scoring.system=poar"))
     few = enroll(tmp_path / "u", speakers, tiny_with(kinds, "scoring.system=rpoao", "machines.cohort=1")).model
-    assert not {"boao", "boar", "poar"} & set(few.systems)
+    assert not {"boao", "boar", "poar"} & set(few.evaluated_systems)
 
 
 def test_with_many_speakers_segments_are_longer_and_held_out_trials_are_drawn(
