@@ -33,6 +33,7 @@ from pipeline.store.store import Store
 
 SETTINGS = (
     'machines.kinds=["one_vs_one","one_class"]',
+    "machines.cohort=all",
     f"scoring.system={SYSTEM}",
     "scoring.dtype=float32",
     "duplicate_audio.keep=false",
