@@ -27,6 +27,7 @@ from pipeline.errors import ConfigError, InputError, SpeakerExistsError
 from pipeline.machines.training import machine_count
 from pipeline.machines.workers import LocalThreads, Workers
 from pipeline.names import check_new_names
+from pipeline.scoring.rules import systems_of
 from pipeline.scoring.trials import CHANGED, HeldOutTrials
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import Role, Speaker, SpeakerModel
@@ -237,9 +238,10 @@ def _agreed_settings(store: Store, known: SpeakerModel | None, config: Config | 
 
 
 def _with_machines(config: Config) -> Config:
-    """Return ``config`` if its default scoring system has its machines; raises ConfigError."""
+    """Return ``config`` if its default scoring system has its machines, however many enroll; raises ConfigError."""
+    systems = systems_of(config.machines.kinds, every_pair=config.machines.cohort == "all")
     try:
-        SpeakerModel(config, where="scoring.system").check_system(None)
+        SpeakerModel(config, where="scoring.system").check_system(None, systems)
     except InputError as error:
         raise ConfigError(str(error)) from None
     return config

@@ -31,6 +31,7 @@ from pipeline.store.layout import AnyArray
 from pipeline.store.model import CONDITIONS, Role, Speaker, SpeakerModel
 
 Array = NDArray[np.float64]
+FRAME_KINDS = frozenset({"one_vs_one", "one_class", "one_vs_rest"})
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Trainer:
 
     def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str) -> Population:
         settings = self.settings
-        known = self.known.machines(settings.machines.kinds) if len(self.known) else None
+        known = self.known.machines(FRAME_KINDS & {*settings.machines.kinds}) if len(self.known) else None
         tasks = (voice.weighed(joined(voice.utterances).vectors) for voice in voices)
         books = []
         for book in self.workers.map(_codebook, tasks, common=settings):

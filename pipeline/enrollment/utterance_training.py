@@ -71,7 +71,7 @@ class Material:
 
 @dataclass(frozen=True)
 class BranchTraining:
-    """What a branch's machines are made of.
+    """The material of a branch's machines.
 
     ``kept`` are the statistics of each new speaker's speech without held-out utterances, ``everything`` the material of
     all; ``inner`` are the inner products that the store keeps for ``solver``.
@@ -160,7 +160,8 @@ class UtteranceTrainer:
         """Return the material of each speaker's ``speech``, among a ``population``, with ``most`` segments of each."""
         own = [self._own(one, population) for one in speech]
         total = 2 * len(own) * len({kind.branch for kind in utterance_kinds_of(self.settings.machines.kinds)})
-        tasks = ((ubms, one, number, max(1, most), total) for number, one in enumerate(own))
+        places = enumerate(own, start=population - len(own))
+        tasks = ((ubms, one, number, max(1, most), total) for number, one in places)
         return run_parallel(self._material_of, tasks, jobs=self.workers.jobs)
 
     def ubms(self, speech: Sequence[Speech], population: int) -> Backgrounds:

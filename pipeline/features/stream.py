@@ -121,7 +121,7 @@ class _Windowed:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What streams of the same settings share: ``others`` are the places of analyses that differ from the first."""
+    """The part shared by streams of the same settings; ``others`` are the places of analyses unlike the first."""
 
     window: Array
     analyses: tuple[tuple[AnalysisConfig, Callable[[Array], Array]], ...]

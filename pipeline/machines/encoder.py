@@ -105,7 +105,7 @@ class Encoder:
 
 
 BackgroundModel = UniversalBackgroundModel | Encoder
-"""What the statistics of speech are taken under."""
+"""A model under which statistics of speech are taken."""
 
 
 @lru_cache(maxsize=KEPT)

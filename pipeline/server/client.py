@@ -250,7 +250,7 @@ class ClaimStream(LiveStream[Update, Verification]):
 
 
 class IdentificationStream(LiveStream[Identification, Identification]):
-    """Who speaks in live audio; made by ``VoiceclaimClient.identification``."""
+    """Identification in live audio; made by ``VoiceclaimClient.identification``."""
 
     def _state(self, table: dict[str, Any]) -> Identification:
         return _IDENTIFICATION.validate_python(table)

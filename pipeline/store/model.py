@@ -159,23 +159,17 @@ class SpeakerModel:
         return systems_of(kinds | more, every_pair=every_pair)
 
     @property
-    def enrolled_systems(self) -> tuple[str, ...]:
-        """Return the scoring systems of all machines that enrollment trains, for any number of speakers."""
-        return systems_of(self.config.machines.kinds, every_pair=self.config.machines.cohort == "all")
-
-    @property
     def has_every_pair(self) -> bool:
         """Return True where pair machines are of every two speakers: everybody's cohort is everybody."""
         cohort = self.config.machines.cohort
         return cohort == "all" or len(self) <= cohort + 1
 
     def check_system(self, system: str | None, available: Sequence[str] | None = None) -> str:
-        """Return ``system``, one of those ``available`` (default: ``systems``); raises InputError naming these.
+        """Return ``system``, or the settings' own; raises InputError naming those ``available``, if it is none of them.
 
-        None stands for the settings' own, which must be there for any number of speakers.
+        By default these are ``systems``.
         """
-        if available is None:
-            available = self.enrolled_systems if system is None else self.systems
+        available = self.systems if available is None else available
         system = self.config.scoring.system if system is None else system
         cohort = self.config.machines.cohort
         if system in RULES and RULES[system].every_claim and system not in available and cohort != "all":

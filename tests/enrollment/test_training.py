@@ -24,7 +24,7 @@ from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.holdout import cut_of
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.enrollment.solving import Voice, evenly, solve, voices_of
-from pipeline.enrollment.speech import read_speech
+from pipeline.enrollment.speech import by_turns, read_speech
 from pipeline.errors import ConfigError, InputError
 from pipeline.features.frontend import read_features
 from pipeline.machines.branches import NORMALISED_SUPERVECTOR, RAW, SUPERVECTOR, utterance_kinds_of
@@ -313,6 +313,13 @@ def test_with_many_speakers_segments_are_longer_and_held_out_trials_are_drawn(
         assert own[0] == own[1] if before == "" else 0 < own[0] < own[1]
         assert others[1] == 3 * own[1]
         assert own[0] <= others[0] <= 2 * own[0]
+
+
+@given(versions=st.integers(1, 9), most=st.integers(1, 9))
+def test_by_turns_every_version_is_drawn_by_some_and_none_twice_by_one(versions, most):
+    drawn = [by_turns(range(versions), most, number) for number in range(versions)]
+    assert {len(set(some)) for some in drawn} == {len(some) for some in drawn} == {min(most, versions)}
+    assert set().union(*drawn) == set(range(versions))
 
 
 def test_where_room_is_short_segments_are_fewer_and_longer(tmp_path, recordings, tiny_with):
