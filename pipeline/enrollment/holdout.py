@@ -6,36 +6,21 @@ enrollment check are left out, and the pass is run again for the others as if no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.config import ChecksConfig, Config
 from pipeline.enrollment.checks import Finding, check_recordings, check_trials
+from pipeline.enrollment.heldout_scoring import HeldOutScoring
 from pipeline.enrollment.speech import NewSpeaker, by_turns
 from pipeline.enrollment.training import Provisional, Trainer
 from pipeline.errors import EnrollmentRefusedError
 from pipeline.features.stream import FeatureBlock, joined_to
-from pipeline.machines.branches import UtteranceKind
-from pipeline.machines.margins import Population
-from pipeline.machines.supervector_training import SupervectorTraining
-from pipeline.machines.supervectors import supervector
 from pipeline.machines.workers import run_parallel
-from pipeline.posteriors.sigmoid import FixedSigmoid
-from pipeline.scoring.claims import ClaimScorer, ScoringSettings
-from pipeline.scoring.conditions import CONDITION, ConditionClassifier
-from pipeline.scoring.rules import RULES, systems_of
-from pipeline.scoring.trials import ALONE, HeldOutTrials
-
-Array = NDArray[np.float64]
-Heard = tuple[dict[str, Array], int]
-"""Running sums of an utterance so far, and its frames."""
-
-# With fewer speakers, leaving one out leaves nobody to compare a claim with.
-MIN_FOR_UNKNOWN = 3
+from pipeline.scoring.trials import HeldOutTrials
 
 # Claims on more speakers than so many others are drawn from, for each held-out utterance.
 MOST_OTHERS = 150
@@ -43,9 +28,6 @@ MOST_OTHERS = 150
 # Held-out utterances of an augmented version that are enough, one a speaker: with many speakers, each one's are scored
 # in some of the versions only.
 ENOUGH_CHANGED = 400
-
-# Of each trial these prefixes are scored too, under the default system: what a stream knows before it is over.
-PREFIX_SECONDS = (0.5, 0.75, 1.0, 1.5)
 
 
 @dataclass(frozen=True)
@@ -183,141 +165,3 @@ def cut_of(utterances: Sequence[FeatureBlock], settings: Config) -> Cut:
         return Cut(0, max(1, sizes[0] - max(1, round(wanted))) / sizes[0])
     from_the_end = np.cumsum(sizes[::-1])
     return Cut(max(1, len(sizes) - 1 - int(np.searchsorted(from_the_end, wanted))), 0.0)
-
-
-class HeldOutScoring:
-    """Scores held-out utterances of speakers of ``population`` under every system.
-
-    ``training`` are the solvers of its supervector machines, which can leave a speaker out. ``claims`` are the numbers
-    of the speakers who can be claimed, ``ids`` the ids of all. Utterances of a ``changed`` condition are scored by the
-    machines over whole utterances alone. Each utterance is claimed for its speaker and for ``most_others`` drawn at
-    random (default: all).
-    """
-
-    def __init__(
-        self,
-        settings: Config,
-        population: Population,
-        training: Mapping[UtteranceKind, SupervectorTraining],
-        claims: list[int],
-        ids: list[int],
-        *,
-        condition: ConditionClassifier | None = None,
-        changed: bool = False,
-        most_others: int | None = None,
-    ) -> None:
-        most = settings.machines.cohort
-        every_pair = most == "all" or len(population) <= most + 1
-        systems = systems_of(settings.machines.kinds, every_pair=every_pair)
-        self.systems = tuple(
-            name for name in systems if not RULES[name].parts and (RULES[name].kind is not None or not changed)
-        )
-        self._units = [] if changed else sorted({RULES[name].alone for name in systems})
-        self._more = () if condition is None else (CONDITION,)
-        default = settings.scoring.system
-        parts = RULES[default].parts_among(self.systems) or (default,)
-        self._prefixed = (*(name for name in parts if name in self.systems), *self._more)
-        step, longest = settings.features.step_seconds, settings.threshold.trial_seconds
-        self._prefix_frames = tuple(
-            sorted({max(1, round(seconds / step)) for seconds in PREFIX_SECONDS if seconds < longest})
-        )
-        self._most_others = most_others
-        self._numbers, self._seed = np.array(claims, dtype=np.int64), settings.seed
-        self._ids = np.array(ids, dtype=np.uint64)
-        self._population = population
-        self._training = training
-        self._judged_among = len(population) if most == "all" else min(len(population), most + 1)
-        posterior = FixedSigmoid(settings.posterior.slope)
-        scoring = ScoringSettings(posterior, settings.scoring.dtype, condition=condition)
-        self._among = ClaimScorer(population, claims, self.systems, scoring)
-        self._alone = ClaimScorer(population, claims, self.systems, scoring, is_alone=True)
-        # Made here, not on one of the threads that score.
-        self._solutions = {kind: solver.without_held_out for kind, solver in training.items()}
-
-    def none(self) -> HeldOutTrials:
-        """Return no trials, with the systems that ``score`` gives."""
-        names = [*self.systems, *self._more, *(f"{ALONE}{unit}" for unit in self._units)]
-        return HeldOutTrials(
-            claims=np.empty(0, dtype=np.uint64),
-            speakers=np.empty(0, dtype=np.uint64),
-            population=np.empty(0, dtype=np.int64),
-            scores={name: np.empty(0) for name in names},
-            frames=np.empty(0, dtype=np.int64),
-            unknown=np.empty(0, dtype=bool),
-            prefixes={frames: {name: np.empty(0) for name in self._prefixed} for frames in self._prefix_frames},
-        )
-
-    def score(self, speaker: int, utterances: Sequence[FeatureBlock]) -> list[HeldOutTrials]:
-        """Return the trials of each utterance: every claim, then each nontarget one as by an unknown impostor."""
-        heard = [self._prefixes(utterance) for utterance in utterances]
-        absences = (None, speaker) if self._judged_among >= MIN_FOR_UNKNOWN else (None,)
-        scored = [self._finish(heard, absent) for absent in absences]
-        trials = []
-        for number, utterance in enumerate(utterances):
-            fallback: dict[str, Array] = {}
-            if self._units:
-                alone = self._alone.start()
-                alone.push(utterance)
-                fallback = {f"{ALONE}{RULES[name].alone}": values for name, values in alone.scores().items()}
-            frames = heard[number][-1][1]
-            parts = [
-                self._trials(speaker, frames, its[number], fallback, absent)
-                for its, absent in zip(scored, absences, strict=True)
-            ]
-            trials.append(HeldOutTrials.joined(parts))
-        return trials
-
-    def _prefixes(self, utterance: FeatureBlock) -> list[Heard]:
-        """Return sums and frames of each prefix and, last, of the whole utterance."""
-        among, so_far, at = self._among.start(), [], 0
-        for end in (*self._prefix_frames, len(utterance.vectors)):
-            among.push(utterance.part(slice(at, end)))
-            so_far.append((dict(among.sums), among.frames))
-            at = min(end, len(utterance.vectors))
-        return so_far
-
-    def _finish(self, heard: Sequence[list[Heard]], absent: int | None) -> list[list[dict[str, Array]]]:
-        """Return the scores of each utterance's prefixes and, last, of the whole."""
-        flat = [one for of_utterance in heard for one in of_utterance]
-        margins: list[dict[str, Array]] = [{} for _ in flat]
-        for kind, solver in self._training.items() if len(self._population) > 1 and flat else ():
-            read = list(zip(kind.backgrounds, self._population.utterance[kind.name].ubms, strict=True))
-            settled = ([ubm.settled(sums[background.name]) for background, ubm in read] for sums, _ in flat)
-            vectors = np.stack([supervector([ubm for _, ubm in read], statistics) for statistics in settled])
-            solution = self._solutions[kind] if absent is None else solver.without(absent)
-            for its_margins, row in zip(margins, solution.margins(vectors), strict=True):
-                its_margins[kind.name] = row
-        finished = [
-            self._among.finish(sums, frames, margins=its_margins, absent=absent)
-            for (sums, frames), its_margins in zip(flat, margins, strict=True)
-        ]
-        size = 1 + len(self._prefix_frames)
-        return [finished[first : first + size] for first in range(0, len(finished), size)]
-
-    def _drawn(self, speaker: int) -> NDArray[np.bool_]:
-        """Return which claims are trials of a speaker's utterances: all, or the speaker's own and some others."""
-        drawn = np.ones(len(self._numbers), dtype=bool)
-        if self._most_others is not None and len(drawn) > self._most_others + 1:
-            generator = np.random.default_rng((self._seed, speaker))
-            drawn[:] = self._numbers == speaker
-            drawn[generator.choice(len(drawn), self._most_others, replace=False)] = True
-        return drawn
-
-    def _trials(
-        self, speaker: int, frames: int, scored: list[dict[str, Array]], fallback: dict[str, Array], absent: int | None
-    ) -> HeldOutTrials:
-        kept = self._drawn(speaker) & (self._numbers != absent)
-        count = int(kept.sum())
-        *prefixes, whole = scored
-        return HeldOutTrials(
-            claims=self._ids[self._numbers[kept]],
-            speakers=np.full(count, self._ids[speaker]),
-            population=np.full(count, len(self._population), dtype=np.int64),
-            scores={name: values[kept] for name, values in (whole | fallback).items()},
-            frames=np.full(count, frames, dtype=np.int64),
-            unknown=np.full(count, absent is not None),
-            prefixes={
-                length: {name: scores[name][kept] for name in self._prefixed}
-                for length, scores in zip(self._prefix_frames, prefixes, strict=True)
-            },
-        )

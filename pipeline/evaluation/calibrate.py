@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from pipeline.enrollment.holdout import HeldOutScoring
+from pipeline.enrollment.heldout_scoring import HeldOutScoring
 from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError, StoreMissingError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import FailedFile, speech_of

@@ -12,7 +12,7 @@ from scipy.special import expit
 from sklearn.linear_model import Ridge
 
 from pipeline.config import Config, MachineConfig, ScoringConfig, SupervectorConfig
-from pipeline.enrollment.holdout import HeldOutScoring
+from pipeline.enrollment.heldout_scoring import HeldOutScoring
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.branches import SUPERVECTOR, UtteranceKind
 from pipeline.machines.gmm import AdaptedMixtures

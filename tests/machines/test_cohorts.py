@@ -13,7 +13,7 @@ from populations import pair_arrays
 from sklearn.metrics.pairwise import rbf_kernel
 
 from pipeline.config import Config, MachineConfig, load_config
-from pipeline.enrollment.holdout import HeldOutScoring
+from pipeline.enrollment.heldout_scoring import HeldOutScoring
 from pipeline.errors import StoreFormatError
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.cohorts import (
