@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +28,24 @@ Heard = tuple[dict[str, Array], int]
 # With fewer speakers, leaving one out leaves nobody to compare a claim with.
 MIN_FOR_UNKNOWN = 3
 
+# So many speakers in a row are claimed besides the same others, who are drawn at random where there are many.
+SPEAKERS_A_DRAW = 16
+
 # Of each trial these prefixes are scored too, under the default system: what a stream knows before it is over.
 PREFIX_SECONDS = (0.5, 0.75, 1.0, 1.5)
+
+
+# Draws whose scorers are kept: speakers come one after another, on several threads.
+MOST_DRAWS = 4
+
+
+@dataclass(frozen=True)
+class Claims:
+    """Claims on the speakers with these ``numbers`` (C,), judged ``among`` their cohorts, or ``alone``."""
+
+    numbers: NDArray[np.int64]
+    among: ClaimScorer
+    alone: ClaimScorer
 
 
 class HeldOutScoring:
@@ -36,7 +54,7 @@ class HeldOutScoring:
     ``training`` are the solvers of its supervector machines, which can leave a speaker out. ``claims`` are the numbers
     of the speakers who can be claimed, ``ids`` the ids of all. Utterances of a ``changed`` condition are scored by the
     machines over whole utterances alone. Each utterance is claimed for its speaker and for ``most_others`` drawn at
-    random (default: all).
+    random, or a few more (default: all).
     """
 
     def __init__(
@@ -66,16 +84,15 @@ class HeldOutScoring:
         self._prefix_frames = tuple(
             sorted({max(1, round(seconds / step)) for seconds in PREFIX_SECONDS if seconds < longest})
         )
-        self._most_others = most_others
+        self._most_others = len(claims) if most_others is None else most_others
         self._numbers, self._seed = np.array(claims, dtype=np.int64), settings.seed
         self._ids = np.array(ids, dtype=np.uint64)
         self._population = population
         self._training = training
         self._judged_among = len(population) if most == "all" else min(len(population), most + 1)
         posterior = FixedSigmoid(settings.posterior.slope)
-        scoring = ScoringSettings(posterior, settings.scoring.dtype, condition=condition)
-        self._among = ClaimScorer(population, claims, self.systems, scoring)
-        self._alone = ClaimScorer(population, claims, self.systems, scoring, is_alone=True)
+        self._settings = ScoringSettings(posterior, settings.scoring.dtype, condition=condition)
+        self._drawn: dict[int, Claims] = {}
         # Made here, not on one of the threads that score.
         self._solutions = {kind: solver.without_held_out for kind, solver in training.items()}
 
@@ -94,34 +111,51 @@ class HeldOutScoring:
 
     def score(self, speaker: int, utterances: Sequence[FeatureBlock]) -> list[HeldOutTrials]:
         """Return the trials of each utterance: every claim, then each nontarget one as by an unknown impostor."""
-        heard = [self._prefixes(utterance) for utterance in utterances]
+        claims = self._claims(speaker)
+        heard = [self._prefixes(claims, utterance) for utterance in utterances]
         absences = (None, speaker) if self._judged_among >= MIN_FOR_UNKNOWN else (None,)
-        scored = [self._finish(heard, absent) for absent in absences]
+        scored = [self._finish(claims, heard, absent) for absent in absences]
         trials = []
         for number, utterance in enumerate(utterances):
             fallback: dict[str, Array] = {}
             if self._units:
-                alone = self._alone.start()
+                alone = claims.alone.start()
                 alone.push(utterance)
                 fallback = {f"{ALONE}{RULES[name].alone}": values for name, values in alone.scores().items()}
             frames = heard[number][-1][1]
             parts = [
-                self._trials(speaker, frames, its[number], fallback, absent)
+                self._trials(claims, speaker, frames, its[number], fallback, absent)
                 for its, absent in zip(scored, absences, strict=True)
             ]
             trials.append(HeldOutTrials.joined(parts))
         return trials
 
-    def _prefixes(self, utterance: FeatureBlock) -> list[Heard]:
+    def _claims(self, speaker: int) -> Claims:
+        """Return what a speaker's utterances are claimed for: everybody, or some speakers in a row and others."""
+        draw = speaker // SPEAKERS_A_DRAW if len(self._numbers) > self._most_others + SPEAKERS_A_DRAW else 0
+        made = self._drawn.get(draw)
+        if made is None:
+            numbers = self._numbers
+            if len(numbers) > self._most_others + SPEAKERS_A_DRAW:
+                others = np.random.default_rng((self._seed, draw)).permutation(numbers)[: self._most_others]
+                numbers = numbers[(numbers // SPEAKERS_A_DRAW == draw) | np.isin(numbers, others)]
+            scorer = partial(ClaimScorer, self._population, numbers, self.systems, self._settings)
+            made = Claims(numbers, scorer(), scorer(is_alone=True))
+            # A new dictionary, not a changed one: other threads may be reading.
+            before = {} if len(self._drawn) >= MOST_DRAWS else self._drawn
+            self._drawn = before | {draw: made}
+        return made
+
+    def _prefixes(self, claims: Claims, utterance: FeatureBlock) -> list[Heard]:
         """Return sums and frames of each prefix and, last, of the whole utterance."""
-        among, so_far, at = self._among.start(), [], 0
+        among, so_far, at = claims.among.start(), [], 0
         for end in (*self._prefix_frames, len(utterance.vectors)):
             among.push(utterance.part(slice(at, end)))
             so_far.append((dict(among.sums), among.frames))
             at = min(end, len(utterance.vectors))
         return so_far
 
-    def _finish(self, heard: Sequence[list[Heard]], absent: int | None) -> list[list[dict[str, Array]]]:
+    def _finish(self, claims: Claims, heard: Sequence[list[Heard]], absent: int | None) -> list[list[dict[str, Array]]]:
         """Return the scores of each utterance's prefixes and, last, of the whole."""
         flat = [one for of_utterance in heard for one in of_utterance]
         margins: list[dict[str, Array]] = [{} for _ in flat]
@@ -133,29 +167,26 @@ class HeldOutScoring:
             for its_margins, row in zip(margins, solution.margins(vectors), strict=True):
                 its_margins[kind.name] = row
         finished = [
-            self._among.finish(sums, frames, margins=its_margins, absent=absent)
+            claims.among.finish(sums, frames, margins=its_margins, absent=absent)
             for (sums, frames), its_margins in zip(flat, margins, strict=True)
         ]
         size = 1 + len(self._prefix_frames)
         return [finished[first : first + size] for first in range(0, len(finished), size)]
 
-    def _drawn(self, speaker: int) -> NDArray[np.bool_]:
-        """Return which claims are trials of a speaker's utterances: all, or the speaker's own and some others."""
-        drawn = np.ones(len(self._numbers), dtype=bool)
-        if self._most_others is not None and len(drawn) > self._most_others + 1:
-            generator = np.random.default_rng((self._seed, speaker))
-            drawn[:] = self._numbers == speaker
-            drawn[generator.choice(len(drawn), self._most_others, replace=False)] = True
-        return drawn
-
     def _trials(
-        self, speaker: int, frames: int, scored: list[dict[str, Array]], fallback: dict[str, Array], absent: int | None
+        self,
+        claims: Claims,
+        speaker: int,
+        frames: int,
+        scored: list[dict[str, Array]],
+        fallback: dict[str, Array],
+        absent: int | None,
     ) -> HeldOutTrials:
-        kept = self._drawn(speaker) & (self._numbers != absent)
+        kept = claims.numbers != absent
         count = int(kept.sum())
         *prefixes, whole = scored
         return HeldOutTrials(
-            claims=self._ids[self._numbers[kept]],
+            claims=self._ids[claims.numbers[kept]],
             speakers=np.full(count, self._ids[speaker]),
             population=np.full(count, len(self._population), dtype=np.int64),
             scores={name: values[kept] for name, values in (whole | fallback).items()},

@@ -22,7 +22,7 @@ from pipeline.features.frontend import read_features
 from pipeline.machines.branches import EMBEDDING
 from pipeline.scoring.rules import systems_of
 from pipeline.server.messages import service_error
-from pipeline.server.service import NewestModel
+from pipeline.server.newest import NewestModel
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.verifier import Verifier

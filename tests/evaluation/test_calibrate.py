@@ -14,7 +14,7 @@ import pytest
 import soundfile
 
 from pipeline.audio.channels import telephone
-from pipeline.enrollment import holdout
+from pipeline.enrollment import heldout_scoring, holdout
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import InputError, StoreFormatError, StoreMissingError, UnknownSpeakerError
@@ -153,6 +153,7 @@ def test_trials_are_kept_as_the_scores_of_listed_claims_by_who_spoke_or_nobody(c
 
 def test_all_listed_trials_are_kept_where_enrollment_would_draw_some(tmp_path, store, lists, monkeypatch):
     monkeypatch.setattr(holdout, "MOST_OTHERS", 1)
+    monkeypatch.setattr(heldout_scoring, "SPEAKERS_A_DRAW", 1)
     path = Path(shutil.copy(store, tmp_path / "s"))
     assert len(calibrate(path, lists[1], lists[0]).model.trials(before=OWN)) == len(lists[1])
 
