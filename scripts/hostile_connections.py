@@ -77,6 +77,7 @@ def attacks(token: str, claim: str) -> dict[str, Attack]:
     begin = text(claim=claim, **hello)
     name = f"hostile {secrets.token_hex(4)}"
     speak = (text(name=name, **hello), audio * 5, text(type="utterance"), audio * 5)
+    unknown = text(name=name, **{**hello, "token": secrets.token_hex(16)})
     hellos = {
         "not JSON": frame(Opcode.TEXT, b"{"),
         "deep JSON": frame(Opcode.TEXT, b"[" * 100_000),
@@ -93,7 +94,8 @@ def attacks(token: str, claim: str) -> dict[str, Attack]:
         "endless body": Attack((post + b"Transfer-Encoding: chunked\r\n\r\n", *[part] * 24), waits=False),
         "not HTTP": Attack((secrets.token_bytes(4096) + b"\r\n\r\n",)),
         **{f"hello: {kind}": Attack((data,), "/verify") for kind, data in hellos.items()},
-        "unknown token": Attack((text(name=name, **{**hello, "token": secrets.token_hex(16)}),), "/enroll"),
+        "unknown token": Attack((unknown,), "/enroll"),
+        "flood after a refusal": Attack((unknown, *[frame(Opcode.BINARY, b"\0\0") * 200] * 4000), "/enroll"),
         "no hello": Attack((), "/verify"),
         "silent stream": Attack((begin,), "/verify"),
         "huge frame": Attack((begin, b"\x82\xff" + (2**40).to_bytes(8, "big") + bytes(2**16)), "/verify"),

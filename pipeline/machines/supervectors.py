@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from pipeline.machines.encoder import BackgroundModel
 
 Array = NDArray[np.float64]
 Vectors = NDArray[np.float32]
+F = TypeVar("F", bound=np.floating[Any])
 Segment = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
 """Two arrays with a row a frame."""
 
@@ -44,8 +45,8 @@ class SupervectorMachines:
 
         Summed in single precision, as ``coef`` is stored: a stream asks often, and reads everybody's each time.
         """
-        vector = unit(supervector(self.ubms, statistics) - self.mean)
-        return np.asarray(self._rows @ vector.astype(np.float32), dtype=np.float64)
+        vector = (supervector(self.ubms, statistics) - self.mean).astype(np.float32)
+        return np.asarray(self._rows @ unit(vector), dtype=np.float64)
 
     @cached_property
     def _rows(self) -> Vectors:
@@ -88,6 +89,6 @@ def _joined(parts: Sequence[Segment]) -> Segment:
     return np.concatenate([vectors for vectors, _ in parts]), np.concatenate([weights for _, weights in parts])
 
 
-def unit(vectors: Array) -> Array:
+def unit(vectors: NDArray[F]) -> NDArray[F]:
     """Scale ``vectors`` (..., D) to length 1; zero stays zero."""
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), LEAST_LENGTH))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,12 +60,19 @@ class ConditionClassifier:
         """
         statics = len(self.whitening) - len(sums) // 2
         vector = condition_vector(sums, statics) @ self.whitening
-        return _nearness(vector, self.changed) - _nearness(vector, self.recorded)
+        recorded, changed = self._half_squares
+        return _nearness(vector, self.changed, changed) - _nearness(vector, self.recorded, recorded)
+
+    @cached_property
+    def _half_squares(self) -> tuple[Array, Array]:
+        """|v|^2 / 2 of the vectors of each condition."""
+        recorded, changed = (0.5 * np.einsum("ij,ij->i", rows, rows) for rows in (self.recorded, self.changed))
+        return recorded, changed
 
 
-def _nearness(vector: Array, rows: Array) -> float:
+def _nearness(vector: Array, rows: Array, half_squares: Array) -> float:
     """Return the mean of -d^2 / 2 over the nearest of ``rows``, but for a number that depends on ``vector`` alone."""
-    nearness = rows @ vector - 0.5 * np.einsum("ij,ij->i", rows, rows)
+    nearness = rows @ vector - half_squares
     count = min(NEIGHBOURS, len(rows))
     return float(np.partition(nearness, -count)[-count:].mean())
 

@@ -45,6 +45,7 @@ from pipeline.server.security import (
 )
 from pipeline.server.service import Service
 from pipeline.server.utterances import Recordings
+from pipeline.verification.verifier import Verifier
 
 PAGE = Path(__file__).resolve().parent / "page"
 _ABOUT = """Enroll speakers and verify claims of identity by voice.
@@ -94,6 +95,7 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         await service.run("disk", service.erase_the_removed)
+        await asyncio.gather(service.scorers.start(), service.file_scorers.start())
         started()
         yield
         service.close()
@@ -257,12 +259,14 @@ async def verify(request: Request, service: Here, caller: Verifying) -> dict[str
         if claim is None:
             raise InputError("the field 'claim' must name a speaker, and is missing")
         streams.check_rules(caller, system)
-        verifier = None
+        verifier: Verifier | None = None
         try:
             verifier = await service.verifier(claim, system)
             async with service.attempt(caller, verifier) as attempt:
                 [path] = uploads
-                update = await _unless_gone(request, streams.verify_file(service, caller, verifier, path))
+                verifying = streams.verify_file(service, caller, claim, system, path)
+                scored_by, update = await _unless_gone(request, verifying)
+                verifier = scored_by
                 attempt.note(update)
         except TooManyAttemptsError:
             raise
@@ -271,7 +275,7 @@ async def verify(request: Request, service: Here, caller: Verifying) -> dict[str
             raise
     await service.record(claim, verifier, update)
     service.metrics.audio_seconds.labels("file").inc(update.audio_seconds)
-    return shown(as_json(verifier.terms, update), scores=SCORES in caller.scopes)
+    return shown(as_json(scored_by.terms, update), scores=SCORES in caller.scopes)
 
 
 @router.post(

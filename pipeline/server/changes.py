@@ -21,7 +21,7 @@ from pipeline.server.utterances import Recordings, Table
 from pipeline.server.workers import Bounds, Channel, Worker, Workers
 from pipeline.store.store import Store
 
-_NICE = 10
+_NICE, _REMOVAL_NICE = 19, 10
 _BUSY_SECONDS = 30.0  # another process may be writing to the store
 _PROGRESS_SECONDS = 0.25
 _COMMITTING = "committing"
@@ -36,7 +36,7 @@ class Changes:
         limits = settings.limits
         seconds, waiting = limits.train_seconds, limits.waiting_enrollments
         self._enrollments = Workers("enrollments", 1, Bounds(_NICE, seconds), waiting=waiting)
-        self._removals = Workers("removals", 1, Bounds(0, seconds), waiting=waiting)
+        self._removals = Workers("removals", 1, Bounds(_REMOVAL_NICE, seconds), waiting=waiting)
         self._training: Worker | None = None  # which has not begun to commit
         self._removing = 0
         self._none_removed = asyncio.Event()

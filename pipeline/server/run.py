@@ -9,11 +9,14 @@ import signal
 import socket
 import sys
 import tempfile
+from asyncio import BaseTransport
 from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
+from threadpoolctl import threadpool_limits
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from pipeline.errors import ConfigError, ServiceError
 from pipeline.server import logs
@@ -22,8 +25,29 @@ from pipeline.server.security import HEADERS, is_loopback
 from pipeline.server.service import Service
 from pipeline.server.settings import Settings
 
-_READ_BYTES = 2**16  # uvicorn parses all frames that it reads at once
+_READ_BYTES = 2**16  # of a connection, waiting
+_FRAMES_BYTES = 2**12  # uvicorn parses all frames that it reads at once, and nobody else is answered meanwhile
 _SWITCH_SECONDS = 0.001  # the event loop must not wait long for threads that compute
+_MOST_AFTER_CLOSE = 2**14
+
+
+class _LiveProtocol(WebSocketsSansIOProtocol):
+    """A WebSocket that is read a little at a time, as its messages may be of one byte, and hardly once it is closed."""
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        if hasattr(transport, "max_size"):  # the size of asyncio's own reads; uvloop's have none
+            transport.max_size = _FRAMES_BYTES
+        self._left = _MOST_AFTER_CLOSE
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol. After its own close frame, uvicorn reads on, until it meets the peer's."""
+        super().data_received(data)
+        if self.close_sent:
+            self._left -= len(data)
+            if self._left < 0:
+                self.transport.pause_reading()
 
 
 def url_of(host: str, port: int, *, encrypted: bool = False) -> str:
@@ -74,7 +98,8 @@ def serve(
     sys.setswitchinterval(_SWITCH_SECONDS)
     logging.getLogger("uvicorn.error").addFilter(_without_names)
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it reports every bad body
-    with listen(host, port, settings.limits.idle_seconds) as listening:
+    # Threads score beside each other: threads of BLAS besides would wait for them.
+    with threadpool_limits(1), listen(host, port, settings.limits.idle_seconds) as listening:
         service = Service(settings, threads=threads)
         tempfile.tempdir = str(service.spool.folder)  # where starlette puts the files of a form
         url = url_of(host, listening.getsockname()[1], encrypted=certificate is not None)
@@ -106,7 +131,7 @@ def _config(app: FastAPI, settings: Settings, certificate: Path | None, key: Pat
         ssl_keyfile=key,
         http="h11",  # which bounds the head of a request, and reads no request before the last one is answered
         h11_max_incomplete_event_size=limits.head_bytes,
-        ws="websockets-sansio",
+        ws=_LiveProtocol,
         ws_max_size=limits.message_bytes,
         ws_per_message_deflate=False,
         limit_concurrency=limits.connections,

@@ -8,19 +8,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any, Literal, TypeVar
-
-import numpy as np
 
 from pipeline.errors import (
     ServiceError,
     SpeakerExistsError,
-    StoreMissingError,
     StreamClosedError,
-    UnknownSpeakerError,
     VoiceclaimError,
 )
 from pipeline.names import checked_name, twin_of
@@ -30,12 +25,14 @@ from pipeline.server.callers import Caller, Shares, Turns
 from pipeline.server.changes import Changes
 from pipeline.server.logs import log_event
 from pipeline.server.metrics import Metrics
+from pipeline.server.newest import NewestModel, speaker_key
+from pipeline.server.scorers import Scorers
+from pipeline.server.scoring import Voices
 from pipeline.server.settings import Settings
 from pipeline.server.spool import Spool
 from pipeline.server.utterances import Recordings
 from pipeline.server.workers import Bounds, Workers
 from pipeline.store.model import SpeakerModel
-from pipeline.store.store import Stamp, Store
 from pipeline.verification.attempts import Attempts, Outcome
 from pipeline.verification.audit import AuditLog, read_key
 from pipeline.verification.audit_events import (
@@ -46,103 +43,11 @@ from pipeline.verification.audit_events import (
 )
 from pipeline.verification.duplicate_audio import DuplicateMemory
 from pipeline.verification.identification import Identification, Identifier
-from pipeline.verification.policies import policy_of
 from pipeline.verification.verifier import Verifier
 
-_DECODING_NICE = 5
+_FILES_NICE = 10  # who sends a file waits for the end of it, who speaks for every word
 Pool = Literal["scoring", "disk", "machines"]
 T = TypeVar("T")
-
-
-class NewestModel:
-    """The newest model in the store at ``path``, which need not exist yet, and its ``most`` latest verifiers.
-
-    A ``Verifier`` keeps the model that it was made of. ``unknown_impostors`` is that of ``Store.load``, ``memory`` that
-    of ``Verifier``. Thread-safe.
-    """
-
-    def __init__(
-        self, path: Path, *, most: int, unknown_impostors: float | None = None, memory: DuplicateMemory | None = None
-    ) -> None:
-        self._store = Store(path)
-        self._unknown = unknown_impostors
-        self._memory = memory
-        self._opening = Lock()
-        self._stamp: Stamp | None = None
-        self._model: SpeakerModel | None = None
-        self._keys = frozenset[str]()
-        self._making = Lock()
-        self._verifier = lru_cache(most)(self._make)
-        self._identifier: Identifier | None = None
-
-    def current(self) -> SpeakerModel | None:
-        """Return the newest model, None before the first enrollment, at the cost of a ``stat`` while nothing changes.
-
-        Raises StoreFormatError or StoreSealError.
-        """
-        stamp = self._store.stamp()
-        if stamp == self._stamp:
-            return self._model
-        with self._opening:
-            if stamp != self._stamp:
-                self._read()
-                self._stamp = stamp
-            return self._model
-
-    @property
-    def paths(self) -> list[tuple[Path, str]]:
-        """Return paths that the model's settings name, with names for callers."""
-        encoder = "" if self._model is None else self._model.config.embedding.path
-        return [(Path(encoder), "the encoder")] if encoder else []
-
-    def has(self, verifier: Verifier) -> bool:
-        """Return whether the speaker whom ``verifier`` is for is enrolled now."""
-        model = self.current()
-        return model is verifier.model or speaker_key(verifier) in self._keys
-
-    def _read(self) -> None:
-        try:
-            model = self._store.load(unknown_impostors=self._unknown)
-        except StoreMissingError:
-            self._model, self._keys = None, frozenset()
-            return
-        known = self._model
-        if known is None or (known.identity, known.revision) != (model.identity, model.revision):
-            self._model = model
-            self._keys = frozenset(f"{model.identity}/{speaker.id}" for speaker in model.speakers)
-            self._verifier.cache_clear()
-
-    def verifier(self, claim: str, system: str | None = None, early: SequentialTest | None = None) -> Verifier:
-        """Return a verifier of the newest model; raises what ``Verifier`` raises. The first one reads machines."""
-        with self._making:
-            model = self.current()
-            if model is None:
-                raise UnknownSpeakerError(claim)
-            return self._verifier(model, claim, system, early)
-
-    def identifier(self) -> Identifier | None:
-        """Return an identifier among the speakers of the newest model, None without any; raises MetricError."""
-        with self._making:
-            model = self.current()
-            if model is None:
-                return None
-            if self._identifier is None or self._identifier.model is not model:
-                self._identifier = Identifier(model)
-            return self._identifier
-
-    def _make(self, model: SpeakerModel, claim: str, system: str | None, early: SequentialTest | None) -> Verifier:
-        return Verifier(model, claim, system=system, decide_by=policy_of(sequential=early), memory=self._memory)
-
-
-def threshold_probability(verifier: Verifier, frames: int) -> float | None:
-    """Return the probability of a target trial at the threshold after ``frames`` of speech; None without one."""
-    if frames == 0:
-        return None
-    llr = verifier.decider.llr_threshold
-    if llr is None:
-        llrs = verifier.model.llrs(verifier.system, np.array([verifier.decider.threshold]), frames)
-        llr = None if llrs is None else float(llrs[0])
-    return verifier.probability(llr)
 
 
 class Service:
@@ -156,10 +61,15 @@ class Service:
         self.streams = Shares("streams", limits.streams, max(1, int(limits.share * limits.streams)))
         self.room = Shares("bytes of uploads", self.spool.bytes, max(1, int(limits.share * self.spool.bytes)))
         self.changes = Changes(settings)
-        decoding = Bounds(_DECODING_NICE, limits.decode_seconds, limits.decode_memory)
+        decoding = Bounds(_FILES_NICE, limits.decode_seconds, limits.decode_memory)
         self.decoders = Workers("files to decode", threads, decoding, waiting=limits.waiting)
         self._scoring = Turns("pieces of audio to score", threads, waiting=limits.streams)
-        for what, turns in (("scoring", self._scoring), ("decoding", self.decoders.turns), ("changes", self.changes)):
+        voices = Voices(settings.store, limits.verifiers, settings.unknown_impostors, settings.log)
+        scorers = partial(Scorers, voices, threads, waiting=limits.streams, shown=lambda: self.paths)
+        self.scorers, self.file_scorers = scorers(), scorers(claims_each=1, nice=_FILES_NICE)
+        every = (self._scoring, self.scorers, self.file_scorers)
+        self.metrics.watch("scoring", lambda: sum(each.waiting for each in every))
+        for what, turns in (("decoding", self.decoders.turns), ("changes", self.changes)):
             self.metrics.watch(what, partial(getattr, turns, "waiting"))
         self._memory = duplicate_memory(settings.log)
         self._newest = NewestModel(
@@ -186,7 +96,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._pools[pool], work, *arguments)
 
     async def score(self, caller: Caller, work: Callable[..., T], *arguments: object) -> T:
-        """Run ``work`` on a piece of audio in a thread, when it is the turn of ``caller``."""
+        """Run ``work`` on a piece of audio of ``caller`` in a thread, in turn; claims have ``scorers``."""
         async with self._scoring.place(caller):
             return await self.run("scoring", work, *arguments)
 
@@ -318,6 +228,8 @@ class Service:
         """End the threads and the processes, and delete what was sent."""
         self.changes.close()
         self.decoders.close()
+        self.scorers.close()
+        self.file_scorers.close()
         for pool in self._pools.values():
             pool.shutdown(wait=True, cancel_futures=True)
         self.spool.close()
@@ -333,9 +245,3 @@ class Attempt:
         """Note the final state."""
         known: dict[Decision, Outcome] = {Decision.ACCEPTED: "accepted", Decision.NOT_ENOUGH_SPEECH: "not scored"}
         self.outcome = known.get(update.decision, "failed")
-
-
-def speaker_key(verifier: Verifier) -> str:
-    """Return the random number of the claimed speaker, with that of the store."""
-    model = verifier.model
-    return f"{model.identity}/{model.speakers[model.position(verifier.claim)].id}"

@@ -43,7 +43,7 @@ class Limits:
     train_seconds: float = 900.0
     stream_seconds: float = 300.0
     message_bytes: int = MIB
-    streams: int = 128
+    streams: int = 256
     share: float = 0.5
     waiting: int = 8
     waiting_enrollments: int = 4

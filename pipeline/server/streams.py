@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from pipeline.audio.streams import PcmDecoder
+from pipeline.audio.streams import PcmDecoder, PcmFormat, Samples
 from pipeline.errors import ServiceError, VoiceclaimError
 from pipeline.scoring.decisions import Update, as_json
 from pipeline.server.callers import Caller, Patience, Share
@@ -35,8 +36,10 @@ from pipeline.server.messages import (
     system_error,
     text_of,
 )
+from pipeline.server.scorers import ScoredClaim
+from pipeline.server.scoring import LiveClaim
 from pipeline.server.security import RULES, SCORES, allowed, caller_of, token_in
-from pipeline.server.service import Attempt, Service, threshold_probability
+from pipeline.server.service import Attempt, Service
 from pipeline.server.utterances import UtteranceFiles
 from pipeline.verification.identification import Identification, IdentificationStream, Identifier
 from pipeline.verification.stream import VerificationStream
@@ -205,31 +208,21 @@ async def verify(connection: Connection, hello: VerifyHello) -> None:
     except VoiceclaimError as error:
         await service.record(hello.claim, None, error)
         raise
-    async with service.attempt(caller, verifier) as attempt:
-        stream, delay = await service.run("disk", _begun, verifier, hello.rate)
-        terms = as_json(verifier.terms)
-        await connection.answer("ready", {**terms, "rate": hello.rate, "delay_ms": delay})
-        decoder = PcmDecoder(hello.pcm, where="the stream")
-
-        def push(data: bytes) -> dict[str, Any]:
-            service.check_enrolled(verifier)
-            return _state(verifier, stream.push(decoder.push(data)))
-
+    live = LiveClaim(hello.claim, hello.system, hello.pcm, hello.sequential_test)
+    made = partial(service.verifier, hello.claim, hello.system, hello.sequential_test)
+    async with service.attempt(caller, verifier) as attempt, service.scorers.claim(caller, made, live) as claim:
+        terms = as_json(claim.verifier.terms)
+        await connection.answer("ready", {**terms, "rate": hello.rate, "delay_ms": claim.delay_ms})
         try:
-            await _score(connection, push)
+            await _score(connection, claim.push)
         except BaseException as error:
-            await _close(service, caller, stream, attempt, error)
+            await _close(service, claim, attempt, error)
             raise
-        final = await _close(service, caller, stream, attempt, None)
-    await connection.answer("final", {**terms, **_state(verifier, final), "chunks": connection.chunks})
+        final = await _close(service, claim, attempt, None)
+    await connection.answer("final", {**terms, **final, "chunks": connection.chunks})
 
 
-def _begun(verifier: Verifier, rate: int) -> tuple[VerificationStream, float]:
-    stream = verifier.stream(rate)
-    return stream, stream.delay_ms
-
-
-async def _score(connection: Connection, push: Callable[[bytes], dict[str, Any]]) -> None:
+async def _score(connection: Connection, push: Callable[[bytes], Awaitable[dict[str, Any]]]) -> None:
     """Push audio until the caller ends it."""
     service, ended = connection.service, False
     while not ended:
@@ -247,25 +240,19 @@ async def _score(connection: Connection, push: Callable[[bytes], dict[str, Any]]
         started, data, size = time.perf_counter(), b"".join(audio), connection.piece_bytes
         table: dict[str, Any] = {}
         for at in range(0, max(1, len(data)), size):
-            table = await service.score(connection.caller, push, data[at : at + size])
+            table = await push(data[at : at + size])
         if not ended:
             await connection.answer("update", {**table, "chunks": connection.chunks})
         service.metrics.update_seconds.observe(time.perf_counter() - started)
 
 
-def _state(verifier: Verifier, update: Update) -> dict[str, Any]:
-    return {**as_json(update), "threshold_probability": threshold_probability(verifier, update.frames)}
-
-
-async def _close(
-    service: Service, caller: Caller, stream: VerificationStream, attempt: Attempt, error: BaseException | None
-) -> Update:
+async def _close(service: Service, claim: ScoredClaim, attempt: Attempt, error: BaseException | None) -> dict[str, Any]:
     """Close the stream and record its outcome: the final state, or the error if the audio was refused.
 
     Raises StreamClosedError where the speaker has been removed meanwhile.
     """
-    verifier = stream.verifier
-    final = await service.score(caller, stream.close)
+    verifier = claim.verifier
+    final, state = await claim.close()
     attempt.note(final)
     refused = error if isinstance(error, VoiceclaimError) and not isinstance(error, ServiceError) else None
     if error is None:
@@ -275,20 +262,29 @@ async def _close(
             await service.record(verifier.claim, verifier, removed)
             raise
     await service.record(verifier.claim, verifier, refused or final)
-    return final
+    return state
 
 
-async def verify_file(service: Service, caller: Caller, verifier: Verifier, path: Path) -> Update:
+async def verify_file(
+    service: Service, caller: Caller, claim: str, system: str | None, path: Path
+) -> tuple[Verifier, Update]:
     """Decode a file in a process of its own, and verify it; cancelled, that process ends."""
-    stream = await _heard(service, caller, verifier.stream, path)
-    update = await service.score(caller, stream.close)
-    await service.run("disk", service.check_enrolled, verifier)
-    return update
+    async with _decoded(service, caller, path) as (rate, audio):
+        made = partial(service.verifier, claim, system)
+        async with service.file_scorers.claim(caller, made, LiveClaim(claim, system, PcmFormat(rate))) as scored:
+            async for samples in audio:
+                await scored.feed(samples)
+            update, _ = await scored.close()
+    await service.run("disk", service.check_enrolled, scored.verifier)
+    return scored.verifier, update
 
 
 async def identify_file(service: Service, caller: Caller, identifier: Identifier, path: Path) -> Identification:
     """Find who speaks in a file, decoded as ``verify_file`` does; raises StreamClosedError for somebody removed."""
-    stream = await _heard(service, caller, identifier.stream, path)
+    async with _decoded(service, caller, path) as (rate, audio):
+        stream = await service.run("disk", identifier.stream, rate)
+        async for samples in audio:
+            await service.score(caller, stream.push, samples)
     return await _identified(service, caller, stream)
 
 
@@ -314,21 +310,17 @@ async def identify(connection: Connection, hello: Hello) -> None:
         service.check_found(found)
         return found.as_json()
 
-    await _score(connection, push)
+    await _score(connection, partial(service.score, caller, push))
     found = await _identified(service, caller, stream)
     await connection.send("final", {**found.as_json(), "chunks": connection.chunks})
 
 
-async def _heard(service: Service, caller: Caller, begin: Callable[[int], Stream], path: Path) -> Stream:
-    """Return the stream that ``begin`` gives for a rate, after all of the file's audio."""
-    limits = service.settings.limits
-    async with service.decoders.conversation(caller, decode, path, limits.audio) as (_, messages):
+@asynccontextmanager
+async def _decoded(service: Service, caller: Caller, path: Path) -> AsyncIterator[tuple[int, AsyncIterator[Samples]]]:
+    """Decode a file, and give its rate and its samples (n,) piece by piece."""
+    async with service.decoders.conversation(caller, decode, path, service.settings.limits.audio) as (_, messages):
         begins = await anext(messages)
-        stream = await service.run("disk", begin, begins["rate"])
-        async for message in messages:
-            if isinstance(message, np.ndarray):
-                await service.score(caller, stream.push, message)
-    return stream
+        yield begins["rate"], (message async for message in messages if isinstance(message, np.ndarray))
 
 
 # Enrollment

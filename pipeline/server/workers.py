@@ -68,6 +68,8 @@ class Worker:
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(theirs, bounds), daemon=False)  # it may have its own
         self._process.start()
+        if hasattr(os, "setpriority"):  # at once: its imports alone take as long as many pieces of audio
+            os.setpriority(os.PRIO_PROCESS, self._process.pid or 0, os.getpriority(os.PRIO_PROCESS, 0) + bounds.nice)
         theirs.close()
         self._bounds = bounds
         self._left = bounds.seconds
@@ -213,15 +215,13 @@ def _problem_of(error: Exception) -> ServiceError:
 
 
 def _settle(bounds: Bounds) -> None:
-    """Run at low priority within bounds, end with the service, and leave signals of the terminal to it."""
+    """Run within bounds, end with the service, and leave signals of the terminal to it."""
     for name in ("SIGINT", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)  # with whatever this process starts
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if hasattr(os, "nice"):
-        os.nice(bounds.nice)
     if bounds.memory is not None:
         with suppress(ImportError, ValueError, OSError):
             import resource

@@ -18,9 +18,9 @@ from pipeline.errors import ConfigError, ServiceError, UnknownSpeakerError
 from pipeline.metrics import equal_error_rate, error_curve
 from pipeline.server.curves import last_evaluation
 from pipeline.server.messages import problem, service_error
+from pipeline.server.newest import NewestModel
 from pipeline.server.run import listen, serve, url_of
 from pipeline.server.security import SCOPES, VARIABLE, is_loopback, parse_tokens, read_tokens, scopes_of
-from pipeline.server.service import NewestModel
 from pipeline.server.settings import Settings
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/", min_size=16, max_size=64)

@@ -1,0 +1,115 @@
+"""The newest model of a store that other processes write to, and what is made of it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+
+from pipeline.errors import StoreMissingError, UnknownSpeakerError
+from pipeline.scoring.sequential import SequentialTest
+from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Stamp, Store
+from pipeline.verification.duplicate_audio import DuplicateMemory
+from pipeline.verification.identification import Identifier
+from pipeline.verification.policies import policy_of
+from pipeline.verification.verifier import Verifier
+
+
+class NewestModel:
+    """The newest model in the store at ``path``, which need not exist yet, and its ``most`` latest verifiers.
+
+    A ``Verifier`` keeps the model that it was made of. ``unknown_impostors`` is that of ``Store.load``, ``memory`` that
+    of ``Verifier``. Thread-safe.
+    """
+
+    def __init__(
+        self, path: Path, *, most: int, unknown_impostors: float | None = None, memory: DuplicateMemory | None = None
+    ) -> None:
+        self._store = Store(path)
+        self._unknown = unknown_impostors
+        self._memory = memory
+        self._opening = Lock()
+        self._stamp: Stamp | None = None
+        self._model: SpeakerModel | None = None
+        self._keys = frozenset[str]()
+        self._making = Lock()
+        self._verifier = lru_cache(most)(self._make)
+        self._identifier: Identifier | None = None
+
+    def current(self) -> SpeakerModel | None:
+        """Return the newest model, None before the first enrollment, at the cost of a ``stat`` while nothing changes.
+
+        Raises StoreFormatError or StoreSealError.
+        """
+        stamp = self._store.stamp()
+        if stamp == self._stamp:
+            return self._model
+        with self._opening:
+            if stamp != self._stamp:
+                self._read()
+                self._stamp = stamp
+            return self._model
+
+    @property
+    def paths(self) -> list[tuple[Path, str]]:
+        """Return paths that the model's settings name, with names for callers."""
+        encoder = "" if self._model is None else self._model.config.embedding.path
+        return [(Path(encoder), "the encoder")] if encoder else []
+
+    def has(self, verifier: Verifier) -> bool:
+        """Return whether the speaker whom ``verifier`` is for is enrolled now."""
+        model = self.current()
+        return model is verifier.model or speaker_key(verifier) in self._keys
+
+    def _read(self) -> None:
+        try:
+            model = self._store.load(unknown_impostors=self._unknown)
+        except StoreMissingError:
+            self._model, self._keys = None, frozenset()
+            return
+        known = self._model
+        if known is None or (known.identity, known.revision) != (model.identity, model.revision):
+            self._model = model
+            self._keys = frozenset(f"{model.identity}/{speaker.id}" for speaker in model.speakers)
+            self._verifier.cache_clear()
+
+    def verifier(self, claim: str, system: str | None = None, early: SequentialTest | None = None) -> Verifier:
+        """Return a verifier of the newest model; raises what ``Verifier`` raises. The first one reads machines."""
+        with self._making:
+            model = self.current()
+            if model is None:
+                raise UnknownSpeakerError(claim)
+            return self._verifier(model, claim, system, early)
+
+    def identifier(self) -> Identifier | None:
+        """Return an identifier among the speakers of the newest model, None without any; raises MetricError."""
+        with self._making:
+            model = self.current()
+            if model is None:
+                return None
+            if self._identifier is None or self._identifier.model is not model:
+                self._identifier = Identifier(model)
+            return self._identifier
+
+    def _make(self, model: SpeakerModel, claim: str, system: str | None, early: SequentialTest | None) -> Verifier:
+        return Verifier(model, claim, system=system, decide_by=policy_of(sequential=early), memory=self._memory)
+
+
+def threshold_probability(verifier: Verifier, frames: int) -> float | None:
+    """Return the probability of a target trial at the threshold after ``frames`` of speech; None without one."""
+    if frames == 0:
+        return None
+    llr = verifier.decider.llr_threshold
+    if llr is None:
+        llrs = verifier.model.llrs(verifier.system, np.array([verifier.decider.threshold]), frames)
+        llr = None if llrs is None else float(llrs[0])
+    return verifier.probability(llr)
+
+
+def speaker_key(verifier: Verifier) -> str:
+    """Return the random number of the claimed speaker, with that of the store."""
+    model = verifier.model
+    return f"{model.identity}/{model.speakers[model.position(verifier.claim)].id}"

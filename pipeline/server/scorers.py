@@ -1,0 +1,181 @@
+"""The processes that score claims: each claim stays with one, and each process has its turns of callers."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.audio.streams import Samples
+from pipeline.errors import AudioError, AuditError, ServiceError, StreamClosedError
+from pipeline.scoring.decisions import Update
+from pipeline.server import scoring
+from pipeline.server.callers import Caller, Turns
+from pipeline.server.messages import without_paths
+from pipeline.server.scoring import LiveClaim, Voices, update_of
+from pipeline.server.workers import Bounds, Worker
+from pipeline.verification.verifier import Verifier
+
+# Live claims that each process has before another one is started.
+CLAIMS_EACH = 8
+# Times that a claim is begun anew where the store changes just then.
+_TRIES = 3
+_SECONDS = 60.0  # that a piece of audio may take, or reading a model
+_RAISED_AGAIN = {kind.__name__: kind for kind in (AudioError, AuditError, StreamClosedError)}
+
+
+class _Scorer:
+    """One process, its turns, and the number of its claims."""
+
+    def __init__(self, nice: int, waiting: int) -> None:
+        self.worker = Worker(Bounds(nice, _SECONDS))
+        self.turns = Turns("pieces of audio to score", 1, waiting=waiting)
+        self.claims = 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="scoring")
+
+    async def do(self, caller: Caller, task: Callable[..., Any], *arguments: Any) -> Any:
+        """Do a task when it is the turn of ``caller``, and return its result."""
+        async with self.turns.place(caller):
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self.exchange, task, *arguments)
+
+    def exchange(self, task: Callable[..., Any], *arguments: Any) -> Any:
+        """Do a task and return its result; the process is ended if it does not answer."""
+        try:
+            self.worker.begin(task, *arguments)
+            return self.worker.receive()["result"]
+        except OSError:
+            raise ServiceError(503, "the process that scored this has died; out of memory?") from None
+        finally:
+            if self.worker.busy:
+                self.worker.end()
+
+    def forget(self, number: int) -> None:
+        """End a stream, whenever its process comes to it."""
+        if not self.worker.has_ended:
+            self._thread.submit(self.exchange, scoring.forget, number)
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        self.worker.end()
+        self.worker.join()
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredClaim:
+    """The stream of a claim, judged as by ``verifier``; a sound is in a score ``delay_ms`` later at the most."""
+
+    verifier: Verifier
+    delay_ms: float
+    voices: Voices
+    do: Callable[..., Awaitable[Any]]
+    number: int
+
+    async def push(self, data: bytes) -> dict[str, Any]:
+        """Score ``data``, and return the state."""
+        state: dict[str, Any] = await self.do(scoring.push, self.voices, self.number, data)
+        return state
+
+    async def feed(self, samples: Samples) -> None:
+        """Score ``samples`` (n,)."""
+        await self.do(scoring.feed, self.number, samples)
+
+    async def close(self) -> tuple[Update, dict[str, Any]]:
+        """End the stream and return its final update, and the state."""
+        state = await self.do(scoring.close, self.number)
+        return update_of(state), state
+
+
+class Scorers:
+    """At most ``most`` processes for claims on ``voices``, one more where each has ``claims_each``.
+
+    ``nice`` is added to their ``nice`` value, ``waiting`` that of ``Turns``; ``shown`` returns what ``without_paths``
+    takes.
+    """
+
+    def __init__(
+        self,
+        voices: Voices,
+        most: int,
+        *,
+        waiting: int,
+        shown: Callable[[], Iterable[tuple[Path, str]]],
+        claims_each: int = CLAIMS_EACH,
+        nice: int = 0,
+    ) -> None:
+        self._voices, self._most, self._waiting, self._shown = voices, most, waiting, shown
+        self._claims_each, self._nice = claims_each, nice
+        self._scorers: list[_Scorer] = []
+        self._numbers = itertools.count()
+        self._starting = asyncio.Lock()
+
+    @property
+    def waiting(self) -> int:
+        """Return how many pieces of audio wait."""
+        return sum(scorer.turns.waiting for scorer in self._scorers)
+
+    async def start(self) -> None:
+        """Start the first process."""
+        await self._least_busy()
+
+    @asynccontextmanager
+    async def claim(
+        self, caller: Caller, made: Callable[[], Awaitable[Verifier]], hello: LiveClaim
+    ) -> AsyncIterator[ScoredClaim]:
+        """Begin the stream of a claim, judged as by the verifier that is ``made``, until the end of the block."""
+        scorer, number = await self._least_busy(), next(self._numbers)
+
+        async def do(task: Callable[..., Any], *arguments: Any) -> Any:
+            try:
+                return await scorer.do(caller, task, *arguments)
+            except ServiceError as error:
+                raise self._as_here(error) from None
+
+        scorer.claims += 1
+        try:
+            verifier, delay_ms = await self._begun(do, made, number, hello)
+            yield ScoredClaim(verifier, delay_ms, self._voices, do, number)
+        finally:
+            scorer.claims -= 1
+            scorer.forget(number)
+
+    async def _begun(
+        self, do: Callable[..., Awaitable[Any]], made: Callable[[], Awaitable[Verifier]], number: int, hello: LiveClaim
+    ) -> tuple[Verifier, float]:
+        for tries_left in reversed(range(_TRIES)):
+            verifier = await made()
+            try:
+                return verifier, await do(scoring.begin, self._voices, number, hello, verifier.model.revision)
+            except ServiceError as error:
+                if error.kind != scoring.CHANGED or not tries_left:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    async def _least_busy(self) -> _Scorer:
+        async with self._starting:
+            self._scorers = [scorer for scorer in self._scorers if not scorer.worker.has_ended]
+            few = min((scorer.claims for scorer in self._scorers), default=self._claims_each)
+            if few >= self._claims_each and len(self._scorers) < self._most:
+                self._scorers.append(await asyncio.to_thread(self._started))
+            return min(self._scorers, key=lambda scorer: scorer.claims)
+
+    def _started(self) -> _Scorer:
+        scorer = _Scorer(self._nice, self._waiting)
+        scorer.exchange(scoring.prepare, self._voices)
+        return scorer
+
+    def _as_here(self, error: ServiceError) -> Exception:
+        """Return what the process met, with no path of the server, as if it had been met here."""
+        detail = without_paths(error.detail, self._shown())
+        kind = _RAISED_AGAIN.get(error.kind)
+        return ServiceError(error.status, detail, kind=error.kind) if kind is None else kind(detail)
+
+    def close(self) -> None:
+        """End every process, whatever it does."""
+        for scorer in self._scorers:
+            scorer.end()

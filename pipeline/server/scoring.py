@@ -1,0 +1,111 @@
+"""Tasks of the processes that score claims: streams that go on from one task to the next, by their numbers.
+
+A process scores with one core: Python runs one thread at a time, and most of the work on a short piece of audio is its
+own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipeline.audio.streams import PcmDecoder, PcmFormat, Samples
+from pipeline.errors import ServiceError, StreamClosedError
+from pipeline.scoring.decisions import Decision, State, Update, as_json
+from pipeline.scoring.sequential import SequentialTest
+from pipeline.server.newest import NewestModel, threshold_probability
+from pipeline.server.workers import Channel
+from pipeline.verification.audit_events import duplicate_memory
+from pipeline.verification.stream import VerificationStream
+
+
+@dataclass(frozen=True, slots=True)
+class Voices:
+    """The store at ``path``; ``most`` verifiers are kept, and the others are as ``Settings`` has them."""
+
+    path: Path
+    most: int
+    unknown_impostors: float | None
+    log: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveClaim:
+    """A claim on audio in ``pcm``, or in samples at its rate, under a system and a sequential test."""
+
+    claim: str
+    system: str | None
+    pcm: PcmFormat
+    early: SequentialTest | None = None
+
+
+@dataclass(slots=True)
+class _Live:
+    stream: VerificationStream
+    decoder: PcmDecoder
+
+
+CHANGED = "StoreChanged"
+_LIVE: dict[int, _Live] = {}
+
+
+def prepare(_channel: Channel, voices: Voices) -> None:
+    """Read the newest model, so that the first claim need not wait for it."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)  # for good: each process has a core
+    _newest(voices).current()
+
+
+def begin(_channel: Channel, voices: Voices, number: int, live: LiveClaim, revision: int) -> float:
+    """Begin the stream ``number`` and return its delay in ms; raises ServiceError beyond ``revision`` of the store."""
+    verifier = _newest(voices).verifier(live.claim, live.system, live.early)
+    if verifier.model.revision != revision:
+        raise ServiceError(503, "the store has just changed; try again", kind=CHANGED)
+    stream = verifier.stream(live.pcm.rate)
+    _LIVE[number] = _Live(stream, PcmDecoder(live.pcm, where="the stream"))
+    return stream.delay_ms
+
+
+def push(_channel: Channel, voices: Voices, number: int, data: bytes) -> dict[str, Any]:
+    """Score ``data`` and return the state; raises StreamClosedError if the speaker has been removed."""
+    live = _LIVE[number]
+    verifier = live.stream.verifier
+    if not _newest(voices).has(verifier):
+        raise StreamClosedError(f"claim {verifier.claim!r}: the speaker has been removed; there is no decision")
+    return _state(live.stream, live.stream.push(live.decoder.push(data)))
+
+
+def feed(_channel: Channel, number: int, samples: Samples) -> None:
+    """Score ``samples`` (n,)."""
+    _LIVE[number].stream.feed(samples)
+
+
+def close(_channel: Channel, number: int) -> dict[str, Any]:
+    """End the stream and return its final state."""
+    live = _LIVE.pop(number)
+    return _state(live.stream, live.stream.close())
+
+
+def forget(_channel: Channel, number: int) -> None:
+    """End the stream, if it goes on, without a decision."""
+    _LIVE.pop(number, None)
+
+
+@cache
+def _newest(voices: Voices) -> NewestModel:
+    memory = duplicate_memory(voices.log)
+    return NewestModel(voices.path, most=voices.most, unknown_impostors=voices.unknown_impostors, memory=memory)
+
+
+def _state(stream: VerificationStream, update: Update) -> dict[str, Any]:
+    return {**as_json(update), "threshold_probability": threshold_probability(stream.verifier, update.frames)}
+
+
+def update_of(state: dict[str, Any]) -> Update:
+    """Return the update that ``state`` has the fields of."""
+    fields = {name: value for name, value in state.items() if name != "threshold_probability"}
+    enums = {"state": State(fields["state"]), "decision": Decision(fields["decision"])}
+    return Update(**{**fields, **enums, "warnings": tuple(fields["warnings"])})

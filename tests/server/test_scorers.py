@@ -1,0 +1,158 @@
+"""Processes that score live claims: they give the states of a stream here, and outlive neither kill nor removal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import AsyncExitStack
+
+import numpy as np
+import pytest
+
+from pipeline.audio.streams import PcmFormat
+from pipeline.enrollment.removal import remove_speaker
+from pipeline.errors import AudioError, ServiceError, StreamClosedError
+from pipeline.scoring.decisions import as_json
+from pipeline.server.callers import Caller
+from pipeline.server.newest import NewestModel
+from pipeline.server.scorers import CLAIMS_EACH, Scorers
+from pipeline.server.scoring import LiveClaim, Voices
+
+CALLER = Caller("address 127.0.0.1", None, frozenset())
+PIECE = 1600
+
+
+class Live:
+    """Processes for claims of anna on a copied store."""
+
+    def __init__(self, path, rate, most):
+        self.voices = Voices(path, 4, None, None)
+        self.newest = NewestModel(path, most=4)
+        self.scorers = Scorers(self.voices, most, waiting=64, shown=lambda: [(path, "the store")])
+        self.hello = LiveClaim("anna", None, PcmFormat(rate))
+
+    async def verifier(self):
+        """Make a verifier of the newest model here."""
+        return self.newest.verifier("anna")
+
+    def claim(self, made=None):
+        """Begin one more claim."""
+        return self.scorers.claim(CALLER, made or self.verifier, self.hello)
+
+    @property
+    def workers(self):
+        """The processes, in the order of their start."""
+        return [scorer.worker for scorer in self.scorers._scorers]
+
+
+@pytest.fixture
+def run(copied, said):
+    """run(test, most=1): await ``test`` of such processes and of anna's speech in bytes."""
+    samples, rate = said
+    data = np.round(samples * 32000).astype("<i2").tobytes()
+
+    def start(test, most=1):
+        async def inside():
+            live = Live(copied, rate, most)
+            try:
+                await test(live, data)
+            finally:
+                live.scorers.close()
+
+        asyncio.run(inside())
+
+    return start
+
+
+def test_a_claim_has_the_states_of_a_stream_here(run):
+    async def test(live, data):
+        verifier = await live.verifier()
+        stream = verifier.stream(live.hello.pcm.rate)
+        async with live.claim() as claim:
+            assert claim.delay_ms == stream.delay_ms
+            for at in range(0, len(data), PIECE):
+                piece = data[at : at + PIECE]
+                state = await claim.push(piece)
+                expected = stream.push(np.frombuffer(piece, "<i2"))
+                del state["threshold_probability"]
+                assert state == {**as_json(expected), "warnings": list(expected.warnings)}
+            final, _ = await claim.close()
+            assert final == stream.close()
+
+    run(test)
+
+
+def test_claims_are_spread_and_another_process_starts_where_there_are_many(run):
+    async def test(live, data):
+        async with AsyncExitStack() as stack:
+            claims = [await stack.enter_async_context(live.claim()) for _ in range(CLAIMS_EACH)]
+            assert len(live.workers) == 1
+            claims += [await stack.enter_async_context(live.claim()) for _ in range(CLAIMS_EACH + 2)]
+            assert [scorer.claims for scorer in live.scorers._scorers] == [CLAIMS_EACH + 1] * 2
+            states = await asyncio.gather(*(claim.push(data) for claim in claims))
+            assert all(state == states[0] for state in states)
+        assert [scorer.claims for scorer in live.scorers._scorers] == [0, 0]
+
+    run(test, most=2)
+
+
+def test_a_process_that_dies_ends_its_claims_and_the_next_claim_has_another(run):
+    async def test(live, data):
+        async with live.claim() as claim:
+            os.kill(live.workers[0]._process.pid, signal.SIGKILL)
+            live.workers[0].join()
+            with pytest.raises(ServiceError, match="has died"):
+                await claim.push(data)
+        async with live.claim() as claim:
+            assert (await claim.push(data))["score"] is not None
+
+    run(test)
+
+
+def test_nothing_is_decided_on_somebody_who_was_removed(run, copied):
+    async def test(live, data):
+        async with live.claim() as claim:
+            await claim.push(data[:PIECE])
+            remove_speaker(copied, "anna")
+            with pytest.raises(StreamClosedError, match=r"anna.* has been removed"):
+                await claim.push(data[PIECE:])
+
+    run(test)
+
+
+def test_a_claim_begins_anew_where_the_store_has_just_changed(run, copied):
+    async def test(live, data):
+        made = []
+
+        async def late():
+            made.append(live.newest.verifier("anna"))
+            if len(made) == 1:
+                remove_speaker(copied, "lars")
+            return made[-1]
+
+        async with live.claim(late) as claim:
+            assert claim.verifier.model.revision == made[0].model.revision + 1
+            assert (await claim.push(data))["score"] is not None
+
+        def outdated():
+            return asyncio.sleep(0, made[0])
+
+        with pytest.raises(ServiceError, match="has just changed"):
+            async with live.claim(outdated):
+                pass
+
+    run(test)
+
+
+def test_audio_that_is_refused_is_refused_as_here(run):
+    async def test(live, _):
+        rate = live.hello.pcm.rate
+        live.hello = LiveClaim("anna", None, PcmFormat(rate, encoding="f32le"))
+        async with live.claim() as claim:
+            with pytest.raises(AudioError, match="finite"):
+                await claim.push(b"\xff" * 4000)
+            final, _ = await claim.close()
+            assert final.score is None
+
+    run(test)
