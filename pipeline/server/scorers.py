@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,40 +30,54 @@ _RAISED_AGAIN = {kind.__name__: kind for kind in (AudioError, AuditError, Stream
 
 
 class _Scorer:
-    """One process, its turns, and the number of its claims."""
+    """One process, its turns, and the number of its claims.
+
+    Two tasks have a turn at a time: one is on its way while the other is done.
+    """
 
     def __init__(self, nice: int, waiting: int) -> None:
         self.worker = Worker(Bounds(nice, _SECONDS))
-        self.turns = Turns("pieces of audio to score", 1, waiting=waiting)
+        self.turns = Turns("pieces of audio to score", 2, waiting=waiting)
         self.claims = 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="scoring")
+        self._sending, self._receiving = (ThreadPoolExecutor(1, thread_name_prefix="scoring") for _ in range(2))
 
     async def do(self, caller: Caller, task: Callable[..., Any], *arguments: Any) -> Any:
         """Do a task when it is the turn of ``caller``, and return its result."""
         async with self.turns.place(caller):
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self.exchange, task, *arguments)
+            return await asyncio.wrap_future(self.begin(task, *arguments))
 
-    def exchange(self, task: Callable[..., Any], *arguments: Any) -> Any:
-        """Do a task and return its result; the process is ended if it does not answer."""
+    def begin(self, task: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Begin a task behind those that were begun before; its result comes later."""
+        result = Future[Any]()
+        result.set_running_or_notify_cancel()  # whoever stops waiting does not stop the process
+        self._sending.submit(self._send, result, task, *arguments)
+        return result
+
+    def _send(self, result: Future[Any], task: Callable[..., Any], *arguments: Any) -> None:
         try:
             self.worker.begin(task, *arguments)
-            return self.worker.receive()["result"]
         except OSError:
-            raise ServiceError(503, "the process that scored this has died; out of memory?") from None
-        finally:
-            if self.worker.busy:
-                self.worker.end()
+            result.set_exception(ServiceError(503, "the process that scored this has died; out of memory?"))
+        else:
+            self._receiving.submit(self._receive, result)
+
+    def _receive(self, result: Future[Any]) -> None:
+        try:
+            result.set_result(self.worker.receive()["result"])
+        except ServiceError as error:
+            result.set_exception(error)
 
     def forget(self, number: int) -> None:
         """End a stream, whenever its process comes to it."""
         if not self.worker.has_ended:
-            self._thread.submit(self.exchange, scoring.forget, number)
+            self.begin(scoring.forget, number)
 
     def end(self) -> None:
         """End the process, whatever it does."""
         self.worker.end()
         self.worker.join()
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        for threads in (self._sending, self._receiving):
+            threads.shutdown(wait=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +180,7 @@ class Scorers:
 
     def _started(self) -> _Scorer:
         scorer = _Scorer(self._nice, self._waiting)
-        scorer.exchange(scoring.prepare, self._voices)
+        scorer.begin(scoring.prepare, self._voices).result()
         return scorer
 
     def _as_here(self, error: ServiceError) -> Exception:

@@ -95,6 +95,7 @@ class Worker:
         try:
             if not self._pipe.poll(max(0.0, self._left)):
                 seconds = f"{self._bounds.seconds:g} s"
+                self.end()
                 raise ServiceError(503, f"it took longer than {seconds}, and was ended; nothing was changed")
             data = self._pipe.recv_bytes()
         except (EOFError, OSError):
