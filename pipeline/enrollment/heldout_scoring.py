@@ -28,12 +28,11 @@ Heard = tuple[dict[str, Array], int]
 # With fewer speakers, leaving one out leaves nobody to compare a claim with.
 MIN_FOR_UNKNOWN = 3
 
-# So many speakers in a row are claimed besides the same others, who are drawn at random where there are many.
+# Where others are drawn, so many speakers in a row have the same draw, and are all in it.
 SPEAKERS_A_DRAW = 16
 
 # Of each trial these prefixes are scored too, under the default system: what a stream knows before it is over.
 PREFIX_SECONDS = (0.5, 0.75, 1.0, 1.5)
-
 
 # Draws whose scorers are kept: speakers come one after another, on several threads.
 MOST_DRAWS = 4
@@ -92,7 +91,7 @@ class HeldOutScoring:
         self._judged_among = len(population) if most == "all" else min(len(population), most + 1)
         posterior = FixedSigmoid(settings.posterior.slope)
         self._settings = ScoringSettings(posterior, settings.scoring.dtype, condition=condition)
-        self._drawn: dict[int, Claims] = {}
+        self._drawn: dict[int | None, Claims] = {}
         # Made here, not on one of the threads that score.
         self._solutions = {kind: solver.without_held_out for kind, solver in training.items()}
 
@@ -132,11 +131,12 @@ class HeldOutScoring:
 
     def _claims(self, speaker: int) -> Claims:
         """Return what a speaker's utterances are claimed for: everybody, or some speakers in a row and others."""
-        draw = speaker // SPEAKERS_A_DRAW if len(self._numbers) > self._most_others + SPEAKERS_A_DRAW else 0
+        numbers, draw = self._numbers, None
+        if len(numbers) > self._most_others + SPEAKERS_A_DRAW:
+            draw = speaker // SPEAKERS_A_DRAW
         made = self._drawn.get(draw)
         if made is None:
-            numbers = self._numbers
-            if len(numbers) > self._most_others + SPEAKERS_A_DRAW:
+            if draw is not None:
                 others = np.random.default_rng((self._seed, draw)).permutation(numbers)[: self._most_others]
                 numbers = numbers[(numbers // SPEAKERS_A_DRAW == draw) | np.isin(numbers, others)]
             scorer = partial(ClaimScorer, self._population, numbers, self.systems, self._settings)
