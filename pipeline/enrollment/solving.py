@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from pipeline.config import Config
 from pipeline.errors import ConfigError
 from pipeline.machines.branches import UtteranceKind
-from pipeline.machines.supervector_training import Known, Solution, SupervectorTraining, packed, unpacked
+from pipeline.machines.gram import Known, packed, square, unpacked
+from pipeline.machines.supervector_training import Solution, SupervectorTraining
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
 
@@ -28,7 +29,7 @@ Numbers = NDArray[np.intp]
 class Voice:
     """The speaker ``id``: supervectors (S, D) of ``segments``, and of those of ``pseudo``-speakers made of the voice.
 
-    So many of the last of each are of ``held_out`` utterances.
+    So many of the last of each are of ``held_out`` utterances; a voice without these counts is never left out.
     """
 
     id: int
@@ -47,7 +48,7 @@ class Voice:
         kept = [part if len(part) <= most else part[rows] for part, rows in zip(self.parts, picked, strict=True)]
         held_out = [
             int(np.sum(rows >= len(part) - count))
-            for part, rows, count in zip(self.parts, picked, self.held_out or [0] * len(picked), strict=True)
+            for part, rows, count in zip(self.parts, picked, self.held_out, strict=False)
         ]
         starts = np.cumsum([0, *map(len, self.parts)])
         numbers = np.concatenate([start + rows for start, rows in zip(starts, picked, strict=False)])
@@ -123,7 +124,7 @@ def _known(
     places = {key: place for place, key in enumerate(zip(*(column.tolist() for column in before), strict=True))}
     found = np.array([places.get(key, -1) for key in zip(speakers.tolist(), numbers.tolist(), strict=True)])
     kept = found[found >= 0]
-    return Known(np.flatnonzero(found >= 0), unpacked(triangle)[np.ix_(kept, kept)])
+    return Known(np.flatnonzero(found >= 0), unpacked(triangle)[square(kept)])
 
 
 def evenly(size: int, most: int) -> Numbers:
@@ -140,5 +141,4 @@ def evenly(size: int, most: int) -> Numbers:
 
 def machine_arrays(solver: SupervectorTraining | Solution, kind: UtteranceKind) -> tuple[list[Named], Named]:
     """Return supervector machines as arrays of each speaker, in single precision, and of the population."""
-    rows = np.ascontiguousarray(solver.coef.T)
-    return [{kind.array: row} for row in rows], {f"{kind.array}.mean": solver.mean}
+    return [{kind.array: row} for row in solver.coef], {f"{kind.array}.mean": solver.mean}

@@ -20,8 +20,9 @@ from pipeline.features.stream import FeatureBlock, joined_to
 from pipeline.machines.branches import RAW, Background, Branch, UtteranceKind, utterance_kinds_of
 from pipeline.machines.encoder import BackgroundModel, Encoder
 from pipeline.machines.gmm import Numbers, component_groups, map_mean_offsets
+from pipeline.machines.half_precision import Half, at_half_precision
 from pipeline.machines.supervector_training import SupervectorTraining
-from pipeline.machines.supervectors import Segment, Vectors, segments_of
+from pipeline.machines.supervectors import Segment, segments_of
 from pipeline.machines.ubm import (
     MIXTURE_FRAMES,
     UniversalBackgroundModel,
@@ -38,9 +39,6 @@ Backgrounds = Mapping[Background, BackgroundModel]
 Weighed = dict[Background, list[Segment]]
 """Frames and posteriors of each of several utterances, under each background model."""
 
-# Least number that half precision holds with all its places.
-SMALLEST_NORMAL = 2.0**-14
-
 # Pseudo-speakers made of a speaker's voice have one in so many of the speaker's most segments.
 PSEUDO_SHARE = 2
 # Of more frames than so many times those that a background model is fitted to, every so many are taken.
@@ -55,8 +53,8 @@ class Material:
     how many of the last of each are of ``held_out`` utterances; for GMMs, the ``statistics`` (K, 1 + d) of all speech.
     """
 
-    segments: Vectors
-    pseudo: list[Vectors]
+    segments: Half
+    pseudo: list[Half]
     statistics: Array
     held_out: tuple[int, ...] = ()
 
@@ -214,7 +212,7 @@ class UtteranceTrainer:
 
     def _material_of(self, ubms: Backgrounds, speech: Speech, number: int, most: int, total: int) -> Material:
         """Return the material of one speaker's speech: with fewer segments than versions, of some versions by turns."""
-        segments, pseudo, statistics = np.empty((0, 0), dtype=np.float32), [], np.empty((0, 0))
+        segments, pseudo, statistics = np.empty((0, 0), dtype=np.float16), [], np.empty((0, 0))
         versions = [self._weighed(ubms, version) for version in speech.versions]
         for kind in self.kinds:
             if kind.machine == "gmm":
@@ -243,17 +241,14 @@ class UtteranceTrainer:
         for name, part, count, cap in zip(names, (made.segments, *made.pseudo), made.held_out, caps, strict=True):
             rows = voice.after_earlier(name, part)
             picked = evenly(len(rows), cap)
-            parts.append(np.asarray(rows[picked], dtype=np.float32))
+            parts.append(rows[picked])
             counts.append(int(np.sum(picked >= len(rows) - count)))
         return Material(parts[0], parts[1:], made.statistics, tuple(counts))
 
     def _segments(self, made: Material) -> Named:
         """Return a speaker's supervectors as they are stored."""
         pseudo = {f"{PSEUDO}{number}": part for number, part in enumerate(made.pseudo)}
-        return {
-            name: part.astype(np.float16)
-            for name, part in {f"{self.branch.prefix}segments": made.segments, **pseudo}.items()
-        }
+        return {f"{self.branch.prefix}segments": made.segments, **pseudo}
 
     def _weighed(self, ubms: Backgrounds, utterances: Utterances) -> Weighed:
         """Return, under each background model, each utterance's frames, less the mean of all, and posteriors.
@@ -276,8 +271,8 @@ class UtteranceTrainer:
         parts = [ubm.sums(*part) for version in versions for part in version[kind.backgrounds[0]]]
         return np.asarray(np.sum([np.zeros((len(ubm.means), 1 + ubm.means.shape[1])), *parts], axis=0))
 
-    def _supervectors(self, ubms: Backgrounds, kind: UtteranceKind, utterances: Weighed, most: int) -> Vectors:
-        """Return the supervectors (S, D) of the segments of ``utterances``, at the stored precision."""
+    def _supervectors(self, ubms: Backgrounds, kind: UtteranceKind, utterances: Weighed, most: int) -> Half:
+        """Return the supervectors (S, D) of the segments of ``utterances``, at the precision that they are stored in."""
         size = max(1, round(self.branch.settings(self.settings).segment_seconds / self.settings.features.step_seconds))
         parts = []
         for background in kind.backgrounds:
@@ -298,23 +293,6 @@ class UtteranceTrainer:
 def _mixture(ubms: Backgrounds, kind: UtteranceKind) -> UniversalBackgroundModel:
     """Return the background model that GMMs of a ``kind`` are adapted from."""
     return cast(UniversalBackgroundModel, ubms[kind.backgrounds[0]])
-
-
-def at_half_precision(rows: Vectors) -> Vectors:
-    """Round ``rows``, all below 65504, in place to numbers of half precision, ties to even; return them.
-
-    The result is that of a conversion there and back, which takes numpy several times as long.
-    """
-    near_zero = np.abs(rows) < SMALLEST_NORMAL  # there, half precision has the spacing of single precision near 0.75
-    subnormal = (rows[near_zero] + np.float32(0.75)) - np.float32(0.75)
-    bits = rows.view(np.uint32)
-    last = bits >> 13
-    last &= 1
-    last += 0xFFF  # half a unit of the last place but one bit, which it lacks where that place is odd
-    bits += last
-    bits &= np.uint32(0xFFFFE000)
-    rows[near_zero] = subnormal
-    return rows
 
 
 def ubm_arrays(ubms: Backgrounds) -> Named:

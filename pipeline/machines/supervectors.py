@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,12 +30,12 @@ LEAST_LENGTH = 1e-12  # of a vector that is scaled to length 1
 class SupervectorMachines:
     """Supervector machines of N speakers over the background models ``ubms``.
 
-    ``mean`` (D,) of the training vectors, ``coef`` (D, N).
+    ``mean`` (D,) of the training vectors, ``coef`` (N, D).
     """
 
     ubms: tuple[BackgroundModel, ...]
     mean: Array
-    coef: Array
+    coef: Vectors
 
     def margins(self, statistics: Sequence[Array]) -> Array:
         """Return the margins (N,) of a segment: near 1 for its speaker, -1 / (N - 1) for others.
@@ -46,11 +45,7 @@ class SupervectorMachines:
         Summed in single precision, as ``coef`` is stored: a stream asks often, and reads everybody's each time.
         """
         vector = (supervector(self.ubms, statistics) - self.mean).astype(np.float32)
-        return np.asarray(self._rows @ unit(vector), dtype=np.float64)
-
-    @cached_property
-    def _rows(self) -> Vectors:
-        return np.ascontiguousarray(self.coef.T, dtype=np.float32)
+        return np.asarray(self.coef @ unit(vector), dtype=np.float64)
 
 
 def supervector(ubms: Sequence[BackgroundModel], statistics: Sequence[Array]) -> Array:

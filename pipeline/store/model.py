@@ -325,7 +325,7 @@ class SpeakerModel:
         rows = np.stack([arrays[kind.array] for arrays in self.arrays])
         if kind.machine == "gmm":
             return AdaptedMixtures(ubms, rows)
-        return SupervectorMachines(ubms, self.shared[f"{kind.array}.mean"], rows.T.astype(np.float64))
+        return SupervectorMachines(ubms, self.shared[f"{kind.array}.mean"], rows)
 
     @cached_property
     def posterior(self) -> FixedSigmoid:

@@ -164,7 +164,7 @@ def supervector_machines_by_hand(splits: list[tuple[Cut, list[FeatureBlock]]], c
         (targets - targets.mean(axis=0))[:first],
         sample_weight=(totals.mean() / totals[owners])[:first],
     )
-    return SupervectorMachines((ubm,), mean, fit.coef_.T)
+    return SupervectorMachines((ubm,), mean, fit.coef_.astype(np.float32))
 
 
 @pytest.mark.parametrize("system", ["rpoao", "supervector", "supervector_rival"])

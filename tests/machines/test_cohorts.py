@@ -64,7 +64,7 @@ def population(most: int | str) -> Population:
     space = UniversalBackgroundModel(
         np.zeros(3), np.ones(3), random.standard_normal((4, 3)), np.ones((4, 3)), np.full(4, 0.25), 2.0
     )
-    coef = random.standard_normal((12, SPEAKERS))
+    coef = random.standard_normal((SPEAKERS, 12), dtype=np.float32)
     made = train_population(Pool.of(books(), SIGMA), cohort_of(most))
     return replace(made, utterance={"supervector": SupervectorMachines((space,), random.standard_normal(12), coef)})
 

@@ -15,7 +15,8 @@ from sklearn.linear_model import Ridge
 from sklearn.mixture import GaussianMixture
 
 from pipeline.errors import FitError
-from pipeline.machines.supervector_training import Known, SupervectorTraining, packed, unpacked
+from pipeline.machines.gram import Known, packed, unpacked
+from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.supervectors import SupervectorMachines, segments_of, unit
 from pipeline.machines.ubm import (
     FRAMES_A_COMPONENT,
@@ -254,7 +255,7 @@ def test_machines_give_the_margins_of_the_solver_they_come_from():
     ]
     training = SupervectorTraining(vectors, ridge=1.0)
     machines = SupervectorMachines((space,), training.mean, training.coef)
-    assert machines.coef.shape == (space.dimension, 3)
+    assert machines.coef.shape == (3, space.dimension)
     frames, weights = frames_of(99, 40)
     statistics = space.statistics(frames, weights)
     np.testing.assert_allclose(
@@ -265,7 +266,7 @@ def test_machines_give_the_margins_of_the_solver_they_come_from():
 def test_a_segment_that_is_the_mean_of_all_has_margins_of_zero():
     space = space_of(3)
     statistics = space.statistics(*frames_of(5, 20))
-    machines = SupervectorMachines((space,), space.vector(statistics), np.ones((space.dimension, 2)))
+    machines = SupervectorMachines((space,), space.vector(statistics), np.ones((2, space.dimension), np.float32))
     np.testing.assert_allclose(machines.margins([statistics]), 0.0, atol=1e-3)
 
 

@@ -1,0 +1,131 @@
+"""Matrices of inner products of many long rows: made, kept as triangles, centred and inverted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.machines.half_precision import Rows, Vectors
+
+Array = NDArray[np.float64]
+AnyFloat = NDArray[np.floating[Any]]
+Numbers = NDArray[np.intp]
+
+# Rows that are handled at a time.
+ROWS = 512
+# With a greater share of its columns asked for, the inverse is made whole: a column alone takes three times as long.
+SHARE_OF_COLUMNS = 1 / 3
+
+
+@dataclass(frozen=True)
+class Known:
+    """Inner products (k, k) of the training rows with the numbers ``rows`` (k,)."""
+
+    rows: Numbers
+    inner: Vectors
+
+
+def inner_products(rows: Rows, known: Known | None = None, *, dtype: type[np.floating[Any]] = np.float32) -> AnyFloat:
+    """Return the inner products (S, S) of ``rows`` (S, D), of which some are ``known``, summed at ``dtype``."""
+    from scipy.linalg import get_blas_funcs
+
+    size = len(rows)
+    if known is None or not len(known.rows):
+        # Columns of Fortran's order are rows of C's: the triangle below in the one is that above in the other.
+        lower = np.zeros((size, size), dtype=dtype, order="F")
+        for _, some in rows.by_columns():
+            add_product = get_blas_funcs("syrk", (lower,))
+            some = some.astype(dtype, copy=False)
+            lower = add_product(1.0, some.T, beta=1.0, c=lower, trans=1, lower=1, overwrite_c=1)
+        return np.asarray(mirrored(lower).T)
+    new = np.setdiff1d(np.arange(size), known.rows)
+    products = np.zeros((len(new), size), dtype=dtype)
+    picked = rows.picked(new)
+    for columns, some in rows.by_columns():
+        products += picked[:, columns] @ some.T
+    inner = np.empty((size, size), dtype=dtype)
+    inner[square(known.rows)] = known.inner
+    inner[new] = products
+    inner[:, new] = products.T
+    return inner
+
+
+def square(numbers: Numbers) -> tuple[Any, Any]:
+    """Return the index of rows and columns with ``numbers``, which ascend: a view where none is missing between."""
+    if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1:
+        span = slice(int(numbers[0]), int(numbers[-1]) + 1)
+        return span, span
+    return np.ix_(numbers, numbers)
+
+
+def packed(inner: Vectors) -> Vectors:
+    """Return the lower triangle of a symmetric matrix (S, S), row by row: (S (S + 1) / 2,)."""
+    return np.concatenate([row[: number + 1] for number, row in enumerate(inner)])
+
+
+def unpacked(triangle: Vectors) -> Vectors:
+    """Return the symmetric matrix whose lower triangle was ``packed``."""
+    size = round((np.sqrt(8.0 * len(triangle) + 1.0) - 1.0) / 2.0)
+    full, first = np.empty((size, size), dtype=triangle.dtype), 0
+    for number in range(size):
+        full[number, : number + 1] = triangle[first : first + number + 1]
+        first += number + 1
+    return mirrored(full)
+
+
+def mirrored(lower: NDArray[Any]) -> NDArray[Any]:
+    """Return the symmetric matrix whose triangle below is that of ``lower``, which becomes it."""
+    for rows in slices(len(lower)):
+        corner = lower[rows, rows]
+        corner[:] = np.tril(corner) + np.tril(corner, -1).T
+        lower[rows, rows.stop :] = lower[rows.stop :, rows].T
+    return lower
+
+
+def centred(inner: AnyFloat) -> tuple[AnyFloat, Array]:
+    """Return the inner products U U' of rows less their mean, of length 1, and the scale 1 / |v - mean| of each.
+
+    (v_s - m)'(v_t - m) = v_s'v_t - c_s - c_t + mean of c, where c_s = v_s'm is the mean of row s. Rows that are the
+    mean to machine precision have the scale 0.
+    """
+    means = inner.mean(axis=1, dtype=np.float64)
+    squares = np.diag(inner) - 2.0 * means + means.mean()
+    least = 16.0 * np.finfo(inner.dtype).eps * np.diag(inner)
+    scale = np.divide(1.0, np.sqrt(np.maximum(squares, 0.0)), out=np.zeros(len(inner)), where=squares > least)
+    gram = np.empty_like(inner)
+    of_rows, of_columns, factors = (one.astype(inner.dtype) for one in (means - means.mean(), means, scale))
+    for rows in slices(len(inner)):
+        block = np.subtract(inner[rows], of_rows[rows, None], out=gram[rows])
+        block -= of_columns
+        block *= factors[rows, None]
+        block *= factors
+    return gram, scale
+
+
+def product(matrix: AnyFloat, vectors: Array) -> Array:
+    """Return ``matrix`` @ ``vectors`` in double precision."""
+    return np.concatenate([matrix[rows].astype(np.float64) @ vectors for rows in slices(len(matrix))])
+
+
+def inverse_columns(factor: AnyFloat, numbers: Numbers) -> AnyFloat:
+    """Return the columns ``numbers`` (k,) of the inverse of L L', L the lower triangle of ``factor``: (S, k).
+
+    The factor is used up.
+    """
+    from scipy.linalg import cho_solve, get_lapack_funcs
+
+    size = len(factor)
+    if len(numbers) <= SHARE_OF_COLUMNS * size:
+        columns = np.zeros((size, len(numbers)), dtype=factor.dtype)
+        columns[numbers, np.arange(len(numbers))] = 1.0
+        return np.asarray(cho_solve((factor, True), columns, overwrite_b=True, check_finite=False))
+    inverse, _ = get_lapack_funcs("potri", (factor,))(factor, lower=True, overwrite_c=True)
+    return np.asarray(mirrored(inverse)[:, numbers] if len(numbers) < size else mirrored(inverse))
+
+
+def slices(size: int) -> list[slice]:
+    """Return the rows of a matrix, some at a time."""
+    return [slice(first, min(first + ROWS, size)) for first in range(0, size, ROWS)]

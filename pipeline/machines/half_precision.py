@@ -1,0 +1,98 @@
+"""Supervectors in half precision: rounding to it, and rows that are read in single precision some columns at a time.
+
+numpy's own conversions take several times as long, and memory for all rows in single precision takes longer to get than
+the sums over them. A number of half precision is a sign, 5 bits of exponent and 10 of mantissa; one of single precision
+a sign, 8 and 23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+Half = NDArray[np.float16]
+
+# Least number that half precision holds with all its places.
+SMALLEST_NORMAL = 2.0**-14
+# Places of the mantissa that single precision has more, and the ratio of numbers whose other bits are the same.
+MORE_PLACES, RATIO = 13, np.float32(2.0**112)
+# In single precision, the sign and what half precision has of exponent and mantissa.
+KEPT_BITS = np.uint32(0x8FFFE000).astype(np.int32)
+# Numbers that are converted at a time: what fits a processor's last cache with room for sums.
+ROOM = 2**21
+
+
+def at_half_precision(rows: Vectors) -> Half:
+    """Return ``rows``, all below 65504, rounded to half precision, ties to even; ``rows`` are used up."""
+    near_zero = np.abs(rows) < SMALLEST_NORMAL  # there, half precision has the spacing of single precision near 0.75
+    subnormal = (rows[near_zero] + np.float32(0.75)) - np.float32(0.75)
+    bits = rows.view(np.int32)
+    last = bits >> MORE_PLACES
+    last &= 1
+    last += 0xFFF  # half a unit of the last place but one bit, which it lacks where that place is odd
+    bits += last
+    bits &= np.int32(-1 << MORE_PLACES)
+    rows[near_zero] = subnormal
+    rows /= RATIO
+    half = (bits >> MORE_PLACES).astype(np.int16)
+    half |= (bits >> 16).astype(np.int16) & np.int16(-0x8000)  # the sign
+    return half.view(np.float16)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows (S, D) of finite numbers in ``parts`` (n, D), all of half precision or of any."""
+
+    parts: Sequence[NDArray[Any]]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @cached_property
+    def shape(self) -> tuple[int, int]:
+        """Return S and D."""
+        return sum(map(len, self.parts)), self.parts[0].shape[1]
+
+    @cached_property
+    def mean(self) -> NDArray[np.float64]:
+        """Return the mean (D,) of the rows."""
+        return np.concatenate([some.mean(axis=0, dtype=np.float64) for _, some in self.by_columns()])
+
+    def by_columns(self) -> Iterator[tuple[slice, Vectors]]:
+        """Yield which columns, and these (S, c) in single precision, which the next ones take the place of."""
+        size, dimension = self.shape
+        step = max(1, ROOM // max(1, size))
+        is_half = all(part.dtype == np.float16 for part in self.parts)
+        single = np.empty(size * step, dtype=np.float32)
+        half = np.empty(size * step if is_half else 0, dtype=np.float16)
+        for first in range(0, dimension, step):
+            columns = slice(first, min(first + step, dimension))
+            width = columns.stop - first
+            out = single[: size * width].reshape(size, width)
+            read = half[: size * width].reshape(size, width) if is_half else out
+            np.concatenate([part[:, columns] for part in self.parts], out=read)
+            if is_half:
+                _convert(read, out)
+            yield columns, out
+
+    def picked(self, numbers: NDArray[np.intp]) -> Vectors:
+        """Return the rows with these ``numbers`` (k,), which ascend."""
+        ends = np.cumsum([0, *map(len, self.parts)])
+        spans = np.searchsorted(numbers, ends)
+        rows = [part[numbers[a:b] - end] for part, end, a, b in zip(self.parts, ends, spans, spans[1:], strict=False)]
+        return np.concatenate(rows, dtype=np.float32)
+
+
+def _convert(half: Half, single: Vectors) -> None:
+    """Write ``half`` to ``single``: bits at their places, the exponent by another offset, and subnormal numbers."""
+    bits = single.view(np.int32)
+    bits[:] = half.view(np.int16)  # the sign in all the bits before it
+    bits <<= MORE_PLACES
+    bits &= KEPT_BITS
+    single *= RATIO
