@@ -172,9 +172,7 @@ class SupervectorTraining:
             targets[span.start : span.start + len(own), n] = 1.0
         return np.asarray(targets - targets.mean(axis=0))
 
-    def _solved(
-        self, rows: Rows, targets: Array, known: Known | None
-    ) -> tuple[Array, Vectors, Array, Array, AnyFloat]:
+    def _solved(self, rows: Rows, targets: Array, known: Known | None) -> tuple[Array, Vectors, Array, Array, AnyFloat]:
         """Return the mean of ``rows``, their inner products, scale and dual solution, and the Cholesky factor.
 
         The solution is that of (U U' + diag(ridge)) a = targets. In single precision, which takes half the time and
@@ -223,9 +221,7 @@ class SupervectorTraining:
             return replace(self._all, dual=dual), columns
 
 
-def _left_out(
-    dual: Array, columns: AnyFloat, numbers: NDArray[np.intp], gone: NDArray[np.bool_]
-) -> Array:
+def _left_out(dual: Array, columns: AnyFloat, numbers: NDArray[np.intp], gone: NDArray[np.bool_]) -> Array:
     """Return the ``dual`` solution (S, N) without those of the rows ``numbers`` (k,) that are ``gone``: zero there.
 
     With B the rows' ``columns`` of the inverse and G their corner of it: a - B inv(G) a[rows].
