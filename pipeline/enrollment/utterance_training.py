@@ -272,7 +272,7 @@ class UtteranceTrainer:
         return np.asarray(np.sum([np.zeros((len(ubm.means), 1 + ubm.means.shape[1])), *parts], axis=0))
 
     def _supervectors(self, ubms: Backgrounds, kind: UtteranceKind, utterances: Weighed, most: int) -> Half:
-        """Return the supervectors (S, D) of the segments of ``utterances``, at the precision that they are stored in."""
+        """Return the supervectors (S, D) of the segments of ``utterances``, at the stored precision."""
         size = max(1, round(self.branch.settings(self.settings).segment_seconds / self.settings.features.step_seconds))
         parts = []
         for background in kind.backgrounds:

@@ -38,8 +38,9 @@ def inner_products(rows: Rows, known: Known | None = None, *, dtype: type[np.flo
         lower = np.zeros((size, size), dtype=dtype, order="F")
         for _, some in rows.by_columns():
             add_product = get_blas_funcs("syrk", (lower,))
-            some = some.astype(dtype, copy=False)
-            lower = add_product(1.0, some.T, beta=1.0, c=lower, trans=1, lower=1, overwrite_c=1)
+            lower = add_product(
+                1.0, some.astype(dtype, copy=False).T, beta=1.0, c=lower, trans=1, lower=1, overwrite_c=1
+            )
         return np.asarray(mirrored(lower).T)
     new = np.setdiff1d(np.arange(size), known.rows)
     products = np.zeros((len(new), size), dtype=dtype)
