@@ -59,7 +59,8 @@ def square(numbers: Numbers) -> tuple[Any, Any]:
     if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1:
         span = slice(int(numbers[0]), int(numbers[-1]) + 1)
         return span, span
-    return np.ix_(numbers, numbers)
+    rows, columns = np.ix_(numbers, numbers)
+    return rows, columns
 
 
 def packed(inner: Vectors) -> Vectors:

@@ -89,7 +89,7 @@ class Rows:
         return np.concatenate(rows, dtype=np.float32)
 
 
-def _convert(half: Half, single: Vectors) -> None:
+def _convert(half: NDArray[Any], single: Vectors) -> None:
     """Write ``half`` to ``single``: bits at their places, the exponent by another offset, and subnormal numbers."""
     bits = single.view(np.int32)
     bits[:] = half.view(np.int16)  # the sign in all the bits before it
