@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from pipeline.errors import ConfigError
-from pipeline.files import read_bounded
+from pipeline.files import find_config, read_bounded
 
 _MOST_BYTES = 2**18  # of a settings file
 _MOST_COLUMNS = 1000
@@ -440,15 +440,15 @@ class Config(_Section):
         return max(1, math.ceil(self.scoring.min_seconds / self.features.step_seconds - 1e-9))
 
 
-def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
-    """Read settings from the TOML file ``path`` (defaults without one), then apply ``section.key=value`` overrides.
+def load_config(path: Path | str | None = None, overrides: Iterable[str] = ()) -> Config:
+    """Read settings from a TOML file or preset (defaults without one), then apply ``section.key=value`` overrides.
 
     Raises ConfigError naming the file and the key.
 
     Parameters
     ----------
-    path : Path, optional
-        A TOML file with some of the sections and keys of ``configs/default.toml``.
+    path : path, optional
+        A TOML file with some of the sections and keys of ``configs/default.toml``, or the name of a preset.
     overrides : iterable of str
         ``section.key=value``, the value as in TOML.
 
@@ -462,8 +462,10 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
     >>> pipeline.load_config(overrides=["machines.C=1"]).machines.C
     1.0
     """
+    if path is not None:
+        path = find_config(path) if isinstance(path, str) else path
     table: dict[str, Any] = {} if path is None else _read_toml(path)
-    for override in overrides:
+    for override in [overrides] if isinstance(overrides, str) else overrides:
         _apply(table, override)
     return parse_config(table, source="settings" if path is None else str(path))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import groupby
@@ -87,10 +87,12 @@ def as_corpus(recordings: Recordings) -> Corpus:
         )
     speakers = {}
     for name, given in recordings.items():
-        files = [given] if isinstance(given, Path | str) else list(given)
-        if not isinstance(name, str) or not all(isinstance(one, Utterance | Path | str) for one in files):
+        files = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+        if not isinstance(name, str) or not files or not all(isinstance(one, Utterance | Path | str) for one in files):
+            kinds = " ".join(sorted({type(one).__name__ for one in files} or {"nothing"}))
             raise InputError(
-                f"recordings of {name!r}: a name and paths of audio files were expected, got {given!r:.80}"
+                f"recordings of {name!r}: a name and paths of audio files were expected, got {type(name).__name__} and"
+                f" {kinds}; arrays are enrolled from files: soundfile.write"
             )
         speakers[name] = tuple(one if isinstance(one, Utterance) else Utterance(name, Path(one)) for one in files)
     return _in_form_c(Corpus(Path(), "folders", speakers))

@@ -32,6 +32,8 @@ _MOST_WHOLE = 2**27  # samples of an utterance held in memory, 1 GiB: two hours 
 _FRAMES_A_BYTE = 512
 _FRAMES_FOR_NOTHING = 2**22
 _MOST_VALUES = 2**20  # of one block over all its channels (8 MiB), whatever a header or a caller asks for
+# Power of the mean of the channels over that of the channels: unrelated ones have at least -18 dB (64 of them).
+_CANCELLED = 1e-3
 _UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 for "until the end"
 
 # Codings in which a seek to a frame gives the very samples that decoding up to it would have given.
@@ -52,6 +54,11 @@ def open_audio(source: Path | str | BinaryIO, *, start: float | None = None, end
     """
     if isinstance(source, str | Path):
         return AudioReader(_open_path(Path(source)), str(source), start=start, end=end, owned=True)
+    if not hasattr(source, "seek"):
+        raise AudioError(
+            f"audio: a path or a binary file was expected, got {type(source).__name__}; an array of samples is verified"
+            " by verify(samples, rate)"
+        )
     name = getattr(source, "name", None)
     return AudioReader(source, name if isinstance(name, str) else "audio", start=start, end=end, owned=False)
 
@@ -103,6 +110,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
             self.close()
             raise
         self._position = self._decoded = 0
+        self._power = self._mono_power = 0.0
 
     @property
     def frames(self) -> int | None:
@@ -116,7 +124,8 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         """Yield the samples in order, in arrays (n,) with 1 <= n <= ``size``.
 
         A second call continues where the first one stopped. Raises ``AudioError`` where decoding fails, for a block
-        with a sample that is not finite, and when a segment starts after the audio ends.
+        with a sample that is not finite, when a segment starts after the audio ends, and at the end of channels that
+        cancel each other.
         """
         if size < 1:
             raise AudioError(f"{self.name}: a block must hold at least 1 sample, got size {size}")
@@ -127,9 +136,18 @@ class AudioReader(AbstractContextManager["AudioReader"]):
             frames = self._read(wanted)
             if len(frames) == 0:
                 self._refuse_if_cut_short()
-                return
+                break
             check_samples(frames, self.name, rate=self.rate, first=self._position - len(frames))
-            yield downmix(frames)
+            mono = downmix(frames)
+            if self.channels > 1:
+                self._power += float(np.vdot(frames, frames)) / self.channels
+                self._mono_power += float(np.vdot(mono, mono))
+            yield mono
+        if self._mono_power < _CANCELLED * self._power:
+            raise AudioError(
+                f"{self.name}: the channels cancel each other, and nothing is left of their mean; one of them is"
+                " inverted: give one channel alone"
+            )
 
     def close(self) -> None:
         """Release the file; a second call does nothing."""
@@ -223,13 +241,23 @@ def _open_path(path: Path) -> BinaryIO:
     try:
         return open_regular(path)
     except FileNotFoundError:
-        raise AudioError(f"{path}: no such file; a mistyped or moved path?") from None
+        cause = (
+            "nothing is fetched from an address, download it first"
+            if _is_address(path)
+            else "a mistyped or moved path?"
+        )
+        raise AudioError(f"{path}: no such file; {cause}") from None
     except IsADirectoryError:
         raise AudioError(f"{path}: an audio file was expected, got a folder; name one file in it") from None
     except OSError as error:
         raise AudioError(
             f"{path}: {error.strerror or error}; what comes through a pipe or a device is read as a stream"
         ) from error
+
+
+def _is_address(path: Path) -> bool:
+    """Return True for what was an address before it became a path, as https:/host/call.wav."""
+    return len(path.parts) > 2 and len(path.parts[0]) > 2 and path.parts[0].endswith(":")
 
 
 def _head(source: _Source, name: str) -> bytes:

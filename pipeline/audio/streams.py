@@ -45,7 +45,12 @@ _FULL_SCALE = {"uint8": (128.0, 2.0**7), "int16": (0.0, 2.0**15), "int32": (0.0,
 
 def check_rate(rate: int, where: str) -> None:
     """Refuse a sampling rate in Hz outside [MIN_RATE, MAX_RATE] with an ``AudioError`` about ``where``."""
-    if not isinstance(rate, int | float | np.integer) or not MIN_RATE <= rate <= MAX_RATE:
+    if not isinstance(rate, int | float | np.number):
+        raise AudioError(
+            f"{where}: the sampling rate must be a number of Hz, got {type(rate).__name__}; are rate and samples"
+            " exchanged?"
+        )
+    if not MIN_RATE <= rate <= MAX_RATE:
         raise AudioError(
             f"{where}: the sampling rate must lie between {MIN_RATE} and {MAX_RATE} Hz, got {rate};"
             " a damaged header, or a rate given in kHz?"
@@ -90,6 +95,10 @@ def as_samples(given: ArrayLike, where: str) -> Samples:
     ``given`` are floats of full scale 1, or integers of 8 (unsigned), 16 or 32 bits, of shape (n,) or (n, channels).
     Raises AudioError for any other array.
     """
+    if given is None or isinstance(given, str | bytes | os.PathLike):
+        raise AudioError(
+            f"{where}: an array of samples was expected, got {type(given).__name__}; a file is verified by verify_file"
+        )
     array = np.asarray(given)
     if array.dtype == np.float64 and array.ndim == 1:
         return np.array(array, order="C")
@@ -202,7 +211,7 @@ def stream_pipe(pipe: BinaryIO, raw: PcmFormat | None = None) -> tuple[int, Iter
     except DECODER_ERRORS as error:
         raise AudioError(
             f"{name}: a WAV file was expected on the pipe ({reason(error)}); for headerless samples give their format"
-            " with --raw, convert anything else to WAV on the way"
+            " with --raw, convert anything else to WAV on the way; or did the program before the pipe fail?"
         ) from error
     if raw is None:
         _check_header(sound, name)

@@ -81,16 +81,19 @@ def enroll(
     - `voiceclaim enroll recordings/ --store speakers.store --backend dask --scheduler tcp://host:8786`
     """
     check_backend(backend, scheduler)
-    from pipeline.audio.corpus import NO_AUDIO, read_corpus
+    from pipeline.audio.corpus import NO_AUDIO, as_corpus
+    from pipeline.store.store import Store
     from pipeline.verification.audit_events import ENROLL, record_enrollment
 
     settings = read_settings(config, override)
-    corpus = read_corpus(audio_dir)
+    corpus = as_corpus(audio_dir)
     speakers = {
         name: utterances
         for name, utterances in corpus.speakers.items()
         if only is None or any(fnmatch.fnmatchcase(name, glob) for glob in only)
     }
+    if add and store.exists() and (new := speakers.keys() - {one.name for one in Store(store).load().speakers}):
+        print_note(f"note: recordings are added, of speakers not enrolled so far: {', '.join(map(repr, sorted(new)))}")
     if not speakers:
         raise InputError(f"{audio_dir}: no speaker among {len(corpus.speakers)} matches --only {' '.join(only or ())}")
     # Loads scikit-learn, which takes seconds: only after the arguments are checked.

@@ -90,4 +90,14 @@ def _print_usage_error(error: typer.TyperException) -> None:
     message = " ".join(error.format_message().removeprefix("Invalid value: ").split()).rstrip(".")
     if message:  # else the help was printed
         context = getattr(error, "ctx", None)
-        print_error(f"{message}; see {'voiceclaim' if context is None else context.command_path} --help")
+        command = "voiceclaim" if context is None else context.command_path
+        print_error(f"{message}{_likely_cause(error, command)}; see {command} --help")
+
+
+def _likely_cause(error: typer.TyperException, command: str) -> str:
+    """Return what a user of ``command`` had in mind, where the words show it."""
+    if getattr(error, "option_name", None) == "--store":
+        return "; the store is an argument here, and the first one"
+    if command == "voiceclaim enroll" and "extra argument" in error.format_message():
+        return "; one folder is enrolled, with a folder per speaker in it: give the folder above them"
+    return ""

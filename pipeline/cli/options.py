@@ -95,9 +95,8 @@ def read_settings(config: str | None, overrides: list[str] | None) -> Config | N
     if not config and not overrides:
         return None
     from pipeline.config import load_config
-    from pipeline.files import find_config
 
-    return load_config(find_config(config) if config else None, overrides or ())
+    return load_config(config or None, overrides or ())
 
 
 @contextmanager

@@ -91,7 +91,10 @@ def _stored_settings(store: Path, name: str) -> Config | None:
     except StoreMissingError:
         return None
     if name in {speaker.name for speaker in opened.speakers}:
-        raise SpeakerExistsError(f"{store}: enrolled already: {name!r}; remove the speaker first")
+        raise SpeakerExistsError(
+            f"{store}: enrolled already: {name!r}; choose another name, add recordings (enroll --add), or"
+            " remove the speaker first"
+        )
     return opened.config
 
 

@@ -9,7 +9,7 @@ import typer
 
 from pipeline.cli.options import ConfigFile, Jobs, Log, LogKey, Override, UnknownImpostors, read_settings
 from pipeline.cli.terminal import cores, print_error, print_line
-from pipeline.errors import UnavailableError
+from pipeline.errors import StoreMissingError, UnavailableError
 
 
 def serve(
@@ -88,6 +88,10 @@ def serve(
         raise typer.BadParameter("--tls-key requires --tls-cert")
     if store.exists():
         Store(store).load()
+    elif not store.parent.is_dir():
+        raise StoreMissingError(f"{store}: no speaker store can be made here: there is no folder {store.parent}")
+    else:
+        print_error(f"{store}: no speaker store here; the first enrollment makes one")
     if log is not None:
         read_key(log_key)
     accepted = read_tokens(tokens)

@@ -45,3 +45,7 @@ def trials(
         f"written: {escape(str(out))} ({targets.sum()} target and {(~targets).sum()} nontarget trials,"
         f" {len(found.strangers)} unknown impostors)"
     )
+    if targets.all() or not targets.any():
+        print_note(
+            "note: error rates need target and nontarget trials: recordings of two speakers or more, named alike"
+        )

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pipeline.verification.audit_events import Recorder
     from pipeline.verification.verifier import Verifier
 
-_MOST_FAR = 0.5
 # Target trials below which P is shown with its interval.
 ENOUGH_TARGETS = 100
 _COLOURS = {"accepted": "green", "rejected": "red", "undecided": "yellow", "not_enough_speech": "yellow"}
@@ -105,8 +104,6 @@ def verify(
     if len(claim) > 1 or claim == ["*"]:
         raise typer.BadParameter("one claim is verified at a time; who speaks: voiceclaim identify STORE AUDIO")
     (name,) = claim
-    if far is not None and not 0 < far < _MOST_FAR:
-        raise typer.BadParameter(f"--far must be a rate above 0 and below {_MOST_FAR}, got {far:g} (1 % is 0.01)")
     rule = _sequential_test(sequential, at_end)
     model = Store(store).load(unknown_impostors=unknown_impostors)
     record = verification_recorder(log, model, name, key_file=log_key, paths=log_paths)

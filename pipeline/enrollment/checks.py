@@ -111,7 +111,7 @@ def _duplicates(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Map
             names[own], "duplicates", settings.duplicates,
             f"{len(places)} of {len(voices[own].recordings)} recordings are duplicates of recordings of"
             f" {'enrolled speaker' if other >= len(voices) else 'speaker'} {names[other]!r}, the first of them"
-            f" {recordings[min(places)][1].path}. Wrong folder?",
+            f" {recordings[min(places)][1].path}. {'Added before?' if names[own] == names[other] else 'Wrong folder?'}",
         )
         for (own, other), places in sorted(shared.items())
     ]  # fmt: skip

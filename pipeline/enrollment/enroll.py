@@ -226,6 +226,10 @@ def _trained_count(model: SpeakerModel, newcomers: int) -> int:
 
 
 def _agreed_settings(store: Store, known: SpeakerModel | None, config: Config | None) -> Config:
+    if not isinstance(config, Config | None):
+        raise ConfigError(
+            f"settings: a Config was expected, got {type(config).__name__}; pipeline.load_config makes one"
+        )
     if known is None:
         return _with_machines(Config() if config is None else config)
     if config is not None and config != known.config:

@@ -147,7 +147,7 @@ def read_speech(
     for (owner, _, utterance), result in zip(tasks, results, strict=True):
         progress("reading", 1, len(tasks))
         if isinstance(result, AudioError):
-            skipped.append((utterance.path, str(result)))
+            skipped.append((utterance.path, str(result).removeprefix(f"{utterance.path}: ")))
             continue
         speech, recording = result
         if len(speech.versions[0][0].vectors):
@@ -243,7 +243,9 @@ def audible(
         refused.append((voice.name, str(errors[-1])))
     if not enough:
         more = [f"so for {len(errors) - 1} more speakers"] if len(errors) > 1 else []
-        more += [f"{len(skipped)} files could not be read, the first: {skipped[0][1]}"] if skipped else []
+        more += (
+            [f"{len(skipped)} files could not be read, the first: {skipped[0][0]}: {skipped[0][1]}"] if skipped else []
+        )
         first = errors[0]
         raise NotEnoughSpeechError(first.where, seconds=first.seconds, needed=first.needed, more="; ".join(more))
     return enough, refused

@@ -254,7 +254,7 @@ async def verify(request: Request, service: Here, caller: Verifying) -> dict[str
     The decision may be `not_enough_speech`, which is no error. `system` selects another scoring system, with the scope
     `rules`. Without the scope `scores` the answer has the decision, and no score or threshold.
     """
-    async with _saved(request, service, "file", files=1) as (uploads, form):
+    async with _saved(request, service, "file", files=1, texts=("claim", "system")) as (uploads, form):
         claim, system = _text_in(form, "claim"), _text_in(form, "system")
         if claim is None:
             raise InputError("the field 'claim' must name a speaker, and is missing")
@@ -377,12 +377,18 @@ async def _gone(request: Request) -> None:
 
 @asynccontextmanager
 async def _saved(
-    request: Request, service: Service, field: str, *, files: int
+    request: Request, service: Service, field: str, *, files: int, texts: tuple[str, ...] = ()
 ) -> AsyncIterator[tuple[Recordings, FormData]]:
-    """Save the files in a ``field`` of the form, at most so many, until the end of the block."""
+    """Save the files in a ``field`` of the form, at most so many, until the end of the block.
+
+    Raises InputError for a form with other fields than that and ``texts``.
+    """
     folder = await service.run("disk", service.spool.private_folder)
     try:
         async with _form_of(request, files=files) as form:
+            if unknown := set(form).difference({field, *texts}):
+                fields = ", ".join(map(repr, (*texts, field)))
+                raise InputError(f"the field {min(unknown)!r:.80} has no meaning here; the fields are {fields}")
             uploads = _files_in(form, field)
             yield await service.run("disk", _save, uploads, folder), form
     finally:
@@ -423,7 +429,9 @@ def _files_in(form: FormData, name: str) -> list[tuple[str, BinaryIO]]:
     """Return names and contents of the files in the field ``name``, at least one; raises InputError."""
     values = form.getlist(name)
     files = [value for value in values if isinstance(value, UploadFile)]
-    if not files or len(files) < len(values):
+    if len(files) < len(values):
+        raise InputError(f"the field {name!r} must be a file, got text (with curl: -F {name}=@call.wav)")
+    if not files:
         raise InputError(f"at least one file in the field {name!r} was expected")
     return [(upload.filename or f"file {number}", upload.file) for number, upload in enumerate(files, start=1)]
 
@@ -448,7 +456,9 @@ def _as_service_error(request: Request, error: Exception) -> ServiceError:
     if isinstance(error, VoiceclaimError):
         return service_error(error, service_of(request).paths)
     if isinstance(error, HTTPException):
-        return ServiceError(error.status_code, str(error.detail), kind="HTTPException")
+        why = {404: "there is no such path", 405: f"the path does not take {request.method}"}.get(error.status_code)
+        detail = str(error.detail) if why is None else f"{request.url.path:.100}: {why}; /docs lists what there is"
+        return ServiceError(error.status_code, detail, kind="HTTPException")
     if isinstance(error, TimeoutError):
         return ServiceError(408, "the request did not arrive in time", kind="TimeoutError")
     if isinstance(error, ClientDisconnect):

@@ -155,7 +155,9 @@ class Service:
         if model is not None:
             twin = await self.run("disk", twin_of, name, [speaker.name for speaker in model.speakers])
             if twin == name:
-                raise SpeakerExistsError(f"{name!r} is enrolled already; remove them first")
+                raise SpeakerExistsError(
+                    f"{name!r} is enrolled already; add to their recordings (PUT), or remove them first"
+                )
             if twin is not None:
                 raise SpeakerExistsError(f"{name!r} looks like {twin!r}, who is enrolled; choose another name")
         return name, model

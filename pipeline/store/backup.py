@@ -79,7 +79,7 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
     Raises
     ------
     StoreError, StoreBusyError
-        For a backup that is damaged, and for a store that somebody writes to.
+        For a backup that is damaged or a later state than the store, and for a store that somebody writes to.
 
     Examples
     --------
@@ -90,10 +90,16 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
     """
     kept = Store(copy, key=key).check()
     try:
-        present = {speaker.id for speaker in Store(store, key=key).load().speakers}
+        there = Store(store, key=key).load()
     except StoreMissingError:
         backup_store(copy, store, key=key)
         return kept.names
+    if kept.identity == there.identity and kept.revision > there.revision:
+        raise StoreError(
+            f"{copy}: the backup has revision {kept.revision}, and the store {store} an earlier one ({there.revision});"
+            " are the two exchanged? If not, move the store away first"
+        )
+    present = {speaker.id for speaker in there.speakers}
     _copy(opened(Path(copy), Store(copy, key=key).key).taken(), Path(store))
     return tuple(speaker.name for speaker in kept.speakers if speaker.id not in present)
 

@@ -142,7 +142,11 @@ class SpeakerModel:
         raise self._unknown(name)
 
     def _unknown(self, name: str) -> UnknownSpeakerError:
-        return UnknownSpeakerError(name, tuple(difflib.get_close_matches(name, self.names, n=3, cutoff=0.0)))
+        folded: dict[str, list[str]] = {}
+        for known in self.names:
+            folded.setdefault(known.casefold(), []).append(known)
+        near = difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.0)
+        return UnknownSpeakerError(name, tuple(known for key in near for known in folded[key])[:3])
 
     # Scoring systems
 

@@ -44,6 +44,15 @@ Stamp = tuple[int, ...]
 """Attributes that differ from one state of a store's files to the next."""
 
 
+def as_model(given: SpeakerModel | Store | Path | str) -> SpeakerModel:
+    """Return a model, or that of a store or its path; raises InputError for anything else, and what ``load`` raises."""
+    if isinstance(given, SpeakerModel):
+        return given
+    if not isinstance(given, Store | Path | str):
+        raise InputError(f"model: a SpeakerModel, a Store or its path was expected, got {type(given).__name__}")
+    return (given if isinstance(given, Store) else Store(given)).load()
+
+
 class Store:
     """The speaker store at ``path``, which need not exist yet; one that is sealed needs its ``key``.
 
@@ -86,7 +95,7 @@ class Store:
         """
         import pipeline
 
-        return pipeline.Verifier(self.load(), name, **options).verify_file(file)
+        return pipeline.Verifier(self, name, **options).verify_file(file)
 
     def identify(self, file: Path | str, **options: Any) -> Identification:
         """Find who of the enrolled speaks in an audio file; for several files, an ``Identifier`` reads the store once.
@@ -95,7 +104,7 @@ class Store:
         """
         import pipeline
 
-        return pipeline.Identifier(self.load(), **options).identify_file(file)
+        return pipeline.Identifier(self, **options).identify_file(file)
 
     def load(self, *, unknown_impostors: float | None = None) -> SpeakerModel:
         """Return the model as it stands; it stays as it is, whatever is written meanwhile.

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio.levels import Clipping
+from pipeline.audio.streams import check_rate
 from pipeline.features.framing import FrameStream
 from pipeline.features.quality import SpeechMeter
 from pipeline.scoring.claims import RunningScores
@@ -42,6 +43,7 @@ class AudioMeter:
     """
 
     def __init__(self, model: SpeakerModel, rate: int) -> None:
+        check_rate(rate, "audio")
         self.speech = SpeechMeter(model.config.features)
         self._config = model.config
         self._enrolled_db = cache(model.high_band)

@@ -21,6 +21,7 @@ from pipeline.errors import InputError, MetricError, StreamClosedError
 from pipeline.features.frontend import FrontEnd
 from pipeline.notebooks import html_table
 from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Store, as_model
 from pipeline.verification.audio_warnings import AudioMeter
 from pipeline.verification.verifier import UPDATE_MS, claim_scorers
 
@@ -101,8 +102,8 @@ class Identifier:
 
     Parameters
     ----------
-    model : SpeakerModel
-        What ``Store.load`` or training gives.
+    model : SpeakerModel, Store or path
+        What ``Store.load`` or training gives, or a store to load it from.
     system : str, optional
         Scoring system; the settings' own by default.
     best : int
@@ -130,7 +131,7 @@ class Identifier:
 
     def __init__(
         self,
-        model: SpeakerModel,
+        model: SpeakerModel | Store | Path | str,
         *,
         system: str | None = None,
         best: int = 5,
@@ -138,7 +139,8 @@ class Identifier:
         threshold: float | None = None,
         update_ms: float = UPDATE_MS,
     ) -> None:
-        self.model, self.system = model, model.check_system(system)
+        self.model = model = as_model(model)
+        self.system = model.check_system(system)
         self.best, self.threshold, self.update_ms = best, threshold, update_ms
         self.nobody = model.unknown if nobody is None else nobody
         if best < 1 or not 0.0 <= self.nobody < 1.0 or (threshold is not None and math.isnan(threshold)):

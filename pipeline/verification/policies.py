@@ -13,6 +13,7 @@ from pipeline.scoring.calibration import Calibration
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.store.model import SpeakerModel
 
+MOST_FALSE_ACCEPTS = 0.5
 Source = Literal["eer", "far", "given", "cost"]
 
 
@@ -76,7 +77,12 @@ class FalseAcceptRate:
     Parameters
     ----------
     rate : float
-        Share of nontarget trials, from 0 to 1.
+        Share of nontarget trials, above 0 and below 0.5.
+
+    Raises
+    ------
+    InputError
+        For a rate out of range, as a percentage is.
 
     Examples
     --------
@@ -87,6 +93,12 @@ class FalseAcceptRate:
     """
 
     rate: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < MOST_FALSE_ACCEPTS:
+            raise InputError(
+                f"a false-accept rate is above 0 and below {MOST_FALSE_ACCEPTS}, got {self.rate:g} (1 % is 0.01)"
+            )
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
         """Return what decides scores of ``system`` on ``model``."""

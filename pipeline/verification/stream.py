@@ -33,8 +33,8 @@ class VerificationStream:
 
     Parameters
     ----------
-    verifier : Verifier, SpeakerModel or path of a store
-        A path or a model makes a verifier of ``claim`` with the other ``options`` (see ``Verifier``).
+    verifier : Verifier, SpeakerModel, Store or path
+        A model or a store makes a verifier of ``claim`` with the other ``options`` (see ``Verifier``).
     claim : str, optional
         Name of the speaker, unless a verifier is given.
     rate : int, optional
@@ -53,15 +53,14 @@ class VerificationStream:
 
     def __init__(
         self,
-        verifier: Verifier | SpeakerModel | Path | str,
+        verifier: Verifier | SpeakerModel | Store | Path | str,
         claim: str | None = None,
         *,
         rate: int | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(verifier, Verifier):
-            model = verifier if isinstance(verifier, SpeakerModel) else Store(verifier).load()
-            verifier = Verifier(model, str(claim), **options)
+            verifier = Verifier(verifier, str(claim), **options)
         config = verifier.model.config
         self.verifier = verifier
         self._where = f"claim {verifier.claim!r}"

@@ -24,6 +24,7 @@ from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import FIT_PRIOR
 from pipeline.scoring.uncertainty import RatioUncertainty
 from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Store, as_model
 from pipeline.verification.duplicate_audio import MOST_OF_ONE, DuplicateMemory
 from pipeline.verification.policies import DefaultThreshold, Policy
 
@@ -71,8 +72,8 @@ class Verifier:
 
     Parameters
     ----------
-    model : SpeakerModel
-        What ``Store.load`` or training gives.
+    model : SpeakerModel, Store or path
+        What ``Store.load`` or training gives, or a store to load it from.
     claim : str
         Name of an enrolled speaker.
     system : str, optional
@@ -107,7 +108,7 @@ class Verifier:
 
     def __init__(
         self,
-        model: SpeakerModel,
+        model: SpeakerModel | Store | Path | str,
         claim: str,
         *,
         system: str | None = None,
@@ -119,12 +120,14 @@ class Verifier:
         if not update_ms >= 0:
             raise InputError(f"update_ms: must be 0 or more milliseconds of audio, got {update_ms:g}")
         self.update_ms = update_ms
-        self.model = model
+        self.model = model = as_model(model)
         self.claim = claim
         self.system = model.check_system(system)
         self.competing = model.competing(self.system)
         self.memory = memory
         position = model.position(claim)
+        if not isinstance(decide_by, Policy | None):
+            raise InputError(f"decide_by: a policy was expected, as pipeline.FalseAcceptRate(0.01), got {decide_by!r}")
         self.decider = (DefaultThreshold() if decide_by is None else decide_by).decider(model, self.system)
         self._enrolled = model.fingerprints(claim) if replays else None
         self._compares = replays and (self._enrolled is not None or memory is not None)

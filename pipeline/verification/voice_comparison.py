@@ -20,6 +20,7 @@ from pipeline.machines.workers import LocalThreads
 from pipeline.metrics import OperatingPoint
 from pipeline.posteriors import sigmoid
 from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Store, as_model
 from pipeline.verification.verifier import Verifier
 
 _NO_CHECKS = ChecksConfig(clipping="off", noise="off", duplicates="off", consistency="off", matches="off")
@@ -52,7 +53,7 @@ class VoiceComparison:
 
 
 def compare_voices(
-    background: SpeakerModel, first: Path | str, second: Path | str, *, jobs: int = 1
+    background: SpeakerModel | Store | Path | str, first: Path | str, second: Path | str, *, jobs: int = 1
 ) -> VoiceComparison:
     """Compare the voices of two recordings against the speakers of a background model.
 
@@ -61,8 +62,8 @@ def compare_voices(
 
     Parameters
     ----------
-    background : SpeakerModel
-        Speakers to compare with, of whom neither recording should be: ``Store.load``.
+    background : SpeakerModel, Store or path
+        Speakers to compare with, of whom neither recording should be.
     first, second : path
         Audio files.
     jobs : int
@@ -84,6 +85,7 @@ def compare_voices(
     >>> pipeline.compare_voices(background.view_without("anna"), "letter.wav", "letter.wav").same
     True
     """
+    background = as_model(background)
     ratios = [
         _ratio(background, Path(enrolled), Path(verified), jobs)
         for enrolled, verified in ((first, second), (second, first))
@@ -107,7 +109,7 @@ def _ratio(background: SpeakerModel, enrolled: Path, verified: Path, jobs: int) 
             progress=trainer.progress,
         )  # fmt: skip
         if unread:
-            raise AudioError(unread[0][1])
+            raise AudioError("{}: {}".format(*unread[0]))
         voices, _ = audible(voices, settings)
         model, _ = train(trainer, voices, _NO_CHECKS)
     if model.calibration(settings.scoring.system) is None:

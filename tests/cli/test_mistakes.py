@@ -23,6 +23,9 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "one short file each": (("enroll", "short", "--store", "n"), 3, "so for 1 more speakers"),
     "nothing but broken files": (("enroll", "broken", "--store", "n"), 3, "1 files could not be read, the first: "),
     "no speaker matches": ((*ENROLL, "--only", "zz*"), 2, "no speaker among 2 matches --only zz*"),
+    "folders of speakers": (
+        ("enroll", "recordings/anna", "recordings/ivan", "--store", "n"), 2, "give the folder above them"
+    ),
     "no store named": (("enroll", "recordings"), 2, "Missing option '--store'"),
     "enrolled already": (("enroll", "recordings", "--store", "s.store"), 2, "add to them (enroll --add)"),
     "a recording as the store": (("enroll", "recordings", "--store", "call.flac"), 2, "not a speaker store"),
@@ -46,16 +49,18 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "silence": ((*VERIFY, "silence.wav"), 3, "not enough speech 'anna' silence.wav: no score (0.5 s needed)"),
     "clipped": ((*VERIFY, "clipped.wav"), 0, "clipping: the audio is clipped"),
     "NaN": ((*VERIFY, "nan.wav"), 2, "samples must be finite"),
-    "out of phase": ((*VERIFY, "phase.wav"), 3, "not enough speech"),
-    "pipe that is no WAV": ((*VERIFY, "-"), 2, "convert anything else to WAV on the way"),
+    "out of phase": ((*VERIFY, "phase.wav"), 2, "the channels cancel each other"),
+    "pipe that is no WAV": ((*VERIFY, "-"), 2, "WAV on the way; or did the program before the pipe fail?"),
+    "an address": ((*VERIFY, "https://example.com/call.wav"), 2, "nothing is fetched from an address"),
     # Claims
     "claim misspelt": (("verify", "s.store", "--claim", "amna", "call.flac"), 2, "nearest enrolled: 'anna'"),
-    "claim in capitals": (("verify", "s.store", "--claim", "ANNA", "call.flac"), 2, "nearest enrolled: "),
+    "claim in capitals": (("verify", "s.store", "--claim", "ANNA", "call.flac"), 2, "nearest enrolled: 'anna'"),
     "two claims": ((*VERIFY, "--claim", "ivan", "call.flac"), 2, "voiceclaim identify STORE AUDIO"),
     "claim of anybody": (("verify", "s.store", "--claim", "*", "call.flac"), 2, "voiceclaim identify STORE AUDIO"),
     "no claim": (("verify", "s.store", "call.flac"), 2, "Missing option '--claim'"),
     "no audio": (VERIFY, 2, "give audio files, - for a pipe, or --mic"),
     "file and microphone": ((*VERIFY, "--mic", "call.flac"), 2, "give audio files, - for a pipe, or --mic"),
+    "the store as an option": (("verify", "--store", "s.store", "--claim", "anna"), 2, "argument here, and the first"),
     "no store yet": (("verify", "nostore", "--claim", "anna", "call.flac"), 2, "enroll somebody first"),
     "store and audio swapped": (("verify", "call.flac", "--claim", "anna", "s.store"), 2, "first argument is the"),
     "identify, swapped": (("identify", "call.flac", "s.store"), 2, "first argument is the store"),
@@ -74,6 +79,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "missing files": (("evaluate", "s.store", "missing.txt", *EVALUATE), 2, "none of the 1 trials could be scored"),
     "list missing": (("evaluate", "s.store", "nolist.txt", *EVALUATE), 2, "nolist.txt: cannot read it"),
     "other people's folders": (("evaluate", "s.store", "others", *EVALUATE), 2, "must be named as at enrollment"),
+    "trials of one speaker": (("trials", "broken", "--out", "t.txt"), 0, "need target and nontarget trials"),
     "folder with a root": (("evaluate", "s.store", "recordings", "--root", ".", *EVALUATE), 2, "--root is for a trial"),
     "nowhere to write": (("evaluate", "s.store", "recordings"), 2, "Missing option '--out'"),
     "one evaluation compared": (("compare", "out"), 2, "two evaluation folders"),
@@ -83,7 +89,9 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "option misspelt": (("verify", "s.store", "--clam", "anna"), 2, "Possible options: --claim"),
     "object before verb": (("speakers", "s.store", "list"), 2, "'s.store'; see voiceclaim speakers --help"),
     "removal of a stranger": (("speakers", "remove", "s.store", "Ana"), 2, "'anna'"),
+    "recorded already": (("record", "anna", "--store", "s.store"), 2, "add recordings (enroll --add)"),
     "a name that is taken": (("speakers", "rename", "s.store", "anna", "ivan"), 2, "'ivan' is enrolled already"),
+    "service without a folder": (("serve", "nowhere/s.store"), 2, "there is no folder nowhere"),
     "port out of range": (("serve", "s.store", "--port", "99999"), 2, "--port"),
     "key without certificate": (("serve", "s.store", "--tls-key", "k"), 2, "--tls-key requires --tls-cert"),
 }  # fmt: skip
@@ -150,8 +158,21 @@ def test_a_mistake_has_an_answer(inside, folder, mistake):
 
 def test_a_run_that_enrolls_only_some_names_the_others_last(inside, folder):
     shutil.copytree(folder / "memos" / "hugo", folder / "recordings" / "hugo")
+    shutil.copy(folder / "broken" / "anna" / "garbage.wav", folder / "recordings" / "anna" / "broken.wav")
     words = ("--set", "features.rate=8000", "--set", "codebook.min_seconds=1", "--set", "codebook.centroids=8")
     result = inside(*ENROLL, *words, "--set", "supervector.speeds_below=0")
     assert result.code == 4
-    assert "skipped recordings/hugo/memo.m4a: " in result.err
+    assert "skipped recordings/hugo/memo.m4a: this format" in result.err
+    assert "skipped recordings/anna/broken.wav: cannot be decoded" in result.err  # its path once
     assert result.err.splitlines()[-1].startswith("voiceclaim: not everything was enrolled: 0 speakers refused, ")
+
+
+def test_recordings_added_of_somebody_new_are_noted(inside, folder, heard):
+    shutil.rmtree(folder / "recordings")
+    (folder / "recordings" / "bruno").mkdir(parents=True)
+    for number in range(3):
+        shutil.copy(heard("bruno", number), folder / "recordings" / "bruno")
+    result = inside("enroll", "recordings", "--store", "s.store", "--add")
+    assert "of speakers not enrolled so far: 'bruno'" in result.err
+    assert result.code == 0, result.err
+    assert "1 enrolled" in result.out

@@ -121,9 +121,9 @@ def test_one_number_is_printed_once_where_scores_are_ratios(inside, claim, heard
 def test_claims_and_rates_that_cannot_be_meant_are_refused_and_few_trials_noted(inside, refused, claim, heard):
     for words, reason in [
         (("--claim", "ivan"), "one claim is verified at a time; who speaks: voiceclaim identify"),
-        (("--far", "1"), "--far must be a rate above 0 and below 0.5, got 1 (1 % is 0.01)"),
-        (("--far", "0"), "--far must be a rate above 0"),
-        (("--far", "nan"), "--far must be a rate above 0"),
+        (("--far", "1"), "a false-accept rate is above 0 and below 0.5, got 1 (1 % is 0.01)"),
+        (("--far", "0"), "a false-accept rate is above 0"),
+        (("--far", "nan"), "a false-accept rate is above 0"),
     ]:
         assert reason in refused(*claim, *words, heard("anna"))
     result = inside(*claim, "--far", "0.000001", heard("anna"))

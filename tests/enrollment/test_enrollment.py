@@ -54,7 +54,7 @@ def test_bad_files_are_skipped_and_named_and_change_nothing_about_the_machines(c
         root / "ivan" / "gone.wav",
         root / "ivan" / "zz empty.flac",
     }
-    assert all(str(path) in reason for path, reason in reasons.items())
+    assert not any(str(path) in reason for path, reason in reasons.items())  # which is printed beside it
     assert [(s.name, s.utterances) for s in report.enrolled] == [("anna", 4), ("ivan", 4)]
     assert report.refused == ()
     assert_same(report.model, clean)

@@ -114,7 +114,10 @@ def test_warnings_about_the_audio_are_in_every_answer(service, heard, tmp_path):
         ({"claim": "anna", "system": "guess"}, {"file": b"RIFF"}, 422, "'guess' is unknown"),
         ({}, {"file": b"RIFF"}, 422, "'claim' must name a speaker"),
         ({"claim": ["anna", "lars"]}, {"file": b"RIFF"}, 422, "once"),
-        ({"claim": "anna"}, {"files": b"RIFF"}, 422, "at least one file in the field 'file'"),
+        ({"claim": "ANNA"}, {"file": b"RIFF"}, 404, "nearest enrolled: 'anna'"),
+        ({"claim": "anna"}, {"files": b"RIFF"}, 422, "the field 'files' has no meaning here; the fields are 'claim', "),
+        ({"claim": "anna", "threshold": "9"}, {"file": b"RIFF"}, 422, "the field 'threshold' has no meaning here"),
+        ({"claim": "anna", "file": "call.wav"}, {"file": b"RIFF"}, 422, "got text (with curl: -F file=@call.wav)"),
         ({"claim": "anna"}, {}, 415, "multipart/form-data"),
     ],
 )
@@ -122,6 +125,20 @@ def test_what_cannot_be_verified_is_a_problem(service, data, files, status, word
     detail = problem_of(service.request("POST", "/verify", data=data, files=files), status)
     assert words in detail
     assert str(service.store) not in detail
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "words"),
+    [
+        ("POST", "/verfy", 404, "/verfy: there is no such path; /docs lists what there is"),
+        ("GET", "/verify", 405, "/verify: the path does not take GET; /docs"),
+        ("GET", "/speakers/anna", 405, "/speakers/anna: the path does not take GET"),
+        ("DELETE", "/speakers", 405, "/speakers: the path does not take DELETE"),
+        ("GET", "/speakers/", 405, "/speakers/: the path does not take GET"),
+    ],
+)
+def test_a_path_or_method_that_is_none_is_named(service, method, path, status, words):
+    assert words in problem_of(service.request(method, path), status)
 
 
 @pytest.mark.parametrize(
@@ -349,7 +366,8 @@ def test_requests_have_bounds(guarded, tmp_path):
         ("/verify", VERIFY_TOKEN, "file", long, "at most 5 s"),
         ("/speakers/dora", ENROLL_TOKEN, "files", long, "at most 5 s"),
     ):
-        answer = guarded.request("POST", path, data={"claim": "anna"}, files={field: content}, token=token)
+        claim = {"claim": "anna"} if field == "file" else None
+        answer = guarded.request("POST", path, data=claim, files={field: content}, token=token)
         assert words in problem_of(answer, 413)
     assert guarded.uploads == []
 

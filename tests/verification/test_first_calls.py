@@ -1,0 +1,61 @@
+"""What users of the library call first and get wrong: a typed error in one line that says what was expected."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.errors import AudioError, ConfigError, InputError
+
+MISTAKES = {
+    "a number as the model": (InputError, "its path was expected, got int", lambda _: pipeline.Verifier(3, "a")),
+    "a rate as the policy": (InputError, r"a policy was expected", lambda v: again(v, decide_by=0.01)),
+    "a policy's class": (InputError, "a policy was expected", lambda v: again(v, decide_by=pipeline.FalseAcceptRate)),
+    "percent": (InputError, r"1 % is 0.01", lambda _: pipeline.FalseAcceptRate(1)),
+    "a path as samples": (AudioError, "got str; a file is verified by verify_file", lambda v: v.verify("a.wav", 8000)),
+    "bytes as samples": (AudioError, "got bytes", lambda v: v.verify(b"RIFF", 8000)),
+    "nothing as samples": (AudioError, "got NoneType", lambda v: v.stream().push(None)),
+    "rate and samples exchanged": (AudioError, "got ndarray; are rate and", lambda v: v.verify(8000, np.zeros(9))),
+    "rate as text": (AudioError, "a number of Hz, got str", lambda v: v.stream("8000")),
+    "rate in kHz": (AudioError, "a rate given in kHz", lambda v: v.verify(np.zeros(99), 8)),
+    "samples as a file": (AudioError, r"got ndarray; .* verify\(samples, rate\)", lambda v: v.verify_file(np.zeros(9))),
+    "channels first": (AudioError, "transpose an array", lambda v: v.verify(np.zeros((2, 99)), 8000)),
+    "arrays enrolled": (InputError, "got str and ndarray", lambda _: pipeline.enroll("n", {"a": [np.zeros(9)]})),
+    "an array enrolled": (InputError, "got str and float64", lambda _: pipeline.enroll("n", {"a": np.zeros(9)})),
+    "None enrolled": (InputError, "got str and NoneType", lambda _: pipeline.enroll("n", {"a": None})),
+    "no files": (InputError, "got str and nothing", lambda _: pipeline.enroll("n", {"a": []})),
+    "a list of files": (InputError, "a dictionary of names", lambda _: pipeline.enroll("n", ["a.wav"])),
+    "a preset for settings": (ConfigError, "got str; pipeline.load", lambda _: pipeline.enroll("n", WAV, "lean")),
+    "a table for settings": (ConfigError, "got dict; pipeline.load", lambda _: pipeline.enroll("n", WAV, {"seed": 1})),
+    "preset misspelt": (ConfigError, "neither a file nor a preset", lambda _: pipeline.load_config("defualt")),
+}  # fmt: skip
+WAV = {"anna": ["a.wav"]}
+
+
+def again(verifier, **options) -> pipeline.Verifier:
+    return pipeline.Verifier(verifier.model, verifier.claim, **options)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_first_call_has_an_answer(opened, mistake, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    error, words, call = MISTAKES[mistake]
+    with pytest.raises(error, match=words) as caught:
+        call(pipeline.Verifier(opened, "anna"))
+    assert type(caught.value) is error
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_or_its_path_stands_for_its_model(store, opened, heard):
+    expected = pipeline.Verifier(opened, "anna").verify_file(heard("anna"))
+    for model in (store, str(store), pipeline.Store(store)):
+        assert pipeline.Verifier(model, "anna").verify_file(heard("anna")) == expected
+        assert pipeline.Identifier(model, system="fused").model.revision == opened.revision
+        assert pipeline.VerificationStream(model, "anna").verifier.model.names == opened.names
+
+
+def test_a_preset_is_named_and_one_override_needs_no_list():
+    assert pipeline.load_config("lean", "machines.C=2").machines.C == 2.0
+    assert pipeline.load_config("lean").machines != pipeline.Config().machines
