@@ -24,8 +24,9 @@ SMALLEST_NORMAL = 2.0**-14
 MORE_PLACES, RATIO = 13, np.float32(2.0**112)
 # In single precision, the sign and what half precision has of exponent and mantissa.
 KEPT_BITS = np.uint32(0x8FFFE000).astype(np.int32)
-# Numbers that are converted at a time: what fits a processor's last cache with room for sums.
-ROOM = 2**21
+# Columns that are converted at a time: a few thousand rows fit a processor's last cache. However many rows there are,
+# sums over columns are of the same parts.
+COLUMNS = 512
 
 
 def at_half_precision(rows: Vectors) -> Half:
@@ -67,12 +68,11 @@ class Rows:
     def by_columns(self) -> Iterator[tuple[slice, Vectors]]:
         """Yield which columns, and these (S, c) in single precision, which the next ones take the place of."""
         size, dimension = self.shape
-        step = max(1, ROOM // max(1, size))
         is_half = all(part.dtype == np.float16 for part in self.parts)
-        single = np.empty(size * step, dtype=np.float32)
-        half = np.empty(size * step if is_half else 0, dtype=np.float16)
-        for first in range(0, dimension, step):
-            columns = slice(first, min(first + step, dimension))
+        single = np.empty(size * COLUMNS, dtype=np.float32)
+        half = np.empty(size * COLUMNS if is_half else 0, dtype=np.float16)
+        for first in range(0, dimension, COLUMNS):
+            columns = slice(first, min(first + COLUMNS, dimension))
             width = columns.stop - first
             out = single[: size * width].reshape(size, width)
             read = half[: size * width].reshape(size, width) if is_half else out

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pipeline.machines.half_precision import ROOM, Rows, at_half_precision
+from pipeline.machines.half_precision import COLUMNS, Rows, at_half_precision
 
 
 def assert_as_numpy_converts(rows: np.ndarray) -> None:
@@ -45,7 +45,7 @@ def test_every_number_of_half_precision_is_itself_in_single_precision():
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=5).filter(any), st.booleans(), st.integers(0, 99), st.data())
 def test_rows_in_parts_are_those_that_numpy_joins(sizes, half, seed, data):
-    random, width = np.random.default_rng(seed), ROOM // sum(sizes) + 3
+    random, width = np.random.default_rng(seed), 2 * COLUMNS + 3
     dtype = np.float16 if half else np.float32
     parts = [random.standard_normal((size, width), dtype=np.float32).astype(dtype) for size in sizes]
     expected = np.concatenate(parts, dtype=np.float32)
