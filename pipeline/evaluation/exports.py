@@ -16,7 +16,7 @@ SYSTEM_COLUMNS: dict[str, tuple[str, str]] = {
     "actDCF": ("act_dcf", ".3f"),
     "Cllr": ("cllr", ".3f"),
     "min. Cllr": ("min_cllr", ".3f"),
-    "rank-1 ident. error %": ("identification_error_percent", ".2f"),
+    "rank-1 identification error %": ("identification_error_percent", ".2f"),
     "FA %": ("false_accept_percent", ".2f"),
     "FR %": ("false_reject_percent", ".2f"),
 }
