@@ -462,8 +462,11 @@ def load_config(path: Path | str | None = None, overrides: Iterable[str] = ()) -
     >>> pipeline.load_config(overrides=["machines.C=1"]).machines.C
     1.0
     """
-    if path is not None:
-        path = find_config(path) if isinstance(path, str) else path
+    if not isinstance(path, Path | str | None):
+        raise ConfigError(
+            f"settings: the path of a file or the name of a preset was expected, got {type(path).__name__}"
+        )
+    path = find_config(path) if isinstance(path, str) else path
     table: dict[str, Any] = {} if path is None else _read_toml(path)
     for override in [overrides] if isinstance(overrides, str) else overrides:
         _apply(table, override)

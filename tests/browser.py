@@ -19,8 +19,9 @@ SIZES = {"desktop": (1100, 900), "phone": (390, 844)}
 WIDTHS = (390, 1024, 1200, 1920)
 PATIENCE = 90
 
-# Each line of text is compared with the boxes that it is in, up to the first that scrolls, and with the window.
-CLIPPED = """
+# Each line of text is compared with the boxes that it is in, up to the first that scrolls, and with the window. In tables
+# no short word may be torn between two lines.
+CLIPPED = r"""
 const found = [];
 const UNSEEN = ".skip, .unseen, .visually-hidden, script, style, title, option";
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -47,6 +48,11 @@ for (let text = walker.nextNode(); text; text = walker.nextNode()) {
     }
   }
   const places = [left, right, from, to].map((value) => value.toFixed(0)).join(" ");
+  for (const word of parent.closest("th, td") ? text.textContent.matchAll(/(?<!\S)[^\s-]{2,12}(?!\S)/g) : []) {
+    range.setStart(text, word.index);
+    range.setEnd(text, word.index + word[0].length);
+    if (new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1) found.push(`torn: ${word[0]}`);
+  }
   if (left < from || right > to) found.push(`${text.textContent.trim().slice(0, 60)} (${places})`);
 }
 const wide = document.documentElement.scrollWidth;
@@ -89,7 +95,10 @@ class Page:
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
 
     def clipped(self) -> list[str]:
-        """Return texts that are cut off: beyond the window or a box that hides them, and that no scrolling shows."""
+        """Return texts that are cut off: beyond the window or a box that hides them, and that no scrolling shows.
+
+        Words of tables that are torn between two lines are among them.
+        """
         return self.driver.execute_script(CLIPPED)
 
     def complaints(self) -> list[str]:

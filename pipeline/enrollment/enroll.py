@@ -125,7 +125,7 @@ def enroll(
         who were the first in the store. Settings may be others; trials of the user's own go (``calibrate``). All
         speakers of the store must be among ``recordings``.
     jobs, workers : int, Workers, optional
-        Threads, or workers elsewhere; neither changes a bit of it.
+        Threads, or workers elsewhere.
     progress : callable, optional
         Called as ``progress(stage, steps just done, steps in all)``.
 

@@ -83,10 +83,11 @@ def test_text_that_is_cut_off_is_found(tmp_path):
         "<!DOCTYPE html><body><p style='width: 2000px'>" + "much too wide " * 40 + "</p>"
         "<div style='overflow: hidden; width: 60px'><span style='white-space: nowrap'>hidden by its box</span></div>"
         "<div style='overflow: auto; width: 60px'><span style='white-space: nowrap'>scrolls into view</span></div>"
-        "<p>fits</p></body>"
+        "<p>fits</p><table style='width: 1px; overflow-wrap: anywhere'><td>letters</td></table></body>"
     )
     with browser("") as page:
         page.driver.get(f"file://{tmp_path}/cut.html")
         found = " ".join(page.clipped())
     assert "much too wide" in found and "hidden by its box" in found
+    assert "torn: letters" in found
     assert "scrolls into view" not in found and "fits" not in found

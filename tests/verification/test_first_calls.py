@@ -28,6 +28,7 @@ MISTAKES = {
     "a list of files": (InputError, "a dictionary of names", lambda _: pipeline.enroll("n", ["a.wav"])),
     "a preset for settings": (ConfigError, "got str; pipeline.load", lambda _: pipeline.enroll("n", WAV, "lean")),
     "a table for settings": (ConfigError, "got dict; pipeline.load", lambda _: pipeline.enroll("n", WAV, {"seed": 1})),
+    "a table to load": (ConfigError, "name of a preset was expected, got dict", lambda _: pipeline.load_config({})),
     "preset misspelt": (ConfigError, "neither a file nor a preset", lambda _: pipeline.load_config("defualt")),
 }  # fmt: skip
 WAV = {"anna": ["a.wav"]}

@@ -18,5 +18,8 @@ export function shape(tag, attributes = {}, text = "") {
   return made;
 }
 
+/** The parts of a name, with places between them where a line may end. */
+export const breakable = (name) => name.split(/(?<=_)/).flatMap((part, n) => (n ? [element("wbr"), part] : [part]));
+
 export const percent = (share, digits = 2) => `${(100 * share).toFixed(digits)} %`;
 export const seconds = (value) => `${value.toFixed(1)} s`;

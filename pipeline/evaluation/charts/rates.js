@@ -59,8 +59,9 @@ export function ratesPanel(place) {
         element("figcaption", { id: "det-caption" }, "Detection error trade-off (DET): lower left is better"), det, key, others),
       element("figure", { class: "card" },
         element("figcaption", { id: "rates-caption" }, "Both error rates against the threshold"), rates,
-        element("p", { class: "legend" }, element("span", { class: "key accept" }), "false accepts ",
-          element("span", { class: "key reject" }), "false rejects"))),
+        element("ul", { class: "legend" },
+          element("li", {}, element("span", { class: "key accept" }), "false accepts"),
+          element("li", {}, element("span", { class: "key reject" }), "false rejects")))),
   );
 
   const chosen = () => evaluation.systems.find(({ name }) => name === select.value);

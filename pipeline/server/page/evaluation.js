@@ -1,7 +1,7 @@
 // The last evaluation: the shared charts, and the error rates of all systems.
 
 import { ask } from "./api.js";
-import { byId, element, percent } from "./charts/dom.js";
+import { breakable, byId, element, percent } from "./charts/dom.js";
 import { ratesPanel } from "./charts/rates.js";
 
 export function evaluationView() {
@@ -11,7 +11,7 @@ export function evaluationView() {
   function row(system) {
     const made = element(
       "tr", {},
-      element("th", { scope: "row" }, system.name),
+      element("th", { scope: "row" }, ...breakable(system.name)),
       element("td", { class: "number" }, percent(system.equal_error_rate)),
       element("td", { class: "number" }, String(system.targets)),
       element("td", { class: "number" }, String(system.nontargets)),
