@@ -19,8 +19,8 @@ SIZES = {"desktop": (1100, 900), "phone": (390, 844)}
 WIDTHS = (390, 1024, 1200, 1920)
 PATIENCE = 90
 
-# Each line of text is compared with the boxes that it is in, up to the first that scrolls, and with the window. In tables
-# no short word may be torn between two lines.
+# Each line of text is compared with the boxes that it is in, up to the first that scrolls, and with the window.
+# In tables no short word may be torn between two lines.
 CLIPPED = r"""
 const found = [];
 const UNSEEN = ".skip, .unseen, .visually-hidden, script, style, title, option";
