@@ -81,8 +81,7 @@ def _scored(
     trained = trainer.provisional(voices, kept, held_out)
     model, solvers = trained.model, trained.solvers
     population, condition = model.population(), model.condition()
-    claims = [number for number, speaker in enumerate(model.speakers) if speaker.role == "speaker"]
-    ids = [speaker.id for speaker in model.speakers]
+    claims, ids = list(range(len(model))), [speaker.id for speaker in model.speakers]
     scoring = partial(
         HeldOutScoring, settings, population, solvers, claims, ids, condition=condition, most_others=MOST_OTHERS
     )
@@ -92,7 +91,7 @@ def _scored(
     most = max(1, ENOUGH_CHANGED // len(model))
     of_each = [
         (recorded, [trial for version in by_turns(versions, most, number) for trial in version])[: len(scorings)]
-        for number, (recorded, *versions) in enumerate(held if claims else (), start=len(trainer.known))
+        for number, (recorded, *versions) in enumerate(held, start=len(trainer.known))
     ]
     trials, *changed = _scores(trainer, scorings, of_each)
     return trials, changed[0] if changed else None, trained
