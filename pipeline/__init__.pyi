@@ -1,4 +1,4 @@
-from .audio.corpus import Corpus, Utterance, read_corpus
+from .audio.corpus import Corpus, Utterance, background_voices, read_corpus
 from .config import Config, load_config
 from .enrollment.enroll import EnrollmentReport, enroll
 from .enrollment.removal import remove_speaker
@@ -55,6 +55,7 @@ __all__ = [
     "VoiceclaimError",
     "__version__",
     "assess",
+    "background_voices",
     "calibrate",
     "check_store",
     "compare_voices",

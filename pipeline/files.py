@@ -76,7 +76,7 @@ def _refuse_others(mode: int) -> None:
         raise OSError(code, f"a regular file was expected, got {kind}")
 
 
-# A wheel carries presets and demo corpus inside the package; in a checkout they stand beside it.
+# A wheel carries presets and data inside the package; in a checkout they stand beside it.
 _PACKAGE = Path(__file__).resolve().parent
 _ALIASES = {"xin2002": "paper"}
 
@@ -89,8 +89,17 @@ def configs_folder() -> Path:
 
 def demo_folder() -> Path:
     """Return the folder of the demo corpus."""
-    packed = _PACKAGE / "_resources" / "demo"
-    return packed if packed.is_dir() else _PACKAGE.parent / "data" / "demo"
+    return _data_folder("demo")
+
+
+def background_folder() -> Path:
+    """Return the folder of the background voices."""
+    return _data_folder("background")
+
+
+def _data_folder(name: str) -> Path:
+    packed = _PACKAGE / "_resources" / name
+    return packed if packed.is_dir() else _PACKAGE.parent / "data" / name
 
 
 def find_config(name: str) -> Path:

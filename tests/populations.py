@@ -161,10 +161,20 @@ def numbers_of(model: SpeakerModel) -> dict[str, np.ndarray]:
     return numbers
 
 
+def _calibrations_of(model: SpeakerModel) -> object:
+    """Return the calibrations as JSON, with names in place of the random ids."""
+    names = {str(speaker.id): speaker.name for speaker in model.speakers}
+
+    def named(one: object) -> object:
+        return {names.get(key, key): named(value) for key, value in one.items()} if isinstance(one, dict) else one
+
+    return named(model.calibrations.as_json())
+
+
 def assert_same(found: SpeakerModel, expected: SpeakerModel) -> None:
     """Bit for bit the same settings, speakers, arrays and pair machines, but for the random ids."""
     assert found.config == expected.config
-    assert found.calibrations.as_json() == expected.calibrations.as_json()
+    assert _calibrations_of(found) == _calibrations_of(expected)
     ours, theirs = numbers_of(found), numbers_of(expected)
     assert ours.keys() == theirs.keys()
     for name, array in theirs.items():

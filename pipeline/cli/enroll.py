@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from pipeline.enrollment.enroll import EnrollmentReport
     from pipeline.enrollment.expected import ExpectedErrors, Share
 
+# Thresholds of smaller stores say too little about people who are not enrolled.
+FEW_SPEAKERS = 10
+
 _CHECKS = ("clipping", "noise", "duplicates", "consistency", "matches")
 
 
@@ -167,6 +170,11 @@ def _print_report(store: Path, report: EnrollmentReport) -> None:
     )
     if (expected := report.expected) is not None:
         _print_expected(expected)
+    if len(report.model) < FEW_SPEAKERS:
+        print_note(
+            f"note: with {len(report.model)} speakers in the store, people who are not enrolled are accepted more often"
+            " than that; enroll background speakers before the users: enroll --background, or voiceclaim background"
+        )
 
 
 def _print_expected(expected: ExpectedErrors) -> None:

@@ -13,6 +13,7 @@ import typer
 
 from pipeline import __version__
 from pipeline.cli.audit import audit
+from pipeline.cli.background import background
 from pipeline.cli.backup import store
 from pipeline.cli.calibrate import calibrate
 from pipeline.cli.compare import compare, plot
@@ -42,7 +43,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Every day": (enroll, record, verify, identify, compare_voices, demo),
+    "Every day": (enroll, background, record, verify, identify, compare_voices, demo),
     "Studies": (trials, evaluate, compare, plot, convert),
     "Stores": (calibrate, seal, audit),
     "Service": (serve,),

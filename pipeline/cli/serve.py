@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 
 import typer
 
+from pipeline.cli.background import enroll_background
 from pipeline.cli.options import ConfigFile, Jobs, Log, LogKey, Override, UnknownImpostors, read_settings
 from pipeline.cli.terminal import cores, print_error, print_line
 from pipeline.errors import StoreMissingError, UnavailableError
 
 
 def serve(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="Speaker store; created by the first enrollment.")],
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="Speaker store; created where there is none.")],
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8000,
     tokens: Annotated[
@@ -23,6 +24,10 @@ def serve(
     evaluation: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Results of `voiceclaim evaluate` to show on the page.")
     ] = None,
+    background: Annotated[
+        bool,
+        typer.Option(help="Enroll the synthetic background voices before anybody else where there is no store yet."),
+    ] = True,
     log: Log = None,
     log_key: LogKey = None,
     config: ConfigFile = None,
@@ -91,7 +96,9 @@ def serve(
     elif not store.parent.is_dir():
         raise StoreMissingError(f"{store}: no speaker store can be made here: there is no folder {store.parent}")
     else:
-        print_error(f"{store}: no speaker store here; the first enrollment makes one")
+        what = "is made with synthetic background voices" if background else "is made by the first enrollment"
+        print_error(f"{store}: no speaker store here yet; it {what}")
+    settings_of_new = read_settings(config, override)
     if log is not None:
         read_key(log_key)
     accepted = read_tokens(tokens)
@@ -100,7 +107,7 @@ def serve(
         store=store,
         tokens=accepted,
         hosts=(*HOSTS, host),
-        config=read_settings(config, override),
+        config=settings_of_new,
         evaluation=evaluation,
         log=log,
         log_key=log_key,
@@ -126,6 +133,8 @@ def serve(
     )
     if not is_loopback(host) and tls_cert is None:
         print_error("warning: tokens and voices cross the network unencrypted; use --tls-cert or a TLS proxy")
+    if background and not store.exists():
+        enroll_background(store, settings_of_new, jobs=jobs or cores())
     run.serve(
         settings,
         host,

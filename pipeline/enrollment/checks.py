@@ -180,10 +180,10 @@ def strengths_of(
             calibration = others.calibration(system).at(settings.unknown_impostors)
         except MetricError:
             continue
-        typical = _typical(others, calibration.llr(others.scores, others.frames.astype(np.float64)))
+        typical = _typical(others, others.ratios(calibration))
         if typical is None:
             continue
-        llrs = calibration.llr(comparable.scores, comparable.frames.astype(np.float64)) / typical
+        llrs = comparable.ratios(calibration) / typical
         strengths |= {speaker: _strength(speaker, comparable, llrs) for speaker in group}
     return strengths
 

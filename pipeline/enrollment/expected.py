@@ -77,7 +77,7 @@ def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
         return None
     trials = trials.comparable(len(model))
     ratios = model.scores_are_ratios(system)
-    scores = calibration.llr(trials.scores, trials.frames.astype(np.float64)) if ratios else trials.scores[system]
+    scores = trials.ratios(calibration) if ratios else trials.scores[system]
     own, accepted = trials.claims == trials.speakers, scores >= threshold
     enrolled = ~own & ~trials.unknown
     if not own.any() or not enrolled.any():

@@ -278,7 +278,7 @@ def _fit(model: SpeakerModel, trials: HeldOutTrials) -> Fit | None:
     except MetricError:
         return None
     calibration = model.calibration(system)
-    llrs = None if calibration is None else calibration.llr(trials.scores, trials.frames.astype(np.float64))
+    llrs = None if calibration is None else trials.ratios(calibration)
     scores = llrs if RULES[system].parts and llrs is not None else trials.scores[system]
     own = _is_target(trials)
     return Fit(

@@ -9,7 +9,7 @@ n targets support odds of the order of n to one at most.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any, Literal, Self
@@ -103,7 +103,8 @@ class SystemCalibration:
     fusing several scores and calibrating one need different trials and penalties. ``unknown_share`` of all nontarget
     trials are by unknown impostors. ``changed`` is the calibration for utterances of a changed condition, and
     ``condition`` maps what the classifier says of one to the log-odds that it is: with P the probability that it is as
-    recorded, LLR = P LLR_recorded + (1 - P) LLR_changed.
+    recorded, LLR = P LLR_recorded + (1 - P) LLR_changed. From ratios of claims, ``shifts`` by the claimant's id are
+    subtracted (``scoring.typical``).
     """
 
     system: str
@@ -112,6 +113,7 @@ class SystemCalibration:
     unknown_share: float = 0.5
     changed: SystemCalibration | None = None
     condition: LogisticCalibration | None = None
+    shifts: Mapping[int, float] = field(default_factory=dict)
 
     def at(self, unknown_share: float) -> Self:
         """Return the same fits where unknown impostors make up ``unknown_share`` of all nontarget trials."""
@@ -124,15 +126,20 @@ class SystemCalibration:
         read = (self.weights or self.ratio)[0][1].systems
         return read if self.changed is None else tuple(dict.fromkeys(read + self.changed.systems))
 
-    def llr(self, scores: Mapping[str, Array], frames: Array | float) -> Array:
-        """See LogisticCalibration.llr; ``changed`` is read where ``scores`` hold the condition."""
+    def llr(self, scores: Mapping[str, Array], frames: Array | float, claims: Iterable[int] | None = None) -> Array:
+        """See LogisticCalibration.llr; ``changed`` is read where ``scores`` hold the condition.
+
+        Ratios are shifted where ``claims`` (C,), the claimants' ids, are given.
+        """
         summed = {self.system: self._sum.llr(scores, frames)} if self.weights else scores
         recorded: Array = self._ratio.llr(summed, frames)
+        if claims is not None and self.shifts:
+            recorded = recorded - np.array([self.shifts.get(claim, 0.0) for claim in claims])
         log_odds = self.condition_log_odds(scores, frames)
         if self.changed is None or log_odds is None:
             return recorded
         share = 0.5 + 0.5 * np.tanh(0.5 * log_odds)  # of the changed condition
-        return recorded + share * (self.changed.llr(scores, frames) - recorded)
+        return recorded + share * (self.changed.llr(scores, frames, claims) - recorded)
 
     def condition_log_odds(self, scores: Mapping[str, Array], frames: Array | float) -> Array | None:
         """Return the calibrated log-odds of a changed condition; None where there is nothing to tell it by."""
@@ -244,13 +251,17 @@ def fit_calibration(
 
 def _calibration_json(one: SystemCalibration) -> dict[str, Any]:
     table: dict[str, Any] = {"ratio": _fits_json(one.ratio), "weights": _fits_json(one.weights), "changed": None}
+    table["shifts"] = {str(claim): shift for claim, shift in one.shifts.items()}
     if one.changed is not None and one.condition is not None:
         table |= {"changed": _calibration_json(one.changed), "condition": _fits_json((("all", one.condition),))}
     return table
 
 
 def _calibration(system: str, table: Mapping[str, Any]) -> SystemCalibration:
-    made = SystemCalibration(system, _fits(table["ratio"]), _fits(table["weights"]))
+    shifts = {int(claim): float(shift) for claim, shift in table.get("shifts", {}).items()}
+    if not all(map(math.isfinite, shifts.values())):
+        raise ValueError("a calibration must have finite shifts")
+    made = SystemCalibration(system, _fits(table["ratio"]), _fits(table["weights"]), shifts=shifts)
     if table["changed"] is None:
         return made
     ((_, condition),) = _fits(table["condition"])

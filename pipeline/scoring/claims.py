@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,13 +29,15 @@ BLOCK_NUMBERS = 4 * 2**20
 class ScoringSettings:
     """Settings of scoring; ``fusions`` are the fitted calibrations of systems that sum others.
 
-    With a classifier of the ``condition``, its log-odds are among the scores.
+    With a classifier of the ``condition``, its log-odds are among the scores. ``ids`` of the speakers, by number, are
+    those that fusions know claimants by.
     """
 
     posterior: FixedSigmoid
     dtype: str = "float64"
     fusions: Mapping[str, SystemCalibration] | None = None
     condition: ConditionClassifier | None = None
+    ids: Sequence[int] | None = None
 
 
 class ClaimScorer:
@@ -71,6 +73,9 @@ class ClaimScorer:
         self.systems = tuple(systems)
         self.claims = np.fromiter(claims, dtype=np.int64)
         self.settings = settings
+        numbers = population.numbers
+        self._everybody = self.claims if numbers is None else numbers[self.claims]
+        self._ids = None if settings.ids is None else [settings.ids[number] for number in self._everybody]
         self._population = population
         self._cohorts = population.cohorts(self.claims) if cohorts is None else cohorts
         self._alone = is_alone or len(population) == 1
@@ -143,15 +148,14 @@ class ClaimScorer:
             if RULES[name].parts and self.settings.fusions is not None and name in self.settings.fusions:
                 one = len(self.claims) == 1
                 parts = {part: values[0] for part, values in scores.items()} if one else scores
-                scores[name] = np.atleast_1d(self.settings.fusions[name].llr(parts, frames))
+                scores[name] = np.atleast_1d(self.settings.fusions[name].llr(parts, frames, self._ids))
         return scores
 
     def _whole_scores(
         self, sums: Mapping[str, Array], given: Mapping[str, Array], absent: int | None
     ) -> dict[str, Array]:
         """Return the scores (C,) of rules over the whole utterance, from its statistics."""
-        numbers = self._population.numbers
-        claims, scores = self.claims if numbers is None else numbers[self.claims], {}
+        scores: dict[str, Array] = {}
         margins: dict[UtteranceKind, Array] = {}
         settled = {background: ubm.settled(sums[background.name]) for background, ubm in self._ubms.items()}
         for kind, machines in self._whole.items():
@@ -159,7 +163,7 @@ class ClaimScorer:
             made = given[kind.name] if kind.name in given else machines.margins(statistics)
             margins[kind] = made if absent is None else np.where(np.arange(len(made)) == absent, -np.inf, made)
         for rule, kind in self._whole_rules:
-            scores[rule.name] = rule.finish(margins[kind], claims)
+            scores[rule.name] = rule.finish(margins[kind], self._everybody)
         return scores
 
     def _values(self, rule: Rule, margins: Margins) -> NDArray[Any]:

@@ -28,7 +28,6 @@ from pipeline.scoring.calibration import (
     ENROLLED_PENALTY,
     PENALTY,
     UNKNOWN_PENALTY,
-    Calibration,
     Calibrations,
     Fits,
     LogisticCalibration,
@@ -39,6 +38,7 @@ from pipeline.scoring.calibration import (
 )
 from pipeline.scoring.conditions import CONDITION
 from pipeline.scoring.rules import RULES
+from pipeline.scoring.typical import Typicality
 
 Array = NDArray[np.float64]
 # A population is much smaller when it had fewer than this share of today's speakers.
@@ -219,6 +219,15 @@ class HeldOutTrials:
         penalties = (times * ENROLLED_PENALTY, times * UNKNOWN_PENALTY)
         return SystemCalibration(system, summed._fits((system,), prior, penalties), weights)
 
+    def ratios(self, calibration: SystemCalibration) -> Array:
+        """Return the log-likelihood ratios (n,) of the trials, in nats, shifted as those of their claimants."""
+        return calibration.llr(self.scores, self.frames.astype(np.float64), self.claims.tolist())
+
+    def shifted(self, calibration: SystemCalibration, typical: Typicality) -> SystemCalibration:
+        """Return the ``calibration`` with shifts by what is ``typical`` of each claimant's target trials."""
+        own = self.where(self.claims == self.speakers)
+        return replace(calibration, shifts=typical.shifts(own.ratios(calibration), own.claims))
+
     def condition_calibration(self, changed: HeldOutTrials, *, times: int = 1) -> LogisticCalibration:
         """Fit the log-odds of a ``changed`` condition to these utterances, as recorded, and to those trials.
 
@@ -237,7 +246,7 @@ class HeldOutTrials:
         system: str,
         *,
         population: int,
-        calibration: Calibration | None = None,
+        calibration: SystemCalibration | None = None,
         false_accept: float | None = None,
         unknown_share: float = 0.5,
     ) -> float:
@@ -261,8 +270,7 @@ class HeldOutTrials:
         if rule.parts:
             if calibration is None:
                 raise MetricError(f"threshold: {system!r} has no calibration; give the threshold itself")
-            ratios = calibration.llr(trials.scores, trials.frames.astype(np.float64))
-            return _threshold(ratios, own, false_accept, weights)
+            return _threshold(trials.ratios(calibration), own, false_accept, weights)
         scores = trials.scores[key]
         if rule.alone == "log":
             scores = scores + np.log(trials.population / population)
@@ -324,11 +332,13 @@ def fit_calibrations(
     sequential: str,
     *,
     changed: HeldOutTrials | None,
+    typical: Typicality | None = None,
 ) -> Calibrations:
     """Fit every one of ``systems`` that its trials allow, and ``sequential`` over speech of any length.
 
     ``judged`` gives the trials of a system, and the number of speakers that it judges a claim among. Sums of systems
-    are fitted to trials of ``changed`` conditions, too, where there are any.
+    are fitted to trials of ``changed`` conditions, too, where there are any. Their ratios over whole utterances are
+    shifted to what is ``typical`` of each claimant.
     """
 
     def fitted(system: str, *, at_every_length: bool = False) -> dict[str, SystemCalibration]:
@@ -344,6 +354,8 @@ def fit_calibrations(
             trials = [one.comparable(population) for one in conditions]
             trials = [one.at_every_length(system) for one in trials] if at_every_length else trials
             made, *others = (one.calibration(system, times=times) for one in trials)
+            if RULES[system].parts and typical is not None and not at_every_length:
+                made, *others = (one.shifted(fit, typical) for one, fit in zip(trials, (made, *others), strict=True))
             for other in others:
                 made = replace(made, changed=other, condition=trials[0].condition_calibration(trials[1], times=times))
         except MetricError:

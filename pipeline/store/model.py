@@ -35,6 +35,7 @@ from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_p
 from pipeline.scoring.conditions import CONDITION, ConditionClassifier, train_conditions
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import CHANGED, KEPT, OWN, HeldOutTrials, fit_calibrations
+from pipeline.scoring.typical import Typicality
 from pipeline.store.arrays import Arrays, Changed, Renumbered
 from pipeline.store.layout import AnyArray
 
@@ -343,6 +344,12 @@ class SpeakerModel:
         """Return the share of impostors taken to be people who are not enrolled."""
         return self.config.threshold.unknown_impostors if self.unknown_share is None else self.unknown_share
 
+    @property
+    def operating_point(self) -> OperatingPoint:
+        """Return the prior and the costs that claims are decided by."""
+        costs = self.config.threshold
+        return OperatingPoint(costs.prior, costs.cost_miss, costs.cost_false_accept)
+
     def trials(self, systems: Sequence[str] | None = None, *, before: str = "") -> HeldOutTrials | None:
         """Return the held-out trials, with the scores of ``systems`` (default: all); None without any.
 
@@ -365,9 +372,9 @@ class SpeakerModel:
         Where scores are log-likelihood ratios, and no false-accept rate is asked for, that at the least expected cost
         by the settings.
         """
-        rule, costs = RULES[system], self.config.threshold
+        rule = RULES[system]
         if false_accept is None and self.scores_are_ratios(system) and self.calibration(system) is not None:
-            return OperatingPoint(costs.prior, costs.cost_miss, costs.cost_false_accept).threshold
+            return self.operating_point.threshold
         trials = self.trials([system, *rule.parts, f"alone.{rule.alone}", CONDITION], before=self.fitted_to)
         if trials is None:
             raise MetricError(f"{self.where}: the store holds no held-out trials; give the threshold itself")
@@ -401,6 +408,7 @@ class SpeakerModel:
             self.systems,
             self.config.scoring.system,
             changed=changed,
+            typical=None if before else Typicality(self.operating_point.threshold, len(self.names)),
         )
         return replace(self, calibrations=calibrations)
 
@@ -451,7 +459,8 @@ class SpeakerModel:
                     )
                 fusions[name] = fusion
         condition = self.condition() if any(fusion.changed for fusion in fusions.values()) else None
-        return ScoringSettings(self.posterior, self.config.scoring.dtype, fusions, condition)
+        ids = [speaker.id for speaker in self.speakers]
+        return ScoringSettings(self.posterior, self.config.scoring.dtype, fusions, condition, ids)
 
     # Changes
 

@@ -196,7 +196,7 @@ class Verifier:
         own = trials.claims == trials.speakers
         if own.all() or not own.any():
             return None
-        ratios = calibration.llr(trials.scores, trials.frames.astype(np.float64))
+        ratios = trials.ratios(calibration)
         return RatioUncertainty.of(ratios[own], ratios[~own], prior=FIT_PRIOR)
 
     def stream(self, rate: int | None = None) -> VerificationStream:

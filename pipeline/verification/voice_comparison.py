@@ -17,7 +17,6 @@ from pipeline.enrollment.speech import audible, read_speech
 from pipeline.enrollment.training import Trainer
 from pipeline.errors import AudioError, MetricError, NotEnoughSpeechError
 from pipeline.machines.workers import LocalThreads
-from pipeline.metrics import OperatingPoint
 from pipeline.posteriors import sigmoid
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model
@@ -91,9 +90,8 @@ def compare_voices(
         for enrolled, verified in ((first, second), (second, first))
     ]
     costs, llr = background.config.threshold, sum(ratios) / 2
-    point = OperatingPoint(costs.prior, costs.cost_miss, costs.cost_false_accept)
     probability = float(sigmoid.probability(np.asarray(llr + math.log(costs.prior) - math.log1p(-costs.prior))))
-    return VoiceComparison(llr >= point.threshold, llr, probability, costs.prior, *ratios)
+    return VoiceComparison(llr >= background.operating_point.threshold, llr, probability, costs.prior, *ratios)
 
 
 def _ratio(background: SpeakerModel, enrolled: Path, verified: Path, jobs: int) -> float:

@@ -12,10 +12,11 @@ import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.audio.corpus import Utterance, as_corpus, audio_suffixes, read_corpus
+from pipeline.audio.corpus import Utterance, as_corpus, audio_suffixes, background_voices, read_corpus
 from pipeline.audio.files import read_samples
 from pipeline.audio.lists import read_rttm
 from pipeline.errors import InputError
+from pipeline.files import demo_folder
 
 needs_links = pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege on Windows")
 
@@ -377,3 +378,16 @@ def test_turns_that_fit_no_recording(recordings, text, message):
     (recordings / "x.rttm").write_text(text)
     with pytest.raises(InputError, match=message):
         read_corpus(recordings)
+
+
+# Voices that come with the package
+
+
+def test_background_voices_are_no_voices_of_the_demo_corpus_and_have_enough_speech():
+    voices = background_voices().speakers
+    assert len(voices) == 36
+    assert not set(voices) & set(read_corpus(demo_folder() / "enroll").speakers)
+    for (utterance,) in voices.values():
+        with soundfile.SoundFile(utterance.path) as file:
+            assert (file.samplerate, file.channels, file.subtype) == (16000, 1, "OPUS")
+            assert 10 < file.frames / file.samplerate < 40

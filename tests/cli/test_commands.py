@@ -17,8 +17,8 @@ from pipeline.store.store import Store
 
 SETTINGS = tuple(f"--set={setting}" for setting in ("features.rate=8000", "codebook.min_seconds=3"))
 COMMANDS = (
-    "enroll", "record", "verify", "identify", "trials", "evaluate", "calibrate", "plot", "compare", "convert",
-    "compare-voices", "speakers", "store", "demo", "audit", "serve", "seal",
+    "enroll", "background", "record", "verify", "identify", "trials", "evaluate", "calibrate", "plot", "compare",
+    "convert", "compare-voices", "speakers", "store", "demo", "audit", "serve", "seal",
 )  # fmt: skip
 
 
@@ -104,6 +104,21 @@ def test_the_installed_command_starts_the_command_line(run):
 
 
 # Enroll
+
+
+def test_a_user_beside_the_background_voices_is_told_from_others(inside, corpus_of, heard):
+    config = ("--config", "lean", "--set", "supervector.speeds_below=0")
+    assert inside("background", "--store", "s", *config).out == "36 synthetic background voices enrolled -> s\n"
+    (listed,) = inside("speakers", "list", "s", "--json").lines
+    assert {speaker["role"] for speaker in listed["speakers"]} == {"background"}
+    enrolled = inside("enroll", corpus_of(bruno=12), "--store", "s")
+    assert enrolled.code == 0
+    assert "people who are not enrolled are accepted more often" not in enrolled.err
+    for name, code in (("bruno", 0), ("karla", 1), ("lars", 1)):
+        assert inside("verify", "s", "--claim", "bruno", heard(name)).code == code
+    again = inside("background", "--store", "s")
+    assert again.code == 2
+    assert "enrolled already" in again.err
 
 
 def test_enroll_reports_who_was_enrolled_refused_and_skipped(inside, corpus_of, tmp_path, garbage):

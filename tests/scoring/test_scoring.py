@@ -24,7 +24,7 @@ from pipeline.machines.supervectors import SupervectorMachines
 from pipeline.machines.training import train_population
 from pipeline.machines.ubm import train_ubm
 from pipeline.posteriors.sigmoid import FixedSigmoid
-from pipeline.scoring.calibration import LogisticCalibration
+from pipeline.scoring.calibration import LogisticCalibration, SystemCalibration
 from pipeline.scoring.claims import ClaimScorer, ScoringSettings
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import HeldOutTrials
@@ -35,13 +35,15 @@ SEEDS = st.integers(0, 2**32 - 1)
 HALF_DB = 20.0
 MEAN_PRIOR = 30.0
 # Not those that a fit would give: what matters here is that they are followed.
-FUSION = LogisticCalibration(
+SUM = LogisticCalibration(
     ("supervector_rival", "supervector", "worst_rival"),
     np.array([2.0, 0.7, 0.4]),
     offset=-1.3,
     duration=0.6,
     usual_frames=150.0,
 )
+SAME = LogisticCalibration(("fused",), np.ones(1), offset=0.0, duration=0.0, usual_frames=150.0)
+FUSION = SystemCalibration("fused", (("all", SAME),), (("all", SUM),))
 
 
 @cache

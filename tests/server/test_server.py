@@ -537,7 +537,7 @@ def test_a_training_process_that_dies_leaves_the_service_and_the_store(copied, t
 @pytest.mark.slow
 def test_a_store_is_made_by_the_first_enrollment(tmp_path, recordings, heard):
     settings = ("--set", "features.rate=8000", "--set", "scoring.system=worst_rival", "--set", "codebook.centroids=30")
-    with running(tmp_path / "new.store", tmp_path, *settings) as service:
+    with running(tmp_path / "new.store", tmp_path, "--no-background", *settings) as service:
         assert names_in(service) == []
         nobody = service.request("POST", "/verify", data={"claim": "anna"}, files={"file": b"RIFF"})
         assert "nobody is enrolled" in problem_of(nobody, 404)
@@ -547,6 +547,19 @@ def test_a_store_is_made_by_the_first_enrollment(tmp_path, recordings, heard):
         assert names_in(service) == ["anna", "lars"]
         samples, rate = samples_of(heard("anna"))
         assert streamed(service, "anna", rate, pcm16(samples), "pcm_s16le", 4)["decision"] == "accepted"
+
+
+@pytest.mark.slow
+def test_the_first_user_of_a_new_store_is_told_from_others(tmp_path, recordings, heard):
+    with running(tmp_path / "new.store", tmp_path, "--config", "lean") as service:
+        assert names_in(service) == []
+        made = service.request("POST", "/speakers/bruno", files=files_of(recordings, "bruno", 12))
+        assert made.status_code == 201, made.text
+        assert names_in(service) == ["bruno"]
+        for name, decision in (("bruno", "accepted"), ("lars", "rejected"), ("karla", "rejected")):
+            files = {"file": heard(name).read_bytes()}
+            answer = service.request("POST", "/verify", data={"claim": "bruno"}, files=files)
+            assert answer.json()["decision"] == decision, answer.text
 
 
 # Callers who want more than their share

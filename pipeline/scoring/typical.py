@@ -1,0 +1,70 @@
+"""Ratios that are typical of a claimant: what a claim must reach, whatever the impostors in the store are like.
+
+Held-out nontarget trials are by speakers of the store. While these are few, or recorded elsewhere, other people come
+closer to a claimant than they do, and the threshold of Bayes' rule is too low. Target trials say more: what nearly all
+of the claimant's own held-out utterances exceed is required of a claim.
+
+Ratios of target trials are taken as normal, with a mean for each claimant (a random-effects model; Gelman et al.,
+Bayesian Data Analysis, 3rd edition, section 5.4): r = m_c + e with m_c ~ N(m, b) and e ~ N(0, w).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+# A ratio is typical down to so many standard deviations below what is expected of the claimant: the first number, and
+# one more for so many speakers, whose trials show better what impostors are like.
+LEAST_DEVIATIONS, SPEAKERS_A_DEVIATION = 1.25, 5.0
+
+# Variances within claimants are measured by at least so many differences from their means.
+LEAST_DIFFERENCES = 5
+
+
+@dataclass(frozen=True)
+class Typicality:
+    """Shifts of ratios by which the least typical one of every claimant is at ``threshold``, with N ``speakers``."""
+
+    threshold: float
+    speakers: int
+
+    def shifts(self, ratios: Array, claims: NDArray[np.uint64]) -> dict[int, float]:
+        """Return what to subtract from ratios of each claimant, by id; those that it changes nothing for are left out.
+
+        Parameters
+        ----------
+        ratios, claims
+            Ratios (n,) of target trials, in nats, and ids (n,) of their claimants.
+        """
+        deviations = LEAST_DEVIATIONS + self.speakers / SPEAKERS_A_DEVIATION
+        above = {
+            claim: mean - deviations * spread - self.threshold
+            for claim, (mean, spread) in expected(ratios, claims).items()
+        }
+        return {claim: shift for claim, shift in above.items() if shift > 0.0}
+
+
+def expected(ratios: Array, claims: NDArray[np.uint64]) -> Mapping[int, tuple[float, float]]:
+    """Return, for each claimant, mean and standard deviation of the ratio of another target trial, by the model."""
+    if len(ratios) < 2:
+        return {}
+    ids = np.array(list(dict.fromkeys(claims.tolist())), dtype=np.uint64)  # unsorted: ids are random
+    order = np.argsort(ids)
+    places = order[np.searchsorted(ids, claims, sorter=order)]
+    counts = np.bincount(places)
+    means = np.bincount(places, ratios) / counts
+    differences = len(ratios) - len(ids)
+    squares = float(np.sum((ratios - means[places]) ** 2))
+    within = squares / differences if differences >= LEAST_DIFFERENCES else float(ratios.var(ddof=1))
+    centre, between = float(means.mean()), np.inf
+    if len(ids) > 1:
+        between = max(float(means.var(ddof=1)) - within * float(np.mean(1.0 / counts)), 1e-3)
+    variances = 1.0 / (1.0 / between + counts / max(within, 1e-9))
+    shrunk = variances * (centre / between + means * counts / max(within, 1e-9))
+    spreads = np.sqrt(within + variances)
+    return {int(one): (float(mean), float(spread)) for one, mean, spread in zip(ids, shrunk, spreads, strict=True)}
