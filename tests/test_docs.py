@@ -488,6 +488,14 @@ def test_the_table_of_duplicates_is_that_of_the_file_and_holds_what_is_promised(
     assert all(row["flagged"] <= MOST_FLAGGED * row["tried"] for row in result["genuine"].values())
 
 
+def test_the_table_of_first_users_is_that_of_the_file():
+    from benchmarks.first_users import markdown
+
+    result = json.loads((RESULTS / "first_users.json").read_text(encoding="utf-8"))
+    assert result["list"] == "trials_dev"
+    assert markdown(result["rows"]) in page("docs/explanation.md")[0]
+
+
 def test_security_says_what_was_measured():
     text = " ".join((ROOT / "SECURITY.md").read_text(encoding="utf-8").split())
     attacks = [attack.__name__ for module in attack_service.PARTS for attack in module.ATTACKS]

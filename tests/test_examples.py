@@ -56,7 +56,8 @@ def test_a_public_function_documents_each_of_its_parameters(name):
     if inspect.isclass(value):
         return
     text = inspect.getdoc(value) or ""
-    assert "Parameters\n-----" in text
+    parameters = inspect.signature(value).parameters
+    assert "Parameters\n-----" in text or not parameters
     assert "Returns\n-----" in text
-    for parameter in inspect.signature(value).parameters:
+    for parameter in parameters:
         assert parameter in text.split("Parameters\n")[1], parameter

@@ -158,6 +158,10 @@ def background_voices() -> Corpus:
     Text-to-speech in several languages, 36 voices of 10 to 32 s. Where few speakers are enrolled, they stand for people
     who are not, and claims are compared with them.
 
+    Returns
+    -------
+    Corpus
+
     Examples
     --------
     >>> import pipeline
