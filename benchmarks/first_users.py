@@ -105,17 +105,8 @@ def row_of(background: str, stage: int, counts: Counter[str]) -> dict[str, Any]:
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a line for each background and number of users."""
-    titles: tuple[str, ...] = (
-        "enrolled before",
-        "users",
-        "true claims rejected",
-        "FR %",
-        "users accepted",
-        "background",
-        "outsiders",
-    )
-    titles += ("FA %",)
-    lines = ["| " + " | ".join(titles) + " |", "|---|" + "---:|" * 7]
+    titles = "enrolled before | users | true claims rejected | FR % | users accepted | background | outsiders | FA %"
+    lines = [f"| {titles} |", "|---|" + "---:|" * 7]
     for row in rows:
         own, *others = (f"{row[one]['errors']} of {row[one]['trials']}" if one in row else "" for one in KINDS)
         rates = [f"{row[f'false_{error}_percent']:.2f}" for error in ("reject", "accept")]

@@ -155,7 +155,7 @@ def read_corpus(root: Path | str) -> Corpus:
 def background_voices() -> Corpus:
     """Return the synthetic voices that come with the package, to enroll as background speakers.
 
-    Text-to-speech in several languages, 36 voices of 10 to 32 s. Where few speakers are enrolled, they stand for people
+    Text-to-speech in several languages, 36 voices of 11 to 32 s. Where few speakers are enrolled, they stand for people
     who are not, and claims are compared with them.
 
     Returns

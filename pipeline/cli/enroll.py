@@ -173,7 +173,8 @@ def _print_report(store: Path, report: EnrollmentReport) -> None:
     if len(report.model) < FEW_SPEAKERS:
         print_note(
             f"note: with {len(report.model)} speakers in the store, people who are not enrolled are accepted more often"
-            " than that; enroll background speakers before the users: enroll --background, or voiceclaim background"
+            " than held-out trials say; enroll background speakers before the users: enroll --background, or voiceclaim"
+            " background"
         )
 
 

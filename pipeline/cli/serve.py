@@ -98,7 +98,6 @@ def serve(
     else:
         what = "is made with synthetic background voices" if background else "is made by the first enrollment"
         print_error(f"{store}: no speaker store here yet; it {what}")
-    settings_of_new = read_settings(config, override)
     if log is not None:
         read_key(log_key)
     accepted = read_tokens(tokens)
@@ -107,7 +106,7 @@ def serve(
         store=store,
         tokens=accepted,
         hosts=(*HOSTS, host),
-        config=settings_of_new,
+        config=read_settings(config, override),
         evaluation=evaluation,
         log=log,
         log_key=log_key,
@@ -133,8 +132,11 @@ def serve(
     )
     if not is_loopback(host) and tls_cert is None:
         print_error("warning: tokens and voices cross the network unencrypted; use --tls-cert or a TLS proxy")
-    if background and not store.exists():
-        enroll_background(store, settings_of_new, jobs=jobs or cores())
+
+    def prepare() -> None:
+        if background and not store.exists():
+            enroll_background(store, settings.config, jobs=settings.jobs)
+
     run.serve(
         settings,
         host,
@@ -142,5 +144,6 @@ def serve(
         certificate=tls_cert,
         key=tls_key,
         threads=cores(),
+        prepare=prepare,
         started=lambda url: print_line(f"serving {store} at {url}"),
     )

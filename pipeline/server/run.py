@@ -81,9 +81,12 @@ def serve(
     certificate: Path | None = None,
     key: Path | None = None,
     threads: int,
+    prepare: Callable[[], None] = lambda: None,
     started: Callable[[str], None],
 ) -> None:
     """Serve at ``host`` and ``port`` (0: a free one) until SIGTERM or Ctrl-C; ``started`` is called with the URL.
+
+    ``prepare`` is called before, once nothing is left that could keep the service from starting.
 
     With ``certificate`` and ``key`` (PEM files) by TLS. Raises ConfigError for an address beyond this machine without
     tokens and for a certificate that cannot be used, ServiceError where nothing can listen.
@@ -105,22 +108,26 @@ def serve(
         url = url_of(host, listening.getsockname()[1], encrypted=certificate is not None)
         try:
             config = _config(create_app(service, lambda: started(url)), settings, certificate, key)
-            config.load()
-        except (OSError, ValueError) as error:  # SSLError is an OSError
-            service.close()
-            raise ConfigError(
-                f"{certificate}: the certificate or its key cannot be used ({error}); both must be PEM files"
-            ) from None
-        # uvicorn shuts down gracefully at a signal, and then raises it again.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: None)
-        # A terminal that is closed ends the service, except under nohup.
-        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-        try:
+            _load(config, certificate)
+            prepare()
+            # uvicorn shuts down gracefully at a signal, and then raises it again.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: None)
+            # A terminal that is closed ends the service, except under nohup.
+            if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+                signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
             uvicorn.Server(config).run(sockets=[listening])
         finally:
             service.close()
+
+
+def _load(config: uvicorn.Config, certificate: Path | None) -> None:
+    try:
+        config.load()
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise ConfigError(
+            f"{certificate}: the certificate or its key cannot be used ({error}); both must be PEM files"
+        ) from None
 
 
 def _config(app: FastAPI, settings: Settings, certificate: Path | None, key: Path | None) -> uvicorn.Config:

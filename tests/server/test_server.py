@@ -337,6 +337,12 @@ def test_a_certificate_that_cannot_be_used_is_an_error_in_one_line(store, run, g
     assert "certificate or its key cannot be used" in result.err.splitlines()[-1]
 
 
+def test_a_service_that_cannot_start_makes_no_store(tmp_path, run, garbage):
+    for options in (("--host", "0.0.0.0"), ("--port", 0, "--tls-cert", garbage)):  # noqa: S104
+        assert run("serve", tmp_path / "new.store", *options).code == 2
+        assert not list(tmp_path.glob("new.store*"))
+
+
 def test_headers_keep_the_page_to_itself(service):
     for path in ("/", "/docs", "/page/main.js", "/page/style.css", "/speakers", "/nowhere"):
         answer = service.request("GET", path)
