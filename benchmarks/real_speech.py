@@ -149,6 +149,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         kept = options.keep or Path(work)
+        kept.mkdir(parents=True, exist_ok=True)
         rows = run(options.corpora, kept, quick=options.quick, only=options.config, settings=options.settings)
     print(markdown(rows))
     if options.json:

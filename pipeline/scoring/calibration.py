@@ -160,7 +160,7 @@ Calibration = LogisticCalibration | MixtureCalibration | SystemCalibration
 
 @dataclass(frozen=True)
 class Calibrations:
-    """Calibrations of every system that could be calibrated: over whole utterances, and over speech of any length."""
+    """Calibrations of a store's default system: over whole utterances, and over speech of any length."""
 
     whole: Mapping[str, SystemCalibration] = field(default_factory=dict)
     sequential: Mapping[str, SystemCalibration] = field(default_factory=dict)

@@ -15,7 +15,7 @@ Trials of the user's own, of files that nobody was enrolled with, are kept besid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -28,7 +28,6 @@ from pipeline.scoring.calibration import (
     ENROLLED_PENALTY,
     PENALTY,
     UNKNOWN_PENALTY,
-    Calibrations,
     Fits,
     LogisticCalibration,
     Origin,
@@ -326,46 +325,40 @@ class HeldOutTrials:
         )
 
 
-def fit_calibrations(
-    judged: Callable[[str], tuple[HeldOutTrials, int]],
-    systems: Sequence[str],
-    sequential: str,
+def fit_system(
+    system: str,
+    judged: tuple[HeldOutTrials, int],
     *,
     changed: HeldOutTrials | None,
     typical: Typicality | None = None,
-) -> Calibrations:
-    """Fit every one of ``systems`` that its trials allow, and ``sequential`` over speech of any length.
+    at_every_length: bool = False,
+) -> SystemCalibration | None:
+    """Fit the calibration of ``system`` over whole utterances, or over speech of any length; None with too few trials.
 
-    ``judged`` gives the trials of a system, and the number of speakers that it judges a claim among. Sums of systems
-    are fitted to trials of ``changed`` conditions, too, where there are any. Their ratios over whole utterances are
-    shifted to what is ``typical`` of each claimant.
+    ``judged`` are its trials, and the number of speakers that it judges a claim among. Sums of systems are fitted to
+    trials of ``changed`` conditions, too, where there are any. Their ratios over whole utterances are shifted to what
+    is ``typical`` of each claimant.
     """
-
-    def fitted(system: str, *, at_every_length: bool = False) -> dict[str, SystemCalibration]:
-        recorded, population = judged(system)
-        conditions = [recorded]
-        if RULES[system].parts and changed is not None and changed.has_both_classes:
-            conditions.append(changed)
-        # One utterance at several lengths counts as one.
-        times = 1 + len(recorded.prefixes) * at_every_length
-        if population == 1:
-            return {}
-        try:
-            trials = [one.comparable(population) for one in conditions]
-            trials = [one.at_every_length(system) for one in trials] if at_every_length else trials
-            made, *others = (one.calibration(system, times=times) for one in trials)
-            if RULES[system].parts and typical is not None and not at_every_length:
-                made, *others = (one.shifted(fit, typical) for one, fit in zip(trials, (made, *others), strict=True))
-            for other in others:
-                made = replace(made, changed=other, condition=trials[0].condition_calibration(trials[1], times=times))
-        except MetricError:
-            return {}  # too few trials: reading this calibration is an error that says so
-        return {system: made}
-
-    whole: dict[str, SystemCalibration] = {}
-    for system in systems:
-        whole |= fitted(system)
-    return Calibrations(whole, fitted(sequential, at_every_length=True))
+    recorded, population = judged
+    is_sum = bool(RULES[system].parts)
+    conditions = [recorded]
+    if is_sum and changed is not None and changed.has_both_classes:
+        conditions.append(changed)
+    # One utterance at several lengths counts as one.
+    times = 1 + len(recorded.prefixes) * at_every_length
+    if population == 1:
+        return None
+    try:
+        trials = [one.comparable(population) for one in conditions]
+        trials = [one.at_every_length(system) for one in trials] if at_every_length else trials
+        made, *others = (one.calibration(system, times=times) for one in trials)
+        if is_sum and typical is not None and not at_every_length:
+            made, *others = (one.shifted(fit, typical) for one, fit in zip(trials, (made, *others), strict=True))
+        for other in others:
+            made = replace(made, changed=other, condition=trials[0].condition_calibration(trials[1], times=times))
+    except MetricError:
+        return None  # reading this calibration is an error that says so
+    return made
 
 
 def _picked(scores: Mapping[str, Array], systems: Sequence[str]) -> dict[str, Array]:

@@ -34,7 +34,7 @@ from pipeline.scoring.calibration import Calibration, Calibrations, SystemCalibr
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
 from pipeline.scoring.conditions import CONDITION, ConditionClassifier, train_conditions
 from pipeline.scoring.rules import RULES, systems_of
-from pipeline.scoring.trials import CHANGED, KEPT, OWN, HeldOutTrials, fit_calibrations
+from pipeline.scoring.trials import CHANGED, KEPT, OWN, HeldOutTrials, fit_system
 from pipeline.scoring.typical import Typicality
 from pipeline.store.arrays import Arrays, Changed, Renumbered
 from pipeline.store.layout import AnyArray
@@ -395,22 +395,29 @@ class SpeakerModel:
         return trials, self.competing(system) + 1
 
     def calibrated(self) -> SpeakerModel:
-        """Return the same model with calibrations ``fitted_to`` its trials.
+        """Return the same model with calibrations of its default system, which a claim need not wait for."""
+        system = self.config.scoring.system
+        fits = [self._fitted(system, at_every_length=every) for every in (False, True)]
+        whole, sequential = [{} if fit is None else {str(system): fit} for fit in fits]
+        return replace(self, calibrations=Calibrations(whole, sequential))
+
+    def _fitted(self, system: str, *, at_every_length: bool = False) -> SystemCalibration | None:
+        """Fit the calibration of ``system`` to the trials ``fitted_to``; None where these are too few.
 
         The user's own are of the condition in use, and leave none to tell from it.
         """
         before = self.fitted_to
-        trials, changed = self.trials(before=before), None if before else self.trials(before=CHANGED)
+        read = [system, *RULES[system].parts, CONDITION]
+        trials = self.trials(read, before=before)
         if trials is None:
-            return replace(self, calibrations=Calibrations())
-        calibrations = fit_calibrations(
-            lambda system: self._judged(trials, system),
-            self.systems,
-            self.config.scoring.system,
-            changed=changed,
+            return None
+        return fit_system(
+            system,
+            self._judged(trials, system),
+            changed=None if before else self.trials(read, before=CHANGED),
             typical=None if before else Typicality(self.operating_point.threshold, len(self.names)),
+            at_every_length=at_every_length,
         )
-        return replace(self, calibrations=calibrations)
 
     def condition(self) -> ConditionClassifier | None:
         """Return the classifier of conditions by everybody's speech; None without augmented versions. Made once."""
@@ -421,9 +428,19 @@ class SpeakerModel:
         return train_conditions(*([own[name] for own in self.arrays if name in own] for name in CONDITIONS))
 
     def calibration(self, system: str) -> SystemCalibration | None:
-        """Return the map from scores of ``system`` to log-likelihood ratios; None where trials were too few."""
-        fit = self.calibrations.whole.get(system)
+        """Return the map from scores of ``system`` to log-likelihood ratios; None where trials were too few.
+
+        That of the default system is stored; others are fitted here, once.
+        """
+        if system not in self._calibrations:
+            self._calibrations[system] = self._fitted(system)
+        fit = self._calibrations[system]
         return None if fit is None else fit.at(self.unknown)
+
+    @cached_property
+    def _calibrations(self) -> dict[str, SystemCalibration | None]:
+        """Return the calibrations that were read or fitted so far."""
+        return dict(self.calibrations.whole)
 
     def sequential_calibration(self, system: str) -> Calibration:
         """Return the map from scores over speech of any length to log-likelihood ratios; raises MetricError."""

@@ -116,7 +116,7 @@ def fused(tmp_path_factory, recordings, voices, tiny_with) -> SpeakerModel:
 
 @settings(deadline=None, max_examples=25)
 @given(share=st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.0, 1.0)), system=st.sampled_from(SYSTEMS))
-def test_stored_calibrations_at_any_share_mix_the_fits_against_each_origin(fused, share, system):
+def test_calibrations_at_any_share_mix_the_fits_against_each_origin(fused, share, system):
     """With r and u the likelihood ratios against enrolled and unknown impostors: 1 / ((1 - share) / r + share / u)."""
     trials, at = fused.trials(), replace(fused, unknown_share=share)
     frames, rows = trials.frames.astype(float), slice(None, None, 7)

@@ -18,7 +18,7 @@ from pipeline.errors import InputError, MetricError
 from pipeline.scoring.decisions import Decision, State
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.sequential import SequentialTest, check_frames
-from pipeline.scoring.trials import HeldOutTrials, fit_calibrations
+from pipeline.scoring.trials import HeldOutTrials, fit_system
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.policies import Sequential
@@ -134,8 +134,10 @@ def test_the_calibration_over_all_lengths_is_sound_where_that_of_whole_trials_is
         return float(np.logaddexp(0, -target).mean() + np.logaddexp(0, nontarget).mean()) / (2 * math.log(2))
 
     lengths = every.frames.astype(float)
-    made = fit_calibrations(lambda _: (trials, 4), ["supervector_rival"], "supervector_rival", changed=None)
-    early, whole = (fits["supervector_rival"].llr(every.scores, lengths) for fits in (made.sequential, made.whole))
+    early, whole = (
+        fit_system("supervector_rival", (trials, 4), changed=None, at_every_length=at).llr(every.scores, lengths)
+        for at in (True, False)
+    )
     assert cost(early) < cost(whole)
     assert cost(early) < 1.0
 
