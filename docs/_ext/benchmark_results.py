@@ -60,8 +60,8 @@ def accuracy(folder: Path) -> str:
     return table(head, rows, words=5)
 
 
-def _peers(folder: Path) -> dict[tuple[str, str, str, str], dict[str, Any]]:
-    rows = read(folder, "peers")["rows"]
+def _peers(folder: Path, file: str = "peers") -> dict[tuple[str, str, str, str], dict[str, Any]]:
+    rows = read(folder, file)["rows"]
     return {(row["corpus"], row["list"], row["system"], row["normalisation"]): row for row in rows}
 
 
@@ -82,6 +82,23 @@ def comparison(folder: Path) -> str:
     scored = (f"{ENCODER}, raw", f"{ENCODER}, {RIVAL}", f"`default`, {RIVAL}")
     head = ("list", *scored, "its FA %", "its FR %", "difference")
     return table(head, rows, words=1)
+
+
+def with_encoder(folder: Path) -> str:
+    """Return the EER of an encoder under its best normalisation, and of the default without and with it as a part."""
+    alone, parted, rows = _peers(folder), _peers(folder, "encoder"), []
+    for (corpus, name), title in COMPARED_LISTS.items():
+        way, best = min(
+            ((way, parted[corpus, name, ENCODER, way]) for way in NORMALISATIONS),
+            key=lambda pair: pair[1]["eer_percent"],
+        )
+        own = [peers[corpus, name, "default", f"{RIVAL}, fused"] for peers in (alone, parted)]
+        rates = (_marked(row["eer_percent"], row["rule_of_30"]) for row in (best, *own))
+        decided = (f"{own[1][f'false_{error}_percent']:.2f}" for error in ("accept", "reject"))
+        rows.append((title, way, *rates, *decided, _difference(best)))
+    systems = (ENCODER, "`default`", f"`default` with {ENCODER}")
+    head = ("list", "best normalisation", *systems, "its FA %", "its FR %", f"difference to {ENCODER}")
+    return table(head, rows, words=2)
 
 
 def encoders(folder: Path) -> str:
@@ -314,7 +331,7 @@ def _median(values: Sequence[float]) -> float:
 
 def others(folder: Path) -> str:
     """Return the files without a table, with the command that each names."""
-    shown = {"real_speech", "peers", "posterior_classifiers", "claim_scoring", "training", *PAPERS}
+    shown = {"real_speech", "peers", "encoder", "posterior_classifiers", "claim_scoring", "training", *PAPERS}
     rest = sorted(
         path.stem
         for path in folder.glob("*.json")
@@ -334,6 +351,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
         chart,
         comparison,
         encoders,
+        with_encoder,
         accuracy,
         systems,
         calibration,
