@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import soundfile
 from numpy.polynomial.polynomial import polyval
 from scipy.fft import irfft, next_fast_len, rfft, rfftfreq
-from scipy.signal import firwin, oaconvolve
 
 from pipeline.audio.resampling import resampled
 from pipeline.audio.streams import Samples
@@ -28,7 +28,7 @@ LINE_RATE = 8_000  # Hz, of a digital telephone line (ITU-T G.711)
 # ITU-T G.712 asks for 300 to 3400 Hz. Symmetric taps of odd number, centred, delay nothing; 25 ms of them fall from
 # full to nothing within about 130 Hz, around the two frequencies below (each 6 dB down).
 _BAND = (240.0, 3_460.0)
-_TAPS: Samples = firwin(201, _BAND, pass_zero=False, fs=LINE_RATE)
+_HALF = 100  # taps on either side of the centre
 _SETTLING_SECONDS = 0.05  # of silence after the end, so that no filter meets the edge of the buffer
 
 # Codecs of telephone lines, mobile telephones and answering machines: libsndfile's format and subtype. None delays.
@@ -55,8 +55,26 @@ def telephone(samples: Samples, rate: int) -> Samples:
     check_mono(samples, "telephone")
     if len(samples) == 0:
         return np.empty(0)
-    line = oaconvolve(resampled(_settled(samples, rate), rate, LINE_RATE), _TAPS, mode="same")
-    return resampled(mu_law(line), LINE_RATE, rate)[: len(samples)]
+    line = resampled(_settled(samples, rate), rate, LINE_RATE)
+    return resampled(mu_law(_convolved(line, band_pass())[_HALF:-_HALF]), LINE_RATE, rate)[: len(samples)]
+
+
+@lru_cache(maxsize=1)
+def band_pass() -> Samples:
+    """Return the taps (201,) of the telephone band: a sinc for each edge, under a Hamming window, gain 1 in the middle.
+
+    ``scipy.signal.firwin`` gives the same, and takes longer to import than a speaker takes to augment.
+    """
+    n, (low, high) = np.arange(-_HALF, _HALF + 1), (2.0 * edge / LINE_RATE for edge in _BAND)
+    taps = (high * np.sinc(high * n) - low * np.sinc(low * n)) * np.hamming(len(n))
+    return np.asarray(taps / (taps @ np.cos(np.pi * n * (low + high) / 2.0)))
+
+
+def _convolved(samples: Samples, response: Samples) -> Samples:
+    """Return the convolution (n + m - 1,) of ``samples`` (n,) and ``response`` (m,)."""
+    count = len(samples) + len(response) - 1
+    size = next_fast_len(count, real=True)
+    return np.asarray(irfft(rfft(samples, size) * rfft(response, size), size)[:count])
 
 
 def mu_law(samples: Samples) -> Samples:
@@ -205,7 +223,7 @@ def reverberate(samples: Samples, response: Samples) -> Samples:
         return np.zeros(len(samples))
     direct = int(np.argmax(np.abs(response)))
     scaled = samples / np.abs(samples).max()
-    wet = oaconvolve(scaled, response / np.abs(response).max())[direct : direct + len(samples)]
+    wet = _convolved(scaled, response / np.abs(response).max())[direct : direct + len(samples)]
     return at_unit_rms(wet) * rms(samples)
 
 

@@ -13,7 +13,7 @@ import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import median_filter
-from scipy.signal import butter, correlate, find_peaks, freqs
+from scipy.signal import butter, correlate, find_peaks, firwin, freqs
 from waves import LENGTHS, LEVELS, RATE, RATES, SEEDS, decibels, middle, noise, rms, tone
 
 from pipeline.audio.channels import (
@@ -25,6 +25,7 @@ from pipeline.audio.channels import (
     HUM_HZ,
     LOW_EDGE_HZ,
     NOISE_SLOPE,
+    band_pass,
     coloured_noise,
     mu_law,
     random_band,
@@ -69,6 +70,11 @@ def test_mu_law_is_odd_keeps_the_order_and_errs_by_half_a_step(values):
 
 
 # Telephone
+
+
+def test_the_taps_of_the_telephone_band_are_scipys():
+    theirs = firwin(201, (240.0, 3_460.0), pass_zero=False, fs=8_000)
+    np.testing.assert_allclose(band_pass(), theirs, rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 44_100])
