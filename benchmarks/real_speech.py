@@ -82,7 +82,8 @@ def run(
     corpora: Path, work: Path, *, quick: bool, only: str | None, settings: Path | None = None
 ) -> list[dict[str, Any]]:
     """Enroll and evaluate everything; one row a corpus, settings and list."""
-    rows = []
+    rows: list[dict[str, Any]] = []
+    work.mkdir(parents=True, exist_ok=True)
     for number, (corpus, config, options, lists) in enumerate(RUNS):
         if only not in {None, config} or (quick and (corpus, config) not in QUICK):
             continue
@@ -149,7 +150,6 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         kept = options.keep or Path(work)
-        kept.mkdir(parents=True, exist_ok=True)
         rows = run(options.corpora, kept, quick=options.quick, only=options.config, settings=options.settings)
     print(markdown(rows))
     if options.json:
