@@ -24,6 +24,8 @@ from pipeline.scoring.trials import ALONE, HeldOutTrials
 Array = NDArray[np.float64]
 Heard = tuple[dict[str, Array], int]
 """Running sums of an utterance so far, and its frames."""
+Margins = dict[str, Array]
+"""Margins (N,) of an utterance by the kind of machines."""
 
 # With fewer speakers, leaving one out leaves nobody to compare a claim with.
 MIN_FOR_UNKNOWN = 3
@@ -92,8 +94,8 @@ class HeldOutScoring:
         posterior = FixedSigmoid(settings.posterior.slope)
         self._settings = ScoringSettings(posterior, settings.scoring.dtype, condition=condition)
         self._drawn: dict[int | None, Claims] = {}
-        # Made here, not on one of the threads that score.
-        self._solutions = {kind: solver.without_held_out for kind, solver in training.items()}
+        # Solved here, not on one of the threads that score.
+        _ = [solver.without_held_out for solver in training.values()]
 
     def none(self) -> HeldOutTrials:
         """Return no trials, with the systems that ``score`` gives."""
@@ -110,22 +112,42 @@ class HeldOutScoring:
 
     def score(self, speaker: int, utterances: Sequence[FeatureBlock]) -> list[HeldOutTrials]:
         """Return the trials of each utterance: every claim, then each nontarget one as by an unknown impostor."""
-        claims = self._claims(speaker)
-        heard = [self._prefixes(claims, utterance) for utterance in utterances]
-        absences = (None, speaker) if self._judged_among >= MIN_FOR_UNKNOWN else (None,)
-        scored = [self._finish(claims, heard, absent) for absent in absences]
+        return self.score_together([(speaker, utterances)])[0]
+
+    def score_together(self, speech: Sequence[tuple[int, Sequence[FeatureBlock]]]) -> list[list[HeldOutTrials]]:
+        """Return what ``score`` does for each speaker and the utterances of ``speech``, in less time."""
+        speakers = [speaker for speaker, _ in speech]
+        heard = [
+            [one for utterance in utterances for one in self._prefixes(self._claims(speaker), utterance)]
+            for speaker, utterances in speech
+        ]
+        absences = (False, True) if self._judged_among >= MIN_FOR_UNKNOWN else (False,)
+        margins = self._margins(speakers, heard, absences)
+        return [
+            self._of_speaker(speaker, utterances, its_sums, its_margins)
+            for (speaker, utterances), its_sums, its_margins in zip(speech, heard, margins, strict=True)
+        ]
+
+    def _of_speaker(
+        self, speaker: int, utterances: Sequence[FeatureBlock], heard: list[Heard], margins: list[list[Margins]]
+    ) -> list[HeldOutTrials]:
+        """Return the trials of one speaker's utterances, by ``margins`` of each prefix under each origin."""
+        claims, each = self._claims(speaker), 1 + len(self._prefix_frames)
         trials = []
         for number, utterance in enumerate(utterances):
+            own = slice(number * each, (number + 1) * each)
             fallback: dict[str, Array] = {}
             if self._units:
                 alone = claims.alone.start()
                 alone.push(utterance)
                 fallback = {f"{ALONE}{RULES[name].alone}": values for name, values in alone.scores().items()}
-            frames = heard[number][-1][1]
-            parts = [
-                self._trials(claims, speaker, frames, its[number], fallback, absent)
-                for its, absent in zip(scored, absences, strict=True)
-            ]
+            parts = []
+            for absent, by_origin in zip((None, speaker), margins, strict=False):
+                scored = [
+                    claims.among.finish(sums, frames, margins=its, absent=absent)
+                    for (sums, frames), its in zip(heard[own], by_origin[own], strict=True)
+                ]
+                parts.append(self._trials(claims, speaker, len(utterance.vectors), scored, fallback, absent))
             trials.append(HeldOutTrials.joined(parts))
         return trials
 
@@ -155,23 +177,23 @@ class HeldOutScoring:
             at = min(end, len(utterance.vectors))
         return so_far
 
-    def _finish(self, claims: Claims, heard: Sequence[list[Heard]], absent: int | None) -> list[list[dict[str, Array]]]:
-        """Return the scores of each utterance's prefixes and, last, of the whole."""
-        flat = [one for of_utterance in heard for one in of_utterance]
-        margins: list[dict[str, Array]] = [{} for _ in flat]
+    def _margins(
+        self, speakers: Sequence[int], heard: Sequence[list[Heard]], absences: Sequence[bool]
+    ) -> list[list[list[Margins]]]:
+        """Return margins of each speaker's utterances: under each of ``absences``, of all that was ``heard``."""
+        margins: list[list[list[Margins]]] = [[[{} for _ in its] for _ in absences] for its in heard]
+        flat = [one for its in heard for one in its]
         for kind, solver in self._training.items() if len(self._population) > 1 and flat else ():
             read = list(zip(kind.backgrounds, self._population.utterance[kind.name].ubms, strict=True))
             settled = ([ubm.settled(sums[background.name]) for background, ubm in read] for sums, _ in flat)
             vectors = np.stack([supervector([ubm for _, ubm in read], statistics) for statistics in settled])
-            solution = self._solutions[kind] if absent is None else solver.without(absent)
-            for its_margins, row in zip(margins, solution.margins(vectors), strict=True):
-                its_margins[kind.name] = row
-        finished = [
-            claims.among.finish(sums, frames, margins=its_margins, absent=absent)
-            for (sums, frames), its_margins in zip(flat, margins, strict=True)
-        ]
-        size = 1 + len(self._prefix_frames)
-        return [finished[first : first + size] for first in range(0, len(finished), size)]
+            ends = np.cumsum([len(its) for its in heard])[:-1]
+            made = solver.held_out_margins(speakers, np.split(vectors, ends))
+            for its, with_and_without in zip(margins, made, strict=True):
+                for by_absence, rows in zip(its, with_and_without, strict=False):
+                    for by_kind, row in zip(by_absence, rows, strict=True):
+                        by_kind[kind.name] = row
+        return margins
 
     def _trials(
         self,

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 
 import numpy as np
 
 from pipeline.config import ChecksConfig, Config
 from pipeline.enrollment.checks import Finding, check_recordings, check_trials
-from pipeline.enrollment.heldout_scoring import HeldOutScoring
+from pipeline.enrollment.heldout_scoring import SPEAKERS_A_DRAW, HeldOutScoring
 from pipeline.enrollment.speech import NewSpeaker, by_turns
 from pipeline.enrollment.training import Provisional, Trainer
 from pipeline.errors import EnrollmentRefusedError
@@ -23,11 +24,13 @@ from pipeline.machines.workers import run_parallel
 from pipeline.scoring.trials import HeldOutTrials
 
 # Claims on more speakers than so many others are drawn from, for each held-out utterance.
-MOST_OTHERS = 150
+MOST_OTHERS = 60
 
 # Held-out utterances of an augmented version that are enough, one a speaker: with many speakers, each one's are scored
 # in some of the versions only.
 ENOUGH_CHANGED = 400
+# With more speakers they are scored in groups; with fewer, each has more trials than there are machines.
+LEAST_FOR_GROUPS = 64
 
 
 @dataclass(frozen=True)
@@ -103,17 +106,21 @@ def _scores(
     """Return, for each of ``scorings``, its trials of every speaker with their scores."""
     total = sum(len(its_trials) for of_speaker in trials for its_trials in of_speaker)
 
-    def score(speaker: int, of_speaker: Sequence[list[FeatureBlock]]) -> list[list[HeldOutTrials]]:
+    def score(*group: tuple[int, Sequence[list[FeatureBlock]]]) -> list[list[HeldOutTrials]]:
         scored = []
-        for scoring, its_trials in zip(scorings, of_speaker, strict=True):
-            scored.append(scoring.score(speaker, its_trials))
-            trainer.progress("thresholds: scoring", len(its_trials), total)
+        for which, scoring in enumerate(scorings):
+            made = scoring.score_together([(speaker, of_speaker[which]) for speaker, of_speaker in group])
+            scored.append([trial for of_speaker in made for trial in of_speaker])
+            trainer.progress("thresholds: scoring", len(scored[-1]), total)
         return scored
 
-    # A speaker's trials one after another: machines without that speaker are made once.
-    by_speaker = run_parallel(score, enumerate(trials, start=len(trainer.known)), jobs=trainer.workers.jobs)
+    # Trials as recorded and changed ones after another: machines without a speaker are made once.
+    speakers = enumerate(trials, start=len(trainer.known))
+    size = SPEAKERS_A_DRAW if len(trials) > LEAST_FOR_GROUPS else 1
+    groups = [tuple(its) for _, its in groupby(speakers, key=lambda one: one[0] // size)]
+    by_group = run_parallel(score, groups, jobs=trainer.workers.jobs)
     return [
-        HeldOutTrials.joined([scoring.none(), *(trial for of_speaker in by_speaker for trial in of_speaker[which])])
+        HeldOutTrials.joined([scoring.none(), *(trial for of_group in by_group for trial in of_group[which])])
         for which, scoring in enumerate(scorings)
     ]
 

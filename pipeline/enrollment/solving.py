@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pipeline.config import Config
 from pipeline.errors import ConfigError
 from pipeline.machines.branches import UtteranceKind
-from pipeline.machines.gram import Known, packed, square, unpacked
-from pipeline.machines.supervector_training import Solution, SupervectorTraining
+from pipeline.machines.gram import Known, square, unpacked
+from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
 
@@ -92,7 +92,7 @@ def solve(
         jobs=jobs,
     )
     begin = f"{kind.array}.inner"
-    return solver, {begin: packed(solver.inner), f"{begin}.speakers": names[0], f"{begin}.segments": names[1]}
+    return solver, {begin: solver.triangle, f"{begin}.speakers": names[0], f"{begin}.segments": names[1]}
 
 
 def most_rows(config: Config) -> int:
@@ -139,6 +139,6 @@ def evenly(size: int, most: int) -> Numbers:
     return np.sort(order[:most])
 
 
-def machine_arrays(solver: SupervectorTraining | Solution, kind: UtteranceKind) -> tuple[list[Named], Named]:
+def machine_arrays(solver: SupervectorTraining, kind: UtteranceKind) -> tuple[list[Named], Named]:
     """Return supervector machines as arrays of each speaker, in single precision, and of the population."""
     return [{kind.array: row} for row in solver.coef], {f"{kind.array}.mean": solver.mean}

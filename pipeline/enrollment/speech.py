@@ -203,9 +203,9 @@ def _augmented(
         return Speech([[recorded]], [])
 
     def speech(made: Samples | None) -> Utterances:
-        return [
-            _nothing(of_versions) if made is None else features_of(made, of_versions.rate, of_versions, where=where)
-        ]
+        if made is None:
+            return [_nothing(of_versions)]
+        return [features_of(made, of_versions.rate, of_versions, where=where).at_single_precision()]
 
     speaker, number = place
     return Speech(

@@ -147,11 +147,14 @@ class UtteranceTrainer:
                 statistics = [one.statistics for one in made.everything] if whole else made.kept
                 own += [self._gmm(kind, levels, *both) for both in zip(voices, statistics, strict=True)]
                 model = model.changed(own, {})
-            elif made.solver is not None:
-                own += [self._segments(one) if whole else {} for one in made.everything]
-                arrays, shared = machine_arrays(made.solver if whole else made.solver.without_held_out, kind)
+            elif made.solver is not None and whole:
+                own += [self._segments(one) for one in made.everything]
+                arrays, shared = machine_arrays(made.solver, kind)
                 changed = [{**segments, **machine} for segments, machine in zip(own, arrays, strict=True)]
-                model = model.changed(changed, {**shared, **(made.inner if whole else {})})
+                model = model.changed(changed, {**shared, **made.inner})
+            elif made.solver is not None:  # held-out trials are scored by the solver, without coefficients
+                none = {kind.array: np.empty(0, dtype=np.float32)}
+                model = model.changed([none] * len(model), {f"{kind.array}.mean": made.solver.mean})
         return model
 
     def _material(self, ubms: Backgrounds, speech: Sequence[Speech], most: int, population: int) -> list[Material]:
@@ -166,19 +169,20 @@ class UtteranceTrainer:
         """Train the universal background models on everybody's ``speech``."""
         own = [self._own(one, population) for one in speech]
         parts = [part for one in own for part in (*one.versions, *one.pseudo_speakers)]
-        blocks = [block for part in parts for block in self._joined(part)]
         backgrounds = list(dict.fromkeys(background for kind in self.kinds for background in kind.backgrounds))
-        trained = run_parallel(self._ubm, ((one, blocks) for one in backgrounds), jobs=self.workers.jobs)
+        trained = run_parallel(self._ubm, ((one, parts) for one in backgrounds), jobs=self.workers.jobs)
         return dict(zip(backgrounds, trained, strict=True))
 
-    def _ubm(self, background: Background, blocks: Sequence[FeatureBlock]) -> BackgroundModel:
+    def _ubm(self, background: Background, parts: Sequence[Utterances]) -> BackgroundModel:
         if not background.is_trained:
             return Encoder(self.settings.embedding)
         settings, prior = background.settings(self.settings), self.branch.mean_prior(self.settings)
-        every = max(1, sum(len(block.vectors) for block in blocks) // (FRAMES_TO_DRAW_FROM * MIXTURE_FRAMES))
-        frames = (block.of(background.analysis) for block in blocks)
+        total = sum(len(block.vectors) for part in parts for block in part)
+        every = max(1, total // (FRAMES_TO_DRAW_FROM * MIXTURE_FRAMES))
+        # Joined one after another, and few frames of each kept: together they take as much memory as all speech.
+        frames = (block.of(background.analysis) for part in parts for block in self._joined(part))
         return train_ubm(
-            np.concatenate([(vectors - running_mean(vectors, prior))[::every] for vectors in frames]),
+            np.concatenate([(vectors - running_mean(vectors, prior))[::every].copy() for vectors in frames]),
             components=background.components(self.settings),
             relevance=settings.relevance,
             seed=self.settings.seed,

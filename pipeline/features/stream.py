@@ -13,7 +13,7 @@ Any chunking of the same samples gives the same vectors bit for bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -55,9 +55,18 @@ class FeatureBlock:
         vectors, others = self.vectors[rows], {name: other[rows] for name, other in self.others.items()}
         return FeatureBlock(vectors, len(vectors), self.below_peak[rows], others)
 
+    def at_single_precision(self) -> FeatureBlock:
+        """Return the block in half the memory, for training on many."""
+        single = {name: other.astype(np.float32) for name, other in self.others.items()}
+        return replace(
+            self, vectors=self.vectors.astype(np.float32), below_peak=self.below_peak.astype(np.float32), others=single
+        )
+
 
 def joined(blocks: Sequence[FeatureBlock]) -> FeatureBlock:
     """Concatenate consecutive blocks, at least one."""
+    if len(blocks) == 1:
+        return blocks[0]
     return FeatureBlock(
         np.concatenate([block.vectors for block in blocks]),
         sum(block.frames for block in blocks),

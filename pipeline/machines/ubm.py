@@ -78,7 +78,7 @@ class UniversalBackgroundModel:
         count, total = (0.0, np.zeros(frames.shape[1])) if before is None else (before[-1, 0], before[-1, 1:])
         normalised = frames - running_mean(frames, self.mean_prior, count, total)
         statistics = self.statistics(frames, loudness(below_peak, self.half_db), like=normalised)
-        sums = np.concatenate((statistics, np.r_[len(frames), frames.sum(axis=0)][None]))
+        sums = np.concatenate((statistics, np.r_[len(frames), frames.sum(axis=0, dtype=np.float64)][None]))
         return sums if before is None else before + sums
 
     def settled(self, running: Array) -> Array:
@@ -206,7 +206,9 @@ def running_mean(frames: Array, prior: float, count: float = 0.0, total: Array |
 
     ``count`` frames of sum ``total`` (d,) went before.
     """
-    return np.asarray((np.cumsum(frames, axis=0) + total) / (count + prior + np.arange(1, len(frames) + 1))[:, None])
+    return np.asarray(
+        (np.cumsum(frames, axis=0, dtype=np.float64) + total) / (count + prior + np.arange(1, len(frames) + 1))[:, None]
+    )
 
 
 def loudness(below_peak: Array, half_db: float) -> Array:

@@ -30,6 +30,7 @@ LEAST_VARIANCE = 1e-6
 
 def condition_sums(frames: Array) -> Array:
     """Return T, the sum and the sum of squares of ``frames`` (T, d), as one array (1 + 2 d,)."""
+    frames = frames.astype(np.float64, copy=False)
     return np.concatenate(([float(len(frames))], frames.sum(axis=0), (frames * frames).sum(axis=0)))
 
 

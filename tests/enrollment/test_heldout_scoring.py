@@ -12,6 +12,7 @@ from scipy.special import expit
 from sklearn.linear_model import Ridge
 
 from pipeline.config import Config, MachineConfig, ScoringConfig, SupervectorConfig
+from pipeline.enrollment import heldout_scoring
 from pipeline.enrollment.heldout_scoring import HeldOutScoring
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.branches import SUPERVECTOR, UtteranceKind
@@ -122,6 +123,21 @@ def test_background_speakers_claim_only_to_be_others_and_of_two_speakers_none_is
     assert trials.claims.tolist() == [ids[2], ids[0]] * 2
     assert trials.unknown.tolist() == [False, False, True, True]
     assert scoring(2).score(0, [spoken(0, 9)])[0].unknown.tolist() == [False, False]
+
+
+@pytest.mark.parametrize("prefix_seconds", [(), (0.1, 0.3)])  # by kernel values, and by coefficients
+def test_trials_of_speakers_scored_together_are_those_of_each_alone(monkeypatch, prefix_seconds):
+    monkeypatch.setattr(heldout_scoring, "PREFIX_SECONDS", prefix_seconds)
+    speech = [(2, [spoken(2, 9, 70), spoken(2, 8, 40)]), (0, []), (1, [spoken(1, 9, 70)])]
+    together = scoring(4).score_together(speech)
+    for (speaker, utterances), its_trials in zip(speech, together, strict=True):
+        alone = scoring(4).score(speaker, utterances)
+        assert len(its_trials) == len(alone) == len(utterances)
+        for made, expected in zip(its_trials, alone, strict=True):
+            assert made.claims.tolist() == expected.claims.tolist()
+            assert made.frames.tolist() == expected.frames.tolist()
+            for name, scores in expected.scores.items():
+                np.testing.assert_allclose(made.scores[name], scores, atol=1e-5, err_msg=name)
 
 
 def test_no_trials_hold_the_systems_of_those_that_follow():

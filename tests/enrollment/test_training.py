@@ -92,7 +92,7 @@ def assert_solved_from_what_is_stored(model: SpeakerModel) -> None:
         np.testing.assert_array_equal(machines.mean, solver.mean)
         np.testing.assert_allclose(machines.coef, solver.coef, atol=1e-6)
         inner = unpacked(model.shared[f"{kind.array}.inner"])
-        np.testing.assert_allclose(inner, solver.inner, rtol=1e-5, atol=rounding_of(inner))
+        np.testing.assert_allclose(inner, unpacked(solver.triangle), rtol=1e-5, atol=rounding_of(inner))
     assert np.abs(machines.coef).max() > 0
 
 

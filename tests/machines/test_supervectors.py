@@ -315,6 +315,11 @@ def test_machines_without_held_out_segments_are_those_of_training_again_on_the_r
         for some in (new[:1], new):  # by kernel values, and by coefficients
             expected = theirs.predict(unit(some - mean))[:, others]
             np.testing.assert_allclose(made.margins(some)[:, others], expected, atol=2e-5)
+    parts = new[:2], new[2:], np.tile(new, (2, 1))  # the last by coefficients
+    together = training.held_out_margins([absent, 0, absent], parts)
+    for speaker, some, margins in zip((absent, 0, absent), parts, together, strict=True):
+        for made, solution in zip(margins, (training.without_held_out, training.without(speaker)), strict=True):
+            np.testing.assert_allclose(made, solution.margins(some), atol=2e-5)
 
 
 @settings(max_examples=40, deadline=None)
@@ -322,15 +327,17 @@ def test_machines_without_held_out_segments_are_those_of_training_again_on_the_r
 def test_inner_products_that_are_known_are_not_needed_again(seed, counts, data):
     vectors = training_data(seed, counts)
     whole = SupervectorTraining(vectors, ridge=1.0)
-    np.testing.assert_array_equal(unpacked(packed(whole.inner)), whole.inner)
+    inner = unpacked(whole.triangle)
+    np.testing.assert_array_equal(packed(inner), whole.triangle)
+    np.testing.assert_array_equal(inner, inner.T)
     rows = np.array(sorted(data.draw(st.sets(st.integers(0, sum(counts) - 1)))), dtype=int)
-    known = Known(rows, whole.inner[np.ix_(rows, rows)])
+    known = Known(rows, inner[np.ix_(rows, rows)])
     again = SupervectorTraining(vectors, ridge=1.0, known=known)
-    np.testing.assert_allclose(again.inner, whole.inner, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(unpacked(again.triangle), inner, rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(again.coef, whole.coef, atol=1e-5)
     if len(rows):  # they are believed
         other = SupervectorTraining(vectors, ridge=1.0, known=Known(rows, 2.0 * known.inner))
-        assert np.abs(other.inner - whole.inner).max() > 0.1
+        assert np.abs(other.triangle - whole.triangle).max() > 0.1
 
 
 @settings(max_examples=20, deadline=None)
