@@ -280,6 +280,24 @@ def waiting(folder: Path) -> str:
     return table(("what people wait for", "`default`", "Resemblyzer"), rows, words=1)
 
 
+def thousand(folder: Path) -> str:
+    """Return what the 158 real speakers take alone, and among as many made voices as make a thousand."""
+    figures = read(folder, "thousand")
+    sides = (figures["alone"], figures["among"])
+    whats = (
+        ("seconds", "enroll (s)", 0),
+        ("peak_mib", "most memory held meanwhile (MiB)", 0),
+        ("store_mib", "the store (MiB)", 0),
+        ("add_seconds", "add one more, 8 s of audio (s)", 1),
+        ("claim_ms", "one claim, 2.4 s of speech, the store open (ms)", 1),
+        ("eer_percent", "EER of the 158 on `trials` (%)", 2),
+        ("false_accept_percent", "FA % at the store's threshold", 2),
+        ("false_reject_percent", "FR %", 2),
+    )
+    rows = [(what, *(f"{side[key]:.{places}f}" for side in sides)) for key, what, places in whats]
+    return table(("libri158", *(f"{side['speakers']} enrolled" for side in sides)), rows, words=1)
+
+
 def speed(folder: Path) -> str:
     """Return times of scoring and training beside scikit-learn's with the same machines."""
     scoring = [
@@ -359,6 +377,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
         papers,
         posteriors,
         waiting,
+        thousand,
         speed,
         others,
     )

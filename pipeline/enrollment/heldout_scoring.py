@@ -131,7 +131,7 @@ class HeldOutScoring:
     def _of_speaker(
         self, speaker: int, utterances: Sequence[FeatureBlock], heard: list[Heard], margins: list[list[Margins]]
     ) -> list[HeldOutTrials]:
-        """Return the trials of one speaker's utterances, by ``margins`` of each prefix under each origin."""
+        """Return the trials of one speaker's utterances, by ``margins`` with the speaker there and absent."""
         claims, each = self._claims(speaker), 1 + len(self._prefix_frames)
         trials = []
         for number, utterance in enumerate(utterances):
@@ -142,10 +142,10 @@ class HeldOutScoring:
                 alone.push(utterance)
                 fallback = {f"{ALONE}{RULES[name].alone}": values for name, values in alone.scores().items()}
             parts = []
-            for absent, by_origin in zip((None, speaker), margins, strict=False):
+            for absent, its_margins in zip((None, speaker), margins, strict=False):
                 scored = [
                     claims.among.finish(sums, frames, margins=its, absent=absent)
-                    for (sums, frames), its in zip(heard[own], by_origin[own], strict=True)
+                    for (sums, frames), its in zip(heard[own], its_margins[own], strict=True)
                 ]
                 parts.append(self._trials(claims, speaker, len(utterance.vectors), scored, fallback, absent))
             trials.append(HeldOutTrials.joined(parts))
