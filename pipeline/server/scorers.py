@@ -17,7 +17,7 @@ from pipeline.scoring.decisions import Update
 from pipeline.server import scoring
 from pipeline.server.callers import Caller, Turns
 from pipeline.server.messages import without_paths
-from pipeline.server.scoring import LiveClaim, Voices, update_of
+from pipeline.server.scoring import AudioClaim, Voices, update_of
 from pipeline.server.workers import Bounds, Worker
 from pipeline.verification.verifier import Verifier
 
@@ -139,7 +139,7 @@ class Scorers:
 
     @asynccontextmanager
     async def claim(
-        self, caller: Caller, made: Callable[[], Awaitable[Verifier]], hello: LiveClaim
+        self, caller: Caller, made: Callable[[], Awaitable[Verifier]], hello: AudioClaim
     ) -> AsyncIterator[ScoredClaim]:
         """Begin the stream of a claim, judged as by the verifier that is ``made``, until the end of the block."""
         scorer, number = await self._least_busy(), next(self._numbers)
@@ -159,7 +159,7 @@ class Scorers:
             scorer.forget(number)
 
     async def _begun(
-        self, do: Callable[..., Awaitable[Any]], made: Callable[[], Awaitable[Verifier]], number: int, hello: LiveClaim
+        self, do: Callable[..., Awaitable[Any]], made: Callable[[], Awaitable[Verifier]], number: int, hello: AudioClaim
     ) -> tuple[Verifier, float]:
         for tries_left in reversed(range(_TRIES)):
             verifier = await made()

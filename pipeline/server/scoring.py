@@ -32,7 +32,7 @@ class Voices:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveClaim:
+class AudioClaim:
     """A claim on audio in ``pcm``, or in samples at its rate, under a system and a sequential test."""
 
     claim: str
@@ -59,7 +59,7 @@ def prepare(_channel: Channel, voices: Voices) -> None:
     _newest(voices).current()
 
 
-def begin(_channel: Channel, voices: Voices, number: int, live: LiveClaim, revision: int) -> float:
+def begin(_channel: Channel, voices: Voices, number: int, live: AudioClaim, revision: int) -> float:
     """Begin the stream ``number`` and return its delay in ms; raises ServiceError beyond ``revision`` of the store."""
     verifier = _newest(voices).verifier(live.claim, live.system, live.early)
     if verifier.model.revision != revision:

@@ -37,7 +37,7 @@ from pipeline.server.messages import (
     text_of,
 )
 from pipeline.server.scorers import ScoredClaim
-from pipeline.server.scoring import LiveClaim
+from pipeline.server.scoring import AudioClaim
 from pipeline.server.security import RULES, SCORES, allowed, caller_of, token_in
 from pipeline.server.service import Attempt, Service
 from pipeline.server.utterances import UtteranceFiles
@@ -208,7 +208,7 @@ async def verify(connection: Connection, hello: VerifyHello) -> None:
     except VoiceclaimError as error:
         await service.record(hello.claim, None, error)
         raise
-    live = LiveClaim(hello.claim, hello.system, hello.pcm, hello.sequential_test)
+    live = AudioClaim(hello.claim, hello.system, hello.pcm, hello.sequential_test)
     made = partial(service.verifier, hello.claim, hello.system, hello.sequential_test)
     async with service.attempt(caller, verifier) as attempt, service.scorers.claim(caller, made, live) as claim:
         terms = as_json(claim.verifier.terms)
@@ -271,7 +271,7 @@ async def verify_file(
     """Decode a file in a process of its own, and verify it; cancelled, that process ends."""
     async with _decoded(service, caller, path) as (rate, audio):
         made = partial(service.verifier, claim, system)
-        async with service.file_scorers.claim(caller, made, LiveClaim(claim, system, PcmFormat(rate))) as scored:
+        async with service.file_scorers.claim(caller, made, AudioClaim(claim, system, PcmFormat(rate))) as scored:
             async for samples in audio:
                 await scored.feed(samples)
             update, _ = await scored.close()

@@ -17,7 +17,7 @@ from pipeline.scoring.decisions import as_json
 from pipeline.server.callers import Caller
 from pipeline.server.newest import NewestModel
 from pipeline.server.scorers import CLAIMS_EACH, Scorers
-from pipeline.server.scoring import LiveClaim, Voices
+from pipeline.server.scoring import AudioClaim, Voices
 
 CALLER = Caller("address 127.0.0.1", None, frozenset())
 PIECE = 1600
@@ -30,7 +30,7 @@ class Live:
         self.voices = Voices(path, 4, None, None)
         self.newest = NewestModel(path, most=4)
         self.scorers = Scorers(self.voices, most, waiting=64, shown=lambda: [(path, "the store")])
-        self.hello = LiveClaim("anna", None, PcmFormat(rate))
+        self.hello = AudioClaim("anna", None, PcmFormat(rate))
 
     async def verifier(self):
         """Make a verifier of the newest model here."""
@@ -148,7 +148,7 @@ def test_a_claim_begins_anew_where_the_store_has_just_changed(run, copied):
 def test_audio_that_is_refused_is_refused_as_here(run):
     async def test(live, _):
         rate = live.hello.pcm.rate
-        live.hello = LiveClaim("anna", None, PcmFormat(rate, encoding="f32le"))
+        live.hello = AudioClaim("anna", None, PcmFormat(rate, encoding="f32le"))
         async with live.claim() as claim:
             with pytest.raises(AudioError, match="finite"):
                 await claim.push(b"\xff" * 4000)
