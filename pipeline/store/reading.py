@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import reprlib
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, get_args
 
@@ -35,8 +36,8 @@ def read_model(rows: Rows) -> SpeakerModel:
     _check_digest(rows, about, listing, digest)
     if (about["format"], about["version"]) != (FORMAT, VERSION):
         raise StoreFormatError(
-            f"{rows.path}: format {about['format']!r}, version {about['version']!r}, and this program reads version"
-            f" {VERSION}; enroll again"
+            f"{rows.path}: format {reprlib.repr(about['format'])}, version {about['version']!r}, and this program reads"
+            f" version {VERSION}; enroll again"
         )
     speakers = _speakers(rows)
     try:

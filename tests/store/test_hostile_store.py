@@ -163,6 +163,7 @@ def small(tmp_path_factory) -> Path:
 
 @settings(SETTINGS, max_examples=40)
 @given(st.sampled_from(COLUMNS), st.sampled_from(VALUES), st.booleans(), st.booleans())
+@example(("store", "format"), "[" * 9999, False, True)  # a value as long as that is not repeated whole
 def test_any_value_of_any_type_in_any_column_is_refused_or_makes_no_difference(
     small, tmp_path, column, value, everywhere, vouched
 ):
