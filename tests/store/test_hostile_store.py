@@ -15,7 +15,7 @@ import hostile
 import numpy as np
 import pytest
 from hostile import soon
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from populations import NAMES, add, assert_same, cohorts_of, model_of, numbers_of
 
