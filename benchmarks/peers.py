@@ -223,12 +223,12 @@ def ours_of(folder: Path) -> tuple[SystemScores, dict[str, Any]]:
     return scores, {**figures(scores), **rates, "generalised": entry["generalised"]}
 
 
-def run(corpora: Path, peers: Mapping[str, Embedder], only: str, kept: Path | None) -> list[dict[str, Any]]:
+def run(
+    lists: Iterable[tuple[Path, str, list[Trial]]], peers: Mapping[str, Embedder], kept: Path | None
+) -> list[dict[str, Any]]:
     """Return a row for each list, system and normalisation."""
     rows: list[dict[str, Any]] = []
-    for root, name, trials in lists_of(corpora):
-        if not fnmatchcase(name, only):
-            continue
+    for root, name, trials in lists:
         about, first, ours = {"corpus": root.name, "list": name}, len(rows), None
         if kept is not None and (folder := kept / f"{root.name}-default-{name}").is_dir():
             ours, measured = ours_of(folder)
@@ -272,6 +272,9 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, help="embeddings, kept for the next run", metavar="FILE.npz")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    lists = [one for one in lists_of(options.corpora) if fnmatchcase(one[1], options.only)]
+    if not lists:
+        parser.error(f"{options.corpora}: no list there is called {options.only} (names have no .txt)")
     kept: dict[str, Vector] = {}
     if options.cache and options.cache.is_file():
         with np.load(options.cache) as file:
@@ -282,7 +285,7 @@ def main() -> None:
         name: Embedder(PEERS[name](), {k.split(":", 1)[1]: v for k, v in kept.items() if k.startswith(f"{name}:")})
         for name in options.peers
     }
-    rows = run(options.corpora, peers, options.only, options.ours)
+    rows = run(lists, peers, options.ours)
     if options.cache:
         found = {f"{name}:{key}": vector for name, embed in peers.items() for key, vector in embed.known.items()}
         np.savez(options.cache, allow_pickle=False, **{**kept, **found})
