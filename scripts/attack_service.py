@@ -51,6 +51,7 @@ def enrolled(folder: Path) -> Path:
 async def beside(store: Path, folder: Path, wanted: Iterable[str], streams: int) -> Result:
     """Run the attacks on time beside honest streams."""
     results, spans = dict[str, Result](), dict[str, tuple[float, float]]()
+    attacks_on_time.prepare()
     options = ("--failures", "100000", "--caller-failures", "1000000", "--log", str(folder / "log.jsonl"))
     with running_service(store, *options, tokens=TOKENS) as (url, process):
         honest = await asyncio.to_thread(Honest, url, HONEST, DEMO / "verify", NAMES, streams)

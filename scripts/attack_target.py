@@ -8,6 +8,7 @@ import json
 import subprocess
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,9 @@ def voice(name: str, kind: str = "verify") -> bytes:
     return sorted((DEMO / kind / name).iterdir())[0].read_bytes()
 
 
+@cache
 def long_speech(seconds: float, **how: str) -> bytes:
-    """Return speech of two demo voices, again and again, as a file of the ``format`` and ``subtype``."""
+    """Return speech of two demo voices, again and again, as a file of the ``format`` and ``subtype``. Made once."""
     voices, rate = recordings_of(DEMO / "enroll")
     speech = np.resize(np.concatenate([voices["anna"], voices["lars"]]), int(seconds * rate))
     file = io.BytesIO()
