@@ -26,6 +26,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -121,10 +122,12 @@ def formants(draw: Draw) -> Array:
 def spoken(draw: Draw) -> Array:
     """Drawn numbers by espeak-ng, in a drawn language, voice, pitch and speed."""
     languages, variants = listed("--voices", r"^ *\d+ +([\w-]+)"), listed("--voices=variant", r"!v/([\w-]+)")
-    voice = f"{draw.choice(languages)}+{draw.choice(variants)}"
-    options = ["-v", voice, "-p", str(draw.integers(0, 100)), "-s", str(draw.integers(120, 220))]
-    numbers = " ".join(map(str, draw.integers(1, 100, 5)))
-    return heard(espeak(*options, "--stdout", numbers))
+    while True:
+        voice = f"{draw.choice(languages)}+{draw.choice(variants)}"
+        options = ["-v", voice, "-p", str(draw.integers(0, 100)), "-s", str(draw.integers(120, 220))]
+        numbers = " ".join(map(str, draw.integers(1, 100, 5)))
+        with suppress(subprocess.CalledProcessError):  # a few languages crash some versions
+            return heard(espeak(*options, "--stdout", numbers))
 
 
 def espeak(*options: str) -> bytes:
