@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import MetricError
-from pipeline.scoring.conditions import CONDITION
+from pipeline.scoring.conditions import SIDE_INFORMATION
 from pipeline.scoring.rules import RULES
 from pipeline.store.model import SpeakerModel
 
@@ -68,7 +68,7 @@ class ExpectedErrors:
 def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
     """Count the errors of the default system on the held-out trials; None where these are too few to decide by."""
     system = model.config.scoring.system
-    trials, calibration = model.trials([system, *RULES[system].parts, CONDITION]), model.calibration(system)
+    trials, calibration = model.trials([system, *RULES[system].parts, *SIDE_INFORMATION]), model.calibration(system)
     if trials is None or calibration is None:
         return None
     try:

@@ -17,7 +17,7 @@ from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.supervectors import supervector
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.claims import ClaimScorer, ScoringSettings
-from pipeline.scoring.conditions import CONDITION, ConditionClassifier
+from pipeline.scoring.conditions import SIDE_INFORMATION, ConditionClassifier
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import ALONE, HeldOutTrials
 
@@ -77,7 +77,7 @@ class HeldOutScoring:
             name for name in systems if not RULES[name].parts and (RULES[name].kind is not None or not changed)
         )
         self._units = [] if changed else sorted({RULES[name].alone for name in systems})
-        self._more = () if condition is None else (CONDITION,)
+        self._more = () if condition is None else SIDE_INFORMATION
         default = settings.scoring.system
         parts = RULES[default].parts_among(self.systems) or (default,)
         self._prefixed = (*(name for name in parts if name in self.systems), *self._more)

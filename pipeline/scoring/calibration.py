@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import MetricError
-from pipeline.scoring.conditions import CONDITION
+from pipeline.scoring.conditions import CONDITION, DISTANCE, DistanceLimit
 from pipeline.scoring.regression import logistic_weights
 from pipeline.scoring.rules import RULES
 
@@ -104,7 +104,7 @@ class SystemCalibration:
     trials are by unknown impostors. ``changed`` is the calibration for utterances of a changed condition, and
     ``condition`` maps what the classifier says of one to the log-odds that it is: with P the probability that it is as
     recorded, LLR = P LLR_recorded + (1 - P) LLR_changed. From ratios of claims, ``shifts`` by the claimant's id are
-    subtracted (``scoring.typical``).
+    subtracted (``scoring.typical``), and from all what the distance from enrollment speech exceeds its ``limit`` by.
     """
 
     system: str
@@ -114,6 +114,7 @@ class SystemCalibration:
     changed: SystemCalibration | None = None
     condition: LogisticCalibration | None = None
     shifts: Mapping[int, float] = field(default_factory=dict)
+    limit: DistanceLimit | None = None
 
     def at(self, unknown_share: float) -> Self:
         """Return the same fits where unknown impostors make up ``unknown_share`` of all nontarget trials."""
@@ -132,18 +133,22 @@ class SystemCalibration:
         Ratios are shifted where ``claims`` (C,), the claimants' ids, are given.
         """
         summed = {self.system: self._sum.llr(scores, frames)} if self.weights else scores
-        recorded: Array = self._ratio.llr(summed, frames)
+        ratio: Array = self._ratio.llr(summed, frames)
         if claims is not None and self.shifts:
-            recorded = recorded - np.array([self.shifts.get(claim, 0.0) for claim in claims])
+            ratio = ratio - np.array([self.shifts.get(claim, 0.0) for claim in claims])
         log_odds = self.condition_log_odds(scores, frames)
-        if self.changed is None or log_odds is None:
-            return recorded
-        share = 0.5 + 0.5 * np.tanh(0.5 * log_odds)  # of the changed condition
-        return recorded + share * (self.changed.llr(scores, frames, claims) - recorded)
+        if self.changed is not None and log_odds is not None:
+            share = 0.5 + 0.5 * np.tanh(0.5 * log_odds)  # of the changed condition
+            ratio = ratio + share * (self.changed.llr(scores, frames, claims) - ratio)
+        return ratio - self.outlying(scores, frames)
 
     def condition_log_odds(self, scores: Mapping[str, Array], frames: Array | float) -> Array | None:
         """Return the calibrated log-odds of a changed condition; None where there is nothing to tell it by."""
         return None if self.condition is None or CONDITION not in scores else self.condition.llr(scores, frames)
+
+    def outlying(self, scores: Mapping[str, Array], frames: Array | float) -> Array | float:
+        """Return the nats by which the distance from enrollment speech exceeds its limit; 0 where it is not known."""
+        return 0.0 if self.limit is None or DISTANCE not in scores else self.limit.excess(scores[DISTANCE], frames)
 
     @cached_property
     def _ratio(self) -> LogisticCalibration | MixtureCalibration:
@@ -252,6 +257,7 @@ def fit_calibration(
 def _calibration_json(one: SystemCalibration) -> dict[str, Any]:
     table: dict[str, Any] = {"ratio": _fits_json(one.ratio), "weights": _fits_json(one.weights), "changed": None}
     table["shifts"] = {str(claim): shift for claim, shift in one.shifts.items()}
+    table["limit"] = None if one.limit is None else asdict(one.limit)
     if one.changed is not None and one.condition is not None:
         table |= {"changed": _calibration_json(one.changed), "condition": _fits_json((("all", one.condition),))}
     return table
@@ -261,7 +267,12 @@ def _calibration(system: str, table: Mapping[str, Any]) -> SystemCalibration:
     shifts = {int(claim): float(shift) for claim, shift in table.get("shifts", {}).items()}
     if not all(map(math.isfinite, shifts.values())):
         raise ValueError("a calibration must have finite shifts")
-    made = SystemCalibration(system, _fits(table["ratio"]), _fits(table["weights"]), shifts=shifts)
+    limit = table.get("limit")
+    if limit is not None:
+        limit = DistanceLimit(**{name: float(value) for name, value in limit.items()})
+        if not all(math.isfinite(value) and value >= 0.0 for value in asdict(limit).values()) or not limit.most_frames:
+            raise ValueError("a limit of distances must have finite numbers, none negative")
+    made = SystemCalibration(system, _fits(table["ratio"]), _fits(table["weights"]), shifts=shifts, limit=limit)
     if table["changed"] is None:
         return made
     ((_, condition),) = _fits(table["condition"])

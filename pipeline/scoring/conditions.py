@@ -5,24 +5,35 @@ and changed ones all around them, so that no plane parts them: an utterance is c
 among enrollment speech and augmented versions of it (Cover and Hart, Nearest neighbor pattern classification, 1967).
 Fused scores weigh their parts accordingly (side information, as quality measures are in Ferrer, Burget, Plchot and
 Scheffer, A unified approach for audio characterization and its application to speaker recognition, 2012).
+
+A sound that is far from both, as music and noise are, is no evidence for anybody: what its distance exceeds that of
+held-out speech by is taken from its log-likelihood ratio.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Log-odds of a changed condition are kept under this name among the scores, and sums for them among the sums.
-CONDITION = "condition"
+# Log-odds of a changed condition are kept under this name among the scores, and sums for them among the sums; the
+# distance from enrollment speech is kept under the other.
+CONDITION, DISTANCE = "condition", "distance"
+SIDE_INFORMATION = (CONDITION, DISTANCE)
 
 # Vectors of either condition whose distance counts, and so many of them at most are searched.
 NEIGHBOURS, MOST_VECTORS = 10, 1000
+
+# Standard deviations of the logarithm by which distances exceed what is expected: hardly ever more. Where held-out
+# utterances are few, these deviations are no smaller than the second number.
+OUTLYING_DEVIATIONS, LEAST_DEVIATION = 3.0, 0.15
 
 # The smallest variance whose logarithm is taken, or that distances are divided by.
 LEAST_VARIANCE = 1e-6
@@ -54,21 +65,58 @@ class ConditionClassifier:
     changed: Array
     whitening: Array
 
-    def log_odds(self, sums: Array) -> float:
-        """Return the uncalibrated log-odds that an utterance with these ``condition_sums`` is of a changed condition.
+    def judge(self, sums: Array) -> dict[str, float]:
+        """Return what an utterance with these ``condition_sums`` says, by the names of ``SIDE_INFORMATION``.
 
-        Half of what the squared distance d^2 to the nearest recorded vectors exceeds that to the nearest changed ones.
+        The uncalibrated log-odds of a changed condition are half of what the squared distance d^2 to the nearest
+        recorded vectors exceeds that to the nearest changed ones; the distance, in nats, is half of the lesser one.
         """
         statics = len(self.whitening) - len(sums) // 2
         vector = condition_vector(sums, statics) @ self.whitening
-        recorded, changed = self._half_squares
-        return _nearness(vector, self.changed, changed) - _nearness(vector, self.recorded, recorded)
+        recorded, changed = map(partial(_nearness, vector), (self.recorded, self.changed), self._half_squares)
+        return {CONDITION: changed - recorded, DISTANCE: float(0.5 * vector @ vector) - max(recorded, changed)}
 
     @cached_property
     def _half_squares(self) -> tuple[Array, Array]:
         """|v|^2 / 2 of the vectors of each condition."""
         recorded, changed = (0.5 * np.einsum("ij,ij->i", rows, rows) for rows in (self.recorded, self.changed))
         return recorded, changed
+
+
+@dataclass(frozen=True, slots=True)
+class DistanceLimit:
+    """The distance from enrollment speech that utterances of T frames hardly ever exceed: (``least`` + ``more`` / T) F.
+
+    The fewer frames, the less certain are their means and deviations. ``factor`` is F. More than ``most_frames`` count
+    as so many: longer utterances were not measured.
+    """
+
+    least: float
+    more: float
+    factor: float
+    most_frames: float
+
+    @classmethod
+    def of(cls, distances: Array, frames: Array) -> Self:
+        """Fit the limit to ``distances`` (n,) of held-out utterances, or beginnings of them, of ``frames`` (n,).
+
+        By least squares, with errors relative to a first fit without: distances vary by a factor.
+        """
+        from scipy.optimize import nnls  # slow to import
+
+        distances = np.maximum(distances, np.finfo(np.float64).tiny)
+        design, expected = np.column_stack([np.ones(len(frames)), 1.0 / frames]), np.ones(len(frames))
+        for _ in range(2):
+            (least, more), _ = nnls(design / expected[:, None], distances / expected)
+            expected = design @ (least, more)
+        ratios = np.log(distances / expected)
+        factor = math.exp(ratios.mean() + OUTLYING_DEVIATIONS * max(LEAST_DEVIATION, float(ratios.std())))
+        return cls(float(least), float(more), factor, float(frames.max()))
+
+    def excess(self, distances: Array, frames: Array | float) -> Array:
+        """Return the nats by which ``distances`` exceed the limit for ``frames``; zero within it."""
+        limit = (self.least + self.more / np.minimum(frames, self.most_frames)) * self.factor
+        return np.asarray(np.maximum(distances - limit, 0.0))
 
 
 def _nearness(vector: Array, rows: Array, half_squares: Array) -> float:

@@ -35,7 +35,7 @@ from pipeline.scoring.calibration import (
     fit_calibration,
     mixed,
 )
-from pipeline.scoring.conditions import CONDITION
+from pipeline.scoring.conditions import CONDITION, DISTANCE, SIDE_INFORMATION, DistanceLimit
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.typical import Typicality
 
@@ -227,6 +227,15 @@ class HeldOutTrials:
         own = self.where(self.claims == self.speakers)
         return replace(calibration, shifts=typical.shifts(own.ratios(calibration), own.claims))
 
+    def distances(self) -> tuple[Array, Array]:
+        """Return distances from enrollment speech, and frames, of every utterance and of its prefixes."""
+        own = self.where(self.claims == self.speakers)  # each utterance once
+        lengths = [(own.scores, own.frames)]
+        lengths += [(scores, np.minimum(frames, own.frames)) for frames, scores in own.prefixes.items()]
+        told = [(scores[DISTANCE], frames) for scores, frames in lengths if DISTANCE in scores]
+        distances, frames = zip(*told, strict=True) if told else ((np.empty(0),), (np.empty(0),))
+        return np.concatenate(distances), np.concatenate(frames).astype(np.float64)
+
     def condition_calibration(self, changed: HeldOutTrials, *, times: int = 1) -> LogisticCalibration:
         """Fit the log-odds of a ``changed`` condition to these utterances, as recorded, and to those trials.
 
@@ -352,8 +361,11 @@ def fit_system(
         trials = [one.comparable(population) for one in conditions]
         trials = [one.at_every_length(system) for one in trials] if at_every_length else trials
         made, *others = (one.calibration(system, times=times) for one in trials)
+        distances, frames = map(np.concatenate, zip(*(one.distances() for one in conditions), strict=True))
+        limit = DistanceLimit.of(distances, frames) if is_sum and len(distances) else None
         if is_sum and typical is not None and not at_every_length:
             made, *others = (one.shifted(fit, typical) for one, fit in zip(trials, (made, *others), strict=True))
+        made = replace(made, limit=limit)
         for other in others:
             made = replace(made, changed=other, condition=trials[0].condition_calibration(trials[1], times=times))
     except MetricError:
@@ -362,8 +374,8 @@ def fit_system(
 
 
 def _picked(scores: Mapping[str, Array], systems: Sequence[str]) -> dict[str, Array]:
-    """Return the scores of ``systems``, and the log-odds of the condition that go with them."""
-    return {name: scores[name] for name in (*systems, CONDITION) if name in scores}
+    """Return the scores of ``systems``, and the side information that goes with them."""
+    return {name: scores[name] for name in (*systems, *SIDE_INFORMATION) if name in scores}
 
 
 def _threshold(

@@ -32,7 +32,7 @@ from pipeline.notebooks import html_table
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.calibration import Calibration, Calibrations, SystemCalibration
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
-from pipeline.scoring.conditions import CONDITION, ConditionClassifier, train_conditions
+from pipeline.scoring.conditions import SIDE_INFORMATION, ConditionClassifier, train_conditions
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import CHANGED, KEPT, OWN, HeldOutTrials, fit_system
 from pipeline.scoring.typical import Typicality
@@ -375,7 +375,7 @@ class SpeakerModel:
         rule = RULES[system]
         if false_accept is None and self.scores_are_ratios(system) and self.calibration(system) is not None:
             return self.operating_point.threshold
-        trials = self.trials([system, *rule.parts, f"alone.{rule.alone}", CONDITION], before=self.fitted_to)
+        trials = self.trials([system, *rule.parts, f"alone.{rule.alone}", *SIDE_INFORMATION], before=self.fitted_to)
         if trials is None:
             raise MetricError(f"{self.where}: the store holds no held-out trials; give the threshold itself")
         trials, population = self._judged(trials, system)
@@ -407,7 +407,7 @@ class SpeakerModel:
         The user's own are of the condition in use, and leave none to tell from it.
         """
         before = self.fitted_to
-        read = [system, *RULES[system].parts, CONDITION]
+        read = [system, *RULES[system].parts, *SIDE_INFORMATION]
         trials = self.trials(read, before=before)
         if trials is None:
             return None

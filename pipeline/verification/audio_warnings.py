@@ -21,6 +21,7 @@ WARNINGS = {
     "clipping": "the audio is clipped; the recording level was too high",
     "noise": "the speech is hardly louder than the noise",
     "condition": "the channel, the room or the noise is unlike that of the enrollment recordings",
+    "outlier": "the sound is unlike all enrollment speech, as music and noise are; the score is lower for it",
     "little_speech": "there is little speech, and a score of more would be more certain",
 }
 """Every code, and its sentence; a warning reads "code: sentence"."""
@@ -65,12 +66,13 @@ class AudioMeter:
         checks, snr, high = self._config.checks, self.speech.snr_db, self.speech.high_db
         if snr is None:  # no speech
             return ()
-        least, condition = LITTLE_SPEECH * self._config.min_frames, scores.condition
+        least, (condition, is_outlying) = LITTLE_SPEECH * self._config.min_frames, scores.told()
         applies = {
             "narrow_band": enrolled is not None and enrolled > WIDE_DB and high is not None and high < NARROW_DB,
             "clipping": checks.clipping != "off" and self._clipping.share > checks.max_clipped,
             "noise": checks.noise != "off" and snr < checks.min_snr_db,
             "condition": condition is not None and condition > CHANGED_LOG_ODDS,
+            "outlier": is_outlying,
             "little_speech": not sequential and self._config.min_frames <= scores.frames < least,
         }
         return tuple(f"{code}: {sentence}" for code, sentence in WARNINGS.items() if applies[code])

@@ -18,7 +18,7 @@ from pipeline.machines.cohorts import Cohorts
 from pipeline.machines.margins import Population
 from pipeline.posteriors import sigmoid
 from pipeline.scoring.claims import ClaimScorer, RunningScores, ScoringSettings, with_parts
-from pipeline.scoring.conditions import CONDITION
+from pipeline.scoring.conditions import SIDE_INFORMATION
 from pipeline.scoring.decisions import Terms, Update
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import FIT_PRIOR
@@ -189,7 +189,7 @@ class Verifier:
         """The uncertainty of ratios that the number of trials leaves; None where the system's scores are none."""
         model, system = self.model, self.system
         calibration = model.calibration(system)
-        trials = model.trials([*RULES[system].parts, CONDITION], before=model.fitted_to)
+        trials = model.trials([*RULES[system].parts, *SIDE_INFORMATION], before=model.fitted_to)
         if calibration is None or trials is None or not model.scores_are_ratios(system):
             return None
         trials = trials.comparable(len(model))

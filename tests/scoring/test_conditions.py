@@ -17,8 +17,12 @@ from sklearn.neighbors import NearestNeighbors
 from pipeline.scoring.calibration import Calibrations, LogisticCalibration, SystemCalibration
 from pipeline.scoring.conditions import (
     CONDITION,
+    DISTANCE,
+    LEAST_DEVIATION,
     MOST_VECTORS,
     NEIGHBOURS,
+    OUTLYING_DEVIATIONS,
+    DistanceLimit,
     condition_sums,
     condition_vector,
     train_conditions,
@@ -54,7 +58,7 @@ def utterances(vectors: np.ndarray) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("counts", [(9, 14, 40), (3, 1, 4)])
-def test_log_odds_are_half_the_difference_of_squared_distances_to_scikit_learns_neighbours(counts):
+def test_log_odds_and_distances_are_those_of_scikit_learns_neighbours(counts):
     recorded, changed = rows_of(0, *counts, spread=0.3), rows_of(1, *counts[:2], spread=0.6)
     covariance = np.cov(np.concatenate(recorded), rowvar=False, bias=True)
     inverse = np.linalg.inv(covariance + np.diag(np.diag(covariance)))
@@ -66,8 +70,9 @@ def test_log_odds_are_half_the_difference_of_squared_distances_to_scikit_learns_
         )
         squares.append((of.fit(rows).kneighbors(tried)[0] ** 2).mean(axis=1))
     made = train_conditions(recorded, changed)
-    log_odds = [made.log_odds(sums) for sums in utterances(tried)]
-    np.testing.assert_allclose(log_odds, (squares[0] - squares[1]) / 2.0, atol=1e-9)
+    told = [made.judge(sums) for sums in utterances(tried)]
+    np.testing.assert_allclose([one[CONDITION] for one in told], (squares[0] - squares[1]) / 2.0, atol=1e-9)
+    np.testing.assert_allclose([one[DISTANCE] for one in told], np.minimum(*squares) / 2.0, atol=1e-9)
 
 
 def test_conditions_all_around_the_recorded_one_are_told_from_it_where_no_plane_parts_them():
@@ -76,7 +81,7 @@ def test_conditions_all_around_the_recorded_one_are_told_from_it_where_no_plane_
     tried, is_changed = np.concatenate((inner[1::2], outer[1::2])), np.repeat([False, True], 150)
     plane = LogisticRegression().fit(np.concatenate((inner[::2], outer[::2])), is_changed)
     assert roc_auc_score(is_changed, plane.decision_function(tried)) < 0.7
-    assert roc_auc_score(is_changed, [made.log_odds(sums) for sums in utterances(tried)]) > 0.9
+    assert roc_auc_score(is_changed, [made.judge(sums)[CONDITION] for sums in utterances(tried)]) > 0.9
 
 
 def test_of_many_vectors_an_even_share_is_searched():
@@ -91,9 +96,33 @@ def test_of_many_vectors_an_even_share_is_searched():
 @pytest.mark.parametrize("count", [1, 20])
 def test_features_that_never_move_give_finite_log_odds(count):
     made = train_conditions([np.full((count, 6), 0.3)], [np.full((5, 6), 0.4)])
-    near, far = (made.log_odds(sums) for sums in utterances(np.full((2, 6), ((0.3,), (0.4,)))))
+    near, far = (made.judge(sums)[CONDITION] for sums in utterances(np.full((2, 6), ((0.3,), (0.4,)))))
     assert np.isfinite((near, far)).all()
     assert near < 0.0 < far
+
+
+FRAMES = st.lists(st.integers(30, 900), min_size=2, max_size=30).map(lambda some: np.array(some, dtype=float))
+
+
+@given(frames=FRAMES, least=st.floats(0.5, 20.0), more=st.floats(0.0, 2000.0), longer=st.floats(1.0, 50.0))
+def test_a_limit_is_that_of_distances_that_lie_on_its_curve(frames, least, more, longer):
+    limit = DistanceLimit.of(least + more / frames, frames)
+    factor = math.exp(OUTLYING_DEVIATIONS * LEAST_DEVIATION)
+    expected = (least + more / frames) * factor
+    np.testing.assert_allclose(limit.excess(expected, frames), 0.0, atol=1e-6 * expected.max())
+    np.testing.assert_allclose(limit.excess(expected + 3.0, frames), 3.0, atol=1e-5 * expected.max())
+    at_most = (least + more / frames.max()) * factor
+    np.testing.assert_allclose(limit.excess(np.array(at_most + 1.0), longer * frames.max()), 1.0, atol=1e-5 * at_most)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS, spread=st.floats(0.05, 0.5))
+def test_hardly_any_other_utterance_of_the_same_speakers_exceeds_a_limit(seed, spread):
+    random = np.random.default_rng(seed)
+    frames = random.integers(50, 300, (2, 500)).astype(float)
+    first, second = (7.0 + 900.0 / frames) * np.exp(random.normal(0.0, spread, frames.shape))
+    limit = DistanceLimit.of(first, frames[0])
+    assert (limit.excess(second, frames[1]) > 0.0).mean() < 0.01
 
 
 def test_one_class_alone_makes_no_classifier():
@@ -163,7 +192,8 @@ def calibrations() -> Calibrations:
     )
     condition = LogisticCalibration((CONDITION,), np.array([2.0]), -1.0, 0.5, 100.0)
     other = SystemCalibration("supervector", changed)
-    one = SystemCalibration("supervector", recorded, changed=other, condition=condition)
+    limit = DistanceLimit(6.0, 300.0, 2.0, 500.0)  # 18 at 100 frames
+    one = SystemCalibration("supervector", recorded, changed=other, condition=condition, limit=limit)
     return Calibrations({"supervector": one})
 
 
@@ -175,11 +205,27 @@ def test_the_ratio_goes_from_that_of_the_recorded_condition_to_that_of_the_chang
         assert calibration.llr(scores, 100.0) == pytest.approx(expected)
 
 
+@given(log_odds=st.floats(-30.0, 30.0), distance=st.floats(0.0, 100.0))
+def test_what_is_too_far_from_enrollment_speech_is_subtracted_in_any_condition(log_odds, distance):
+    calibration = calibrations().whole["supervector"]
+    scores = {"supervector": 4.0, CONDITION: log_odds}
+    ratio = calibration.llr(scores, 100.0)
+    assert calibration.llr(scores | {DISTANCE: distance}, 100.0) == pytest.approx(ratio - max(0.0, distance - 18.0))
+
+
+@pytest.mark.parametrize(("field", "value"), [("least", -1.0), ("factor", math.nan), ("most_frames", 0.0)])
+def test_a_limit_that_is_none_is_not_read(field, value):
+    table = calibrations().as_json()
+    table["whole"]["supervector"]["limit"][field] = value
+    with pytest.raises(ValueError, match="a limit of distances must have finite numbers"):
+        Calibrations.from_json(table)
+
+
 def test_calibrations_by_condition_survive_json():
     made = calibrations()
     table = json.loads(json.dumps(made.as_json()))
     again = Calibrations.from_json(table)
-    scores = {"supervector": np.array([0.3, -2.0]), CONDITION: np.array([0.4, -0.4])}
+    scores = {"supervector": np.array([0.3, -2.0]), CONDITION: np.array([0.4, -0.4]), DISTANCE: np.array([9.0, 80.0])}
     before, after = (one.whole["supervector"].llr(scores, 70.0) for one in (made, again))
     np.testing.assert_array_equal(before, after)
     with pytest.raises(KeyError):

@@ -126,6 +126,25 @@ def test_a_changed_condition_warns_where_the_enrollment_was_augmented(tmp_path, 
     assert found["line"] >= 9, found
 
 
+def test_music_and_noise_in_bursts_warn_as_outliers_and_are_rejected_and_speech_does_not(
+    tmp_path, recordings, voices, heard, tiny_with
+):
+    config = tiny_with("scoring.system=fused", 'augmentation.kinds=["telephone", "noise"]')
+    model = enroll(tmp_path / "s", {name: recordings[name] for name in voices}, config).model
+    random, seconds = np.random.default_rng(0), np.arange(3 * 8000) / 8000
+    bursts = np.abs(np.sin(np.pi * 3 * seconds)) ** 2
+    for voice in voices:
+        verifier = Verifier(model, voice)
+        for number in range(3):
+            samples, rate = soundfile.read(heard(voice, number))
+            assert "outlier" not in codes(verified(verifier, samples, rate).warnings)
+            notes = sum(np.sin(2 * np.pi * pitch * seconds) for pitch in random.uniform(200, 900, 3))
+            for sound in (notes * bursts, random.standard_normal(len(seconds)) * bursts):
+                result = verified(verifier, 0.1 * sound, 8000)
+                assert result.decision == Decision.REJECTED
+                assert "outlier" in codes(result.warnings)
+
+
 def test_silence_and_no_audio_have_nothing_to_warn_of(opened, silence):
     result = Verifier(opened, "anna").verify_file(silence)
     assert (result.decision, result.warnings) == (Decision.NOT_ENOUGH_SPEECH, ())
