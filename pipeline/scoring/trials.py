@@ -231,7 +231,7 @@ class HeldOutTrials:
         """Return distances from enrollment speech, and frames, of every utterance and of its prefixes."""
         own = self.where(self.claims == self.speakers)  # each utterance once
         lengths = [(own.scores, own.frames)]
-        lengths += [(scores, np.minimum(frames, own.frames)) for frames, scores in own.prefixes.items()]
+        lengths += [(scores, np.minimum(frames, own.frames)) for frames, scores in sorted(own.prefixes.items())]
         told = [(scores[DISTANCE], frames) for scores, frames in lengths if DISTANCE in scores]
         distances, frames = zip(*told, strict=True) if told else ((np.empty(0),), (np.empty(0),))
         return np.concatenate(distances), np.concatenate(frames).astype(np.float64)
