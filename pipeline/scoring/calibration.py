@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, reduce
 from typing import Any, Literal, Self
 
@@ -104,7 +104,8 @@ class SystemCalibration:
     trials are by unknown impostors. ``changed`` is the calibration for utterances of a changed condition, and
     ``condition`` maps what the classifier says of one to the log-odds that it is: with P the probability that it is as
     recorded, LLR = P LLR_recorded + (1 - P) LLR_changed. From ratios of claims, ``shifts`` by the claimant's id are
-    subtracted (``scoring.typical``), and from all what the distance from enrollment speech exceeds its ``limit`` by.
+    subtracted (``scoring.typical``), and from all ratios the excess of the distance from enrollment speech over its
+    ``limit``.
     """
 
     system: str
@@ -267,16 +268,19 @@ def _calibration(system: str, table: Mapping[str, Any]) -> SystemCalibration:
     shifts = {int(claim): float(shift) for claim, shift in table.get("shifts", {}).items()}
     if not all(map(math.isfinite, shifts.values())):
         raise ValueError("a calibration must have finite shifts")
-    limit = table.get("limit")
-    if limit is not None:
-        limit = DistanceLimit(**{name: float(value) for name, value in limit.items()})
-        if not all(math.isfinite(value) and value >= 0.0 for value in asdict(limit).values()) or not limit.most_frames:
-            raise ValueError("a limit of distances must have finite numbers, none negative")
+    limit = None if table.get("limit") is None else _limit(table["limit"])
     made = SystemCalibration(system, _fits(table["ratio"]), _fits(table["weights"]), shifts=shifts, limit=limit)
     if table["changed"] is None:
         return made
     ((_, condition),) = _fits(table["condition"])
     return replace(made, changed=_calibration(system, {**table["changed"], "changed": None}), condition=condition)
+
+
+def _limit(table: Mapping[str, Any]) -> DistanceLimit:
+    least, more, factor, most_frames = (float(table[one.name]) for one in fields(DistanceLimit))
+    if not all(math.isfinite(one) and one >= 0.0 for one in (least, more, factor, most_frames)) or most_frames == 0.0:
+        raise ValueError("a limit of distances must have finite numbers, none negative")
+    return DistanceLimit(least, more, factor, most_frames)
 
 
 def _fits_json(fits: Fits) -> list[dict[str, Any]]:

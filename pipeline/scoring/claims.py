@@ -136,8 +136,8 @@ class ClaimScorer:
         means = {rule.name: sums[rule.name] / frames for rule in self._frame_rules}
         scores: dict[str, Array] = {}
         if self.settings.condition is not None:
-            told = self.settings.condition.judge(sums[CONDITION])
-            scores |= {name: np.full(len(self.claims), value) for name, value in told.items()}
+            side_information = self.settings.condition.measure(sums[CONDITION])
+            scores |= {name: np.full(len(self.claims), value) for name, value in side_information.items()}
         if self._alone:
             return means | scores
         for name, mean in means.items():
@@ -220,27 +220,27 @@ class RunningScores:
             self.frames += len(block.vectors)
             self._scores = None
 
-    def told(self) -> tuple[float | None, bool]:
+    def audio_condition(self) -> tuple[float | None, bool]:
         """Return the log-odds of a changed condition, and whether the utterance is too far from all enrollment speech.
 
         None and False without a calibration by condition, or a frame.
         """
-        told, fusions = self.side_information, (self._scorer.settings.fusions or {}).values()
-        log_odds = [fusion.condition_log_odds(told, self.frames) for fusion in fusions] if told else []
-        known = [float(one) for one in log_odds if one is not None]
-        outlying = any(fusion.outlying(told, self.frames) > 0.0 for fusion in fusions) if told else False
-        return known[0] if known else None, outlying
+        side = self.side_information
+        fusions = list((self._scorer.settings.fusions or {}).values()) if side else []
+        log_odds = (fusion.condition_log_odds(side, self.frames) for fusion in fusions)
+        is_outlying = any(fusion.outlying(side, self.frames) > 0.0 for fusion in fusions)
+        return next((float(one) for one in log_odds if one is not None), None), is_outlying
 
     @property
     def side_information(self) -> dict[str, Array]:
-        """Return what the classifier says of the condition, by the names that calibrations read it under.
+        """Return the classifier's measures of the condition, by the names that calibrations read them under.
 
         Empty without a classifier, or a frame.
         """
         classifier = self._scorer.settings.condition
         if classifier is None or CONDITION not in self.sums:
             return {}
-        return {name: np.array(value) for name, value in classifier.judge(self.sums[CONDITION]).items()}
+        return {name: np.array(value) for name, value in classifier.measure(self.sums[CONDITION]).items()}
 
     def scores(self) -> dict[str, Array]:
         """Return the scores (C,) of each system; there must have been a frame."""

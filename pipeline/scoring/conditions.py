@@ -6,8 +6,8 @@ among enrollment speech and augmented versions of it (Cover and Hart, Nearest ne
 Fused scores weigh their parts accordingly (side information, as quality measures are in Ferrer, Burget, Plchot and
 Scheffer, A unified approach for audio characterization and its application to speaker recognition, 2012).
 
-A sound that is far from both, as music and noise are, is no evidence for anybody: what its distance exceeds that of
-held-out speech by is taken from its log-likelihood ratio.
+A sound that is far from both, as music and noise are, is no evidence for anybody: the excess of its distance over that
+of held-out speech is subtracted from its log-likelihood ratio.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class ConditionClassifier:
     changed: Array
     whitening: Array
 
-    def judge(self, sums: Array) -> dict[str, float]:
-        """Return what an utterance with these ``condition_sums`` says, by the names of ``SIDE_INFORMATION``.
+    def measure(self, sums: Array) -> dict[str, float]:
+        """Return the ``SIDE_INFORMATION`` of an utterance with these ``condition_sums``, by name.
 
         The uncalibrated log-odds of a changed condition are half of what the squared distance d^2 to the nearest
         recorded vectors exceeds that to the nearest changed ones; the distance, in nats, is half of the lesser one.

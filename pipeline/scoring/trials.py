@@ -232,9 +232,10 @@ class HeldOutTrials:
         own = self.where(self.claims == self.speakers)  # each utterance once
         lengths = [(own.scores, own.frames)]
         lengths += [(scores, np.minimum(frames, own.frames)) for frames, scores in sorted(own.prefixes.items())]
-        told = [(scores[DISTANCE], frames) for scores, frames in lengths if DISTANCE in scores]
-        distances, frames = zip(*told, strict=True) if told else ((np.empty(0),), (np.empty(0),))
-        return np.concatenate(distances), np.concatenate(frames).astype(np.float64)
+        known: list[tuple[Array, Array]] = [(np.empty(0), np.empty(0))]
+        known += [(scores[DISTANCE], frames.astype(np.float64)) for scores, frames in lengths if DISTANCE in scores]
+        distances, frames = map(np.concatenate, zip(*known, strict=True))
+        return distances, frames
 
     def condition_calibration(self, changed: HeldOutTrials, *, times: int = 1) -> LogisticCalibration:
         """Fit the log-odds of a ``changed`` condition to these utterances, as recorded, and to those trials.

@@ -66,7 +66,7 @@ class AudioMeter:
         checks, snr, high = self._config.checks, self.speech.snr_db, self.speech.high_db
         if snr is None:  # no speech
             return ()
-        least, (condition, is_outlying) = LITTLE_SPEECH * self._config.min_frames, scores.told()
+        least, (condition, is_outlying) = LITTLE_SPEECH * self._config.min_frames, scores.audio_condition()
         applies = {
             "narrow_band": enrolled is not None and enrolled > WIDE_DB and high is not None and high < NARROW_DB,
             "clipping": checks.clipping != "off" and self._clipping.share > checks.max_clipped,

@@ -70,9 +70,9 @@ def test_log_odds_and_distances_are_those_of_scikit_learns_neighbours(counts):
         )
         squares.append((of.fit(rows).kneighbors(tried)[0] ** 2).mean(axis=1))
     made = train_conditions(recorded, changed)
-    told = [made.judge(sums) for sums in utterances(tried)]
-    np.testing.assert_allclose([one[CONDITION] for one in told], (squares[0] - squares[1]) / 2.0, atol=1e-9)
-    np.testing.assert_allclose([one[DISTANCE] for one in told], np.minimum(*squares) / 2.0, atol=1e-9)
+    measured = [made.measure(sums) for sums in utterances(tried)]
+    np.testing.assert_allclose([one[CONDITION] for one in measured], (squares[0] - squares[1]) / 2.0, atol=1e-9)
+    np.testing.assert_allclose([one[DISTANCE] for one in measured], np.minimum(*squares) / 2.0, atol=1e-9)
 
 
 def test_conditions_all_around_the_recorded_one_are_told_from_it_where_no_plane_parts_them():
@@ -81,7 +81,7 @@ def test_conditions_all_around_the_recorded_one_are_told_from_it_where_no_plane_
     tried, is_changed = np.concatenate((inner[1::2], outer[1::2])), np.repeat([False, True], 150)
     plane = LogisticRegression().fit(np.concatenate((inner[::2], outer[::2])), is_changed)
     assert roc_auc_score(is_changed, plane.decision_function(tried)) < 0.7
-    assert roc_auc_score(is_changed, [made.judge(sums)[CONDITION] for sums in utterances(tried)]) > 0.9
+    assert roc_auc_score(is_changed, [made.measure(sums)[CONDITION] for sums in utterances(tried)]) > 0.9
 
 
 def test_of_many_vectors_an_even_share_is_searched():
@@ -96,7 +96,7 @@ def test_of_many_vectors_an_even_share_is_searched():
 @pytest.mark.parametrize("count", [1, 20])
 def test_features_that_never_move_give_finite_log_odds(count):
     made = train_conditions([np.full((count, 6), 0.3)], [np.full((5, 6), 0.4)])
-    near, far = (made.judge(sums)[CONDITION] for sums in utterances(np.full((2, 6), ((0.3,), (0.4,)))))
+    near, far = (made.measure(sums)[CONDITION] for sums in utterances(np.full((2, 6), ((0.3,), (0.4,)))))
     assert np.isfinite((near, far)).all()
     assert near < 0.0 < far
 
@@ -218,6 +218,14 @@ def test_a_limit_that_is_none_is_not_read(field, value):
     table = calibrations().as_json()
     table["whole"]["supervector"]["limit"][field] = value
     with pytest.raises(ValueError, match="a limit of distances must have finite numbers"):
+        Calibrations.from_json(table)
+
+
+@pytest.mark.parametrize("limit", [5, "least", [1.0], {}, {"least": []}])
+def test_a_limit_of_another_form_is_refused_as_other_calibrations_are(limit):
+    table = calibrations().as_json()
+    table["whole"]["supervector"]["limit"] = limit
+    with pytest.raises((ValueError, KeyError, TypeError)):
         Calibrations.from_json(table)
 
 
