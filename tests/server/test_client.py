@@ -82,7 +82,8 @@ def test_a_speaker_is_identified_in_a_file_and_live_as_the_library_does(client, 
 def test_identification_ends_with_a_speaker_who_is_removed_and_needs_the_scope(store, tmp_path, heard):
     samples, rate = samples_of(heard("ivan"))
     with (
-        running_copy(store, tmp_path, tokens=True) as service,
+        # On a busy machine a removal, of low priority, takes longer than a silent stream has by default.
+        running_copy(store, tmp_path, "--idle-seconds", 200, tokens=True) as service,
         VoiceclaimClient(service.url, token=PLAIN_TOKEN) as plain,
         VoiceclaimClient(service.url, token=ADMIN_TOKEN) as admin,
     ):
