@@ -32,9 +32,11 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import attack_service
+import attacks_on_time
 import pytest
 import soundfile
 import soxr
@@ -476,6 +478,25 @@ def test_the_table_of_kinds_left_out_is_that_of_the_file():
 
     result = json.loads((RESULTS / "left_out.json").read_text(encoding="utf-8"))
     assert markdown(result["rows"]) in (ROOT / "benchmarks" / "ROBUSTNESS.md").read_text(encoding="utf-8")
+    rates = [row["left_out"]["eer_percent"] for row in result["rows"]]
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"have {min(rates):.2f} to {max(rates):.2f} percent, {fmean(rates):.2f} in the mean" in readme
+
+
+def test_the_load_and_the_attacks_are_those_of_the_files():
+    load = json.loads((RESULTS / "load.json").read_text(encoding="utf-8"))
+    text = " ".join((ROOT / "docs" / "deployment.md").read_text(encoding="utf-8").split())
+    assert (load["streams"], load["seconds"], load["dropped"]) == (64, 600.0, 0)
+    assert f"dropped nothing of {load['chunks']:,} chunks, kept its memory, and gave {load['p95_ms']:.0f} ms" in text
+    assert f"half of the updates within {load['p50_ms']:.0f} ms" in text
+    attacks = json.loads((RESULTS / "attacks.json").read_text(encoding="utf-8"))["attacks"]
+    assert all(one["held"] for name, one in attacks.items() if name != "quiet")
+    beside = [attack.__name__ for attack in attacks_on_time.ATTACKS]
+    *some, last = (f"{attacks[name]['honest']['update_p95_ms']:.0f}" for name in beside)
+    security = " ".join((ROOT / "SECURITY.md").read_text(encoding="utf-8").split())
+    quiet = f"{attacks['quiet']['honest']['update_p95_ms']:.0f} ms in quiet"
+    assert f"within {quiet}, and within {', '.join(some)} and {last} ms beside" in security
+    assert max(attacks[name]["honest"]["healthz_p95_ms"] for name in beside) <= 16
 
 
 def test_the_table_of_duplicates_is_that_of_the_file_and_holds_what_is_promised():
