@@ -358,7 +358,9 @@ class ThresholdConfig(_Section):
     ``holdout`` is the share of each speaker's speech held out while the hold-out pass trains on the rest;
     ``trial_seconds`` the speech joined into one held-out trial. Scores that are log-likelihood ratios are decided at
     the least expected cost, by the ``prior`` of a target trial and the costs of the two errors.
-    ``unknown_impostors`` is the assumed share of impostors who are not enrolled, on which these ratios depend.
+    These ratios depend on two assumptions: ``unknown_impostors`` is the share of impostors who are not enrolled, and
+    ``unfamiliar_impostors`` how many times as likely as a claimant an impostor is to come by an unfamiliar condition: a
+    channel, a room or noise unlike those of the enrollment speech and of its augmented versions.
     """
 
     holdout: Annotated[float, Field(gt=0, le=0.5)] = 0.2
@@ -367,6 +369,7 @@ class ThresholdConfig(_Section):
     cost_miss: Positive = 1.0
     cost_false_accept: Positive = 1.0
     unknown_impostors: Share = 0.5
+    unfamiliar_impostors: Annotated[float, Field(ge=1, le=1000)] = 8.0
 
 
 class ChecksConfig(_Section):

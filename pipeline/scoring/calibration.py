@@ -103,9 +103,10 @@ class SystemCalibration:
     fusing several scores and calibrating one need different trials and penalties. ``unknown_share`` of all nontarget
     trials are by unknown impostors. ``changed`` is the calibration for utterances of a changed condition, and
     ``condition`` maps what the classifier says of one to the log-odds that it is: with P the probability that it is as
-    recorded, LLR = P LLR_recorded + (1 - P) LLR_changed. From ratios of claims, ``shifts`` by the claimant's id are
-    subtracted (``scoring.typical``), and from all ratios the excess of the distance from enrollment speech over its
-    ``limit``.
+    recorded, LLR = P LLR_recorded + (1 - P) (LLR_changed - U log ``unfamiliar_impostors``), with U from 0 to 1 by how
+    unfamiliar the condition is: an impostor is so many times as likely as a claimant to come by an unfamiliar one. From
+    ratios of claims, ``shifts`` by the claimant's id are subtracted (``scoring.typical``), and from all ratios the
+    excess of the distance from enrollment speech over its ``limit``.
     """
 
     system: str
@@ -116,11 +117,12 @@ class SystemCalibration:
     condition: LogisticCalibration | None = None
     shifts: Mapping[int, float] = field(default_factory=dict)
     limit: DistanceLimit | None = None
+    unfamiliar_impostors: float = 1.0
 
-    def at(self, unknown_share: float) -> Self:
-        """Return the same fits where unknown impostors make up ``unknown_share`` of all nontarget trials."""
+    def at(self, unknown_share: float, unfamiliar_impostors: float = 1.0) -> Self:
+        """Return the same fits under other assumptions about impostors."""
         changed = None if self.changed is None else self.changed.at(unknown_share)
-        return replace(self, unknown_share=unknown_share, changed=changed)
+        return replace(self, unknown_share=unknown_share, changed=changed, unfamiliar_impostors=unfamiliar_impostors)
 
     @property
     def systems(self) -> tuple[str, ...]:
@@ -140,7 +142,11 @@ class SystemCalibration:
         log_odds = self.condition_log_odds(scores, frames)
         if self.changed is not None and log_odds is not None:
             share = 0.5 + 0.5 * np.tanh(0.5 * log_odds)  # of the changed condition
-            ratio = ratio + share * (self.changed.llr(scores, frames, claims) - ratio)
+            changed = self.changed.llr(scores, frames, claims)
+            if self.limit is not None and DISTANCE in scores:
+                unfamiliar = self.limit.unfamiliar(scores[DISTANCE], frames)
+                changed = changed - unfamiliar * math.log(self.unfamiliar_impostors)
+            ratio = ratio + share * (changed - ratio)
         return ratio - self.outlying(scores, frames)
 
     def condition_log_odds(self, scores: Mapping[str, Array], frames: Array | float) -> Array | None:
@@ -278,8 +284,12 @@ def _calibration(system: str, table: Mapping[str, Any]) -> SystemCalibration:
 
 def _limit(table: Mapping[str, Any]) -> DistanceLimit:
     least, more, factor, most_frames = (float(table[one.name]) for one in fields(DistanceLimit))
-    if not all(math.isfinite(one) and one >= 0.0 for one in (least, more, factor, most_frames)) or most_frames == 0.0:
-        raise ValueError("a limit of distances must have finite numbers, none negative")
+    if (
+        not all(math.isfinite(one) and one >= 0.0 for one in (least, more, factor, most_frames))
+        or most_frames == 0.0
+        or factor <= 1.0
+    ):
+        raise ValueError("a limit of distances must have finite numbers, none negative, and a factor above 1")
     return DistanceLimit(least, more, factor, most_frames)
 
 

@@ -7,7 +7,8 @@ Fused scores weigh their parts accordingly (side information, as quality measure
 Scheffer, A unified approach for audio characterization and its application to speaker recognition, 2012).
 
 A sound that is far from both, as music and noise are, is no evidence for anybody: the excess of its distance over that
-of held-out speech is subtracted from its log-likelihood ratio.
+of held-out speech is subtracted from its log-likelihood ratio. Changed speech that is farther than usual comes by an
+unfamiliar condition, as that of an impostor does more often than that of a claimant.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ NEIGHBOURS, MOST_VECTORS = 10, 1000
 # Standard deviations of the logarithm by which distances exceed what is expected: hardly ever more. Where held-out
 # utterances are few, these deviations are no smaller than the second number.
 OUTLYING_DEVIATIONS, LEAST_DEVIATION = 3.0, 0.15
+
+# Standard deviations from what is expected at which a condition begins to be unfamiliar, and is so altogether. A
+# narrower step would add more to the scores of one channel's utterances than it tells about the channel.
+FAMILIAR_DEVIATIONS = (-2.0, 1.0)
 
 # The smallest variance whose logarithm is taken, or that distances are divided by.
 LEAST_VARIANCE = 1e-6
@@ -115,8 +120,20 @@ class DistanceLimit:
 
     def excess(self, distances: Array, frames: Array | float) -> Array:
         """Return the nats by which ``distances`` exceed the limit for ``frames``; zero within it."""
-        limit = (self.least + self.more / np.minimum(frames, self.most_frames)) * self.factor
-        return np.asarray(np.maximum(distances - limit, 0.0))
+        return np.asarray(np.maximum(distances - self.factor * self._expected(frames), 0.0))
+
+    def unfamiliar(self, distances: Array, frames: Array | float) -> Array:
+        """Return how unfamiliar conditions at these ``distances`` are, from 0 to 1.
+
+        The logarithm of the distance counts: from two standard deviations below what is expected to one above.
+        """
+        deviation = math.log(self.factor) / OUTLYING_DEVIATIONS
+        deviations = np.log(np.maximum(distances / self._expected(frames), np.finfo(np.float64).tiny)) / deviation
+        return np.asarray(np.interp(deviations, FAMILIAR_DEVIATIONS, (0.0, 1.0)))
+
+    def _expected(self, frames: Array | float) -> Array | float:
+        """Return the distance of utterances of so many ``frames`` as the fit has it."""
+        return self.least + self.more / np.minimum(frames, self.most_frames)
 
 
 def _nearness(vector: Array, rows: Array, half_squares: Array) -> float:

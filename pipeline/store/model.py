@@ -435,7 +435,7 @@ class SpeakerModel:
         if system not in self._calibrations:
             self._calibrations[system] = self._fitted(system)
         fit = self._calibrations[system]
-        return None if fit is None else fit.at(self.unknown)
+        return None if fit is None else self._under_assumptions(fit)
 
     @cached_property
     def _calibrations(self) -> dict[str, SystemCalibration | None]:
@@ -450,7 +450,10 @@ class SpeakerModel:
                 f"{self.where}: sequential test: {system!r} has no calibration over short speech; it is fitted for the"
                 f" system of the settings ({self.config.scoring.system}), to held-out trials of at least two speakers"
             )
-        return fit.at(self.unknown)
+        return self._under_assumptions(fit)
+
+    def _under_assumptions(self, fit: SystemCalibration) -> SystemCalibration:
+        return fit.at(self.unknown, self.config.threshold.unfamiliar_impostors)
 
     def scores_are_ratios(self, system: str) -> bool:
         """Return True where scores of ``system`` are log-likelihood ratios: those of sums of others."""

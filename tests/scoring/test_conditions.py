@@ -125,6 +125,16 @@ def test_hardly_any_other_utterance_of_the_same_speakers_exceeds_a_limit(seed, s
     assert (limit.excess(second, frames[1]) > 0.0).mean() < 0.01
 
 
+@given(deviations=st.floats(-6.0, 6.0), factor=st.floats(1.1, 5.0), frames=st.floats(20.0, 900.0))
+def test_a_condition_is_unfamiliar_by_the_deviations_of_its_distance(deviations, factor, frames):
+    limit = DistanceLimit(6.0, 300.0, factor, 500.0)
+    expected = 6.0 + 300.0 / min(frames, 500.0)
+    distance = expected * factor ** (deviations / OUTLYING_DEVIATIONS)
+    share = limit.unfamiliar(np.array(distance), frames)
+    assert share == pytest.approx(min(max((deviations + 2.0) / 3.0, 0.0), 1.0), abs=1e-9)
+    assert limit.unfamiliar(np.array(0.0), frames) == 0.0
+
+
 def test_one_class_alone_makes_no_classifier():
     assert train_conditions(rows_of(0, 3), []) is None
     assert train_conditions([np.empty((0, 6))], rows_of(0, 3)) is None
@@ -177,7 +187,7 @@ def test_calibrated_probabilities_of_a_changed_condition_average_to_a_half_as_bo
 def test_log_odds_that_are_five_times_too_sure_come_back_to_a_fifth(seed, spread, ratio):
     """Gaussians of variance v around -v / 2 and v / 2 are the log-odds of their own classes, whatever the counts."""
     random, half = np.random.default_rng(seed), spread**2 / 2
-    true = random.normal(-half, spread, 4000), random.normal(half, spread, round(ratio * 4000))
+    true = random.normal(-half, spread, 20000), random.normal(half, spread, round(ratio * 20000))
     recorded, changed = (trials_with(5.0 * log_odds, random) for log_odds in true)
     calibration = recorded.condition_calibration(changed)
     assert calibration.weights[0] == pytest.approx(0.2, rel=0.2)
@@ -213,7 +223,23 @@ def test_what_is_too_far_from_enrollment_speech_is_subtracted_in_any_condition(l
     assert calibration.llr(scores | {DISTANCE: distance}, 100.0) == pytest.approx(ratio - max(0.0, distance - 18.0))
 
 
-@pytest.mark.parametrize(("field", "value"), [("least", -1.0), ("factor", math.nan), ("most_frames", 0.0)])
+@given(log_odds=st.floats(-30.0, 30.0), distance=st.floats(0.0, 100.0), impostors=st.floats(1.0, 1000.0))
+def test_changed_speech_by_an_unfamiliar_condition_is_an_impostors_so_many_times_as_likely(
+    log_odds, distance, impostors
+):
+    known = calibrations().whole["supervector"]
+    assumed = known.at(known.unknown_share, impostors)
+    scores = {"supervector": 4.0, CONDITION: log_odds, DISTANCE: distance}
+    changed = 1.0 / (1.0 + math.exp(1.0 - 2.0 * log_odds))
+    unfamiliar = known.limit.unfamiliar(np.array(distance), 100.0)
+    expected = known.llr(scores, 100.0) - changed * unfamiliar * math.log(impostors)
+    assert assumed.llr(scores, 100.0) == pytest.approx(expected)
+    assert assumed.llr(scores | {CONDITION: -800.0}, 100.0) == known.llr(scores | {CONDITION: -800.0}, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("least", -1.0), ("factor", math.nan), ("factor", 1.0), ("most_frames", 0.0)]
+)
 def test_a_limit_that_is_none_is_not_read(field, value):
     table = calibrations().as_json()
     table["whole"]["supervector"]["limit"][field] = value
