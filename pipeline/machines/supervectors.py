@@ -8,6 +8,7 @@ the rest (``pipeline.machines.supervector_training``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -45,7 +46,8 @@ class SupervectorMachines:
         Summed in single precision, as ``coef`` is stored: a stream asks often, and reads everybody's each time.
         """
         vector = (supervector(self.ubms, statistics) - self.mean).astype(np.float32)
-        return np.asarray(self.coef @ unit(vector), dtype=np.float64)
+        length = max(math.sqrt(vector @ vector), LEAST_LENGTH)
+        return np.asarray(self.coef @ vector, dtype=np.float64) / length
 
 
 def supervector(ubms: Sequence[BackgroundModel], statistics: Sequence[Array]) -> Array:

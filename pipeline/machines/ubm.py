@@ -72,21 +72,22 @@ class UniversalBackgroundModel:
     def running(self, frames: Array, below_peak: Array, before: Array | None = None) -> Array:
         """Return the running sums (K + 1, 1 + d) after ``frames`` (T, d), ``below_peak`` dB (T,) under the loudest.
 
-        The last row holds the number and the sum of all frames, the others their statistics, the mean still in them.
-        ``before`` are the sums so far.
+        The last row holds the number and the sum of all frames, the others the weights of a component and the sums of
+        standardised frames by them. ``before`` are the sums so far.
         """
-        count, total = (0.0, np.zeros(frames.shape[1])) if before is None else (before[-1, 0], before[-1, 1:])
-        normalised = frames - running_mean(frames, self.mean_prior, count, total)
-        statistics = self.statistics(frames, loudness(below_peak, self.half_db), like=normalised)
-        sums = np.concatenate((statistics, np.r_[len(frames), frames.sum(axis=0, dtype=np.float64)][None]))
-        return sums if before is None else before + sums
+        sums = np.zeros((len(self.means) + 1, 1 + frames.shape[1])) if before is None else before.copy()
+        normalised = frames - running_mean(frames, self.mean_prior, sums[-1, 0], sums[-1, 1:])
+        standard, share = self.weighed(frames, loudness(below_peak, self.half_db), like=normalised)
+        sums[:-1, 0] += share.sum(axis=0)
+        sums[:-1, 1:] += share.T @ standard
+        sums[-1, 0] += len(frames)
+        sums[-1, 1:] += frames.sum(axis=0, dtype=np.float64)
+        return sums
 
     def settled(self, running: Array) -> Array:
         """Return the statistics (K, 1 + d) of an utterance by its ``running`` sums: less the mean of all its frames."""
-        statistics = running[:-1].copy()
         mean = running[-1, 1:] / (running[-1, 0] + self.mean_prior)
-        statistics[:, 1:] -= statistics[:, :1] * (mean / self.scale) * self._per_deviation
-        return statistics
+        return self._offsets(running[:-1, :1], running[:-1, 1:], mean / self.scale)
 
     def statistics(self, frames: Array, weights: Array, *, like: Array | None = None) -> Array:
         """Return the zeroth- and first-order statistics (K, 1 + d) of ``frames`` (T, d) with ``weights`` (T,).
@@ -111,12 +112,15 @@ class UniversalBackgroundModel:
 
     def sums(self, standard: AnyFloat, share: AnyFloat) -> Array:
         """Return the statistics (K, 1 + d) of frames that are ``weighed`` already."""
-        occupancy = share.sum(axis=0, dtype=np.float64)[:, None]
-        sums = np.concatenate((occupancy, share.T @ standard), axis=1)
-        offsets = sums[:, 1:]
-        offsets -= occupancy * self.means
+        return self._offsets(share.sum(axis=0, dtype=np.float64)[:, None], share.T @ standard)
+
+    def _offsets(self, occupancy: Array, sums: AnyFloat, mean: Array | float = 0.0) -> Array:
+        """Return ``statistics`` by ``occupancy`` (K, 1) and ``sums`` (K, d) of frames, less a ``mean``."""
+        statistics = np.empty((len(self.means), 1 + self.means.shape[1]))
+        statistics[:, :1] = occupancy
+        offsets = np.subtract(sums, occupancy * (self.means + mean), out=statistics[:, 1:])
         offsets *= self._per_deviation
-        return sums
+        return statistics
 
     def vector(self, statistics: Array) -> Array:
         """Return the supervector (K d,) of ``statistics``: signed roots of mean offsets.
@@ -126,7 +130,8 @@ class UniversalBackgroundModel:
         Improving the Fisher kernel for large-scale image classification, 2010).
         """
         offsets = (statistics[:, 1:] * (1.0 / (statistics[:, :1] + self.relevance))).ravel()
-        return np.asarray(np.copysign(np.sqrt(np.abs(offsets)), offsets))
+        roots = np.abs(offsets)
+        return np.asarray(np.copysign(np.sqrt(roots, out=roots), offsets, out=roots))
 
     def responsibilities(self, standard: AnyFloat) -> AnyFloat:
         """Return the posterior (T, K) of each component for standardised frames (T, d), at their precision."""
