@@ -496,7 +496,8 @@ def test_the_load_and_the_attacks_are_those_of_the_files():
     security = " ".join((ROOT / "SECURITY.md").read_text(encoding="utf-8").split())
     quiet = f"{attacks['quiet']['honest']['update_p95_ms']:.0f} ms in quiet"
     assert f"within {quiet}, and within {', '.join(some)} and {last} ms beside" in security
-    assert max(attacks[name]["honest"]["healthz_p95_ms"] for name in beside) <= 16
+    slowest = max(attacks[name]["honest"]["healthz_p95_ms"] for name in beside)
+    assert f"/healthz answered within {slowest:.0f} ms beside all of them" in security
 
 
 def test_the_table_of_duplicates_is_that_of_the_file_and_holds_what_is_promised():
