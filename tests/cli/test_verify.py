@@ -228,7 +228,7 @@ def piped(command, claim):
     with subprocess.Popen(
         arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
     ) as process:
-        guard = threading.Timer(60, process.kill)
+        guard = threading.Timer(240, process.kill)
         guard.start()
         yield process
         guard.cancel()
