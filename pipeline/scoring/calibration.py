@@ -284,12 +284,9 @@ def _calibration(system: str, table: Mapping[str, Any]) -> SystemCalibration:
 
 def _limit(table: Mapping[str, Any]) -> DistanceLimit:
     least, more, factor, most_frames = (float(table[one.name]) for one in fields(DistanceLimit))
-    if (
-        not all(math.isfinite(one) and one >= 0.0 for one in (least, more, factor, most_frames))
-        or most_frames == 0.0
-        or factor <= 1.0
-    ):
-        raise ValueError("a limit of distances must have finite numbers, none negative, and a factor above 1")
+    sound = all(math.isfinite(one) and one >= 0.0 for one in (least, more, factor, most_frames))
+    if not sound or least + more == 0.0 or factor <= 1.0 or most_frames == 0.0:
+        raise ValueError("a limit of distances must have finite numbers, some above 0, and a factor above 1")
     return DistanceLimit(least, more, factor, most_frames)
 
 

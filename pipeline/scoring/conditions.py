@@ -109,14 +109,15 @@ class DistanceLimit:
         """
         from scipy.optimize import nnls  # slow to import
 
-        distances = np.maximum(distances, np.finfo(np.float64).tiny)
+        distances = np.maximum(distances, LEAST_VARIANCE)
         design, expected = np.column_stack([np.ones(len(frames)), 1.0 / frames]), np.ones(len(frames))
         for _ in range(2):
             (least, more), _ = nnls(design / expected[:, None], distances / expected)
             expected = design @ (least, more)
         ratios = np.log(distances / expected)
-        factor = math.exp(ratios.mean() + OUTLYING_DEVIATIONS * max(LEAST_DEVIATION, float(ratios.std())))
-        return cls(float(least), float(more), factor, float(frames.max()))
+        deviation = max(LEAST_DEVIATION, float(ratios.std()))
+        outlying = max(OUTLYING_DEVIATIONS * LEAST_DEVIATION, float(ratios.mean()) + OUTLYING_DEVIATIONS * deviation)
+        return cls(float(least), float(more), math.exp(outlying), float(frames.max()))
 
     def excess(self, distances: Array, frames: Array | float) -> Array:
         """Return the nats by which ``distances`` exceed the limit for ``frames``; zero within it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -123,6 +124,21 @@ def test_hardly_any_other_utterance_of_the_same_speakers_exceeds_a_limit(seed, s
     first, second = (7.0 + 900.0 / frames) * np.exp(random.normal(0.0, spread, frames.shape))
     limit = DistanceLimit.of(first, frames[0])
     assert (limit.excess(second, frames[1]) > 0.0).mean() < 0.01
+
+
+@given(
+    distances=st.lists(st.sampled_from([0.0, 1e-300, 1e-9, 3.0, 20.0, 1e6]), min_size=1, max_size=40),
+    seed=SEEDS,
+)
+def test_a_limit_fitted_to_any_distances_can_be_stored_and_gives_finite_ratios(distances, seed):
+    frames = np.random.default_rng(seed).integers(1, 900, len(distances)).astype(float)
+    fitted = DistanceLimit.of(np.array(distances), frames)
+    stored = Calibrations({"supervector": replace(calibrations().whole["supervector"], limit=fitted)}).as_json()
+    again = Calibrations.from_json(json.loads(json.dumps(stored))).whole["supervector"].at(0.5, 8.0)
+    assert again.limit == fitted
+    for distance in (0.0, *distances):
+        scores = {"supervector": 4.0, CONDITION: 3.0, DISTANCE: distance}
+        assert np.isfinite(again.llr(scores, 50.0))
 
 
 @given(deviations=st.floats(-6.0, 6.0), factor=st.floats(1.1, 5.0), frames=st.floats(20.0, 900.0))
