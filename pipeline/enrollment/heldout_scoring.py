@@ -36,9 +36,6 @@ SPEAKERS_A_DRAW = 16
 # Of each trial these prefixes are scored too, under the default system: what a stream knows before it is over.
 PREFIX_SECONDS = (0.5, 0.75, 1.0, 1.5)
 
-# Draws whose scorers are kept: speakers come one after another, on several threads.
-MOST_DRAWS = 4
-
 
 @dataclass(frozen=True)
 class Claims:
@@ -93,7 +90,7 @@ class HeldOutScoring:
         self._judged_among = len(population) if most == "all" else min(len(population), most + 1)
         posterior = FixedSigmoid(settings.posterior.slope)
         self._settings = ScoringSettings(posterior, settings.scoring.dtype, condition=condition)
-        self._drawn: dict[int | None, Claims] = {}
+        self._latest: tuple[int | None, Claims] | None = None
         # Solved here, not on one of the threads that score.
         _ = [solver.without_held_out for solver in training.values()]
 
@@ -117,22 +114,28 @@ class HeldOutScoring:
     def score_together(self, speech: Sequence[tuple[int, Sequence[FeatureBlock]]]) -> list[list[HeldOutTrials]]:
         """Return what ``score`` does for each speaker and the utterances of ``speech``, in less time."""
         speakers = [speaker for speaker, _ in speech]
+        claims = [self._claims(speaker) for speaker in speakers]
         heard = [
-            [one for utterance in utterances for one in self._prefixes(self._claims(speaker), utterance)]
-            for speaker, utterances in speech
+            [one for utterance in utterances for one in self._prefixes(its_claims, utterance)]
+            for its_claims, (_, utterances) in zip(claims, speech, strict=True)
         ]
         absences = (False, True) if self._judged_among >= MIN_FOR_UNKNOWN else (False,)
         margins = self._margins(speakers, heard, absences)
         return [
-            self._of_speaker(speaker, utterances, its_sums, its_margins)
-            for (speaker, utterances), its_sums, its_margins in zip(speech, heard, margins, strict=True)
+            self._of_speaker(its_claims, *of_speaker, its_sums, its_margins)
+            for its_claims, of_speaker, its_sums, its_margins in zip(claims, speech, heard, margins, strict=True)
         ]
 
     def _of_speaker(
-        self, speaker: int, utterances: Sequence[FeatureBlock], heard: list[Heard], margins: list[list[Margins]]
+        self,
+        claims: Claims,
+        speaker: int,
+        utterances: Sequence[FeatureBlock],
+        heard: list[Heard],
+        margins: list[list[Margins]],
     ) -> list[HeldOutTrials]:
         """Return the trials of one speaker's utterances, by ``margins`` with the speaker there and absent."""
-        claims, each = self._claims(speaker), 1 + len(self._prefix_frames)
+        each = 1 + len(self._prefix_frames)
         trials = []
         for number, utterance in enumerate(utterances):
             own = slice(number * each, (number + 1) * each)
@@ -156,17 +159,14 @@ class HeldOutScoring:
         numbers, draw = self._numbers, None
         if len(numbers) > self._most_others + SPEAKERS_A_DRAW:
             draw = speaker // SPEAKERS_A_DRAW
-        made = self._drawn.get(draw)
-        if made is None:
+        latest = self._latest  # once: other threads may set it
+        if latest is None or latest[0] != draw:
             if draw is not None:
                 others = np.random.default_rng((self._seed, draw)).permutation(numbers)[: self._most_others]
                 numbers = numbers[(numbers // SPEAKERS_A_DRAW == draw) | np.isin(numbers, others)]
             scorer = partial(ClaimScorer, self._population, numbers, self.systems, self._settings)
-            made = Claims(numbers, scorer(), scorer(is_alone=True))
-            # A new dictionary, not a changed one: other threads may be reading.
-            before = {} if len(self._drawn) >= MOST_DRAWS else self._drawn
-            self._drawn = before | {draw: made}
-        return made
+            self._latest = latest = draw, Claims(numbers, scorer(), scorer(is_alone=True))
+        return latest[1]
 
     def _prefixes(self, claims: Claims, utterance: FeatureBlock) -> list[Heard]:
         """Return sums and frames of each prefix and, last, of the whole utterance."""

@@ -20,6 +20,7 @@ from pipeline.enrollment.speech import NewSpeaker, by_turns
 from pipeline.enrollment.training import Provisional, Trainer
 from pipeline.errors import EnrollmentRefusedError
 from pipeline.features.stream import FeatureBlock, joined_to
+from pipeline.machines.memory import give_back
 from pipeline.machines.workers import run_parallel
 from pipeline.scoring.trials import HeldOutTrials
 
@@ -55,10 +56,11 @@ def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConf
     known, settings, progress = trainer.known, trainer.settings, trainer.progress
     before = known.trials()
     findings = check_recordings(checks, voices, known)
+    may_refuse = "refuse" in {checks.consistency, checks.matches}
     while True:
         voices = _accepted(voices, findings)
         cuts = [cut_of(voice.utterances, settings) for voice in voices]
-        trials, changed, provisional = _scored(trainer, voices, cuts)
+        trials, changed, provisional = _scored(trainer, voices, cuts, once=not may_refuse)
         names = {one.id: one.name for one in known.speakers} | {one.id: one.name for one in voices}
         everything = trials if before is None else HeldOutTrials.joined([before, trials])
         new = check_trials(checks, voices, everything, names, settings)
@@ -70,11 +72,12 @@ def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConf
 
 
 def _scored(
-    trainer: Trainer, voices: list[NewSpeaker], cuts: list[Cut]
+    trainer: Trainer, voices: list[NewSpeaker], cuts: list[Cut], *, once: bool
 ) -> tuple[HeldOutTrials, HeldOutTrials | None, Provisional]:
     """Return the held-out trials of the new speakers, as recorded and of augmented versions (None without any).
 
-    The machines that they were scored by are the third result.
+    The machines that they were scored by are the third result. Where this is done ``once``, the voices keep what the
+    final pass reads alone.
     """
     settings = trainer.settings
     kept = [voice.speech.changed(cut.kept) for voice, cut in zip(voices, cuts, strict=True)]
@@ -82,6 +85,12 @@ def _scored(
     frames = settings.threshold.trial_seconds / settings.features.step_seconds
     held = [[joined_to(version, frames) for version in speech.versions] for speech in held_out]
     trained = trainer.provisional(voices, kept, held_out)
+    if once:
+        del kept, held_out
+        held = [[[trial.copied() for trial in version] for version in versions] for versions in held]
+        for voice in voices:
+            voice.keep_frame_vectors()
+        give_back()
     model, solvers = trained.model, trained.solvers
     population, condition = model.population(), model.condition()
     claims, ids = list(range(len(model))), [speaker.id for speaker in model.speakers]

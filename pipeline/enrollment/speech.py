@@ -93,6 +93,10 @@ class NewSpeaker:
         old = (0, 0) if self.earlier is None else (self.earlier.speaker.frames, self.earlier.speaker.utterances)
         return old[0] + self.frames, old[1] + len(self.utterances)
 
+    def keep_frame_vectors(self) -> None:
+        """Give the memory back of all but the vectors of machines over frames."""
+        self.speech = Speech([[replace(block, others={}) for block in self.utterances]], [])
+
     def after_earlier(self, name: str, rows: AnyArray) -> AnyArray:
         """Return ``rows``, after the earlier ones that are kept under ``name``."""
         if self.earlier is None or name not in self.earlier.arrays:

@@ -36,10 +36,14 @@ FRAME_KINDS = frozenset({"one_vs_one", "one_class", "one_vs_rest"})
 
 @dataclass(frozen=True)
 class Provisional:
-    """A ``model`` without held-out utterances, and what each branch's machines over utterances are made of."""
+    """A ``model`` without held-out utterances, and what the final one takes besides vectors of machines over frames.
+
+    That is what each branch's machines over utterances are made of, and condition vectors of each new speaker.
+    """
 
     model: SpeakerModel
     branches: dict[Branch, BranchTraining]
+    conditions: list[Arrays]
 
     @property
     def solvers(self) -> dict[UtteranceKind, SupervectorTraining]:
@@ -73,15 +77,16 @@ class Trainer:
         made: dict[Branch, BranchTraining] = {}
         for branch, trainer in self._branches.items():
             made[branch] = trainer.prepared(self.known, voices, kept, held_out)
-            model = trainer.trained(model, self.known, voices, made[branch], whole=False)
-        return Provisional(with_conditions(model, some, self.settings), made)
+            model = trainer.trained(model, self.known, made[branch], whole=False)
+        without = [*({} for _ in self.known.speakers), *(self._conditions(voice) for voice in some)]
+        return Provisional(model.changed(without, {}), made, [self._conditions(voice) for voice in voices])
 
     def final(self, voices: Sequence[NewSpeaker], provisional: Provisional) -> SpeakerModel:
-        """Train the same on all speech of the new ``voices``."""
+        """Train the same on all speech of the new ``voices``; only vectors of machines over frames are read."""
         model = self._assembled(voices, self._frame_machines(voices, "training"))
         for branch, trainer in self._branches.items():
-            model = trainer.trained(model, self.known, voices, provisional.branches[branch], whole=True)
-        return with_conditions(model, voices, self.settings)
+            model = trainer.trained(model, self.known, provisional.branches[branch], whole=True)
+        return model.changed([*({} for _ in self.known.speakers), *provisional.conditions], {})
 
     @property
     def _branches(self) -> dict[Branch, UtteranceTrainer]:
@@ -111,6 +116,18 @@ class Trainer:
             workers=self.workers,
             progress=lambda done: self.progress(f"{stage}: machines", done, total),
         )
+
+    def _conditions(self, voice: NewSpeaker) -> Arrays:
+        """Return condition vectors of a new speaker's speech, where there are augmented versions."""
+        recorded, *versions = voice.speech.versions
+        changed = [block for version in versions for block in version]
+        if not (changed or voice.earlier) or not utterance_kinds_of(self.settings.machines.kinds):
+            return {}
+        made = {
+            name: voice.after_earlier(name, _condition_vectors(part, self.settings))
+            for name, part in zip(CONDITIONS, (recorded, changed), strict=True)
+        }
+        return {name: rows for name, rows in made.items() if len(rows)}
 
     def _assembled(self, voices: Sequence[NewSpeaker], population: Population) -> SpeakerModel:
         """Return a model with the machines over frames of everybody."""
@@ -152,19 +169,6 @@ def rest_arrays(coef: Array, bias: Array) -> list[Arrays]:
 
 def _codebook(settings: Config, vectors: Array, weights: Array | None) -> Array:
     return fit_codebook(vectors, settings.codebook, seed=settings.seed, weights=weights)
-
-
-def with_conditions(model: SpeakerModel, voices: Sequence[NewSpeaker], settings: Config) -> SpeakerModel:
-    """Return ``model`` with condition vectors of each new speaker's speech, where there are augmented versions."""
-    arrays: list[dict[str, AnyArray]] = [{} for _ in model.speakers]
-    for own, voice in zip(arrays[-len(voices) :], voices, strict=True):
-        recorded, *versions = voice.speech.versions
-        changed = [block for version in versions for block in version]
-        if (changed or voice.earlier) and utterance_kinds_of(settings.machines.kinds):
-            for name, part in zip(CONDITIONS, (recorded, changed), strict=True):
-                rows = voice.after_earlier(name, _condition_vectors(part, settings))
-                own.update({name: rows} if len(rows) else {})
-    return model.changed(arrays, {})
 
 
 def _condition_vectors(utterances: Sequence[FeatureBlock], settings: Config) -> AnyArray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -69,17 +70,27 @@ class Material:
 
 @dataclass(frozen=True)
 class BranchTraining:
-    """The material of a branch's machines.
+    """What a branch's machines of new speakers are made of.
 
-    ``kept`` are the statistics of each new speaker's speech without held-out utterances, ``everything`` the material of
-    all; ``inner`` are the inner products that the store keeps for ``solver``.
+    Each new speaker has arrays: ``kept`` of speech without held-out utterances, ``everything`` of all of it. ``inner``
+    are the inner products that the store keeps for ``solver``.
     """
 
     ubms: Backgrounds
-    kept: list[Array]
-    everything: list[Material]
+    kept: list[Named]
+    everything: list[Named]
     solver: SupervectorTraining | None = None
     inner: Named = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What all voices are trained with: background models, groups of their components, speakers known and in all."""
+
+    ubms: Backgrounds
+    groups: Mapping[UtteranceKind, Sequence[Numbers]]
+    known: int
+    population: int
 
 
 @dataclass(frozen=True)
@@ -103,67 +114,60 @@ class UtteranceTrainer:
 
         Background models are those of the known speakers, or else trained on the speech that is kept.
         """
-        population, share = len(known) + len(voices), self.settings.threshold.holdout
+        population = len(known) + len(voices)
         ubms = known.ubms(self.branch) or self.ubms(kept, population)
-        most = self._most_segments(population)
-        first = self._material(ubms, kept, round((1.0 - share) * most), population)
-        more = self._material(ubms, held_out, round(share * most), population)
-        everything = [
-            self._after_earlier(voice, one.joined(held)) for voice, one, held in zip(voices, first, more, strict=True)
-        ]
-        made = BranchTraining(ubms, [one.statistics for one in first], everything)
+        groups = {
+            kind: component_groups(_mixture(ubms, kind).means, self.settings.gmm.groups)
+            for kind in self.kinds
+            if kind.machine == "gmm"
+        }
+        tasks = zip(voices, kept, held_out, range(len(known), population), strict=True)
+        shared = _Shared(ubms, groups, len(known), population)
+        each = run_parallel(partial(self._of_voice, shared), tasks, jobs=self.workers.jobs)
+        new, of_kept, of_everything = map(list, zip(*each, strict=True))
+        made = BranchTraining(ubms, of_kept, of_everything)
         for kind in (kind for kind in self.kinds if kind.machine == "supervector"):
             # From what the store will hold, so that enrolling together or one by one differs in nothing else.
-            has_pseudo = self._has_pseudo_speakers(population)
-            new = [
-                Voice(voice.id, one.segments, one.pseudo, one.held_out)
-                for voice, one in zip(voices, everything, strict=True)
-            ]
-            solver, inner = solve(
-                [*voices_of(known, kind, has_pseudo=has_pseudo), *new],
-                self.settings,
-                kind,
-                known=known,
-                jobs=self.workers.jobs,
-            )
+            before = voices_of(known, kind, has_pseudo=self._has_pseudo_speakers(population))
+            solver, inner = solve([*before, *new], self.settings, kind, known=known, jobs=self.workers.jobs)
             made = replace(made, solver=solver, inner=inner)
         return made
 
-    def trained(
-        self,
-        model: SpeakerModel,
-        known: SpeakerModel,
-        voices: Sequence[NewSpeaker],
-        made: BranchTraining,
-        *,
-        whole: bool,
-    ) -> SpeakerModel:
+    def trained(self, model: SpeakerModel, known: SpeakerModel, made: BranchTraining, *, whole: bool) -> SpeakerModel:
         """Return ``model`` with the branch's machines of everybody: of the ``whole`` speech, or of what is kept."""
+        own = made.everything if whole else made.kept
         model = model.changed([{} for _ in model.speakers], ubm_arrays(made.ubms))
+        model = model.changed([*({} for _ in known.speakers), *own], {})
         for kind in self.kinds:
-            own: list[Named] = [{} for _ in known.speakers]
-            if kind.machine == "gmm":
-                levels = component_groups(_mixture(made.ubms, kind).means, self.settings.gmm.groups)
-                statistics = [one.statistics for one in made.everything] if whole else made.kept
-                own += [self._gmm(kind, levels, *both) for both in zip(voices, statistics, strict=True)]
-                model = model.changed(own, {})
-            elif made.solver is not None and whole:
-                own += [self._segments(one) for one in made.everything]
+            if made.solver is None or kind.machine != "supervector":
+                continue
+            if whole:
                 arrays, shared = machine_arrays(made.solver, kind)
-                changed = [{**segments, **machine} for segments, machine in zip(own, arrays, strict=True)]
-                model = model.changed(changed, {**shared, **made.inner})
-            elif made.solver is not None:  # held-out trials are scored by the solver, without coefficients
+                model = model.changed(arrays, {**shared, **made.inner})
+            else:  # held-out trials are scored by the solver, without coefficients
                 none = {kind.array: np.empty(0, dtype=np.float32)}
                 model = model.changed([none] * len(model), {f"{kind.array}.mean": made.solver.mean})
         return model
 
-    def _material(self, ubms: Backgrounds, speech: Sequence[Speech], most: int, population: int) -> list[Material]:
-        """Return the material of each speaker's ``speech``, among a ``population``, with ``most`` segments of each."""
-        own = [self._own(one, population) for one in speech]
-        total = 2 * len(own) * len({kind.branch for kind in utterance_kinds_of(self.settings.machines.kinds)})
-        places = enumerate(own, start=population - len(own))
-        tasks = ((ubms, one, number, max(1, most), total) for number, one in places)
-        return run_parallel(self._material_of, tasks, jobs=self.workers.jobs)
+    def _of_voice(
+        self, shared: _Shared, voice: NewSpeaker, kept: Speech, held_out: Speech, number: int
+    ) -> tuple[Voice, Named, Named]:
+        """Return the new ``voice`` with its ``number``, and its arrays of speech that is kept and of everything.
+
+        GMMs are adapted here: statistics of everybody would take more memory.
+        """
+        share, most = self.settings.threshold.holdout, self._most_segments(shared.population)
+        first, more = (
+            self._material(shared.ubms, self._own(speech, shared.population), number, max(1, round(part * most)))
+            for speech, part in ((kept, 1.0 - share), (held_out, share))
+        )
+        everything = self._after_earlier(voice, first.joined(more))
+        of_kept, of_everything = (self._gmms(shared, voice, one.statistics) for one in (first, everything))
+        if any(kind.machine == "supervector" for kind in self.kinds):
+            of_everything |= self._segments(everything)
+        branches = {kind.branch for kind in utterance_kinds_of(self.settings.machines.kinds)}
+        self.progress("segments", 1, len(branches) * (shared.population - shared.known))
+        return Voice(voice.id, everything.segments, everything.pseudo, everything.held_out), of_kept, of_everything
 
     def ubms(self, speech: Sequence[Speech], population: int) -> Backgrounds:
         """Train the universal background models on everybody's ``speech``."""
@@ -214,7 +218,7 @@ class UtteranceTrainer:
             return spoken
         return joined_to(spoken, self.settings.threshold.trial_seconds / self.settings.features.step_seconds)
 
-    def _material_of(self, ubms: Backgrounds, speech: Speech, number: int, most: int, total: int) -> Material:
+    def _material(self, ubms: Backgrounds, speech: Speech, number: int, most: int) -> Material:
         """Return the material of one speaker's speech: with fewer segments than versions, of some versions by turns."""
         segments, pseudo, statistics = np.empty((0, 0), dtype=np.float16), [], np.empty((0, 0))
         versions = [self._weighed(ubms, version) for version in speech.versions]
@@ -231,7 +235,6 @@ class UtteranceTrainer:
                 self._supervectors(ubms, kind, self._weighed(read, voice), max(1, most // PSEUDO_SHARE))
                 for voice in speech.pseudo_speakers
             ]
-        self.progress("segments", 1, total)
         return Material(segments, pseudo, statistics)
 
     def _after_earlier(self, voice: NewSpeaker, made: Material) -> Material:
@@ -287,11 +290,14 @@ class UtteranceTrainer:
             parts.append(at_half_precision(vectors))
         return np.concatenate(parts, axis=1)
 
-    def _gmm(self, kind: UtteranceKind, levels: Sequence[Numbers], voice: NewSpeaker, statistics: Array) -> Named:
-        """Return the mean offsets (K, d) of the speaker's MAP-adapted GMM, by name."""
+    def _gmms(self, shared: _Shared, voice: NewSpeaker, statistics: Array) -> Named:
+        """Return the mean offsets (K, d) of the speaker's MAP-adapted GMMs, by name."""
         relevance, of_group = self.settings.gmm.relevance, self.settings.gmm.group_relevance
-        offsets = map_mean_offsets(statistics, levels, relevance=relevance, group_relevance=of_group)
-        return {kind.array: voice.averaged(kind.array, offsets)}
+        made: Named = {}
+        for kind, groups in shared.groups.items():
+            offsets = map_mean_offsets(statistics, groups, relevance=relevance, group_relevance=of_group)
+            made[kind.array] = voice.averaged(kind.array, offsets)
+        return made
 
 
 def _mixture(ubms: Backgrounds, kind: UtteranceKind) -> UniversalBackgroundModel:

@@ -55,6 +55,11 @@ class FeatureBlock:
         vectors, others = self.vectors[rows], {name: other[rows] for name, other in self.others.items()}
         return FeatureBlock(vectors, len(vectors), self.below_peak[rows], others)
 
+    def copied(self) -> FeatureBlock:
+        """Return the block without the memory of another that it is a part of."""
+        others = {name: other.copy() for name, other in self.others.items()}
+        return replace(self, vectors=self.vectors.copy(), below_peak=self.below_peak.copy(), others=others)
+
     def at_single_precision(self) -> FeatureBlock:
         """Return the block in half the memory, for training on many."""
         single = {name: other.astype(np.float32) for name, other in self.others.items()}
