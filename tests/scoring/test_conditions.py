@@ -123,7 +123,7 @@ def test_hardly_any_other_utterance_of_the_same_speakers_exceeds_a_limit(seed, s
     frames = random.integers(50, 300, (2, 500)).astype(float)
     first, second = (7.0 + 900.0 / frames) * np.exp(random.normal(0.0, spread, frames.shape))
     limit = DistanceLimit.of(first, frames[0])
-    assert (limit.excess(second, frames[1]) > 0.0).mean() < 0.01
+    assert (limit.excess(second, frames[1]) > 0.0).mean() < 0.02
 
 
 @given(
