@@ -498,6 +498,8 @@ def test_the_load_and_the_attacks_are_those_of_the_files():
     assert f"within {quiet}, and within {', '.join(some)} and {last} ms beside" in security
     slowest = max(attacks[name]["honest"]["healthz_p95_ms"] for name in beside)
     assert f"/healthz answered within {slowest:.0f} ms beside all of them" in security
+    goals = max(attacks[name]["honest"]["update_p95_ms"] for name in beside) <= 150 and slowest <= 50
+    assert goals and "The goals, 150 and 50 ms, are met there" in security
 
 
 def test_the_table_of_duplicates_is_that_of_the_file_and_holds_what_is_promised():

@@ -70,7 +70,7 @@ class Material:
 
 @dataclass(frozen=True)
 class BranchTraining:
-    """What a branch's machines of new speakers are made of.
+    """Material of a branch's machines of new speakers.
 
     Each new speaker has arrays: ``kept`` of speech without held-out utterances, ``everything`` of all of it. ``inner``
     are the inner products that the store keeps for ``solver``.
@@ -85,7 +85,7 @@ class BranchTraining:
 
 @dataclass(frozen=True)
 class _Shared:
-    """What all voices are trained with: background models, groups of their components, speakers known and in all."""
+    """Background models, groups of their components, and counts of speakers, which all voices are trained with."""
 
     ubms: Backgrounds
     groups: Mapping[UtteranceKind, Sequence[Numbers]]
