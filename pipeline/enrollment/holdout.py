@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.config import ChecksConfig, Config
 from pipeline.enrollment.checks import Finding, check_recordings, check_trials
-from pipeline.enrollment.heldout_scoring import SPEAKERS_A_DRAW, HeldOutScoring
+from pipeline.enrollment.heldout_scoring import SPEAKERS_A_DRAW, HeldOutScoring, score_together
 from pipeline.enrollment.speech import NewSpeaker, by_turns
 from pipeline.enrollment.training import Provisional, Trainer
 from pipeline.errors import EnrollmentRefusedError
@@ -116,14 +116,15 @@ def _scores(
     total = sum(len(its_trials) for of_speaker in trials for its_trials in of_speaker)
 
     def score(*group: tuple[int, Sequence[list[FeatureBlock]]]) -> list[list[HeldOutTrials]]:
-        scored = []
-        for which, scoring in enumerate(scorings):
-            made = scoring.score_together([(speaker, of_speaker[which]) for speaker, of_speaker in group])
-            scored.append([trial for of_speaker in made for trial in of_speaker])
-            trainer.progress("thresholds: scoring", len(scored[-1]), total)
+        parts = [
+            (scoring, [(speaker, of_speaker[which]) for speaker, of_speaker in group])
+            for which, scoring in enumerate(scorings)
+        ]
+        scored = [[trial for of_speaker in made for trial in of_speaker] for made in score_together(parts)]
+        trainer.progress("thresholds: scoring", sum(map(len, scored)), total)
         return scored
 
-    # Trials as recorded and changed ones after another: machines without a speaker are made once.
+    # Trials as recorded and changed ones together: machines without a speaker are made once.
     speakers = enumerate(trials, start=len(trainer.known))
     size = SPEAKERS_A_DRAW if len(trials) > LEAST_FOR_GROUPS else 1
     groups = [tuple(its) for _, its in groupby(speakers, key=lambda one: one[0] // size)]

@@ -6,8 +6,10 @@ everybody in them and are trained again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +26,7 @@ from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.training import machine_count, train_population
-from pipeline.machines.workers import Workers
+from pipeline.machines.workers import Workers, jobs_of, run_parallel
 from pipeline.scoring.conditions import condition_sums, condition_vector
 from pipeline.store.arrays import Arrays
 from pipeline.store.layout import AnyArray
@@ -73,27 +75,38 @@ class Trainer:
     ) -> Provisional:
         """Train codebooks of the new ``voices``, and all machines that involve them, on the speech that is ``kept``."""
         some = [replace(voice, speech=speech) for voice, speech in zip(voices, kept, strict=True)]
-        model = self._assembled(some, self._frame_machines(some, "thresholds"))
-        made: dict[Branch, BranchTraining] = {}
-        for branch, trainer in self._branches.items():
-            made[branch] = trainer.prepared(self.known, voices, kept, held_out)
-            model = trainer.trained(model, self.known, made[branch], whole=False)
+        trainers = self._trainers(voices)
+        branches = [partial(one.prepared, self.known, voices, kept, held_out) for one in trainers]
+        population, *prepared = self._run(voices, partial(self._frame_machines, some, "thresholds"), *branches)
+        model, made = self._assembled(some, population), {}
+        for trainer, branch in zip(trainers, prepared, strict=True):
+            model, made[trainer.branch] = trainer.trained(model, self.known, branch, whole=False), branch
         without = [*({} for _ in self.known.speakers), *(self._conditions(voice) for voice in some)]
         return Provisional(model.changed(without, {}), made, [self._conditions(voice) for voice in voices])
 
     def final(self, voices: Sequence[NewSpeaker], provisional: Provisional) -> SpeakerModel:
         """Train the same on all speech of the new ``voices``; only vectors of machines over frames are read."""
-        model = self._assembled(voices, self._frame_machines(voices, "training"))
-        for branch, trainer in self._branches.items():
-            model = trainer.trained(model, self.known, provisional.branches[branch], whole=True)
+        coefficients = [partial(getattr, solver, "coef") for solver in provisional.solvers.values()]
+        population, *_ = self._run(voices, partial(self._frame_machines, voices, "training"), *coefficients)
+        model = self._assembled(voices, population)
+        for trainer in self._trainers(voices):
+            model = trainer.trained(model, self.known, provisional.branches[trainer.branch], whole=True)
         return model.changed([*({} for _ in self.known.speakers), *provisional.conditions], {})
 
-    @property
-    def _branches(self) -> dict[Branch, UtteranceTrainer]:
-        return {
-            kind.branch: UtteranceTrainer(self.settings, kind.branch, self.workers, self.progress)
-            for kind in utterance_kinds_of(self.settings.machines.kinds)
-        }
+    def _are_few(self, voices: Sequence[NewSpeaker]) -> bool:
+        """Check whether there are fewer ``voices`` than threads, which one voice after another leaves idle."""
+        return len(voices) < jobs_of(self.workers.jobs)
+
+    def _run(self, voices: Sequence[NewSpeaker], *tasks: Callable[[], Any]) -> list[Any]:
+        """Return what ``tasks`` give: beside each other for a few ``voices``, else in turn, each on all threads."""
+        jobs = self.workers.jobs if self._are_few(voices) else 1
+        return run_parallel(lambda task: task(), ((task,) for task in tasks), jobs=jobs)
+
+    def _trainers(self, voices: Sequence[NewSpeaker]) -> list[UtteranceTrainer]:
+        """Return the trainer of each branch that the settings have machines of."""
+        branches = dict.fromkeys(kind.branch for kind in utterance_kinds_of(self.settings.machines.kinds))
+        jobs = 1 if self._are_few(voices) else self.workers.jobs
+        return [UtteranceTrainer(self.settings, branch, jobs, self.progress) for branch in branches]
 
     def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str) -> Population:
         settings = self.settings

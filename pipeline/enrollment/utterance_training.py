@@ -31,7 +31,7 @@ from pipeline.machines.ubm import (
     running_mean,
     train_ubm,
 )
-from pipeline.machines.workers import Workers, run_parallel
+from pipeline.machines.workers import run_parallel
 from pipeline.store.model import PSEUDO, UBM_ARRAYS, SpeakerModel
 
 Array = NDArray[np.float64]
@@ -95,11 +95,11 @@ class _Shared:
 
 @dataclass(frozen=True)
 class UtteranceTrainer:
-    """Trains the machines of one ``branch``; ``progress`` is called after each step."""
+    """Trains the machines of one ``branch`` on ``jobs`` threads; ``progress`` is called after each step."""
 
     settings: Config
     branch: Branch
-    workers: Workers
+    jobs: int
     progress: Progress
 
     @property
@@ -123,13 +123,13 @@ class UtteranceTrainer:
         }
         tasks = zip(voices, kept, held_out, range(len(known), population), strict=True)
         shared = _Shared(ubms, groups, len(known), population)
-        each = run_parallel(partial(self._of_voice, shared), tasks, jobs=self.workers.jobs)
+        each = run_parallel(partial(self._of_voice, shared), tasks, jobs=self.jobs)
         new, of_kept, of_everything = map(list, zip(*each, strict=True))
         made = BranchTraining(ubms, of_kept, of_everything)
         for kind in (kind for kind in self.kinds if kind.machine == "supervector"):
             # From what the store will hold, so that enrolling together or one by one differs in nothing else.
             before = voices_of(known, kind, has_pseudo=self._has_pseudo_speakers(population))
-            solver, inner = solve([*before, *new], self.settings, kind, known=known, jobs=self.workers.jobs)
+            solver, inner = solve([*before, *new], self.settings, kind, known=known, jobs=self.jobs)
             made = replace(made, solver=solver, inner=inner)
         return made
 
@@ -174,7 +174,7 @@ class UtteranceTrainer:
         own = [self._own(one, population) for one in speech]
         parts = [part for one in own for part in (*one.versions, *one.pseudo_speakers)]
         backgrounds = list(dict.fromkeys(background for kind in self.kinds for background in kind.backgrounds))
-        trained = run_parallel(self._ubm, ((one, parts) for one in backgrounds), jobs=self.workers.jobs)
+        trained = run_parallel(self._ubm, ((one, parts) for one in backgrounds), jobs=self.jobs)
         return dict(zip(backgrounds, trained, strict=True))
 
     def _ubm(self, background: Background, parts: Sequence[Utterances]) -> BackgroundModel:

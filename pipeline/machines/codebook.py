@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from pipeline.config import CodebookConfig
@@ -21,6 +20,8 @@ def fit_codebook(vectors: Array, settings: CodebookConfig, *, seed: int, weights
     Vectors count by their ``weights`` (T,), alike without any. One k-means++ start, seeded, on one thread: the same
     vectors and seed give the same centroids.
     """
+    from sklearn.cluster import KMeans  # slow to import: machines over utterances need not wait for it
+
     rounded = vectors.round(DECIMALS)
     # Nearly always the first feature alone has enough distinct values; sorting whole vectors takes longer.
     if len(np.unique(rounded[:, 0])) <= settings.centroids:

@@ -28,30 +28,37 @@ class Known:
     inner: Vectors
 
 
-def inner_products(rows: Rows, known: Known | None = None, *, dtype: type[np.floating[Any]] = np.float32) -> AnyFloat:
-    """Return the inner products (S, S) of ``rows`` (S, D), of which some are ``known``, summed at ``dtype``."""
+def inner_products(
+    rows: Rows, known: Known | None = None, *, dtype: type[np.floating[Any]] = np.float32
+) -> tuple[AnyFloat, Array]:
+    """Return the inner products (S, S) of ``rows`` (S, D), of which some are ``known``, and the mean (D,) of all rows.
+
+    Products are summed at ``dtype``. Both are made in one pass over the rows.
+    """
     from scipy.linalg import get_blas_funcs
 
-    size = len(rows)
+    size, mean = len(rows), np.empty(rows.shape[1])
     if known is None or not len(known.rows):
         # Columns of Fortran's order are rows of C's: the triangle below in the one is that above in the other.
         lower = np.zeros((size, size), dtype=dtype, order="F")
-        for _, some in rows.by_columns():
+        for columns, some in rows.by_columns():
+            some.mean(axis=0, dtype=np.float64, out=mean[columns])
             add_product = get_blas_funcs("syrk", (lower,))
             lower = add_product(
                 1.0, some.astype(dtype, copy=False).T, beta=1.0, c=lower, trans=1, lower=1, overwrite_c=1
             )
-        return np.asarray(mirrored(lower).T)
+        return np.asarray(mirrored(lower).T), mean
     new = np.setdiff1d(np.arange(size), known.rows)
     products = np.zeros((len(new), size), dtype=dtype)
     picked = rows.picked(new)
     for columns, some in rows.by_columns():
+        some.mean(axis=0, dtype=np.float64, out=mean[columns])
         products += picked[:, columns] @ some.T
     inner = np.empty((size, size), dtype=dtype)
     inner[square(known.rows)] = known.inner
     inner[new] = products
     inner[:, new] = products.T
-    return inner
+    return inner, mean
 
 
 def square(numbers: Numbers) -> tuple[Any, Any]:

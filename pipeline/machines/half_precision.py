@@ -60,11 +60,6 @@ class Rows:
         """Return S and D."""
         return sum(map(len, self.parts)), self.parts[0].shape[1]
 
-    @cached_property
-    def mean(self) -> NDArray[np.float64]:
-        """Return the mean (D,) of the rows."""
-        return np.concatenate([some.mean(axis=0, dtype=np.float64) for _, some in self.by_columns()])
-
     def by_columns(self) -> Iterator[tuple[slice, Vectors]]:
         """Yield which columns, and these (S, c) in single precision, which the next ones take the place of."""
         size, dimension = self.shape

@@ -12,8 +12,6 @@ from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn import config_context
-from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import FitError
@@ -124,6 +122,9 @@ class RestSolver:
         return bool(steps >= 0)
 
     def _by_libsvm(self, speaker: int, labels: Array, C: float) -> SpeakerMachine:
+        from sklearn import config_context  # slow to import, and seldom needed
+        from sklearn.svm import SVC
+
         machine = SVC(C=C, gamma=0.5 / self._pool.sigma**2, tol=self._tolerance, cache_size=self._memory / 2**20)
         with config_context(assume_finite=True, skip_parameter_validation=True):
             machine.fit(self._pool.centroids, labels)

@@ -148,7 +148,10 @@ class SupervectorTraining:
     @property
     def coef(self) -> Vectors:
         """Return the coefficients (N, D) of the machines."""
-        return self._all.coef
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(self._jobs, "blas"):
+            return self._all.coef
 
     def margins(self, vectors: AnyFloat) -> Array:
         """Return the margins (n, N) of segments ``vectors`` (n, D)."""
@@ -223,7 +226,7 @@ class SupervectorTraining:
         unsure = len(rows) * np.finfo(np.float32).eps / self._ridge.min()
         dtype = np.float32 if unsure <= MOST_UNSURE else np.float64
         with threadpool_limits(self._jobs, "blas"):
-            inner = inner_products(rows, known if dtype is np.float32 else None, dtype=dtype)
+            inner, mean = inner_products(rows, known if dtype is np.float32 else None, dtype=dtype)
             gram, scale = centred(inner)
             gram[np.diag_indices_from(gram)] += self._ridge.astype(dtype)
             try:
@@ -234,13 +237,15 @@ class SupervectorTraining:
                     " raise supervector.ridge"
                 ) from None
             dual, residual = np.zeros_like(targets), targets
-            for _ in range(1 + MENDINGS):
+            for mending in range(1 + MENDINGS):
                 # a += inv(L L') (targets - (U U' + diag(ridge)) a)
                 dual += cho_solve((factor, True), residual.astype(dtype), overwrite_b=True, check_finite=False)
+                if mending == MENDINGS:
+                    break
                 residual = targets - product(gram, dual)
                 if np.abs(residual).max() <= RESIDUAL * np.abs(targets).max():
                     break
-        return rows.mean, inner.astype(np.float32, copy=False), scale, dual, factor
+        return mean, inner.astype(np.float32, copy=False), scale, dual, factor
 
     @cached_property
     def _reduced(self) -> tuple[Solution, AnyFloat]:

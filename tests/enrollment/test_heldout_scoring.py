@@ -129,8 +129,9 @@ def test_background_speakers_claim_only_to_be_others_and_of_two_speakers_none_is
 def test_trials_of_speakers_scored_together_are_those_of_each_alone(monkeypatch, prefix_seconds):
     monkeypatch.setattr(heldout_scoring, "PREFIX_SECONDS", prefix_seconds)
     speech = [(2, [spoken(2, 9, 70), spoken(2, 8, 40)]), (0, []), (1, [spoken(1, 9, 70)])]
-    together = scoring(4).score_together(speech)
-    for (speaker, utterances), its_trials in zip(speech, together, strict=True):
+    parts = [(scoring(4), speech), (scoring(4), speech[:1])]
+    together, again = heldout_scoring.score_together(parts)
+    for (speaker, utterances), its_trials in zip([*speech, *speech[:1]], [*together, *again], strict=True):
         alone = scoring(4).score(speaker, utterances)
         assert len(its_trials) == len(alone) == len(utterances)
         for made, expected in zip(its_trials, alone, strict=True):
