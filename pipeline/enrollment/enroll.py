@@ -198,7 +198,7 @@ def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> t
     """
     held_out = hold_out_pass(trainer, voices, checks)
     model = trainer.final(held_out.voices, held_out.provisional)
-    return _with_held_out(model, trainer.known, held_out).calibrated(), held_out
+    return _with_held_out(model, trainer.known, held_out).calibrated(jobs=trainer.workers.jobs), held_out
 
 
 def _silent(_stage: str, _done: int, _total: int) -> None:

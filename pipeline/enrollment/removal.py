@@ -72,7 +72,7 @@ def retrained_without(model: SpeakerModel, name: str, *, jobs: int = 1) -> Speak
     shared: Named = {}
     removed = _one_vs_rest(rest, arrays, jobs)
     _supervectors(rest, arrays, shared, jobs)
-    return rest.changed(arrays, shared, removed=removed).calibrated()
+    return rest.changed(arrays, shared, removed=removed).calibrated(jobs=jobs)
 
 
 def in_cohorts_without(model: SpeakerModel, name: str, *, jobs: int) -> SpeakerModel:
@@ -107,7 +107,7 @@ def _supervectors(rest: SpeakerModel, arrays: list[Named], shared: Named, jobs: 
         has_pseudo = kind.branch is RAW and rest.config.supervector.has_pseudo_speakers(len(rest))
         voices = voices_of(rest, kind, has_pseudo=has_pseudo)
         solver, inner = solve(voices, rest.config, kind, known=rest, jobs=jobs)
-        machines, everybody = machine_arrays(solver, kind)
+        machines, everybody = machine_arrays(solver, kind, jobs=jobs)
         shared.update({**everybody, **inner})
         for own, machine in zip(arrays, machines, strict=True):
             own.update(machine)

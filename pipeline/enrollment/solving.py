@@ -139,6 +139,6 @@ def evenly(size: int, most: int) -> Numbers:
     return np.sort(order[:most])
 
 
-def machine_arrays(solver: SupervectorTraining, kind: UtteranceKind) -> tuple[list[Named], Named]:
+def machine_arrays(solver: SupervectorTraining, kind: UtteranceKind, *, jobs: int = 1) -> tuple[list[Named], Named]:
     """Return supervector machines as arrays of each speaker, in single precision, and of the population."""
-    return [{kind.array: row} for row in solver.coef], {f"{kind.array}.mean": solver.mean}
+    return [{kind.array: row} for row in solver.coefficients(jobs)], {f"{kind.array}.mean": solver.mean}

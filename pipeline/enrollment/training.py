@@ -6,10 +6,9 @@ everybody in them and are trained again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,9 +74,13 @@ class Trainer:
     ) -> Provisional:
         """Train codebooks of the new ``voices``, and all machines that involve them, on the speech that is ``kept``."""
         some = [replace(voice, speech=speech) for voice, speech in zip(voices, kept, strict=True)]
-        trainers = self._trainers(voices)
+        # Fewer voices than threads would leave threads idle: branches are trained beside each other then.
+        jobs = jobs_of(self.workers.jobs)
+        beside, each = (jobs, 1) if len(voices) < jobs else (1, jobs)
+        trainers = self._trainers(each)
         branches = [partial(one.prepared, self.known, voices, kept, held_out) for one in trainers]
-        population, *prepared = self._run(voices, partial(self._frame_machines, some, "thresholds"), *branches)
+        tasks = ((task,) for task in (partial(self._frame_machines, some, "thresholds"), *branches))
+        population, *prepared = run_parallel(lambda task: task(), tasks, jobs=beside)
         model, made = self._assembled(some, population), {}
         for trainer, branch in zip(trainers, prepared, strict=True):
             model, made[trainer.branch] = trainer.trained(model, self.known, branch, whole=False), branch
@@ -86,26 +89,14 @@ class Trainer:
 
     def final(self, voices: Sequence[NewSpeaker], provisional: Provisional) -> SpeakerModel:
         """Train the same on all speech of the new ``voices``; only vectors of machines over frames are read."""
-        coefficients = [partial(getattr, solver, "coef") for solver in provisional.solvers.values()]
-        population, *_ = self._run(voices, partial(self._frame_machines, voices, "training"), *coefficients)
-        model = self._assembled(voices, population)
-        for trainer in self._trainers(voices):
+        model = self._assembled(voices, self._frame_machines(voices, "training"))
+        for trainer in self._trainers(self.workers.jobs):
             model = trainer.trained(model, self.known, provisional.branches[trainer.branch], whole=True)
         return model.changed([*({} for _ in self.known.speakers), *provisional.conditions], {})
 
-    def _are_few(self, voices: Sequence[NewSpeaker]) -> bool:
-        """Check whether there are fewer ``voices`` than threads, which one voice after another leaves idle."""
-        return len(voices) < jobs_of(self.workers.jobs)
-
-    def _run(self, voices: Sequence[NewSpeaker], *tasks: Callable[[], Any]) -> list[Any]:
-        """Return what ``tasks`` give: beside each other for a few ``voices``, else in turn, each on all threads."""
-        jobs = self.workers.jobs if self._are_few(voices) else 1
-        return run_parallel(lambda task: task(), ((task,) for task in tasks), jobs=jobs)
-
-    def _trainers(self, voices: Sequence[NewSpeaker]) -> list[UtteranceTrainer]:
-        """Return the trainer of each branch that the settings have machines of."""
+    def _trainers(self, jobs: int) -> list[UtteranceTrainer]:
+        """Return the trainer of each branch that the settings have machines of, on so many threads."""
         branches = dict.fromkeys(kind.branch for kind in utterance_kinds_of(self.settings.machines.kinds))
-        jobs = 1 if self._are_few(voices) else self.workers.jobs
         return [UtteranceTrainer(self.settings, branch, jobs, self.progress) for branch in branches]
 
     def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str) -> Population:

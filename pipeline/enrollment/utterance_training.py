@@ -142,7 +142,7 @@ class UtteranceTrainer:
             if made.solver is None or kind.machine != "supervector":
                 continue
             if whole:
-                arrays, shared = machine_arrays(made.solver, kind)
+                arrays, shared = machine_arrays(made.solver, kind, jobs=self.jobs)
                 model = model.changed(arrays, {**shared, **made.inner})
             else:  # held-out trials are scored by the solver, without coefficients
                 none = {kind.array: np.empty(0, dtype=np.float32)}

@@ -7,7 +7,7 @@ a sign, 8 and 23.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -60,13 +60,21 @@ class Rows:
         """Return S and D."""
         return sum(map(len, self.parts)), self.parts[0].shape[1]
 
-    def by_columns(self) -> Iterator[tuple[slice, Vectors]]:
-        """Yield which columns, and these (S, c) in single precision, which the next ones take the place of."""
+    @property
+    def starts(self) -> range:
+        """Return the first of each of the columns that are converted together."""
+        return range(0, self.shape[1], COLUMNS)
+
+    def by_columns(self, starts: Iterable[int] | None = None) -> Iterator[tuple[slice, Vectors]]:
+        """Yield which columns, and these (S, c) in single precision, which the next ones take the place of.
+
+        All of them, or some of ``starts``.
+        """
         size, dimension = self.shape
         is_half = all(part.dtype == np.float16 for part in self.parts)
         single = np.empty(size * COLUMNS, dtype=np.float32)
         half = np.empty(size * COLUMNS if is_half else 0, dtype=np.float16)
-        for first in range(0, dimension, COLUMNS):
+        for first in self.starts if starts is None else starts:
             columns = slice(first, min(first + COLUMNS, dimension))
             width = columns.stop - first
             out = single[: size * width].reshape(size, width)

@@ -94,7 +94,8 @@ def _here(
     """Yield the machines of ``pairs`` by threads of this process."""
     from pipeline.machines.smo import PoolSolver  # scoring imports this module, and need not wait for it
 
-    for pair, machine, _ in PoolSolver(pool, jobs=workers.jobs).pairs(pairs, C=settings.C):
+    solver = PoolSolver(pool, among={number for pair in pairs for number in pair}, jobs=workers.jobs)
+    for pair, machine, _ in solver.pairs(pairs, C=settings.C):
         yield pair, machine
 
 

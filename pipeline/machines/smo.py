@@ -9,7 +9,7 @@ Kernel values are float32, as in LIBSVM's cache; products, coefficients and resi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from types import ModuleType
@@ -52,15 +52,16 @@ class PoolSolver:
     """Solver of the pair and one-class problems over ``pool``.
 
     ``tolerance`` is LIBSVM's stopping rule: the most by which two points may still break the optimality conditions.
-    ``jobs`` threads share the work (negative: counted as joblib does). Speakers' own Gram blocks are held up to
-    ``memory`` bytes, and where they do not fit made again for each machine. Raises FitError for centroids that are not
-    finite, and while solving where a problem takes more than ``step_limit`` steps.
+    ``jobs`` threads share the work (negative: counted as joblib does). Gram blocks of the speakers ``among`` whom pairs
+    are (default: all) are held up to ``memory`` bytes, and others made again for each machine. Raises FitError for
+    centroids that are not finite, and while solving where a problem takes more than ``step_limit`` steps.
     """
 
     def __init__(
         self,
         pool: Pool,
         *,
+        among: Collection[int] | None = None,
         tolerance: float = TOLERANCE,
         jobs: int = 1,
         memory: int = BLOCK_BYTES,
@@ -72,7 +73,9 @@ class PoolSolver:
         self._jobs = jobs_of(jobs)
         self._offsets = np.ascontiguousarray(pool.offsets, dtype=np.int64)
         self._counts = np.diff(self._offsets)
-        self._places, values = self._places_within(memory)
+        self._places, values = self._places_within(
+            memory, np.arange(len(pool)) if among is None else np.array(sorted(among), dtype=np.int64)
+        )
         self._blocks = np.empty(values, np.float32)
         with threadpool_limits(1, "blas"):
             held = np.flatnonzero((self._places >= 0) & (self._counts > 0))
@@ -92,13 +95,13 @@ class PoolSolver:
         with threadpool_limits(1, "blas"):
             yield from in_order(lambda speaker: self._solve_one_class(speaker, nu), speakers, self._jobs)
 
-    def _places_within(self, memory: int) -> tuple[NDArray[np.int64], int]:
+    def _places_within(self, memory: int, among: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
         """Return the start of each speaker's block, -1 for those that are not held, and the number of values held."""
-        ends = np.cumsum(self._counts * self._counts)
-        held = int(np.searchsorted(4 * ends, memory, side="right"))
-        starts = np.concatenate(([0], ends))
-        places = np.where(np.arange(len(ends)) < held, starts[:-1], -1)
-        return np.ascontiguousarray(places, dtype=np.int64), int(starts[held])
+        ends = np.concatenate(([0], np.cumsum(self._counts[among] ** 2)))
+        held = int(np.searchsorted(4 * ends[1:], memory, side="right"))
+        places = np.full(len(self._counts), -1, dtype=np.int64)
+        places[among[:held]] = ends[:held]
+        return places, int(ends[held])
 
     def _fill_block(self, speaker: int) -> None:
         first, last = self._offsets[speaker], self._offsets[speaker + 1]

@@ -20,15 +20,16 @@ from pipeline.errors import FitError
 from pipeline.machines.gram import Known, centred, inner_products, inverse_columns, packed, product
 from pipeline.machines.half_precision import Rows
 from pipeline.machines.supervectors import Vectors, unit
-from pipeline.machines.workers import jobs_of
+from pipeline.machines.workers import jobs_of, run_parallel
 
 Array = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
 
 # Speakers whose machines without them are kept: their trials come one after another, on several threads.
 MOST_LEFT_OUT = 8
-# Most refinements of the solution by its residual, and the residual, as a share of the largest target, that ends them.
-MENDINGS, RESIDUAL = 2, 1e-8
+# Most refinements of the solution by its residual, the residual that ends them as a share of the largest target, and
+# about how many machines it is taken of.
+MENDINGS, RESIDUAL, MACHINES_CHECKED = 2, 1e-8, 64
 # Largest product of rounding, rows and 1 / ridge at which single precision is enough.
 MOST_UNSURE = 1e-2
 
@@ -50,11 +51,20 @@ class Solution:
     @cached_property
     def coef(self) -> Vectors:
         """Return the coefficients (N, D) of the machines, at the precision that they are stored in."""
+        return self.coefficients()
+
+    def coefficients(self, jobs: int = 1) -> Vectors:
+        """Return ``coef``, made on ``jobs`` threads; these change no bit."""
         weights = (self.dual * self.scale[:, None]).T
         totals, weights = weights.sum(axis=1), weights.astype(self.dtype)
         coef = np.empty((len(weights), len(self.mean)), dtype=np.float32)
-        for columns, rows in self.rows.by_columns():
-            coef[:, columns] = weights @ rows - np.outer(totals, self.mean[columns])
+
+        def fill(starts: Sequence[int]) -> None:
+            for columns, rows in self.rows.by_columns(starts):
+                coef[:, columns] = weights @ rows - np.outer(totals, self.mean[columns])
+
+        parts = [self.rows.starts[first::jobs] for first in range(jobs)]
+        run_parallel(fill, ((part,) for part in parts), jobs=jobs)
         return coef
 
     def margins(self, vectors: AnyFloat) -> Array:
@@ -148,10 +158,11 @@ class SupervectorTraining:
     @property
     def coef(self) -> Vectors:
         """Return the coefficients (N, D) of the machines."""
-        from threadpoolctl import threadpool_limits
+        return self._all.coef
 
-        with threadpool_limits(self._jobs, "blas"):
-            return self._all.coef
+    def coefficients(self, jobs: int) -> Vectors:
+        """Return ``coef``, made on ``jobs`` threads."""
+        return self._all.coefficients(jobs_of(jobs))
 
     def margins(self, vectors: AnyFloat) -> Array:
         """Return the margins (n, N) of segments ``vectors`` (n, D)."""
@@ -220,7 +231,7 @@ class SupervectorTraining:
         The solution is that of (U U' + diag(ridge)) a = targets. In single precision, which takes half the time and
         memory, refined by the residual in double precision; by a small ridge, all in double precision.
         """
-        from scipy.linalg import cho_solve, cholesky
+        from scipy.linalg import cholesky
         from threadpoolctl import threadpool_limits
 
         unsure = len(rows) * np.finfo(np.float32).eps / self._ridge.min()
@@ -236,15 +247,7 @@ class SupervectorTraining:
                     "supervector machines: the matrix of all segments is singular to machine precision;"
                     " raise supervector.ridge"
                 ) from None
-            dual, residual = np.zeros_like(targets), targets
-            for mending in range(1 + MENDINGS):
-                # a += inv(L L') (targets - (U U' + diag(ridge)) a)
-                dual += cho_solve((factor, True), residual.astype(dtype), overwrite_b=True, check_finite=False)
-                if mending == MENDINGS:
-                    break
-                residual = targets - product(gram, dual)
-                if np.abs(residual).max() <= RESIDUAL * np.abs(targets).max():
-                    break
+            dual = _refined(gram, factor, targets)
         return mean, inner.astype(np.float32, copy=False), scale, dual, factor
 
     @cached_property
@@ -264,6 +267,22 @@ class SupervectorTraining:
                 change = np.linalg.solve(corner.astype(np.float64), out[self._leaving].T).astype(columns.dtype)
                 columns -= out @ change
             return replace(self._all, dual=dual), columns
+
+
+def _refined(gram: AnyFloat, factor: AnyFloat, targets: Array) -> Array:
+    """Return a of ``gram`` a = ``targets``, by its Cholesky ``factor``, refined by the residual in double precision."""
+    from scipy.linalg import cho_solve
+
+    def solved(right: Array) -> Array:
+        made = cho_solve((factor, True), right.astype(factor.dtype), overwrite_b=True, check_finite=False)
+        return np.asarray(made, dtype=np.float64)
+
+    dual, some = solved(targets), slice(None, None, max(1, targets.shape[1] // MACHINES_CHECKED))
+    for _ in range(MENDINGS):
+        if np.abs(targets[:, some] - product(gram, dual[:, some])).max() <= RESIDUAL * np.abs(targets).max():
+            break
+        dual += solved(targets - product(gram, dual))
+    return dual
 
 
 def _left_out(dual: Array, columns: AnyFloat, numbers: NDArray[np.intp], gone: NDArray[np.bool_]) -> Array:

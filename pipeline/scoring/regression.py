@@ -7,10 +7,12 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Largest slope of the loss where its minimum is taken to be reached, steps to it, and halvings of a step.
-MOST_SLOPE, MOST_STEPS, MOST_HALVINGS = 1e-10, 100, 40
+# Largest slope of the loss where its minimum is taken to be reached, and most steps towards it.
+MOST_SLOPE, MOST_STEPS = 1e-10, 200
 # Share of the decrease that the slope promises that a step must bring.
 LEAST_SHARE = 1e-4
+# Least damping of a step, and what it grows by where a step brings too little, and shrinks by where it does not.
+LEAST_DAMPING, DAMPING_FACTOR = 1e-9, 100.0
 
 
 def logistic_weights(
@@ -25,8 +27,9 @@ def logistic_weights(
     """Return the weights (d,) w that minimise a penalised, weighted logistic loss, the first ``positive`` of them >= 0.
 
     The loss is the sum of ``weight`` log(1 + exp(-s (``design`` w + ``offset``))) + half the sum of ``penalties`` w^2,
-    over trials (n,) with s = 1 for ``target``, else -1. Each step goes towards the minimum within bounds of the
-    parabola that touches the loss with its curvature (projected Newton).
+    over trials (n,) with s = 1 for ``target``, else -1. Each step goes to the minimum within bounds of the
+    parabola that touches the loss, with its curvature and, where that is not enough, some of the most that this can be
+    (projected Newton, damped as by Levenberg and Marquardt).
     """
     from scipy.optimize import lsq_linear  # slow to import
 
@@ -41,22 +44,24 @@ def logistic_weights(
         return float(value), np.where(margin >= 0.0, small, 1.0) / (1.0 + small)
 
     bounded = np.arange(len(penalties)) < positive
-    w = np.where(bounded, 1.0, 0.0)
+    most_curvature = rows.T @ (0.25 * weight[:, None] * rows) + np.diag(penalties)
+    w, damping = np.where(bounded, 1.0, 0.0), LEAST_DAMPING
     value, misses = loss(w)
     for _ in range(MOST_STEPS):
         slope = penalties * w - rows.T @ (weight * misses)
         if np.abs(np.where(bounded & (w == 0.0), np.minimum(slope, 0.0), slope)).max() <= MOST_SLOPE:
             break
         curvature = rows.T @ ((weight * misses * (1.0 - misses))[:, None] * rows) + np.diag(penalties)
-        root = np.linalg.cholesky(curvature).T
-        goal = lsq_linear(root, -np.linalg.solve(root.T, slope), (np.where(bounded, -w, -np.inf), np.inf), "bvls").x
-        for halving in range(MOST_HALVINGS):
-            step = goal / 2**halving
-            nearer = np.where(bounded, np.maximum(w + step, 0.0), w + step)
-            new, its_misses = loss(nearer)
-            if new <= value + LEAST_SHARE * (slope @ step):
-                break
+        root = np.linalg.cholesky(curvature + damping * most_curvature).T
+        within = np.where(bounded, -w, -np.inf), np.inf
+        step = lsq_linear(root, -np.linalg.solve(root.T, slope), within, method="bvls").x
+        nearer = np.where(bounded, np.maximum(w + step, 0.0), w + step)
+        new, its_misses = loss(nearer)
+        if new <= value + LEAST_SHARE * (slope @ (nearer - w)):
+            w, value, misses = nearer, new, its_misses
+            damping = max(LEAST_DAMPING, damping / DAMPING_FACTOR)
+        elif damping < 1.0:
+            damping *= DAMPING_FACTOR
         else:
-            break  # no step makes the loss less to machine precision
-        w, value, misses = nearer, new, its_misses
+            break  # nothing makes the loss less to machine precision
     return w

@@ -27,6 +27,7 @@ from pipeline.machines.pairs import PairSource
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorMachines
 from pipeline.machines.ubm import UniversalBackgroundModel
+from pipeline.machines.workers import run_parallel
 from pipeline.metrics import OperatingPoint
 from pipeline.notebooks import html_table
 from pipeline.posteriors.sigmoid import FixedSigmoid
@@ -394,10 +395,10 @@ class SpeakerModel:
             trials = trials.in_cohorts(cohort + 1)
         return trials, self.competing(system) + 1
 
-    def calibrated(self) -> SpeakerModel:
+    def calibrated(self, *, jobs: int = 1) -> SpeakerModel:
         """Return the same model with calibrations of its default system, which a claim need not wait for."""
         system = self.config.scoring.system
-        fits = [self._fitted(system, at_every_length=every) for every in (False, True)]
+        fits = run_parallel(lambda every: self._fitted(system, at_every_length=every), [(False,), (True,)], jobs=jobs)
         whole, sequential = [{} if fit is None else {str(system): fit} for fit in fits]
         return replace(self, calibrations=Calibrations(whole, sequential))
 

@@ -251,7 +251,9 @@ def same(first: PairMachine, second: PairMachine) -> bool:
 PAIRS = [(own, rival) for own in range(len(SIZES)) for rival in range(own)] * 4  # more than one batch
 
 
-@pytest.mark.parametrize("options", [{"jobs": 2}, {"jobs": 3}, {"memory": 0}, {"memory": 4 * (1600 + 1 + 289)}])
+@pytest.mark.parametrize(
+    "options", [{"jobs": 2}, {"jobs": 3}, {"memory": 0}, {"memory": 4 * (1600 + 1 + 289)}, {"among": {0, 3}}]
+)
 def test_threads_and_memory_change_no_bit(options):
     pool, speakers = Pool.of(codebooks(), 0.5), range(len(SIZES))
     plain, solver = PoolSolver(pool), PoolSolver(pool, **options)

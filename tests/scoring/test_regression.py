@@ -1,0 +1,50 @@
+"""Penalised logistic regression against scikit-learn's, and against the conditions of a minimum within bounds."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+
+from pipeline.scoring.regression import logistic_weights
+
+
+def trials(seed: int, size: int, width: int, apart: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Design (n, d + 1) with a constant last, targets (n,) and weights (n,); targets lie ``apart`` in each column."""
+    random = np.random.default_rng(seed)
+    target = random.random(size) < 0.3
+    target[:2] = True, False
+    columns = random.standard_normal((size, width)) + apart * target[:, None] * random.normal(0.3, 1.0, width)
+    weight = np.where(target, 0.5 / target.sum(), 0.5 / (~target).sum())
+    return np.column_stack([columns, np.ones(size)]), target, weight
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 9999), size=st.integers(4, 300), width=st.integers(1, 6), apart=st.floats(0.0, 50.0))
+def test_weights_are_those_of_scikit_learn(seed, size, width, apart):
+    design, target, weight = trials(seed, size, width, apart)
+    penalties = np.r_[np.full(width, 0.05), 0.0]
+    made = logistic_weights(design, target, weight, 0.0, penalties, positive=0)
+    theirs = LogisticRegression(C=20.0, solver="newton-cholesky", tol=1e-10, max_iter=1000)
+    theirs.fit(design[:, :-1], target, sample_weight=weight)
+    np.testing.assert_allclose(made, np.r_[theirs.coef_[0], theirs.intercept_], rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 9999),
+    size=st.integers(4, 300),
+    width=st.integers(1, 6),
+    apart=st.floats(0.0, 50.0),
+    offset=st.floats(-8.0, 8.0),
+)
+def test_no_slope_leads_down_within_the_bounds(seed, size, width, apart, offset):
+    design, target, weight = trials(seed, size, width, apart)
+    penalties = np.r_[np.full(width, 1.0 / target.sum()), 0.0]
+    w = logistic_weights(design, target, weight, offset, penalties, positive=width)
+    assert (w[:width] >= 0.0).all()
+    sign = np.where(target, 1.0, -1.0)
+    margin = sign * (design @ w + offset)
+    slope = penalties * w - design.T @ (weight * sign * np.exp(-np.logaddexp(0.0, margin)))
+    at_bound = np.r_[w[:width] == 0.0, False]
+    assert np.abs(slope[~at_bound]).max() < 1e-8
+    assert (slope[at_bound] > -1e-8).all()
