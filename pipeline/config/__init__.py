@@ -1,0 +1,57 @@
+"""Settings: frozen, typed, read from TOML; an unknown key, a wrong type or an impossible value is a ConfigError.
+
+Every default is written here and nowhere else. ``configs/*.toml`` name only what they change.
+"""
+
+from pipeline.config.audio import AnalysisConfig, AugmentationConfig, FeatureSettings, GmmAnalysisConfig, VadConfig
+from pipeline.config.decisions import (
+    ChecksConfig,
+    DuplicateAudioConfig,
+    PosteriorConfig,
+    ScoringConfig,
+    ThresholdConfig,
+)
+from pipeline.config.loading import load_config, parse_config
+from pipeline.config.machines import (
+    CodebookConfig,
+    EmbeddingConfig,
+    GmmConfig,
+    MachineConfig,
+    NormalisedConfig,
+    SegmentConfig,
+    SupervectorConfig,
+    UbmConfig,
+    UtteranceMachineConfig,
+)
+from pipeline.config.settings import Config
+from pipeline.config.values import Action, Analysis, Augmentation, MachineKind, System
+
+__all__ = [
+    "Action",
+    "Analysis",
+    "AnalysisConfig",
+    "Augmentation",
+    "AugmentationConfig",
+    "ChecksConfig",
+    "CodebookConfig",
+    "Config",
+    "DuplicateAudioConfig",
+    "EmbeddingConfig",
+    "FeatureSettings",
+    "GmmAnalysisConfig",
+    "GmmConfig",
+    "MachineConfig",
+    "MachineKind",
+    "NormalisedConfig",
+    "PosteriorConfig",
+    "ScoringConfig",
+    "SegmentConfig",
+    "SupervectorConfig",
+    "System",
+    "ThresholdConfig",
+    "UbmConfig",
+    "UtteranceMachineConfig",
+    "VadConfig",
+    "load_config",
+    "parse_config",
+]

@@ -1,0 +1,159 @@
+"""Settings of audio: voice activity detection, features and augmentation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import AfterValidator, Field, model_validator
+
+from pipeline.config.values import (
+    Analysis,
+    Augmentation,
+    NonNegative,
+    Positive,
+    Section,
+    Share,
+    distinct,
+)
+
+
+class VadConfig(Section):
+    """Voice activity detection: levels in dB, rates in dB a second (``pipeline.features.vad``).
+
+    Levels are those of the band from ``low_hz`` to ``high_hz``; 0 and half of ``features.rate`` make it the whole band.
+    """
+
+    low_hz: Annotated[float, Field(ge=0, le=500)] = 150.0
+    high_hz: Annotated[float, Field(ge=1000, allow_inf_nan=False)] = 4000.0
+    range_db: Positive = 30.0
+    min_margin_db: NonNegative = 8.0
+    max_margin_db: NonNegative = 15.0
+    margin_share: Share = 0.4
+    rise_db_per_second: NonNegative = 3.0
+    fall_db_per_second: NonNegative = 1.0
+    start_seconds: NonNegative = 0.4
+    start_floor_db: Annotated[float, Field(ge=-100, le=0)] = -60.0
+
+    @model_validator(mode="after")
+    def _margins_in_order(self) -> Self:
+        if self.min_margin_db > self.max_margin_db:
+            raise ValueError(
+                f"min_margin_db ({self.min_margin_db:g}) must not exceed max_margin_db ({self.max_margin_db:g})"
+            )
+        return self
+
+
+class AnalysisConfig(Section):
+    """Analysis of a frame. ``order`` is the LPC order and the number of static features of every kind.
+
+    ``bands`` and ``compression`` are those of perceptual linear prediction (kind "plp"); ``delta_scale`` is the weight
+    of the deltas.
+    """
+
+    kind: Literal["lpc", "lpcc", "plp", "mfcc"] = "plp"
+    method: Literal["autocorrelation", "burg"] = "autocorrelation"
+    order: Annotated[int, Field(ge=1, le=39)] = 20
+    bands: Annotated[int, Field(ge=8, le=128)] = 32
+    compression: Annotated[float, Field(gt=0, le=1)] = 0.33
+    delta_scale: Positive = 3.0
+
+    @model_validator(mode="after")
+    def _bands_suffice(self) -> Self:
+        if self.kind == "plp" and self.order >= self.bands:
+            raise ValueError(f"order ({self.order}) must be below the number of bands ({self.bands})")
+        return self
+
+
+class GmmAnalysisConfig(AnalysisConfig):
+    """Analysis of a frame for GMMs."""
+
+    kind: Literal["lpc", "lpcc", "plp", "mfcc"] = "mfcc"
+
+
+class FeatureSettings(AnalysisConfig):
+    """Front end: the analysis of frames for machines over frames, and those for machines over whole utterances.
+
+    Supervector machines and GMMs have an analysis each. A frame is analysed once where they are the same. With
+    ``log_mel`` there are log mel bands too, which machines over embeddings read (``pipeline.features.filterbank``).
+    """
+
+    kind: Literal["lpc", "lpcc", "plp", "mfcc"] = "lpcc"
+    order: Annotated[int, Field(ge=1, le=39)] = 12
+    rate: Annotated[int, Field(ge=4000, le=96000)] = 16000
+    frame_ms: Annotated[float, Field(ge=5, le=200)] = 30.0
+    step_ms: Annotated[float, Field(ge=1, le=100)] = 10.0
+    window: Literal["hamming", "hann", "rectangular"] = "hamming"
+    pre_emphasis: Annotated[float, Field(ge=0, lt=1)] = 0.97
+    deltas: bool = True
+    delta_width: Annotated[int, Field(ge=1, le=20)] = 2
+    log_mel: bool = False
+    vad: VadConfig = VadConfig()
+    supervector: AnalysisConfig = AnalysisConfig()
+    gmm: GmmAnalysisConfig = GmmAnalysisConfig()
+
+    @model_validator(mode="after")
+    def _frame_fits(self) -> Self:
+        if self.step_ms > self.frame_ms:
+            raise ValueError(f"step_ms ({self.step_ms:g}) must not exceed frame_ms ({self.frame_ms:g})")
+        order = max(analysis.order for analysis in self.analyses.values())
+        if self.frame_step < 1 or self.frame_length <= order + 1:
+            raise ValueError(f"a frame of {self.frame_length} samples is too short for order {order}")
+        if self.log_mel and (self.rate != 16000 or self.step_ms != 10.0 or self.frame_ms < 25.0):
+            raise ValueError(
+                "log_mel: encoders are trained on frames every 10 ms at 16 kHz, so rate must be 16000, step_ms 10 and"
+                f" frame_ms 25 or more, got {self.rate}, {self.step_ms:g} and {self.frame_ms:g}"
+            )
+        return self
+
+    @property
+    def analyses(self) -> dict[Analysis, AnalysisConfig]:
+        """The analyses of a frame by the machines that read them: those over frames, supervector machines and GMMs."""
+        named: dict[Analysis, AnalysisConfig] = {"frames": self, "supervector": self.supervector, "gmm": self.gmm}
+        fields = AnalysisConfig.model_fields
+        return {name: AnalysisConfig(**{key: getattr(one, key) for key in fields}) for name, one in named.items()}
+
+    @property
+    def for_utterances(self) -> Self:
+        """The same front end without the analysis for machines over frames."""
+        return self.model_copy(update=self.supervector.model_dump())
+
+    @property
+    def dimensions(self) -> dict[Analysis, int]:
+        """Lengths of the feature vectors of each analysis, deltas included."""
+        return {name: analysis.order * (2 if self.deltas else 1) for name, analysis in self.analyses.items()}
+
+    @property
+    def frame_length(self) -> int:
+        """Samples a frame."""
+        return round(self.rate * self.frame_ms / 1000)
+
+    @property
+    def frame_step(self) -> int:
+        """Samples from one frame's start to the next."""
+        return round(self.rate * self.step_ms / 1000)
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds that one frame stands for."""
+        return self.frame_step / self.rate
+
+
+class AugmentationConfig(Section):
+    """Data augmentation: versions of the enrollment audio that the normalised machines are trained on beside it.
+
+    ``kinds``: a telephone line, babble of ``voices`` other voices, white noise, a reverberant room, a random codec, a
+    random band with noise, noise of a random colour. Signal-to-noise ratios, but for those of bands, are drawn between
+    ``min_snr_db`` and ``max_snr_db``. Each kind is made of the ``share`` of a speaker's utterances, two at the least.
+    """
+
+    kinds: Annotated[tuple[Augmentation, ...], AfterValidator(distinct)] = get_args(Augmentation)
+    voices: Annotated[int, Field(ge=1, le=100)] = 6
+    min_snr_db: Annotated[float, Field(ge=-20, le=60)] = 0.0
+    max_snr_db: Annotated[float, Field(ge=-20, le=60)] = 20.0
+    share: Annotated[float, Field(gt=0, le=1)] = 0.4
+
+    @model_validator(mode="after")
+    def _ratios_in_order(self) -> Self:
+        if self.min_snr_db > self.max_snr_db:
+            raise ValueError(f"min_snr_db ({self.min_snr_db:g}) must not exceed max_snr_db ({self.max_snr_db:g})")
+        return self

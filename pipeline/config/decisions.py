@@ -1,0 +1,78 @@
+"""Settings of decisions: posteriors, scores, thresholds and enrollment checks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pipeline.config.values import (
+    Action,
+    Finite,
+    NonNegative,
+    Positive,
+    Section,
+    Share,
+    System,
+)
+
+
+class PosteriorConfig(Section):
+    """Margins to binary posteriors s(``slope`` * margin) (Xin, Wu and Pan 2002, eq. 10)."""
+
+    slope: Positive = 1.0
+
+
+class ScoringConfig(Section):
+    """Scoring of a claim: the default ``system``, and the least speech that may be scored."""
+
+    system: System = "fused"
+    dtype: Literal["float64", "mixed", "float32"] = "mixed"
+    min_seconds: Annotated[float, Field(ge=0, le=86400)] = 0.5
+
+
+class ThresholdConfig(Section):
+    """The default threshold, from utterances held out at enrollment.
+
+    ``holdout`` is the share of each speaker's speech held out while the hold-out pass trains on the rest;
+    ``trial_seconds`` the speech joined into one held-out trial. Scores that are log-likelihood ratios are decided at
+    the least expected cost, by the ``prior`` of a target trial and the costs of the two errors.
+    These ratios depend on two assumptions: ``unknown_impostors`` is the share of impostors who are not enrolled, and
+    ``unfamiliar_impostors`` how many times as likely as a claimant an impostor is to come by an unfamiliar condition: a
+    channel, a room or noise unlike those of the enrollment speech and of its augmented versions.
+    """
+
+    holdout: Annotated[float, Field(gt=0, le=0.5)] = 0.2
+    trial_seconds: Positive = 2.0
+    prior: Annotated[float, Field(gt=0, lt=1)] = 0.4
+    cost_miss: Positive = 1.0
+    cost_false_accept: Positive = 1.0
+    unknown_impostors: Share = 0.5
+    unfamiliar_impostors: Annotated[float, Field(ge=1, le=1000)] = 8.0
+
+
+class ChecksConfig(Section):
+    """Enrollment checks (``pipeline.enrollment.checks``): each off, a warning or a refusal.
+
+    ``clipping``: more than the share ``max_clipped`` of a speaker's samples is clipped. ``noise``: the signal-to-noise
+    ratio is below ``min_snr_db``. ``duplicates``: a recording duplicates one of another speaker. ``consistency``: the
+    mean log-likelihood ratio of a speaker's held-out utterances is below ``min_consistency`` times the typical one.
+    ``matches``: that of the utterances claimed for somebody else is more than ``max_match`` times so. Verification
+    warns of ``clipping`` and ``noise``, too, unless they are off.
+    """
+
+    clipping: Action = "warn"
+    max_clipped: Share = 0.001
+    noise: Action = "warn"
+    min_snr_db: Finite = 10.0
+    duplicates: Action = "refuse"
+    consistency: Action = "warn"
+    min_consistency: NonNegative = 0.55
+    matches: Action = "warn"
+    max_match: NonNegative = 0.5
+
+
+class DuplicateAudioConfig(Section):
+    """Duplicate-audio detection (``pipeline.features.fingerprints``): ``keep`` fingerprints of enrolled recordings."""
+
+    keep: bool = True

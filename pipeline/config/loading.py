@@ -1,0 +1,120 @@
+"""Settings read from TOML, with overrides; whatever is wrong with them is a ConfigError that names the key."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipeline.config.settings import Config
+from pipeline.errors import ConfigError
+from pipeline.files import find_config, read_bounded
+
+_MOST_BYTES = 2**18  # of a settings file
+_MOST_COLUMNS = 1000
+
+
+def load_config(path: Path | str | None = None, overrides: Iterable[str] = ()) -> Config:
+    """Read settings from a TOML file or preset (defaults without one), then apply ``section.key=value`` overrides.
+
+    Raises ConfigError naming the file and the key.
+
+    Parameters
+    ----------
+    path : path, optional
+        A TOML file with some of the sections and keys of ``configs/default.toml``, or the name of a preset.
+    overrides : iterable of str
+        ``section.key=value``, the value as in TOML.
+
+    Returns
+    -------
+    Config
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> pipeline.load_config(overrides=["machines.C=1"]).machines.C
+    1.0
+    """
+    if not isinstance(path, Path | str | None):
+        raise ConfigError(
+            f"settings: the path of a file or the name of a preset was expected, got {type(path).__name__}"
+        )
+    path = find_config(path) if isinstance(path, str) else path
+    table: dict[str, Any] = {} if path is None else _read_toml(path)
+    for override in [overrides] if isinstance(overrides, str) else overrides:
+        _apply(table, override)
+    return parse_config(table, source="settings" if path is None else str(path))
+
+
+def parse_config(table: Mapping[str, Any], *, source: str) -> Config:
+    """Check a nested mapping of settings, as TOML and JSON give it; ``source`` names it in errors."""
+    try:
+        return Config.model_validate(_tuples(table))
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(source, detail) for detail in error.errors())) from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return _parse_toml(read_bounded(path, _MOST_BYTES).decode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: settings cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+
+
+def _parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML; raises ValueError, within a bounded time for any text."""
+    if max(map(len, text.splitlines()), default=0) > _MOST_COLUMNS:  # keys of many parts take the square of their time
+        raise ValueError(f"a line has more than {_MOST_COLUMNS} characters")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _apply(table: dict[str, Any], override: str) -> None:
+    """Set one ``section.key=value``; the value is TOML, or else taken as a plain string."""
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts) or len(key) > _MOST_COLUMNS:
+        raise ConfigError(f"override {override!r}: must read section.key=value")
+    try:
+        value = _parse_toml(f"value = {text}")["value"]
+    except ValueError:
+        value = text.strip()
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"override {override!r}: {part} is a value, not a section")
+    table[parts[-1]] = value
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _tuples(item) for key, item in value.items()}
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _names(table: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of sections and, with their section, of settings."""
+    for key, value in table.items():
+        yield key
+        if isinstance(value, Mapping):
+            yield from (f"{key}.{name}" for name in _names(value))
+
+
+def _explain(source: str, detail: Any) -> str:
+    key = ".".join(str(part) for part in detail["loc"] if not str(part).startswith(("literal", "constrained")))
+    if detail["type"] == "extra_forbidden":
+        known = {name.lower(): name for name in _names(Config().model_dump())}
+        near = [known[name] for name in get_close_matches(key.lower(), known, n=3)]
+        return f"{source}: {key}: there is no such setting" + (f"; did you mean {', '.join(near)}?" if near else "")
+    if detail["type"] == "value_error":
+        return f"{source}: {key or 'settings'}: {detail['ctx']['error']}"
+    return f"{source}: {key or 'settings'}: {detail['msg']}, got {detail['input']!r}"

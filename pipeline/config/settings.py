@@ -1,0 +1,74 @@
+"""All settings of a store."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from pydantic import model_validator
+
+from pipeline.config.audio import AugmentationConfig, FeatureSettings
+from pipeline.config.decisions import (
+    ChecksConfig,
+    DuplicateAudioConfig,
+    PosteriorConfig,
+    ScoringConfig,
+    ThresholdConfig,
+)
+from pipeline.config.machines import (
+    CodebookConfig,
+    EmbeddingConfig,
+    GmmConfig,
+    MachineConfig,
+    NormalisedConfig,
+    SupervectorConfig,
+    UbmConfig,
+)
+from pipeline.config.values import (
+    Section,
+    Seed,
+)
+
+
+class Config(Section):
+    """All settings of a store; ``seed`` is the only source of randomness.
+
+    ``configs/default.toml`` lists every section and key with its meaning.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> pipeline.Config().features.order
+    12
+    """
+
+    seed: Seed = 0
+    features: FeatureSettings = FeatureSettings()
+    codebook: CodebookConfig = CodebookConfig()
+    machines: MachineConfig = MachineConfig()
+    ubm: UbmConfig = UbmConfig()
+    supervector: SupervectorConfig = SupervectorConfig()
+    normalised: NormalisedConfig = NormalisedConfig()
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    gmm: GmmConfig = GmmConfig()
+    augmentation: AugmentationConfig = AugmentationConfig()
+    posterior: PosteriorConfig = PosteriorConfig()
+    scoring: ScoringConfig = ScoringConfig()
+    threshold: ThresholdConfig = ThresholdConfig()
+    checks: ChecksConfig = ChecksConfig()
+    duplicate_audio: DuplicateAudioConfig = DuplicateAudioConfig()
+
+    @model_validator(mode="after")
+    def _embeddings_have_an_encoder(self) -> Self:
+        if "embedding" in self.machines.kinds:
+            missing = [f"embedding.{key}" for key in ("path", "sha256") if not getattr(self.embedding, key)]
+            missing += [] if self.features.log_mel else ["features.log_mel = true"]
+            if missing:
+                raise ValueError(f"machines.kinds has embedding, which needs {', '.join(missing)}")
+        return self
+
+    @property
+    def min_frames(self) -> int:
+        """Speech frames below which nothing is scored: at least one."""
+        # A whole number of frames must not be missed by the last bit of a quotient.
+        return max(1, math.ceil(self.scoring.min_seconds / self.features.step_seconds - 1e-9))
