@@ -30,8 +30,9 @@ MOST_OTHERS = 60
 # Held-out utterances of an augmented version that are enough, one a speaker: with many speakers, each one's are scored
 # in some of the versions only.
 ENOUGH_CHANGED = 400
-# With more speakers they are scored in groups; with fewer, each has more trials than there are machines.
-LEAST_FOR_GROUPS = 64
+# Speakers whose trials are scored together, of few and of more than so many: each of few has more trials than there are
+# machines, and machines of its own.
+FEW, TOGETHER_OF_FEW = 64, 4
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _scores(
 
     # Trials as recorded and changed ones together: machines without a speaker are made once.
     speakers = enumerate(trials, start=len(trainer.known))
-    size = SPEAKERS_A_DRAW if len(trials) > LEAST_FOR_GROUPS else 1
+    size = SPEAKERS_A_DRAW if len(trials) > FEW else TOGETHER_OF_FEW
     groups = [tuple(its) for _, its in groupby(speakers, key=lambda one: one[0] // size)]
     by_group = run_parallel(score, groups, jobs=trainer.workers.jobs)
     return [

@@ -7,7 +7,7 @@ earlier rows at hand, only those of new rows are computed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -25,8 +25,6 @@ from pipeline.machines.workers import jobs_of, run_parallel
 Array = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
 
-# Speakers whose machines without them are kept: their trials come one after another, on several threads.
-MOST_LEFT_OUT = 8
 # Most refinements of the solution by its residual, the residual that ends them as a share of the largest target, and
 # about how many machines it is taken of.
 MENDINGS, RESIDUAL, MACHINES_CHECKED = 2, 1e-8, 64
@@ -67,10 +65,10 @@ class Solution:
         run_parallel(fill, ((part,) for part in parts), jobs=jobs)
         return coef
 
-    def margins(self, vectors: AnyFloat) -> Array:
-        """Return the margins (n, N) of segments ``vectors`` (n, D)."""
-        if "coef" in self.__dict__ or len(vectors) >= self.dual.shape[1]:
-            return np.asarray(self._units(vectors) @ self.coef.T, dtype=np.float64)
+    def margins(self, vectors: AnyFloat, coef: Vectors | None = None) -> Array:
+        """Return the margins (n, N) of segments ``vectors`` (n, D), by these machines or others' ``coef`` (N, D)."""
+        if coef is not None or "coef" in self.__dict__ or len(vectors) >= self.dual.shape[1]:
+            return np.asarray(self._units(vectors) @ (self.coef if coef is None else coef).T, dtype=np.float64)
         return np.asarray(self.kernel(vectors) @ self.dual)
 
     def kernel(self, vectors: AnyFloat) -> Array:
@@ -148,7 +146,6 @@ class SupervectorTraining:
         mean, inner, scale, dual, self._factor = self._solved(rows, self._targets(vectors, len(counts)), known)
         self.triangle = packed(inner)
         self._all = Solution(rows, mean, scale, dual, self._factor.dtype.type)
-        self._left_out: dict[int, Solution] = {}
 
     @property
     def mean(self) -> Array:
@@ -181,29 +178,25 @@ class SupervectorTraining:
 
         Pseudo-speakers made of the speaker's voice are left out, too.
         """
-        made = self._left_out.get(speaker)
-        if made is None:
-            kept, columns = self._reduced
-            made = replace(kept, dual=_left_out(kept.dual, columns, self._leaving, self._rows_of(speaker)))
-            # A new dictionary, not a changed one: other threads may be reading.
-            before = {} if len(self._left_out) >= MOST_LEFT_OUT else self._left_out
-            self._left_out = before | {speaker: made}
-        return made
+        kept, columns = self._reduced
+        return replace(kept, dual=_left_out(kept.dual, columns, self._leaving, self._rows_of(speaker)))
 
     def held_out_margins(self, speakers: Sequence[int], vectors: Sequence[AnyFloat]) -> list[tuple[Array, Array]]:
         """Return each speaker's margins (n, N) of ``vectors`` (n, D), ``without_held_out`` and ``without`` the speaker.
 
-        Inner products with the training rows are made for all of them at once. Where one has many vectors, making the
-        machines takes less time.
+        Inner products with the training rows are made for all of them at once. For those who have many vectors, making
+        the machines takes less time, all of these at once, too.
         """
         kept, columns = self._reduced
         apart = [len(its) >= 2 * kept.dual.shape[1] for its in vectors]
         together = [its for its, alone in zip(vectors, apart, strict=True) if not alone]
         kernel = kept.kernel(np.concatenate(together)) if together else np.empty((0, 0))
+        machines = self._machines_without([speaker for speaker, alone in zip(speakers, apart, strict=True) if alone])
         margins, first = [], 0
         for speaker, its, alone in zip(speakers, vectors, apart, strict=True):
             if alone:
-                margins.append((kept.margins(its), self.without(speaker).margins(its)))
+                with_all, without = np.hsplit(kept.margins(its, np.concatenate([kept.coef, next(machines)])), 2)
+                margins.append((with_all, without))
                 continue
             own, gone = kernel[first : first + len(its)], self._rows_of(speaker)
             first += len(its)
@@ -211,6 +204,12 @@ class SupervectorTraining:
             change = own @ columns[:, gone] @ _change(kept.dual, columns, self._leaving, gone)
             margins.append((with_all, with_all - change))
         return margins
+
+    def _machines_without(self, speakers: Sequence[int]) -> Iterator[Vectors]:
+        """Yield the coefficients (N, D) of the machines without each of ``speakers``, made in one pass over rows."""
+        if speakers:
+            duals = np.hstack([self.without(speaker).dual for speaker in speakers])
+            yield from np.split(replace(self._reduced[0], dual=duals).coefficients(), len(speakers))
 
     def _rows_of(self, speaker: int) -> NDArray[np.bool_]:
         """Mark which of the rows that can be left out are of ``speaker`` and not held out already."""
