@@ -586,6 +586,16 @@ def test_a_newcomers_commands_are_the_readmes():
     assert all(f"\n{line}\n" in page("README.md")[0] for line in lines)
 
 
+def test_functions_that_the_page_on_architecture_names_are_where_it_says():
+    """`Class.method` or `function`, one or more with commas between them, before (`folder/file.py`)."""
+    named = re.findall(r"((?:`[\w.]+`(?:, )?)+) \(`([\w/]+\.py)`\)", page("docs/architecture.md")[0])
+    assert len(named) > 30
+    for names, path in named:
+        source = (ROOT / "pipeline" / path).read_text(encoding="utf-8")
+        for name in re.findall(r"\w+", names):
+            assert re.search(rf"(?:def|class) {name}\b", source), f"{name} in {path}"
+
+
 # The built pages
 
 

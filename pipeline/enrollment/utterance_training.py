@@ -32,7 +32,8 @@ from pipeline.machines.ubm import (
     train_ubm,
 )
 from pipeline.machines.workers import run_parallel
-from pipeline.store.model import PSEUDO, UBM_ARRAYS, SpeakerModel
+from pipeline.store.machines import UBM_ARRAYS
+from pipeline.store.model import PSEUDO, SpeakerModel
 
 Array = NDArray[np.float64]
 Named = dict[str, NDArray[np.generic]]

@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import Config
-from pipeline.errors import InputError, MetricError, StoreFormatError, UnknownSpeakerError
-from pipeline.machines.branches import BACKGROUNDS, Background, Branch, UtteranceKind, utterance_kinds_of
+from pipeline.errors import InputError, MetricError, UnknownSpeakerError
+from pipeline.machines.branches import BACKGROUNDS, Background, Branch, UtteranceKind
 from pipeline.machines.cohorts import CohortTable
 from pipeline.machines.encoder import BackgroundModel, Encoder
 from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.margins import Population
 from pipeline.machines.pairs import PairSource
-from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorMachines
 from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.machines.workers import run_parallel
@@ -33,19 +32,18 @@ from pipeline.notebooks import html_table
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.calibration import Calibration, Calibrations, SystemCalibration
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
-from pipeline.scoring.conditions import SIDE_INFORMATION, ConditionClassifier, train_conditions
+from pipeline.scoring.conditions import ConditionClassifier, train_conditions
 from pipeline.scoring.rules import RULES, systems_of
-from pipeline.scoring.trials import CHANGED, KEPT, OWN, HeldOutTrials, fit_system
-from pipeline.scoring.typical import Typicality
+from pipeline.scoring.trials import KEPT, OWN, HeldOutTrials
 from pipeline.store.arrays import Arrays, Changed, Renumbered
 from pipeline.store.layout import AnyArray
+from pipeline.store.machines import read_cohorts, read_machines, read_ubm, read_utterance_machines
+from pipeline.store.thresholds import fitted, threshold_of
 
 Array = NDArray[np.float64]
 Role = Literal["speaker", "background"]
 PSEUDO = "pseudo."
 CONDITIONS = ("condition.recorded", "condition.changed")
-UBM_ARRAYS = ("centre", "scale", "means", "variances", "weights")
-ALL_CORES = -1
 _COHORTS = frozenset({"cohort.nearest", "cohort.similarity"})  # they number the speakers
 
 
@@ -235,9 +233,9 @@ class SpeakerModel:
         """
         asked = frozenset(kinds)
         if numbers is not None:
-            return self._read_machines(asked, numbers)
+            return read_machines(self, asked, numbers)
         if asked not in self._populations:
-            self._populations[asked] = self._read_machines(asked, None)
+            self._populations[asked] = read_machines(self, asked)
         return self._populations[asked]
 
     @cached_property
@@ -245,62 +243,17 @@ class SpeakerModel:
         """Return the machines of everybody that were read so far, by kinds."""
         return {}
 
-    def _read_machines(self, kinds: frozenset[str], numbers: Sequence[int] | None) -> Population:
-        everybody = numbers is None
-        chosen = range(len(self.speakers)) if numbers is None else numbers
-        arrays = [self.arrays[number] for number in chosen]
-        pool = Pool.of([own["centroids"] for own in arrays], self.config.machines.sigma)
-        has_rest = everybody and "one_vs_rest" in kinds and len(arrays) > 1
-        rest_coef, rest_bias = self._one_vs_rest(pool) if has_rest else (None, None)
-        pairs = self.pairs if "one_vs_one" in kinds else None
-        return Population(
-            pool,
-            pairs=pairs if pairs is None or everybody else Renumbered(pairs, list(chosen)),
-            one_class_coef=np.concatenate([np.empty(0), *(own["one_class"] for own in arrays)]),
-            one_class_bias=np.concatenate([np.empty(0), *(own["one_class_bias"] for own in arrays)]),
-            one_vs_rest_coef=rest_coef,
-            one_vs_rest_bias=rest_bias,
-            utterance={kind.name: self.utterance_machines(kind) for kind in utterance_kinds_of(kinds)},
-            cohort_table=self.cohort_table if everybody else None,
-            numbers=None if everybody else np.array(chosen, dtype=np.int64),
-        )
-
-    def _one_vs_rest(self, pool: Pool) -> tuple[Array, Array]:
-        """Return coefficients (M, N) and biases (N,) of everybody's one-vs-rest machines, trained now if need be."""
-        if "one_vs_rest" not in self.config.machines.kinds:
-            from pipeline.machines.training import one_vs_rest  # scikit-learn, which a claim need not wait for
-
-            return one_vs_rest(pool, self.config.machines, jobs=ALL_CORES)
-        coef = np.stack([own["one_vs_rest"] for own in self.arrays], axis=1)
-        return coef, np.concatenate([own["one_vs_rest_bias"] for own in self.arrays])
-
     @property
     def cohort_table(self) -> CohortTable | None:
         """Return each speaker's cohort, where ``machines.cohort`` is a number."""
-        if "cohort.nearest" not in self.shared:
-            return None
-        nearest = self.shared["cohort.nearest"].astype(np.int64)
-        ordered = np.sort(nearest, axis=1)
-        is_other = bool(np.all(nearest < len(self))) and not bool(np.any(nearest == np.arange(len(self))[:, None]))
-        if len(nearest) != len(self) or not is_other or bool(np.any(ordered[:, 1:] == ordered[:, :-1])):
-            raise StoreFormatError(
-                f"{self.where}: array 'cohort.nearest' must name other speakers, each once a row; damaged?"
-            )
-        return CohortTable(nearest, self.shared["cohort.similarity"])
+        return read_cohorts(self)
 
     def ubm(self, background: Background) -> BackgroundModel | None:
         """Return a universal background model, or the encoder; None before anybody was enrolled."""
         if not background.is_trained:
             return Encoder(self.config.embedding) if len(self) else None
-        if background not in self._ubms and f"{background.name}.means" in self.shared:
-            settings = background.settings(self.config)
-            parts = {name: self.shared[f"{background.name}.{name}"] for name in UBM_ARRAYS}
-            self._ubms[background] = UniversalBackgroundModel(
-                **parts,
-                relevance=settings.relevance,
-                half_db=settings.half_db,
-                mean_prior=background.branch.mean_prior(self.config),
-            )
+        if background not in self._ubms and (made := read_ubm(self, background)) is not None:
+            self._ubms[background] = made
         return self._ubms.get(background)
 
     def ubms(self, branch: Branch) -> dict[Background, BackgroundModel]:
@@ -316,22 +269,13 @@ class SpeakerModel:
     def utterance_machines(self, kind: UtteranceKind) -> SupervectorMachines | AdaptedMixtures:
         """Return everybody's machines of ``kind``, read once; raises StoreFormatError without a background model."""
         if kind not in self._utterance_machines:
-            self._utterance_machines[kind] = self._read_utterance_machines(kind)
+            self._utterance_machines[kind] = read_utterance_machines(self, kind)
         return self._utterance_machines[kind]
 
     @cached_property
     def _utterance_machines(self) -> dict[UtteranceKind, SupervectorMachines | AdaptedMixtures]:
         """Return the machines over utterances that were read so far."""
         return {}
-
-    def _read_utterance_machines(self, kind: UtteranceKind) -> SupervectorMachines | AdaptedMixtures:
-        ubms = tuple(ubm for background in kind.backgrounds if (ubm := self.ubm(background)) is not None)
-        if len(ubms) < len(kind.backgrounds):
-            raise StoreFormatError(f"{self.where}: there is no background model for {kind.name} machines")
-        rows = np.stack([arrays[kind.array] for arrays in self.arrays])
-        if kind.machine == "gmm":
-            return AdaptedMixtures(ubms, rows)
-        return SupervectorMachines(ubms, self.shared[f"{kind.array}.mean"], rows)
 
     @cached_property
     def posterior(self) -> FixedSigmoid:
@@ -373,52 +317,14 @@ class SpeakerModel:
         Where scores are log-likelihood ratios, and no false-accept rate is asked for, that at the least expected cost
         by the settings.
         """
-        rule = RULES[system]
-        if false_accept is None and self.scores_are_ratios(system) and self.calibration(system) is not None:
-            return self.operating_point.threshold
-        trials = self.trials([system, *rule.parts, f"alone.{rule.alone}", *SIDE_INFORMATION], before=self.fitted_to)
-        if trials is None:
-            raise MetricError(f"{self.where}: the store holds no held-out trials; give the threshold itself")
-        trials, population = self._judged(trials, system)
-        return trials.threshold(
-            system,
-            population=population,
-            calibration=self.calibration(system) if rule.parts else None,
-            false_accept=false_accept,
-            unknown_share=self.unknown,
-        )
-
-    def _judged(self, trials: HeldOutTrials, system: str) -> tuple[HeldOutTrials, int]:
-        """Return ``trials`` and today's number of speakers as ``system`` counts them: of cohorts, where it has any."""
-        cohort = self.config.machines.cohort
-        if cohort != "all" and is_judged_in_cohort(system):
-            trials = trials.in_cohorts(cohort + 1)
-        return trials, self.competing(system) + 1
+        return threshold_of(self, system, false_accept)
 
     def calibrated(self, *, jobs: int = 1) -> SpeakerModel:
         """Return the same model with calibrations of its default system, which a claim need not wait for."""
         system = self.config.scoring.system
-        fits = run_parallel(lambda every: self._fitted(system, at_every_length=every), [(False,), (True,)], jobs=jobs)
+        fits = run_parallel(lambda every: fitted(self, system, at_every_length=every), [(False,), (True,)], jobs=jobs)
         whole, sequential = [{} if fit is None else {str(system): fit} for fit in fits]
         return replace(self, calibrations=Calibrations(whole, sequential))
-
-    def _fitted(self, system: str, *, at_every_length: bool = False) -> SystemCalibration | None:
-        """Fit the calibration of ``system`` to the trials ``fitted_to``; None where these are too few.
-
-        The user's own are of the condition in use, and leave none to tell from it.
-        """
-        before = self.fitted_to
-        read = [system, *RULES[system].parts, *SIDE_INFORMATION]
-        trials = self.trials(read, before=before)
-        if trials is None:
-            return None
-        return fit_system(
-            system,
-            self._judged(trials, system),
-            changed=None if before else self.trials(read, before=CHANGED),
-            typical=None if before else Typicality(self.operating_point.threshold, len(self.names)),
-            at_every_length=at_every_length,
-        )
 
     def condition(self) -> ConditionClassifier | None:
         """Return the classifier of conditions by everybody's speech; None without augmented versions. Made once."""
@@ -434,7 +340,7 @@ class SpeakerModel:
         That of the default system is stored; others are fitted here, once.
         """
         if system not in self._calibrations:
-            self._calibrations[system] = self._fitted(system)
+            self._calibrations[system] = fitted(self, system)
         fit = self._calibrations[system]
         return None if fit is None else self._under_assumptions(fit)
 
