@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -127,7 +128,7 @@ def enroll(
     jobs, workers : int, Workers, optional
         Threads, or workers elsewhere.
     progress : callable, optional
-        Called as ``progress(stage, steps just done, steps in all)``.
+        Called as ``progress(stage, steps just done, steps in all)``, by one thread at a time; stages may alternate.
 
     Returns
     -------
@@ -165,7 +166,7 @@ def enroll(
         if anew and transaction.model is not None:
             out = TakenOut(known, dict.fromkeys(one.name for one in transaction.model.speakers))
         known = out.rest
-        trainer = Trainer(settings, known, role, workers, progress or _silent)
+        trainer = Trainer(settings, known, role, workers, _one_at_a_time(progress or _silent))
         checks = settings.checks if quality is None else quality
         voices, skipped = read_speech(
             speakers,
@@ -203,6 +204,17 @@ def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> t
 
 def _silent(_stage: str, _done: int, _total: int) -> None:
     """Report no progress."""
+
+
+def _one_at_a_time(progress: Progress) -> Progress:
+    """Return ``progress`` for several threads, of which each waits for the others."""
+    lock = Lock()
+
+    def report(stage: str, done: int, total: int) -> None:
+        with lock:
+            progress(stage, done, total)
+
+    return report
 
 
 def _with_held_out(model: SpeakerModel, known: SpeakerModel, held_out: HeldOut) -> SpeakerModel:

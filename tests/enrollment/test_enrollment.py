@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import time
 import unicodedata
 from dataclasses import replace
+from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import pytest
@@ -153,6 +156,25 @@ def test_machines_are_counted_once_and_progress_adds_up_to_what_was_announced(co
     assert done["reading"] == 12
     assert report.machines == 3 + 3 + 3  # one-class, pairs, one-vs-rest
     assert report.held_out_trials == len(report.model.trials()) >= 9
+
+
+def test_one_speaker_on_many_threads_is_that_on_one_and_progress_comes_from_one_at_a_time(
+    corpus_of, recordings, tmp_path, tiny
+):
+    path, added = tmp_path / "one", {"lars": recordings["lars"][:4]}
+    enroll(path, read_corpus(corpus_of(anna=4, ivan=4, dexter=4)).speakers, tiny)
+    other, busy, stages = Path(shutil.copy(path, tmp_path / "other")), Lock(), set()
+
+    def progress(stage: str, _steps: int, _total: int) -> None:
+        assert busy.acquire(blocking=False), stage
+        time.sleep(0.01)
+        stages.add(stage)
+        busy.release()
+
+    assert_same(
+        enroll(other, added, jobs=4, progress=progress).model, enroll(path, added, progress=lambda *_: None).model
+    )
+    assert {"segments", "thresholds: machines", "training: machines"} <= stages
 
 
 # Settings
