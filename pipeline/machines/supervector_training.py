@@ -25,8 +25,8 @@ from pipeline.machines.workers import jobs_of, run_parallel
 Array = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
 
-# Most refinements of the solution by its residual, the residual that ends them as a share of the largest target, and
-# about how many machines it is taken of.
+# Most refinements of the solution, the residual that ends them as a share of the largest target, and about how many
+# machines the residual is computed for.
 MENDINGS, RESIDUAL, MACHINES_CHECKED = 2, 1e-8, 64
 # Largest product of rounding, rows and 1 / ridge at which single precision is enough.
 MOST_UNSURE = 1e-2
@@ -184,8 +184,8 @@ class SupervectorTraining:
     def held_out_margins(self, speakers: Sequence[int], vectors: Sequence[AnyFloat]) -> list[tuple[Array, Array]]:
         """Return each speaker's margins (n, N) of ``vectors`` (n, D), ``without_held_out`` and ``without`` the speaker.
 
-        Inner products with the training rows are made for all of them at once. For those who have many vectors, making
-        the machines takes less time, all of these at once, too.
+        Inner products with the training rows are made for all speakers at once. For those with many vectors, making the
+        machines without each takes less time, also at once.
         """
         kept, columns = self._reduced
         apart = [len(its) >= 2 * kept.dual.shape[1] for its in vectors]

@@ -27,9 +27,8 @@ def logistic_weights(
     """Return the weights (d,) w that minimise a penalised, weighted logistic loss, the first ``positive`` of them >= 0.
 
     The loss is the sum of ``weight`` log(1 + exp(-s (``design`` w + ``offset``))) + half the sum of ``penalties`` w^2,
-    over trials (n,) with s = 1 for ``target``, else -1. Each step goes to the minimum within bounds of the
-    parabola that touches the loss, with its curvature and, where that is not enough, some of the most that this can be
-    (projected Newton, damped as by Levenberg and Marquardt).
+    over trials (n,) with s = 1 for ``target``, else -1. Newton's steps within the bounds, damped as by Levenberg and
+    Marquardt with the most curvature that the loss can have, by which every step makes it less.
     """
     from scipy.optimize import lsq_linear  # slow to import
 
