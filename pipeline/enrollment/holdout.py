@@ -30,8 +30,8 @@ MOST_OTHERS = 60
 # Held-out utterances of an augmented version that are enough, one a speaker: with many speakers, each one's are scored
 # in some of the versions only.
 ENOUGH_CHANGED = 400
-# Up to FEW speakers, each has more trials than there are machines, and machines are made without the speaker: for so many
-# speakers at once.
+# Up to FEW speakers, each has more trials than there are machines, and machines are made without the speaker: for so
+# many speakers at once.
 FEW, TOGETHER_OF_FEW = 64, 4
 
 
