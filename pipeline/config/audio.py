@@ -6,15 +6,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pipeline.config.values import (
-    Analysis,
-    Augmentation,
-    NonNegative,
-    Positive,
-    Section,
-    Share,
-    distinct,
-)
+from pipeline.config.values import Analysis, Augmentation, NonNegative, Positive, Section, Share, distinct
 
 
 class VadConfig(Section):

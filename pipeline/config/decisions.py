@@ -6,15 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipeline.config.values import (
-    Action,
-    Finite,
-    NonNegative,
-    Positive,
-    Section,
-    Share,
-    System,
-)
+from pipeline.config.values import Action, Finite, NonNegative, Positive, Section, Share, System
 
 
 class PosteriorConfig(Section):

@@ -7,13 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from pipeline.config.values import (
-    MachineKind,
-    NonNegative,
-    Positive,
-    Section,
-    distinct,
-)
+from pipeline.config.values import MachineKind, NonNegative, Positive, Section, distinct
 
 
 class CodebookConfig(Section):

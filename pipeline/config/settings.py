@@ -24,10 +24,7 @@ from pipeline.config.machines import (
     SupervectorConfig,
     UbmConfig,
 )
-from pipeline.config.values import (
-    Section,
-    Seed,
-)
+from pipeline.config.values import Section, Seed
 
 
 class Config(Section):
