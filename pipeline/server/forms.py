@@ -1,0 +1,87 @@
+"""Multipart forms: what a route says of them, their fields, and their files on disk while they are needed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fastapi import Request
+from starlette.datastructures import FormData, UploadFile
+
+from pipeline.errors import InputError, ServiceError
+from pipeline.server.service import Service
+from pipeline.server.utterances import Recordings
+
+FILE = {"type": "string", "format": "binary"}
+_MAX_FIELDS = 8
+_MAX_FIELD_BYTES = 8192
+
+
+def described(fields: dict[str, Any], *required: str) -> dict[str, Any]:
+    """Return the part of an operation's OpenAPI that describes a form of ``fields``."""
+    schema = {"type": "object", "properties": fields, "required": list(required)}
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
+
+
+@asynccontextmanager
+async def saved(
+    request: Request, service: Service, field: str, *, files: int, texts: tuple[str, ...] = ()
+) -> AsyncIterator[tuple[Recordings, FormData]]:
+    """Save the files in a ``field`` of the form, at most so many, until the end of the block.
+
+    Raises InputError for a form with other fields than that and ``texts``.
+    """
+    folder = await service.run("disk", service.spool.private_folder)
+    try:
+        async with _form_of(request, files=files) as form:
+            if unknown := set(form).difference({field, *texts}):
+                fields = ", ".join(map(repr, (*texts, field)))
+                raise InputError(f"the field {min(unknown)!r:.80} has no meaning here; the fields are {fields}")
+            uploads = _files_in(form, field)
+            yield await service.run("disk", _save, uploads, folder), form
+    finally:
+        await service.run("disk", lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def _save(uploads: list[tuple[str, BinaryIO]], folder: Path) -> Recordings:
+    recordings: dict[Path, str] = {}
+    for number, (name, file) in enumerate(uploads, start=1):
+        path = folder / f"{number:04d}"
+        with path.open("wb") as copy:
+            shutil.copyfileobj(file, copy)
+        recordings[path] = name
+    return recordings
+
+
+@asynccontextmanager
+async def _form_of(request: Request, *, files: int) -> AsyncIterator[FormData]:
+    """Parse the form in the body of ``request``, with at most so many ``files``; raises ServiceError."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "multipart/form-data":
+        raise ServiceError(415, "a body of the type multipart/form-data was expected", kind="InputError")
+    async with request.form(max_files=files, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES) as form:
+        yield form
+
+
+def text_in(form: FormData, name: str) -> str | None:
+    """Return the text field ``name``, if any; raises InputError for a file of that name, or for two fields."""
+    values = form.getlist(name)
+    if not values:
+        return None
+    if len(values) > 1 or not isinstance(values[0], str):
+        raise InputError(f"the field {name!r} must be text, once")
+    return values[0]
+
+
+def _files_in(form: FormData, name: str) -> list[tuple[str, BinaryIO]]:
+    """Return names and contents of the files in the field ``name``, at least one; raises InputError."""
+    values = form.getlist(name)
+    files = [value for value in values if isinstance(value, UploadFile)]
+    if len(files) < len(values):
+        raise InputError(f"the field {name!r} must be a file, got text (with curl: -F {name}=@call.wav)")
+    if not files:
+        raise InputError(f"at least one file in the field {name!r} was expected")
+    return [(upload.filename or f"file {number}", upload.file) for number, upload in enumerate(files, start=1)]

@@ -1,0 +1,305 @@
+"""The service's routes, a function each: the page, files over HTTP, live audio over WebSockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import FileResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.requests import ClientDisconnect, HTTPConnection
+from starlette.websockets import WebSocket
+
+from pipeline.errors import AudioError, InputError, ServiceError, TooManyAttemptsError, VoiceclaimError
+from pipeline.evaluation.curves import Evaluation, state_of
+from pipeline.scoring.decisions import as_json
+from pipeline.server import messages, streams
+from pipeline.server.callers import Caller
+from pipeline.server.curves import last_evaluation
+from pipeline.server.decoding import check
+from pipeline.server.forms import FILE, described, saved, text_in
+from pipeline.server.messages import PROBLEM_TYPE, EnrolledSpeaker, service_error, shown
+from pipeline.server.metrics import MEDIA_TYPE as METRICS_TYPE
+from pipeline.server.security import ENROLL, IDENTIFY, SCORES, VERIFY, allowed, caller_of
+from pipeline.server.service import Service
+from pipeline.server.utterances import Recordings
+from pipeline.verification.verifier import Verifier
+
+PAGE = Path(__file__).resolve().parent / "page"
+_CODES = (400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 503, 507)
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    code: {"model": messages.Problem, "content": {PROBLEM_TYPE: {}}} for code in _CODES
+}
+
+
+def service_of(connection: HTTPConnection) -> Service:
+    """Return the service that a request belongs to."""
+    return cast(Service, connection.app.state.service)
+
+
+Here = Annotated[Service, Depends(service_of)]
+Bearer = Annotated[
+    HTTPAuthorizationCredentials | None,
+    Depends(HTTPBearer(auto_error=False, description="A token, of the scope that the operation names.")),
+]
+
+
+def _needs(*scopes: str) -> Any:
+    """Return a dependency, the caller, that requires one of ``scopes``, before any of the body is read."""
+
+    def allowed_caller(connection: HTTPConnection, service: Here, bearer: Bearer) -> Caller:
+        token = None if bearer is None else bearer.credentials
+        return allowed(caller_of(service.settings.tokens, token, connection.scope.get("client")), token, *scopes)
+
+    return Depends(allowed_caller)
+
+
+Enrolling = Annotated[Caller, _needs(ENROLL)]
+Verifying = Annotated[Caller, _needs(VERIFY)]
+Identifying = Annotated[Caller, _needs(IDENTIFY)]
+
+
+router = APIRouter(responses=_PROBLEMS)
+_EITHER = [_needs(ENROLL, VERIFY)]
+
+
+class _Name(PathConvertor):
+    regex = "(?s:.*)"  # line ends too
+
+
+register_url_convertor("name", _Name())
+
+
+_FORM_OFFILES = described({"files": {"type": "array", "items": FILE}}, "files")
+_FORM_OF_CLAIM = described({"claim": {"type": "string"}, "file": FILE, "system": {"type": "string"}}, "claim", "file")
+_METRICS_TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {}}, "description": "Counters in Prometheus' text format"}
+}
+
+
+@router.get("/", include_in_schema=False)
+async def page() -> Response:
+    """Return the page."""
+    return FileResponse(PAGE / "index.html")
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs() -> Response:
+    """Return the description of the programming interface."""
+    return FileResponse(PAGE / "docs.html")
+
+
+@router.get("/speakers", dependencies=_EITHER, response_model=messages.SpeakerList, summary="Enrolled speakers")
+async def speakers(service: Here) -> dict[str, Any]:
+    """List the enrolled speakers in the order of their enrollment."""
+    model = await service.model()
+    if model is None:
+        return {"revision": 0, "speakers": []}
+    listed = [EnrolledSpeaker(s.name, s.seconds, s.utterances) for s in model.speakers if s.role == "speaker"]
+    return {"revision": model.revision, "speakers": listed}
+
+
+@router.post(
+    "/speakers/{name:name}",
+    status_code=201,
+    response_model=messages.Enrolled,
+    summary="Enroll a speaker from files",
+    openapi_extra=_FORM_OFFILES,
+)
+async def enroll(name: str, request: Request, service: Here, caller: Enrolling) -> dict[str, Any]:
+    """Enroll a new speaker from one or more audio files. It takes seconds to minutes, with the number of speakers.
+
+    409 for a name that is enrolled; 422 for files without enough speech.
+    """
+    name, _ = await service.check_new(caller, name)
+    return await _enrolled(name, request, service, caller, add=False)
+
+
+@router.put(
+    "/speakers/{name:name}",
+    response_model=messages.Enrolled,
+    summary="Add recordings of an enrolled speaker",
+    openapi_extra=_FORM_OFFILES,
+)
+async def add(name: str, request: Request, service: Here, caller: Enrolling) -> dict[str, Any]:
+    """Add recordings to those of an enrolled speaker; counts and warnings of the answer are of all of them together.
+
+    404 for a name that is not enrolled; 422 for files without enough speech.
+    """
+    await service.check_known(name)
+    return await _enrolled(name, request, service, caller, add=True)
+
+
+async def _enrolled(name: str, request: Request, service: Service, caller: Caller, *, add: bool) -> dict[str, Any]:
+    """Enroll ``name``, or ``add`` to them, from the files of the form, and return the fields of ``Enrolled``."""
+    outcome = "added" if add else "enrolled"
+    try:
+        async with saved(request, service, "files", files=service.settings.limits.files) as (uploads, _):
+            recordings, skipped = await _unless_gone(request, _usable(service, caller, uploads))
+            summary = await service.enroll(caller, name, recordings, add=add)
+    except VoiceclaimError as error:
+        outcome = service_error(error).kind
+        raise
+    finally:
+        service.metrics.enrollments.labels(outcome).inc()
+    return {**summary, "skipped": [*skipped, *summary["skipped"]]}
+
+
+async def _usable(service: Service, caller: Caller, uploads: Recordings) -> tuple[Recordings, list[dict[str, str]]]:
+    """Return the files that can be decoded, and the others with the reason; raises AudioError if none can be."""
+    paths = list(uploads)
+    reasons = await service.decoders.result(caller, check, paths, service.settings.limits.audio)
+    recordings = {path: uploads[path] for path, reason in zip(paths, reasons, strict=True) if reason is None}
+    skipped = [{"file": uploads[path], "reason": reason} for path, reason in zip(paths, reasons, strict=True) if reason]
+    if not recordings:
+        raise AudioError(f"none of the {len(paths)} files can be used; the first: {reasons[0]}")
+    return recordings, skipped
+
+
+@router.delete("/speakers/{name:name}", response_model=messages.Removed, summary="Remove a speaker")
+async def remove(name: str, service: Here, caller: Enrolling) -> dict[str, Any]:
+    """Erase a speaker, and every number that was computed from their voice."""
+    await service.check_known(name)
+    outcome = "removed"
+    try:
+        return await service.changes.remove(caller, name)
+    except ServiceError as error:
+        outcome = error.kind
+        raise
+    finally:
+        service.metrics.removals.labels(outcome).inc()
+
+
+@router.post(
+    "/verify",
+    response_model=messages.Outcome,
+    summary="Verify a claim on a file",
+    openapi_extra=_FORM_OF_CLAIM,
+)
+async def verify(request: Request, service: Here, caller: Verifying) -> dict[str, Any]:
+    """Verify the claim that an enrolled speaker speaks in an audio file.
+
+    The decision may be `not_enough_speech`, which is no error. `system` selects another scoring system, with the scope
+    `rules`. Without the scope `scores` the answer has the decision, and no score or threshold.
+    """
+    async with saved(request, service, "file", files=1, texts=("claim", "system")) as (uploads, form):
+        claim, system = text_in(form, "claim"), text_in(form, "system")
+        if claim is None:
+            raise InputError("the field 'claim' must name a speaker, and is missing")
+        streams.check_rules(caller, system)
+        verifier: Verifier | None = None
+        try:
+            verifier = await service.verifier(claim, system)
+            async with service.attempt(caller, verifier) as attempt:
+                [path] = uploads
+                verifying = streams.verify_file(service, caller, claim, system, path)
+                scored_by, update = await _unless_gone(request, verifying)
+                verifier = scored_by
+                attempt.note(update)
+        except TooManyAttemptsError:
+            raise
+        except VoiceclaimError as error:
+            await service.record(claim, verifier, error)
+            raise
+    await service.record(claim, verifier, update)
+    service.metrics.audio_seconds.labels("file").inc(update.audio_seconds)
+    return shown(as_json(scored_by.terms, update), scores=SCORES in caller.scopes)
+
+
+@router.post(
+    "/identify",
+    response_model=messages.Identified,
+    summary="Identify who speaks in a file",
+    openapi_extra=described({"file": FILE}, "file"),
+)
+async def identify(request: Request, service: Here, caller: Identifying) -> dict[str, Any]:
+    """Find who of the enrolled speaks in an audio file: the likeliest five, and the probability of nobody enrolled.
+
+    No failure is counted, and the answer has scores of several speakers: access must not rest on it alone.
+    """
+    async with saved(request, service, "file", files=1) as (uploads, _):
+        [path] = uploads
+        identifier = await service.identifier()
+        found = await _unless_gone(request, streams.identify_file(service, caller, identifier, path))
+    service.metrics.audio_seconds.labels("file").inc(found.audio_seconds)
+    return found.as_json()
+
+
+@router.get("/healthz", response_model=messages.Health, summary="Sign of life")
+async def healthz(request: Request, service: Here) -> dict[str, str]:
+    """Check that the service can read its store."""
+    await service.model()
+    return {"status": "ok", "version": request.app.version}
+
+
+@router.get(
+    "/evaluation",
+    dependencies=_EITHER,
+    response_model_exclude={"state"},
+    summary="Error rates of the last evaluation",
+)
+async def evaluation(service: Here) -> Evaluation:
+    """Return both error rates against the threshold, for every scoring system of the last evaluation.
+
+    It is `stale` where the store has changed since, and null where the evaluation does not say of which store it is.
+    """
+    last, model = await service.run("disk", last_evaluation, service.settings.evaluation), await service.model()
+    stale = None if last.state is None else model is None or last.state != state_of(model)
+    return last.model_copy(update={"stale": stale})
+
+
+@router.get(
+    "/metrics",
+    dependencies=_EITHER,
+    responses=_METRICS_TEXT,
+    response_class=Response,
+    summary="Counters for Prometheus",
+)
+async def metrics(service: Here) -> Response:
+    """Return counters in Prometheus' text format; no names, addresses or scores."""
+    await service.model()
+    return Response(service.metrics.text(), media_type=METRICS_TYPE)
+
+
+@router.websocket("/verify")
+async def verify_live(socket: WebSocket) -> None:
+    """Verify a claim on live audio."""
+    await streams.serve_stream(socket, service_of(socket), VERIFY, messages.VerifyHello, streams.verify)
+
+
+@router.websocket("/identify")
+async def identify_live(socket: WebSocket) -> None:
+    """Identify who speaks in live audio."""
+    await streams.serve_stream(socket, service_of(socket), IDENTIFY, messages.Hello, streams.identify)
+
+
+@router.websocket("/enroll")
+async def enroll_live(socket: WebSocket) -> None:
+    """Enroll a speaker from live audio."""
+    await streams.serve_stream(socket, service_of(socket), ENROLL, messages.EnrollHello, streams.enroll)
+
+
+T = TypeVar("T")
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Do ``work`` for as long as the caller waits for it; raises ClientDisconnect."""
+    task, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        for each in (task, gone):
+            each.cancel()
+        await asyncio.wait((task, gone))
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
