@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import soundfile
 
+from benchmarks.tables import decimals, markdown_table
 from pipeline.audio.augmentation import babble, mix_at_snr
 from pipeline.audio.channels import telephone
 from pipeline.audio.corpus import read_corpus
@@ -177,16 +178,12 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 def table(rows: list[dict[str, Any]], columns: tuple[tuple[str, str], ...]) -> str:
     """One line a row."""
     titles = [s if name == "clean" else f"{s}, {name}" for name, s in columns]
-    lines = [
-        "| group | idea | " + " | ".join(titles) + " | unknown impostors, held out | enroll s |",
-        "|---|---|" + "---:|" * (len(columns) + 2),
-    ]
+    lines = []
     for row in rows:
         rates = [row["eer_percent"][name].get(s) for name, s in columns]
-        cells = ["-" if rate is None else f"{rate:.2f}" for rate in (*rates, row["outsiders_percent"])]
         seconds = "-" if row["enroll_seconds"] is None else f"{row['enroll_seconds']:.0f}"
-        lines.append(f"| {row['group']} | {row['idea']} | {' | '.join(cells)} | {seconds} |")
-    return "\n".join(lines)
+        lines.append([row["group"], row["idea"], *decimals(*rates, row["outsiders_percent"]), seconds])
+    return markdown_table(("group", "idea", *titles, "unknown impostors, held out", "enroll s"), lines, words=2)
 
 
 def main() -> None:

@@ -33,6 +33,7 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
+from benchmarks.tables import markdown_table
 from pipeline.features.copies import DuplicateDetector
 from pipeline.features.fingerprints import FingerprintStream, Prints, joined
 
@@ -181,11 +182,11 @@ def tally(count: list[int], flagged: bool) -> None:
 
 def markdown(table: dict[str, Any]) -> str:
     """Return the counts as a table."""
-    lines = ["| audio | flagged | of |", "|---|---:|---:|"]
+    lines = []
     for kind, counted in (("duplicate: ", "copies"), ("changed: ", "changed"), ("genuine: ", "genuine")):
         flagged = "flagged" if counted == "genuine" else "found"
-        lines += [f"| {kind}{name} | {row[flagged]} | {row['tried']} |" for name, row in table[counted].items()]
-    return "\n".join(lines)
+        lines += [(f"{kind}{name}", row[flagged], row["tried"]) for name, row in table[counted].items()]
+    return markdown_table(("audio", "flagged", "of"), lines)
 
 
 def main() -> None:

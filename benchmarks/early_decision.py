@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from benchmarks.tables import decimals, markdown_table
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.config import load_config
 from pipeline.enrollment.enroll import enroll
@@ -214,44 +215,50 @@ def opened(path: Path, corpus: Path, names: Sequence[str]) -> SpeakerModel:
 
 def markdown(results: dict[str, Any]) -> str:
     """Return the tables of EARLY.md."""
-    head = "| list | rule (miss, FA) | calibrated | miss % (by rule) | FA % (by rule) | mean % | undecided % (T, F)"
-    good = "as good by EER, s | saved % | as good by ratio, s | saved %"
-    lines = [f"{head} | s (T, F) | mean s | of whole % | {good} |", "|---|---|---|" + "---:|" * 11]
+    head = ("list", "rule (miss, FA)", "calibrated", "miss % (by rule)", "FA % (by rule)", "mean %")
+    needed = ("undecided % (T, F)", "s (T, F)", "mean s", "of whole %")
+    good = ("as good by EER, s", "saved %", "as good by ratio, s", "saved %")
+    lines = []
     for name, table in results.items():
-        whole, at = table["fixed"], table["fixed"]["at_threshold"]
-        lines.append(
-            f"| {name} | none: whole utterance, store's threshold | | {at['miss_percent']:.2f} |"
-            f" {at['false_accept_percent']:.2f} | {at['mean_percent']:.2f} | | | {whole['seconds']:.2f} | 100 |"
-            f" EER {whole['eer_percent']:.2f} % | | | |"
-        )
-        for rule in table["rules"]:
-            named = [rule[f"fixed_length_as_good_by_{by}"] for by in ("eer", "mean")]
-            saved = [rule[f"saved_by_{by}_percent"] for by in ("eer", "mean")]
-            cells = [
-                "none | " if good is None else f"{good:.2f} | {share:.0f}"
-                for good, share in zip(named, saved, strict=True)
-            ]
-            lines.append(
-                f"| {name} | {rule['miss']:g}, {rule['false_accept']:g} |"
-                f" {'at its length' if rule['corrected'] else 'as if whole'} | {rule['miss_percent']:.2f}"
-                f" ({rule['miss_by_rule_percent']:.2f}) | {rule['false_accept_percent']:.2f}"
-                f" ({rule['false_accept_by_rule_percent']:.2f}) | {rule['mean_percent']:.2f} |"
-                f" {rule['undecided_target_percent']:.1f}, {rule['undecided_nontarget_percent']:.1f} |"
-                f" {rule['seconds_target']:.2f}, {rule['seconds_nontarget']:.2f} | {rule['seconds']:.2f} |"
-                f" {rule['share_of_fixed_percent']:.0f} | {' | '.join(cells)} |"
-            )
-    lines += [
-        "",
-        "| list | cut to s | EER % | mean LLR of true claims | of false |",
-        "|---|---:|---:|---:|---:|",
+        lines.append(_whole(name, table["fixed"]))
+        lines += [[name, *_by_rule(rule)] for rule in table["rules"]]
+    rules = markdown_table((*head, *needed, *good), lines, words=3)
+    classes = ("target", "nontarget")
+    cuts = [
+        (name, *decimals(cut["seconds"], cut["eer_percent"]), *_tenths(*(cut[f"mean_llr_{one}"] for one in classes)))
+        for name, table in results.items()
+        for cut in table["fixed"]["cut"][::2]
     ]
-    for name, table in results.items():
-        for cut in table["fixed"]["cut"][::2]:
-            lines.append(
-                f"| {name} | {cut['seconds']:.2f} | {cut['eer_percent']:.2f} | {cut['mean_llr_target']:.1f} |"
-                f" {cut['mean_llr_nontarget']:.1f} |"
-            )
-    return "\n".join(lines)
+    return f"{rules}\n\n" + markdown_table(("list", "cut to s", "EER %", "mean LLR of true claims", "of false"), cuts)
+
+
+def _whole(name: str, whole: dict[str, Any]) -> list[str]:
+    """Return the row of whole utterances."""
+    rates = decimals(*(whole["at_threshold"][key] for key in ("miss_percent", "false_accept_percent", "mean_percent")))
+    eer = f"EER {whole['eer_percent']:.2f} %"
+    about = [name, "none: whole utterance, store's threshold", "", *rates]
+    return [*about, "", "", *decimals(whole["seconds"]), "100", eer, "", "", ""]
+
+
+def _by_rule(rule: dict[str, Any]) -> list[str]:
+    """Return the row of one rule, but for the name of the list."""
+    errors = [
+        "{} ({})".format(*decimals(rule[f"{error}_percent"], rule[f"{error}_by_rule_percent"]))
+        for error in ("miss", "false_accept")
+    ]
+    undecided = ", ".join(_tenths(rule["undecided_target_percent"], rule["undecided_nontarget_percent"]))
+    seconds = ", ".join(decimals(rule["seconds_target"], rule["seconds_nontarget"]))
+    cells = [f"{rule['miss']:g}, {rule['false_accept']:g}", "at its length" if rule["corrected"] else "as if whole"]
+    cells += [*errors, *decimals(rule["mean_percent"]), undecided, seconds, *decimals(rule["seconds"])]
+    cells.append(f"{rule['share_of_fixed_percent']:.0f}")
+    for by in ("eer", "mean"):
+        as_good = rule[f"fixed_length_as_good_by_{by}"]
+        cells += ["none", ""] if as_good is None else [f"{as_good:.2f}", f"{rule[f'saved_by_{by}_percent']:.0f}"]
+    return cells
+
+
+def _tenths(*values: float) -> list[str]:
+    return [f"{value:.1f}" for value in values]
 
 
 def main() -> None:

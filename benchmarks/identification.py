@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pipeline
+from benchmarks.tables import decimals, markdown_table
 
 Array = NDArray[np.float64]
 FPIR = 0.01
@@ -109,15 +110,11 @@ def run(root: Path, *, peer: bool) -> list[dict[str, Any]]:
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     """Return the rows as a table."""
-    columns = ("list", "enrolled", "system", "mated", "unmated")
+    columns = ("list", "system", "enrolled", "mated", "unmated")
     shares = ("rank1_error_percent", "fnir_at_fpir1_percent", "fpir_percent", "fnir_percent")
     titles = ("rank-1 error %", "FNIR % at FPIR 1 %", "FPIR %", "FNIR %")
-    lines = ["| " + " | ".join((*columns, *titles)) + " |", "|---|---:|---|" + "---:|" * 6]
-    for row in rows:
-        cells = [str(row[column]) for column in columns]
-        cells += ["" if row.get(share) is None else f"{row[share]:.2f}" for share in shares]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    lines = [[*(row[column] for column in columns), *decimals(*map(row.get, shares))] for row in rows]
+    return markdown_table((*columns, *titles), lines, words=2)
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from typing import Any
 
 import pipeline
 from benchmarks.robustness import Bench, Condition, Scene, conditions
+from benchmarks.tables import decimals, markdown_table
 from pipeline.audio.augmentation import BAND_SNR_DB, EQUALISER_DB, mix_at_snr
 from pipeline.audio.channels import coloured_noise, random_band, random_codec, random_equaliser
 from pipeline.audio.streams import Samples
@@ -95,17 +96,11 @@ def measured(root: Path, kinds: Sequence[str], *, only: str, jobs: int) -> list[
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """A row a condition, and the means."""
     fields = ("eer_percent", "false_accept_percent", "false_reject_percent")
-    lines = ["| kind left out | condition | EER | FA | FR | left out: EER | FA | FR |", "|---|---|" + "---:|" * 6]
-    lines += [
-        f"| {row['kind']} | {row['condition']} | "
-        + " | ".join(f"{one[field]:.2f}" for one in (row, row["left_out"]) for field in fields)
-        + " |"
-        for row in rows
-    ]
-    means = [
-        fmean(one[field] for one in ones) for ones in (rows, [row["left_out"] for row in rows]) for field in fields
-    ]
-    return "\n".join([*lines, "| | mean | " + " | ".join(f"{mean:.2f}" for mean in means) + " |"])
+    rates = [[one[field] for one in (row, row["left_out"]) for field in fields] for row in rows]
+    lines = [(row["kind"], row["condition"], *decimals(*its)) for row, its in zip(rows, rates, strict=True)]
+    means = decimals(*map(fmean, zip(*rates, strict=True)))
+    head = ("kind left out", "condition", "EER", "FA", "FR", "left out: EER", "FA", "FR")
+    return markdown_table(head, [*lines, ("", "mean", *means)], words=2)
 
 
 def main() -> None:

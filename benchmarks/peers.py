@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 
 import pipeline
 from benchmarks import real_speech
+from benchmarks.tables import markdown_table
 from pipeline.evaluation import NameColumn, SystemScores, Trial, paired_bootstrap
 from pipeline.evaluation.assess import speaker_interval
 from pipeline.evaluation.report import read_metrics, read_results
@@ -243,23 +244,19 @@ def run(
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a line for each row; a dagger marks fewer than 30 errors, a star a difference whose interval lacks 0."""
-    lines = [
-        "| corpus | list | system | normalisation | EER % | 95 % | default less this |",
-        "|---|---|---|---|---:|---:|---:|",
-    ]
+    lines = []
     for row in rows:
         low, high = row["eer_percent_ci95"]
         found = row.get("default_less_this")
-        by = (
-            ""
-            if found is None
-            else f"{found['difference_percent']:+.2f} ({found['ci95'][0]:.2f} to {found['ci95'][1]:.2f})"
-        )
-        star = "*" if found is not None and found["significant"] else ""
-        dagger = "" if row["rule_of_30"] else "†"
-        cells = f"{row['corpus']} | {row['list']} | {row['system']} | {row['normalisation']}"
-        lines.append(f"| {cells} | {row['eer_percent']:.2f}{dagger} | {low:.2f} to {high:.2f} | {by}{star} |")
-    return "\n".join(lines)
+        by = ""
+        if found is not None:
+            by = f"{found['difference_percent']:+.2f} ({found['ci95'][0]:.2f} to {found['ci95'][1]:.2f})"
+            by += "*" if found["significant"] else ""
+        eer = f"{row['eer_percent']:.2f}" + ("" if row["rule_of_30"] else "†")
+        named = [row[key] for key in ("corpus", "list", "system", "normalisation")]
+        lines.append([*named, eer, f"{low:.2f} to {high:.2f}", by])
+    head = ("corpus", "list", "system", "normalisation", "EER %", "95 %", "default less this")
+    return markdown_table(head, lines, words=4)
 
 
 def main() -> None:

@@ -38,6 +38,7 @@ from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from benchmarks.tables import markdown_table
 from pipeline.posteriors.classifiers import OneVsRestPosteriorClassifier, PairwisePosteriorClassifier
 from pipeline.posteriors.estimators import POSTERIORS
 from pipeline.posteriors.local_cosine import LocalCosineSVC
@@ -149,29 +150,26 @@ def compare(names: list[str], splits: int) -> list[dict[str, Any]]:
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     """A table a set: mean and standard error of each measure."""
-    lines = []
+    tables = []
     for name in dict.fromkeys(row["set"] for row in rows):
-        lines += [
-            f"\n{name}\n",
-            "| method | log loss | Brier | accuracy % | fit s | predict s |",
-            "|---|---:|---:|---:|---:|---:|",
-        ]
+        lines = []
         for row in (row for row in rows if row["set"] == name):
             accuracy = f"{100 * row['accuracy']:.2f} ± {100 * row['accuracy_se']:.2f}"
             errors = [f"{row[m]:.4f} ± {row[m + '_se']:.4f}" for m in ("log_loss", "brier")]
             times = [f"{row[m]:.3f}" for m in ("fit_seconds", "predict_seconds")]
-            lines.append(f"| {' | '.join([row['method'], *errors, accuracy, *times])} |")
-    return "\n".join(lines)
+            lines.append([row["method"], *errors, accuracy, *times])
+        head = ("method", "log loss", "Brier", "accuracy %", "fit s", "predict s")
+        tables += [f"\n{name}\n", markdown_table(head, lines)]
+    return "\n".join(tables)
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
     """One table of all sets: the log loss of every method."""
     sets = list(dict.fromkeys(row["set"] for row in rows))
     cells = {(row["method"], row["set"]): f"{row['log_loss']:.3f} ± {row['log_loss_se']:.3f}" for row in rows}
-    lines = [f"\nlog loss\n\n| method | {' | '.join(sets)} |", f"|---|{'---:|' * len(sets)}"]
-    for method in dict.fromkeys(row["method"] for row in rows):
-        lines.append(f"| {method} | {' | '.join(cells.get((method, name), '') for name in sets)} |")
-    return "\n".join(lines)
+    methods = dict.fromkeys(row["method"] for row in rows)
+    lines = [[method, *(cells.get((method, name), "") for name in sets)] for method in methods]
+    return "\nlog loss\n\n" + markdown_table(("method", *sets), lines)
 
 
 def main() -> None:

@@ -22,6 +22,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.tables import decimals, markdown_table
+
 # EER percent on commands30 that must not be exceeded, by settings, list and system.
 BOUNDS = {
     ("default", "trials_test", "fused"): 0.5,
@@ -123,19 +125,14 @@ def _summaries(measured: dict[str, Any]) -> dict[str, Any]:
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     """EER percent of every system, and errors at the store's threshold of the default one; a row each."""
-    numbers = (*SYSTEMS, "FR %", "FA %", "enroll s")
-    lines = [
-        "| corpus | settings | list | " + " | ".join(numbers) + " |",
-        "|---|---|---|" + "---:|" * len(numbers),
-    ]
+    lines = []
     for row in rows:
         rates = [row["systems"].get(system, {}).get("eer_percent") for system in SYSTEMS]
         own = row["systems"][row["default_system"]]
         rates += [own["false_reject_percent"], own["false_accept_percent"]]
-        cells = ["-" if rate is None else f"{rate:.2f}" for rate in rates]
-        cells.append(f"{row['enroll_seconds']:.0f}")
-        lines.append(f"| {row['corpus']} | {row['config']} | {row['list']} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        named = [row[key] for key in ("corpus", "config", "list")]
+        lines.append([*named, *decimals(*rates), f"{row['enroll_seconds']:.0f}"])
+    return markdown_table(("corpus", "settings", "list", *SYSTEMS, "FR %", "FA %", "enroll s"), lines, words=3)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from benchmarks.tables import decimals, markdown_table
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.config import load_config
 from pipeline.enrollment.enroll import enroll
@@ -74,14 +75,14 @@ def measure(rivals: str, corpora: Path, work: Path, jobs: int) -> dict[str, Any]
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows as Markdown."""
-    head = ["competing", *SYSTEMS, "machines", "store MB", "enroll s", "open ms", "score ms"]
-    lines = ["| " + " | ".join(head) + " |", "|---:|" + "---:|" * (len(head) - 1)]
+    lines = []
     for row in rows:
-        cells = [row["competing"], *(f"{row['eer_percent'][system]:.2f}" for system in SYSTEMS)]
+        cells = [row["competing"], *decimals(*(row["eer_percent"][system] for system in SYSTEMS))]
         cells += [f"{row['machines']:,}", f"{row['store_bytes'] / 1e6:.0f}", f"{row['enroll_seconds']:.0f}"]
         cells += [f"{row['open_ms']:.0f}", f"{row['score_ms']:.1f}" if "score_ms" in row else "-"]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append(cells)
+    head = ("competing", *SYSTEMS, "machines", "store MB", "enroll s", "open ms", "score ms")
+    return markdown_table(head, lines, words=0)
 
 
 def _order(row: dict[str, Any]) -> float:

@@ -43,6 +43,7 @@ import numpy as np
 import soundfile
 
 import pipeline
+from benchmarks.tables import decimals, markdown_table
 from pipeline.audio.augmentation import babble, mix_at_snr, white_noise
 from pipeline.audio.channels import mu_law, reverberate, telephone
 from pipeline.audio.corpus import Utterance
@@ -327,13 +328,12 @@ def percent(share: float | None) -> float | None:
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
     """A row a condition."""
-    lines = ["| condition | EER | FA | FR | trials not scored |", "|---|---:|---:|---:|---:|"]
+    lines = []
     for row in rows:
         rates = [row[key] for key in ("eer_percent", "false_accept_percent", "false_reject_percent")]
-        cells = ["-" if rate is None else f"{rate:.2f}" for rate in rates]
-        cells.append(f"{row['not_scored']} of {row['trials']}" if row["not_scored"] else "0")
-        lines.append(f"| {row['condition']} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        missing = f"{row['not_scored']} of {row['trials']}" if row["not_scored"] else "0"
+        lines.append([row["condition"], *decimals(*rates), missing])
+    return markdown_table(("condition", "EER", "FA", "FR", "trials not scored"), lines)
 
 
 def options_of_command() -> argparse.Namespace:

@@ -34,6 +34,7 @@ import pooch
 import soundfile
 
 from benchmarks.real_speech import voiceclaim
+from benchmarks.tables import decimals, markdown_table
 from pipeline.errors import InputError
 
 ENROLL_SECONDS, LIBRI_TRIALS = 30.0, 10
@@ -169,15 +170,15 @@ def measured(corpus: Path, config: str) -> list[dict[str, Any]]:
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a line for each list."""
-    head = ("corpus", "part", "list", "target / nontarget", "EER %", "95 %", "FA %", "FR %")
-    lines = ["| " + " | ".join(head) + " |", "|---|---|---|" + "---:|" * 5]
+    lines = []
     for row in rows:
-        about = (row["corpus"], row["part"], row["list"], f"{row['n_target']} / {row['n_nontarget']}")
         low, high = row["eer_percent_ci95"]
-        decided = (f"{row[f'false_{error}_percent']:.2f}" for error in ("accept", "reject"))
-        cells = (*about, f"{row['eer_percent']:.2f}", f"{low:.2f} to {high:.2f}", *decided)
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        decided = decimals(row["false_accept_percent"], row["false_reject_percent"])
+        named = [row[key] for key in ("corpus", "part", "list")]
+        trials = f"{row['n_target']} / {row['n_nontarget']}"
+        lines.append([*named, trials, *decimals(row["eer_percent"]), f"{low:.2f} to {high:.2f}", *decided])
+    head = ("corpus", "part", "list", "target / nontarget", "EER %", "95 %", "FA %", "FR %")
+    return markdown_table(head, lines, words=3)
 
 
 def main() -> None:

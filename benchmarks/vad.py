@@ -35,6 +35,7 @@ from robustness import (
 )
 
 import pipeline
+from benchmarks.tables import decimals, markdown_table
 from pipeline.audio.augmentation import mix_at_snr
 from pipeline.audio.streams import Samples
 from pipeline.config import Config, FeatureSettings
@@ -122,18 +123,15 @@ def speech_of(path: Path, settings: FeatureSettings) -> NDArray[np.bool_]:
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
     """A row a band and condition."""
-    lines = [
-        "| condition | band in Hz | EER | trials not scored | hits | false alarms |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
+    lines = []
     for condition in CONDITIONS:
         for row in (row for row in rows if row["condition"] == condition.name):
-            eer = "-" if row["eer_percent"] is None else f"{row['eer_percent']:.2f}"
             missing = f"{row['trials_not_scored']} of {row['trials']}" if row["trials_not_scored"] else "0"
+            shares = [f"{row['hit_percent']:.1f}", f"{row['false_alarm_percent']:.1f}"]
             band = "{} to {}".format(*row["band_hz"])
-            shares = f"{row['hit_percent']:.1f} | {row['false_alarm_percent']:.1f}"
-            lines.append(f"| {condition.name} | {band} | {eer} | {missing} | {shares} |")
-    return "\n".join(lines)
+            lines.append([condition.name, band, *decimals(row["eer_percent"]), missing, *shares])
+    head = ("condition", "band in Hz", "EER", "trials not scored", "hits", "false alarms")
+    return markdown_table(head, lines, words=2)
 
 
 def main() -> None:

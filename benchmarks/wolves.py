@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 from scipy.signal import butter, lfilter, sosfilt
 
 import pipeline
+from benchmarks.tables import markdown_table
 
 Array = NDArray[np.float64]
 Draw = np.random.Generator
@@ -250,13 +251,9 @@ def claimed(model: pipeline.SpeakerModel, kinds: dict[str, Callable[[Draw], Arra
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     """Return the rows as a table."""
-    titles = ("drawn", "passed as speech", "claims", "accepted", *(f"at prior {prior}" for prior in STRICTER))
-    lines = ["| input | " + " | ".join(titles) + " |", "|---|" + "---:|" * len(titles)]
-    for row in rows:
-        cells = [row[key] for key in ("kind", "drawn", "inputs", "claims", "accepted")]
-        cells += row["accepted_at_prior"].values()
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines)
+    head = ("input", "drawn", "passed as speech", "claims", "accepted", *(f"at prior {prior}" for prior in STRICTER))
+    keys = ("kind", "drawn", "inputs", "claims", "accepted")
+    return markdown_table(head, [[*map(row.get, keys), *row["accepted_at_prior"].values()] for row in rows])
 
 
 def main() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.tables import markdown_table
+
 # The systems of Xin, Wu and Pan first, then the default, then the others.
 SYSTEMS = (
     *("boar", "poar", "boao", "poao", "rpoao", "fused", "worst_rival", "refined_worst_rival"),
@@ -37,8 +39,7 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: int) -> str:
     """Return a Markdown table whose first ``words`` columns are text and the others numbers."""
     rows = [[*cells[:words], *(cell.replace(" ", NO_BREAK) for cell in cells[words:])] for cells in rows]
-    rule = ["---"] * words + ["---:"] * (len(head) - words)
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *rows)) + "\n"
+    return markdown_table(head, rows, words=words) + "\n"
 
 
 def read(folder: Path, name: str) -> Any:
