@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Errors that the first users of a fresh store meet, by who was enrolled before them as a background.
 
-    python -m benchmarks.first_users CORPORA [--list NAME] [--backgrounds NAME ...] [--draws N] [--json OUT]
+    python -m benchmarks.first_users CORPORA [--list NAME] [--backgrounds NAME ...] [--words N] [--phrases N]
 
 CORPORA holds commands30 (docs/results.md says what it is). Five of its speakers 21 to 30 are enrolled one by one, as
 the service does, beside each background: people (speakers 01 to 20, or the first of them), the package's synthetic
@@ -9,6 +9,9 @@ voices, or nobody. Each of the ten speakers is the first user of one draw, the s
 first, second and fifth user every phrase of the list is claimed for every user, and decided as `verify` decides.
 Impostors are other users, the background, and people who are not enrolled: users still to come and, where they are not
 the background, speakers 01 to 20. A claim for which there is no threshold is counted as rejected.
+
+A user is enrolled with N drawn words (0.6 s of speech each), four to an utterance, as a person reads them from the
+page, and claims with so many phrases (1.6 s of speech each) one after the other; everything else is as recorded.
 
 The list is trials_dev; trials_test is for reports.
 """
@@ -26,13 +29,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import soundfile
 
 import pipeline
+from benchmarks.tables import decimals, markdown_table
 from pipeline.audio.corpus import Utterance
 from pipeline.errors import MetricError
 from pipeline.evaluation import Trial
 
 PEOPLE, USERS, SEED = 20, 5, 0
+UTTERANCE_WORDS = 4
 STAGES = (1, 2, 5)
 KINDS = ("own", "user", "background", "outside")
 Speakers = Mapping[str, Sequence[Utterance]]
@@ -48,6 +54,38 @@ def draws(names: Sequence[str], count: int) -> list[list[str]]:
     """Return the users of each draw in the order of their enrollment: everybody has every place in turn."""
     order = np.random.default_rng(SEED).permutation(np.array(names))
     return [np.roll(order, -first)[:USERS].tolist() for first in range(count)]
+
+
+def joined(paths: Sequence[Path], into: Path) -> Path:
+    """Write the recordings at ``paths``, one after the other, to one file."""
+    read = [soundfile.read(path) for path in paths]
+    into.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(into, np.concatenate([samples for samples, _ in read]), read[0][1])
+    return into
+
+
+def short_enrollments(users: Speakers, words: int, folder: Path) -> Speakers:
+    """Return ``users`` with as many drawn ``words`` each, ``UTTERANCE_WORDS`` to a file."""
+    short = {}
+    for name, utterances in users.items():
+        drawn = np.random.default_rng(SEED).permutation(len(utterances))[:words]
+        paths = [utterances[index].path for index in drawn]
+        parts = range(0, len(paths), UTTERANCE_WORDS)
+        short[name] = [
+            Utterance(name, joined(paths[at : at + UTTERANCE_WORDS], folder / name / f"{at:03}.wav")) for at in parts
+        ]
+    return short
+
+
+def long_claims(root: Path, paths: Sequence[str], phrases: int, folder: Path) -> list[str]:
+    """Write each phrase and the ``phrases`` - 1 of its speaker that follow; return paths in ``folder``."""
+    by_speaker: dict[str, list[str]] = {}
+    for path in paths:
+        by_speaker.setdefault(str(Path(path).parent), []).append(path)
+    for its in by_speaker.values():
+        for at, path in enumerate(its):
+            joined([root / its[(at + step) % len(its)] for step in range(phrases)], folder / path)
+    return list(paths)
 
 
 def errors_of(model: pipeline.SpeakerModel, root: Path, paths: Sequence[str], jobs: int) -> Counter[str]:
@@ -105,14 +143,13 @@ def row_of(background: str, stage: int, counts: Counter[str]) -> dict[str, Any]:
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a line for each background and number of users."""
-    titles = "enrolled before | users | true claims rejected | FR % | users accepted | background | outsiders | FA %"
-    lines = [f"| {titles} |", "|---|" + "---:|" * 7]
+    lines = []
     for row in rows:
         own, *others = (f"{row[one]['errors']} of {row[one]['trials']}" if one in row else "" for one in KINDS)
-        rates = [f"{row[f'false_{error}_percent']:.2f}" for error in ("reject", "accept")]
-        cells = (row["beside"], str(row["users"]), own, rates[0], *others, rates[1])
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        reject, accept = decimals(row["false_reject_percent"], row["false_accept_percent"])
+        lines.append([row["beside"], row["users"], own, reject, *others, accept])
+    head = ("users", "true claims rejected", "FR %", "users accepted", "background", "outsiders", "FA %")
+    return markdown_table(("enrolled before", *head), lines)
 
 
 def main() -> None:
@@ -122,6 +159,10 @@ def main() -> None:
     parser.add_argument("--list", default="trials_dev")
     parser.add_argument("--backgrounds", nargs="+", metavar="NAME")
     parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument(
+        "--words", type=int, metavar="N", help="words a user enrolls with, by default all 160, a file each"
+    )
+    parser.add_argument("--phrases", type=int, default=1, metavar="N", help="phrases a claim is made with")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -129,12 +170,19 @@ def main() -> None:
     paths = list(dict.fromkeys(trial.path for trial in pipeline.read_trials(root / f"{options.list}.txt")))
     speakers = list(pipeline.read_corpus(root / "enroll").speakers.items())
     everybody, rows = backgrounds(dict(speakers[:PEOPLE])), []
-    for name in options.backgrounds or everybody:
-        found = measured(root, paths, everybody[name], dict(speakers[PEOPLE:]), count=options.draws, jobs=options.jobs)
-        rows += [row_of(name, stage, counts) for stage, counts in found.items()]
-        print(markdown(rows[-len(found) :]), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        users: Speakers = dict(speakers[PEOPLE:])
+        if options.words:
+            users = short_enrollments(users, options.words, Path(folder) / "enroll")
+        if options.phrases > 1:
+            paths = long_claims(root, paths, options.phrases, Path(folder) / "claims")
+            root = Path(folder) / "claims"
+        for name in options.backgrounds or everybody:
+            found = measured(root, paths, everybody[name], users, count=options.draws, jobs=options.jobs)
+            rows += [row_of(name, stage, counts) for stage, counts in found.items()]
+            print(markdown(rows[-len(found) :]), flush=True)
     if options.json:
-        table = {"list": options.list, "draws": options.draws, "rows": rows}
+        table = {name: getattr(options, name) for name in ("list", "draws", "words", "phrases")} | {"rows": rows}
         options.json.write_text(json.dumps(table, indent=1) + "\n")
 
 
