@@ -1,4 +1,4 @@
-"""Files that promise more than they hold, made by hand: what libraries do not write."""
+"""Files that promise more than they hold, made by hand: what libraries do not write; and how they are damaged."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hmac
 import io
 import json
 import os
+import random
 import signal
 import socket
 import sqlite3
@@ -16,10 +17,17 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 import soundfile
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 
 RATE = 16_000
 SHORT = 150  # samples that the files with lying headers do hold
+POSIX_ONLY = pytest.mark.skipif(os.name == "nt", reason="pipes, sockets and limits of POSIX")
+SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOON = 2.0  # seconds of work
+CHANCE = st.randoms(use_true_random=False)
 
 
 def tone(seconds: float, rate: int = RATE) -> np.ndarray:
@@ -246,3 +254,38 @@ def soon(seconds: float = 10.0):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def content_of(path: Path) -> dict[str, bytes]:
+    """Every file at or below a path, with its bytes."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return {str(file): file.read_bytes() for file in files}
+
+
+def damaged(chance: random.Random, sound: bytes) -> bytes:
+    """``sound`` as the harness that breaks stores damages it."""
+    from torture import damage
+
+    return damage.damaged(chance, sound)
+
+
+def hostile_folder(folder: Path) -> list[Path]:
+    """A speaker's folder in which nothing can be used."""
+    folder.mkdir(parents=True)
+    files = {
+        "bomb.flac": flac_bomb(120, 400_000),
+        "text.wav": b"hello, this is no audio at all\n" * 50,
+        "nan.wav": wav(bits=32, tag=3, data=struct.pack("<100f", *[np.nan] * 100)),
+        "empty.wav": b"",
+        "cut.flac": encoded("FLAC", "PCM_16", 1.0)[:3000],
+        "one.wav": wav(data=b"\1\2"),
+        "header.wav": wav(data=b""),
+        "rate.wav": encoded("WAV", "PCM_16").replace(struct.pack("<I", RATE), b"\1\0\0\0", 1),
+    }
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    os.mkfifo(folder / "pipe.wav")
+    (folder / "loop.wav").symlink_to(folder / "loop.wav")
+    (folder / "round").symlink_to(folder.parent)
+    (folder / "folder.wav").mkdir()
+    return [folder / name for name in files]

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,3 +148,45 @@ def until(socket: ClientConnection, kind: str) -> dict[str, Any]:
 def send(socket: ClientConnection, **fields: object) -> None:
     """Send a message in JSON."""
     socket.send(json.dumps(fields))
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    """Wait for a condition to hold, and fail after so many seconds."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def streamed(service: Running, claim: str, rate: int, data: bytes, form: str, seed: int, token: str | None = None):
+    """Return the final state of a claim on a stream, in pieces of random lengths that cut samples in two."""
+    chosen = np.random.default_rng(seed)
+    with service.socket("/verify") as socket:
+        send(socket, claim=claim, rate=rate, format=form, **({"token": token} if token else {}))
+        until(socket, "ready")
+        while data:
+            size = int(chosen.choice((2, 159, 1600, 8192, 16_384)) + chosen.choice((0, 0, 1)))
+            socket.send(data[:size])
+            data = data[size:]
+        send(socket, type="end")
+        return until(socket, "final")
+
+
+def files_of(recordings, voice: str, count: int = 6) -> list[tuple[str, bytes]]:
+    """The first recordings of a voice, as they are sent to enroll it."""
+    return [("files", utterance.path.read_bytes()) for utterance in recordings[voice][:count]]
+
+
+def entries_in(log: Path) -> list[dict]:
+    """The lines of an audit log."""
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def metrics_of(service: Running, token: str | None = None) -> str:
+    """What Prometheus would read."""
+    return service.request("GET", "/metrics", token=token).text
+
+
+def names_in(service: Running) -> list[str]:
+    """Who is enrolled, in the service's order."""
+    return [entry["name"] for entry in service.request("GET", "/speakers").json()["speakers"]]

@@ -131,3 +131,15 @@ def test_no_module_runs_text_as_code_or_unpickles(module):
             ), f"line {call.lineno}"
         for keyword in call.keywords:
             assert not (keyword.arg in {"shell", "allow_pickle"} and getattr(keyword.value, "value", True)), call.lineno
+
+
+def test_verifying_a_file_loads_no_library_that_it_does_not_need(store, heard):
+    """Each of these takes a tenth of a second to a second to load."""
+    code = (
+        "import sys; from pipeline import Store, Verifier;"
+        f" update = Verifier(Store({str(store)!r}).load(), 'anna').verify_file({str(heard('anna'))!r});"
+        " slow = {'numba', 'scipy', 'sklearn', 'joblib', 'matplotlib', 'librosa', 'dask'};"
+        " print(update.llr is not None, slow & set(sys.modules))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.stdout, run.stderr) == ("True set()\n", "")

@@ -32,3 +32,7 @@ def rms(samples: np.ndarray) -> float:
 
 def decibels(ratio: float) -> float:
     return float(20 * np.log10(ratio))
+
+
+def random(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)

@@ -1,28 +1,20 @@
-"""`voiceclaim evaluate`, `plot`, `compare` and `convert`: the files they write, and what they print."""
+"""`voiceclaim evaluate` with a trial list and a store: the files it writes, and what it prints."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 import tomllib
-import xml.etree.ElementTree as ET
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from evaluations import is_png, svg_text, written
 from html_outline import check_accessible, check_self_contained
 from populations import SYSTEMS
-from sklearn.metrics import roc_curve
 
 from pipeline import __version__
 from pipeline.config import parse_config
 from pipeline.enrollment.enroll import enroll
-from pipeline.evaluation import SystemScores, read_list, read_scores, write_list
-from pipeline.evaluation.scores import table_of
-from pipeline.metrics import actual_cost, log_likelihood_ratio_cost, minimum_cllr
+from pipeline.evaluation import read_scores
 from pipeline.store.store import Store
 from pipeline.verification.verifier import Verifier
 
@@ -32,51 +24,6 @@ FIGURES = {
     "score_histogram": "worst_rival",
     "reliability": "worst_rival", "bayes_error": "worst_rival",
 }  # fmt: skip
-WRITTEN = {"scores.txt", "metrics.json", "report.html", "table.csv", "table.tex"}
-
-
-def written(folder: Path, figures: set[str]) -> bool:
-    """Check that the folder holds an evaluation with these figures, and nothing else."""
-    names = {f"{name}.{suffix}" for name in figures for suffix in ("png", "svg")}
-    return {path.name for path in folder.iterdir()} == names | WRITTEN
-
-
-def is_png(path: Path) -> bool:
-    return path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n") and path.stat().st_size > 5000
-
-
-def svg_text(path: Path) -> str:
-    """All text of an SVG picture, which must be well-formed."""
-    root = ET.parse(path).getroot()  # noqa: S314  (a file of our own making)
-    return " ".join(" ".join(root.itertext()).split())
-
-
-# A trial list against a store
-
-
-@pytest.fixture(scope="module")
-def trial_lines(voices, heard, demo) -> list[tuple[str, str, bool]]:
-    """Claims for four voices on two files of each and of a stranger."""
-    return [
-        (claim, heard(speaker, n).relative_to(demo).as_posix(), claim == speaker)
-        for speaker in (*voices, "marta")
-        for n in range(2)
-        for claim in voices
-    ]
-
-
-@pytest.fixture(scope="module")
-def evaluated(run_in, store, demo, trial_lines, silence, tmp_path_factory):
-    """The folder and result of an evaluation of every system, with three trials that cannot be scored."""
-    folder = tmp_path_factory.mktemp("evaluated")
-    failing = [("anna", str(silence), False), ("ivan", str(silence), False), ("anna", "verify/missing.flac", True)]
-    text = "".join(
-        f"{claim} {path} {'target' if own else 'nontarget'}\n" for claim, path, own in [*trial_lines, *failing]
-    )
-    (folder / "kaldi.txt").write_text(f"# claims\n\n{text}", encoding="utf-8")
-    result = run_in(folder, "evaluate", store, "kaldi.txt", "--root", demo, "--out", "results", "--json")
-    assert result.code == 4
-    return folder / "results", result
 
 
 def test_evaluate_writes_every_score_with_its_trial_and_names_the_files_without_one(
@@ -241,156 +188,3 @@ def test_an_evaluation_that_cannot_be_is_an_error(refused, store, demo, tmp_path
         (tmp_path / "trials.txt").write_text(text, encoding="utf-8")
         assert reported in refused("evaluate", store, "trials.txt", "--root", demo, "--out", "out", *words)
         assert (tmp_path / "trials.txt").read_text(encoding="utf-8") == text
-
-
-# Several evaluations
-
-
-@pytest.fixture
-def two(evaluated, tmp_path) -> Path:
-    """The folder of two copies of the evaluation, ``first`` and ``second``."""
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        for file in ("scores.txt", "metrics.json"):
-            shutil.copy(evaluated[0] / file, tmp_path / name)
-    return tmp_path
-
-
-def test_plot_draws_evaluations_in_one_figure(inside, two):
-    assert inside("plot", "first", "second", "--out", "both.png").code == 0
-    assert is_png(two / "both.png")
-    result = inside("plot", "first", "second", "--out", "both.svg", "--systems", "poar,rpoao")
-    assert (result.code, result.out) == (0, "written: both.svg\n")
-    text = svg_text(two / "both.svg")
-    assert all(f"{folder}: {system} (EER" in text for folder in ("first", "second") for system in ("poar", "rpoao"))
-    assert "refined_worst_rival" not in text
-    # One folder needs no name.
-    assert inside("plot", "first", "--out", "one.svg", "--systems", "poar,rpoao").code == 0
-    text = svg_text(two / "one.svg")
-    assert "first" not in text and "poar (EER" in text and "rpoao (EER" in text
-
-
-def test_compare_sets_evaluations_side_by_side(inside, evaluated, two):
-    result = inside("compare", "first", "second", "--out", "both")
-    assert result.code == 0
-    assert "first: refined_worst_rival" in result.out
-    assert "difference from first" in result.out
-    table = json.loads((two / "both" / "compare.json").read_text(encoding="utf-8"))
-    (line,) = [line for line in result.out.splitlines() if line.startswith("second: EER %")]
-    assert line.endswith(table["differences"][0]["eer_percent"]["verdict"])
-    assert all(str(path.relative_to(two)) in result.out for path in (two / "both").iterdir())
-    metrics = json.loads((evaluated[0] / "metrics.json").read_text(encoding="utf-8"))
-    (reported,) = inside("compare", "second", "first", "--system", "poar", "--json").lines
-    for entry in reported["evaluations"]:
-        # The same seed as the store's, and so the same intervals as in the evaluation.
-        for key in ("eer_percent", "eer_percent_ci95", "min_dcf", "min_cllr"):
-            assert entry[key] == metrics["systems"]["poar"][key]
-    assert {path.name for path in two.iterdir()} == {"first", "second", "both"}
-
-
-def test_a_plot_or_comparison_that_is_impossible_is_an_error(refused, two):
-    for words, reason in [
-        (("plot", "first", "--out", "x.png", "--systems", "oracle"), "oracle"),
-        (("plot", "first", "--out", "no/such/folder/x.png"), "x.png"),
-        (("compare", "first"), "two evaluation folders"),
-        (("compare", "first", "nowhere"), "nowhere"),
-        (("compare", "first", "second", "--system", "oracle"), "oracle"),
-        (("compare", "first", "second", "--out", "first/scores.txt"), "first/scores.txt"),
-    ]:
-        assert reason in refused(*words)
-
-
-# Scores of any system
-
-
-def sklearn_eer(targets: np.ndarray, scores: np.ndarray) -> float:
-    accepted, detected, _ = roc_curve(targets, scores, drop_intermediate=False)
-    gap = accepted - (1 - detected)
-    k = int(np.argmax(gap >= 0))
-    return float(accepted[k - 1] - (accepted[k] - accepted[k - 1]) * gap[k - 1] / (gap[k] - gap[k - 1]))
-
-
-def test_scores_and_key_give_the_files_of_any_evaluation(run, tmp_path, trials):
-    rng = np.random.default_rng(0)
-    rows = zip(trials.targets.astype(int), trials.models, trials.segments, strict=True)
-    (tmp_path / "key.txt").write_text("".join(f"{label} {model} {segment}\n" for label, model, segment in rows))
-    write_list(tmp_path / "other.tsv", trials[rng.permutation(len(trials))], format_name="nist", kind="scores")
-    done = run("evaluate", "--scores", "other.tsv", "--key", "key.txt", "--out", "out")
-    assert done.code == 0
-    table = json.loads((tmp_path / "out" / "metrics.json").read_text())
-    result = table["systems"]["other"]
-    target, nontarget = trials.scores[trials.targets], trials.scores[~trials.targets]
-    assert result["eer_percent"] / 100 == pytest.approx(sklearn_eer(trials.targets, trials.scores), abs=1e-12)
-    assert result["cllr"] == pytest.approx(log_likelihood_ratio_cost(target, nontarget))
-    assert result["min_cllr"] == pytest.approx(minimum_cllr(target, nontarget))
-    assert result["act_dcf"] == pytest.approx(actual_cost(target, nontarget, 0.05))
-    assert result["eer_interval_percent"][0] < result["eer_percent"] < result["eer_interval_percent"][1]
-    assert (result["n_target"], result["n_nontarget"]) == (60, 660)
-    assert table["formats"] == {"scores": "nist", "key": "voxceleb"}
-    assert table["joined"] == {"other": {"trials": 720, "extra_scores": 0, "repeated_trials": 0, "repeated_scores": 0}}
-    assert table["left_out"] == []
-    assert written(tmp_path / "out", {"det", "fa_fr", "score_histogram", "reliability", "bayes_error"})
-    again = read_scores(tmp_path / "out" / "scores.txt")["other"]
-    assert again.scores.tolist() == again.llrs.tolist() == trials.scores.tolist()
-    page = (tmp_path / "out" / "report.html").read_text()
-    check_accessible(check_self_contained(page))
-    assert "Score file" in page
-    assert "<h2>Settings" not in page
-    assert "store" not in page.split("<h2>Terms")[0]
-    assert "other *" in done.out
-
-
-def test_scores_without_llrs_have_no_calibration_and_unlisted_ones_are_counted(inside, refused, tmp_path, trials):
-    write_list(tmp_path / "key.txt", trials[np.arange(700)], format_name="kaldi", kind="key")
-    write_list(tmp_path / "sys.txt", trials, format_name="kaldi", kind="scores")
-    result = inside("evaluate", "--scores", "sys.txt", "--key", "key.txt", "--out", "out")
-    assert "sys: 20 scores of trials that are not in the key were ignored" in result.out
-    table = json.loads((tmp_path / "out" / "metrics.json").read_text())
-    assert table["systems"]["sys"]["cllr"] is table["systems"]["sys"]["act_dcf"] is None
-    assert table["joined"]["sys"]["extra_scores"] == 20
-    assert written(tmp_path / "out", {"det", "fa_fr", "score_histogram"})
-    exchanged = refused("evaluate", "--scores", "key.txt", "--key", "sys.txt", "--out", "no")
-    assert "line 1: the first line must read 'enroll test score'" in exchanged
-    assert "got 'spk0 utt/0.wav target'; likely cause: " in exchanged
-    assert "the file is no score file" in exchanged
-    assert len(exchanged.strip().splitlines()) == 1
-    assert not (tmp_path / "no").exists()
-
-
-def test_options_that_do_not_go_together(refused):
-    for words, message in [
-        (("--scores", "s.txt", "store", "list.txt"), "STORE cannot be combined with --scores"),
-        (("--scores", "s.txt", "--root", "x"), "--root cannot be combined with --scores"),
-        (("--scores", "s.txt", "--backend", "threads"), "--backend cannot be combined with --scores"),
-        (("store", "list.txt", "--scheduler", "tcp://x:1"), "requires --backend dask"),
-        (("store",), "give STORE and TRIALS, or --scores FILE"),
-        ((), "give STORE and TRIALS, or --scores FILE"),
-        (("store", "list.txt", "--key", "k"), "--key requires --scores"),
-        (("store", "list.txt", "--no-llr"), "--llr requires --scores"),
-    ]:
-        assert message in " ".join(refused("evaluate", *words, "--out", "out").split())
-
-
-def test_convert_writes_the_system_and_the_part_asked_for(inside, refused, tmp_path, trials):
-    other = replace(trials, scores=-trials.scores, llrs=None)
-    scores = {
-        name: SystemScores(of.models, of.segments, of.scores, of.targets)
-        for name, of in (("one", trials), ("two", other))
-    }
-    write_list(tmp_path / "scores.csv", table_of(scores), format_name="csv")
-    assert "720 trials" in inside("convert", "scores.csv", "one.tsv", "--to", "nist", "--system", "one", "--llr").out
-    assert read_list(tmp_path / "one.tsv").llrs.tolist() == trials.scores.tolist()
-    assert "holds the scores of one system, got 2: one, two" in refused("convert", "scores.csv", "x", "--to", "nist")
-    assert "it has the systems one, two" in refused("convert", "scores.csv", "x", "--to", "nist", "--system", "three")
-    inside("convert", "scores.csv", "key.csv", "--to", "csv", "--write", "key", "--system", "two")
-    assert read_list(tmp_path / "key.csv").targets.tolist() == trials.targets.tolist()
-
-
-def test_a_missing_library_is_an_error_in_one_line(tmp_path, trials):
-    write_list(tmp_path / "scores", trials, format_name="parquet")
-    code = "import sys; sys.modules['pyarrow'] = None; from pipeline.cli.main import main; main()"
-    words = ("evaluate", "--scores", tmp_path / "scores", "--out", tmp_path / "out")
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "pip install 'voiceclaim[formats]'" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1

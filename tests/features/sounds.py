@@ -1,4 +1,4 @@
-"""Signals that tests of the front end share, and ways of cutting them."""
+"""Signals that tests of the front end share, ways of cutting them, and what the speech gate makes of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
+from pipeline.config import FeatureSettings, VadConfig
+from pipeline.features.framing import FrameStream
+from pipeline.features.vad import VoiceActivityDetector, speech_level
+
 CHUNKS = st.lists(st.sampled_from((0, 1, 2, 79, 80, 81, 159, 160, 161, 480, 4096)) | st.integers(0, 700), max_size=40)
+RATE = 16_000
+LENGTH, STEP = 480, 160
 
 
 def cut(values: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
@@ -49,3 +55,15 @@ def hard_sounds(length: int) -> dict[str, np.ndarray]:
         "silence then noise": np.where(n < length // 2, 0.0, 0.1 * noise),
         "largest allowed": np.where(n % 5, 2.0**32, -(2.0**32)),
     }
+
+
+def flags_of(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the speech flag, and the level below the peak, of each frame of a 16 kHz recording."""
+    return VoiceActivityDetector(VadConfig(), frames_per_second=100.0).push(
+        speech_level(FeatureSettings())(FrameStream(LENGTH, STEP).push(samples))
+    )
+
+
+def noise_at(level_db: float, seconds: float, seed: int = 0) -> np.ndarray:
+    """White noise of this root-mean-square level, dB below full scale."""
+    return np.random.default_rng(seed).standard_normal(int(seconds * RATE)) * 10 ** (level_db / 20)

@@ -1,14 +1,29 @@
-"""What operators see: identification over HTTP, log lines, metrics of enrollment, evaluations of another revision."""
+"""What operators see: identification, audit log, log lines, what is counted, evaluations of another revision."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from service import PLAIN_TOKEN, VERIFY_TOKEN, evaluated, running, running_copy
+from service import (
+    PLAIN_TOKEN,
+    VERIFY_TOKEN,
+    entries_in,
+    evaluated,
+    metrics_of,
+    pcm16,
+    running,
+    running_copy,
+    samples_of,
+    send,
+    streamed,
+    until,
+    wait_until,
+)
 
 from pipeline.evaluation.curves import state_of
 from pipeline.store.store import Store
+from pipeline.verification.audit import check_log
 
 pytestmark = pytest.mark.server
 
@@ -66,3 +81,44 @@ def test_an_evaluation_of_an_earlier_revision_is_stale(copied, tmp_path):
         assert answer["stale"] is False and "state" not in answer
         assert service.request("DELETE", "/speakers/lars").status_code == 200
         assert service.request("GET", "/evaluation").json()["stale"] is True
+
+
+def test_names_are_in_the_audit_log_and_nowhere_else(guarded, heard):
+    samples, rate = samples_of(heard("dexter"))
+    final = streamed(guarded, "dexter", rate, pcm16(samples), "pcm_s16le", 2, VERIFY_TOKEN)
+    files = {"file": ("dexters-call.flac", heard("dexter").read_bytes())}
+    guarded.request("POST", "/verify", data={"claim": "dexter"}, files=files, token=VERIFY_TOKEN)
+    guarded.request("POST", "/verify", data={"claim": "quentin"}, files={"file": b"x"}, token=VERIFY_TOKEN)
+    lines = entries_in(guarded.log)
+    entries = [line for line in lines if line.get("claim") in ("dexter", "quentin")]
+    assert [line["decision"] for line in entries] == ["accepted", "accepted", None]
+    assert entries[0]["score"] == final["score"]
+    assert entries[2]["error"] == "UnknownSpeakerError"
+    assert check_log(guarded.log).lines == len(lines)
+    assert "dexter" not in guarded.log_text
+    assert "quentin" not in guarded.log_text
+    assert VERIFY_TOKEN not in guarded.log_text
+
+
+def test_a_stream_that_breaks_off_is_in_the_audit_log(guarded, heard):
+    samples, rate = samples_of(heard("ivan"))
+    with guarded.socket("/verify") as socket:
+        send(socket, claim="ivan", rate=rate, format="pcm_s16le", token=VERIFY_TOKEN)
+        until(socket, "ready")
+        socket.send(pcm16(samples))
+        update = until(socket, "update")
+    wait_until(lambda: guarded.log.exists() and '"ivan"' in guarded.log.read_text(encoding="utf-8"))
+    last = entries_in(guarded.log)[-1]
+    assert (last["claim"], last["decision"], update["decision"]) == ("ivan", "accepted", "accepted")
+
+
+def test_prometheus_reads_what_is_counted(service, heard):
+    samples, rate = samples_of(heard("anna"))
+    streamed(service, "anna", rate, pcm16(samples), "pcm_s16le", 3)
+    wait_until(lambda: 'voiceclaim_streams{kind="verify"} 0.0' in metrics_of(service))
+    text = metrics_of(service)
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(lines["voiceclaim_speakers"]) == 4
+    assert float(lines['voiceclaim_decisions_total{decision="accepted"}']) >= 1
+    assert float(lines['voiceclaim_audio_seconds_total{kind="verify"}']) >= len(samples) / rate
+    assert "anna" not in text

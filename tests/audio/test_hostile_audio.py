@@ -1,0 +1,136 @@
+"""Audio that is a bomb, never ends, is cut short, damaged or no audio: an error that names it, and never a score."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import time
+
+import hostile
+import numpy as np
+import pytest
+import soundfile
+from hostile import CHANCE, SETTINGS, SOON, damaged, soon
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.audio.files import open_audio
+from pipeline.audio.streams import stream_pipe
+from pipeline.errors import AudioError
+from pipeline.scoring.decisions import Decision
+from pipeline.store.store import Store
+from pipeline.verification.verifier import Verifier
+
+pytestmark = hostile.POSIX_ONLY
+
+
+def decode(source, **options) -> np.ndarray:
+    with open_audio(source, **options) as audio:
+        return np.concatenate([np.empty(0), *audio.blocks()])
+
+
+# Sizes
+
+
+def test_a_bomb_is_cut_off_in_proportion_to_its_size():
+    """Whatever comes out of a file is bounded by what went in; a long recording of nothing much still passes."""
+    bomb = hostile.flac_bomb(400)
+    decoded = 0
+    with open_audio(io.BytesIO(bomb)) as audio, pytest.raises(AudioError, match="decompression bomb"):
+        for block in audio.blocks():
+            decoded += len(block)
+    assert decoded <= 2**22 + 512 * len(bomb)
+    assert len(decode(io.BytesIO(hostile.flac_bomb(60)))) == 60 * 65_535  # four minutes of silence
+    buffer = io.BytesIO()
+    silence = np.zeros(6 * 60 * hostile.RATE, dtype=np.int16)
+    speech = (hostile.tone(10.0) * 2**14).astype(np.int16)
+    soundfile.write(buffer, np.concatenate([silence, speech]), hostile.RATE, format="FLAC")
+    assert len(decode(buffer)) == len(silence) + len(speech)
+
+
+def test_a_segment_of_a_recording_that_is_too_long_can_be_read(tmp_path):
+    path = hostile.sparse(tmp_path / "day.wav", hostile.rf64(2**33), 2**34)
+    with pytest.raises(AudioError, match="at most 43200 s"):
+        open_audio(path)
+    assert len(decode(path, start=3600.0 * 100, end=3600.0 * 100 + 0.5)) == 8000
+
+
+@pytest.mark.parametrize("head", [b"", b"LIST\xff\xff\xff\xff"], ids=["zeros", "a huge chunk"])
+def test_a_header_that_never_ends_is_given_up(head):
+    """A pipe that begins like a WAV file and goes on in zeros."""
+    reading, writing = os.pipe()
+    os.write(writing, b"RIFF\xff\xff\xff\xffWAVE" + head)  # first: later it might wait for room in the pipe
+    zeros = subprocess.Popen(["head", "-c", str(2**30), "/dev/zero"], stdout=writing, stderr=subprocess.DEVNULL)
+    os.close(writing)
+    try:
+        with os.fdopen(reading, "rb") as pipe, soon(60), pytest.raises(AudioError, match="pipe: "):
+            stream_pipe(pipe)
+    finally:
+        zeros.kill()
+        zeros.wait()
+
+
+# Damage
+
+
+def test_a_flac_cut_short_is_never_scored(store, heard, tmp_path):
+    whole = heard("anna").read_bytes()
+    verifier = Verifier(Store(store).load(), "anna")
+    for share in (0.02, 0.4, 0.7, 0.85):
+        (tmp_path / "a.bin").write_bytes(whole[: round(len(whole) * share)])
+        with pytest.raises(AudioError, match=r"a\.bin: .*(cut short|damaged)"):
+            verifier.verify_file(tmp_path / "a.bin")
+
+
+def test_a_flac_cut_between_two_frames_is_cut_short():
+    whole = hostile.flac_bomb(8)
+    frame = (len(whole) - 42) // 8
+    assert len(decode(io.BytesIO(whole))) == 8 * 65_535
+    with pytest.raises(AudioError, match=r"ends at 12\.288 s, and its header says 32\.767 s"):
+        decode(io.BytesIO(whole[: 42 + 3 * frame]))
+
+
+@pytest.mark.parametrize("rate", [8000, 400_000])
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_next_to_no_samples_are_not_enough_speech(store, tmp_path, count, rate):
+    soundfile.write(tmp_path / "a.wav", np.full(count, 0.5), rate)
+    update = Verifier(Store(store).load(), "anna").verify_file(tmp_path / "a.wav")
+    assert update.decision is Decision.NOT_ENOUGH_SPEECH
+    assert update.score is update.llr is update.probability is None
+
+
+def test_tables_of_numbers_and_sample_dumps_are_no_recordings(tmp_path):
+    for kind, subtype in (("MAT5", "DOUBLE"), ("MAT4", "DOUBLE"), ("HTK", "PCM_16"), ("SDS", "PCM_16")):
+        path = tmp_path / f"{kind}.wav"
+        soundfile.write(path, hostile.tone(0.2), hostile.RATE, format=kind, subtype=subtype)
+        data = path.read_bytes()
+        for tag in (b"", b"ID3\x03\0\0\0\0\0\x0a" + bytes(10)):
+            path.write_bytes(tag + data)
+            with pytest.raises(AudioError, match=rf"{kind}\.wav: "):
+                decode(path)
+
+
+def test_a_resource_fork_that_lies_about_makes_no_audio_of_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    soundfile.write("a.sd2", hostile.tone(0.2), hostile.RATE, format="SD2", subtype="PCM_16")
+    fork = next(path for path in tmp_path.rglob("*") if path.is_file() and path.name.startswith("._"))
+    fork.rename(tmp_path / "._")
+    (tmp_path / "claim.wav").write_text("hello, this is no audio at all\n" * 100)
+    with pytest.raises(AudioError, match=r"claim\.wav: "):
+        decode(tmp_path / "claim.wav")
+
+
+@settings(SETTINGS, max_examples=150)
+@given(st.sampled_from(hostile.codings()), CHANCE)
+def test_a_mutated_file_of_any_format_is_audio_or_an_audio_error(tmp_path, coding, chance):
+    path = tmp_path / "mutated"
+    path.write_bytes(damaged(chance, hostile.encoded(*coding)))
+    started = time.process_time()
+    try:
+        samples = decode(path)
+    except AudioError as error:
+        assert str(path) in str(error)
+    else:
+        assert np.isfinite(samples).all()
+    assert time.process_time() - started < SOON

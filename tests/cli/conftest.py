@@ -1,0 +1,30 @@
+"""What tests of evaluations share: claims on the session's store, and their evaluation by the command."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def trial_lines(voices, heard, demo) -> list[tuple[str, str, bool]]:
+    """Claims for four voices on two files of each and of a stranger."""
+    return [
+        (claim, heard(speaker, n).relative_to(demo).as_posix(), claim == speaker)
+        for speaker in (*voices, "marta")
+        for n in range(2)
+        for claim in voices
+    ]
+
+
+@pytest.fixture(scope="session")
+def evaluated(run_in, store, demo, trial_lines, silence, tmp_path_factory):
+    """The folder and result of an evaluation of every system, with three trials that cannot be scored."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    failing = [("anna", str(silence), False), ("ivan", str(silence), False), ("anna", "verify/missing.flac", True)]
+    text = "".join(
+        f"{claim} {path} {'target' if own else 'nontarget'}\n" for claim, path, own in [*trial_lines, *failing]
+    )
+    (folder / "kaldi.txt").write_text(f"# claims\n\n{text}", encoding="utf-8")
+    result = run_in(folder, "evaluate", store, "kaldi.txt", "--root", demo, "--out", "results", "--json")
+    assert result.code == 4
+    return folder / "results", result

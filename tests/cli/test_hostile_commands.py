@@ -1,0 +1,87 @@
+"""The command among hostile files, names and outputs: each is named, none is scored, and nothing moves the cursor."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import hostile
+import pytest
+from hostile import content_of, hostile_folder
+
+from pipeline.cli.terminal import print_error, print_json, print_line, print_table
+
+pytestmark = hostile.POSIX_ONLY
+
+
+def test_the_command_refuses_every_hostile_file_by_name_and_scores_none(run, copied, tmp_path):
+    files = hostile_folder(tmp_path / "mallory")
+    before = content_of(copied)
+    paths = [*files, tmp_path / "mallory" / "pipe.wav", tmp_path / "mallory" / "loop.wav", "/dev/zero", tmp_path]
+    result = run("verify", copied, "--claim", "anna", "--json", *paths)
+    assert result.code == 2
+    lines = [json.loads(line) for line in result.out.splitlines()]
+    assert [line["file"] for line in lines] == [str(path) for path in paths]
+    assert all(line.get("score") is None and line["decision"] in (None, "not_enough_speech") for line in lines)
+    for line in lines:
+        assert line["decision"] or line["file"] in line["error"]
+        assert line["decision"] or f"voiceclaim: {line['error']}" in result.err.splitlines()
+    assert content_of(copied) == before
+
+
+def test_what_a_decoder_prints_does_not_get_into_the_commands_output(run, store, tmp_path):
+    whole = bytearray(hostile.encoded("CAF", "ALAC_16", 0.5))
+    at = whole.index(b"pakt")
+    last = at + 12 + struct.unpack(">Q", whole[at + 4 : at + 12])[0] - 1
+    whole[last] = 0xFF  # the size of the last packet goes on behind the table
+    (tmp_path / "a.caf").write_bytes(whole)
+    result = run("verify", store, "--claim", "anna", "--json", tmp_path / "a.caf")
+    assert "alac" in result.err, "this libsndfile is silent about it: find another file that makes it talk"
+    assert len(result.out.splitlines()) == 1
+    assert json.loads(result.out)["decision"] in (None, "not_enough_speech")
+
+
+def test_names_cannot_move_the_cursor_or_add_lines(capsys):
+    plain = ("🧑‍🚀", "Zoë", "山田\u3000太郎")
+    names = ("anna\nbert  9", "\x1b[2J\x1b[H", "\u202eanna", "a\x9bb", "a\u2028b", "\udcff", *plain)
+    print_table(("speaker", "seconds"), [(name, 1.5) for name in names])
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) == 1 + len(names)
+    assert not set(shown) & set("\x1b\u202e\x9b\u2028\udcff")
+    assert all(name in shown for name in plain)
+    print_error(f"{names[1]}: no such file\nand more")
+    assert capsys.readouterr().err == "voiceclaim: \\x1b[2J\\x1b[H: no such file\nand more\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+def test_output_is_json_whatever_it_can_hold(monkeypatch, encoding):
+    buffer = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, encoding=encoding))
+    value = {"name": "🧑‍🚀 Zoë", "file": os.fsdecode(b"M\xfcller.wav")}
+    print_json(value)
+    print_line(value["file"])
+    line, words = buffer.getvalue().decode(encoding).splitlines()
+    assert json.loads(line) == value
+    assert words == "M\\udcfcller.wav"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+def test_output_that_cannot_be_written_is_said_so_once(monkeypatch, capsys):
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit) as ended:
+            print_line("accepted")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "voiceclaim: the output cannot be written: No space left on device\n"
+
+
+def test_a_closed_input_is_no_traceback(command, store):
+    words = " ".join(f"'{word}'" for word in (*command, "verify", str(store), "--claim", "anna", "-"))
+    done = subprocess.run(["sh", "-c", f"{words} <&-"], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "voiceclaim: -: the standard input is closed; pipe audio into the command\n"

@@ -1,0 +1,154 @@
+"""Who may come in: hosts, origins, tokens, scopes and paths, the headers of answers, and services that cannot start."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from service import ADMIN_TOKEN, ENROLL_TOKEN, PLAIN_TOKEN, VERIFY_TOKEN, Running, problem_of, receive, send
+from starlette.routing import Mount, Route, WebSocketRoute
+from websockets.exceptions import InvalidStatus
+
+from pipeline.server.app import create_app, router
+from pipeline.server.service import Service
+from pipeline.server.settings import Settings
+
+pytestmark = pytest.mark.server
+OPEN = {"/", "/docs", "/openapi.json", "/page", "/page/charts", "/healthz"}  # they hold nothing of anybody
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "words"),
+    [
+        ("POST", "/verfy", 404, "/verfy: there is no such path; /docs lists what there is"),
+        ("GET", "/verify", 405, "/verify: the path does not take GET; /docs"),
+        ("GET", "/speakers/anna", 405, "/speakers/anna: the path does not take GET"),
+        ("DELETE", "/speakers", 405, "/speakers: the path does not take DELETE"),
+        ("GET", "/speakers/", 405, "/speakers/: the path does not take GET"),
+    ],
+)
+def test_a_path_or_method_that_is_none_is_named(service, method, path, status, words):
+    assert words in problem_of(service.request(method, path), status)
+
+
+def test_other_hosts_and_pages_of_other_origins_are_refused(service):
+    host = service.url.removeprefix("http://")
+    port = host.rpartition(":")[2]
+    for headers, status in (
+        ({}, 200),
+        ({"Host": f"localhost:{port}"}, 200),
+        ({"Host": "evil.example"}, 400),
+        ({"Host": f"evil.example:{port}"}, 400),
+        ({"Host": f"127.0.0.1.evil.example:{port}"}, 400),
+        ({"Origin": f"http://{host}"}, 200),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": f"http://127.0.0.1:{int(port) - 1}"}, 403),
+        ({"Origin": "null"}, 403),
+    ):
+        assert service.request("GET", "/speakers", headers=headers).status_code == status, headers
+    with pytest.raises(InvalidStatus) as refused:
+        service.socket("/verify", additional_headers={"Origin": "http://evil.example"})
+    assert refused.value.response.status_code == 403
+    with service.socket("/verify", additional_headers={"Origin": f"http://{host}"}) as socket:
+        send(socket, claim="anna", rate=8000, format="f32le")
+        assert receive(socket)["type"] == "ready"
+
+
+def routes_of(store: Path) -> list[Route | WebSocketRoute | Mount]:
+    app = Service(Settings(store), threads=1)
+    try:
+        own = [route for route in create_app(app).routes if isinstance(route, Route | Mount)]
+        assert {route.path for route in own} == {"/openapi.json", "/page", "/page/charts"}
+        return [*own, *router.routes]
+    finally:
+        app.close()
+
+
+NEEDS = {"/verify": "verify", "/identify": "identify", "/enroll": "enroll", "/speakers/nobody": "enroll"}
+SCOPES_OF = {
+    None: None,
+    "x" * 20: None,
+    ENROLL_TOKEN: {"enroll"},
+    PLAIN_TOKEN: {"verify"},
+    VERIFY_TOKEN: {"verify", "identify"},
+    ADMIN_TOKEN: {"enroll", "verify", "identify"},
+}
+
+
+def test_no_endpoint_works_without_its_scope(guarded, store):
+    seen = set()
+    for route in routes_of(store):
+        if route.path in OPEN:
+            continue
+        seen.add(route.path)
+        path = route.path.replace("{name:name}", "nobody")
+        needs = NEEDS.get(path)
+        for token, scopes in SCOPES_OF.items():
+            expected = 401 if scopes is None else 403 if needs not in {None, *scopes} else None
+            if isinstance(route, WebSocketRoute):
+                assert refusal_of(guarded, path, token) == expected, (path, token)
+                continue
+            for method in route.methods:
+                answer = guarded.request(method, path, token=token)
+                assert (answer.status_code if answer.status_code in (401, 403) else None) == expected, (path, token)
+                assert answer.status_code < 500
+                if expected == 401:
+                    assert answer.headers["www-authenticate"] == "Bearer"
+    others = {"/enroll", "/metrics", "/evaluation"}
+    assert seen == {"/speakers", "/speakers/{name:name}", "/verify", "/identify", *others}
+
+
+def refusal_of(service: Running, path: str, token: str | None) -> int | None:
+    """Status of the refusal of a hello with ``token``, None if it is let in."""
+    who = {"/verify": {"claim": "anna"}, "/enroll": {"name": "dora"}}.get(path, {})
+    with service.socket(path) as socket:
+        send(socket, **who, rate=8000, format="f32le", **({"token": token} if token else {}))
+        status = receive(socket).get("status")
+    return status if status in (401, 403) else None
+
+
+def test_a_token_may_come_in_the_head_of_a_websocket_too(guarded):
+    with guarded.socket("/verify", additional_headers={"Authorization": f"Bearer {VERIFY_TOKEN}"}) as socket:
+        send(socket, claim="anna", rate=8000, format="f32le")
+        assert receive(socket)["type"] == "ready"
+
+
+def test_a_certificate_that_cannot_be_used_is_an_error_in_one_line(store, run, garbage):
+    result = run("serve", store, "--port", 0, "--tls-cert", garbage)
+    assert result.code == 2
+    assert "certificate or its key cannot be used" in result.err.splitlines()[-1]
+
+
+def test_a_service_that_cannot_start_makes_no_store(tmp_path, run, garbage):
+    for options in (("--host", "0.0.0.0"), ("--port", 0, "--tls-cert", garbage)):  # noqa: S104
+        assert run("serve", tmp_path / "new.store", *options).code == 2
+        assert not list(tmp_path.glob("new.store*"))
+
+
+def test_headers_keep_the_page_to_itself(service):
+    for path in ("/", "/docs", "/page/main.js", "/page/style.css", "/speakers", "/nowhere"):
+        answer = service.request("GET", path)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "server" not in answer.headers
+    assert "no-store" in service.request("GET", "/speakers").headers["cache-control"]
+
+
+def test_what_is_not_there_is_a_problem_and_the_page_gives_no_other_file(service):
+    problem_of(service.request("GET", "/nowhere"), 404)
+    problem_of(service.request("PUT", "/verify"), 405)
+    for path in ("/page/../app.py", "/page/%2e%2e/app.py", "/page//etc/passwd", "/page/"):
+        assert service.request("GET", path).status_code == 404
+
+
+def test_the_head_of_a_request_has_an_end(service):
+    host, _, port = service.url.removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as caller:
+        caller.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+        with pytest.raises(OSError, match=r"reset|Broken pipe"):
+            for _ in range(1000):
+                caller.sendall(b"X: " + b"y" * 2**15 + b"\r\n")
+    assert service.request("GET", "/healthz").status_code == 200

@@ -1,0 +1,126 @@
+"""Claims on a WebSocket: the library's score whatever the chunks, what is no hello, and where a stream ends."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import soxr
+from service import (
+    VERIFY_TOKEN,
+    Running,
+    entries_in,
+    metrics_of,
+    pcm16,
+    receive,
+    running,
+    samples_of,
+    send,
+    streamed,
+    until,
+    wait_until,
+)
+from websockets.exceptions import ConnectionClosed
+
+from pipeline.store.store import Store
+from pipeline.verification.duplicate_audio import DuplicateMemory
+from pipeline.verification.verifier import Verifier
+
+pytestmark = pytest.mark.server
+
+
+@pytest.mark.parametrize(("form", "rate"), [("pcm_s16le", 8000), ("f32le", 8000), ("f32le", 44_100)])
+def test_a_stream_in_chunks_of_any_size_has_the_librarys_score(service, opened, heard, voices, form, rate):
+    for seed, voice in enumerate(voices):
+        samples = samples_of(heard(voice, seed))[0]
+        samples = samples if rate == 8000 else soxr.resample(samples, 8000, rate).astype("<f4")
+        data = pcm16(samples) if form == "pcm_s16le" else samples.astype("<f4").tobytes()
+        for claim in (voice, voices[0]):
+            stream = Verifier(opened, claim).stream(rate)
+            stream.push(samples)
+            expected = stream.close()
+            result = streamed(service, claim, rate, data, form, seed)
+            assert result["score"] == pytest.approx(expected.score, abs=1e-6)
+            assert (result["decision"], result["frames"]) == (expected.decision, expected.frames)
+
+
+@pytest.mark.parametrize(
+    ("hello", "status", "words"),
+    [
+        ("{", 422, "the first message"),
+        (b"\0\0", 422, "must be a hello"),
+        ({"rate": 8000, "format": "pcm_s16le"}, 422, "claim"),
+        ({"claim": "anna", "rate": 8000, "format": "mp3"}, 422, "format"),
+        ({"claim": "anna", "rate": 10, "format": "f32le"}, 422, "rate"),
+        ({"claim": "anna", "rate": 8000, "format": "f32le", "more": 1}, 422, "more"),
+        ({"claim": "nobody", "rate": 8000, "format": "f32le"}, 404, "no such speaker"),
+        ({"claim": "x" * 20_000, "rate": 8000, "format": "f32le"}, 413, "8192"),
+    ],
+)
+def test_a_hello_that_is_none_is_a_problem(service, hello, status, words):
+    with service.socket("/verify") as socket:
+        socket.send(json.dumps(hello) if isinstance(hello, dict) else hello)
+        problem = receive(socket)
+        assert (problem["type"], problem["status"]) == ("problem", status)
+        assert words in problem["detail"]
+        with pytest.raises(ConnectionClosed):
+            socket.recv(30)
+
+
+@contextmanager
+def begun(service: Running):
+    """A stream, and the first answer that it got."""
+    with service.socket("/verify") as socket:
+        send(socket, claim="anna", rate=8000, format="pcm_s16le", token=VERIFY_TOKEN)
+        yield socket, receive(socket)
+
+
+def test_streams_have_bounds(guarded):
+    with begun(guarded) as (socket, _):
+        socket.send(bytes(2 * 8000 * 5))
+        assert "at most 4 s" in receive(socket)["detail"]
+    with begun(guarded) as (socket, _), pytest.raises(ConnectionClosed) as closed:
+        socket.send(bytes(2**20 + 1))
+        socket.recv(30)
+    assert closed.value.rcvd.code == 1009
+    with begun(guarded) as (socket, _):
+        problem = receive(socket)
+        assert (problem["status"], problem["kind"]) == (408, "TimeoutError")
+
+
+def test_there_are_only_so_many_streams(guarded):
+    wait_until(lambda: not re.search(r"voiceclaim_streams\{.*} [1-9]", metrics_of(guarded, VERIFY_TOKEN)))
+    with begun(guarded) as (_, first), begun(guarded) as (_, second), begun(guarded) as (_, third):
+        assert (first["type"], second["type"]) == ("ready", "ready")
+        assert (third["status"], "2 streams" in third["detail"]) == (503, True)
+
+
+def test_a_sender_who_is_faster_than_the_maths_is_held_up_and_loses_nothing(service, store, heard):
+    samples, rate = samples_of(heard("lars"))
+    many = np.tile(samples, 20)
+    stream = Verifier(Store(store).load(), "lars").stream(rate)
+    stream.push(np.round(many * 2**15) / 2**15)
+    expected = stream.close()
+    result = streamed(service, "lars", rate, pcm16(many), "pcm_s16le", 5)
+    assert result["score"] == pytest.approx(expected.score, abs=1e-6)
+    assert result["audio_seconds"] == pytest.approx(len(many) / rate)
+
+
+def test_a_stream_of_somebody_who_is_removed_ends_without_a_decision(copied, tmp_path, heard):
+    samples, rate = samples_of(heard("lars", 2))  # of words that this synthetic voice was not enrolled with
+    before, log = Store(copied).load(), tmp_path / "log.jsonl"
+    with running(copied, tmp_path, "--log", log) as service:
+        with service.socket("/verify") as socket:
+            send(socket, claim="lars", rate=rate, format="pcm_s16le")
+            until(socket, "ready")
+            socket.send(pcm16(samples))
+            assert until(socket, "update")["decision"] == "accepted"
+            assert service.request("DELETE", "/speakers/lars").status_code == 200
+            send(socket, type="end")
+            problem = receive(socket)
+            assert (problem["type"], problem["status"], problem["kind"]) == ("problem", 409, "StreamClosedError")
+        assert entries_in(log)[-1]["error"] == "StreamClosedError"
+        assert DuplicateMemory.beside(log).known(before, "lars") == []

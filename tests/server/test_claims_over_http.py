@@ -1,0 +1,108 @@
+"""Claims with a file over HTTP: what is answered and told to whom, what is no claim, and how large a file may be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import soundfile
+from service import (
+    ENROLL_TOKEN,
+    PLAIN_TOKEN,
+    VERIFY_TOKEN,
+    pcm16,
+    problem_of,
+    receive,
+    samples_of,
+    send,
+    streamed,
+    until,
+)
+
+from pipeline.server.client import VoiceclaimClient
+from pipeline.verification.audio_warnings import WARNINGS
+
+pytestmark = pytest.mark.server
+
+
+def test_warnings_about_the_audio_are_in_every_answer(service, heard, tmp_path):
+    samples, rate = samples_of(heard("anna"))
+    samples = (0.5 * np.clip(4 * samples / np.abs(samples).max(), -1, 1)).astype("<f4")
+    soundfile.write(tmp_path / "loud.wav", samples, rate, subtype="FLOAT")
+    files = {"file": (tmp_path / "loud.wav").read_bytes()}
+    expected = [f"clipping: {WARNINGS['clipping']}"]
+    assert service.request("POST", "/verify", data={"claim": "anna"}, files=files).json()["warnings"] == expected
+    assert streamed(service, "anna", rate, samples.tobytes(), "f32le", 0)["warnings"] == expected
+    with VoiceclaimClient(service.url) as client:
+        assert client.verify("anna", tmp_path / "loud.wav").update.warnings == tuple(expected)
+        with client.stream("anna", rate=rate) as stream:
+            assert stream.push(samples).warnings == tuple(expected)
+    described = service.request("GET", "/openapi.json").json()["components"]["schemas"]["Outcome"]
+    assert "warnings" in described["required"]
+
+
+@pytest.mark.parametrize(
+    ("data", "files", "status", "words"),
+    [
+        ({"claim": "ana"}, {"file": b"RIFF"}, 404, "nearest enrolled: 'anna'"),
+        ({"claim": "anna"}, {"file": b"no audio"}, 422, "cannot be decoded"),
+        ({"claim": "anna"}, {"file": b""}, 422, "empty"),
+        ({"claim": "anna", "system": "guess"}, {"file": b"RIFF"}, 422, "'guess' is unknown"),
+        ({}, {"file": b"RIFF"}, 422, "'claim' must name a speaker"),
+        ({"claim": ["anna", "lars"]}, {"file": b"RIFF"}, 422, "once"),
+        ({"claim": "ANNA"}, {"file": b"RIFF"}, 404, "nearest enrolled: 'anna'"),
+        ({"claim": "anna"}, {"files": b"RIFF"}, 422, "the field 'files' has no meaning here; the fields are 'claim', "),
+        ({"claim": "anna", "threshold": "9"}, {"file": b"RIFF"}, 422, "the field 'threshold' has no meaning here"),
+        ({"claim": "anna", "file": "call.wav"}, {"file": b"RIFF"}, 422, "got text (with curl: -F file=@call.wav)"),
+        ({"claim": "anna"}, {}, 415, "multipart/form-data"),
+    ],
+)
+def test_what_cannot_be_verified_is_a_problem(service, data, files, status, words):
+    detail = problem_of(service.request("POST", "/verify", data=data, files=files), status)
+    assert words in detail
+    assert str(service.store) not in detail
+
+
+def test_audio_that_was_accepted_before_is_told_when_there_is_a_log(guarded, heard):
+    """The guarded service keeps a log, and fingerprints of what it accepted beside it."""
+    files = {"file": heard("lars", 2).read_bytes()}  # of words that this synthetic voice was not enrolled with
+    for suspected in (False, True):
+        answer = guarded.request("POST", "/verify", data={"claim": "lars"}, files=files, token=VERIFY_TOKEN).json()
+        assert (answer["decision"], answer["duplicate_suspected"]) == ("accepted", suspected)
+
+
+def test_requests_have_bounds(guarded, tmp_path):
+    soundfile.write(tmp_path / "long.wav", np.zeros(6 * 8000), 8000)
+    long = (tmp_path / "long.wav").read_bytes()
+    for path, token, field, content, words in (
+        ("/verify", VERIFY_TOKEN, "file", bytes(2**20 + 1), "1,048,576 bytes"),
+        ("/verify", VERIFY_TOKEN, "file", long, "at most 5 s"),
+        ("/speakers/dora", ENROLL_TOKEN, "files", long, "at most 5 s"),
+    ):
+        claim = {"claim": "anna"} if field == "file" else None
+        answer = guarded.request("POST", path, data=claim, files={field: content}, token=token)
+        assert words in problem_of(answer, 413)
+    assert guarded.uploads == []
+
+
+def test_only_the_decision_is_told_without_the_scope_scores(guarded, heard):
+    files = {"file": heard("anna").read_bytes()}
+    plain, full = (
+        guarded.request("POST", "/verify", data={"claim": "anna"}, files=files, token=token).json()
+        for token in (PLAIN_TOKEN, VERIFY_TOKEN)
+    )
+    assert plain["decision"] == full["decision"] == "accepted"
+    assert full["score"] > full["threshold"]
+    assert {plain[name] for name in ("score", "llr", "probability", "threshold")} == {None}
+    samples, rate = samples_of(heard("anna"))
+    with guarded.socket("/verify") as socket:
+        send(socket, claim="anna", rate=rate, format="pcm_s16le", token=PLAIN_TOKEN)
+        until(socket, "ready")
+        socket.send(pcm16(samples))
+        update = until(socket, "update")
+        assert (update["decision"], update["threshold_probability"]) == ("undecided", None)
+        send(socket, type="end")
+        assert until(socket, "final")["decision"] == "accepted"
+    for more in ({"system": "rpoao"}, {"early": {"miss": 0.01}}):
+        with guarded.socket("/verify") as socket:
+            send(socket, claim="anna", rate=8000, format="pcm_s16le", token=PLAIN_TOKEN, **more)
+            assert receive(socket)["status"] == 403

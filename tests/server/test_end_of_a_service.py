@@ -1,0 +1,133 @@
+"""A service that ends, a process of it that dies, and callers who go meanwhile: nobody is lost, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from packed_flac import packed_flac
+from service import Running, files_of, names_in, problem_of, receive, running, send, until, wait_until
+from websockets.exceptions import ConnectionClosed
+
+from pipeline.store.store import Store
+from pipeline.verification.verifier import Verifier
+
+pytestmark = pytest.mark.server
+
+
+@pytest.mark.slow
+def test_the_end_waits_for_who_is_being_enrolled_and_refuses_the_others(copied, tmp_path, recordings, heard):
+    answers: list[httpx.Response] = []
+    with running(copied, tmp_path) as service:
+        with service.socket("/verify") as socket:
+            send(socket, claim="anna", rate=8000, format="pcm_s16le")
+            until(socket, "ready")
+            enrolling = threading.Thread(
+                target=lambda: answers.append(
+                    service.request("POST", "/speakers/hugo", files=files_of(recordings, "hugo"))
+                )
+            )
+            enrolling.start()
+            wait_until(lambda: service.uploads)
+            time.sleep(0.5)
+            started = time.monotonic()
+            service.process.terminate()
+            with pytest.raises(ConnectionClosed) as closed:
+                receive(socket)
+            assert closed.value.rcvd.code == 1012
+        assert service.process.wait(60) == 0, service.log_text
+        assert time.monotonic() - started < 60
+        enrolling.join(30)
+    enrolled = answers[0].status_code == 201
+    assert enrolled or answers[0].status_code == 503
+    assert ("hugo" in Store(copied).load().names) == enrolled
+    assert Verifier(Store(copied).load(), "hugo" if enrolled else "anna").verify_file(heard("anna")).frames
+    assert service.uploads == []
+
+
+def trainer_of(service: Running) -> int | None:
+    """Return the process that trains or decodes, if there is one yet (Linux): the two first ones score claims."""
+    children = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == service.process.pid and b"spawn_main" in (entry / "cmdline").read_bytes():
+                children.append(int(entry.name))
+        except OSError:  # it has ended meanwhile
+            continue
+    return max(children) if len(children) > 2 else None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
+def test_a_training_process_that_dies_leaves_the_service_and_the_store(copied, tmp_path, recordings):
+    before = Store(copied).state()
+    answers: list[httpx.Response] = []
+    with running(copied, tmp_path) as service:
+
+        def call() -> httpx.Response:
+            return service.request("POST", "/speakers/hugo", files=files_of(recordings, "hugo"))
+
+        enrolling = threading.Thread(target=lambda: answers.append(call()))
+        enrolling.start()
+        wait_until(lambda: trainer_of(service))
+        os.kill(trainer_of(service), signal.SIGKILL)
+        enrolling.join(60)
+        assert "has died" in problem_of(answers[0], 503)
+        assert answers[0].headers["retry-after"]
+        assert Store(copied).state() == before
+        assert service.uploads == []
+        assert call().status_code == 201
+        assert names_in(service)[-1] == "hugo"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
+def test_a_removal_waits_for_nobodys_enrollment_which_is_done_after_it(copied, tmp_path, recordings):
+    answers: list[httpx.Response] = []
+    with running(copied, tmp_path) as service:
+
+        def call() -> None:
+            answers.append(service.request("POST", "/speakers/hugo", files=files_of(recordings, "hugo")))
+
+        enrolling = threading.Thread(target=call)
+        enrolling.start()
+        wait_until(lambda: trainer_of(service))
+        assert service.request("DELETE", "/speakers/lars").status_code == 200
+        enrolling.join(120)
+        assert answers[0].status_code == 201, answers[0].text
+        assert names_in(service) == ["anna", "dexter", "ivan", "hugo"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
+def test_an_upload_whose_caller_has_gone_is_no_longer_decoded(service):
+    packed = packed_flac(20.0, 30_000)
+    with pytest.raises(httpx.TimeoutException):
+        httpx.post(f"{service.url}/verify", data={"claim": "anna"}, files={"file": packed}, timeout=0.5)
+    wait_until(lambda: not trainer_of(service) and not service.uploads)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGHUP, 0)])
+def test_nothing_is_left_of_a_service_however_it_ends(copied, tmp_path, heard, number, code):
+    with running(copied, tmp_path) as service:
+        answer = service.request("POST", "/verify", data={"claim": "anna"}, files={"file": heard("anna").read_bytes()})
+        assert answer.status_code == 200
+        decoder = trainer_of(service)
+        with service.socket("/enroll") as socket:
+            send(socket, name="dora", rate=8000, format="pcm_s16le")
+            until(socket, "ready")
+            assert service.uploads
+            service.process.send_signal(number)
+            assert service.process.wait(60) == code
+        wait_until(lambda: not Path(f"/proc/{decoder}/cmdline").exists(), 20)
+        assert bool(service.uploads) == (code != 0)
+    with running(copied, Path(tmp_path / "next"), spool=service.spool) as service:
+        assert service.uploads == []

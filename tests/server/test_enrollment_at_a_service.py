@@ -1,0 +1,105 @@
+"""Enrollment at a service: by speaking and by files, never by half, and the first speakers of a store."""
+
+from __future__ import annotations
+
+import pytest
+from service import (
+    files_of,
+    names_in,
+    pcm16,
+    problem_of,
+    receive,
+    running,
+    samples_of,
+    send,
+    streamed,
+    until,
+    wait_until,
+)
+
+from pipeline.store.store import Store
+
+pytestmark = pytest.mark.server
+
+
+def test_somebody_enrolls_by_speaking(service, recordings, heard):
+    with service.socket("/enroll") as socket:
+        send(socket, name="carla", rate=8000, format="pcm_s16le")
+        ready = receive(socket)
+        assert (ready["type"], ready["least_seconds"], ready["aim_seconds"]) == ("ready", 3.0, 8.0)
+        for utterance in recordings["clara"][:5]:
+            socket.send(pcm16(samples_of(utterance.path)[0]))
+            send(socket, type="utterance")
+        send(socket, type="end")
+        progress = until(socket, "progress")
+        assert progress["audio_seconds"] > progress["speech_seconds"] > 0
+        assert 0 < progress["peak"] <= 1
+        enrolled = until(socket, "enrolled")
+    try:
+        assert enrolled["name"] == "carla"
+        assert enrolled["seconds"] > 3
+        samples, rate = samples_of(heard("clara"))
+        assert streamed(service, "carla", rate, pcm16(samples), "pcm_s16le", 1)["decision"] == "accepted"
+    finally:
+        service.request("DELETE", "/speakers/carla")
+    assert service.uploads == []
+
+
+@pytest.mark.parametrize("how", ["gone", "gone after the end", "too little speech", "known name", "odd name"])
+def test_nobody_is_enrolled_by_half(service, how):
+    before = Store(service.store).state()
+    name = {"known name": "anna", "odd name": ".."}.get(how, "dora")
+    with service.socket("/enroll") as socket:
+        send(socket, name=name, rate=8000, format="pcm_s16le")
+        if how in ("known name", "odd name"):
+            assert receive(socket)["status"] == (409 if how == "known name" else 422)
+        else:
+            until(socket, "ready")
+            socket.send(bytes(8000))
+            until(socket, "progress")
+        if how in ("too little speech", "gone after the end"):
+            send(socket, type="end")
+        if how == "too little speech":
+            while (message := receive(socket))["type"] == "training":
+                pass
+            assert (message["status"], message["kind"]) == (422, "NotEnoughSpeechError")
+    wait_until(lambda: not service.uploads)
+    assert Store(service.store).state() == before
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/speakers/", 422), ("/speakers/%2e%2e", 404), ("/speakers/a%00b", 422), ("/speakers/%ff", 400)],
+)
+def test_a_name_that_no_url_can_carry_is_refused(service, path, status):
+    answer = service.request("POST", path, files=[])
+    assert answer.status_code in (status, 422), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.slow
+def test_a_store_is_made_by_the_first_enrollment(tmp_path, recordings, heard):
+    settings = ("--set", "features.rate=8000", "--set", "scoring.system=worst_rival", "--set", "codebook.centroids=30")
+    with running(tmp_path / "new.store", tmp_path, "--no-background", *settings) as service:
+        assert names_in(service) == []
+        nobody = service.request("POST", "/verify", data={"claim": "anna"}, files={"file": b"RIFF"})
+        assert "nobody is enrolled" in problem_of(nobody, 404)
+        for name in ("anna", "lars"):
+            made = service.request("POST", f"/speakers/{name}", files=files_of(recordings, name, 12))
+            assert made.status_code == 201, made.text
+        assert names_in(service) == ["anna", "lars"]
+        samples, rate = samples_of(heard("anna"))
+        assert streamed(service, "anna", rate, pcm16(samples), "pcm_s16le", 4)["decision"] == "accepted"
+
+
+@pytest.mark.slow
+def test_the_first_user_of_a_new_store_is_told_from_others(tmp_path, recordings, heard):
+    with running(tmp_path / "new.store", tmp_path, "--config", "lean") as service:
+        assert names_in(service) == []
+        made = service.request("POST", "/speakers/bruno", files=files_of(recordings, "bruno", 12))
+        assert made.status_code == 201, made.text
+        assert names_in(service) == ["bruno"]
+        for name, decision in (("bruno", "accepted"), ("lars", "rejected"), ("karla", "rejected")):
+            files = {"file": heard(name).read_bytes()}
+            answer = service.request("POST", "/verify", data={"claim": "bruno"}, files=files)
+            assert answer.json()["decision"] == decision, answer.text

@@ -1,0 +1,11 @@
+"""What tests of the audit log share: without a key, and with one."""
+
+from __future__ import annotations
+
+import pytest
+from audit_logs import KEY
+
+
+@pytest.fixture(params=[None, KEY], ids=["without a key", "with a key"])
+def key(request) -> bytes | None:
+    return request.param
