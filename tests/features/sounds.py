@@ -1,4 +1,4 @@
-"""Signals that tests of the front end share, ways of cutting them, and what the speech gate makes of them."""
+"""Signals that tests of the front end share, ways of cutting them, and what voice activity detection makes of them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from service import ADMIN_TOKEN, ENROLL_TOKEN, PLAIN_TOKEN, VERIFY_TOKEN, Runnin
 from starlette.routing import Mount, Route, WebSocketRoute
 from websockets.exceptions import InvalidStatus
 
-from pipeline.server.app import create_app, router
+from pipeline.server.app import create_app
+from pipeline.server.routes import router
 from pipeline.server.service import Service
 from pipeline.server.settings import Settings
 

@@ -1,4 +1,4 @@
-"""The speech gate: levels of frames, and what passes of words, pauses, noise, rumble and hiss."""
+"""Voice activity detection: levels of frames, and what passes of words, pauses, noise, rumble and hiss."""
 
 from __future__ import annotations
 
