@@ -81,7 +81,7 @@ class Settings:
     log_key: Path | None = None
     jobs: int = 1
     unknown_impostors: float | None = None
-    aim_seconds: float = 8.0
+    aim_seconds: float = 40.0
     spool: Path | None = None
     proxy: str | None = None
     attempts: AttemptLimits | None = None

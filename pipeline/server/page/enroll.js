@@ -3,14 +3,9 @@
 import { ask, openStream } from "./api.js";
 import { byId, seconds } from "./charts/dom.js";
 import { PROBLEMS, clearLevel, explain, openMicrophone, showLevel } from "./microphone.js";
+import { prompt } from "./prompts.js";
 
 const PHRASE_SECONDS = 2.0; // of speech, then the next numbers are shown
-
-function phrase() {
-  const drawn = new Uint32Array(3);
-  crypto.getRandomValues(drawn);
-  return Array.from(drawn, (number) => 20 + (number % 80)).join(" – ");
-}
 
 export function enrollView() {
   const form = byId("enroll-form");
@@ -38,7 +33,7 @@ export function enrollView() {
   }
 
   function nextPhrase() {
-    byId("phrase").textContent = phrase();
+    byId("phrase").textContent = prompt(PHRASE_SECONDS);
   }
 
   function progress({ speech_seconds: speech, aim_seconds: aim }) {

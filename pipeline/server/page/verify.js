@@ -4,6 +4,7 @@ import { ask, openStream } from "./api.js";
 import { chart, ticks } from "./charts/chart.js";
 import { byId, element } from "./charts/dom.js";
 import { PROBLEMS, clearLevel, explain, openMicrophone, sentence, showLevel } from "./microphone.js";
+import { prompt } from "./prompts.js";
 
 const WORDS = {
   accepted: (claim) => `Accepted as ${claim}`,
@@ -18,7 +19,7 @@ const SO_FAR = {
   not_enough_speech: () => "Listening: keep speaking …",
 };
 
-const LITTLE_SPEECH = 2.0; // seconds
+const ASKED_SECONDS = 3.0; // of speech, then the page decides (docs/explanation.md, First users)
 
 /** Why a claim was rejected, as far as the numbers tell. */
 function reasonsOf(message, terms) {
@@ -26,9 +27,10 @@ function reasonsOf(message, terms) {
   const reasons = [];
   const below = message.score === null || terms.threshold === null ? NaN : terms.threshold - message.score;
   if (Number.isFinite(below)) reasons.push(`The score is ${below.toFixed(2)} below the threshold of ${terms.threshold.toFixed(2)}.`);
-  if (message.speech_seconds < LITTLE_SPEECH) reasons.push(`Only ${message.speech_seconds.toFixed(1)} s of speech: more may decide otherwise.`);
+  const little = message.speech_seconds < ASKED_SECONDS;
+  if (little) reasons.push(`Only ${message.speech_seconds.toFixed(1)} s of speech: more may decide otherwise.`);
   if (message.warnings.length) reasons.push("The audio may explain it:");
-  else if (message.speech_seconds >= LITTLE_SPEECH) reasons.push(`Nothing is wrong with the audio: the voice is unlike that of ${terms.claim}.`);
+  else if (!little) reasons.push(`Nothing is wrong with the audio: the voice is unlike that of ${terms.claim}.`);
   return reasons;
 }
 
@@ -52,6 +54,7 @@ export function verifyView() {
     stop.hidden = !on;
     stop.disabled = false;
     meter.hidden = !on;
+    byId("claim-prompt").hidden = true;
   }
 
   function verdict(decision, words, detail = "", warnings = [], reasons = []) {
@@ -116,7 +119,8 @@ export function verifyView() {
     draw();
     if (message.duplicate_suspected) tell("The audio matches a known recording.", "wait");
     const final = message.type === "final";
-    if (message.settled && !final) stopSpeaking();
+    byId("claim-progress").value = Math.min(1, message.speech_seconds / ASKED_SECONDS);
+    if (!final && !stop.disabled && (message.settled || message.speech_seconds >= ASKED_SECONDS)) stopSpeaking();
     const words = (final ? WORDS : SO_FAR)[message.decision](terms.claim);
     const warnings = message.warnings.map(sentence);
     verdict(message.decision, words, numbers(message, terms), warnings, reasonsOf(message, terms));
@@ -181,6 +185,9 @@ export function verifyView() {
     mine.stream.ready.then((terms) => {
       mine.terms = terms;
       verdict("none", SO_FAR.not_enough_speech());
+      byId("claim-phrase").textContent = prompt(ASKED_SECONDS);
+      byId("claim-progress").value = 0;
+      byId("claim-prompt").hidden = false;
       mine.waiting.splice(0).forEach((pcm) => mine.stream.audio(pcm));
     }, () => {});
     stop.focus();
