@@ -19,6 +19,7 @@ from pipeline.evaluation.curves import Evaluation, state_of
 from pipeline.scoring.decisions import as_json
 from pipeline.server import messages, streams
 from pipeline.server.callers import Caller
+from pipeline.server.connections import serve_stream
 from pipeline.server.curves import last_evaluation
 from pipeline.server.decoding import check
 from pipeline.server.forms import FILE, described, saved, text_in
@@ -268,19 +269,19 @@ async def metrics(service: Here) -> Response:
 @router.websocket("/verify")
 async def verify_live(socket: WebSocket) -> None:
     """Verify a claim on live audio."""
-    await streams.serve_stream(socket, service_of(socket), VERIFY, messages.VerifyHello, streams.verify)
+    await serve_stream(socket, service_of(socket), VERIFY, messages.VerifyHello, streams.verify)
 
 
 @router.websocket("/identify")
 async def identify_live(socket: WebSocket) -> None:
     """Identify who speaks in live audio."""
-    await streams.serve_stream(socket, service_of(socket), IDENTIFY, messages.Hello, streams.identify)
+    await serve_stream(socket, service_of(socket), IDENTIFY, messages.Hello, streams.identify)
 
 
 @router.websocket("/enroll")
 async def enroll_live(socket: WebSocket) -> None:
     """Enroll a speaker from live audio."""
-    await streams.serve_stream(socket, service_of(socket), ENROLL, messages.EnrollHello, streams.enroll)
+    await serve_stream(socket, service_of(socket), ENROLL, messages.EnrollHello, streams.enroll)
 
 
 T = TypeVar("T")
