@@ -78,8 +78,8 @@ def write_lists(folder: Path, made: dict[str, Any], models: int, segments: int, 
 def stages(scores: Path, key: Path) -> dict[str, Any]:
     """Seconds of each stage, and the most memory that the process has held by its end."""
     from pipeline.evaluation import read_list
-    from pipeline.evaluation.assess import measure
     from pipeline.evaluation.joining import join
+    from pipeline.evaluation.measure import measure
 
     found: dict[str, Any] = {}
 

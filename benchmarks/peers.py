@@ -41,7 +41,7 @@ import pipeline
 from benchmarks import real_speech
 from benchmarks.tables import markdown_table
 from pipeline.evaluation import NameColumn, SystemScores, Trial, paired_bootstrap
-from pipeline.evaluation.assess import speaker_interval
+from pipeline.evaluation.measure import speaker_interval
 from pipeline.evaluation.report import read_metrics, read_results
 from pipeline.metrics import rule_of_thirty
 

@@ -4,8 +4,9 @@ from .enrollment.enroll import EnrollmentReport, enroll
 from .enrollment.removal import remove_speaker
 from .errors import NotEnoughSpeechError, VoiceclaimError
 from .evaluation import read_trials, trials_of_folder
-from .evaluation.assess import Assessment, assess, measure
+from .evaluation.assess import Assessment, assess
 from .evaluation.calibrate import CalibrationReport, calibrate, reset_calibration
+from .evaluation.measure import measure
 from .metrics import OperatingPoint, equal_error_rate, error_curve
 from .posteriors.classifiers import OneVsRestPosteriorClassifier, PairwisePosteriorClassifier
 from .posteriors.estimators import make_posterior

@@ -20,7 +20,8 @@ from pipeline.config import Config, load_config
 from pipeline.enrollment.enroll import EnrollmentReport, enroll
 from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import SystemScores, Trial, read_trials
-from pipeline.evaluation.assess import Assessment, SystemMetrics, assess, measure
+from pipeline.evaluation.assess import Assessment, assess
+from pipeline.evaluation.measure import SystemMetrics, measure
 from pipeline.files import find_config
 from pipeline.scoring.rules import RULES
 

@@ -156,8 +156,9 @@ def evaluate_list(
 ) -> Written:
     """Score the list ``trials`` and write every result to ``out``."""
     from pipeline.evaluation import read_list
-    from pipeline.evaluation.assess import assess, measure
+    from pipeline.evaluation.assess import assess
     from pipeline.evaluation.lists import trials_of
+    from pipeline.evaluation.measure import measure
     from pipeline.evaluation.report import about_evaluation, metrics_table, write_evaluation
     from pipeline.store.store import Store
 
@@ -220,7 +221,7 @@ def _claims_in(folder: Path, names: tuple[str, ...]) -> tuple[Trial, ...]:
 def _evaluate_scores(scores: Path, key: Path | None, out: Path, *, date: str | None, **options: Any) -> Written:
     """Measure a score file against its key; the ``options`` are those of ``read_scored``."""
     from pipeline.evaluation import read_scored
-    from pipeline.evaluation.assess import measure
+    from pipeline.evaluation.measure import measure
     from pipeline.evaluation.report import about_scores, metrics_table, write_evaluation
 
     scored = read_scored(scores, key, **options)

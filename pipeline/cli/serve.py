@@ -33,7 +33,7 @@ def serve(
     config: ConfigFile = None,
     override: Override = None,
     unknown_impostors: UnknownImpostors = None,
-    aim: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Speech that the page asks for at enrollment.")] = 40.0,
+    aim: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Speech to read on the page to enroll.")] = 40.0,
     streams: Annotated[int, typer.Option(min=1, help="Maximum number of simultaneous streams.")] = 256,
     stream_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one stream.")] = 300.0,
     file_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one uploaded file.")] = 600.0,

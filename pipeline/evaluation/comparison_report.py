@@ -10,8 +10,8 @@ from typing import Any
 
 from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import SystemScores, paired_bootstrap, read_scores
-from pipeline.evaluation.assess import cost_scores, speaker_interval
 from pipeline.evaluation.exports import COMPARED_COLUMNS, tables
+from pipeline.evaluation.measure import cost_scores, speaker_interval
 from pipeline.evaluation.pages import comparison_page
 from pipeline.evaluation.report import SCORES, read_metrics, read_results, write_text
 from pipeline.metrics import (

@@ -12,12 +12,13 @@ from typing import Any
 from pipeline import __version__
 from pipeline.errors import InputError
 from pipeline.evaluation import ScoredList, SystemScores, Trial, distinct, read_list, read_scores, write_list
-from pipeline.evaluation.assess import MOST_RESAMPLED, FailedFile, SystemMetrics, cost_scores, left_out
+from pipeline.evaluation.assess import FailedFile
 from pipeline.evaluation.breakdowns import GroupMetrics, left_out_columns
 from pipeline.evaluation.columns import Metadata
 from pipeline.evaluation.curves import curves_of, featured, state_of
 from pipeline.evaluation.details import Details, details_of
 from pipeline.evaluation.exports import SYSTEM_COLUMNS, tables
+from pipeline.evaluation.measure import MOST_RESAMPLED, SystemMetrics, cost_scores, left_out
 from pipeline.evaluation.pages import evaluation_page
 from pipeline.evaluation.scores import by_system, table_of
 from pipeline.files import read_bounded

@@ -16,8 +16,9 @@ from pipeline.config import CodebookConfig
 from pipeline.enrollment.enroll import enroll
 from pipeline.errors import EnrollmentRefusedError, InputError, SpeakerExistsError
 from pipeline.evaluation import Trial
-from pipeline.evaluation.assess import assess, measure
+from pipeline.evaluation.assess import assess
 from pipeline.evaluation.calibrate import calibrate
+from pipeline.evaluation.measure import measure
 from pipeline.machines.branches import SUPERVECTOR
 from pipeline.machines.codebook import fit_codebook
 from pipeline.scoring.trials import OWN

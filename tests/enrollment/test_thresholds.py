@@ -18,7 +18,8 @@ from pipeline.enrollment.holdout import Cut, cut_of
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import MetricError
 from pipeline.evaluation import Trial
-from pipeline.evaluation.assess import assess, measure
+from pipeline.evaluation.assess import assess
+from pipeline.evaluation.measure import measure
 from pipeline.features.frontend import read_features
 from pipeline.features.stream import FeatureBlock, joined, joined_to
 from pipeline.machines.branches import NORMALISED_GMM, NORMALISED_SUPERVECTOR

@@ -19,8 +19,9 @@ from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import InputError, StoreFormatError, StoreMissingError, UnknownSpeakerError
 from pipeline.evaluation import Trial
-from pipeline.evaluation.assess import assess, measure
+from pipeline.evaluation.assess import assess
 from pipeline.evaluation.calibrate import calibrate, reset_calibration
+from pipeline.evaluation.measure import measure
 from pipeline.metrics import equal_error_rate
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import CHANGED, NOBODY, OWN

@@ -12,8 +12,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from pipeline.config import Config
-from pipeline.evaluation.assess import FailedFile, measure
+from pipeline.evaluation.assess import FailedFile
 from pipeline.evaluation.comparison_report import compare, read_evaluations, write_comparison
+from pipeline.evaluation.measure import measure
 from pipeline.evaluation.report import metrics_table, write_evaluation
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, NEEDS_BROWSER]

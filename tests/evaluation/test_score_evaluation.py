@@ -26,8 +26,8 @@ from pipeline.evaluation import (
     write_list,
 )  # fmt: skip
 from pipeline.evaluation import assess as assessment
-from pipeline.evaluation.assess import left_out, measure
 from pipeline.evaluation.comparison_report import plot_evaluations
+from pipeline.evaluation.measure import left_out, measure
 from pipeline.evaluation.scores import table_of
 from pipeline.metrics import equal_error_rate
 
