@@ -152,7 +152,7 @@ def chart(folder: Path) -> str:
     scale = (CHART_WIDTH - LABELS - 60) / max(rate for bars in groups.values() for rate in bars.values())
     height = len(groups) * GROUP + 30
     parts = [
-        '<svg class="bars" role="img" aria-label="Equal error rates in percent by list"'
+        '<div class="scrolled"><svg class="bars" role="img" aria-label="Equal error rates in percent by list"'
         f' viewBox="0 0 {CHART_WIDTH} {height}">'
     ]
     for n, label in enumerate(COMPARED):
@@ -165,7 +165,7 @@ def chart(folder: Path) -> str:
             width, y = max(scale * rate, 1.0), top + n * BAR
             parts.append(f'<rect class="bar{n}" x="{LABELS}" y="{y}" width="{width:.1f}" height="{BAR - 3}"></rect>')
             parts.append(f'<text class="rate" x="{LABELS + width + 5:.1f}" y="{y + BAR - 5}">{rate:.2f}</text>')
-    return "\n".join(["```{raw} html", *parts, "</svg>", "```"]) + "\n"
+    return "\n".join(["```{raw} html", *parts, "</svg></div>", "```"]) + "\n"
 
 
 def systems(folder: Path) -> str:
