@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# A ratio is typical down to so many standard deviations below what is expected of the claimant: the first number, and
-# one more for so many speakers, whose trials show better what impostors are like.
-LEAST_DEVIATIONS, SPEAKERS_A_DEVIATION = 1.25, 5.0
+# What a claim must reach lies one standard deviation below what is expected of the claimant's held-out utterances, and
+# one more for so many other speakers, whose trials show better what impostors are like.
+SPEAKERS_A_DEVIATION = 4.0
 
 # Variances within claimants are measured by at least so many differences from their means.
 LEAST_DIFFERENCES = 5
@@ -28,7 +29,11 @@ LEAST_DIFFERENCES = 5
 
 @dataclass(frozen=True)
 class Typicality:
-    """Shifts of ratios by which the least typical one of every claimant is at ``threshold``, with N ``speakers``."""
+    """Shifts of ratios by which the least typical one of every claimant is at ``threshold``, with N ``speakers``.
+
+    It is (m - (1 + (N - 1) / 4) s) / sqrt(N), with the expected ratio m and its standard deviation s: claims of another
+    day reach a smaller share of m the more speakers are enrolled, and those of impostors a smaller one still.
+    """
 
     threshold: float
     speakers: int
@@ -41,12 +46,16 @@ class Typicality:
         ratios, claims
             Ratios (n,) of target trials, in nats, and ids (n,) of their claimants.
         """
-        deviations = LEAST_DEVIATIONS + self.speakers / SPEAKERS_A_DEVIATION
         above = {
-            claim: mean - deviations * spread - self.threshold
+            claim: self.least(mean, spread) - self.threshold
             for claim, (mean, spread) in expected(ratios, claims).items()
         }
         return {claim: shift for claim, shift in above.items() if shift > 0.0}
+
+    def least(self, mean: float, spread: float) -> float:
+        """Return the least ratio that is typical of a claimant, by ``mean`` and standard deviation of another one."""
+        deviations = 1.0 + (self.speakers - 1) / SPEAKERS_A_DEVIATION
+        return (mean - deviations * spread) / sqrt(self.speakers)
 
 
 def expected(ratios: Array, claims: NDArray[np.uint64]) -> Mapping[int, tuple[float, float]]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.scoring.typical import LEAST_DEVIATIONS, SPEAKERS_A_DEVIATION, Typicality, expected
+from pipeline.scoring.typical import Typicality, expected
 
 
 def drawn(
@@ -44,13 +44,14 @@ def test_shifts_are_finite_and_never_raise_a_ratio(values, speakers, claimants):
     assert set(shifts) <= set(claims.tolist())
 
 
-def test_the_least_typical_ratio_is_at_the_threshold():
+@pytest.mark.parametrize(("speakers", "deviations", "share"), [(1, 1.0, 1.0), (4, 1.75, 0.5), (9, 3.0, 1 / 3)])
+def test_the_least_typical_ratio_is_at_the_threshold(speakers, deviations, share):
     ratios, claims = np.array([9.0, 11.0, 10.0, 12.0, 8.0, 10.0, 9.5, 10.5]), np.zeros(8, dtype=np.uint64)
-    shift = Typicality(0.4, 1).shifts(ratios, claims)[0]
+    shift = Typicality(0.4, speakers).shifts(ratios, claims)[0]
     mean, spread = expected(ratios, claims)[0]
     assert mean == pytest.approx(10.0)
     assert spread == pytest.approx(ratios.std(ddof=1) * np.sqrt(1 + 1 / 8))  # of the predictive distribution
-    assert mean - (LEAST_DEVIATIONS + 1 / SPEAKERS_A_DEVIATION) * spread - shift == pytest.approx(0.4)
+    assert share * (mean - deviations * spread) - shift == pytest.approx(0.4)
 
 
 def test_with_many_speakers_impostors_decide():
