@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.cli.options import ConfigFile, Jobs, Json, NewStore, Override, read_settings
-from pipeline.cli.terminal import cores, print_json, print_line, progress_bar
+import typer
+
+from pipeline.cli.options import IN_PART, ConfigFile, Jobs, Json, NewStore, Override, read_settings
+from pipeline.cli.terminal import cores, print_error, print_json, print_line, print_note, progress_bar
 
 if TYPE_CHECKING:
     from pipeline.config import Config
+    from pipeline.enrollment.enroll import EnrollmentReport
 
 
 def background(
@@ -23,18 +26,24 @@ def background(
     Examples:
     - `voiceclaim background --store speakers.store`
     """
-    voices = enroll_background(store, read_settings(config, override), jobs=jobs or cores(), quiet=as_json)
+    report = enroll_background(store, read_settings(config, override), jobs=jobs or cores(), quiet=as_json)
     if as_json:
-        print_json({"store": str(store), "enrolled": voices})
+        refused = [{"name": name, "reason": reason} for name, reason in report.refused]
+        print_json({"store": str(store), "enrolled": [one.name for one in report.enrolled], "refused": refused})
     else:
-        print_line(f"{len(voices)} synthetic background voices enrolled -> {store}")
+        print_line(f"{len(report.enrolled)} synthetic background voices enrolled -> {store}")
+    if report.refused:
+        print_error(f"not everything was enrolled: {len(report.refused)} voices refused")
+        raise typer.Exit(IN_PART)
 
 
-def enroll_background(store: Path, settings: Config | None, *, jobs: int, quiet: bool = False) -> list[str]:
-    """Enroll the synthetic voices, and return their names."""
+def enroll_background(store: Path, settings: Config | None, *, jobs: int, quiet: bool = False) -> EnrollmentReport:
+    """Enroll the synthetic voices, and say which are refused."""
     from pipeline.audio.corpus import background_voices
     from pipeline.enrollment.enroll import enroll
 
     with progress_bar(quiet=quiet) as progress:
         report = enroll(store, background_voices(), settings, role="background", jobs=jobs, progress=progress)
-    return [speaker.name for speaker in report.enrolled]
+    for _, reason in () if quiet else report.refused:
+        print_note(f"refused {reason}")
+    return report

@@ -54,8 +54,8 @@ class Typicality:
 
     def least(self, mean: float, spread: float) -> float:
         """Return the least ratio that is typical of a claimant, by ``mean`` and standard deviation of another one."""
-        deviations = 1.0 + (self.speakers - 1) / SPEAKERS_A_DEVIATION
-        return (mean - deviations * spread) / sqrt(self.speakers)
+        users = max(self.speakers, 1)  # a store may hold background speakers alone
+        return (mean - (1.0 + (users - 1) / SPEAKERS_A_DEVIATION) * spread) / sqrt(users)
 
 
 def expected(ratios: Array, claims: NDArray[np.uint64]) -> Mapping[int, tuple[float, float]]:

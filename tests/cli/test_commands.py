@@ -121,6 +121,24 @@ def test_a_user_beside_the_background_voices_is_told_from_others(inside, corpus_
     assert "enrolled already" in again.err
 
 
+def test_background_voices_that_are_refused_are_named(inside):
+    words = (
+        "background",
+        "--set",
+        "codebook.min_seconds=20",
+        "--config",
+        "lean",
+        "--set",
+        "supervector.speeds_below=0",
+    )
+    result = inside(*words, "--store", "s")
+    assert (result.code, result.out) == (4, "4 synthetic background voices enrolled -> s\n")
+    assert "refused speaker 'synthetic espeak-" in result.err
+    assert result.err.splitlines()[-1] == "voiceclaim: not everything was enrolled: 32 voices refused"
+    [table] = inside(*words, "--store", "t", "--json").lines
+    assert (len(table["enrolled"]), len(table["refused"])) == (4, 32)
+
+
 def test_enroll_reports_who_was_enrolled_refused_and_skipped(inside, corpus_of, tmp_path, garbage):
     root = corpus_of(anna=4, dexter=1, ivan=4)
     for name in ("broken.wav", "memo.m4a"):
