@@ -239,7 +239,7 @@ export function verifyView() {
     leave() {
       session?.stream?.close();
       end();
-      verdict("none", "Choose a name, press start and say a few words.");
+      verdict("none", "Choose a name, press start and read the numbers.");
     },
   };
 }
