@@ -5,11 +5,10 @@
 
 CORPORA holds commands30 (docs/results.md says what it is). Five of its speakers 21 to 30 are enrolled one by one, as
 the service does, beside each background: people (speakers 01 to 20, or the first of them), the package's synthetic
-voices, voices that scripts/gather_background_voices has gathered (--gathered DIR), or nobody. Each of the ten speakers
-is the first user of one draw, the second of another, and so on. After the first, second and fifth user every phrase of
-the list is claimed for every user, and decided as `verify` decides. Impostors are other users, the background, and
-people who are not enrolled: users still to come and, where they are not the background, speakers 01 to 20. A claim for
-which there is no threshold is counted as rejected.
+voices, or nobody. Each of the ten speakers is the first user of one draw, the second of another, and so on. After the
+first, second and fifth user every phrase of the list is claimed for every user, and decided as `verify` decides.
+Impostors are other users, the background, and people who are not enrolled: users still to come and, where they are not
+the background, speakers 01 to 20. A claim for which there is no threshold is counted as rejected.
 
 A user is enrolled with N drawn words (0.6 s of speech each), four to an utterance, as a person reads them from the
 page, and claims with so many phrases (1.6 s of speech each) one after the other; everything else is as recorded.
@@ -45,11 +44,10 @@ KINDS = ("own", "user", "background", "outside")
 Speakers = Mapping[str, Sequence[Utterance]]
 
 
-def backgrounds(people: Speakers, gathered: Path | None) -> dict[str, Speakers]:
+def backgrounds(people: Speakers) -> dict[str, Speakers]:
     """Return the speakers of each background by its name."""
-    others = {} if gathered is None else {"gathered voices": pipeline.read_corpus(gathered).speakers}
     some = {f"{count} people": dict(list(people.items())[:count]) for count in (PEOPLE, 10, 5)}
-    return {**some, "36 synthetic voices": pipeline.background_voices().speakers, **others, "nobody": {}}
+    return {**some, "36 synthetic voices": pipeline.background_voices().speakers, "nobody": {}}
 
 
 def draws(names: Sequence[str], count: int) -> list[list[str]]:
@@ -160,7 +158,6 @@ def main() -> None:
     parser.add_argument("corpora", type=Path)
     parser.add_argument("--list", default="trials_dev")
     parser.add_argument("--backgrounds", nargs="+", metavar="NAME")
-    parser.add_argument("--gathered", type=Path, metavar="DIR", help="what scripts/gather_background_voices made")
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument(
         "--words", type=int, metavar="N", help="words a user enrolls with, by default all 160, a file each"
@@ -172,7 +169,7 @@ def main() -> None:
     root = options.corpora / "commands30"
     paths = list(dict.fromkeys(trial.path for trial in pipeline.read_trials(root / f"{options.list}.txt")))
     speakers = list(pipeline.read_corpus(root / "enroll").speakers.items())
-    everybody, rows = backgrounds(dict(speakers[:PEOPLE]), options.gathered), []
+    everybody, rows = backgrounds(dict(speakers[:PEOPLE])), []
     with tempfile.TemporaryDirectory() as folder:
         users: Speakers = dict(speakers[PEOPLE:])
         if options.words:
