@@ -27,6 +27,7 @@ from pipeline.enrollment.quality import Recording, clipped_share, median_snr
 from pipeline.enrollment.speech import NewSpeaker
 from pipeline.errors import MetricError
 from pipeline.features.fingerprints import Prints
+from pipeline.scoring.fitting import calibration_of
 from pipeline.scoring.trials import HeldOutTrials
 from pipeline.store.model import SpeakerModel
 
@@ -177,7 +178,7 @@ def strengths_of(
         group = new[first::MAX_GROUPS]
         others = reduce(HeldOutTrials.without, group, comparable)
         try:
-            calibration = others.calibration(system).at(settings.unknown_impostors)
+            calibration = calibration_of(others, system).at(settings.unknown_impostors)
         except MetricError:
             continue
         typical = _typical(others, others.ratios(calibration))

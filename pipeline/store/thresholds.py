@@ -8,8 +8,9 @@ from pipeline.errors import MetricError
 from pipeline.scoring.calibration import SystemCalibration
 from pipeline.scoring.claims import is_judged_in_cohort
 from pipeline.scoring.conditions import SIDE_INFORMATION
+from pipeline.scoring.fitting import fit_system, fit_threshold
 from pipeline.scoring.rules import RULES
-from pipeline.scoring.trials import CHANGED, HeldOutTrials, fit_system
+from pipeline.scoring.trials import CHANGED, HeldOutTrials
 from pipeline.scoring.typical import Typicality
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def threshold_of(model: SpeakerModel, system: str, false_accept: float | None) -
     if trials is None:
         raise MetricError(f"{model.where}: the store holds no held-out trials; give the threshold itself")
     trials, population = _judged(model, trials, system)
-    return trials.threshold(
+    return fit_threshold(
+        trials,
         system,
         population=population,
         calibration=model.calibration(system) if rule.parts else None,

@@ -20,8 +20,8 @@ from pipeline.posteriors import sigmoid
 from pipeline.scoring.claims import ClaimScorer, RunningScores, ScoringSettings, with_parts
 from pipeline.scoring.conditions import SIDE_INFORMATION
 from pipeline.scoring.decisions import Terms, Update
+from pipeline.scoring.fitting import FIT_PRIOR
 from pipeline.scoring.rules import RULES
-from pipeline.scoring.trials import FIT_PRIOR
 from pipeline.scoring.uncertainty import RatioUncertainty
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model

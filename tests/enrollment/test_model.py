@@ -18,6 +18,7 @@ from pipeline.enrollment.speech import read_speech
 from pipeline.enrollment.training import Trainer
 from pipeline.errors import UnknownSpeakerError
 from pipeline.machines.workers import LocalThreads
+from pipeline.scoring.fitting import calibration_of
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.verifier import Verifier
@@ -120,7 +121,7 @@ def test_calibrations_at_any_share_mix_the_fits_against_each_origin(fused, share
     """With r and u the likelihood ratios against enrolled and unknown impostors: 1 / ((1 - share) / r + share / u)."""
     trials, at = fused.trials(), replace(fused, unknown_share=share)
     frames, rows = trials.frames.astype(float), slice(None, None, 7)
-    direct = trials.calibration(system)
+    direct = calibration_of(trials, system)
     enrolled, unknown = (direct.at(one).llr(trials.scores, frames)[rows] for one in (0.0, 1.0))
     expected = -np.log((1 - share) * np.exp(-enrolled) + share * np.exp(-unknown))
     stored = at.calibration(system).llr(trials.scores, frames)[rows]

@@ -26,6 +26,7 @@ from pipeline.scoring.calibration import (
     fit_calibration,
     linked,
 )
+from pipeline.scoring.fitting import calibration_of, fit_threshold
 from pipeline.scoring.regression import logistic_weights
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import HeldOutTrials
@@ -279,7 +280,7 @@ def against_each_origin(
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
 def test_trials_weigh_the_parts_of_a_sum_once_and_then_judge_the_sum_against_each_origin(share):
     made = held_out(4)
-    fused = made.calibration("fused", prior=0.05).at(share)
+    fused = calibration_of(made, "fused", prior=0.05).at(share)
     assert fused.systems == PARTS
     sums = against_each_origin(made, made.scores, 0.5, (PENALTY, PENALTY))
     # Ten speakers: unknown impostors spread 1.3 times as widely about their mean.
@@ -287,7 +288,7 @@ def test_trials_weigh_the_parts_of_a_sum_once_and_then_judge_the_sum_against_eac
     expected = against_each_origin(made, {"fused": spread}, share, (ENROLLED_PENALTY, UNKNOWN_PENALTY))
     known = ~made.unknown
     np.testing.assert_allclose(fused.llr(made.scores, made.frames)[known], expected[known], atol=1e-6)
-    alone = made.calibration("gmm_rival", prior=0.05).at(share)
+    alone = calibration_of(made, "gmm_rival", prior=0.05).at(share)
     assert alone.systems == ("gmm_rival",)
     expected = against_each_origin(made, {"gmm_rival": made.scores["gmm_rival"]}, share, (PENALTY, PENALTY))
     np.testing.assert_allclose(alone.llr(made.scores, made.frames), expected, atol=1e-9)
@@ -298,7 +299,7 @@ def test_trials_weigh_the_parts_of_a_sum_once_and_then_judge_the_sum_against_eac
 def test_the_share_of_unknown_impostors_moves_ratios_and_changes_no_order(shares, seed):
     made = held_out(seed)
     frames = np.full(len(made), 200.0)
-    first, second = (made.calibration("fused", prior=0.05).at(share).llr(made.scores, frames) for share in shares)
+    first, second = (calibration_of(made, "fused", prior=0.05).at(share).llr(made.scores, frames) for share in shares)
     order = np.argsort(first)
     assert (np.diff(second[order]) >= -1e-9 * np.abs(second[order][1:])).all()
 
@@ -309,9 +310,9 @@ def test_a_sum_weighs_the_parts_that_trials_have_beyond_those_it_needs():
     better = np.random.default_rng(0).normal(np.where(own, 2.0, -2.0), 1.0)
     with_models = dataclasses.replace(made, scores={**made.scores, "normalised_supervector": better})
     for trials, systems in ((made, PARTS), (with_models, (*PARTS, "normalised_supervector"))):
-        fused = trials.calibration("fused", prior=0.05).at(0.0)
+        fused = calibration_of(trials, "fused", prior=0.05).at(0.0)
         assert fused.systems == systems
-        assert np.isfinite(trials.threshold("fused", population=10, calibration=fused))
+        assert np.isfinite(fit_threshold(trials, "fused", population=10, calibration=fused))
     raised = fused.llr({**with_models.scores, "normalised_supervector": better + 1.0}, made.frames)
     assert (raised > fused.llr(with_models.scores, made.frames)).all()
 
@@ -321,7 +322,7 @@ def test_trials_of_one_origin_alone_count_whatever_share_was_asked_for(share):
     made = dataclasses.replace(held_out(4), unknown=np.zeros(360, dtype=bool))
     own = made.claims == made.speakers
     expected = fit_calibration(("gmm_rival",), made.scores, made.frames.astype(float), own, prior=0.05)
-    fit = made.calibration("gmm_rival", prior=0.05).at(share)
+    fit = calibration_of(made, "gmm_rival", prior=0.05).at(share)
     np.testing.assert_allclose(fit.llr(made.scores, 100.0), expected.llr(made.scores, 100.0), atol=1e-9)
 
 
@@ -329,17 +330,17 @@ def test_sum_of_systems_without_a_part_is_an_error_that_names_it():
     made = held_out(4)
     del made.scores["supervector_rival"]
     with pytest.raises(MetricError, match="supervector_rival"):
-        made.calibration("fused", prior=0.05)
+        calibration_of(made, "fused", prior=0.05)
     with pytest.raises(MetricError, match="'fused'"):
-        made.threshold("fused", population=10, calibration=None)
+        fit_threshold(made, "fused", population=10, calibration=None)
 
 
 def test_threshold_of_a_sum_of_systems_is_a_ratio_at_the_equal_error_rate():
     made = held_out(5)
     own = made.claims == made.speakers
-    calibration = made.calibration("fused", prior=0.2).at(0.5)
+    calibration = calibration_of(made, "fused", prior=0.2).at(0.5)
     llrs = calibration.llr(made.scores, made.frames.astype(float))
-    threshold = made.threshold("fused", population=10, calibration=calibration)
+    threshold = fit_threshold(made, "fused", population=10, calibration=calibration)
     assert threshold == equal_error_rate(llrs[own], llrs[~own]).threshold
-    rate = made.threshold("fused", population=10, calibration=calibration, false_accept=0.05)
+    rate = fit_threshold(made, "fused", population=10, calibration=calibration, false_accept=0.05)
     assert np.mean(llrs[~own] >= rate) <= 0.05

@@ -28,6 +28,7 @@ from pipeline.scoring.conditions import (
     condition_vector,
     train_conditions,
 )
+from pipeline.scoring.fitting import condition_calibration
 from pipeline.scoring.trials import HeldOutTrials
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -192,7 +193,7 @@ def test_calibrated_probabilities_of_a_changed_condition_average_to_a_half_as_bo
     recorded, changed = (
         trials_with(random.normal(mean, scale, count), random) for mean, count in zip(means, counts, strict=True)
     )
-    calibration = recorded.condition_calibration(changed)
+    calibration = condition_calibration(recorded, changed)
     total = sum(expit(calibrated(trials, calibration)).mean() for trials in (recorded, changed))
     assert total == pytest.approx(1.0, abs=1e-6)
     assert calibration.weights[0] >= 0.0
@@ -205,7 +206,7 @@ def test_log_odds_that_are_five_times_too_sure_come_back_to_a_fifth(seed, spread
     random, half = np.random.default_rng(seed), spread**2 / 2
     true = random.normal(-half, spread, 20000), random.normal(half, spread, round(ratio * 20000))
     recorded, changed = (trials_with(5.0 * log_odds, random) for log_odds in true)
-    calibration = recorded.condition_calibration(changed)
+    calibration = condition_calibration(recorded, changed)
     assert calibration.weights[0] == pytest.approx(0.2, rel=0.2)
     assert calibration.llr({CONDITION: 0.0}, calibration.usual_frames) == pytest.approx(0.0, abs=0.3)
     assert np.abs(calibrated(recorded, calibration) - true[0]).mean() < 0.3

@@ -16,9 +16,10 @@ from populations import SYSTEMS
 from pipeline.enrollment.enroll import enroll
 from pipeline.errors import InputError, MetricError
 from pipeline.scoring.decisions import Decision, State
+from pipeline.scoring.fitting import fit_system
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.sequential import SequentialTest, check_frames
-from pipeline.scoring.trials import HeldOutTrials, fit_system
+from pipeline.scoring.trials import HeldOutTrials
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.policies import Sequential

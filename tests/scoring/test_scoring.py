@@ -26,6 +26,7 @@ from pipeline.machines.ubm import train_ubm
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.calibration import LogisticCalibration, SystemCalibration
 from pipeline.scoring.claims import ClaimScorer, ScoringSettings
+from pipeline.scoring.fitting import fit_threshold
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import HeldOutTrials
 
@@ -292,7 +293,7 @@ def trials(
 
 
 def test_false_accept_rate_needs_no_target_trials():
-    assert trials([], [0.0, 1.0]).threshold("poao", population=10, false_accept=0.5) > 0.0
+    assert fit_threshold(trials([], [0.0, 1.0]), "poao", population=10, false_accept=0.5) > 0.0
 
 
 @pytest.mark.parametrize(
@@ -308,7 +309,7 @@ def test_false_accept_rate_needs_no_target_trials():
 )
 def test_what_trials_cannot_say_is_an_error(target, nontarget, asked, message):
     with pytest.raises(MetricError, match=message):
-        trials(target, nontarget).threshold(population=10, **asked)
+        fit_threshold(trials(target, nontarget), population=10, **asked)
 
 
 def test_later_trials_follow_the_earlier_ones():
@@ -365,17 +366,17 @@ def test_comparable_trials_are_those_of_at_least_half_the_population(sizes, popu
 def test_threshold_leaves_out_trials_of_a_much_smaller_population():
     old = trials([-50.0, -60.0], [-70.0, -80.0], population=2)
     new = trials([2.0, 3.0], [0.0, 1.0], population=12, first=10)
-    assert HeldOutTrials.joined([old, new]).threshold("poao", population=12) == 1.5
-    assert old.threshold("poao", population=2) == -65.0
+    assert fit_threshold(HeldOutTrials.joined([old, new]), "poao", population=12) == 1.5
+    assert fit_threshold(old, "poao", population=2) == -65.0
 
 
 @pytest.mark.parametrize("now", [3, 12, 40])
 def test_threshold_of_a_log_posterior_moves_with_chance_and_others_stay(now):
     for system, expected in (("poao", 1.5 + np.log(12 / now)), ("worst_rival", 1.5)):
         made = trials([2.0, 3.0], [0.0, 1.0], population=12, system=system)
-        np.testing.assert_allclose(made.threshold(system, population=now), expected, rtol=1e-12)
+        np.testing.assert_allclose(fit_threshold(made, system, population=now), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("system", ["boar", "boao"])
 def test_a_claim_that_no_frame_supports_is_below_every_threshold(system):
-    assert trials([0.0, 0.0], [0.0, 0.0], system=system).threshold(system, population=10) > 0.0
+    assert fit_threshold(trials([0.0, 0.0], [0.0, 0.0], system=system), system, population=10) > 0.0

@@ -15,6 +15,7 @@ from pipeline.enrollment.enroll import enroll
 from pipeline.errors import ConfigError, InputError, MetricError, StoreFormatError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import assess
+from pipeline.scoring.fitting import fit_threshold
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.policies import Threshold
@@ -149,7 +150,7 @@ def test_thresholds_and_calibrations_count_the_cohort_where_the_rule_does(voiced
     model, trials = voiced, voiced.trials()
     assert set(trials.population.tolist()) == {len(VOICES)}
     for system, speakers in (("poao", 3), ("rpoao", 3), ("worst_rival", 3), ("supervector", 5), ("poar", 5)):
-        expected = trials.in_cohorts(speakers).threshold(system, population=speakers, unknown_share=model.unknown)
+        expected = fit_threshold(trials.in_cohorts(speakers), system, population=speakers, unknown_share=model.unknown)
         assert model.threshold(system) == expected
         assert model.calibration(system) is not None
     assert model.sequential_calibration("refined_worst_rival") is not None

@@ -1,0 +1,211 @@
+"""Calibrations and thresholds fitted to held-out trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import MetricError
+from pipeline.metrics import equal_error_rate, threshold_at_false_accept
+from pipeline.scoring.calibration import (
+    ENROLLED_PENALTY,
+    PENALTY,
+    UNKNOWN_PENALTY,
+    Fits,
+    LogisticCalibration,
+    Origin,
+    SystemCalibration,
+    fit_calibration,
+    mixed,
+)
+from pipeline.scoring.conditions import CONDITION, DistanceLimit
+from pipeline.scoring.rules import RULES
+from pipeline.scoring.trials import ALONE, HeldOutTrials
+from pipeline.scoring.typical import Typicality
+
+Array = NDArray[np.float64]
+
+SMALLEST_SHARE = float(np.nextafter(0.0, 1.0))
+
+# Prior of a target trial in fits: where ratios must be right, above all, is where false accepts are rare.
+FIT_PRIOR = 0.05
+
+# Background models were trained on the unknown impostors of held-out trials. Scores of people on whom they were not
+# trained spread more widely: about 1 + 6 / (10 + N) times so, with N speakers enrolled.
+SPREAD, SPREAD_SPEAKERS = 6.0, 10.0
+
+# Probability that an utterance is of a changed condition, before its audio says more.
+CHANGED_PRIOR = 0.5
+
+
+def fit_system(
+    system: str,
+    judged: tuple[HeldOutTrials, int],
+    *,
+    changed: HeldOutTrials | None,
+    typical: Typicality | None = None,
+    at_every_length: bool = False,
+) -> SystemCalibration | None:
+    """Fit the calibration of ``system`` over whole utterances, or over speech of any length; None with too few trials.
+
+    ``judged`` are its trials, and the number of speakers that it judges a claim among. Sums of systems are fitted to
+    trials of ``changed`` conditions, too, where there are any. Their ratios over whole utterances are shifted to what
+    is ``typical`` of each claimant.
+    """
+    recorded, population = judged
+    is_sum = bool(RULES[system].parts)
+    conditions = [recorded]
+    if is_sum and changed is not None and changed.has_both_classes:
+        conditions.append(changed)
+    # One utterance at several lengths counts as one.
+    times = 1 + len(recorded.prefixes) * at_every_length
+    if population == 1:
+        return None
+    try:
+        trials = [one.comparable(population) for one in conditions]
+        trials = [one.at_every_length(system) for one in trials] if at_every_length else trials
+        made, *others = (calibration_of(one, system, times=times) for one in trials)
+        distances, frames = map(np.concatenate, zip(*(one.distances() for one in conditions), strict=True))
+        limit = DistanceLimit.of(distances, frames) if is_sum and len(distances) else None
+        if is_sum and typical is not None and not at_every_length:
+            made, *others = (_shifted(one, fit, typical) for one, fit in zip(trials, (made, *others), strict=True))
+        made = replace(made, limit=limit)
+        for other in others:
+            made = replace(made, changed=other, condition=condition_calibration(*trials, times=times))
+    except MetricError:
+        return None  # reading this calibration is an error that says so
+    return made
+
+
+def calibration_of(
+    trials: HeldOutTrials, system: str, *, prior: float = FIT_PRIOR, times: int = 1
+) -> SystemCalibration:
+    """Fit the log-likelihood ratio of ``system`` to held-out ``trials``, or of the sum that it is; raises MetricError.
+
+    Once against enrolled impostors and once against unknown ones. A sum is weighted once, for both alike, and its
+    ratio is then fitted as that of any score. Every utterance is among the trials ``times`` times.
+    """
+    parts = trials.parts_of(system)
+    if missing := [name for name in parts if name not in trials.scores]:
+        raise MetricError(f"calibration: the store holds no held-out scores of {', '.join(missing)}")
+    alike = (times * PENALTY, times * PENALTY)
+    if parts == (system,):
+        return SystemCalibration(system, _fits(trials, parts, prior, alike))
+    weights = _fits(trials, parts, prior, alike)
+    sums = mixed(weights, 0.5).llr(trials.scores, trials.frames.astype(np.float64))
+    summed = replace(trials, scores={system: _as_unknown(trials, sums)}, prefixes={})
+    penalties = (times * ENROLLED_PENALTY, times * UNKNOWN_PENALTY)
+    return SystemCalibration(system, _fits(summed, (system,), prior, penalties), weights)
+
+
+def condition_calibration(recorded: HeldOutTrials, changed: HeldOutTrials, *, times: int = 1) -> LogisticCalibration:
+    """Fit the log-odds of a ``changed`` condition to utterances as ``recorded``, and to those.
+
+    The classifier is too sure of itself: of each speaker's voice and words it has seen no other recording. Every
+    utterance is among the trials ``times`` times. How long they are says nothing: augmented ones are fewer, and so
+    shorter.
+    """
+    target = [trials.where(trials.claims == trials.speakers) for trials in (recorded, changed)]  # each utterance once
+    scores = {CONDITION: np.concatenate([trials.scores[CONDITION] for trials in target])}
+    is_changed = np.repeat([False, True], [len(trials) for trials in target])
+    frames = np.ones(len(is_changed))
+    return fit_calibration((CONDITION,), scores, frames, is_changed, prior=CHANGED_PRIOR, penalty=times * PENALTY)
+
+
+def _shifted(trials: HeldOutTrials, calibration: SystemCalibration, typical: Typicality) -> SystemCalibration:
+    """Return the ``calibration`` with shifts by what is ``typical`` of each claimant's target trials."""
+    own = trials.where(trials.claims == trials.speakers)
+    return replace(calibration, shifts=typical.shifts(own.ratios(calibration), own.claims))
+
+
+def fit_threshold(
+    trials: HeldOutTrials,
+    system: str,
+    *,
+    population: int,
+    calibration: SystemCalibration | None = None,
+    false_accept: float | None = None,
+    unknown_share: float = 0.5,
+) -> float:
+    """Return the threshold of ``system`` for ``population`` speakers from held-out ``trials``.
+
+    At the equal error rate over the impostors that are ``expected``, or for a false-accept rate, in which unknown
+    impostors count by their share. Where a score counts frames, zero is never enough. A system that sums others
+    needs its ``calibration``. Raises MetricError where the trials cannot say, as those of one speaker alone.
+    """
+    rule = RULES.get(system)
+    key = system if rule is None or population > 1 else f"{ALONE}{rule.alone}"
+    needed = {key} if rule is None or population == 1 else set(trials.parts_of(system))
+    if rule is None or not needed <= trials.scores.keys():
+        raise MetricError(
+            f"threshold: the store holds no held-out scores of system {system!r}; give the threshold ittrials"
+        )
+    if population == 1:
+        return _threshold(trials.scores[key], trials.claims == trials.speakers, false_accept)
+    trials = trials.comparable(population).expected(unknown_share)
+    own, weights = trials.claims == trials.speakers, _by_origin(trials, unknown_share)
+    if rule.parts:
+        if calibration is None:
+            raise MetricError(f"threshold: {system!r} has no calibration; give the threshold ittrials")
+        return _threshold(trials.ratios(calibration), own, false_accept, weights)
+    scores = trials.scores[key]
+    if rule.alone == "log":
+        scores = scores + np.log(trials.population / population)
+    threshold = _threshold(scores, own, false_accept, weights)
+    return max(threshold, SMALLEST_SHARE) if rule.binary else threshold
+
+
+def _threshold(
+    scores: Array, own: NDArray[np.bool_], false_accept: float | None, weights: Array | None = None
+) -> float:
+    target, nontarget = scores[own], scores[~own]
+    if false_accept is None and target.size == 0:
+        raise MetricError("threshold: the store holds no held-out utterances; give the threshold itself")
+    if nontarget.size == 0:
+        raise MetricError(
+            "threshold: there are no held-out utterances of other speakers to reject; enroll more speakers, or"
+            " give the threshold itself"
+        )
+    if false_accept is not None:
+        return threshold_at_false_accept(nontarget, false_accept, weights=None if weights is None else weights[~own])
+    return equal_error_rate(target, nontarget).threshold
+
+
+def _by_origin(trials: HeldOutTrials, unknown_share: float) -> Array | None:
+    """Return weights (n,) by which unknown impostors make up ``unknown_share``; None without both origins."""
+    known = (trials.claims != trials.speakers) & ~trials.unknown
+    if not known.any() or not trials.unknown.any():
+        return None
+    of_unknown, of_known = unknown_share / trials.unknown.sum(), (1.0 - unknown_share) / known.sum()
+    return np.asarray(np.where(trials.unknown, of_unknown, of_known))
+
+
+def _as_unknown(trials: HeldOutTrials, scores: Array) -> Array:
+    """Return ``scores`` (n,), those of unknown impostors spread as of people whom no UBM was trained on."""
+    if not trials.unknown.any():
+        return scores
+    mean, spread = scores[trials.unknown].mean(), 1.0 + SPREAD / (SPREAD_SPEAKERS + trials.population)
+    return np.where(trials.unknown, mean + spread * (scores - mean), scores)
+
+
+def _fits(trials: HeldOutTrials, systems: Sequence[str], prior: float, penalties: tuple[float, float]) -> Fits:
+    """Fit once against the impostors of each origin that there are trials of."""
+    own = trials.claims == trials.speakers
+    origins: tuple[tuple[Origin, NDArray[np.bool_]], ...] = (
+        ("enrolled", ~own & ~trials.unknown),
+        ("unknown", trials.unknown),
+    )
+    fits: list[tuple[Origin, LogisticCalibration]] = [
+        (origin, _fit(trials.where(own | impostors), systems, prior, penalty))
+        for (origin, impostors), penalty in zip(origins, penalties, strict=True)
+        if impostors.any()
+    ]
+    return tuple(fits) or (("all", _fit(trials, systems, prior, penalties[0])),)
+
+
+def _fit(trials: HeldOutTrials, systems: Sequence[str], prior: float, penalty: float) -> LogisticCalibration:
+    own, frames = trials.claims == trials.speakers, trials.frames.astype(np.float64)
+    return fit_calibration(systems, trials.scores, frames, own, prior=prior, penalty=penalty)
