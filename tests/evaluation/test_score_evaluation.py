@@ -25,7 +25,7 @@ from pipeline.evaluation import (
     speaker_spread,
     write_list,
 )  # fmt: skip
-from pipeline.evaluation import assess as assessment
+from pipeline.evaluation import measure as measurement
 from pipeline.evaluation.comparison_report import plot_evaluations
 from pipeline.evaluation.measure import left_out, measure
 from pipeline.evaluation.scores import table_of
@@ -55,9 +55,9 @@ def test_a_long_list_is_bounded_and_kept_as_parquet(tmp_path, trials, monkeypatc
     out.mkdir()
     (out / "scores.txt").write_text("of an earlier evaluation")
     with monkeypatch.context() as patch:
-        patch.setattr(assessment, "MOST_RESAMPLED", 500)
+        patch.setattr(measurement, "MOST_RESAMPLED", 500)
         patch.setattr(report, "MOST_RESAMPLED", 500)
-        patch.setattr(assessment, "MOST_SPEAKERS", 10)
+        patch.setattr(measurement, "MOST_SPEAKERS", 10)
         assert len(left_out(scores)) == 2
         assert report.about_scores(path, None, result)["left_out"] == list(left_out(scores))
         long = evaluated(out, path, result)
