@@ -232,3 +232,9 @@ def test_the_code_on_the_page_runs(name, tmp_path, prepared, monkeypatch):
         for block in act:
             with contextlib.redirect_stdout(io.StringIO()):
                 run_block(block, here, names, f"{name}, line {block.line}")
+
+
+@pytest.mark.slow
+def test_the_first_page_shows_what_a_claim_prints(prepared):
+    printed = run_shell("voiceclaim verify speakers.store --claim anna call.wav\n", prepared.made, "README.md")
+    assert f"\n    {printed}" in (ROOT / "README.md").read_text(encoding="utf-8")
