@@ -39,7 +39,7 @@ from pipeline.store.model import SpeakerModel
 CONFIGS = Path(__file__).parent.parent / "configs"
 SHOWN = (
     *("boao", "poao", "worst_rival", "refined_worst_rival", "supervector", "supervector_rival", "gmm", "gmm_rival"),
-    *("normalised_supervector", "normalised_supervector_rival", "normalised_gmm_rival", "fused"),
+    *("normalised_supervector", "normalised_supervector_rival", "normalised_gmm_rival", "pitch_rival", "fused"),
 )
 CHANGED = ("supervector_rival", "normalised_supervector_rival", "fused")  # shown on the changed lists
 LISTS = ("clean", "telephone", "babble10")

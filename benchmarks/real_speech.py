@@ -39,6 +39,7 @@ SYSTEMS = (
     *("boar", "poar", "boao", "poao", "rpoao", "fused", "worst_rival", "refined_worst_rival"),
     *("supervector", "supervector_rival", "gmm", "gmm_rival"),
     *("normalised_supervector", "normalised_supervector_rival", "normalised_gmm", "normalised_gmm_rival"),
+    "pitch_rival",
 )
 
 EVERYBODY: tuple[str, ...] = ()

@@ -88,6 +88,12 @@ def segments_of(name: str) -> np.ndarray:
     return rng.normal(rng.standard_normal(12), 0.7, (6, 12)).astype(np.float16)
 
 
+def pitches_of(name: str) -> np.ndarray:
+    """A histogram of pitches of this name alone."""
+    rng = np.random.default_rng([3, *name.encode("utf-8", "surrogatepass")])
+    return rng.dirichlet(np.ones(SMALL.pitch.bins)).astype(np.float32)
+
+
 def fingerprints_of(name: str) -> np.ndarray:
     return np.random.default_rng([2, *name.encode("utf-8", "surrogatepass")]).integers(0, 2**32, 20, dtype=np.uint32)
 
@@ -124,10 +130,14 @@ def model_of(
         }
     for kind in utterance_kinds_of(config.machines.kinds):
         parts = [np.tile(segments_of(name), len(kind.backgrounds)) for name in everybody]
-        shared |= ubm_arrays(dict.fromkeys(kind.backgrounds, SPACE))
+        shared |= ubm_arrays(dict.fromkeys((one for one in kind.backgrounds if one.is_trained), SPACE))
         if kind.machine == "gmm":
             for one, part in zip(own, parts, strict=True):
                 one[kind.array] = part.mean(axis=0, dtype=np.float32).reshape(SPACE.means.shape)
+            continue
+        if kind.machine == "histogram":
+            for name, one in zip(everybody, own, strict=True):
+                one[kind.array] = pitches_of(name)
             continue
         voices = [Voice(one.id, part.astype(np.float32)) for one, part in zip(speakers, parts, strict=True)]
         solver, inner = solve(voices, config, kind)

@@ -66,7 +66,8 @@ class FeatureSettings(AnalysisConfig):
     """Front end: the analysis of frames for machines over frames, and those for machines over whole utterances.
 
     Supervector machines and GMMs have an analysis each. A frame is analysed once where they are the same. With
-    ``log_mel`` there are log mel bands too, which machines over embeddings read (``pipeline.features.filterbank``).
+    ``pitch`` there is the fundamental frequency too (``pipeline.features.pitch``), with ``log_mel`` there are log mel
+    bands, which machines over embeddings read (``pipeline.features.filterbank``).
     """
 
     kind: Literal["lpc", "lpcc", "plp", "mfcc"] = "lpcc"
@@ -78,6 +79,7 @@ class FeatureSettings(AnalysisConfig):
     pre_emphasis: Annotated[float, Field(ge=0, lt=1)] = 0.97
     deltas: bool = True
     delta_width: Annotated[int, Field(ge=1, le=20)] = 2
+    pitch: bool = True
     log_mel: bool = False
     vad: VadConfig = VadConfig()
     supervector: AnalysisConfig = AnalysisConfig()

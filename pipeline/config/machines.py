@@ -39,6 +39,7 @@ class MachineConfig(Section):
         "gmm",
         "normalised_supervector",
         "normalised_gmm",
+        "pitch",
     )
     sigma: Positive = 0.5
     C: Positive = 10.0
@@ -132,6 +133,18 @@ class NormalisedConfig(UtteranceMachineConfig):
     max_segments: Annotated[int, Field(ge=2, le=10000)] = 128
     half_db: Positive = 10.0
     mean_prior: Positive = 50.0
+
+
+class PitchConfig(Section):
+    """Histograms of the fundamental frequency (``pipeline.machines.pitch``): of so many ``bins``.
+
+    ``relevance`` is the relevance factor in voiced frames. A frame has half its weight at ``half_db`` below the loudest
+    so far.
+    """
+
+    bins: Annotated[int, Field(ge=8, le=1024)] = 32
+    relevance: Positive = 20.0
+    half_db: Positive = 15.0
 
 
 class GmmConfig(Section):

@@ -21,6 +21,7 @@ from pipeline.config.machines import (
     GmmConfig,
     MachineConfig,
     NormalisedConfig,
+    PitchConfig,
     SupervectorConfig,
     UbmConfig,
 )
@@ -48,6 +49,7 @@ class Config(Section):
     normalised: NormalisedConfig = NormalisedConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()
     gmm: GmmConfig = GmmConfig()
+    pitch: PitchConfig = PitchConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
     posterior: PosteriorConfig = PosteriorConfig()
     scoring: ScoringConfig = ScoringConfig()
@@ -62,6 +64,12 @@ class Config(Section):
             missing += [] if self.features.log_mel else ["features.log_mel = true"]
             if missing:
                 raise ValueError(f"machines.kinds has embedding, which needs {', '.join(missing)}")
+        return self
+
+    @model_validator(mode="after")
+    def _pitch_is_analysed(self) -> Self:
+        if "pitch" in self.machines.kinds and not self.features.pitch:
+            raise ValueError("machines.kinds has pitch, which needs features.pitch = true")
         return self
 
     @property

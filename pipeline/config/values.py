@@ -8,16 +8,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 MachineKind = Literal[
     "one_vs_one", "one_class", "one_vs_rest", "supervector", "gmm", "normalised_supervector", "normalised_gmm",
-    "embedding",
+    "pitch", "embedding",
 ]  # fmt: skip
-Analysis = Literal["frames", "supervector", "gmm", "embedding"]
+Analysis = Literal["frames", "supervector", "gmm", "pitch", "embedding"]
 Augmentation = Literal["telephone", "babble", "noise", "room", "codec", "band", "coloured"]
 Action = Literal["off", "warn", "refuse"]
 System = Literal[
     "boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival",
     "supervector", "supervector_rival", "gmm", "gmm_rival",
     "normalised_supervector", "normalised_supervector_rival", "normalised_gmm", "normalised_gmm_rival",
-    "embedding", "embedding_rival", "fused",
+    "pitch_rival", "embedding", "embedding_rival", "fused",
 ]  # fmt: skip
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from pipeline.features.stream import FeatureBlock
 from pipeline.machines.branches import UtteranceKind
 from pipeline.machines.margins import Population
 from pipeline.machines.supervector_training import SupervectorTraining
-from pipeline.machines.supervectors import supervector
+from pipeline.machines.supervectors import SupervectorMachines, supervector
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.claims import ClaimScorer, ScoringSettings
 from pipeline.scoring.conditions import SIDE_INFORMATION, ConditionClassifier
@@ -178,7 +179,8 @@ class HeldOutScoring:
         margins: list[list[list[Margins]]] = [[[{} for _ in its] for _ in absences] for its in heard]
         flat = [one for its in heard for one in its]
         for kind, solver in self._training.items() if len(self._population) > 1 and flat else ():
-            read = list(zip(kind.backgrounds, self._population.utterance[kind.name].ubms, strict=True))
+            machines = cast(SupervectorMachines, self._population.utterance[kind.name])
+            read = list(zip(kind.backgrounds, machines.ubms, strict=True))
             settled = ([ubm.settled(sums[background.name]) for background, ubm in read] for sums, _ in flat)
             vectors = np.stack([supervector([ubm for _, ubm in read], statistics) for statistics in settled])
             ends = np.cumsum([len(its) for its in heard])[:-1]

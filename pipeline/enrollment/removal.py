@@ -102,7 +102,7 @@ def _one_vs_rest(rest: SpeakerModel, arrays: list[Named], jobs: int) -> tuple[st
 def _supervectors(rest: SpeakerModel, arrays: list[Named], shared: Named, jobs: int) -> None:
     """Solve the supervector machines of those who remain: the solution has everybody's speech in it."""
     for kind in utterance_kinds_of(rest.config.machines.kinds):
-        if kind.machine == "gmm":
+        if kind.machine != "supervector":
             continue
         has_pseudo = kind.branch is RAW and rest.config.supervector.has_pseudo_speakers(len(rest))
         voices = voices_of(rest, kind, has_pseudo=has_pseudo)

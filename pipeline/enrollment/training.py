@@ -18,10 +18,11 @@ from pipeline.enrollment.speech import NewSpeaker, Progress, Speech
 from pipeline.enrollment.utterance_training import BranchTraining, UtteranceTrainer
 from pipeline.features.fingerprints import joined as all_prints
 from pipeline.features.stream import FeatureBlock, joined, joined_to
-from pipeline.machines.branches import Branch, UtteranceKind, utterance_kinds_of
+from pipeline.machines.branches import PITCH, Branch, UtteranceKind, trained_branches, utterance_kinds_of
 from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.cohorts import plan_cohorts
 from pipeline.machines.margins import Population
+from pipeline.machines.pitch import PitchCounts
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.training import machine_count, train_population
@@ -39,12 +40,13 @@ FRAME_KINDS = frozenset({"one_vs_one", "one_class", "one_vs_rest"})
 class Provisional:
     """A ``model`` without held-out utterances, and what the final one takes besides vectors of machines over frames.
 
-    That is what each branch's machines over utterances are made of, and condition vectors of each new speaker.
+    That is what each branch's machines over utterances are made of, and each new speaker's ``own`` arrays: condition
+    vectors and the histogram of pitches.
     """
 
     model: SpeakerModel
     branches: dict[Branch, BranchTraining]
-    conditions: list[Arrays]
+    own: list[Arrays]
 
     @property
     def solvers(self) -> dict[UtteranceKind, SupervectorTraining]:
@@ -84,19 +86,19 @@ class Trainer:
         model, made = self._assembled(some, population), {}
         for trainer, branch in zip(trainers, prepared, strict=True):
             model, made[trainer.branch] = trainer.trained(model, self.known, branch, whole=False), branch
-        without = [*({} for _ in self.known.speakers), *(self._conditions(voice) for voice in some)]
-        return Provisional(model.changed(without, {}), made, [self._conditions(voice) for voice in voices])
+        without = [*({} for _ in self.known.speakers), *map(self._own, some)]
+        return Provisional(model.changed(without, {}), made, list(map(self._own, voices)))
 
     def final(self, voices: Sequence[NewSpeaker], provisional: Provisional) -> SpeakerModel:
         """Train the same on all speech of the new ``voices``; only vectors of machines over frames are read."""
         model = self._assembled(voices, self._frame_machines(voices, "training"))
         for trainer in self._trainers(self.workers.jobs):
             model = trainer.trained(model, self.known, provisional.branches[trainer.branch], whole=True)
-        return model.changed([*({} for _ in self.known.speakers), *provisional.conditions], {})
+        return model.changed([*({} for _ in self.known.speakers), *provisional.own], {})
 
     def _trainers(self, jobs: int) -> list[UtteranceTrainer]:
         """Return the trainer of each branch that the settings have machines of, on so many threads."""
-        branches = dict.fromkeys(kind.branch for kind in utterance_kinds_of(self.settings.machines.kinds))
+        branches = trained_branches(self.settings.machines.kinds)
         return [UtteranceTrainer(self.settings, branch, jobs, self.progress) for branch in branches]
 
     def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str) -> Population:
@@ -120,6 +122,20 @@ class Trainer:
             workers=self.workers,
             progress=lambda done: self.progress(f"{stage}: machines", done, total),
         )
+
+    def _own(self, voice: NewSpeaker) -> Arrays:
+        """Return the arrays that are made of a new speaker's speech alone, but for machines over frames."""
+        return {**self._conditions(voice), **self._pitch(voice)}
+
+    def _pitch(self, voice: NewSpeaker) -> Arrays:
+        """Return the histogram of the pitches of a new speaker's recordings, where the settings have that kind."""
+        if PITCH.name not in self.settings.machines.kinds:
+            return {}
+        pitches = PitchCounts(self.settings.pitch)
+        counts = pitches.none
+        for block in voice.utterances:
+            counts = pitches.running(block.of("pitch"), block.below_peak, counts)
+        return {PITCH.array: voice.averaged(PITCH.array, pitches.shares(counts))}
 
     def _conditions(self, voice: NewSpeaker) -> Arrays:
         """Return condition vectors of a new speaker's speech, where there are augmented versions."""

@@ -18,7 +18,14 @@ from pipeline.config import Config
 from pipeline.enrollment.solving import Voice, evenly, machine_arrays, most_rows, solve, voices_of
 from pipeline.enrollment.speech import NewSpeaker, Progress, Speech, Utterances, by_turns
 from pipeline.features.stream import FeatureBlock, joined_to
-from pipeline.machines.branches import RAW, Background, Branch, UtteranceKind, utterance_kinds_of
+from pipeline.machines.branches import (
+    RAW,
+    Background,
+    Branch,
+    UtteranceKind,
+    trained_branches,
+    utterance_kinds_of,
+)
 from pipeline.machines.encoder import BackgroundModel, Encoder
 from pipeline.machines.gmm import Numbers, component_groups, map_mean_offsets
 from pipeline.machines.half_precision import Half, at_half_precision
@@ -166,7 +173,7 @@ class UtteranceTrainer:
         of_kept, of_everything = (self._gmms(shared, voice, one.statistics) for one in (first, everything))
         if any(kind.machine == "supervector" for kind in self.kinds):
             of_everything |= self._segments(everything)
-        branches = {kind.branch for kind in utterance_kinds_of(self.settings.machines.kinds)}
+        branches = trained_branches(self.settings.machines.kinds)
         self.progress("segments", 1, len(branches) * (shared.population - shared.known))
         return Voice(voice.id, everything.segments, everything.pseudo, everything.held_out), of_kept, of_everything
 

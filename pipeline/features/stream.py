@@ -26,6 +26,7 @@ from pipeline.features import lpc
 from pipeline.features.filterbank import BANDS, LogMelStream
 from pipeline.features.framing import DeltaStream, FrameStream, PreEmphasis, window, without_offset
 from pipeline.features.mfcc import mel_cepstrum
+from pipeline.features.pitch import fundamental_frequency
 from pipeline.features.plp import SpectralFeatures, perceptual_prediction, power_spectrum
 from pipeline.features.quality import SpeechMeter
 from pipeline.features.vad import VoiceActivityDetector, frame_level, speech_level
@@ -135,10 +136,14 @@ class _Windowed:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The part shared by streams of the same settings; ``others`` are the places of analyses unlike the first."""
+    """The part shared by streams of the same settings.
+
+    ``analyses`` are the number of static features, the weight of their deltas and the function that computes them;
+    ``others`` are the places of those unlike the first.
+    """
 
     window: Array
-    analyses: tuple[tuple[AnalysisConfig, Callable[[Array], Array]], ...]
+    analyses: tuple[tuple[int, float, Callable[[Array], Array]], ...]
     others: Mapping[Analysis, int]
     level: Callable[..., Array]
 
@@ -148,21 +153,24 @@ def _plan_of(settings: FeatureSettings) -> _Plan:
     named = settings.analyses
     distinct = list(dict.fromkeys(named.values()))
     places = {name: distinct.index(analysis) for name, analysis in named.items()}
-    return _Plan(
-        window(settings.window, settings.frame_length),
-        tuple((analysis, static_features(settings, analysis)) for analysis in distinct),
-        {name: place for name, place in places.items() if place},
-        speech_level(settings),
-    )
+    shape = window(settings.window, settings.frame_length)
+    analyses = [(one.order, one.delta_scale, static_features(settings, one)) for one in distinct]
+    if settings.pitch:
+        places["pitch"] = len(analyses)
+        analyses.append((2, 1.0, fundamental_frequency(settings.rate, shape)))
+    others = {name: place for name, place in places.items() if place}
+    return _Plan(shape, tuple(analyses), others, speech_level(settings))
 
 
 class _Analysis:
     """Static features and deltas of one analysis of the frames."""
 
-    def __init__(self, settings: FeatureSettings, analysis: AnalysisConfig, static: Callable[[Array], Array]) -> None:
-        self.order = analysis.order
+    def __init__(
+        self, settings: FeatureSettings, order: int, delta_scale: float, static: Callable[[Array], Array]
+    ) -> None:
+        self.order = order
         self.static = static
-        self.deltas = DeltaStream(settings.delta_width, scale=analysis.delta_scale) if settings.deltas else None
+        self.deltas = DeltaStream(settings.delta_width, scale=delta_scale) if settings.deltas else None
 
     def push(self, windowed: _Windowed, wanted: NDArray[np.int64], frames: int) -> Array:
         """Return the vectors completed by so many ``frames``, analysing those ``wanted``; statics of others are 0."""
@@ -248,6 +256,8 @@ class FeatureStream:
         below_peak, self._below_peak = self._below_peak[:count], self._below_peak[count:]
         spoken = [of_one[speech] for of_one in vectors]
         others: dict[Analysis, NDArray[Any]] = {name: spoken[place] for name, place in self._plan.others.items()}
+        if "pitch" in others:
+            others["pitch"] = others["pitch"][:, :2]  # its deltas only keep it in step
         if self._log_mel is not None:
             # They begin with the frames above and are shorter, so that each is there when its frame is.
             others["embedding"], self._bands = self._bands[:count][speech], self._bands[count:]

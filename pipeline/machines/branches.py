@@ -1,4 +1,4 @@
-"""Kinds of machines over whole utterances: of utterances as they were recorded, or less their mean.
+"""Kinds of machines over whole utterances: of utterances as they were recorded, less their mean, or of their pitch.
 
 Supervector machines and GMMs read features of different analyses, and normalised supervectors those of both: what they
 get wrong differs the more. A branch has one universal background model an analysis. Raw statistics keep what the
@@ -15,7 +15,7 @@ from typing import Literal
 
 from pipeline.config import Config, SegmentConfig, UtteranceMachineConfig
 
-Analysis = Literal["supervector", "gmm", "embedding"]
+Analysis = Literal["supervector", "gmm", "pitch", "embedding"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,15 @@ class Branch:
 RAW = Branch("")
 NORMALISED = Branch("normalised.")
 EMBEDDED = Branch("embedding.")
+PITCHED = Branch("pitch.")
 
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """A universal background model of a ``branch``, over the features of an ``analysis``; an encoder in its place."""
+    """A universal background model of a ``branch``, over the features of an ``analysis``.
+
+    In its place there is an encoder, or there are counts of pitches.
+    """
 
     branch: Branch
     analysis: Analysis
@@ -57,7 +61,7 @@ class Background:
     @property
     def is_trained(self) -> bool:
         """Check whether it is a universal background model, which is trained and stored."""
-        return self.branch is not EMBEDDED
+        return self.branch in (RAW, NORMALISED)
 
     def settings(self, config: Config) -> UtteranceMachineConfig:
         """Return the section of the settings that a universal background model is trained by."""
@@ -72,17 +76,17 @@ class Background:
 class UtteranceKind:
     """One kind of machines over utterances: its ``name``, its ``branch``, and the ``analyses`` that it reads.
 
-    GMMs read one; supervectors are of all of them, end to end.
+    GMMs and histograms read one; supervectors are of all of them, end to end.
     """
 
     name: str
     branch: Branch
-    machine: Literal["supervector", "gmm"]
+    machine: Literal["supervector", "gmm", "histogram"]
     analyses: tuple[Analysis, ...]
 
     @property
     def array(self) -> str:
-        """Return the name of each speaker's array: coefficients of the supervector machine, or offsets of the GMM."""
+        """Return the name of each speaker's array: coefficients, offsets of the GMM, or shares of the histogram."""
         return f"{self.branch.prefix}{self.machine}"
 
     @property
@@ -96,7 +100,8 @@ GMM = UtteranceKind("gmm", RAW, "gmm", ("gmm",))
 NORMALISED_SUPERVECTOR = UtteranceKind("normalised_supervector", NORMALISED, "supervector", ("supervector", "gmm"))
 NORMALISED_GMM = UtteranceKind("normalised_gmm", NORMALISED, "gmm", ("gmm",))
 EMBEDDING = UtteranceKind("embedding", EMBEDDED, "supervector", ("embedding",))
-UTTERANCE_KINDS = (SUPERVECTOR, GMM, NORMALISED_SUPERVECTOR, NORMALISED_GMM, EMBEDDING)
+PITCH = UtteranceKind("pitch", PITCHED, "histogram", ("pitch",))
+UTTERANCE_KINDS = (SUPERVECTOR, GMM, NORMALISED_SUPERVECTOR, NORMALISED_GMM, PITCH, EMBEDDING)
 BACKGROUNDS = tuple(dict.fromkeys(background for kind in UTTERANCE_KINDS for background in kind.backgrounds))
 
 
@@ -107,4 +112,12 @@ def utterance_kinds_of(kinds: Container[str]) -> tuple[UtteranceKind, ...]:
 
 def reads_augmented(kinds: Container[str]) -> bool:
     """Check whether machines of ``kinds`` are trained on augmented versions of the recordings."""
-    return any(kind.branch is not RAW for kind in utterance_kinds_of(kinds))
+    return any(kind.branch in (NORMALISED, EMBEDDED) for kind in utterance_kinds_of(kinds))
+
+
+def trained_branches(kinds: Container[str]) -> tuple[Branch, ...]:
+    """Return the branches of the machine ``kinds`` that are trained on segments and statistics of everybody's speech.
+
+    Histograms are each speaker's own.
+    """
+    return tuple(dict.fromkeys(kind.branch for kind in utterance_kinds_of(kinds) if kind.machine != "histogram"))

@@ -22,12 +22,15 @@ from pipeline.errors import StoreFormatError
 from pipeline.machines.cohorts import Cohorts, CohortTable
 from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.pairs import PairSource
+from pipeline.machines.pitch import PitchHistograms
 from pipeline.machines.pool import Pool, fill_kernel, precision_of
 from pipeline.machines.supervectors import SupervectorMachines
 
 Array = NDArray[np.float64]
 AnyFloat = NDArray[Any]
 Numbers = NDArray[np.int64]
+UtteranceMachines = SupervectorMachines | AdaptedMixtures | PitchHistograms
+"""Everybody's machines of one kind over whole utterances."""
 
 # Kernel values held at a time, which stay in the cache of a core.
 TILE_BYTES = 2**20
@@ -64,7 +67,7 @@ class Population:
     pairs: PairSource | None = None
     one_vs_rest_coef: Array | None = None
     one_vs_rest_bias: Array | None = None
-    utterance: Mapping[str, SupervectorMachines | AdaptedMixtures] = field(default_factory=dict)
+    utterance: Mapping[str, UtteranceMachines] = field(default_factory=dict)
     cohort_table: CohortTable | None = None
     numbers: Numbers | None = None
 

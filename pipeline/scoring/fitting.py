@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,10 @@ FIT_PRIOR = 0.05
 # trained spread more widely: about 1 + 6 / (10 + N) times so, with N speakers enrolled.
 SPREAD, SPREAD_SPEAKERS = 6.0, 10.0
 
+# The score that hardly any channel changes, and the share of its weight against changed conditions that it has where
+# the condition is that of the recordings.
+PITCH_SCORE, PITCH_SHARE = "pitch_rival", 0.5
+
 # Probability that an utterance is of a changed condition, before its audio says more.
 CHANGED_PRIOR = 0.5
 
@@ -67,7 +72,7 @@ def fit_system(
     try:
         trials = [one.comparable(population) for one in conditions]
         trials = [one.at_every_length(system) for one in trials] if at_every_length else trials
-        made, *others = (calibration_of(one, system, times=times) for one in trials)
+        *others, made = _by_condition(trials, system, times)
         distances, frames = map(np.concatenate, zip(*(one.distances() for one in conditions), strict=True))
         limit = DistanceLimit.of(distances, frames) if is_sum and len(distances) else None
         if is_sum and typical is not None and not at_every_length:
@@ -80,13 +85,39 @@ def fit_system(
     return made
 
 
+def _by_condition(trials: Sequence[HeldOutTrials], system: str, times: int) -> Iterator[SystemCalibration]:
+    """Fit ``system`` to ``trials`` as recorded and, where there are any, of changed conditions: those first.
+
+    What a pitch says of who speaks depends little on the channel, and held-out trials as recorded have too few errors
+    to weigh it by: their speech is of the days and channels of the rest, which other scores gain more by. So its weight
+    follows from the one that it has where the condition is changed.
+    """
+    recorded, *others = trials
+    given: dict[Origin, dict[str, float]] = {}
+    for changed in others:
+        fit = calibration_of(changed, system, times=times)
+        given = {
+            origin: {PITCH_SCORE: PITCH_SHARE * float(one.weights[one.systems.index(PITCH_SCORE)])}
+            for origin, one in fit.weights
+            if PITCH_SCORE in one.systems
+        }
+        yield fit
+    yield calibration_of(recorded, system, times=times, given=given)
+
+
 def calibration_of(
-    trials: HeldOutTrials, system: str, *, prior: float = FIT_PRIOR, times: int = 1
+    trials: HeldOutTrials,
+    system: str,
+    *,
+    prior: float = FIT_PRIOR,
+    times: int = 1,
+    given: Mapping[Origin, Mapping[str, float]] | None = None,
 ) -> SystemCalibration:
     """Fit the log-likelihood ratio of ``system`` to held-out ``trials``, or of the sum that it is; raises MetricError.
 
     Once against enrolled impostors and once against unknown ones. A sum is weighted once, for both alike, and its
-    ratio is then fitted as that of any score. Every utterance is among the trials ``times`` times.
+    ratio is then fitted as that of any score. Every utterance is among the trials ``times`` times. Weights of some
+    scores against the impostors of an origin may be ``given``.
     """
     parts = trials.parts_of(system)
     if missing := [name for name in parts if name not in trials.scores]:
@@ -94,7 +125,7 @@ def calibration_of(
     alike = (times * PENALTY, times * PENALTY)
     if parts == (system,):
         return SystemCalibration(system, _fits(trials, parts, prior, alike))
-    weights = _fits(trials, parts, prior, alike)
+    weights = _fits(trials, parts, prior, alike, given or {})
     sums = mixed(weights, 0.5).llr(trials.scores, trials.frames.astype(np.float64))
     summed = replace(trials, scores={system: _as_unknown(trials, sums)}, prefixes={})
     penalties = (times * ENROLLED_PENALTY, times * UNKNOWN_PENALTY)
@@ -191,7 +222,13 @@ def _as_unknown(trials: HeldOutTrials, scores: Array) -> Array:
     return np.where(trials.unknown, mean + spread * (scores - mean), scores)
 
 
-def _fits(trials: HeldOutTrials, systems: Sequence[str], prior: float, penalties: tuple[float, float]) -> Fits:
+def _fits(
+    trials: HeldOutTrials,
+    systems: Sequence[str],
+    prior: float,
+    penalties: tuple[float, float],
+    given: Mapping[Origin, Mapping[str, float]] = MappingProxyType({}),
+) -> Fits:
     """Fit once against the impostors of each origin that there are trials of."""
     own = trials.claims == trials.speakers
     origins: tuple[tuple[Origin, NDArray[np.bool_]], ...] = (
@@ -199,13 +236,19 @@ def _fits(trials: HeldOutTrials, systems: Sequence[str], prior: float, penalties
         ("unknown", trials.unknown),
     )
     fits: list[tuple[Origin, LogisticCalibration]] = [
-        (origin, _fit(trials.where(own | impostors), systems, prior, penalty))
+        (origin, _fit(trials.where(own | impostors), systems, prior, penalty, given.get(origin)))
         for (origin, impostors), penalty in zip(origins, penalties, strict=True)
         if impostors.any()
     ]
     return tuple(fits) or (("all", _fit(trials, systems, prior, penalties[0])),)
 
 
-def _fit(trials: HeldOutTrials, systems: Sequence[str], prior: float, penalty: float) -> LogisticCalibration:
+def _fit(
+    trials: HeldOutTrials,
+    systems: Sequence[str],
+    prior: float,
+    penalty: float,
+    given: Mapping[str, float] | None = None,
+) -> LogisticCalibration:
     own, frames = trials.claims == trials.speakers, trials.frames.astype(np.float64)
-    return fit_calibration(systems, trials.scores, frames, own, prior=prior, penalty=penalty)
+    return fit_calibration(systems, trials.scores, frames, own, prior=prior, penalty=penalty, given=given)

@@ -14,6 +14,7 @@ from pipeline.machines.branches import (
     GMM,
     NORMALISED_GMM,
     NORMALISED_SUPERVECTOR,
+    PITCH,
     SUPERVECTOR,
     UtteranceKind,
 )
@@ -142,6 +143,9 @@ RULES: dict[str, Rule] = {
              "this project: min over j of the mean of r'_ij (eq. 16)", "mean", smallest_over_competitors, top=2.0),
         *_utterance_rules(SUPERVECTOR, GMM, ""),
         *_utterance_rules(NORMALISED_SUPERVECTOR, NORMALISED_GMM, "normalised "),
+        Rule("pitch_rival", frozenset({"pitch"}), _no_frames, "log-likelihood ratio of pitches to the best rival",
+             "this project, weights adapted after Reynolds, Quatieri and Dunn 2000", "mean", own_less_best_rival,
+             kind=PITCH),
         Rule("embedding", frozenset({"embedding"}), _no_frames, "margin of the speaker's embedding machine",
              "this project, over a neural encoder", "mean", own_margin, kind=EMBEDDING),
         Rule("embedding_rival", frozenset({"embedding"}), _no_frames, "embedding margin less the best rival's",
@@ -149,7 +153,7 @@ RULES: dict[str, Rule] = {
         Rule("fused", frozenset({"supervector"}), _no_frames, "log-likelihood ratio (nats)",
              "this project: logistic fusion (Brummer and du Preez 2006)", "mean",
              parts=("supervector_rival", "gmm_rival", "worst_rival", "normalised_supervector_rival",
-                    "normalised_supervector", "normalised_gmm_rival", "embedding_rival", "embedding")),
+                    "normalised_supervector", "normalised_gmm_rival", "pitch_rival", "embedding_rival", "embedding")),
     )
 }  # fmt: skip
 

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# What a claim must reach lies one standard deviation below what is expected of the claimant's held-out utterances, and
-# one more for so many other speakers, whose trials show better what impostors are like.
-SPEAKERS_A_DEVIATION = 4.0
+# What a claim must reach lies so many standard deviations below what is expected of the claimant's held-out utterances,
+# one more for so many other speakers, whose trials show better what impostors are like, and is divided by a power of N.
+DEVIATIONS, SPEAKERS_A_DEVIATION, POWER = 0.85, 4.0, 0.25
 
 # Variances within claimants are measured by at least so many differences from their means.
 LEAST_DIFFERENCES = 5
@@ -31,8 +30,8 @@ LEAST_DIFFERENCES = 5
 class Typicality:
     """Shifts of ratios by which the least typical one of every claimant is at ``threshold``, with N ``speakers``.
 
-    It is (m - (1 + (N - 1) / 4) s) / sqrt(N), with the expected ratio m and its standard deviation s: claims of another
-    day reach a smaller share of m the more speakers are enrolled, and those of impostors a smaller one still.
+    It is (m - (0.85 + (N - 1) / 4) s) / N^0.25, with the expected ratio m and its standard deviation s: claims of
+    another day reach a smaller share of m the more speakers are enrolled, and those of impostors a smaller one still.
     """
 
     threshold: float
@@ -55,7 +54,7 @@ class Typicality:
     def least(self, mean: float, spread: float) -> float:
         """Return the least ratio that is typical of a claimant, by ``mean`` and standard deviation of another one."""
         users = max(self.speakers, 1)  # a store may hold background speakers alone
-        return (mean - (1.0 + (users - 1) / SPEAKERS_A_DEVIATION) * spread) / sqrt(users)
+        return float((mean - (DEVIATIONS + (users - 1) / SPEAKERS_A_DEVIATION) * spread) / users**POWER)
 
 
 def expected(ratios: Array, claims: NDArray[np.uint64]) -> Mapping[int, tuple[float, float]]:

@@ -41,7 +41,8 @@ class Expected:
 
 # k centroids of a speaker and M of all N speakers; features of a frame for machines over "frames", "supervector"
 # machines and "gmm"s, C those of the second and its statics once more; K components of a UBM and D the length of
-# the supervectors of a kind; S segments that machines were solved from, I pairs of these; T held-out trials.
+# the supervectors of a kind, B bins of a histogram; S segments that machines were solved from, I pairs of these;
+# T held-out trials.
 # A name that ends in "*" stands for every name with that beginning.
 SPEAKER: dict[str, Expected] = {
     "centroids": Expected("f", ("k", "frames")),
@@ -75,6 +76,8 @@ for _kind in UTTERANCE_KINDS:
     _p = _kind.array
     if _kind.machine == "gmm":
         SPEAKER[_p] = Expected("f", (f"{_kind.backgrounds[0].name}.K", *_kind.analyses))
+    elif _kind.machine == "histogram":
+        SPEAKER[_p] = Expected("f", (f"{_p}.B",), positive=True)
     else:
         SPEAKER |= {_p: Expected("f", (f"{_p}.D",)), f"{_kind.branch.prefix}segments": Expected("f", ("", f"{_p}.D"))}
         SHARED |= {

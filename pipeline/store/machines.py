@@ -12,7 +12,8 @@ from pipeline.errors import StoreFormatError
 from pipeline.machines.branches import Background, UtteranceKind, utterance_kinds_of
 from pipeline.machines.cohorts import CohortTable
 from pipeline.machines.gmm import AdaptedMixtures
-from pipeline.machines.margins import Population
+from pipeline.machines.margins import Population, UtteranceMachines
+from pipeline.machines.pitch import PitchCounts, PitchHistograms
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorMachines
 from pipeline.machines.training import one_vs_rest
@@ -84,8 +85,10 @@ def read_ubm(model: SpeakerModel, background: Background) -> UniversalBackground
     )
 
 
-def read_utterance_machines(model: SpeakerModel, kind: UtteranceKind) -> SupervectorMachines | AdaptedMixtures:
+def read_utterance_machines(model: SpeakerModel, kind: UtteranceKind) -> UtteranceMachines:
     """Return everybody's machines of ``kind``; raises StoreFormatError without a background model."""
+    if kind.machine == "histogram":
+        return PitchHistograms((PitchCounts(model.config.pitch),), np.stack([own[kind.array] for own in model.arrays]))
     ubms = tuple(ubm for background in kind.backgrounds if (ubm := model.ubm(background)) is not None)
     if len(ubms) < len(kind.backgrounds):
         raise StoreFormatError(f"{model.where}: there is no background model for {kind.name} machines")

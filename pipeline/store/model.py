@@ -21,10 +21,8 @@ from pipeline.errors import InputError, MetricError, UnknownSpeakerError
 from pipeline.machines.branches import BACKGROUNDS, Background, Branch, UtteranceKind
 from pipeline.machines.cohorts import CohortTable
 from pipeline.machines.encoder import BackgroundModel, Encoder
-from pipeline.machines.gmm import AdaptedMixtures
-from pipeline.machines.margins import Population
+from pipeline.machines.margins import Population, UtteranceMachines
 from pipeline.machines.pairs import PairSource
-from pipeline.machines.supervectors import SupervectorMachines
 from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.machines.workers import run_parallel
 from pipeline.metrics import OperatingPoint
@@ -266,14 +264,14 @@ class SpeakerModel:
         """Return the background models that were read so far."""
         return {}
 
-    def utterance_machines(self, kind: UtteranceKind) -> SupervectorMachines | AdaptedMixtures:
+    def utterance_machines(self, kind: UtteranceKind) -> UtteranceMachines:
         """Return everybody's machines of ``kind``, read once; raises StoreFormatError without a background model."""
         if kind not in self._utterance_machines:
             self._utterance_machines[kind] = read_utterance_machines(self, kind)
         return self._utterance_machines[kind]
 
     @cached_property
-    def _utterance_machines(self) -> dict[UtteranceKind, SupervectorMachines | AdaptedMixtures]:
+    def _utterance_machines(self) -> dict[UtteranceKind, UtteranceMachines]:
         """Return the machines over utterances that were read so far."""
         return {}
 

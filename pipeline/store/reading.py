@@ -8,9 +8,9 @@ import reprlib
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, get_args
 
-from pipeline.config import Config, FeatureSettings, parse_config
+from pipeline.config import Config, parse_config
 from pipeline.errors import ConfigError, StoreFormatError, StoreSealError
-from pipeline.machines.branches import BACKGROUNDS, EMBEDDING, UTTERANCE_KINDS
+from pipeline.machines.branches import BACKGROUNDS, EMBEDDING, PITCH, UTTERANCE_KINDS
 from pipeline.scoring.calibration import Calibrations
 from pipeline.scoring.trials import KEPT
 from pipeline.store.arrays import Arrays, StoredArrays, StoredPairs
@@ -45,7 +45,7 @@ def read_model(rows: Rows) -> SpeakerModel:
         calibrations = Calibrations.from_json(json.loads(about["calibrations"]))
     except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreFormatError(f"{rows.path}: settings or calibrations cannot be read: {error}") from None
-    lengths = _lengths(rows, listing, speakers, config.features)
+    lengths = _lengths(rows, listing, speakers, config)
     shared = StoredArrays(rows, None, listing.get(None, {}), lengths)
     arrays = tuple(
         StoredArrays(rows, speaker.id, listing.get(speaker.id, {}), {**lengths, "k": speaker.centroids})
@@ -120,14 +120,16 @@ def _check_conditions(rows: Rows, calibrations: Calibrations, arrays: Sequence[C
             )
 
 
-def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], features: FeatureSettings) -> dict[str, int]:
+def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], config: Config) -> dict[str, int]:
     """Return the lengths that shapes must agree with, as the listing has them."""
+    features = config.features
     shared, dimensions = listing.get(None, {}), features.dimensions
     lengths: dict[str, int] = {
         **dict(dimensions.items()),
         "C": features.supervector.order + dimensions["supervector"],
         "N": len(speakers),
         "M": sum(speaker.centroids for speaker in speakers),
+        f"{PITCH.array}.B": config.pitch.bins,
     }
     measured = [(f"{of.name}.K", f"{of.name}.means") for of in BACKGROUNDS]
     measured += [(f"{before}T", f"{before}trials.claims") for before in KEPT]

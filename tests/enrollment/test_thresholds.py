@@ -22,7 +22,7 @@ from pipeline.evaluation.assess import assess
 from pipeline.evaluation.measure import measure
 from pipeline.features.frontend import read_features
 from pipeline.features.stream import FeatureBlock, joined, joined_to
-from pipeline.machines.branches import NORMALISED_GMM, NORMALISED_SUPERVECTOR
+from pipeline.machines.branches import NORMALISED_GMM, NORMALISED_SUPERVECTOR, PITCH
 from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorMachines, segments_of, unit
@@ -248,7 +248,7 @@ def test_thresholds_hold_while_speakers_come_and_go_one_by_one(tmp_path, recordi
         rates = measure(scores, threshold=threshold, seed=0).at_store_threshold
         if max(rates.false_accept, rates.false_reject) > 0.1:
             wrong |= {system} - {
-                name for name in SYSTEMS if RULES[name].kind in (NORMALISED_SUPERVECTOR, NORMALISED_GMM)
+                name for name in SYSTEMS if RULES[name].kind in (NORMALISED_SUPERVECTOR, NORMALISED_GMM, PITCH)
             }
     assert wrong == failing
 
@@ -275,15 +275,16 @@ def test_every_system_verifies_and_evaluates_two_and_three_speakers(
     assert assessed.failed == ()
     for system in SYSTEMS:
         # GMMs adapted from a UBM of two or three people's sounds promise little. Less its mean, speech of two people is
-        # harder to tell apart.
-        is_gmm, loose = "gmm" in system, "gmm" in system or "normalised" in system
+        # harder to tell apart, and many people have the same pitch.
+        is_weak = "gmm" in system or "pitch" in system
+        is_loose = is_weak or "normalised" in system
         for name in names:
             update = Verifier(model, name, system=system).verify_file(heard(name))
             assert np.isfinite(update.score)
-            assert is_gmm or update.decision == "accepted", (system, name)
+            assert is_weak or update.decision == "accepted", (system, name)
         metrics = measure(assessed.scores[system], threshold=model.threshold(system), seed=0)
         assert (metrics.n_target, metrics.n_nontarget) == (3 * count, 3 * count * 2)
-        assert metrics.eer.rate <= (0.3 if loose else 0.12), system
+        assert metrics.eer.rate <= (0.3 if is_loose else 0.12), system
     assert Verifier(model, names[0]).verify_file(heard(names[1])).decision == "rejected"
 
 

@@ -79,7 +79,7 @@ def rounding_of(inner: np.ndarray) -> float:
 def assert_solved_from_what_is_stored(model: SpeakerModel) -> None:
     """Supervector machines are those of all segments in the store, whose inner products are kept."""
     for kind in utterance_kinds_of(model.config.machines.kinds):
-        if kind.machine == "gmm":
+        if kind.machine != "supervector":
             continue
         machines, ridge = model.utterance_machines(kind), kind.branch.settings(model.config).ridge
         has_pseudo = kind.branch is RAW and model.config.supervector.has_pseudo_speakers(len(model))

@@ -39,8 +39,9 @@ def assert_same_bits(result: FeatureBlock, expected: FeatureBlock) -> None:
     assert result.frames == expected.frames
     assert result.vectors.shape == expected.vectors.shape
     assert result.vectors.tobytes() == expected.vectors.tobytes()
-    assert result.of("supervector").shape == expected.of("supervector").shape
-    assert result.of("supervector").tobytes() == expected.of("supervector").tobytes()
+    for analysis in ("supervector", "pitch"):
+        assert result.of(analysis).shape == expected.of(analysis).shape
+        assert result.of(analysis).tobytes() == expected.of(analysis).tobytes()
     assert result.below_peak.tobytes() == expected.below_peak.tobytes()
 
 
@@ -76,7 +77,7 @@ def test_two_analyses_of_a_stream_are_those_of_two_streams(length, seed, sizes, 
     plp, lpcc = (features_of(samples, deltas=deltas, **one) for one in ({"kind": "plp"}, second))
     for analysis, alone in (("frames", plp), ("supervector", plp), ("gmm", lpcc)):
         assert_same_bits(replace(alone, others={}), replace(both, vectors=both.of(analysis), others={}))
-    assert set(both.others) == {"gmm"}
+    assert set(both.others) == {"gmm", "pitch"}
     assert both.part(slice(3, 9)).of("gmm").tobytes() == both.of("gmm")[3:9].tobytes()
 
 

@@ -26,7 +26,8 @@ from pipeline.scoring.calibration import (
     fit_calibration,
     linked,
 )
-from pipeline.scoring.fitting import calibration_of, fit_threshold
+from pipeline.scoring.conditions import CONDITION
+from pipeline.scoring.fitting import PITCH_SHARE, calibration_of, fit_system, fit_threshold
 from pipeline.scoring.regression import logistic_weights
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import HeldOutTrials
@@ -123,6 +124,37 @@ def test_score_that_misleads_is_left_out_and_the_rest_fitted_as_if_without_it():
     assert fit.weights[1] == 0
     assert fit.weights[0] == pytest.approx(without.weights[0], rel=1e-3)
     assert fit.offset == pytest.approx(without.offset, abs=2e-3)
+
+
+@given(seed=SEEDS, given=st.sampled_from(PARTS))
+@settings(max_examples=20, deadline=None)
+def test_a_given_weight_stays_and_the_rest_is_as_if_it_had_been_fitted(seed, given):
+    scores, frames, target = trials_of(seed)
+    fit = fit_calibration(PARTS, scores, frames, target, prior=0.05)
+    weight = float(fit.weights[PARTS.index(given)])
+    same = fit_calibration(PARTS, scores, frames, target, prior=0.05, given={given: weight})
+    np.testing.assert_allclose(same.weights, fit.weights, rtol=1e-5, atol=1e-6)
+    assert (same.offset, same.duration) == pytest.approx((fit.offset, fit.duration), abs=1e-5)
+    other = fit_calibration(PARTS, scores, frames, target, prior=0.05, given={given: weight + 3.0})
+    assert other.weights[PARTS.index(given)] == weight + 3.0
+    assert not np.allclose(other.weights, fit.weights + 3.0 * (np.array(PARTS) == given), rtol=1e-4)
+
+
+def test_as_recorded_a_pitch_has_half_the_weight_that_it_has_where_the_condition_is_changed():
+    recorded, changed = held_out(4), held_out(5)
+    for number, made in enumerate((recorded, changed)):
+        own = made.claims == made.speakers
+        # So telling as recorded that its own fit would give it more.
+        made.scores["pitch_rival"] = np.random.default_rng(number).normal(np.where(own, 1.0, -1.0), 0.3 + number)
+        made.scores[CONDITION] = np.random.default_rng(9 + number).normal(2.0 * number - 1.0, 1.0, len(own))
+    fit = fit_system("fused", (recorded, 10), changed=changed)
+    place = fit.systems.index("pitch_rival")
+    for (origin, one), (same, other) in zip(fit.weights, fit.changed.weights, strict=True):
+        assert origin == same
+        assert one.weights[place] == pytest.approx(PITCH_SHARE * other.weights[place])
+        assert other.weights[place] > 0.1
+    ((_, alone), *_) = calibration_of(recorded, "fused").weights
+    assert alone.weights[place] > 2.0 * fit.weights[0][1].weights[place]
 
 
 @pytest.mark.parametrize("hits", [1, 3, 30, 300])

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from populations import SYSTEMS
 from scipy.spatial.distance import cdist
 
-from pipeline.config import MachineConfig
+from pipeline.config import MachineConfig, PitchConfig
 from pipeline.errors import MetricError
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.gmm import AdaptedMixtures, map_mean_offsets
 from pipeline.machines.margins import Population
+from pipeline.machines.pitch import PRIOR_FRAMES, PitchCounts, PitchHistograms
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.supervectors import SupervectorMachines
@@ -61,6 +62,7 @@ def population(speakers: int = SPEAKERS) -> Population:
         utterance={
             **utterance_machines(spoken, np.inf, "", 1),
             **utterance_machines(less_mean, MEAN_PRIOR, "normalised_", 2),
+            "pitch": pitch_histograms(speakers),
         },
     )
 
@@ -81,8 +83,17 @@ def utterance_machines(spoken: list[list[np.ndarray]], mean_prior: float, prefix
     return {f"{prefix}supervector": supervector, f"{prefix}gmm": AdaptedMixtures((space,), offsets)}
 
 
+def pitch_histograms(speakers: int) -> PitchHistograms:
+    counts = PitchCounts(PitchConfig())
+    shares = np.random.default_rng(1).dirichlet(np.ones(counts.settings.bins), speakers)
+    return PitchHistograms((counts,), shares.astype(np.float32))
+
+
 def block_of(vectors: np.ndarray, below_peak: np.ndarray | None = None) -> FeatureBlock:
-    return FeatureBlock(vectors, len(vectors), np.zeros(len(vectors)) if below_peak is None else below_peak)
+    count = len(vectors)
+    generator = np.random.default_rng(count)
+    pitches = np.stack((generator.uniform(6.1, 8.6, count), generator.uniform(0.0, 1.0, count)), axis=1)
+    return FeatureBlock(vectors, count, np.zeros(count) if below_peak is None else below_peak, {"pitch": pitches})
 
 
 def speech(frames: int, seed: int = 1) -> FeatureBlock:
@@ -169,6 +180,12 @@ def literal_scores(people: Population, speech: FeatureBlock, claim: int) -> dict
         others = [models[j] for j in everybody if j != claim]
         scores[f"{prefix}gmm"] = models[claim] - sum(others) / len(others)
         scores[f"{prefix}gmm_rival"] = models[claim] - max(others)
+    histograms = people.utterance["pitch"]
+    octaves, voicing = speech.of("pitch").T
+    places = np.floor((octaves - np.log2(65)) / np.log2(420 / 65) * histograms.shares.shape[1]).astype(int)
+    loud = voicing / (1 + np.exp((speech.below_peak - histograms.ubms[0].settings.half_db) / 3))
+    pitches = [loud @ np.log(row.astype(float))[places] / (loud.sum() + PRIOR_FRAMES) for row in histograms.shares]
+    scores["pitch_rival"] = pitches[claim] - max(pitches[j] for j in everybody if j != claim)
     won = scores["worst_rival"]
     scores["fused"] = (
         -1.3

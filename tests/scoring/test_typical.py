@@ -44,7 +44,9 @@ def test_shifts_are_finite_and_never_raise_a_ratio(values, speakers, claimants):
     assert set(shifts) <= set(claims.tolist())
 
 
-@pytest.mark.parametrize(("speakers", "deviations", "share"), [(1, 1.0, 1.0), (4, 1.75, 0.5), (9, 3.0, 1 / 3)])
+@pytest.mark.parametrize(
+    ("speakers", "deviations", "share"), [(1, 0.85, 1.0), (5, 1.85, 5**-0.25), (9, 2.85, 9**-0.25)]
+)
 def test_the_least_typical_ratio_is_at_the_threshold(speakers, deviations, share):
     ratios, claims = np.array([9.0, 11.0, 10.0, 12.0, 8.0, 10.0, 9.5, 10.5]), np.zeros(8, dtype=np.uint64)
     shift = Typicality(0.4, speakers).shifts(ratios, claims)[0]

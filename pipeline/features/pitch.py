@@ -1,0 +1,64 @@
+"""Fundamental frequency: how often a second the vocal folds open, frame by frame.
+
+Of all that features say of a voice it is what a channel changes least. It is the lag of the largest autocorrelation of
+the frame after its power spectrum was raised to a power below one, which takes out most of what formants and the
+channel put into the spectrum (root-compressed autocorrelation; cf. Tolonen and Karjalainen, A computationally efficient
+multipitch analysis model, 2000). Harmonics suffice: the fundamental itself may be missing, as by telephone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.features.plp import SpectralFeatures, transform_length
+
+Array = NDArray[np.float64]
+
+LOWEST_HZ, HIGHEST_HZ = 65.0, 420.0
+# Harmonics between these frequencies are looked at, and their powers raised to this.
+BAND_HZ = (80.0, 3000.0)
+COMPRESSION = 0.33
+# Autocorrelation from which on a frame is voiced, as a share of that at lag 0, and how much more a lag must have than
+# one half as long: multiples of a period have as much as the period itself.
+VOICED = 0.25
+OCTAVE_COST = 0.05
+# A frame's autocorrelation is divided by the root of its window's: between the estimate that favours short lags and the
+# one that gives noise a period at long ones.
+LEAST_OF_WINDOW = 0.05
+# The autocorrelation is looked at so finely at the least, where the rate is lower.
+LAGS_PER_SECOND = 16_000
+SILENCE = 1e-12
+
+
+def fundamental_frequency(rate: int, window: Array) -> SpectralFeatures:
+    """Return the function from frames at ``rate`` Hz under the ``window`` (L,) to fundamental frequency and voicing.
+
+    Rows (T, 2) hold log2 of the frequency in Hz and the voicing, from 0 for frames without voice to 1.
+    """
+    size = transform_length(rate, len(window))
+    finer = max(1, -(-LAGS_PER_SECOND // rate))
+    lags_per_second, points = finer * rate, finer * size
+    first, last = int(lags_per_second / HIGHEST_HZ), min(points // 2, int(lags_per_second / LOWEST_HZ) + 1)
+    lags = np.arange(first, last + 1)
+    bins = np.arange(size // 2 + 1) * (rate / size)
+    in_band = np.flatnonzero((bins > BAND_HZ[0]) & (bins < BAND_HZ[1]))
+    own = np.fft.irfft(np.abs(np.fft.rfft(window, size)) ** (2.0 * COMPRESSION), points)
+    of_window = np.sqrt(np.maximum(own[lags] / own[0], LEAST_OF_WINDOW))
+    cost = OCTAVE_COST * np.log2(lags / lags[0])
+
+    def analyse(power: Array) -> Array:
+        compressed = np.zeros_like(power)
+        compressed[:, in_band] = power[:, in_band] ** COMPRESSION
+        correlation = np.fft.irfft(compressed, points, axis=1)
+        likeness = correlation[:, first : last + 1] / (correlation[:, :1] + SILENCE) / of_window
+        best = np.clip(np.argmax(likeness - cost, axis=1), 1, len(lags) - 2)
+        # The vertex of the parabola through the largest value and its neighbours.
+        rows = np.arange(len(power))
+        before, at, after = (likeness[rows, best + step] for step in (-1, 0, 1))
+        bend = before - 2.0 * at + after
+        shift = np.clip(0.5 * (before - after) / np.where(bend < -SILENCE, bend, -np.inf), -0.5, 0.5)
+        voicing = np.clip((at - VOICED) / (1.0 - VOICED), 0.0, 1.0)
+        return np.stack((np.log2(lags_per_second / (lags[best] + shift)), voicing), axis=1)
+
+    return SpectralFeatures(size, analyse)

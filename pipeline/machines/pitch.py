@@ -1,0 +1,85 @@
+"""Histograms of the fundamental frequency: how much of a speaker's voiced speech lies at each pitch.
+
+An utterance is scored by the mean log-likelihood of its voiced frames under a speaker's histogram. The histogram is
+that of the speaker's own speech, drawn to an even one while there is little of it: maximum a posteriori under a
+Dirichlet prior, as the weights of an adapted GMM (Reynolds, Quatieri and Dunn 2000, eq. 11). Frames count by their
+voicing, and as much less as they are quieter than the loudest before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.config import PitchConfig
+from pipeline.features.pitch import HIGHEST_HZ, LOWEST_HZ
+from pipeline.machines.ubm import loudness
+
+Array = NDArray[np.float64]
+Shares = NDArray[np.float32]
+
+# A speaker's counts are smeared over neighbouring bins by a Gaussian of one bin.
+SMEARED = np.exp(-0.5 * np.arange(-3, 4) ** 2)
+# Voiced frames without information in the mean over an utterance's frames: with few of these it stays near 0.
+PRIOR_FRAMES = 15.0
+
+
+@dataclass(frozen=True)
+class PitchCounts:
+    """Voiced frames by their fundamental frequency, in bins that are even on a logarithmic scale.
+
+    In the place of statistics under a background model; has those of its methods that scoring calls.
+    """
+
+    settings: PitchConfig
+
+    @property
+    def none(self) -> Array:
+        """Return the counts (B,) of no frames."""
+        return np.zeros(self.settings.bins)
+
+    def running(self, frames: Array, below_peak: Array, before: Array | None = None) -> Array:
+        """Return the counts (B,) after ``frames`` (T, 2), ``below_peak`` dB (T,) under the loudest.
+
+        ``frames`` are those of ``features.pitch.fundamental_frequency``; ``before`` are the counts so far.
+        """
+        low, high = np.log2(LOWEST_HZ), np.log2(HIGHEST_HZ)
+        bins = self.settings.bins
+        place = ((frames[:, 0] - low) * (bins / (high - low))).astype(np.int64)
+        weights = frames[:, 1] * loudness(below_peak, self.settings.half_db)
+        counts = np.bincount(np.clip(place, 0, bins - 1), weights=weights, minlength=bins)
+        return np.asarray(counts if before is None else counts + before, dtype=np.float64)
+
+    def settled(self, running: Array) -> Array:
+        """Return the counts (B,) of an utterance: its ``running`` ones."""
+        return running
+
+    def shares(self, counts: Array) -> Shares:
+        """Return the histogram (B,) of a speaker, as stored, by the ``counts`` (B,) of all speech.
+
+        (n_b + r / B) / (sum of n + r) with the relevance factor r.
+        """
+        smeared = np.convolve(counts, SMEARED / SMEARED.sum(), "same")
+        relevance = self.settings.relevance
+        return np.asarray((smeared + relevance / len(counts)) / (smeared.sum() + relevance), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class PitchHistograms:
+    """Histograms of N speakers: ``shares`` (N, B) of voiced speech."""
+
+    ubms: tuple[PitchCounts, ...]
+    shares: Shares
+
+    def margins(self, statistics: Sequence[Array]) -> Array:
+        """Return mean log-likelihoods (N,), nats a voiced frame, of an utterance by its one array of counts."""
+        (counts,) = statistics
+        return np.asarray(self._logarithms @ counts / (np.add.reduce(counts) + PRIOR_FRAMES))
+
+    @cached_property
+    def _logarithms(self) -> Array:
+        return np.log(self.shares.astype(np.float64))
