@@ -24,7 +24,7 @@ Shares = NDArray[np.float32]
 
 # A speaker's counts are smeared over neighbouring bins by a Gaussian of one bin.
 SMEARED = np.exp(-0.5 * np.arange(-3, 4) ** 2)
-# Voiced frames without information in the mean over an utterance's frames: with few of these it stays near 0.
+# Added to the voiced frames that the mean is over, so that the score of a few frames stays near 0.
 PRIOR_FRAMES = 15.0
 
 

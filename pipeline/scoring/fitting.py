@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,7 +124,7 @@ def calibration_of(
     alike = (times * PENALTY, times * PENALTY)
     if parts == (system,):
         return SystemCalibration(system, _fits(trials, parts, prior, alike))
-    weights = _fits(trials, parts, prior, alike, given or {})
+    weights = _fits(trials, parts, prior, alike, given)
     sums = mixed(weights, 0.5).llr(trials.scores, trials.frames.astype(np.float64))
     summed = replace(trials, scores={system: _as_unknown(trials, sums)}, prefixes={})
     penalties = (times * ENROLLED_PENALTY, times * UNKNOWN_PENALTY)
@@ -227,7 +226,7 @@ def _fits(
     systems: Sequence[str],
     prior: float,
     penalties: tuple[float, float],
-    given: Mapping[Origin, Mapping[str, float]] = MappingProxyType({}),
+    given: Mapping[Origin, Mapping[str, float]] | None = None,
 ) -> Fits:
     """Fit once against the impostors of each origin that there are trials of."""
     own = trials.claims == trials.speakers
@@ -236,7 +235,7 @@ def _fits(
         ("unknown", trials.unknown),
     )
     fits: list[tuple[Origin, LogisticCalibration]] = [
-        (origin, _fit(trials.where(own | impostors), systems, prior, penalty, given.get(origin)))
+        (origin, _fit(trials.where(own | impostors), systems, prior, penalty, (given or {}).get(origin)))
         for (origin, impostors), penalty in zip(origins, penalties, strict=True)
         if impostors.any()
     ]
