@@ -17,7 +17,7 @@ from pipeline.machines.margins import Population
 from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.supervectors import SupervectorMachines, supervector
 from pipeline.posteriors.sigmoid import FixedSigmoid
-from pipeline.scoring.claims import ClaimScorer, ScoringSettings
+from pipeline.scoring.claims import ClaimScorer, ScoringSettings, Settled
 from pipeline.scoring.conditions import SIDE_INFORMATION, ConditionClassifier
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import ALONE, HeldOutTrials
@@ -25,8 +25,6 @@ from pipeline.scoring.trials import ALONE, HeldOutTrials
 Array = NDArray[np.float64]
 OfSpeaker = tuple[int, Sequence[FeatureBlock]]
 """A speaker's number, and utterances."""
-Heard = tuple[dict[str, Array], int]
-"""Running sums of an utterance so far, and its frames."""
 Margins = dict[str, Array]
 """Margins (N,) of an utterance by the kind of machines."""
 
@@ -114,8 +112,8 @@ class HeldOutScoring:
         """Return the trials of each utterance: every claim, then each nontarget one as by an unknown impostor."""
         return score_together([(self, [(speaker, utterances)])])[0][0]
 
-    def _begun(self, speech: Sequence[OfSpeaker]) -> list[tuple[Claims, list[Heard]]]:
-        """Return the claims on each speaker's utterances, and sums and frames of all prefixes of these."""
+    def _begun(self, speech: Sequence[OfSpeaker]) -> list[tuple[Claims, list[Settled]]]:
+        """Return the claims on each speaker's utterances, and what all prefixes of these come to."""
         claims = [self._claims(speaker) for speaker, _ in speech]
         return [
             (its_claims, [one for utterance in utterances for one in self._prefixes(its_claims, utterance)])
@@ -127,7 +125,7 @@ class HeldOutScoring:
         claims: Claims,
         speaker: int,
         utterances: Sequence[FeatureBlock],
-        heard: list[Heard],
+        heard: list[Settled],
         margins: list[list[Margins]],
     ) -> list[HeldOutTrials]:
         """Return the trials of one speaker's utterances, by ``margins`` with the speaker there and absent."""
@@ -143,8 +141,8 @@ class HeldOutScoring:
             parts = []
             for absent, its_margins in zip((None, speaker), margins, strict=False):
                 scored = [
-                    claims.among.finish(sums, frames, margins=its, absent=absent)
-                    for (sums, frames), its in zip(heard[own], its_margins[own], strict=True)
+                    claims.among.finish(settled, margins=its, absent=absent)
+                    for settled, its in zip(heard[own], its_margins[own], strict=True)
                 ]
                 parts.append(self._trials(claims, speaker, len(utterance.vectors), scored, fallback, absent))
             trials.append(HeldOutTrials.joined(parts))
@@ -164,25 +162,28 @@ class HeldOutScoring:
             self._latest = latest = draw, Claims(numbers, scorer(), scorer(is_alone=True))
         return latest[1]
 
-    def _prefixes(self, claims: Claims, utterance: FeatureBlock) -> list[Heard]:
-        """Return sums and frames of each prefix and, last, of the whole utterance."""
+    def _prefixes(self, claims: Claims, utterance: FeatureBlock) -> list[Settled]:
+        """Return what each prefix and, last, the whole utterance come to."""
         among, so_far, at = claims.among.start(), [], 0
         for end in (*self._prefix_frames, len(utterance.vectors)):
             among.push(utterance.part(slice(at, end)))
-            so_far.append((dict(among.sums), among.frames))
+            so_far.append(among.settled())
             at = min(end, len(utterance.vectors))
         return so_far
 
-    def _margins(self, speakers: Sequence[int], heard: Sequence[list[Heard]]) -> list[list[list[Margins]]]:
+    def _margins(self, speakers: Sequence[int], heard: Sequence[list[Settled]]) -> list[list[list[Margins]]]:
         """Return each speaker's margins of all that was ``heard``: with the speaker there and, among enough, absent."""
         absences = (False, True) if self._judged_among >= MIN_FOR_UNKNOWN else (False,)
         margins: list[list[list[Margins]]] = [[[{} for _ in its] for _ in absences] for its in heard]
         flat = [one for its in heard for one in its]
         for kind, solver in self._training.items() if len(self._population) > 1 and flat else ():
             machines = cast(SupervectorMachines, self._population.utterance[kind.name])
-            read = list(zip(kind.backgrounds, machines.ubms, strict=True))
-            settled = ([ubm.settled(sums[background.name]) for background, ubm in read] for sums, _ in flat)
-            vectors = np.stack([supervector([ubm for _, ubm in read], statistics) for statistics in settled])
+            vectors = np.stack(
+                [
+                    supervector(machines.ubms, [one.statistics[background.name] for background in kind.backgrounds])
+                    for one in flat
+                ]
+            )
             ends = np.cumsum([len(its) for its in heard])[:-1]
             made = solver.held_out_margins(speakers, np.split(vectors, ends))
             for its, with_and_without in zip(margins, made, strict=True):

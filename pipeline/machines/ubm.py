@@ -31,6 +31,10 @@ EM_FRAMES = 1024
 VARIANCE_FLOOR = 0.02
 FRAMES_A_COMPONENT = 150
 
+# Logarithms of posteriors below the largest of a frame are no lower: smaller numbers than a float32 holds at full
+# precision take a processor a hundred times as long, and there are more of them with every round of training.
+LEAST_LOG_POSTERIOR = -60.0
+
 # dB below the half point in which a frame's weight falls by a factor of e.
 LOUDNESS_DB = 3.0
 
@@ -139,6 +143,7 @@ class UniversalBackgroundModel:
         log = np.concatenate((standard, standard * standard), axis=1) @ slopes
         log += intercepts
         log -= log.max(axis=1, keepdims=True)
+        np.maximum(log, LEAST_LOG_POSTERIOR, out=log)
         np.exp(log, out=log)
         log /= log.sum(axis=1, keepdims=True)
         return log

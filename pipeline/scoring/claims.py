@@ -40,6 +40,20 @@ class ScoringSettings:
     ids: Sequence[int] | None = None
 
 
+@dataclass(frozen=True)
+class Settled:
+    """What the sums over the ``frames`` of an utterance come to, and scores are made of.
+
+    That is the ``means`` of frames' values under each rule, (C,) or (C, P), the ``statistics`` (K, 1 + d) under each
+    UBM, and the ``side_information`` about the condition, by the names that calibrations read it under.
+    """
+
+    frames: int
+    means: Mapping[str, Array]
+    statistics: Mapping[str, Array]
+    side_information: Mapping[str, Array]
+
+
 class ClaimScorer:
     """C claims under several systems, ready to score any number of utterances.
 
@@ -120,47 +134,46 @@ class ClaimScorer:
             sums[background.name] = ubm.running(vectors, frames.below_peak, so_far)
         return sums
 
+    def settled(self, sums: Mapping[str, Array], frames: int) -> Settled:
+        """Return what the ``sums`` over ``frames`` frames come to."""
+        condition = self.settings.condition
+        side = {} if condition is None else condition.measure(sums[CONDITION])
+        return Settled(
+            frames,
+            {rule.name: sums[rule.name] / frames for rule in self._frame_rules},
+            {background.name: ubm.settled(sums[background.name]) for background, ubm in self._ubms.items()},
+            {name: np.array(value) for name, value in side.items()},
+        )
+
     def finish(
-        self,
-        sums: Mapping[str, Array],
-        frames: int,
-        *,
-        margins: Mapping[str, Array] | None = None,
-        absent: int | None = None,
+        self, settled: Settled, *, margins: Mapping[str, Array] | None = None, absent: int | None = None
     ) -> dict[str, Array]:
-        """Return utterance scores (C,) of each system from sums over ``frames`` frames.
+        """Return utterance scores (C,) of each system from ``settled`` sums.
 
         For held-out trials, ``margins`` (N,) by the kind of machines replace those of the population's own,
         and the speaker ``absent`` is left out where rules look for the best or worst rival.
         """
-        means = {rule.name: sums[rule.name] / frames for rule in self._frame_rules}
-        scores: dict[str, Array] = {}
-        if self.settings.condition is not None:
-            side_information = self.settings.condition.measure(sums[CONDITION])
-            scores |= {name: np.full(len(self.claims), value) for name, value in side_information.items()}
+        scores = {name: np.full(len(self.claims), value) for name, value in settled.side_information.items()}
         if self._alone:
-            return means | scores
-        for name, mean in means.items():
+            return {**settled.means, **scores}
+        for name, mean in settled.means.items():
             left_out = absent is not None and mean.ndim == 2
             compared = np.where(self._cohorts.members == absent, np.inf, mean) if left_out else mean
             scores[name] = RULES[name].finish(compared, self._cohorts.slots)
-        scores |= self._whole_scores(sums, margins or {}, absent)
+        scores |= self._whole_scores(settled, margins or {}, absent)
         for name in self.systems:
             if RULES[name].parts and self.settings.fusions is not None and name in self.settings.fusions:
                 one = len(self.claims) == 1
                 parts = {part: values[0] for part, values in scores.items()} if one else scores
-                scores[name] = np.atleast_1d(self.settings.fusions[name].llr(parts, frames, self._ids))
+                scores[name] = np.atleast_1d(self.settings.fusions[name].llr(parts, settled.frames, self._ids))
         return scores
 
-    def _whole_scores(
-        self, sums: Mapping[str, Array], given: Mapping[str, Array], absent: int | None
-    ) -> dict[str, Array]:
+    def _whole_scores(self, settled: Settled, given: Mapping[str, Array], absent: int | None) -> dict[str, Array]:
         """Return the scores (C,) of rules over the whole utterance, from its statistics."""
         scores: dict[str, Array] = {}
         margins: dict[UtteranceKind, Array] = {}
-        settled = {background: ubm.settled(sums[background.name]) for background, ubm in self._ubms.items()}
         for kind, machines in self._whole.items():
-            statistics = [settled[background] for background in kind.backgrounds]
+            statistics = [settled.statistics[background.name] for background in kind.backgrounds]
             made = given[kind.name] if kind.name in given else machines.margins(statistics)
             margins[kind] = made if absent is None else np.where(np.arange(len(made)) == absent, -np.inf, made)
         for rule, kind in self._whole_rules:
@@ -210,6 +223,7 @@ class RunningScores:
         self.frames = 0
         self.sums: dict[str, Array] = {}
         self._scorer = scorer
+        self._settled: Settled | None = None
         self._scores: dict[str, Array] | None = None
 
     def push(self, speech: FeatureBlock) -> None:
@@ -218,7 +232,15 @@ class RunningScores:
             block = speech.part(slice(start, start + self._scorer.block))
             self.sums = self._scorer.sums(block, self.sums)
             self.frames += len(block.vectors)
-            self._scores = None
+            self._settled = self._scores = None
+
+    def settled(self) -> Settled:
+        """Return what the sums come to; there must have been a frame."""
+        if self.frames == 0:
+            raise ValueError("no frame has been scored")
+        if self._settled is None:
+            self._settled = self._scorer.settled(self.sums, self.frames)
+        return self._settled
 
     def audio_condition(self) -> tuple[float | None, bool]:
         """Return the log-odds of a changed condition, and whether the utterance is too far from all enrollment speech.
@@ -232,21 +254,13 @@ class RunningScores:
         return next((float(one) for one in log_odds if one is not None), None), is_outlying
 
     @property
-    def side_information(self) -> dict[str, Array]:
-        """Return the classifier's measures of the condition, by the names that calibrations read them under.
-
-        Empty without a classifier, or a frame.
-        """
-        classifier = self._scorer.settings.condition
-        if classifier is None or CONDITION not in self.sums:
-            return {}
-        return {name: np.array(value) for name, value in classifier.measure(self.sums[CONDITION]).items()}
+    def side_information(self) -> Mapping[str, Array]:
+        """Return the measures of the condition; none without a classifier, or a frame."""
+        return self.settled().side_information if self.frames else {}
 
     def scores(self) -> dict[str, Array]:
         """Return the scores (C,) of each system; there must have been a frame."""
-        if self.frames == 0:
-            raise ValueError("no frame has been scored")
         if self._scores is None:
-            scores = self._scorer.finish(self.sums, self.frames)
+            scores = self._scorer.finish(self.settled())
             self._scores = {name: scores[name] for name in self._scorer.systems if name in scores}
         return self._scores

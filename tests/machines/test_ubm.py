@@ -40,6 +40,13 @@ def test_responsibilities_of_frames_far_from_every_component_are_finite_and_sum_
     np.testing.assert_allclose(share.sum(axis=1), 1.0, rtol=1e-12)
 
 
+@given(distance=st.floats(0.0, 1e3), precision=st.sampled_from([np.float32, np.float64]))
+def test_posteriors_are_no_numbers_that_slow_a_processor_down(distance, precision):
+    share = space_of(1).responsibilities(np.array([[distance, -distance, distance]], dtype=precision))
+    assert share.dtype == precision
+    assert share.min() >= np.finfo(precision).tiny
+
+
 @settings(max_examples=20, deadline=None)
 @given(seed=SEEDS, count=st.integers(1, 30))
 def test_statistics_are_sums_over_frames_of_scikit_learns_posteriors(seed, count):
