@@ -46,24 +46,24 @@ def measure(options: Options) -> Figures:
         "claim.centroids": len(pool.centroids),
         "claim.frames": len(frames),
         "claim.threads": 1,
-        "claim.headline_dtype": "float32",
+        "claim.headline_dtype": config.scoring.dtype,
         "claim.machines_needed": len(needed),
         "claim.machines_looped": len(pairs),
         "claim.margin_difference_float64": worst,
         "claim.multiclass_margin_difference": multiclass_difference(multi, pairs, frames),
         **ours,
         **theirs,
-        **ratios(ours, theirs),
+        **ratios(ours, theirs, headline=config.scoring.dtype),
         "claim.peak_gib": peak_gib(),
     }
 
 
-def ratios(ours: dict[str, float], theirs: dict[str, float]) -> Figures:
-    """Return the ratios of every precision; the headline ones are float32's."""
+def ratios(ours: dict[str, float], theirs: dict[str, float], *, headline: str) -> Figures:
+    """Return the ratios of every precision; those of the ``headline`` one have no ending."""
     found: Figures = {}
     for way in (key.removeprefix("claim.seconds_") for key in ours if key.startswith("claim.seconds_")):
         claim, identify = ours[f"claim.seconds_{way}"], ours[f"claim.identify_seconds_{way}"]
-        ending = "" if way == "float32" else f"_{way}"
+        ending = "" if way == headline else f"_{way}"
         found[f"claim.ratio_multiclass{ending}"] = theirs["claim.multiclass_seconds"] / claim
         found[f"claim.ratio_loop{ending}"] = theirs["claim.loop_seconds"] / claim
         found[f"claim.ratio_needed_loop{ending}"] = theirs["claim.needed_loop_seconds"] / claim

@@ -171,7 +171,7 @@ def fit_threshold(
     needed = {key} if rule is None or population == 1 else set(trials.parts_of(system))
     if rule is None or not needed <= trials.scores.keys():
         raise MetricError(
-            f"threshold: the store holds no held-out scores of system {system!r}; give the threshold ittrials"
+            f"threshold: the store holds no held-out scores of system {system!r}; give the threshold itself"
         )
     if population == 1:
         return _threshold(trials.scores[key], trials.claims == trials.speakers, false_accept)
@@ -179,7 +179,7 @@ def fit_threshold(
     own, weights = trials.claims == trials.speakers, _by_origin(trials, unknown_share)
     if rule.parts:
         if calibration is None:
-            raise MetricError(f"threshold: {system!r} has no calibration; give the threshold ittrials")
+            raise MetricError(f"threshold: {system!r} has no calibration; give the threshold itself")
         return _threshold(trials.ratios(calibration), own, false_accept, weights)
     scores = trials.scores[key]
     if rule.alone == "log":
