@@ -260,7 +260,7 @@ def posteriors(folder: Path) -> str:
 
 def waiting(folder: Path) -> str:
     """Return how long people wait for the commands that they type, beside the peer where it was installed."""
-    figures = read(folder, "waiting")
+    figures = read(folder, "speed")
     waits = (
         ("enroll.seconds", f"enroll {figures['enroll.speakers']} speakers (s)", 1, "enroll.resemblyzer_seconds"),
         ("enroll.seconds_per_hour_of_audio", "the same, an hour of audio (s)", 0, ""),
