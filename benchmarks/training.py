@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC, OneClassSVM
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
@@ -44,7 +45,7 @@ from pipeline.features.frontend import read_features
 from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.one_vs_rest import RestSolver
 from pipeline.machines.pairs import Pair, PairMachine
-from pipeline.machines.pool import Pool, rbf_kernel
+from pipeline.machines.pool import Pool
 from pipeline.machines.smo import TOLERANCE, PoolSolver, SpeakerMachine
 from pipeline.machines.training import one_vs_rest, train_population
 
@@ -122,7 +123,7 @@ def compared(
     sigma: float,
 ) -> dict[str, float]:
     """Largest difference of margins, and share of frames on which both machines decide alike."""
-    kernels = [rbf_kernel(frames, book, sigma) for book in books]
+    kernels = [rbf_kernel(frames, book, 0.5 / sigma**2) for book in books]
     comparison: dict[str, float] = {}
     pair_margins = (
         kernels[own] @ mine.own - kernels[rival] @ mine.rival + mine.bias for (own, rival), mine, _ in ours[0]
@@ -189,7 +190,7 @@ def rest_row(corpora: Path, corpus: str, name: str, machines: int) -> dict[str, 
     ours = timed(lambda: rest_here(pool, speakers, settings))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     theirs = timed(lambda: [rest_peer(pool, speaker, settings) for speaker in speakers])
-    kernel = rbf_kernel(frames, pool.centroids, pool.sigma)
+    kernel = rbf_kernel(frames, pool.centroids, 0.5 / pool.sigma**2)
     differences, alike = [], []
     for machine, mine in zip(theirs.made, ours.made, strict=True):
         expected, margin = machine.decision_function(frames), kernel @ mine.coef + mine.bias
@@ -277,7 +278,7 @@ def random_problems(count: int, *, seed: int = 0) -> dict[str, float]:
         machine = SVC(C=cost, gamma=0.5 / sigma**2, tol=TOLERANCE).fit(points, labels)
         theirs = np.zeros(len(points))
         theirs[machine.support_] = machine.dual_coef_[0]
-        gram = rbf_kernel(points, points, sigma)
+        gram = rbf_kernel(points, points, 0.5 / sigma**2)
         dual, gap = objectives(gram, labels, np.concatenate((made.own, -made.rival)), made.bias, cost)
         their_dual, their_gap = objectives(gram, labels, theirs, machine.intercept_[0], cost)
         rows.append((abs(dual - their_dual) / (1 + their_dual), gap / (1 + dual), their_gap / (1 + their_dual)))

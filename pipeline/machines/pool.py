@@ -38,17 +38,6 @@ def fill_kernel(frames: NDArray[Any], sides: NDArray[Any], tiles: NDArray[Any], 
     return np.asanyarray(np.exp(exponents, out=exponents, dtype=kind, casting="same_kind"))
 
 
-def rbf_kernel(x: Array, y: Array, sigma: float) -> Array:
-    """Return the kernel matrix (n, m) between the rows of ``x`` (n, d) and of ``y`` (m, d)."""
-    scale = 1.0 / (sigma * sigma)
-    # In place from here on: over a whole pool this is the largest array of all.
-    exponent = np.asarray((x * scale) @ y.T)
-    exponent -= (0.5 * scale) * (x * x).sum(1)[:, None]
-    exponent -= (0.5 * scale) * (y * y).sum(1)[None, :]
-    np.minimum(exponent, 0.0, out=exponent)
-    return np.exp(exponent, out=exponent)
-
-
 @dataclass(frozen=True)
 class Pool:
     """Centroids (M, d) of N speakers, speaker n owning rows ``offsets[n]:offsets[n + 1]``."""
@@ -86,4 +75,14 @@ class Pool:
 
     def gram(self, first: int, second: int) -> Array:
         """Return the kernel tile (k_first, k_second) between two speakers' centroids."""
-        return rbf_kernel(self.codebook(first), self.codebook(second), self.sigma)
+        left, right = self._sides
+        exponents = np.asarray(left[self.rows(first)] @ right[self.rows(second)].T)
+        np.minimum(exponents, 0.0, out=exponents)
+        return np.exp(exponents, out=exponents)
+
+    @cached_property
+    def _sides(self) -> tuple[Array, Array]:
+        """Centroids (M, d + 2) as both sides of the kernel's exponent, see ``fill_kernel``."""
+        scaled = self.centroids / self.sigma
+        half, one = -0.5 * (scaled * scaled).sum(axis=1, keepdims=True), np.ones((len(scaled), 1))
+        return np.concatenate((scaled, half, one), axis=1), np.concatenate((scaled, one, half), axis=1)

@@ -49,9 +49,9 @@ class Settled:
     """
 
     frames: int
-    means: Mapping[str, Array]
-    statistics: Mapping[str, Array]
-    side_information: Mapping[str, Array]
+    means: dict[str, Array]
+    statistics: dict[str, Array]
+    side_information: dict[str, Array]
 
 
 class ClaimScorer:
@@ -155,7 +155,7 @@ class ClaimScorer:
         """
         scores = {name: np.full(len(self.claims), value) for name, value in settled.side_information.items()}
         if self._alone:
-            return {**settled.means, **scores}
+            return settled.means | scores
         for name, mean in settled.means.items():
             left_out = absent is not None and mean.ndim == 2
             compared = np.where(self._cohorts.members == absent, np.inf, mean) if left_out else mean
@@ -254,7 +254,7 @@ class RunningScores:
         return next((float(one) for one in log_odds if one is not None), None), is_outlying
 
     @property
-    def side_information(self) -> Mapping[str, Array]:
+    def side_information(self) -> dict[str, Array]:
         """Return the measures of the condition; none without a classifier, or a frame."""
         return self.settled().side_information if self.frames else {}
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.metrics import pairwise
 from sklearn.svm import SVC
 
 from pipeline.machines.pairs import PairMachine
-from pipeline.machines.pool import Pool, rbf_kernel
+from pipeline.machines.pool import Pool
 from pipeline.machines.smo import TOLERANCE, PoolSolver
 
 # The last place of a float32 kernel value below one, in each of two margins, for each unit of the coefficients' sum.
 ROUNDING = 1.2e-7
 SIZES = (40, 1, 17, 60, 25, 33, 40)
+
+
+def rbf_kernel(x: np.ndarray, y: np.ndarray, sigma: float) -> np.ndarray:
+    """scikit-learn's kernel matrix (n, m) between the rows of ``x`` and of ``y``, of width ``sigma``."""
+    return pairwise.rbf_kernel(x, y, gamma=0.5 / sigma**2)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optima import Problem, assert_optimal, codebooks, signed
+from optima import Problem, assert_optimal, codebooks, rbf_kernel, signed
 
 from pipeline.errors import FitError
 from pipeline.machines.one_vs_rest import RestSolver
-from pipeline.machines.pool import Pool, rbf_kernel
+from pipeline.machines.pool import Pool
 from pipeline.machines.smo import PoolSolver, SpeakerMachine
 
 # One-vs-rest machines: active sets.

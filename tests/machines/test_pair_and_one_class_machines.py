@@ -15,13 +15,14 @@ from optima import (
     codebooks,
     frames_of,
     random_problem,
+    rbf_kernel,
     signed,
 )
 from sklearn.svm import OneClassSVM
 
 from pipeline.machines import smo_kernels
 from pipeline.machines.pairs import PairMachine
-from pipeline.machines.pool import Pool, rbf_kernel
+from pipeline.machines.pool import Pool
 from pipeline.machines.smo import TOLERANCE, PoolSolver, SpeakerMachine
 
 # Pair machines.
