@@ -9,7 +9,7 @@ speaker costs N similarities, at least R machines, and an update of the table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappush, heappushpop
 from typing import Self
 
@@ -170,6 +170,7 @@ def plan_cohorts(
     table = known or CohortTable.of_nobody()
     pairs: list[Pair] = []
     newcomers = range(len(table), len(pool))
+    pool = replace(pool)  # what similarities need of it goes when they are made
     rows = in_order(lambda later: codebook_similarity(pool, later, range(later)), newcomers, jobs_of(jobs))
     for later, values in zip(newcomers, rows, strict=True):
         table, others = table.with_newcomer(values, settings.cohort)

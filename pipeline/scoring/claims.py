@@ -42,10 +42,10 @@ class ScoringSettings:
 
 @dataclass(frozen=True)
 class Settled:
-    """What the sums over the ``frames`` of an utterance come to, and scores are made of.
+    """The ``frames`` of an utterance, summed up for its scores.
 
-    That is the ``means`` of frames' values under each rule, (C,) or (C, P), the ``statistics`` (K, 1 + d) under each
-    UBM, and the ``side_information`` about the condition, by the names that calibrations read it under.
+    ``means`` are those of the frames' values under each rule, (C,) or (C, P), ``statistics`` (K, 1 + d) those under
+    each UBM, and ``side_information`` is about the condition, by the names that calibrations read it under.
     """
 
     frames: int
