@@ -35,14 +35,17 @@ class VadConfig(Section):
         return self
 
 
+Kind = Literal["lpc", "lpcc", "plp", "mfcc", "root_mfcc"]
+
+
 class AnalysisConfig(Section):
     """Analysis of a frame. ``order`` is the LPC order and the number of static features of every kind.
 
-    ``bands`` and ``compression`` are those of perceptual linear prediction (kind "plp"); ``delta_scale`` is the weight
-    of the deltas.
+    ``bands`` are those of perceptual linear prediction (kind "plp"), ``compression`` the power that it and root cepstra
+    (kind "root_mfcc") raise powers in bands to; ``delta_scale`` is the weight of the deltas.
     """
 
-    kind: Literal["lpc", "lpcc", "plp", "mfcc"] = "plp"
+    kind: Kind = "plp"
     method: Literal["autocorrelation", "burg"] = "autocorrelation"
     order: Annotated[int, Field(ge=1, le=39)] = 20
     bands: Annotated[int, Field(ge=8, le=128)] = 32
@@ -59,7 +62,8 @@ class AnalysisConfig(Section):
 class GmmAnalysisConfig(AnalysisConfig):
     """Analysis of a frame for GMMs."""
 
-    kind: Literal["lpc", "lpcc", "plp", "mfcc"] = "mfcc"
+    kind: Kind = "root_mfcc"
+    compression: Annotated[float, Field(gt=0, le=1)] = 0.0667
 
 
 class FeatureSettings(AnalysisConfig):
@@ -70,7 +74,7 @@ class FeatureSettings(AnalysisConfig):
     bands, which machines over embeddings read (``pipeline.features.filterbank``).
     """
 
-    kind: Literal["lpc", "lpcc", "plp", "mfcc"] = "lpcc"
+    kind: Kind = "lpcc"
     order: Annotated[int, Field(ge=1, le=39)] = 12
     rate: Annotated[int, Field(ge=4000, le=96000)] = 16000
     frame_ms: Annotated[float, Field(ge=5, le=200)] = 30.0

@@ -1,6 +1,6 @@
 """Samples to speech feature vectors, as a stream: the one path for files, pipes and microphones.
 
-    samples -> pre-emphasis -> frames less their mean -> window -> LPC, PLP or MFCC -> deltas -> speech frames only
+    samples -> pre-emphasis -> frames less their mean -> gain, window -> LPC, PLP or MFCC -> deltas -> speech only
        |                                                                                            |
        +--> levels in band -> voice activity detection ---------------------------------------------+
        |                                                                                            |
@@ -102,8 +102,9 @@ def static_features(settings: FeatureSettings, analysis: AnalysisConfig | None =
     """
     analysis = settings if analysis is None else analysis
     length, order = settings.frame_length, analysis.order
-    if analysis.kind == "mfcc":
-        return mel_cepstrum(settings.rate, length, order)
+    if analysis.kind in ("mfcc", "root_mfcc"):
+        root = analysis.compression if analysis.kind == "root_mfcc" else None
+        return mel_cepstrum(settings.rate, length, order, root=root)
     if analysis.kind == "plp":
         bands, compression = analysis.bands, analysis.compression
         plp = perceptual_prediction(settings.rate, length, order, bands=bands, compression=compression)
@@ -220,7 +221,8 @@ class FeatureStream:
             raise StreamClosedError("features: the stream was flushed and takes no more samples; start a new one")
         raw = self._raw.push(samples)
         levels = frame_level(raw)
-        speech, below_peak = self._vad.push(self._plan.level(raw, levels))
+        in_band = self._plan.level(raw, levels)
+        speech, below_peak = self._vad.push(in_band)
         if self._meter is not None:
             self._meter.push(raw, levels, speech)
         self._speech = np.concatenate((self._speech, speech))
@@ -229,7 +231,9 @@ class FeatureStream:
             self._bands = np.concatenate((self._bands, self._log_mel.push(samples)))
         frames = self._emphasised.push(self._pre_emphasis.push(samples))
         wanted = self._wanted(speech)
-        windowed = _Windowed(without_offset(frames[wanted]) * self._plan.window)
+        # At the level of the loudest frame so far, 0 dB: recordings at any gain have the same features.
+        gain = 10.0 ** (-0.05 * (in_band + below_peak)[wanted])
+        windowed = _Windowed(without_offset(frames[wanted]) * (gain[:, None] * self._plan.window))
         return self._speech_of([analysis.push(windowed, wanted, len(frames)) for analysis in self._analyses])
 
     def _wanted(self, speech: NDArray[np.bool_]) -> NDArray[np.int64]:

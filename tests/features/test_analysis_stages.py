@@ -74,16 +74,17 @@ def test_deltas_are_librosas_with_the_edges_repeated(width, frames, seed, sizes)
 # Mel cepstrum.
 
 
+@pytest.mark.parametrize("root", [None, 1 / 15, 0.33])
 @pytest.mark.parametrize(("rate", "length", "count"), [(16_000, 480, 12), (8_000, 240, 13), (44_100, 1323, 39)])
-def test_mel_cepstrum_is_librosas_on_the_same_windowed_frames(rate, length, count):
+def test_mel_cepstrum_is_librosas_on_the_same_windowed_frames(rate, length, count, root):
     frames = FrameStream(length, length).push(sound(20 * length, rate=rate)) * np.hamming(length)
     size = 2 ** math.ceil(math.log2(max(length, rate / 32)))  # bins of at most 32 Hz
     padded = np.pad(frames, ((0, 0), (0, size - length)))  # one frame a hop: librosa's own window is left flat
     how = {"sr": rate, "n_fft": size, "hop_length": size, "window": "boxcar", "center": False, "n_mels": 40}
     power = librosa.feature.melspectrogram(y=padded.ravel(), dtype=np.float64, **how)
-    level = librosa.power_to_db(power, amin=1e-10, top_db=None)
+    level = librosa.power_to_db(power, amin=1e-10, top_db=None) if root is None else np.maximum(power, 1e-10) ** root
     expected = librosa.feature.mfcc(S=level, n_mfcc=count + 1)[1:].T
-    np.testing.assert_allclose(mel_cepstrum(rate, length, count)(frames), expected, rtol=1e-9, atol=1e-8)
+    np.testing.assert_allclose(mel_cepstrum(rate, length, count, root=root)(frames), expected, rtol=1e-9, atol=1e-8)
 
 
 @pytest.mark.parametrize(

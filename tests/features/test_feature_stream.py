@@ -20,7 +20,7 @@ from pipeline.features.framing import FrameStream, window
 from pipeline.features.frontend import FrontEnd
 from pipeline.features.stream import FeatureBlock, FeatureStream, joined, static_features
 
-KINDS = ("lpc", "lpcc", "mfcc", "plp")
+KINDS = ("lpc", "lpcc", "mfcc", "plp", "root_mfcc")
 
 
 def pushed(stream: FeatureStream | FrontEnd, samples: np.ndarray, sizes: list[int] | None = None) -> FeatureBlock:
