@@ -30,7 +30,7 @@ class ScoringSettings:
     """Settings of scoring; ``fusions`` are the fitted calibrations of systems that sum others.
 
     With a classifier of the ``condition``, its log-odds are among the scores. ``ids`` of the speakers, by number, are
-    those that fusions know claimants by.
+    those that fusions know claimants by. Machines over frames score every ``frame_step``-th frame, from the first.
     """
 
     posterior: FixedSigmoid
@@ -38,6 +38,7 @@ class ScoringSettings:
     fusions: Mapping[str, SystemCalibration] | None = None
     condition: ConditionClassifier | None = None
     ids: Sequence[int] | None = None
+    frame_step: int = 1
 
 
 @dataclass(frozen=True)
@@ -111,24 +112,26 @@ class ClaimScorer:
         self._margins = None
         if self._frame_rules:
             self._margins = MarginScorer(population, judged.claims, kinds, judged, dtype=settings.dtype)
-        self.block = max(1, min(256, BLOCK_NUMBERS // max(1, judged.members.size)))
+        self.block = settings.frame_step * max(1, min(256, BLOCK_NUMBERS // max(1, judged.members.size)))
 
     def start(self) -> RunningScores:
         """Return the running scores of a new utterance."""
         return RunningScores(self)
 
-    def sums(self, frames: FeatureBlock, before: Mapping[str, Array]) -> dict[str, Array]:
+    def sums(self, frames: FeatureBlock, before: Mapping[str, Array], count: int) -> dict[str, Array]:
         """Return the sums after ``frames``: values of each system, (C,) or (C, P), and statistics under each UBM.
 
-        ``before`` are the sums over the frames before them, empty at the start.
+        ``before`` are the sums over the ``count`` frames before them, empty at the start.
         """
-        added: dict[str, Array] = {}
-        if self._margins is not None:
-            margins = self._margins(frames.vectors)
-            added = {rule.name: self._values(rule, margins).sum(axis=0, dtype=float) for rule in self._frame_rules}
+        sums = dict(before)
+        step = self.settings.frame_step
+        scored = frames.vectors[-count % step :: step]
+        if self._margins is not None and len(scored):
+            margins = self._margins(scored)
+            for rule in self._frame_rules:
+                sums[rule.name] = sums.get(rule.name, 0.0) + self._values(rule, margins).sum(axis=0, dtype=float)
         if self.settings.condition is not None:
-            added[CONDITION] = condition_sums(frames.of("supervector"))
-        sums = {name: before[name] + values if before else values for name, values in added.items()}
+            sums[CONDITION] = sums.get(CONDITION, 0.0) + condition_sums(frames.of("supervector"))
         for background, ubm in self._ubms.items():
             vectors, so_far = frames.of(background.analysis), before.get(background.name)
             sums[background.name] = ubm.running(vectors, frames.below_peak, so_far)
@@ -138,9 +141,10 @@ class ClaimScorer:
         """Return what the ``sums`` over ``frames`` frames come to."""
         condition = self.settings.condition
         side = {} if condition is None else condition.measure(sums[CONDITION])
+        scored = -(-frames // self.settings.frame_step)
         return Settled(
             frames,
-            {rule.name: sums[rule.name] / frames for rule in self._frame_rules},
+            {rule.name: sums[rule.name] / scored for rule in self._frame_rules},
             {background.name: ubm.settled(sums[background.name]) for background, ubm in self._ubms.items()},
             {name: np.array(value) for name, value in side.items()},
         )
@@ -230,7 +234,7 @@ class RunningScores:
         """Add the frames of ``speech``."""
         for start in range(0, len(speech.vectors), self._scorer.block):
             block = speech.part(slice(start, start + self._scorer.block))
-            self.sums = self._scorer.sums(block, self.sums)
+            self.sums = self._scorer.sums(block, self.sums, self.frames)
             self.frames += len(block.vectors)
             self._settled = self._scores = None
 

@@ -385,7 +385,8 @@ class SpeakerModel:
                 fusions[name] = fusion
         condition = self.condition() if any(fusion.changed for fusion in fusions.values()) else None
         ids = [speaker.id for speaker in self.speakers]
-        return ScoringSettings(self.posterior, self.config.scoring.dtype, fusions, condition, ids)
+        scoring = self.config.scoring
+        return ScoringSettings(self.posterior, scoring.dtype, fusions, condition, ids, scoring.frame_step)
 
     # Changes
 

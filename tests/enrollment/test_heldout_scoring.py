@@ -89,7 +89,8 @@ def scoring(speakers: int, claims: list[int] | None = None, settings: Config = S
 
 
 def scores_among(population: Population, claims: list[int], systems: tuple[str, ...], x: FeatureBlock) -> dict:
-    made = ClaimScorer(population, claims, systems, ScoringSettings(FixedSigmoid())).start()
+    how = ScoringSettings(FixedSigmoid(), frame_step=SETTINGS.scoring.frame_step)
+    made = ClaimScorer(population, claims, systems, how).start()
     made.push(x)
     return made.scores()
 
@@ -169,7 +170,8 @@ def test_claims_among_rivals_score_as_they_would_at_verification(speakers):
 def test_every_trial_is_scored_by_the_one_class_machine_alone_too():
     x = spoken(2, 9)
     trials, people = scoring(4).score(2, [x])[0], trained(4)[0]
-    kernel = np.exp(-cdist(x.vectors, people.pool.centroids, "sqeuclidean") / (2 * 0.5**2))
+    scored = x.vectors[:: SETTINGS.scoring.frame_step]
+    kernel = np.exp(-cdist(scored, people.pool.centroids, "sqeuclidean") / (2 * 0.5**2))
     for n in range(4):
         rows = people.pool.rows(n)
         f = kernel[:, rows] @ people.one_class_coef[rows] + people.one_class_bias[n]

@@ -109,9 +109,14 @@ def near(book: np.ndarray, seed: int) -> FeatureBlock:
 
 
 def scorer(
-    claims: list[int], systems: tuple[str, ...] = SYSTEMS, *, speakers: int = SPEAKERS, dtype: str = "float64"
+    claims: list[int],
+    systems: tuple[str, ...] = SYSTEMS,
+    *,
+    speakers: int = SPEAKERS,
+    dtype: str = "float64",
+    frame_step: int = 1,
 ) -> ClaimScorer:
-    scoring = ScoringSettings(FixedSigmoid(), dtype=dtype, fusions={"fused": FUSION})
+    scoring = ScoringSettings(FixedSigmoid(), dtype=dtype, fusions={"fused": FUSION}, frame_step=frame_step)
     return ClaimScorer(population(speakers), claims, systems, scoring)
 
 
@@ -131,7 +136,7 @@ def assert_equal_scores(made: dict[str, np.ndarray], expected: dict[str, np.ndar
 # The scores themselves, written out claim by claim and frame by frame.
 
 
-def literal_scores(people: Population, speech: FeatureBlock, claim: int) -> dict[str, float]:
+def literal_scores(people: Population, speech: FeatureBlock, claim: int, frame_step: int) -> dict[str, float]:
     """Every system for one claim: from coefficients, one frame at a time, and from the machines over segments."""
     pool, everybody = people.pool, range(len(people))
     kernel = np.exp(-cdist(speech.vectors, pool.centroids, "sqeuclidean") / (2 * pool.sigma**2))
@@ -145,7 +150,7 @@ def literal_scores(people: Population, speech: FeatureBlock, claim: int) -> dict
 
     frames: dict[str, list[float]] = {name: [] for name in ("boar", "poar", "boao", "poao", "rpoao")}
     rivals: dict[tuple[str, int], list[float]] = {}
-    for k in kernel:
+    for k in kernel[::frame_step]:
         h = [float(k @ people.one_vs_rest_coef[:, n] + people.one_vs_rest_bias[n]) for n in everybody]
         q = [s(k[pool.rows(n)] @ people.one_class_coef[pool.rows(n)] + people.one_class_bias[n]) for n in everybody]
         f = [[pair(k, i, j) if i != j else 0.0 for j in everybody] for i in everybody]
@@ -197,13 +202,13 @@ def literal_scores(people: Population, speech: FeatureBlock, claim: int) -> dict
     return scores
 
 
-@pytest.mark.parametrize("speakers", [2, SPEAKERS])
-def test_scores_are_the_systems_written_out_frame_by_frame(speakers):
+@pytest.mark.parametrize(("speakers", "frame_step"), [(2, 1), (SPEAKERS, 1), (SPEAKERS, 3), (SPEAKERS, 50)])
+def test_scores_are_the_systems_written_out_frame_by_frame(speakers, frame_step):
     x = speech(40)
-    made = scores(scorer(list(range(speakers)), speakers=speakers), x)
+    made = scores(scorer(list(range(speakers)), speakers=speakers, frame_step=frame_step), x)
     assert set(made) == set(SYSTEMS)
     for claim in range(speakers):
-        expected = literal_scores(population(speakers), x, claim)
+        expected = literal_scores(population(speakers), x, claim, frame_step)
         assert set(expected) == set(SYSTEMS)
         for name, value in expected.items():
             # Machines over whole segments sum in single precision.
