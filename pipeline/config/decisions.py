@@ -44,7 +44,7 @@ class ThresholdConfig(Section):
     cost_miss: Positive = 1.0
     cost_false_accept: Positive = 1.0
     unknown_impostors: Share = 0.5
-    unfamiliar_impostors: Annotated[float, Field(ge=1, le=1000)] = 8.0
+    unfamiliar_impostors: Annotated[float, Field(ge=1, le=1000)] = 5.0
 
 
 class ChecksConfig(Section):
