@@ -53,6 +53,7 @@ _SETTINGS = (
     "features.order=3",
     'features.supervector={kind="lpcc", order=3}',
     'features.gmm={kind="lpcc", order=3}',
+    'features.normalised={kind="lpcc", order=3}',
     "features.deltas=false",
     "codebook.centroids=12",
 )

@@ -200,11 +200,11 @@ def test_a_bad_override_is_refused_by_name(override, named):
 def test_a_frame_is_taken_exactly_when_it_holds_its_step_and_its_order(rate, frame_ms, step_ms, order, bands):
     analysis = {"kind": "plp", "order": order, "bands": bands}
     frames = {"rate": rate, "frame_ms": frame_ms, "step_ms": step_ms}
-    table = {"features": {**frames, **analysis, "supervector": analysis, "gmm": analysis}}
+    table = {"features": {**frames, **analysis, "supervector": analysis, "gmm": analysis, "normalised": analysis}}
     if step_ms <= frame_ms and round(rate * frame_ms / 1000) > order + 1 and order < bands:
         outcome = parse_config(table, source="here").features
         assert 1 <= outcome.frame_step <= outcome.frame_length
-        assert outcome.dimensions == dict.fromkeys(("frames", "supervector", "gmm"), 2 * order)
+        assert outcome.dimensions == dict.fromkeys(("frames", "supervector", "gmm", "normalised"), 2 * order)
     else:
         with pytest.raises(ConfigError, match="here: features"):
             parse_config(table, source="here")

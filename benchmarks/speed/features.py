@@ -19,7 +19,9 @@ SECONDS = 60.0
 BLOCK_SECONDS = 4.0
 _LPCC = ("kind=lpcc", "order=12")
 # The default's analysis of frames alone, without that of utterances.
-ORDER12 = tuple(f"features.{machines}.{setting}" for machines in ("supervector", "gmm") for setting in _LPCC)
+ORDER12 = tuple(
+    f"features.{machines}.{setting}" for machines in ("supervector", "gmm", "normalised") for setting in _LPCC
+)
 
 
 def measure(options: Options) -> Figures:

@@ -3,7 +3,14 @@
 Every default is written here and nowhere else. ``configs/*.toml`` name only what they change.
 """
 
-from pipeline.config.audio import AnalysisConfig, AugmentationConfig, FeatureSettings, GmmAnalysisConfig, VadConfig
+from pipeline.config.audio import (
+    AnalysisConfig,
+    AugmentationConfig,
+    FeatureSettings,
+    GmmAnalysisConfig,
+    NormalisedAnalysisConfig,
+    VadConfig,
+)
 from pipeline.config.decisions import (
     ChecksConfig,
     DuplicateAudioConfig,
@@ -43,6 +50,7 @@ __all__ = [
     "GmmConfig",
     "MachineConfig",
     "MachineKind",
+    "NormalisedAnalysisConfig",
     "NormalisedConfig",
     "PitchConfig",
     "PosteriorConfig",

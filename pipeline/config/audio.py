@@ -62,6 +62,12 @@ class AnalysisConfig(Section):
 class GmmAnalysisConfig(AnalysisConfig):
     """Analysis of a frame for GMMs."""
 
+    kind: Kind = "mfcc"
+
+
+class NormalisedAnalysisConfig(AnalysisConfig):
+    """Analysis of a frame for normalised GMMs."""
+
     kind: Kind = "root_mfcc"
     compression: Annotated[float, Field(gt=0, le=1)] = 0.0667
 
@@ -88,6 +94,7 @@ class FeatureSettings(AnalysisConfig):
     vad: VadConfig = VadConfig()
     supervector: AnalysisConfig = AnalysisConfig()
     gmm: GmmAnalysisConfig = GmmAnalysisConfig()
+    normalised: NormalisedAnalysisConfig = NormalisedAnalysisConfig()
 
     @model_validator(mode="after")
     def _frame_fits(self) -> Self:
@@ -105,8 +112,13 @@ class FeatureSettings(AnalysisConfig):
 
     @property
     def analyses(self) -> dict[Analysis, AnalysisConfig]:
-        """The analyses of a frame by the machines that read them: those over frames, supervector machines and GMMs."""
-        named: dict[Analysis, AnalysisConfig] = {"frames": self, "supervector": self.supervector, "gmm": self.gmm}
+        """The analyses of a frame by the machines that read them: those over frames, then those over utterances."""
+        named: dict[Analysis, AnalysisConfig] = {
+            "frames": self,
+            "supervector": self.supervector,
+            "gmm": self.gmm,
+            "normalised": self.normalised,
+        }
         fields = AnalysisConfig.model_fields
         return {name: AnalysisConfig(**{key: getattr(one, key) for key in fields}) for name, one in named.items()}
 

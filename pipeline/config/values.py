@@ -10,7 +10,7 @@ MachineKind = Literal[
     "one_vs_one", "one_class", "one_vs_rest", "supervector", "gmm", "normalised_supervector", "normalised_gmm",
     "pitch", "embedding",
 ]  # fmt: skip
-Analysis = Literal["frames", "supervector", "gmm", "pitch", "embedding"]
+Analysis = Literal["frames", "supervector", "gmm", "normalised", "pitch", "embedding"]
 Augmentation = Literal["telephone", "babble", "noise", "room", "codec", "band", "coloured"]
 Action = Literal["off", "warn", "refuse"]
 System = Literal[

@@ -1,7 +1,7 @@
 """Kinds of machines over whole utterances: of utterances as they were recorded, less their mean, or of their pitch.
 
-Supervector machines and GMMs read features of different analyses, and normalised supervectors those of both: what they
-get wrong differs the more. A branch has one universal background model an analysis. Raw statistics keep what the
+Supervector machines and GMMs read features of different analyses, and normalised supervectors two, end to end: what
+they get wrong differs the more. A branch has one universal background model an analysis. Raw statistics keep what the
 channel adds, which helps as long as it is the one of enrollment; normalised ones, of machines that are trained on
 augmented versions of the recordings too, hold where it is another.
 """
@@ -15,7 +15,7 @@ from typing import Literal
 
 from pipeline.config import Config, SegmentConfig, UtteranceMachineConfig
 
-Analysis = Literal["supervector", "gmm", "pitch", "embedding"]
+Analysis = Literal["supervector", "gmm", "normalised", "pitch", "embedding"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,10 @@ class UtteranceKind:
 
 SUPERVECTOR = UtteranceKind("supervector", RAW, "supervector", ("supervector",))
 GMM = UtteranceKind("gmm", RAW, "gmm", ("gmm",))
-NORMALISED_SUPERVECTOR = UtteranceKind("normalised_supervector", NORMALISED, "supervector", ("supervector", "gmm"))
-NORMALISED_GMM = UtteranceKind("normalised_gmm", NORMALISED, "gmm", ("gmm",))
+NORMALISED_SUPERVECTOR = UtteranceKind(
+    "normalised_supervector", NORMALISED, "supervector", ("supervector", "normalised")
+)
+NORMALISED_GMM = UtteranceKind("normalised_gmm", NORMALISED, "gmm", ("normalised",))
 EMBEDDING = UtteranceKind("embedding", EMBEDDED, "supervector", ("embedding",))
 PITCH = UtteranceKind("pitch", PITCHED, "histogram", ("pitch",))
 UTTERANCE_KINDS = (SUPERVECTOR, GMM, NORMALISED_SUPERVECTOR, NORMALISED_GMM, PITCH, EMBEDDING)

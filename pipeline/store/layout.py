@@ -40,9 +40,9 @@ class Expected:
 
 
 # k centroids of a speaker and M of all N speakers; features of a frame for machines over "frames", "supervector"
-# machines and "gmm"s, C those of the second and its statics once more; K components of a UBM and D the length of
-# the supervectors of a kind, B bins of a histogram; S segments that machines were solved from, I pairs of these;
-# T held-out trials.
+# machines, "gmm"s and "normalised" ones, C those of the second and its statics once more; K components of a UBM and D
+# the length of the supervectors of a kind, B bins of a histogram; S segments that machines were solved from, I pairs of
+# these; T held-out trials.
 # A name that ends in "*" stands for every name with that beginning.
 SPEAKER: dict[str, Expected] = {
     "centroids": Expected("f", ("k", "frames")),

@@ -19,7 +19,7 @@ from pipeline.store.model import CONDITIONS, Role, Speaker, SpeakerModel
 from pipeline.store.rows import LISTING, Rows, digest_of, shape_of
 
 FORMAT = "voiceclaim-store"
-VERSION = 6
+VERSION = 7
 ABOUT = ("format", "version", "identity", "revision", "config", "calibrations")
 _MOST = 2**40  # seconds, frames, utterances or centroids
 _PLAIN, _SEALED = "sha256", "hmac-sha256"

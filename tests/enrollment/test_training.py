@@ -250,7 +250,9 @@ def test_a_share_of_the_utterances_has_versions_and_the_others_keep_their_places
             assert speech == [has_version(n, count, which=which, kinds=3, share=0.25) for n in range(count)]
             # No machine over frames reads a version.
             assert {block.vectors.shape[1] for block in version} == {settings.features.dimensions["supervector"]}
-            assert {block.of("gmm").shape[1] for block in version} == {settings.features.dimensions["gmm"]}
+            for analysis in ("gmm", "normalised"):
+                dimension = settings.features.dimensions[analysis]
+                assert {block.of(analysis).shape[1] for block in version} == {dimension}
 
 
 def test_a_share_costs_segments_of_its_kinds_and_nothing_else(store, enrolled_with, voices, heard):

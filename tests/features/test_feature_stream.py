@@ -32,7 +32,11 @@ def features_of(samples: np.ndarray, sizes: list[int] | None = None, **changes: 
     """Perceptual prediction of order 20, or what ``changes`` say; one analysis, unless they name another."""
     own = {"kind": "plp", "order": 20, **changes}
     alike = {name: value for name, value in own.items() if name in AnalysisConfig.model_fields}
-    return pushed(FeatureStream(FeatureSettings(**{"supervector": alike, "gmm": alike, **own})), samples, sizes)
+    return pushed(
+        FeatureStream(FeatureSettings(**{"supervector": alike, "gmm": alike, "normalised": alike, **own})),
+        samples,
+        sizes,
+    )
 
 
 def assert_same_bits(result: FeatureBlock, expected: FeatureBlock) -> None:
@@ -72,12 +76,12 @@ def test_any_chunking_gives_the_same_features_bit_for_bit(kind, length, seed, si
 def test_two_analyses_of_a_stream_are_those_of_two_streams(length, seed, sizes, deltas):
     samples = sound(length, seed)
     second = {"kind": "lpcc", "order": 12, "delta_scale": 1.0}
-    analyses = {"supervector": {"kind": "plp"}, "gmm": second}
+    analyses = {"supervector": {"kind": "plp"}, "gmm": second, "normalised": second}
     both = features_of(samples, sizes, kind="plp", deltas=deltas, **analyses)
     plp, lpcc = (features_of(samples, deltas=deltas, **one) for one in ({"kind": "plp"}, second))
-    for analysis, alone in (("frames", plp), ("supervector", plp), ("gmm", lpcc)):
+    for analysis, alone in (("frames", plp), ("supervector", plp), ("gmm", lpcc), ("normalised", lpcc)):
         assert_same_bits(replace(alone, others={}), replace(both, vectors=both.of(analysis), others={}))
-    assert set(both.others) == {"gmm", "pitch"}
+    assert set(both.others) == {"gmm", "normalised", "pitch"}
     assert both.part(slice(3, 9)).of("gmm").tobytes() == both.of("gmm")[3:9].tobytes()
 
 
