@@ -23,7 +23,7 @@ from pipeline.audio.streams import DECODER_ERRORS, Samples, check_channels, chec
 from pipeline.errors import AudioError
 from pipeline.files import open_regular
 
-BLOCK_FRAMES = 65_536
+BLOCK_FRAMES = 32_768
 MAX_SECONDS = 12 * 3600  # of audio decoded from one file
 _MOST_DECODED = 2**32  # samples of one file over all its channels: twelve hours of stereo at 48 kHz
 _MOST_WHOLE = 2**27  # samples of an utterance held in memory, 1 GiB: two hours at 16 kHz
