@@ -78,7 +78,7 @@ def test_rates_quoted_on_other_pages_are_those_of_the_file():
     rows = [row for row in result if (row["corpus"], row["config"]) == ("commands30", "default")]
     rate = {row["list"]: row["systems"]["fused"]["eer_percent"] for row in rows}
     explanation = " ".join(page("docs/explanation.md")[0].split())
-    assert f"from {rate['trials_test']:.1f} to {rate['trials_test_tel']:.0f} percent" in explanation
+    assert f"from {rate['trials_test']:.1f} to {rate['trials_test_tel']:.1f} percent" in explanation
 
 
 def test_rates_of_identification_in_the_reference_are_those_of_the_file():
