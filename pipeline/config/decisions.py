@@ -18,12 +18,12 @@ class PosteriorConfig(Section):
 class ScoringConfig(Section):
     """Scoring of a claim: the default ``system``, and the least speech that may be scored.
 
-    Of the frames of speech, machines over frames score every ``frame_step``-th.
+    Of the frames of speech, machines over frames score every third by default (``frame_subsampling``).
     """
 
     system: System = "fused"
     dtype: Literal["float64", "mixed", "float32"] = "mixed"
-    frame_step: Annotated[int, Field(ge=1, le=100)] = 3
+    frame_subsampling: Annotated[int, Field(ge=1, le=100)] = 3
     min_seconds: Annotated[float, Field(ge=0, le=86400)] = 0.5
 
 

@@ -90,8 +90,8 @@ class HeldOutScoring:
         self._training = training
         self._judged_among = len(population) if most == "all" else min(len(population), most + 1)
         posterior = FixedSigmoid(settings.posterior.slope)
-        dtype, step = settings.scoring.dtype, settings.scoring.frame_step
-        self._settings = ScoringSettings(posterior, dtype, condition=condition, frame_step=step)
+        dtype, step = settings.scoring.dtype, settings.scoring.frame_subsampling
+        self._settings = ScoringSettings(posterior, dtype, condition=condition, frame_subsampling=step)
         self._latest: tuple[int | None, Claims] | None = None
         # Solved here, not on one of the threads that score.
         _ = [solver.without_held_out for solver in training.values()]

@@ -30,7 +30,8 @@ class ScoringSettings:
     """Settings of scoring; ``fusions`` are the fitted calibrations of systems that sum others.
 
     With a classifier of the ``condition``, its log-odds are among the scores. ``ids`` of the speakers, by number, are
-    those that fusions know claimants by. Machines over frames score every ``frame_step``-th frame, from the first.
+    those that fusions know claimants by. Machines over frames score one in
+    ``frame_subsampling`` frames, from the first.
     """
 
     posterior: FixedSigmoid
@@ -38,7 +39,7 @@ class ScoringSettings:
     fusions: Mapping[str, SystemCalibration] | None = None
     condition: ConditionClassifier | None = None
     ids: Sequence[int] | None = None
-    frame_step: int = 1
+    frame_subsampling: int = 1
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class ClaimScorer:
         self._margins = None
         if self._frame_rules:
             self._margins = MarginScorer(population, judged.claims, kinds, judged, dtype=settings.dtype)
-        self.block = settings.frame_step * max(1, min(256, BLOCK_NUMBERS // max(1, judged.members.size)))
+        self.block = settings.frame_subsampling * max(1, min(256, BLOCK_NUMBERS // max(1, judged.members.size)))
 
     def start(self) -> RunningScores:
         """Return the running scores of a new utterance."""
@@ -124,8 +125,8 @@ class ClaimScorer:
         ``before`` are the sums over the ``count`` frames before them, empty at the start.
         """
         sums = dict(before)
-        step = self.settings.frame_step
-        scored = frames.vectors[-count % step :: step]
+        step = self.settings.frame_subsampling
+        scored = frames.vectors[-count % step :: step]  # those whose number in the utterance step divides
         if self._margins is not None and len(scored):
             margins = self._margins(scored)
             for rule in self._frame_rules:
@@ -141,7 +142,7 @@ class ClaimScorer:
         """Return what the ``sums`` over ``frames`` frames come to."""
         condition = self.settings.condition
         side = {} if condition is None else condition.measure(sums[CONDITION])
-        scored = -(-frames // self.settings.frame_step)
+        scored = -(-frames // self.settings.frame_subsampling)
         return Settled(
             frames,
             {rule.name: sums[rule.name] / scored for rule in self._frame_rules},

@@ -386,7 +386,7 @@ class SpeakerModel:
         condition = self.condition() if any(fusion.changed for fusion in fusions.values()) else None
         ids = [speaker.id for speaker in self.speakers]
         scoring = self.config.scoring
-        return ScoringSettings(self.posterior, scoring.dtype, fusions, condition, ids, scoring.frame_step)
+        return ScoringSettings(self.posterior, scoring.dtype, fusions, condition, ids, scoring.frame_subsampling)
 
     # Changes
 

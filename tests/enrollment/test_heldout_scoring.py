@@ -89,7 +89,7 @@ def scoring(speakers: int, claims: list[int] | None = None, settings: Config = S
 
 
 def scores_among(population: Population, claims: list[int], systems: tuple[str, ...], x: FeatureBlock) -> dict:
-    how = ScoringSettings(FixedSigmoid(), frame_step=SETTINGS.scoring.frame_step)
+    how = ScoringSettings(FixedSigmoid(), frame_subsampling=SETTINGS.scoring.frame_subsampling)
     made = ClaimScorer(population, claims, systems, how).start()
     made.push(x)
     return made.scores()
@@ -170,7 +170,7 @@ def test_claims_among_rivals_score_as_they_would_at_verification(speakers):
 def test_every_trial_is_scored_by_the_one_class_machine_alone_too():
     x = spoken(2, 9)
     trials, people = scoring(4).score(2, [x])[0], trained(4)[0]
-    scored = x.vectors[:: SETTINGS.scoring.frame_step]
+    scored = x.vectors[:: SETTINGS.scoring.frame_subsampling]
     kernel = np.exp(-cdist(scored, people.pool.centroids, "sqeuclidean") / (2 * 0.5**2))
     for n in range(4):
         rows = people.pool.rows(n)

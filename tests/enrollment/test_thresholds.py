@@ -127,8 +127,8 @@ def by_hand(recordings, voices, tiny) -> dict[str, np.ndarray]:
     with threadpool_limits(1):
         population = train_population(Pool.of(books, tiny.machines.sigma), tiny.machines)
         machines = supervector_machines_by_hand([(cut_of(blocks, tiny), blocks) for blocks in read], tiny)
-    posterior, step = FixedSigmoid(tiny.posterior.slope), tiny.scoring.frame_step
-    how = ScoringSettings(posterior, tiny.scoring.dtype, frame_step=step)
+    posterior, step = FixedSigmoid(tiny.posterior.slope), tiny.scoring.frame_subsampling
+    how = ScoringSettings(posterior, tiny.scoring.dtype, frame_subsampling=step)
     scorer = ClaimScorer(population, range(4), ["rpoao"], how)
     scores = {"rpoao": [], "supervector": [], "supervector_rival": []}
     for trial in (trial for _, held in splits for trial in held):
@@ -326,7 +326,7 @@ def test_a_speaker_alone_has_no_threshold_until_one_is_given(alone, heard):
 
 def test_two_speakers_are_one_pair_whichever_rule_counts_it(tmp_path, recordings, tiny_with, heard):
     """With N = 2, eq. 13's sum has one term and its denominator is 1, so POAO is log r_ij."""
-    settings = tiny_with("scoring.dtype=float64", "scoring.frame_step=1")
+    settings = tiny_with("scoring.dtype=float64", "scoring.frame_subsampling=1")
     model = enroll(tmp_path / "s", {name: recordings[name] for name in ("anna", "ivan")}, settings).model
     vectors = read_features(Utterance("", heard("anna")), settings.features).vectors
     pool, pairs = model.population().pool, model.population().pairs

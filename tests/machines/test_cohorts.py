@@ -214,7 +214,7 @@ def test_a_nontarget_claim_by_an_unknown_impostor_is_judged_without_them(most):
     people, everybody = population(most), list(range(SPEAKERS))
     trials = HeldOutScoring(config, people, {}, everybody, everybody).score(3, [speech()])[0]
     np.testing.assert_array_equal(trials.population, SPEAKERS)
-    how = ScoringSettings(FixedSigmoid(), config.scoring.dtype, frame_step=config.scoring.frame_step)
+    how = ScoringSettings(FixedSigmoid(), config.scoring.dtype, frame_subsampling=config.scoring.frame_subsampling)
     running = ClaimScorer(people, everybody, names, how).start()
     running.push(speech())
     for name in names:

@@ -114,9 +114,11 @@ def scorer(
     *,
     speakers: int = SPEAKERS,
     dtype: str = "float64",
-    frame_step: int = 1,
+    frame_subsampling: int = 1,
 ) -> ClaimScorer:
-    scoring = ScoringSettings(FixedSigmoid(), dtype=dtype, fusions={"fused": FUSION}, frame_step=frame_step)
+    scoring = ScoringSettings(
+        FixedSigmoid(), dtype=dtype, fusions={"fused": FUSION}, frame_subsampling=frame_subsampling
+    )
     return ClaimScorer(population(speakers), claims, systems, scoring)
 
 
@@ -136,7 +138,7 @@ def assert_equal_scores(made: dict[str, np.ndarray], expected: dict[str, np.ndar
 # The scores themselves, written out claim by claim and frame by frame.
 
 
-def literal_scores(people: Population, speech: FeatureBlock, claim: int, frame_step: int) -> dict[str, float]:
+def literal_scores(people: Population, speech: FeatureBlock, claim: int, frame_subsampling: int) -> dict[str, float]:
     """Every system for one claim: from coefficients, one frame at a time, and from the machines over segments."""
     pool, everybody = people.pool, range(len(people))
     kernel = np.exp(-cdist(speech.vectors, pool.centroids, "sqeuclidean") / (2 * pool.sigma**2))
@@ -150,7 +152,7 @@ def literal_scores(people: Population, speech: FeatureBlock, claim: int, frame_s
 
     frames: dict[str, list[float]] = {name: [] for name in ("boar", "poar", "boao", "poao", "rpoao")}
     rivals: dict[tuple[str, int], list[float]] = {}
-    for k in kernel[::frame_step]:
+    for k in kernel[::frame_subsampling]:
         h = [float(k @ people.one_vs_rest_coef[:, n] + people.one_vs_rest_bias[n]) for n in everybody]
         q = [s(k[pool.rows(n)] @ people.one_class_coef[pool.rows(n)] + people.one_class_bias[n]) for n in everybody]
         f = [[pair(k, i, j) if i != j else 0.0 for j in everybody] for i in everybody]
@@ -202,13 +204,13 @@ def literal_scores(people: Population, speech: FeatureBlock, claim: int, frame_s
     return scores
 
 
-@pytest.mark.parametrize(("speakers", "frame_step"), [(2, 1), (SPEAKERS, 1), (SPEAKERS, 3), (SPEAKERS, 50)])
-def test_scores_are_the_systems_written_out_frame_by_frame(speakers, frame_step):
+@pytest.mark.parametrize(("speakers", "frame_subsampling"), [(2, 1), (SPEAKERS, 1), (SPEAKERS, 3), (SPEAKERS, 50)])
+def test_scores_are_the_systems_written_out_frame_by_frame(speakers, frame_subsampling):
     x = speech(40)
-    made = scores(scorer(list(range(speakers)), speakers=speakers, frame_step=frame_step), x)
+    made = scores(scorer(list(range(speakers)), speakers=speakers, frame_subsampling=frame_subsampling), x)
     assert set(made) == set(SYSTEMS)
     for claim in range(speakers):
-        expected = literal_scores(population(speakers), x, claim, frame_step)
+        expected = literal_scores(population(speakers), x, claim, frame_subsampling)
         assert set(expected) == set(SYSTEMS)
         for name, value in expected.items():
             # Machines over whole segments sum in single precision.
