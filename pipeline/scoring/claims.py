@@ -30,8 +30,7 @@ class ScoringSettings:
     """Settings of scoring; ``fusions`` are the fitted calibrations of systems that sum others.
 
     With a classifier of the ``condition``, its log-odds are among the scores. ``ids`` of the speakers, by number, are
-    those that fusions know claimants by. Machines over frames score one in
-    ``frame_subsampling`` frames, from the first.
+    those that fusions know claimants by. Machines over frames score one frame in ``frame_subsampling``, from the first.
     """
 
     posterior: FixedSigmoid
