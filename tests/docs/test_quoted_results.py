@@ -112,6 +112,13 @@ def test_the_table_of_kinds_left_out_is_that_of_the_file():
     assert f"have {min(rates):.2f} to {max(rates):.2f} percent, {fmean(rates):.2f} in the mean" in readme
 
 
+def test_the_table_of_conditions_is_that_of_the_file():
+    from benchmarks.robustness import markdown
+
+    result = json.loads((RESULTS / "robustness_default.json").read_text(encoding="utf-8"))
+    assert markdown(result["rows"]) in (ROOT / "benchmarks" / "ROBUSTNESS.md").read_text(encoding="utf-8")
+
+
 def test_the_load_and_the_attacks_are_those_of_the_files():
     load = json.loads((RESULTS / "load.json").read_text(encoding="utf-8"))
     text = " ".join((ROOT / "docs" / "deployment.md").read_text(encoding="utf-8").split())
