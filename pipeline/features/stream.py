@@ -231,7 +231,7 @@ class FeatureStream:
             self._bands = np.concatenate((self._bands, self._log_mel.push(samples)))
         frames = self._emphasised.push(self._pre_emphasis.push(samples))
         wanted = self._wanted(speech)
-        # At the level of the loudest frame so far, 0 dB: recordings at any gain have the same features.
+        # At the level of the loudest frame so far, 0 dB: the same frames at any gain have the same features.
         gain = 10.0 ** (-0.05 * (in_band + below_peak)[wanted])
         windowed = _Windowed(without_offset(frames[wanted]) * (gain[:, None] * self._plan.window))
         return self._speech_of([analysis.push(windowed, wanted, len(frames)) for analysis in self._analyses])

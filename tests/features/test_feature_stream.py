@@ -71,6 +71,17 @@ def test_any_chunking_gives_the_same_features_bit_for_bit(kind, length, seed, si
     assert_same_bits(features_of(samples, sizes, kind=kind, deltas=deltas), whole)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("gain_db", [-12.0, 6.0])
+def test_recordings_at_any_gain_have_the_same_features(kind, gain_db):
+    """The level that the noise floor starts from is the only absolute one, and moves with the gain here."""
+    samples = sound(12_000, 1)
+    expected = features_of(samples, kind=kind, vad={"start_floor_db": -60.0})
+    made = features_of(10.0 ** (gain_db / 20.0) * samples, kind=kind, vad={"start_floor_db": -60.0 + gain_db})
+    assert len(expected.vectors) > 0
+    np.testing.assert_allclose(made.vectors, expected.vectors, rtol=1e-6, atol=1e-6)
+
+
 @settings(max_examples=12, deadline=None)
 @given(length=st.integers(0, 12_000), seed=st.integers(0, 99), sizes=CHUNKS, deltas=st.booleans())
 def test_two_analyses_of_a_stream_are_those_of_two_streams(length, seed, sizes, deltas):
