@@ -121,7 +121,9 @@ def _command(*arguments: str, accepts: tuple[int, ...] = (0,)) -> None:
 
 
 def _run(command: list[str], accepts: tuple[int, ...] = (0,)) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
+    # An installed program finds its modules compiled: without that, each process would compile them first.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode not in accepts:
         raise RuntimeError(f"{' '.join(command[2:6])}: exit code {done.returncode}\n{done.stderr}")
 

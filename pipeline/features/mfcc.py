@@ -10,10 +10,19 @@ and Stern, Power-normalized cepstral coefficients for robust speech recognition,
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.features.plp import SpectralFeatures, band_powers, mel_edges, mel_filters, transform_length
+from pipeline.features.plp import (
+    SpectralFeatures,
+    band_powers,
+    mel_edges,
+    mel_filters,
+    power_spectrum,
+    transform_length,
+)
 
 Array = NDArray[np.float64]
 
@@ -27,17 +36,22 @@ def mel_cepstrum(rate: int, frame_length: int, count: int, *, root: float | None
     c_0, the level, is left out as it is for linear prediction. With a ``root`` they are root cepstra, of powers raised
     to it, which grow with the level.
     """
-    size = transform_length(rate, frame_length)
-    bins = np.arange(size // 2 + 1, dtype=np.float64) * (rate / size)
-    edges = mel_edges(MELS, 0.0, rate / 2)
-    in_bands = band_powers(mel_filters(bins, edges) * (2.0 / (edges[2:] - edges[:-2]))[:, None])
     k, n = np.arange(1, count + 1)[:, None], np.arange(MELS)[None, :]
     dct = np.sqrt(2.0 / MELS) * np.cos(np.pi * k * (2 * n + 1) / (2 * MELS))
 
-    def cepstrum(power: Array) -> Array:
-        powers = np.maximum(in_bands(power), POWER_FLOOR)
+    def cepstrum(powers: Array) -> Array:
         level = 10.0 * np.log10(powers) if root is None else powers**root
         # einsum, not a BLAS product: BLAS may round differently for different numbers of frames.
         return np.asarray(np.einsum("tm,cm->tc", level, dct))
 
-    return SpectralFeatures(size, cepstrum)
+    return mel_powers(rate, frame_length).then(cepstrum)
+
+
+@lru_cache(maxsize=8)
+def mel_powers(rate: int, frame_length: int) -> SpectralFeatures:
+    """Return the function from frames (T, ``frame_length``) at ``rate`` Hz to their powers (T, MELS) in mel bands."""
+    size = transform_length(rate, frame_length)
+    bins = np.arange(size // 2 + 1, dtype=np.float64) * (rate / size)
+    edges = mel_edges(MELS, 0.0, rate / 2)
+    in_bands = band_powers(mel_filters(bins, edges) * (2.0 / (edges[2:] - edges[:-2]))[:, None])
+    return power_spectrum(size).then(lambda power: np.maximum(in_bands(power), POWER_FLOOR))

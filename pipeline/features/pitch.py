@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.features.plp import SpectralFeatures, transform_length
+from pipeline.features.plp import SpectralFeatures, power_spectrum, transform_length
 
 Array = NDArray[np.float64]
 
@@ -61,4 +61,4 @@ def fundamental_frequency(rate: int, window: Array) -> SpectralFeatures:
         voicing = np.clip((at - VOICED) / (1.0 - VOICED), 0.0, 1.0)
         return np.stack((np.log2(lags_per_second / (lags[best] + shift)), voicing), axis=1)
 
-    return SpectralFeatures(size, analyse)
+    return power_spectrum(size).then(analyse)

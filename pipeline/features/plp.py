@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,20 +28,31 @@ BANDS_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class SpectralFeatures:
-    """Features (T, n) of windowed frames (T, L), by their power spectra of ``size`` points: ``of_power`` (T, F)."""
+    """Features (T, n) of windowed frames (T, L), by ``steps``: their power spectrum, its bands, what is made of these.
 
-    size: int
-    of_power: Callable[[Array], Array]
+    The first steps of several features may be the same functions; what they return is then computed once.
+    """
+
+    steps: tuple[Callable[[Array], Array], ...]
 
     def __call__(self, frames: Array) -> Array:
         """Return the features of ``frames``."""
-        return self.of_power(power_spectrum(frames, self.size))
+        return reduce(lambda values, step: step(values), self.steps, frames)
+
+    def then(self, step: Callable[[Array], Array]) -> SpectralFeatures:
+        """Return the features that a further ``step`` makes of these."""
+        return SpectralFeatures((*self.steps, step))
 
 
-def power_spectrum(frames: Array, size: int) -> Array:
-    """Return the power (T, ``size`` // 2 + 1) of ``frames`` (T, L) at each frequency."""
-    spectrum = np.fft.rfft(frames, size, axis=1)
-    return np.asarray(spectrum.real**2 + spectrum.imag**2)
+@lru_cache(maxsize=8)
+def power_spectrum(size: int) -> SpectralFeatures:
+    """Return the function from windowed frames (T, L) to their power (T, ``size`` // 2 + 1) at each frequency."""
+
+    def power(frames: Array) -> Array:
+        spectrum = np.fft.rfft(frames, size, axis=1)
+        return np.asarray(spectrum.real**2 + spectrum.imag**2)
+
+    return SpectralFeatures((power,))
 
 
 def perceptual_prediction(
@@ -59,11 +71,11 @@ def perceptual_prediction(
     lags, middles = np.arange(order + 1)[:, None], (np.arange(bands) + 0.5)[None, :] / bands
     cosines = np.cos(np.pi * lags * middles) / bands
 
-    def predict(power: Array) -> Array:
-        loudness = (in_bands(power) + POWER_FLOOR) ** compression
+    def predict(powers: Array) -> Array:
+        loudness = (powers + POWER_FLOOR) ** compression
         return levinson_durbin(np.einsum("tb,kb->tk", loudness, cosines))
 
-    return SpectralFeatures(size, predict)
+    return power_spectrum(size).then(in_bands).then(predict)
 
 
 def transform_length(rate: int, frame_length: int) -> int:

@@ -27,7 +27,7 @@ from pipeline.features.filterbank import BANDS, LogMelStream
 from pipeline.features.framing import DeltaStream, FrameStream, PreEmphasis, window, without_offset
 from pipeline.features.mfcc import mel_cepstrum
 from pipeline.features.pitch import fundamental_frequency
-from pipeline.features.plp import SpectralFeatures, perceptual_prediction, power_spectrum
+from pipeline.features.plp import SpectralFeatures, perceptual_prediction
 from pipeline.features.quality import SpeechMeter
 from pipeline.features.vad import VoiceActivityDetector, frame_level, speech_level
 
@@ -108,7 +108,7 @@ def static_features(settings: FeatureSettings, analysis: AnalysisConfig | None =
     if analysis.kind == "plp":
         bands, compression = analysis.bands, analysis.compression
         plp = perceptual_prediction(settings.rate, length, order, bands=bands, compression=compression)
-        return SpectralFeatures(plp.size, lambda power: lpc.cepstrum(plp.of_power(power)))
+        return plp.then(lpc.cepstrum)
     solve = lpc.burg if analysis.method == "burg" else _autocorrelation
     if analysis.kind == "lpc":
         return lambda frames: solve(frames, order)
@@ -120,19 +120,23 @@ def _autocorrelation(frames: Array, order: int) -> Array:
 
 
 class _Windowed:
-    """Windowed ``frames`` (T, L), whose power spectrum is computed once for all analyses that read it."""
+    """Windowed ``frames`` (T, L), whose power spectrum and bands are computed once for all analyses that read them."""
 
     def __init__(self, frames: Array) -> None:
         self._frames = frames
-        self._powers: dict[int, Array] = {}
+        self._made: dict[tuple[Callable[[Array], Array], ...], Array] = {}
 
     def analysed(self, static: Callable[[Array], Array]) -> Array:
         """Return the ``static`` features of the frames."""
         if not isinstance(static, SpectralFeatures):
             return static(self._frames)
-        if static.size not in self._powers:
-            self._powers[static.size] = power_spectrum(self._frames, static.size)
-        return static.of_power(self._powers[static.size])
+        values = self._frames
+        for count, step in enumerate(static.steps, 1):
+            first = static.steps[:count]
+            if first not in self._made:
+                self._made[first] = step(values)
+            values = self._made[first]
+        return values
 
 
 @dataclass(frozen=True)
