@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -32,6 +34,10 @@ ROOT = Path(__file__).resolve().parents[1]
 VOICES = ("anna", "dexter", "ivan", "lars")
 # What the tests count on is said here, whatever the defaults are.
 COMMAND = (sys.executable, "-c", "from pipeline.cli.main import main; main()")
+# librosa compiles functions of several signatures when it is imported. Where two processes do so at once and numba's
+# cache is empty, a function may be stored as another, and who calls it crashes: so it is imported before workers start.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    importlib.import_module("librosa.core.pitch")
 # Where a shell runs the tests in the background, SIGINT is ignored, and would be by every command that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
