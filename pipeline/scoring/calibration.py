@@ -225,7 +225,7 @@ def fit_calibration(
     *,
     prior: float,
     penalty: float = PENALTY,
-    given: Mapping[str, float] | None = None,
+    expected: Mapping[str, float] | None = None,
 ) -> LogisticCalibration:
     """Return the calibration fitted to n held-out trials.
 
@@ -239,8 +239,8 @@ def fit_calibration(
         Of a target, in (0, 1): the region of scores where the fit matters most.
     penalty
         On the squared weights of scores in units of their spread, divided by the number of targets.
-    given
-        Weights of some of the systems that are not to be fitted.
+    expected
+        Weights by system that the penalty pulls towards, as those of a similar fit are; towards 0 where there are none.
 
     Raises MetricError without trials of both classes.
     """
@@ -253,17 +253,16 @@ def fit_calibration(
     usual = float(np.exp(np.log(frames).mean()))
     columns = np.stack([linked(system, scores[system]) for system in systems], axis=1)
     spread, centre = np.maximum(columns.std(axis=0), 1e-9), columns.mean(axis=0)
-    weights = np.array([(given or {}).get(system, np.nan) for system in systems])
-    free = np.isnan(weights)
-    design = np.column_stack([((columns - centre) / spread)[:, free], np.log(frames / usual), np.ones(len(frames))])
+    about = spread * [(expected or {}).get(system, 0.0) for system in systems]
+    design = np.column_stack([(columns - centre) / spread, np.log(frames / usual), np.ones(len(frames))])
     weight = np.where(target, prior / hits, (1.0 - prior) / (len(target) - hits))
-    penalties = np.r_[np.full(design.shape[1] - 1, penalty / hits), 0.0]
-    log_odds = np.log(prior / (1.0 - prior)) + (columns - centre)[:, ~free] @ weights[~free]
-    solution = logistic_weights(design, target, weight, log_odds, penalties, positive=int(free.sum()))
-    weights[free] = solution[:-2] / spread[free]
-    return LogisticCalibration(
-        tuple(systems), weights, float(solution[-1] - weights @ centre), float(solution[-2]), usual
+    penalties = np.r_[np.full(len(systems) + 1, penalty / hits), 0.0]
+    log_odds = np.log(prior / (1.0 - prior))
+    *solution, duration, offset = logistic_weights(
+        design, target, weight, log_odds, penalties, positive=len(systems), expected=np.r_[about, 0.0, 0.0]
     )
+    weights = np.array(solution) / spread
+    return LogisticCalibration(tuple(systems), weights, float(offset - weights @ centre), float(duration), usual)
 
 
 def _calibration_json(one: SystemCalibration) -> dict[str, Any]:

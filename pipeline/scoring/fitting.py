@@ -37,10 +37,6 @@ FIT_PRIOR = 0.05
 # trained spread more widely: about 1 + 6 / (10 + N) times so, with N speakers enrolled.
 SPREAD, SPREAD_SPEAKERS = 6.0, 10.0
 
-# The score that hardly any channel changes, and the share of its weight against changed conditions that it has where
-# the condition is that of the recordings.
-PITCH_SCORE, PITCH_SHARE = "pitch_rival", 0.5
-
 # Probability that an utterance is of a changed condition, before its audio says more.
 CHANGED_PRIOR = 0.5
 
@@ -87,21 +83,17 @@ def fit_system(
 def _by_condition(trials: Sequence[HeldOutTrials], system: str, times: int) -> Iterator[SystemCalibration]:
     """Fit ``system`` to ``trials`` as recorded and, where there are any, of changed conditions: those first.
 
-    What a pitch says of who speaks depends little on the channel, and held-out trials as recorded have too few errors
-    to weigh it by: their speech is of the days and channels of the rest, which other scores gain more by. So its weight
-    follows from the one that it has where the condition is changed.
+    Held-out speech as recorded is of the same days and microphones as the rest: it has few errors to weigh scores by,
+    and favours those that recognise the recording. So the penalty on its weights is on how far they are from those of
+    changed conditions (a hierarchical prior; Gelman et al., Bayesian Data Analysis, 3rd edition, section 5.1).
     """
     recorded, *others = trials
-    given: dict[Origin, dict[str, float]] = {}
+    expected: Fits = ()
     for changed in others:
         fit = calibration_of(changed, system, times=times)
-        given = {
-            origin: {PITCH_SCORE: PITCH_SHARE * float(one.weights[one.systems.index(PITCH_SCORE)])}
-            for origin, one in fit.weights
-            if PITCH_SCORE in one.systems
-        }
+        expected = fit.weights
         yield fit
-    yield calibration_of(recorded, system, times=times, given=given)
+    yield calibration_of(recorded, system, times=times, expected=expected)
 
 
 def calibration_of(
@@ -110,13 +102,13 @@ def calibration_of(
     *,
     prior: float = FIT_PRIOR,
     times: int = 1,
-    given: Mapping[Origin, Mapping[str, float]] | None = None,
+    expected: Fits = (),
 ) -> SystemCalibration:
     """Fit the log-likelihood ratio of ``system`` to held-out ``trials``, or of the sum that it is; raises MetricError.
 
     Once against enrolled impostors and once against unknown ones. A sum is weighted once, for both alike, and its
-    ratio is then fitted as that of any score. Every utterance is among the trials ``times`` times. Weights of some
-    scores against the impostors of an origin may be ``given``.
+    ratio is then fitted as that of any score. Every utterance is among the trials ``times`` times. Weights are drawn to
+    the ``expected`` ones.
     """
     parts = trials.parts_of(system)
     if missing := [name for name in parts if name not in trials.scores]:
@@ -124,7 +116,7 @@ def calibration_of(
     alike = (times * PENALTY, times * PENALTY)
     if parts == (system,):
         return SystemCalibration(system, _fits(trials, parts, prior, alike))
-    weights = _fits(trials, parts, prior, alike, given)
+    weights = _fits(trials, parts, prior, alike, expected)
     sums = mixed(weights, 0.5).llr(trials.scores, trials.frames.astype(np.float64))
     summed = replace(trials, scores={system: _as_unknown(trials, sums)}, prefixes={})
     penalties = (times * ENROLLED_PENALTY, times * UNKNOWN_PENALTY)
@@ -226,16 +218,17 @@ def _fits(
     systems: Sequence[str],
     prior: float,
     penalties: tuple[float, float],
-    given: Mapping[Origin, Mapping[str, float]] | None = None,
+    expected: Fits = (),
 ) -> Fits:
-    """Fit once against the impostors of each origin that there are trials of."""
+    """Fit once against the impostors of each origin that there are trials of, weights drawn to ``expected`` ones."""
+    about = {origin: dict(zip(fit.systems, fit.weights.tolist(), strict=True)) for origin, fit in expected}
     own = trials.claims == trials.speakers
     origins: tuple[tuple[Origin, NDArray[np.bool_]], ...] = (
         ("enrolled", ~own & ~trials.unknown),
         ("unknown", trials.unknown),
     )
     fits: list[tuple[Origin, LogisticCalibration]] = [
-        (origin, _fit(trials.where(own | impostors), systems, prior, penalty, (given or {}).get(origin)))
+        (origin, _fit(trials.where(own | impostors), systems, prior, penalty, about.get(origin)))
         for (origin, impostors), penalty in zip(origins, penalties, strict=True)
         if impostors.any()
     ]
@@ -247,7 +240,7 @@ def _fit(
     systems: Sequence[str],
     prior: float,
     penalty: float,
-    given: Mapping[str, float] | None = None,
+    expected: Mapping[str, float] | None = None,
 ) -> LogisticCalibration:
     own, frames = trials.claims == trials.speakers, trials.frames.astype(np.float64)
-    return fit_calibration(systems, trials.scores, frames, own, prior=prior, penalty=penalty, given=given)
+    return fit_calibration(systems, trials.scores, frames, own, prior=prior, penalty=penalty, expected=expected)

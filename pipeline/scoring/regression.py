@@ -13,6 +13,8 @@ MOST_SLOPE, MOST_STEPS = 1e-10, 200
 LEAST_SHARE = 1e-4
 # Least damping of a step, and what it grows by where a step brings too little, and shrinks by where it does not.
 LEAST_DAMPING, DAMPING_FACTOR = 1e-9, 100.0
+# A smaller weight that may not be negative is rounding, and 0.
+LEAST_WEIGHT = 1e-12
 
 
 def logistic_weights(
@@ -23,12 +25,13 @@ def logistic_weights(
     penalties: Array,
     *,
     positive: int,
+    expected: Array | float = 0.0,
 ) -> Array:
     """Return the weights (d,) w that minimise a penalised, weighted logistic loss, the first ``positive`` of them >= 0.
 
-    The loss is the sum of ``weight`` log(1 + exp(-s (``design`` w + ``offset``))) + half the sum of ``penalties`` w^2,
-    over trials (n,) with s = 1 for ``target``, else -1. Newton's steps within the bounds, damped as by Levenberg and
-    Marquardt with the most curvature that the loss can have, by which every step makes it less.
+    The loss is the sum of ``weight`` log(1 + exp(-s (``design`` w + ``offset``))) + half the sum of ``penalties``
+    (w - ``expected``)^2, over trials (n,) with s = 1 for ``target``, else -1. Newton's steps within the bounds, damped
+    as by Levenberg and Marquardt with the most curvature that the loss can have, by which every step makes it less.
     """
     from scipy.optimize import lsq_linear  # slow to import
 
@@ -39,7 +42,7 @@ def logistic_weights(
         """Return the loss, and s(-m) of each trial's margin m: both by exp(-|m|), which cannot overflow."""
         margin = rows @ w + offsets
         small = np.exp(-np.abs(margin))
-        value = weight @ (np.log1p(small) - np.minimum(margin, 0.0)) + 0.5 * penalties @ (w * w)
+        value = weight @ (np.log1p(small) - np.minimum(margin, 0.0)) + 0.5 * penalties @ (w - expected) ** 2
         return float(value), np.where(margin >= 0.0, small, 1.0) / (1.0 + small)
 
     bounded = np.arange(len(penalties)) < positive
@@ -47,14 +50,15 @@ def logistic_weights(
     w, damping = np.where(bounded, 1.0, 0.0), LEAST_DAMPING
     value, misses = loss(w)
     for _ in range(MOST_STEPS):
-        slope = penalties * w - rows.T @ (weight * misses)
+        slope = penalties * (w - expected) - rows.T @ (weight * misses)
         if np.abs(np.where(bounded & (w == 0.0), np.minimum(slope, 0.0), slope)).max() <= MOST_SLOPE:
             break
         curvature = rows.T @ ((weight * misses * (1.0 - misses))[:, None] * rows) + np.diag(penalties)
         root = np.linalg.cholesky(curvature + damping * most_curvature).T
         within = np.where(bounded, -w, -np.inf), np.inf
         step = lsq_linear(root, -np.linalg.solve(root.T, slope), within, method="bvls").x
-        nearer = np.where(bounded, np.maximum(w + step, 0.0), w + step)
+        nearer = w + step
+        nearer[bounded & (nearer < LEAST_WEIGHT)] = 0.0
         new, its_misses = loss(nearer)
         if new <= value + LEAST_SHARE * (slope @ (nearer - w)):
             w, value, misses = nearer, new, its_misses

@@ -36,15 +36,16 @@ def test_weights_are_those_of_scikit_learn(seed, size, width, apart):
     width=st.integers(1, 6),
     apart=st.floats(0.0, 50.0),
     offset=st.floats(-8.0, 8.0),
+    expected=st.floats(-3.0, 3.0),
 )
-def test_no_slope_leads_down_within_the_bounds(seed, size, width, apart, offset):
+def test_no_slope_leads_down_within_the_bounds(seed, size, width, apart, offset, expected):
     design, target, weight = trials(seed, size, width, apart)
     penalties = np.r_[np.full(width, 1.0 / target.sum()), 0.0]
-    w = logistic_weights(design, target, weight, offset, penalties, positive=width)
+    w = logistic_weights(design, target, weight, offset, penalties, positive=width, expected=expected)
     assert (w[:width] >= 0.0).all()
     sign = np.where(target, 1.0, -1.0)
     margin = sign * (design @ w + offset)
-    slope = penalties * w - design.T @ (weight * sign * np.exp(-np.logaddexp(0.0, margin)))
+    slope = penalties * (w - expected) - design.T @ (weight * sign * np.exp(-np.logaddexp(0.0, margin)))
     at_bound = np.r_[w[:width] == 0.0, False]
     assert np.abs(slope[~at_bound]).max() < 1e-8
     assert (slope[at_bound] > -1e-8).all()
