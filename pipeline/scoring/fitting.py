@@ -37,6 +37,9 @@ FIT_PRIOR = 0.05
 # trained spread more widely: about 1 + 6 / (10 + N) times so, with N speakers enrolled.
 SPREAD, SPREAD_SPEAKERS = 6.0, 10.0
 
+# Share of the weights of changed conditions that those of speech as recorded are drawn to.
+CHANGED_SHARE = 0.5
+
 # Probability that an utterance is of a changed condition, before its audio says more.
 CHANGED_PRIOR = 0.5
 
@@ -84,14 +87,14 @@ def _by_condition(trials: Sequence[HeldOutTrials], system: str, times: int) -> I
     """Fit ``system`` to ``trials`` as recorded and, where there are any, of changed conditions: those first.
 
     Held-out speech as recorded is of the same days and microphones as the rest: it has few errors to weigh scores by,
-    and favours those that recognise the recording. So the penalty on its weights is on how far they are from those of
-    changed conditions (a hierarchical prior; Gelman et al., Bayesian Data Analysis, 3rd edition, section 5.1).
+    and favours those that recognise the recording. So the penalty on its weights is on how far they are from a share of
+    those of changed conditions (a hierarchical prior; Gelman et al., Bayesian Data Analysis, 3rd edition, section 5.1).
     """
     recorded, *others = trials
     expected: Fits = ()
     for changed in others:
         fit = calibration_of(changed, system, times=times)
-        expected = fit.weights
+        expected = tuple((origin, replace(one, weights=CHANGED_SHARE * one.weights)) for origin, one in fit.weights)
         yield fit
     yield calibration_of(recorded, system, times=times, expected=expected)
 
