@@ -13,6 +13,8 @@ MOST_SLOPE, MOST_STEPS = 1e-10, 200
 LEAST_SHARE = 1e-4
 # Least damping of a step, and what it grows by where a step brings too little, and shrinks by where it does not.
 LEAST_DAMPING, DAMPING_FACTOR = 1e-9, 100.0
+# A smaller weight that may not be negative is rounding, and 0.
+LEAST_WEIGHT = 1e-12
 
 
 def logistic_weights(
@@ -54,7 +56,8 @@ def logistic_weights(
         root = np.linalg.cholesky(curvature + damping * most_curvature).T
         within = np.where(bounded, -w, -np.inf), np.inf
         step = lsq_linear(root, -np.linalg.solve(root.T, slope), within, method="bvls").x
-        nearer = np.where(bounded, np.maximum(w + step, 0.0), w + step)
+        nearer = w + step
+        nearer[bounded & (nearer < LEAST_WEIGHT)] = 0.0
         new, its_misses = loss(nearer)
         if new <= value + LEAST_SHARE * (slope @ (nearer - w)):
             w, value, misses = nearer, new, its_misses

@@ -91,7 +91,7 @@ def test_weights_meet_the_conditions_of_the_constrained_minimum(seed, count, col
     target[:2] = True, False
     scores = random.standard_normal((count, columns)) @ random.standard_normal((columns, columns))
     scores += apart * target[:, None] * random.choice([1.0, 1.0, -0.5], columns)
-    design = np.column_stack((scores / scores.std(axis=0), np.ones(count)))
+    design = np.column_stack(((scores - scores.mean(axis=0)) / scores.std(axis=0), np.ones(count)))
     weight = np.where(target, 0.05 / target.sum(), 0.95 / (~target).sum())
     sign, penalties = np.where(target, 1.0, -1.0), np.r_[np.full(columns, penalty), 0.0]
     weights = logistic_weights(design, target, weight, logit(0.05), penalties, positive=columns)
