@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 # What a claim must reach lies so many standard deviations below what is expected of the claimant's held-out utterances,
 # one more for so many other speakers, whose trials show better what impostors are like, and is divided by a power of N.
-DEVIATIONS, SPEAKERS_A_DEVIATION, POWER = 0.85, 3.0, 0.15
+DEVIATIONS, SPEAKERS_A_DEVIATION, POWER = 0.65, 2.5, 0.15
 
 # Variances within claimants are measured by at least so many differences from their means.
 LEAST_DIFFERENCES = 5
@@ -30,7 +30,7 @@ LEAST_DIFFERENCES = 5
 class Typicality:
     """Shifts of ratios by which the least typical one of every claimant is at ``threshold``, with N ``speakers``.
 
-    It is (m - (0.85 + (N - 1) / 3) s) / N^0.15, with the expected ratio m and its standard deviation s: claims of
+    It is (m - (0.65 + (N - 1) / 2.5) s) / N^0.15, with the expected ratio m and its standard deviation s: claims of
     another day reach a smaller share of m the more speakers are enrolled, and those of impostors a smaller one still.
     """
 
