@@ -137,6 +137,7 @@ def _as_json(store: Path, report: EnrollmentReport) -> dict[str, Any]:
         "refused": [{"name": name, "reason": reason} for name, reason in report.refused],
         "warnings": [{"name": one.speaker, "check": one.check, "reason": one.reason} for one in report.warnings],
         "skipped": [{"file": str(path), "reason": reason} for path, reason in report.skipped],
+        "narrow_band": report.narrow_band,
         "machines": report.machines,
         "held_out_trials": report.held_out_trials,
         "expected": None if (expected := report.expected) is None else expected.as_json(),
@@ -168,6 +169,11 @@ def _print_report(store: Path, report: EnrollmentReport) -> None:
         f"{len(report.enrolled)} enrolled, {len(report.refused)} refused, {len(report.skipped)} files skipped;"
         f" {report.machines} machines in {report.elapsed_seconds:.1f} s -> {store}"
     )
+    if report.narrow_band:
+        print_note(
+            "note: the recordings end at 4 kHz, as on a telephone, so features are at 8 kHz and speech by any"
+            " microphone can be verified; --set features.narrow_band=false keeps features.rate"
+        )
     if (expected := report.expected) is not None:
         _print_expected(expected)
     if len(report.model) < FEW_SPEAKERS:

@@ -35,6 +35,9 @@ class VadConfig(Section):
         return self
 
 
+# Hz, of features where speech is narrow-band: what telephone lines are sampled at.
+NARROW_RATE = 8000
+
 Kind = Literal["lpc", "lpcc", "plp", "mfcc", "root_mfcc"]
 
 
@@ -76,6 +79,7 @@ class FeatureSettings(AnalysisConfig):
     """Front end: the analysis of frames for machines over frames, and those for machines over whole utterances.
 
     Supervector machines and GMMs have an analysis each. A frame is analysed once where they are the same. With
+    ``narrow_band``, a new store whose recordings end at 4 kHz has features at 8 kHz, whatever ``rate`` says. With
     ``pitch`` there is the fundamental frequency too (``pipeline.features.pitch``), with ``log_mel`` there are log mel
     bands, which machines over embeddings read (``pipeline.features.filterbank``).
     """
@@ -83,6 +87,7 @@ class FeatureSettings(AnalysisConfig):
     kind: Kind = "lpcc"
     order: Annotated[int, Field(ge=1, le=39)] = 12
     rate: Annotated[int, Field(ge=4000, le=96000)] = 16000
+    narrow_band: bool = True
     frame_ms: Annotated[float, Field(ge=5, le=200)] = 30.0
     step_ms: Annotated[float, Field(ge=1, le=100)] = 10.0
     window: Literal["hamming", "hann", "rectangular"] = "hamming"
@@ -101,8 +106,11 @@ class FeatureSettings(AnalysisConfig):
         if self.step_ms > self.frame_ms:
             raise ValueError(f"step_ms ({self.step_ms:g}) must not exceed frame_ms ({self.frame_ms:g})")
         order = max(analysis.order for analysis in self.analyses.values())
-        if self.frame_step < 1 or self.frame_length <= order + 1:
-            raise ValueError(f"a frame of {self.frame_length} samples is too short for order {order}")
+        shortest = self.narrowed
+        if shortest.frame_step < 1 or shortest.frame_length <= order + 1:
+            raise ValueError(
+                f"a frame of {shortest.frame_length} samples at {shortest.rate} Hz is too short for order {order}"
+            )
         if self.log_mel and (self.rate != 16000 or self.step_ms != 10.0 or self.frame_ms < 25.0):
             raise ValueError(
                 "log_mel: encoders are trained on frames every 10 ms at 16 kHz, so rate must be 16000, step_ms 10 and"
@@ -131,6 +139,12 @@ class FeatureSettings(AnalysisConfig):
     def dimensions(self) -> dict[Analysis, int]:
         """Lengths of the feature vectors of each analysis, deltas included."""
         return {name: analysis.order * (2 if self.deltas else 1) for name, analysis in self.analyses.items()}
+
+    @property
+    def narrowed(self) -> Self:
+        """The same front end at 8 kHz where ``narrow_band`` allows it, and no encoder needs the rate that there is."""
+        is_wide = self.narrow_band and self.rate > NARROW_RATE and not self.log_mel
+        return self.model_copy(update={"rate": NARROW_RATE}) if is_wide else self
 
     @property
     def frame_length(self) -> int:

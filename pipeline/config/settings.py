@@ -73,6 +73,11 @@ class Config(Section):
         return self
 
     @property
+    def narrowed(self) -> Self:
+        """The settings of a store whose speech is narrow-band (``features.narrow_band``)."""
+        return self.model_copy(update={"features": self.features.narrowed})
+
+    @property
     def min_frames(self) -> int:
         """Speech frames below which nothing is scored: at least one."""
         # A whole number of frames must not be missed by the last bit of a quotient.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -22,7 +23,7 @@ from pipeline.enrollment.adding import TakenOut, taken_out
 from pipeline.enrollment.checks import Finding, needs_recordings
 from pipeline.enrollment.expected import ExpectedErrors, expected_errors
 from pipeline.enrollment.holdout import HeldOut, hold_out_pass
-from pipeline.enrollment.speech import NewSpeaker, Progress, audible, read_speech
+from pipeline.enrollment.speech import NewSpeaker, Progress, audible, is_narrow_band, read_speech
 from pipeline.enrollment.training import Trainer
 from pipeline.errors import ConfigError, InputError, SpeakerExistsError
 from pipeline.machines.training import machine_count
@@ -39,7 +40,8 @@ from pipeline.store.store import Store
 class EnrollmentReport:
     """Speakers enrolled, speakers refused and files skipped with the reasons, and the model as stored.
 
-    ``findings`` are those of the enrollment checks (``pipeline.enrollment.checks``), and of too little speech.
+    ``findings`` are those of the enrollment checks (``pipeline.enrollment.checks``), and of too little speech. With
+    ``narrow_band``, the recordings made this a store of features at 8 kHz (``features.narrow_band``).
 
     Examples
     --------
@@ -56,6 +58,7 @@ class EnrollmentReport:
     skipped: tuple[tuple[Path, str], ...]
     held_out_trials: int
     machines: int
+    narrow_band: bool
     elapsed_seconds: float
 
     @property
@@ -165,17 +168,23 @@ def enroll(
         out = taken_out(known, speakers, role, jobs=workers.jobs) if add else TakenOut(known, {})
         if anew and transaction.model is not None:
             out = TakenOut(known, dict.fromkeys(one.name for one in transaction.model.speakers))
-        known = out.rest
-        trainer = Trainer(settings, known, role, workers, _one_at_a_time(progress or _silent))
         checks = settings.checks if quality is None else quality
-        voices, skipped = read_speech(
+        report = _one_at_a_time(progress or _silent)
+        read = partial(
+            read_speech,
             speakers,
-            settings,
-            enrolled=len(known),
+            enrolled=len(out.rest),
             workers=workers,
-            progress=trainer.progress,
+            progress=report,
             measured=needs_recordings(checks) or settings.duplicate_audio.keep,
         )
+        voices, skipped = read(settings)
+        narrow_band = before is None and settings.narrowed != settings and is_narrow_band(voices)
+        if narrow_band:
+            settings = settings.narrowed
+            out = replace(out, rest=SpeakerModel(settings))
+            voices, skipped = read(settings)
+        trainer = Trainer(settings, out.rest, role, workers, report)
         voices, short = audible([out.returned(voice) for voice in voices], settings, skipped)
         trained, held_out = train(trainer, voices, checks)
         findings = (*(Finding(name, "speech", True, reason) for name, reason in short), *held_out.findings)
@@ -188,6 +197,7 @@ def enroll(
         skipped=(*corpus.left_out, *skipped),
         held_out_trials=len(held_out.trials),
         machines=_trained_count(model, len(held_out.voices)),
+        narrow_band=narrow_band,
         elapsed_seconds=time.perf_counter() - started,
     )
 
@@ -244,7 +254,7 @@ def _agreed_settings(store: Store, known: SpeakerModel | None, config: Config | 
         )
     if known is None:
         return _with_machines(Config() if config is None else config)
-    if config is not None and config != known.config:
+    if config is not None and known.config not in (config, config.narrowed):
         differing = [key for key in Config.model_fields if getattr(config, key) != getattr(known.config, key)]
         raise ConfigError(
             f"{store.path}: the store was enrolled with other settings (they differ in {', '.join(differing)});"

@@ -17,6 +17,7 @@ from pipeline.audio.files import read_samples
 from pipeline.config import Config, FeatureSettings
 from pipeline.enrollment.quality import Recording, RecordingMeter
 from pipeline.errors import AudioError, NotEnoughSpeechError
+from pipeline.features.quality import NARROW_DB
 from pipeline.features.frontend import Listener, features_of, read_features
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.branches import RAW, reads_augmented, utterance_kinds_of
@@ -92,6 +93,12 @@ class NewSpeaker:
         """Return the numbers of speech vectors and of utterances, earlier ones among them."""
         old = (0, 0) if self.earlier is None else (self.earlier.speaker.frames, self.earlier.speaker.utterances)
         return old[0] + self.frames, old[1] + len(self.utterances)
+
+    @property
+    def high_db(self) -> float | None:
+        """Return the median ``SpeechMeter.high_db`` of the recordings; None where none was measured."""
+        levels = [one.high_db for one in self.recordings if one.high_db is not None]
+        return float(np.median(levels)) if levels else None
 
     def keep_frame_vectors(self) -> None:
         """Give the memory back of all but the vectors of machines over frames."""
@@ -222,6 +229,12 @@ def _augmented(
 def _nothing(settings: FeatureSettings) -> FeatureBlock:
     """Return the features of an utterance without speech."""
     return features_of(np.empty(0), settings.rate, settings)
+
+
+def is_narrow_band(voices: Sequence[NewSpeaker]) -> bool:
+    """Return whether the recordings of most speakers that were measured end at 4 kHz, as on a telephone."""
+    levels = [level for voice in voices if (level := voice.high_db) is not None]
+    return bool(levels) and float(np.median(levels)) < NARROW_DB
 
 
 def by_turns(versions: Sequence[Item], most: int, number: int) -> list[Item]:

@@ -167,8 +167,8 @@ class Trainer:
             if self.settings.duplicate_audio.keep:
                 prints = all_prints(one.prints for one in voice.recordings)
                 arrays[-1] = {**arrays[-1], "fingerprints": voice.after_earlier("fingerprints", prints)}
-            if levels := [one.high_db for one in voice.recordings if one.high_db is not None]:
-                arrays[-1] = {**arrays[-1], "high_band": np.array([np.median(levels)])}
+            if (level := voice.high_db) is not None:
+                arrays[-1] = {**arrays[-1], "high_band": np.array([level])}
         shared: dict[str, NDArray[np.generic]] = {}
         if population.cohort_table is not None:
             shared["cohort.nearest"] = population.cohort_table.nearest.astype(np.uint32)

@@ -24,6 +24,9 @@ _BINS_PER_DB, _BINS = 5, 800  # up to 60 dB above full scale; what is louder cou
 _POWERS = 10.0 ** ((SILENCE_DB + (np.arange(_BINS) + 0.5) / _BINS_PER_DB) / 10.0)
 
 LOW_HZ, HIGH_HZ = (100.0, 4000.0), 4300.0
+# Power above 4.3 kHz over that below (``SpeechMeter.high_db``): of 900 recordings of commands30 and libri158 at 16 kHz
+# the lowest is at -59.6 dB; of 600 sent through a telephone line and rounded to 16 bits, the highest is at -63.1.
+NARROW_DB = -60.0
 _LEAST_SHARE = 1e-12
 _EVERY = 4  # frames, one is transformed
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pipeline.audio.levels import Clipping
 from pipeline.audio.streams import check_rate
 from pipeline.features.framing import FrameStream
-from pipeline.features.quality import SpeechMeter
+from pipeline.features.quality import NARROW_DB, SpeechMeter
 from pipeline.scoring.claims import RunningScores
 from pipeline.store.model import SpeakerModel
 
@@ -26,9 +26,8 @@ WARNINGS = {
 }
 """Every code, and its sentence; a warning reads "code: sentence"."""
 
-# Power above 4.3 kHz over that below (``SpeechMeter.high_db``): of 900 recordings of commands30 and libri158 at 16 kHz
-# the lowest is at -59.6 dB; of 600 sent through a telephone line and rounded to 16 bits, the highest is at -63.1.
-NARROW_DB, WIDE_DB = -60.0, -50.0
+# Level above 4.3 kHz from which an enrollment is wide-band beyond doubt.
+WIDE_DB = -50.0
 # Log-odds of a changed condition: nine to one.
 CHANGED_LOG_ODDS = log(9.0)
 # Times the least speech that is scored.

@@ -75,9 +75,12 @@ def test_telephone_audio_warns_on_a_wide_band_store_and_the_original_does_not(wi
 
 def test_narrow_band_audio_is_as_expected_where_the_enrollment_was_so_too(tmp_path, recordings, heard, tiny_with):
     speakers = {name: recordings[name] for name in ("anna", "ivan")}
-    model = enroll(tmp_path / "s", speakers, tiny_with("features.rate=16000")).model
-    assert model.high_band("anna") < -90
-    assert Verifier(model, "anna").verify_file(heard("anna")).warnings == ()
+    kept = enroll(tmp_path / "kept", speakers, tiny_with("features.rate=16000", "features.narrow_band=false")).model
+    assert kept.high_band("anna") < -90
+    narrowed = enroll(tmp_path / "narrowed", speakers, tiny_with("features.rate=16000")).model
+    assert narrowed.high_band("anna") is None
+    for model in (kept, narrowed):
+        assert Verifier(model, "anna").verify_file(heard("anna")).warnings == ()
 
 
 @pytest.mark.parametrize(
