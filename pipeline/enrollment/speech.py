@@ -17,8 +17,8 @@ from pipeline.audio.files import read_samples
 from pipeline.config import Config, FeatureSettings
 from pipeline.enrollment.quality import Recording, RecordingMeter
 from pipeline.errors import AudioError, NotEnoughSpeechError
-from pipeline.features.quality import NARROW_DB
 from pipeline.features.frontend import Listener, features_of, read_features
+from pipeline.features.quality import NARROW_DB
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.branches import RAW, reads_augmented, utterance_kinds_of
 from pipeline.machines.workers import Item, Workers, path_for

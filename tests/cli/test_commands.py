@@ -150,8 +150,8 @@ def test_enroll_reports_who_was_enrolled_refused_and_skipped(inside, corpus_of, 
     assert (result.code, result.err) == (4, last)
     (reported,) = result.lines
     assert reported.keys() == {
-        "store", "enrolled", "refused", "skipped", "warnings", "machines", "held_out_trials", "expected",
-        "elapsed_seconds",
+        "store", "enrolled", "refused", "skipped", "warnings", "narrow_band", "machines", "held_out_trials",
+        "expected", "elapsed_seconds",
     }  # fmt: skip
     assert reported["store"] == "s"
     assert [speaker["name"] for speaker in reported["enrolled"]] == ["anna", "ivan"]

@@ -184,7 +184,8 @@ def test_other_settings_than_the_stores_are_refused_with_the_section_that_differ
     before = content(copied)
     for change, section in (
         ("codebook.centroids=41", "codebook"),
-        ("features.rate=16000", "features"),
+        ("features.rate=6000", "features"),
+        ("features.frame_ms=25", "features"),
         ("machines.C=11.0", "machines"),
         ("seed=1", "seed"),
         ("checks.noise=off", "checks"),
