@@ -82,6 +82,18 @@ def recordings(demo) -> dict[str, tuple[Utterance, ...]]:
 
 
 @pytest.fixture(scope="session")
+def wide_band(tmp_path_factory, recordings) -> dict[str, list[Utterance]]:
+    """Enrollment utterances of speech up to 8 kHz: three demo voices, played twice as fast."""
+    folder, fast = tmp_path_factory.mktemp("wide"), {}
+    for voice in ("anna", "dexter", "ivan"):
+        for number, one in enumerate(recordings[voice]):
+            path = folder / f"{voice}{number}.wav"
+            soundfile.write(path, soundfile.read(one.path)[0], 16_000)
+            fast.setdefault(voice, []).append(Utterance(voice, path))
+    return fast
+
+
+@pytest.fixture(scope="session")
 def heard(demo) -> Callable[[str, int], Path]:
     """heard(voice, n): the n-th verification file of a demo voice, never enrolled."""
     return lambda voice, n=0: sorted((demo / "verify" / voice).glob("*.flac"))[n]

@@ -22,22 +22,10 @@ VOICES = ("anna", "dexter", "ivan")
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory, recordings) -> dict[str, list[Utterance]]:
-    """Speech up to 8 kHz: the demo voices, played twice as fast."""
-    folder, fast = tmp_path_factory.mktemp("wide"), {}
-    for voice in VOICES:
-        for number, one in enumerate(recordings[voice]):
-            path = folder / f"{voice}{number}.wav"
-            soundfile.write(path, soundfile.read(one.path)[0], 16_000)
-            fast.setdefault(voice, []).append(Utterance(voice, path))
-    return fast
-
-
-@pytest.fixture(scope="module")
-def narrow(tmp_path_factory, wide) -> dict[str, list[Utterance]]:
-    """The same speech by telephone, at 16 kHz."""
+def narrow(tmp_path_factory, wide_band) -> dict[str, list[Utterance]]:
+    """Wide-band speech by telephone, at 16 kHz."""
     folder, lines = tmp_path_factory.mktemp("narrow"), {}
-    for voice, utterances in wide.items():
+    for voice, utterances in wide_band.items():
         for one in utterances:
             path = folder / one.path.name
             soundfile.write(path, telephone(soundfile.read(one.path)[0], 16_000), 16_000)
@@ -64,19 +52,19 @@ def test_recordings_that_end_at_4_khz_make_a_store_at_8_khz(tmp_path, recordings
 
 
 @pytest.mark.parametrize(("lines", "rate"), [((), 16_000), (VOICES[:1], 16_000), (VOICES[:2], 8000), (VOICES, 8000)])
-def test_most_speakers_decide(tmp_path, wide, narrow, config, lines, rate):
-    speakers = {name: (narrow if name in lines else wide)[name] for name in VOICES}
+def test_most_speakers_decide(tmp_path, wide_band, narrow, config, lines, rate):
+    speakers = {name: (narrow if name in lines else wide_band)[name] for name in VOICES}
     assert enroll(tmp_path / "s", speakers, config).model.config.features.rate == rate
 
 
-def test_who_is_enrolled_later_and_who_says_so_keep_the_rate(tmp_path, wide, narrow, config, tiny_with):
+def test_who_is_enrolled_later_and_who_says_so_keep_the_rate(tmp_path, wide_band, narrow, config, tiny_with):
     first, second, third = VOICES
     path = tmp_path / "s"
     enroll(path, {first: narrow[first]}, config)
-    assert enroll(path, {second: wide[second]}, config).model.config.features.rate == 8000
+    assert enroll(path, {second: wide_band[second]}, config).model.config.features.rate == 8000
     with pytest.raises(ConfigError, match=r"other settings \(they differ in features\)"):
         enroll(path, {third: narrow[third]}, tiny_with("features.rate=16000", "features.frame_ms=25"))
-    everybody = {name: wide[name] for name in (first, second)}
+    everybody = {name: wide_band[name] for name in (first, second)}
     assert enroll(path, everybody, config, anew=True).model.config.features.rate == 16_000
     assert enroll(path, {third: narrow[third]}, config).model.config.features.rate == 16_000
     for name in VOICES:

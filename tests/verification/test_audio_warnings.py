@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from pipeline.audio.augmentation import mix_at_snr
 from pipeline.audio.channels import telephone
-from pipeline.audio.corpus import Utterance
 from pipeline.audio.levels import Clipping
 from pipeline.config import FeatureSettings
 from pipeline.enrollment.enroll import enroll
@@ -43,15 +42,11 @@ def noisy(samples: np.ndarray, snr_db: float) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory, recordings, tiny_with) -> Verifier:
-    """Anna's claim on a wide-band store: the demo voices, played twice as fast, speak up to 8 kHz."""
-    folder, fast = tmp_path_factory.mktemp("wide"), {}
-    for voice in ("anna", "ivan"):
-        for number, one in enumerate(recordings[voice]):
-            path = folder / f"{voice}{number}.wav"
-            soundfile.write(path, soundfile.read(one.path)[0], 16_000)
-            fast.setdefault(voice, []).append(Utterance(voice, path))
-    return Verifier(enroll(folder / "s", fast, tiny_with("features.rate=16000")).model, "anna")
+def wide(tmp_path_factory, wide_band, tiny_with) -> Verifier:
+    """Anna's claim on a wide-band store."""
+    speakers = {voice: wide_band[voice] for voice in ("anna", "ivan")}
+    path = tmp_path_factory.mktemp("verified") / "s"
+    return Verifier(enroll(path, speakers, tiny_with("features.rate=16000")).model, "anna")
 
 
 # What warns, and what does not
