@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # Thresholds of smaller stores say too little about people who are not enrolled.
 FEW_SPEAKERS = 10
 
-_CHECKS = ("clipping", "noise", "duplicates", "consistency", "matches")
+_CHECKS = ("clipping", "noise", "narrow_band", "duplicates", "consistency", "matches")
 
 
 def enroll(

@@ -1,13 +1,14 @@
 """Enrollment checks: problems with new speakers' recordings, found before anything is written.
 
-Five checks, each off, a warning or a refusal by the settings (``ChecksConfig``); too little speech is always refused
-(``pipeline.enrollment.speech.audible``). Clipping, noise and recordings shared with another speaker are measured on
-the recordings. The other two use the held-out trials, in log-likelihood ratios of the default scoring system,
-calibrated on the trials of the other speakers: ``consistency`` compares a speaker's own held-out utterances, and
-``matches`` those utterances claimed for anyone else with the speaker left out of the machines, to the typical value,
-the median of the other speakers' own. With fewer than ``MIN_OTHERS`` other speakers, or less than ``MIN_HELD_OUT``
-seconds held out, both are skipped. Two voices in one folder are detected if one follows the other, since the last
-utterances are held out; if they alternate, the machines contain both. Measured in ``benchmarks/ENROLLMENT_CHECKS.md``.
+Six checks, each off, a warning or a refusal by the settings (``ChecksConfig``); too little speech is always refused
+(``pipeline.enrollment.speech.audible``). Clipping, noise, a band that ends at 4 kHz where most speakers' does not, and
+recordings shared with another speaker are measured on the recordings. The other two use the held-out trials, in
+log-likelihood ratios of the default scoring system, calibrated on the trials of the other speakers: ``consistency``
+compares a speaker's own held-out utterances, and ``matches`` those utterances claimed for anyone else with the speaker
+left out of the machines, to the typical value, the median of the other speakers' own. With fewer than ``MIN_OTHERS``
+other speakers, or less than ``MIN_HELD_OUT`` seconds held out, both are skipped. Two voices in one folder are detected
+if one follows the other, since the last utterances are held out; if they alternate, the machines contain both. Measured
+in ``benchmarks/ENROLLMENT_CHECKS.md``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from pipeline.config import Action, ChecksConfig, Config, ThresholdConfig
 from pipeline.enrollment.duplicates import duplicates
 from pipeline.enrollment.quality import Recording, clipped_share, median_snr
-from pipeline.enrollment.speech import NewSpeaker
+from pipeline.enrollment.speech import NewSpeaker, is_narrow_band
 from pipeline.errors import MetricError
 from pipeline.features.fingerprints import Prints
 from pipeline.scoring.fitting import calibration_of
@@ -32,7 +33,7 @@ from pipeline.scoring.trials import HeldOutTrials
 from pipeline.store.model import SpeakerModel
 
 Array = NDArray[np.float64]
-Check = Literal["speech", "clipping", "noise", "duplicates", "consistency", "matches"]
+Check = Literal["speech", "clipping", "noise", "narrow_band", "duplicates", "consistency", "matches"]
 
 MIN_OTHERS = 5
 MIN_HELD_OUT = 3.0  # seconds
@@ -64,7 +65,7 @@ class Strength:
 
 def needs_recordings(settings: ChecksConfig) -> bool:
     """Return True if recordings must be measured while they are read."""
-    return not {settings.clipping, settings.noise, settings.duplicates} <= {"off"}
+    return not {settings.clipping, settings.noise, settings.narrow_band, settings.duplicates} <= {"off"}
 
 
 def check_recordings(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:
@@ -84,6 +85,8 @@ def check_recordings(settings: ChecksConfig, voices: Sequence[NewSpeaker], known
                 " Use another microphone or a quieter room?"
             )
             findings.append(_finding(voice.name, "noise", settings.noise, reason))
+    if settings.narrow_band != "off":
+        findings += _narrow_band(settings, voices, known)
     if settings.duplicates == "off":
         return findings
     named = zip(known.speakers, known.arrays, strict=True)
@@ -91,6 +94,19 @@ def check_recordings(settings: ChecksConfig, voices: Sequence[NewSpeaker], known
     stored |= {voice.name: voice.earlier.arrays for voice in voices if voice.earlier}  # the same recordings once more
     prints = {name: arrays["fingerprints"] for name, arrays in stored.items() if "fingerprints" in arrays}
     return findings + _duplicates(settings, voices, prints)
+
+
+def _narrow_band(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:
+    """Return a finding for each new speaker whose recordings end at 4 kHz where those of most speakers do not."""
+    narrow = [voice.name for voice in voices if is_narrow_band([voice.high_db])]
+    others = (float(own["high_band"][0]) for own in known.arrays if "high_band" in own)
+    if not narrow or is_narrow_band([*(voice.high_db for voice in voices), *others]):
+        return []
+    reason = (
+        "the recordings end at about 4 kHz, as on a telephone, and those of most speakers do not. Record them by the"
+        " same microphone or line as the others, or enroll who calls by telephone in a store of their own?"
+    )
+    return [_finding(name, "narrow_band", settings.narrow_band, reason) for name in narrow]
 
 
 def _duplicates(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Mapping[str, Prints]) -> list[Finding]:

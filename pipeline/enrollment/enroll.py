@@ -179,7 +179,7 @@ def enroll(
             measured=needs_recordings(checks) or settings.duplicate_audio.keep,
         )
         voices, skipped = read(settings)
-        narrow_band = not before and settings.narrowed != settings and is_narrow_band(voices)
+        narrow_band = not before and settings.narrowed != settings and is_narrow_band(voice.high_db for voice in voices)
         if narrow_band:
             settings = settings.narrowed
             out = replace(out, rest=SpeakerModel(settings))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import Config
 from pipeline.features.stream import FeatureBlock
-from pipeline.machines.branches import UtteranceKind
+from pipeline.machines.branches import UtteranceKind, utterance_kinds_of
 from pipeline.machines.margins import Population
 from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.supervectors import SupervectorMachines, supervector
@@ -74,6 +74,8 @@ class HeldOutScoring:
         self.systems = tuple(
             name for name in systems if not RULES[name].parts and (RULES[name].kind is not None or not changed)
         )
+        kinds = utterance_kinds_of(settings.machines.kinds)
+        self._given = [kind for kind in kinds if kind in training or kind.machine != "supervector"]
         self._units = [] if changed else sorted({RULES[name].alone for name in systems})
         self._more = () if condition is None else SIDE_INFORMATION
         default = settings.scoring.system
@@ -173,20 +175,24 @@ class HeldOutScoring:
         return so_far
 
     def _margins(self, speakers: Sequence[int], heard: Sequence[list[Settled]]) -> list[list[list[Margins]]]:
-        """Return each speaker's margins of all that was ``heard``: with the speaker there and, among enough, absent."""
+        """Return each speaker's margins of all that was ``heard``: with the speaker there and, among enough, absent.
+
+        Only machines that a solver made have others without the speaker.
+        """
         absences = (False, True) if self._judged_among >= MIN_FOR_UNKNOWN else (False,)
         margins: list[list[list[Margins]]] = [[[{} for _ in its] for _ in absences] for its in heard]
         flat = [one for its in heard for one in its]
-        for kind, solver in self._training.items() if len(self._population) > 1 and flat else ():
-            machines = cast(SupervectorMachines, self._population.utterance[kind.name])
-            vectors = np.stack(
-                [
-                    supervector(machines.ubms, [one.statistics[background.name] for background in kind.backgrounds])
-                    for one in flat
-                ]
-            )
-            ends = np.cumsum([len(its) for its in heard])[:-1]
-            made = solver.held_out_margins(speakers, np.split(vectors, ends))
+        ends = np.cumsum([len(its) for its in heard])[:-1]
+        for kind in self._given if len(self._population) > 1 and flat else ():
+            machines = self._population.utterance[kind.name]
+            statistics = [[one.statistics[background.name] for one in flat] for background in kind.backgrounds]
+            if kind in self._training:
+                ubms = cast(SupervectorMachines, machines).ubms
+                vectors = [supervector(ubms, its) for its in zip(*statistics, strict=True)]
+                made = self._training[kind].held_out_margins(speakers, np.split(np.stack(vectors), ends))
+            else:
+                of_each = np.split(machines.margins([np.stack(its) for its in statistics]), ends)
+                made = [(rows, rows) for rows in of_each]
             for its, with_and_without in zip(margins, made, strict=True):
                 for by_absence, rows in zip(its, with_and_without, strict=False):
                     for by_kind, row in zip(by_absence, rows, strict=True):

@@ -16,7 +16,7 @@ import numpy as np
 from pipeline.config import ChecksConfig, Config
 from pipeline.enrollment.checks import Finding, check_recordings, check_trials
 from pipeline.enrollment.heldout_scoring import SPEAKERS_A_DRAW, HeldOutScoring, score_together
-from pipeline.enrollment.speech import NewSpeaker, by_turns
+from pipeline.enrollment.speech import NewSpeaker
 from pipeline.enrollment.training import Provisional, Trainer
 from pipeline.errors import EnrollmentRefusedError
 from pipeline.features.stream import FeatureBlock, joined_to
@@ -26,10 +26,6 @@ from pipeline.scoring.trials import HeldOutTrials
 
 # Claims on more speakers than so many others are drawn from, for each held-out utterance.
 MOST_OTHERS = 60
-
-# Held-out utterances of an augmented version that are enough, one a speaker: with many speakers, each one's are scored
-# in some of the versions only.
-ENOUGH_CHANGED = 400
 # Up to FEW speakers, each has more trials than there are machines, and machines are made without the speaker: for so
 # many speakers at once.
 FEW, TOGETHER_OF_FEW = 64, 4
@@ -84,14 +80,18 @@ def _scored(
     kept = [voice.speech.changed(cut.kept) for voice, cut in zip(voices, cuts, strict=True)]
     held_out = [voice.speech.changed(cut.held) for voice, cut in zip(voices, cuts, strict=True)]
     frames = settings.threshold.trial_seconds / settings.features.step_seconds
-    held = [[joined_to(version, frames) for version in speech.versions] for speech in held_out]
-    trained = trainer.provisional(voices, kept, held_out)
+    held = [
+        [joined_to(speech.versions[number], frames) for number in (0, *voice.scored)]
+        for voice, speech in zip(voices, held_out, strict=True)
+    ]
+    prepared = trainer.prepared(voices, kept, held_out)
     if once:
         del kept, held_out
         held = [[[trial.copied() for trial in version] for version in versions] for versions in held]
         for voice in voices:
             voice.keep_frame_vectors()
         give_back()
+    trained = trainer.solved(prepared)
     model, solvers = trained.model, trained.solvers
     population, condition = model.population(), model.condition()
     claims, ids = list(range(len(model))), [speaker.id for speaker in model.speakers]
@@ -101,10 +101,9 @@ def _scored(
     scorings = [scoring()]
     if condition is not None and len(model) > 1:  # a speaker alone is judged by frames, as recorded
         scorings.append(scoring(changed=True))
-    most = max(1, ENOUGH_CHANGED // len(model))
     of_each = [
-        (recorded, [trial for version in by_turns(versions, most, number) for trial in version])[: len(scorings)]
-        for number, (recorded, *versions) in enumerate(held, start=len(trainer.known))
+        (recorded, [trial for version in versions for trial in version])[: len(scorings)]
+        for recorded, *versions in held
     ]
     trials, *changed = _scores(trainer, scorings, of_each)
     return trials, changed[0] if changed else None, trained

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from pipeline.audio.augmentation import Augmenter
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.files import read_samples
-from pipeline.config import Config, FeatureSettings
+from pipeline.config import Analysis, Config, FeatureSettings
 from pipeline.enrollment.quality import Recording, RecordingMeter
 from pipeline.errors import AudioError, NotEnoughSpeechError
 from pipeline.features.frontend import Listener, features_of, read_features
 from pipeline.features.quality import NARROW_DB
 from pipeline.features.stream import FeatureBlock
-from pipeline.machines.branches import RAW, reads_augmented, utterance_kinds_of
+from pipeline.machines.branches import EMBEDDED, NORMALISED, RAW, Branch, reads_augmented, utterance_kinds_of
 from pipeline.machines.workers import Item, Workers, path_for
 from pipeline.store.arrays import Arrays
 from pipeline.store.layout import AnyArray
@@ -30,6 +30,10 @@ Samples = NDArray[np.float64]
 Utterances = list[FeatureBlock]
 Progress = Callable[[str, int, int], None]
 """Called as progress(stage, steps just done, steps in all)."""
+
+# Held-out utterances of an augmented version that are enough, one a speaker: with many speakers, each one's are scored
+# in some of the versions only.
+ENOUGH_CHANGED = 400
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,8 @@ class Earlier:
 class NewSpeaker:
     """One new speaker; ``recordings`` are measured one by one, in the order of the utterances, where that was asked.
 
-    ``earlier`` is what is kept of one who was enrolled before.
+    ``earlier`` is what is kept of one who was enrolled before. Held-out utterances are scored as they were recorded and
+    in the versions with numbers ``scored``; other versions have only the features that machines are trained on.
     """
 
     name: str
@@ -69,6 +74,7 @@ class NewSpeaker:
     id: int = field(default_factory=lambda: secrets.randbits(63))
     recordings: list[Recording] = field(default_factory=list)
     earlier: Earlier | None = None
+    scored: Sequence[int] = ()
 
     @property
     def utterances(self) -> Utterances:
@@ -140,22 +146,28 @@ def read_speech(
 
     ``enrolled`` speakers are known already; recordings are ``measured`` where that is asked.
     """
+    population = enrolled + len(speakers)
+    augmenter = _augmenter(speakers, settings, population)
+    versions, pseudo_speakers = (1, 0) if augmenter is None else (1 + len(augmenter.kinds), len(augmenter.speeds))
+    most = max(1, ENOUGH_CHANGED // population)
+    voices = {
+        name: NewSpeaker(
+            name,
+            Speech([[] for _ in range(versions)], [[] for _ in range(pseudo_speakers)]),
+            scored=by_turns(range(1, versions), most, place),
+        )
+        for place, name in enumerate(speakers, start=enrolled)
+    }
     tasks = [
-        (name, number, replace(utterance, path=path_for(utterance.path, workers)))
+        (name, number, voices[name].scored, replace(utterance, path=path_for(utterance.path, workers)))
         for name in speakers
         for number, utterance in enumerate(speakers[name])
     ]
-    augmenter = _augmenter(speakers, settings, enrolled + len(speakers))
     results = workers.map(
         _read, tasks, common=(settings, augmenter, measured), reads=lambda *task: (task[-1].path,), many=True
     )
     skipped: list[tuple[Path, str]] = []
-    versions, pseudo_speakers = (1, 0) if augmenter is None else (1 + len(augmenter.kinds), len(augmenter.speeds))
-    voices = {
-        name: NewSpeaker(name, Speech([[] for _ in range(versions)], [[] for _ in range(pseudo_speakers)]))
-        for name in speakers
-    }
-    for (owner, _, utterance), result in zip(tasks, results, strict=True):
+    for (owner, *_, utterance), result in zip(tasks, results, strict=True):
         progress("reading", 1, len(tasks))
         if isinstance(result, AudioError):
             skipped.append((utterance.path, str(result).removeprefix(f"{utterance.path}: ")))
@@ -167,7 +179,11 @@ def read_speech(
 
 
 def _read(
-    how: tuple[Config, Augmenter | None, bool], speaker: str, number: int, utterance: Utterance
+    how: tuple[Config, Augmenter | None, bool],
+    speaker: str,
+    number: int,
+    scored: Sequence[int],
+    utterance: Utterance,
 ) -> tuple[Speech, Recording | None] | AudioError:
     """Return the speech of one utterance, and its measurements; ``how`` is as ``read_speech`` has it."""
     settings, augmenter, measured = how
@@ -177,7 +193,7 @@ def _read(
         if augmenter is None:
             speech = Speech([[read_features(utterance, settings.features, listen=listen)]], [])
         else:
-            speech = _augmented(augmenter, utterance, settings, (speaker, number), listen)
+            speech = _augmented(augmenter, utterance, settings, (speaker, number), scored, listen)
         return speech, None if meter is None else meter.finish()
     except AudioError as error:
         return error
@@ -198,11 +214,12 @@ def _augmented(
     utterance: Utterance,
     settings: Config,
     place: tuple[str, int],
+    scored: Sequence[int],
     listen: Listener | None,
 ) -> Speech:
     """Return the speech of the utterance at ``place``, a speaker's number so many, and of its augmented versions.
 
-    There are none where there is no speech.
+    There are none where there is no speech. Those that are not ``scored`` have what machines are trained on alone.
     """
     samples, rate = read_samples(utterance)
     if listen is not None:
@@ -213,16 +230,24 @@ def _augmented(
     if len(recorded.vectors) == 0:
         return Speech([[recorded]], [])
 
-    def speech(made: Samples | None) -> Utterances:
+    def speech(made: Samples | None, only: frozenset[Analysis] | None) -> Utterances:
         if made is None:
             return [_nothing(of_versions)]
-        return [features_of(made, of_versions.rate, of_versions, where=where).at_single_precision()]
+        return [features_of(made, of_versions.rate, of_versions, where=where, only=only).at_single_precision()]
 
     speaker, number = place
+    trained, of_pseudo = _analyses(settings, NORMALISED, EMBEDDED), _analyses(settings, RAW)
+    versions = augmenter.versions(samples, rate, speaker=speaker, number=number)
     return Speech(
-        [[recorded], *map(speech, augmenter.versions(samples, rate, speaker=speaker, number=number))],
-        list(map(speech, augmenter.pseudo_speakers(samples, rate, speaker=speaker, number=number))),
+        [[recorded], *(speech(one, None if n in scored else trained) for n, one in enumerate(versions, start=1))],
+        [speech(one, of_pseudo) for one in augmenter.pseudo_speakers(samples, rate, speaker=speaker, number=number)],
     )
+
+
+def _analyses(settings: Config, *branches: Branch) -> frozenset[Analysis]:
+    """Return the analyses that machines of ``branches`` read, and the one that conditions are told apart by."""
+    kinds = [kind for kind in utterance_kinds_of(settings.machines.kinds) if kind.branch in branches]
+    return frozenset[Analysis]({"supervector"}).union(*(kind.analyses for kind in kinds))
 
 
 @lru_cache(maxsize=1)
@@ -231,10 +256,10 @@ def _nothing(settings: FeatureSettings) -> FeatureBlock:
     return features_of(np.empty(0), settings.rate, settings)
 
 
-def is_narrow_band(voices: Sequence[NewSpeaker]) -> bool:
-    """Return whether the recordings of most speakers that were measured end at 4 kHz, as on a telephone."""
-    levels = [level for voice in voices if (level := voice.high_db) is not None]
-    return bool(levels) and float(np.median(levels)) < NARROW_DB
+def is_narrow_band(levels: Iterable[float | None]) -> bool:
+    """Check whether recordings end at 4 kHz, as by telephone, by the ``high_db`` of each speaker who was measured."""
+    measured = [level for level in levels if level is not None]
+    return bool(measured) and float(np.median(measured)) < NARROW_DB
 
 
 def by_turns(versions: Sequence[Item], most: int, number: int) -> list[Item]:

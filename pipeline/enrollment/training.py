@@ -41,7 +41,8 @@ class Provisional:
     """A ``model`` without held-out utterances, and what the final one takes besides vectors of machines over frames.
 
     That is what each branch's machines over utterances are made of, and each new speaker's ``own`` arrays: condition
-    vectors and the histogram of pitches.
+    vectors and the histogram of pitches. Until its supervector machines are ``solved``, the model has machines over
+    frames alone.
     """
 
     model: SpeakerModel
@@ -71,23 +72,30 @@ class Trainer:
     workers: Workers
     progress: Progress
 
-    def provisional(
-        self, voices: Sequence[NewSpeaker], kept: Sequence[Speech], held_out: Sequence[Speech]
-    ) -> Provisional:
-        """Train codebooks of the new ``voices``, and all machines that involve them, on the speech that is ``kept``."""
+    def prepared(self, voices: Sequence[NewSpeaker], kept: Sequence[Speech], held_out: Sequence[Speech]) -> Provisional:
+        """Train codebooks of the new ``voices``, and machines over frames, on the speech that is ``kept``.
+
+        What ``solved`` makes the other machines of is made here, too, so that it reads no speech.
+        """
         some = [replace(voice, speech=speech) for voice, speech in zip(voices, kept, strict=True)]
-        # Fewer voices than threads would leave threads idle: branches are trained beside each other then.
-        jobs = jobs_of(self.workers.jobs)
-        beside, each = (jobs, 1) if len(voices) < jobs else (1, jobs)
-        trainers = self._trainers(each)
+        beside, trainers = self._trainers_of(len(voices))
         branches = [partial(one.prepared, self.known, voices, kept, held_out) for one in trainers]
         tasks = ((task,) for task in (partial(self._frame_machines, some, "thresholds"), *branches))
         population, *prepared = run_parallel(lambda task: task(), tasks, jobs=beside)
-        model, made = self._assembled(some, population), {}
-        for trainer, branch in zip(trainers, prepared, strict=True):
-            model, made[trainer.branch] = trainer.trained(model, self.known, branch, whole=False), branch
         without = [*({} for _ in self.known.speakers), *map(self._own, some)]
-        return Provisional(model.changed(without, {}), made, list(map(self._own, voices)))
+        model = self._assembled(some, population).changed(without, {})
+        made = {trainer.branch: branch for trainer, branch in zip(trainers, prepared, strict=True)}
+        return Provisional(model, made, list(map(self._own, voices)))
+
+    def solved(self, prepared: Provisional) -> Provisional:
+        """Return what was ``prepared`` with all machines over utterances, of speech that is kept."""
+        beside, trainers = self._trainers_of(len(prepared.own))
+        tasks = ((trainer, prepared.branches[trainer.branch]) for trainer in trainers)
+        solved = run_parallel(lambda trainer, branch: trainer.solved(self.known, branch), tasks, jobs=beside)
+        model, made = prepared.model, {}
+        for trainer, branch in zip(trainers, solved, strict=True):
+            model, made[trainer.branch] = trainer.trained(model, self.known, branch, whole=False), branch
+        return replace(prepared, model=model, branches=made)
 
     def final(self, voices: Sequence[NewSpeaker], provisional: Provisional) -> SpeakerModel:
         """Train the same on all speech of the new ``voices``; only vectors of machines over frames are read."""
@@ -95,6 +103,13 @@ class Trainer:
         for trainer in self._trainers(self.workers.jobs):
             model = trainer.trained(model, self.known, provisional.branches[trainer.branch], whole=True)
         return model.changed([*({} for _ in self.known.speakers), *provisional.own], {})
+
+    def _trainers_of(self, voices: int) -> tuple[int, list[UtteranceTrainer]]:
+        """Return how many branches of so many new ``voices`` to train beside each other, and their trainers."""
+        # Fewer voices than threads would leave threads idle: branches are trained beside each other then.
+        jobs = jobs_of(self.workers.jobs)
+        beside, each = (jobs, 1) if voices < jobs else (1, jobs)
+        return beside, self._trainers(each)
 
     def _trainers(self, jobs: int) -> list[UtteranceTrainer]:
         """Return the trainer of each branch that the settings have machines of, on so many threads."""
@@ -194,9 +209,10 @@ def _codebook(settings: Config, vectors: Array, weights: Array | None) -> Array:
 def _condition_vectors(utterances: Sequence[FeatureBlock], settings: Config) -> AnyArray:
     """Return condition vectors (n, e), in single precision, of windows of about the length of a trial."""
     frames = max(1, round(settings.threshold.trial_seconds / settings.features.step_seconds))
+    spoken = [replace(one, vectors=one.of("supervector"), others={}) for one in utterances if len(one.vectors)]
     vectors = [
         condition_vector(condition_sums(window), settings.features.supervector.order)
-        for block in joined_to([block for block in utterances if len(block.vectors)], frames)
-        for window in np.array_split(block.of("supervector"), max(1, len(block.vectors) // frames))
+        for block in joined_to(spoken, frames)
+        for window in np.array_split(block.vectors, max(1, len(block.vectors) // frames))
     ]
     return np.array(vectors, dtype=np.float32)

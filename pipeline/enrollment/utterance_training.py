@@ -80,11 +80,13 @@ class Material:
 class BranchTraining:
     """Material of a branch's machines of new speakers.
 
-    Each new speaker has arrays: ``kept`` of speech without held-out utterances, ``everything`` of all of it. ``inner``
-    are the inner products that the store keeps for ``solver``.
+    Each new speaker has a voice, and arrays: ``kept`` of speech without held-out utterances, ``everything`` of all of
+    it. Once supervector machines are solved there is a ``solver``, and ``inner`` are the inner products that the store
+    keeps for it.
     """
 
     ubms: Backgrounds
+    voices: list[Voice]
     kept: list[Named]
     everything: list[Named]
     solver: SupervectorTraining | None = None
@@ -120,7 +122,8 @@ class UtteranceTrainer:
     ) -> BranchTraining:
         """Return what machines of ``known`` speakers and new ``voices`` are made of: speech ``kept`` or ``held_out``.
 
-        Background models are those of the known speakers, or else trained on the speech that is kept.
+        Background models are those of the known speakers, or else trained on the speech that is kept. ``solved`` reads
+        no speech.
         """
         population = len(known) + len(voices)
         ubms = known.ubms(self.branch) or self.ubms(kept, population)
@@ -133,11 +136,15 @@ class UtteranceTrainer:
         shared = _Shared(ubms, groups, len(known), population)
         each = run_parallel(partial(self._of_voice, shared), tasks, jobs=self.jobs)
         new, of_kept, of_everything = map(list, zip(*each, strict=True))
-        made = BranchTraining(ubms, of_kept, of_everything)
+        return BranchTraining(ubms, new, of_kept, of_everything)
+
+    def solved(self, known: SpeakerModel, made: BranchTraining) -> BranchTraining:
+        """Return what was ``made`` of new speakers, with everybody's supervector machines where there are any."""
         for kind in (kind for kind in self.kinds if kind.machine == "supervector"):
             # From what the store will hold, so that enrolling together or one by one differs in nothing else.
-            before = voices_of(known, kind, has_pseudo=self._has_pseudo_speakers(population))
-            solver, inner = solve([*before, *new], self.settings, kind, known=known, jobs=self.jobs)
+            has_pseudo = self._has_pseudo_speakers(len(known) + len(made.voices))
+            everybody = [*voices_of(known, kind, has_pseudo=has_pseudo), *made.voices]
+            solver, inner = solve(everybody, self.settings, kind, known=known, jobs=self.jobs)
             made = replace(made, solver=solver, inner=inner)
         return made
 

@@ -11,7 +11,7 @@ from pipeline.audio.corpus import Utterance
 from pipeline.audio.files import open_audio
 from pipeline.audio.resampling import Resampler
 from pipeline.audio.streams import check_samples
-from pipeline.config import FeatureSettings
+from pipeline.config import Analysis, FeatureSettings
 from pipeline.features.quality import SpeechMeter
 from pipeline.features.stream import FeatureBlock, FeatureStream, joined
 
@@ -23,17 +23,23 @@ Listener = Callable[[Array, int], None]
 class FrontEnd:
     """Mono samples at ``rate`` Hz to feature vectors: a resampler and a feature stream.
 
-    A ``meter`` measures the frames, too.
+    ``meter`` and ``only`` are as in ``FeatureStream``.
     """
 
     def __init__(
-        self, settings: FeatureSettings, rate: int, *, where: str = "stream", meter: SpeechMeter | None = None
+        self,
+        settings: FeatureSettings,
+        rate: int,
+        *,
+        where: str = "stream",
+        meter: SpeechMeter | None = None,
+        only: frozenset[Analysis] | None = None,
     ) -> None:
         self.rate = rate
         self.samples = 0
         self._where = where
         self._resampler = Resampler(rate, settings.rate)
-        self._features = FeatureStream(settings, meter)
+        self._features = FeatureStream(settings, meter, only)
 
     @property
     def delay_ms(self) -> float:
@@ -77,7 +83,14 @@ def read_features(
     return joined([*blocks, front_end.flush()])
 
 
-def features_of(samples: Array, rate: int, settings: FeatureSettings, *, where: str = "samples") -> FeatureBlock:
+def features_of(
+    samples: Array,
+    rate: int,
+    settings: FeatureSettings,
+    *,
+    where: str = "samples",
+    only: frozenset[Analysis] | None = None,
+) -> FeatureBlock:
     """Push the mono ``samples`` (n,) at ``rate`` Hz through a front end of their own; raises AudioError."""
-    front_end = FrontEnd(settings, rate, where=where)
+    front_end = FrontEnd(settings, rate, where=where, only=only)
     return joined([front_end.push(samples), front_end.flush()])

@@ -144,27 +144,29 @@ class _Plan:
     """The part shared by streams of the same settings.
 
     ``analyses`` are the number of static features, the weight of their deltas and the function that computes them;
-    ``others`` are the places of those unlike the first.
+    ``others`` are the places of those unlike the first, ``left_out`` the names of those that nobody wants.
     """
 
     window: Array
     analyses: tuple[tuple[int, float, Callable[[Array], Array]], ...]
     others: Mapping[Analysis, int]
+    left_out: frozenset[Analysis]
     level: Callable[..., Array]
 
 
 @lru_cache(maxsize=8)
-def _plan_of(settings: FeatureSettings) -> _Plan:
-    named = settings.analyses
+def _plan_of(settings: FeatureSettings, only: frozenset[Analysis] | None) -> _Plan:
+    left_out = frozenset[Analysis]() if only is None else frozenset({*settings.analyses, "pitch"}) - {"frames", *only}
+    named = {name: analysis for name, analysis in settings.analyses.items() if name not in left_out}
     distinct = list(dict.fromkeys(named.values()))
     places = {name: distinct.index(analysis) for name, analysis in named.items()}
     shape = window(settings.window, settings.frame_length)
     analyses = [(one.order, one.delta_scale, static_features(settings, one)) for one in distinct]
-    if settings.pitch:
+    if settings.pitch and "pitch" not in left_out:
         places["pitch"] = len(analyses)
         analyses.append((2, 1.0, fundamental_frequency(settings.rate, shape)))
     others = {name: place for name, place in places.items() if place}
-    return _Plan(shape, tuple(analyses), others, speech_level(settings))
+    return _Plan(shape, tuple(analyses), others, left_out, speech_level(settings))
 
 
 class _Analysis:
@@ -193,16 +195,19 @@ class _Analysis:
 class FeatureStream:
     """Speech feature vectors of mono samples at ``settings.rate`` Hz, by each of ``settings.analyses``.
 
-    A ``meter`` measures the frames, too.
+    A ``meter`` measures the frames, too. With ``only`` some analyses, there are vectors (0, 0) of the others, but for
+    machines over frames.
     """
 
-    def __init__(self, settings: FeatureSettings, meter: SpeechMeter | None = None) -> None:
+    def __init__(
+        self, settings: FeatureSettings, meter: SpeechMeter | None = None, only: frozenset[Analysis] | None = None
+    ) -> None:
         self.settings = settings
         self._meter = meter
         self._pre_emphasis = PreEmphasis(settings.pre_emphasis)
         self._raw = FrameStream(settings.frame_length, settings.frame_step)
         self._emphasised = FrameStream(settings.frame_length, settings.frame_step)
-        self._plan = _plan_of(settings)
+        self._plan = _plan_of(settings, only)
         self._analyses = [_Analysis(settings, *analysis) for analysis in self._plan.analyses]
         self._reach = settings.delta_width if settings.deltas else 0  # frames of look-ahead
         self._vad = VoiceActivityDetector(settings.vad, frames_per_second=1.0 / settings.step_seconds)
@@ -263,8 +268,9 @@ class FeatureStream:
         speech, self._speech = self._speech[:count], self._speech[count:]
         below_peak, self._below_peak = self._below_peak[:count], self._below_peak[count:]
         spoken = [of_one[speech] for of_one in vectors]
-        others: dict[Analysis, NDArray[Any]] = {name: spoken[place] for name, place in self._plan.others.items()}
-        if "pitch" in others:
+        others: dict[Analysis, NDArray[Any]] = {name: np.empty((0, 0)) for name in self._plan.left_out}
+        others |= {name: spoken[place] for name, place in self._plan.others.items()}
+        if "pitch" in self._plan.others:
             others["pitch"] = others["pitch"][:, :2]  # its deltas only keep it in step
         if self._log_mel is not None:
             # They begin with the frames above and are shorter, so that each is there when its frame is.

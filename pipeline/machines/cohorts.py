@@ -68,7 +68,7 @@ def codebook_similarity(pool: Pool, speaker: int, others: Iterable[int]) -> Arra
     """
     within = pool.self_similarity
     values = [
-        pool.gram(max(speaker, other), min(speaker, other)).mean() / np.sqrt(within[speaker] * within[other])
+        pool.mean_kernel(max(speaker, other), min(speaker, other)) / np.sqrt(within[speaker] * within[other])
         for other in others
     ]
     return np.array(values)

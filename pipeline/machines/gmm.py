@@ -41,11 +41,13 @@ class AdaptedMixtures:
         """Return mean log-likelihood ratios (N,), nats a frame, of a segment by its one array of ``statistics``.
 
         With n_k and f_k the statistics of order zero and one, and s_k the speaker's offset, the ratio is
-        sum_k (s_k . f_k - n_k |s_k|^2 / 2) / sum_k n_k. Products are summed in single precision.
+        sum_k (s_k . f_k - n_k |s_k|^2 / 2) / sum_k n_k. Products are summed in single precision. Of n segments with
+        statistics (n, K, 1 + d), ratios are (n, N).
         """
-        ((occupancy, first),) = ((its[:, 0], its[:, 1:]) for its in statistics)
-        linear = self._rows @ first.astype(self.offsets.dtype).ravel()
-        return np.asarray((linear - self._half_squares @ occupancy) / max(float(np.add.reduce(occupancy)), 1e-12))
+        ((occupancy, first),) = ((its[..., 0], its[..., 1:]) for its in statistics)
+        rows = first.astype(self.offsets.dtype).reshape(*occupancy.shape[:-1], -1)
+        ratios = rows @ self._rows.T - occupancy @ self._half_squares.T
+        return np.asarray(ratios / np.maximum(np.add.reduce(occupancy, axis=-1, keepdims=True), 1e-12))
 
     @cached_property
     def _rows(self) -> MeanOffsets:

@@ -76,9 +76,12 @@ class PitchHistograms:
     shares: Shares
 
     def margins(self, statistics: Sequence[Array]) -> Array:
-        """Return mean log-likelihoods (N,), nats a voiced frame, of an utterance by its one array of counts."""
+        """Return mean log-likelihoods (N,), nats a voiced frame, of an utterance by its one array of counts.
+
+        Of n utterances with counts (n, B), they are (n, N).
+        """
         (counts,) = statistics
-        return np.asarray(self._logarithms @ counts / (np.add.reduce(counts) + PRIOR_FRAMES))
+        return np.asarray(counts @ self._logarithms.T / (np.add.reduce(counts, axis=-1, keepdims=True) + PRIOR_FRAMES))
 
     @cached_property
     def _logarithms(self) -> Array:

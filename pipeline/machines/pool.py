@@ -71,14 +71,18 @@ class Pool:
     @cached_property
     def self_similarity(self) -> Array:
         """Mean kernel value (N,) within each speaker's codebook."""
-        return np.array([self.gram(speaker, speaker).mean() for speaker in range(len(self))])
+        return np.array([self.mean_kernel(speaker, speaker) for speaker in range(len(self))])
 
-    def gram(self, first: int, second: int) -> Array:
+    def gram(self, first: int, second: int, exponentials: str = "float64") -> Array:
         """Return the kernel tile (k_first, k_second) between two speakers' centroids."""
         left, right = self._sides
         exponents = np.asarray(left[self.rows(first)] @ right[self.rows(second)].T)
         np.minimum(exponents, 0.0, out=exponents)
-        return np.exp(exponents, out=exponents)
+        return np.asarray(np.exp(exponents, out=exponents, dtype=exponentials, casting="same_kind"))
+
+    def mean_kernel(self, first: int, second: int) -> float:
+        """Return the mean kernel value between two speakers' centroids, to single precision."""
+        return float(self.gram(first, second, "float32").mean())
 
     @cached_property
     def _sides(self) -> tuple[Array, Array]:

@@ -11,10 +11,10 @@ import soundfile
 
 from pipeline.audio.channels import telephone
 from pipeline.audio.corpus import Utterance
-from pipeline.config import FeatureSettings
+from pipeline.config import ChecksConfig, FeatureSettings
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, EnrollmentRefusedError
 from pipeline.store.model import SpeakerModel
 from pipeline.verification.verifier import Verifier
 
@@ -55,6 +55,23 @@ def test_recordings_that_end_at_4_khz_make_a_store_at_8_khz(tmp_path, recordings
 def test_most_speakers_decide(tmp_path, wide_band, narrow, config, lines, rate):
     speakers = {name: (narrow if name in lines else wide_band)[name] for name in VOICES}
     assert enroll(tmp_path / "s", speakers, config).model.config.features.rate == rate
+
+
+def test_speakers_of_a_narrower_band_than_most_are_named(tmp_path, wide_band, narrow, config):
+    first, second, third = VOICES
+
+    def named(store: str, speakers: dict[str, list[Utterance]], **changes: object) -> list[str]:
+        findings = enroll(tmp_path / store, speakers, config, **changes).findings
+        return [finding.speaker for finding in findings if finding.check == "narrow_band"]
+
+    assert named("together", {**wide_band, third: narrow[third]}) == [third]
+    assert named("later", {first: wide_band[first], second: wide_band[second]}) == []
+    assert named("later", {third: narrow[third]}) == [third]
+    assert named("narrow", {first: narrow[first], second: narrow[second]}) == []
+    assert named("narrow", {third: wide_band[third]}) == []
+    refusing = ChecksConfig(narrow_band="refuse")
+    with pytest.raises(EnrollmentRefusedError, match="end at about 4 kHz"):
+        named("together", {"later": narrow[first]}, quality=refusing)
 
 
 def test_who_is_enrolled_later_and_who_says_so_keep_the_rate(tmp_path, wide_band, narrow, config, tiny_with):

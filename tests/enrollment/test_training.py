@@ -19,7 +19,7 @@ from pipeline.audio.channels import telephone
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.audio.files import read_samples
 from pipeline.config import load_config
-from pipeline.enrollment import heldout_scoring, holdout
+from pipeline.enrollment import heldout_scoring, holdout, speech
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.holdout import cut_of
 from pipeline.enrollment.removal import remove_speaker
@@ -311,7 +311,7 @@ def test_with_many_speakers_segments_are_longer_and_held_out_trials_are_drawn(
     whole = enroll(tmp_path / "whole", speakers, config).model
     monkeypatch.setattr(holdout, "MOST_OTHERS", 2)
     monkeypatch.setattr(heldout_scoring, "SPEAKERS_A_DRAW", 1)
-    monkeypatch.setattr(holdout, "ENOUGH_CHANGED", 4)
+    monkeypatch.setattr(speech, "ENOUGH_CHANGED", 4)
     some = enroll(tmp_path / "some", speakers, config).model
     for before in ("", CHANGED):
         ours, theirs = some.trials(before=before), whole.trials(before=before)

@@ -96,6 +96,17 @@ def test_two_analyses_of_a_stream_are_those_of_two_streams(length, seed, sizes, 
     assert both.part(slice(3, 9)).of("gmm").tobytes() == both.of("gmm")[3:9].tobytes()
 
 
+@settings(max_examples=12, deadline=None)
+@given(only=st.frozensets(st.sampled_from(["supervector", "gmm", "normalised", "pitch"])), sizes=CHUNKS)
+def test_analyses_that_are_left_out_change_nothing_of_the_others(only, sizes):
+    samples, configuration = sound(12_000, 3), FeatureSettings()
+    whole = pushed(FeatureStream(configuration), samples, sizes)
+    some = pushed(FeatureStream(configuration, only=only), samples, sizes)
+    assert some.vectors.tobytes() == whole.vectors.tobytes()
+    for name in whole.others:
+        assert some.of(name).tobytes() == (whole.of(name).tobytes() if name in only else b"")
+
+
 @pytest.mark.parametrize(
     "changes",
     [
