@@ -8,7 +8,7 @@ trains the machines that go into the store on everything. Speakers already enrol
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -164,10 +164,11 @@ def enroll(
             config = transaction.model.config
         settings = _agreed_settings(store, before, config)
         _check_names(store, before, speakers, add=add)
-        known = before or SpeakerModel(settings)  # a store that was emptied begins anew
-        out = taken_out(known, speakers, role, jobs=workers.jobs) if add else TakenOut(known, {})
-        if anew and transaction.model is not None:
-            out = TakenOut(known, dict.fromkeys(one.name for one in transaction.model.speakers))
+        out = TakenOut(before or SpeakerModel(settings), {})  # a store that was emptied begins anew
+        if add:
+            out = taken_out(out.rest, speakers, role, jobs=workers.jobs)
+        elif anew and transaction.model is not None:
+            out = replace(out, earlier=dict.fromkeys(one.name for one in transaction.model.speakers))
         checks = settings.checks if quality is None else quality
         report = _one_at_a_time(progress or _silent)
         read = partial(
@@ -178,14 +179,10 @@ def enroll(
             progress=report,
             measured=needs_recordings(checks) or settings.duplicate_audio.keep,
         )
-        voices, skipped = read(settings)
-        narrow_band = not before and settings.narrowed != settings and is_narrow_band(voice.high_db for voice in voices)
-        if narrow_band:
-            settings = settings.narrowed
-            out = replace(out, rest=SpeakerModel(settings))
-            voices, skipped = read(settings)
-        trainer = Trainer(settings, out.rest, role, workers, report)
-        voices, short = audible([out.returned(voice) for voice in voices], settings, skipped)
+        used, voices, skipped = _read_at_its_band(read, settings, is_new=not before)
+        out = out if before else replace(out, rest=SpeakerModel(used))
+        trainer = Trainer(used, out.rest, role, workers, report)
+        voices, short = audible([out.returned(voice) for voice in voices], used, skipped)
         trained, held_out = train(trainer, voices, checks)
         findings = (*(Finding(name, "speech", True, reason) for name, reason in short), *held_out.findings)
         out.check(findings)
@@ -197,9 +194,19 @@ def enroll(
         skipped=(*corpus.left_out, *skipped),
         held_out_trials=len(held_out.trials),
         machines=_trained_count(model, len(held_out.voices)),
-        narrow_band=narrow_band,
+        narrow_band=used != settings,
         elapsed_seconds=time.perf_counter() - started,
     )
+
+
+def _read_at_its_band(
+    read: Callable[[Config], tuple[list[NewSpeaker], list[tuple[Path, str]]]], settings: Config, *, is_new: bool
+) -> tuple[Config, list[NewSpeaker], list[tuple[Path, str]]]:
+    """Return what ``read`` gives, after the settings: narrowed for a new store whose recordings end at 4 kHz."""
+    voices, skipped = read(settings)
+    if is_new and settings.narrowed != settings and is_narrow_band(voice.high_db for voice in voices):
+        return settings.narrowed, *read(settings.narrowed)
+    return settings, voices, skipped
 
 
 def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> tuple[SpeakerModel, HeldOut]:
