@@ -104,7 +104,7 @@ def _narrow_band(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Sp
         return []
     reason = (
         "the recordings end at about 4 kHz, as on a telephone, and those of most speakers do not. Record them by the"
-        " same microphone or line as the others, or enroll who calls by telephone in a store of their own?"
+        " same microphone or line as the others, or enroll telephone users in a store of their own?"
     )
     return [_finding(name, "narrow_band", settings.narrow_band, reason) for name in narrow]
 

@@ -144,7 +144,7 @@ class _Plan:
     """The part shared by streams of the same settings.
 
     ``analyses`` are the number of static features, the weight of their deltas and the function that computes them;
-    ``others`` are the places of those unlike the first, ``left_out`` the names of those that nobody wants.
+    ``others`` are the places of those unlike the first, ``left_out`` the names of those that are not made.
     """
 
     window: Array
@@ -195,8 +195,8 @@ class _Analysis:
 class FeatureStream:
     """Speech feature vectors of mono samples at ``settings.rate`` Hz, by each of ``settings.analyses``.
 
-    A ``meter`` measures the frames, too. With ``only`` some analyses, there are vectors (0, 0) of the others, but for
-    machines over frames.
+    A ``meter`` measures the frames, too. ``only`` names the analyses that are made, beside that for machines over
+    frames; of each of the others there are vectors (0, 0).
     """
 
     def __init__(
