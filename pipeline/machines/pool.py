@@ -73,16 +73,20 @@ class Pool:
         """Mean kernel value (N,) within each speaker's codebook."""
         return np.array([self.mean_kernel(speaker, speaker) for speaker in range(len(self))])
 
-    def mean_kernel(self, first: int, second: int) -> float:
-        """Return the mean kernel value between two speakers' centroids, in single precision."""
+    def gram(self, first: int, second: int, exponentials: str = "float64") -> Array:
+        """Return the kernel tile (k_first, k_second) between two speakers' centroids."""
         left, right = self._sides
-        exponents = left[self.rows(first)] @ right[self.rows(second)].T
-        return float(np.exp(exponents, out=exponents).mean())
+        exponents = np.asarray(left[self.rows(first)] @ right[self.rows(second)].T)
+        np.minimum(exponents, 0.0, out=exponents)
+        return np.asarray(np.exp(exponents, out=exponents, dtype=exponentials, casting="same_kind"))
+
+    def mean_kernel(self, first: int, second: int) -> float:
+        """Return the mean kernel value between two speakers' centroids, to single precision."""
+        return float(self.gram(first, second, "float32").mean())
 
     @cached_property
-    def _sides(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def _sides(self) -> tuple[Array, Array]:
         """Centroids (M, d + 2) as both sides of the kernel's exponent, see ``fill_kernel``."""
         scaled = self.centroids / self.sigma
         half, one = -0.5 * (scaled * scaled).sum(axis=1, keepdims=True), np.ones((len(scaled), 1))
-        left, right = np.concatenate((scaled, half, one), axis=1), np.concatenate((scaled, one, half), axis=1)
-        return left.astype(np.float32), right.astype(np.float32)
+        return np.concatenate((scaled, half, one), axis=1), np.concatenate((scaled, one, half), axis=1)

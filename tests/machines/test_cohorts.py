@@ -84,8 +84,7 @@ def test_similarity_is_the_cosine_of_the_codebooks_means_in_the_kernels_space():
     pool, gamma = Pool.of(books(), SIGMA), 1 / (2 * SIGMA**2)
     means = np.array([[rbf_kernel(one, other, gamma).mean() for other in books()] for one in books()])
     values = np.array([codebook_similarity(pool, speaker, range(SPEAKERS)) for speaker in range(SPEAKERS)])
-    # Kernel values are of single precision.
-    np.testing.assert_allclose(values, means / np.sqrt(np.outer(means.diagonal(), means.diagonal())), atol=1e-6)
+    np.testing.assert_allclose(values, means / np.sqrt(np.outer(means.diagonal(), means.diagonal())), atol=1e-12)
     np.testing.assert_array_equal(values, values.T)
     assert values.min() >= 0.0
 

@@ -66,13 +66,21 @@ PAIRS = [(own, rival) for own in range(len(SIZES)) for rival in range(own)]
 
 
 @settings(deadline=None)
-@given(st.integers(0, 2**32 - 1), st.floats(0.3, 10.0))
-def test_mean_kernel_is_scikit_learns_at_the_same_width(seed, sigma):
+@given(st.integers(0, 2**32 - 1), st.floats(0.05, 10.0))
+def test_kernel_is_scikit_learns_at_the_same_width(seed, sigma):
     generator = np.random.default_rng(seed)
     x, y = generator.standard_normal((7, 24)), generator.standard_normal((5, 24))
-    pool = Pool.of([x, y], sigma)
-    for first, second, kernel in ((0, 1, rbf_kernel(x, y, sigma)), (0, 0, rbf_kernel(x, x, sigma))):
-        np.testing.assert_allclose(pool.mean_kernel(first, second), kernel.mean(), rtol=1e-4, atol=1e-30)
+    gram = Pool.of([x, y], sigma).gram(0, 1)
+    np.testing.assert_allclose(gram, rbf_kernel(x, y, sigma), rtol=1e-9, atol=1e-300)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_kernel_never_exceeds_one_and_is_one_at_no_distance(seed):
+    x = 100.0 * np.random.default_rng(seed).standard_normal((6, 24))
+    kernel = Pool.of([x], 0.5).gram(0, 0)
+    assert kernel.max() <= 1.0
+    np.testing.assert_allclose(np.diag(kernel), 1.0, atol=1e-8)
 
 
 def test_pool_gives_back_every_codebook_and_its_owner():
@@ -82,8 +90,7 @@ def test_pool_gives_back_every_codebook_and_its_owner():
     for n, book in enumerate(books):
         np.testing.assert_array_equal(pool.codebook(n), book)
         np.testing.assert_array_equal(pool.centroids[pool.owner == n], book)
-        kernel = np.exp(-2.0 * cdist(book, books[0], "sqeuclidean"))
-        np.testing.assert_allclose(pool.mean_kernel(n, 0), kernel.mean(), rtol=1e-5)
+        np.testing.assert_allclose(pool.gram(n, 0), np.exp(-2.0 * cdist(book, books[0], "sqeuclidean")), rtol=1e-9)
 
 
 # Machines.
