@@ -132,10 +132,11 @@ class HeldOutScoring:
         margins: list[list[Margins]],
     ) -> list[HeldOutTrials]:
         """Return the trials of one speaker's utterances, by ``margins`` with the speaker there and absent."""
-        each = 1 + len(self._prefix_frames)
-        trials = []
-        for number, utterance in enumerate(utterances):
-            own = slice(number * each, (number + 1) * each)
+        trials, first = [], 0
+        for utterance in utterances:
+            lengths = self._lengths(utterance)
+            own = slice(first, first + len(lengths))
+            first = own.stop
             fallback: dict[str, Array] = {}
             if self._units:
                 alone = claims.alone.start()
@@ -143,11 +144,11 @@ class HeldOutScoring:
                 fallback = {f"{ALONE}{RULES[name].alone}": values for name, values in alone.scores().items()}
             parts = []
             for absent, its_margins in zip((None, speaker), margins, strict=False):
-                scored = [
-                    claims.among.finish(settled, margins=its, absent=absent)
-                    for settled, its in zip(heard[own], its_margins[own], strict=True)
-                ]
-                parts.append(self._trials(claims, speaker, len(utterance.vectors), scored, fallback, absent))
+                scored = {
+                    length: claims.among.finish(settled, margins=its, absent=absent)
+                    for length, settled, its in zip(lengths, heard[own], its_margins[own], strict=True)
+                }
+                parts.append(self._trials(claims, speaker, scored, fallback, absent))
             trials.append(HeldOutTrials.joined(parts))
         return trials
 
@@ -165,13 +166,18 @@ class HeldOutScoring:
             self._latest = latest = draw, Claims(numbers, scorer(), scorer(is_alone=True))
         return latest[1]
 
+    def _lengths(self, utterance: FeatureBlock) -> list[int]:
+        """Return the lengths of the prefixes of an utterance, in frames: its own last, and once."""
+        whole = len(utterance.vectors)
+        return sorted({min(frames, whole) for frames in (*self._prefix_frames, whole)})
+
     def _prefixes(self, claims: Claims, utterance: FeatureBlock) -> list[Settled]:
-        """Return what each prefix and, last, the whole utterance come to."""
+        """Return what the prefix of each of ``_lengths`` comes to."""
         among, so_far, at = claims.among.start(), [], 0
-        for end in (*self._prefix_frames, len(utterance.vectors)):
+        for end in self._lengths(utterance):
             among.push(utterance.part(slice(at, end)))
             so_far.append(among.settled())
-            at = min(end, len(utterance.vectors))
+            at = end
         return so_far
 
     def _margins(self, speakers: Sequence[int], heard: Sequence[list[Settled]]) -> list[list[list[Margins]]]:
@@ -203,24 +209,22 @@ class HeldOutScoring:
         self,
         claims: Claims,
         speaker: int,
-        frames: int,
-        scored: list[dict[str, Array]],
+        scored: dict[int, dict[str, Array]],
         fallback: dict[str, Array],
         absent: int | None,
     ) -> HeldOutTrials:
         kept = claims.numbers != absent
-        count = int(kept.sum())
-        *prefixes, whole = scored
+        count, frames = int(kept.sum()), max(scored)
         return HeldOutTrials(
             claims=self._ids[claims.numbers[kept]],
             speakers=np.full(count, self._ids[speaker]),
             population=np.full(count, len(self._population), dtype=np.int64),
-            scores={name: values[kept] for name, values in (whole | fallback).items()},
+            scores={name: values[kept] for name, values in (scored[frames] | fallback).items()},
             frames=np.full(count, frames, dtype=np.int64),
             unknown=np.full(count, absent is not None),
             prefixes={
-                length: {name: scores[name][kept] for name in self._prefixed}
-                for length, scores in zip(self._prefix_frames, prefixes, strict=True)
+                length: {name: scored[min(length, frames)][name][kept] for name in self._prefixed}
+                for length in self._prefix_frames
             },
         )
 

@@ -92,7 +92,7 @@ class Encoder:
         """Return the embedding (1, d) of ``frames`` (T, 80) of a segment."""
         return self.settled(self.running(frames, np.empty(0)))
 
-    def vector(self, statistics: Array) -> Array:
+    def vector(self, statistics: NDArray[Any]) -> NDArray[Any]:
         """Return the embedding (d,) in ``statistics`` (1, d)."""
         return np.asarray(statistics[0])
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
+F = TypeVar("F", bound=np.floating[Any])
 
 # Frames that the mixture is fitted to, drawn at random; rounds of expectation-maximisation after k-means.
 MIXTURE_FRAMES = 60_000
@@ -99,7 +100,7 @@ class UniversalBackgroundModel:
         With g_tk the posterior of component k for frame t times the frame's weight, row k holds n_k = sum_t g_tk and
         sum_t g_tk (z_t - mean_k) / deviation_k. Posteriors are those of frames ``like`` (T, d), by default the same.
         """
-        return self.sums(*self.weighed(frames, weights, like=like))
+        return np.asarray(self.sums(*self.weighed(frames, weights, like=like)), dtype=np.float64)
 
     def weighed(
         self, frames: Array, weights: Array, *, like: Array | None = None, dtype: DTypeLike = np.float64
@@ -114,19 +115,20 @@ class UniversalBackgroundModel:
         posterior *= weights[:, None].astype(dtype, copy=False)
         return standard, posterior
 
-    def sums(self, standard: AnyFloat, share: AnyFloat) -> Array:
-        """Return the statistics (K, 1 + d) of frames that are ``weighed`` already."""
-        return self._offsets(share.sum(axis=0, dtype=np.float64)[:, None], share.T @ standard)
+    def sums(self, standard: AnyFloat, share: AnyFloat) -> AnyFloat:
+        """Return the statistics (K, 1 + d) of frames that are ``weighed`` already, at their precision."""
+        return self._offsets(share.sum(axis=0)[:, None], share.T @ standard)
 
-    def _offsets(self, occupancy: Array, sums: AnyFloat, mean: Array | float = 0.0) -> Array:
+    def _offsets(self, occupancy: NDArray[F], sums: NDArray[F], mean: Array | float = 0.0) -> NDArray[F]:
         """Return ``statistics`` by ``occupancy`` (K, 1) and ``sums`` (K, d) of frames, less a ``mean``."""
-        statistics = np.empty((len(self.means), 1 + self.means.shape[1]))
+        statistics = np.empty((len(self.means), 1 + self.means.shape[1]), dtype=sums.dtype)
         statistics[:, :1] = occupancy
-        offsets = np.subtract(sums, occupancy * (self.means + mean), out=statistics[:, 1:])
-        offsets *= self._per_deviation
+        means, scale = (part.astype(sums.dtype, copy=False) for part in (self.means + mean, self._per_deviation))
+        offsets = np.subtract(sums, occupancy * means, out=statistics[:, 1:])
+        offsets *= scale
         return statistics
 
-    def vector(self, statistics: Array) -> Array:
+    def vector(self, statistics: NDArray[F]) -> NDArray[F]:
         """Return the supervector (K d,) of ``statistics``: signed roots of mean offsets.
 
         Offsets are f_k / (n_k + relevance), f_k the first-order statistics: drawn to zero where few frames were seen.

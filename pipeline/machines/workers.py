@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 60.0
 # Tasks under way on a cluster: for each of its threads, and at least.
 _AHEAD, _LEAST_AHEAD = 4, 16
 # Short tasks from which on processes are worth the second that they take to start.
-MANY = 200
+MANY = 100
 
 
 @dataclass(frozen=True)
