@@ -131,10 +131,20 @@ class Rows:
         self._closing.detach()
         return self._connection
 
+    @property
+    def is_open(self) -> bool:
+        """Return False once the rows were closed, or their connection was ``taken``."""
+        return self._closing.alive
+
+    def roll_back(self) -> None:
+        """Take back what was not committed."""
+        if self._connection.in_transaction:
+            self.run("ROLLBACK")
+
     def close(self) -> None:
         """Close the connection; a snapshot that it held is released."""
         with self._lock:
-            self._connection.close()
+            self._closing()
 
     def check_schema(self) -> bool:
         """Return whether there are a store's tables, False for none at all; raises StoreFormatError for others."""

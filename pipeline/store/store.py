@@ -166,11 +166,12 @@ class Store:
                 if is_new and not has_model and not transaction.saved:
                     self.path.resolve().unlink(missing_ok=True)  # while nobody else can write to it
         finally:
-            with suppress(StoreError):
-                rows.run("ROLLBACK")
-            with suppress(StoreError):
-                rows.run("PRAGMA wal_checkpoint(TRUNCATE)")  # erased data leaves the log too, unless somebody reads
-            rows.close()
+            if rows.is_open:  # an error would hold the callers' frames, and models in them, until garbage is collected
+                with suppress(StoreError):
+                    rows.roll_back()
+                with suppress(StoreError):
+                    rows.run("PRAGMA wal_checkpoint(TRUNCATE)")  # erased data leaves the log too, unless somebody reads
+                rows.close()
 
     def rename(self, name: str, new_name: str) -> SpeakerModel:
         """Give a speaker, a background speaker too, another name, and return the model.

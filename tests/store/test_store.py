@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import pickle
@@ -226,6 +227,24 @@ def test_a_store_being_made_is_busy_for_a_second_writer_and_missing_for_readers(
     assert left_over(path) == set()
     with Store(path).writing(), pytest.raises(StoreBusyError), Store(path).writing():
         pytest.fail("two writers at once in one process")
+
+
+def test_who_wrote_leaves_one_file_and_nothing_for_the_garbage_collector(tmp_path):
+    """A model that lives on in a cycle is open: the log stays beside the store, and memory is not given back."""
+
+    def written(name: str) -> int:
+        with Store(tmp_path / "s").writing() as transaction:
+            model = transaction.save(model_of((name,), known=transaction.model))
+        return len(model)
+
+    gc.collect()
+    gc.disable()
+    try:
+        for number, name in enumerate(NAMES[:3], start=1):
+            assert written(name) == number
+            assert [path.name for path in tmp_path.iterdir()] == ["s"]
+    finally:
+        gc.enable()
 
 
 def test_a_first_enrollment_that_fails_deletes_no_store_that_another_one_made(tmp_path, monkeypatch):
