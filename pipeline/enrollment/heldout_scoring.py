@@ -167,12 +167,12 @@ class HeldOutScoring:
         return latest[1]
 
     def _lengths(self, utterance: FeatureBlock) -> list[int]:
-        """Return the lengths of the prefixes of an utterance, in frames: its own last, and once."""
+        """Return the distinct lengths, in frames, at which an utterance is scored: its own is the last."""
         whole = len(utterance.vectors)
         return sorted({min(frames, whole) for frames in (*self._prefix_frames, whole)})
 
     def _prefixes(self, claims: Claims, utterance: FeatureBlock) -> list[Settled]:
-        """Return what the prefix of each of ``_lengths`` comes to."""
+        """Return what the utterance comes to at each of its ``_lengths``."""
         among, so_far, at = claims.among.start(), [], 0
         for end in self._lengths(utterance):
             among.push(utterance.part(slice(at, end)))
