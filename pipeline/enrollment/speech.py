@@ -164,7 +164,7 @@ def read_speech(
         for number, utterance in enumerate(speakers[name])
     ]
     results = workers.map(
-        _read, tasks, common=(settings, augmenter, measured), reads=lambda *task: (task[-1].path,), many=True
+        _read, tasks, common=(settings, augmenter, measured), reads=lambda *task: (task[-1].path,), many=len(tasks)
     )
     skipped: list[tuple[Path, str]] = []
     for (owner, *_, utterance), result in zip(tasks, results, strict=True):

@@ -121,7 +121,7 @@ class Trainer:
         known = self.known.machines(FRAME_KINDS & {*settings.machines.kinds}) if len(self.known) else None
         tasks = (voice.weighed(joined(voice.utterances).vectors) for voice in voices)
         books = []
-        for book in self.workers.map(_codebook, tasks, common=settings, many=True):
+        for book in self.workers.map(_codebook, tasks, common=settings, many=len(voices)):
             books.append(book)
             self.progress(f"{stage}: codebooks", 1, len(voices))
         old = [] if known is None else [known.pool.codebook(number) for number in range(len(known))]

@@ -117,7 +117,9 @@ class UniversalBackgroundModel:
 
     def sums(self, standard: AnyFloat, share: AnyFloat) -> AnyFloat:
         """Return the statistics (K, 1 + d) of frames that are ``weighed`` already, at their precision."""
-        return self._offsets(share.sum(axis=0)[:, None], share.T @ standard)
+        # One after another in single precision, posteriors of a long recording would vanish beside their sum.
+        occupancy = share.sum(axis=0, dtype=np.float64).astype(share.dtype, copy=False)
+        return self._offsets(occupancy[:, None], share.T @ standard)
 
     def _offsets(self, occupancy: NDArray[F], sums: NDArray[F], mean: Array | float = 0.0) -> NDArray[F]:
         """Return ``statistics`` by ``occupancy`` (K, 1) and ``sums`` (K, d) of frames, less a ``mean``."""

@@ -50,15 +50,15 @@ class LocalThreads:
         *,
         common: Any,
         reads: Callable[..., Iterable[Path]] | None = None,  # noqa: ARG002  (threads open the same files)
-        many: bool = False,
+        many: int = 0,
     ) -> Iterator[Result]:
         """Yield ``function(common, *task)`` for each task, in order, running only a few tasks ahead.
 
-        ``common`` is sent once to each worker. ``reads(*task)`` names the files that a task opens. Tasks that are
-        ``many``, short and hold Python's lock run in processes, where there are enough to be worth their start.
+        ``common`` is sent once to each worker. ``reads(*task)`` names the files that a task opens. ``many`` is the
+        number of tasks that are short and hold Python's lock: enough of them to be worth their start run in processes.
         """
         jobs = jobs_of(self.jobs)
-        if many and jobs > 1 and len(tasks := list(tasks)) >= MANY:
+        if many >= MANY and jobs > 1:
             return _in_processes(function, tasks, common, jobs)
         return in_order(lambda task: function(common, *task), tasks, jobs)
 
@@ -102,7 +102,7 @@ class DaskWorkers(AbstractContextManager["DaskWorkers"]):
         *,
         common: Any,
         reads: Callable[..., Iterable[Path]] | None = None,
-        many: bool = False,  # noqa: ARG002  (all run in processes)
+        many: int = 0,  # noqa: ARG002  (all run in processes)
     ) -> Iterator[Result]:
         """See ``LocalThreads.map``; raises what a task raises, and UnavailableError if the cluster fails."""
         waiting: deque[Any] = deque()

@@ -154,7 +154,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:The `(hop_length|n_fft)` parameter:FutureWarning")  # librosa 1.0 of itself
+@pytest.mark.filterwarnings("ignore:The `(hop_length|n_fft)` parameter:FutureWarning")  # librosa 1.0 by its own call
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_phrase_is_detected_at_another_speed_pitch_or_tempo(change):
     known = [fingerprint_of(take(seed, 3.0)) for seed in range(20, 24)]

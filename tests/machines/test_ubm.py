@@ -59,6 +59,17 @@ def test_statistics_are_sums_over_frames_of_scikit_learns_posteriors(seed, count
     np.testing.assert_array_equal(space.statistics(frames[:0], weights[:0]), 0.0)
 
 
+def test_quiet_frames_of_an_hour_count_in_single_precision_too():
+    space, (some, _) = space_of(2), frames_of(3, 400)
+    standard = np.tile((some - space.centre) / space.scale, (1000, 1))
+    share = np.full((len(standard), len(space.weights)), 4e-4)
+    share[:10_000] = 1.0  # of which half the spacing of single precision is more than the later ones
+    expected = space.sums(standard, share)
+    single = space.sums(standard.astype(np.float32), share.astype(np.float32))
+    np.testing.assert_allclose(single[:, 0], expected[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(single[:, 1:], expected[:, 1:], atol=1e-4 * expected[0, 0])
+
+
 def settled(space: UniversalBackgroundModel, frames: np.ndarray, below_peak: np.ndarray, cuts: list[int]) -> np.ndarray:
     """Statistics of ``frames`` that come in blocks."""
     sums = None
