@@ -12,6 +12,7 @@ from pipeline.errors import MetricError
 from pipeline.scoring.conditions import SIDE_INFORMATION
 from pipeline.scoring.rules import RULES
 from pipeline.store.model import SpeakerModel
+from pipeline.store.thresholds import judged_trials
 
 LEVEL = 0.95  # of the intervals
 # A speaker is rejected often if so many held-out utterances are, as a share, and in number at the least.
@@ -75,7 +76,8 @@ def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
         threshold = model.threshold(system)
     except MetricError:
         return None
-    trials = trials.comparable(len(model))
+    trials, population = judged_trials(model, trials, system)
+    trials = trials.comparable(population)
     ratios = model.scores_are_ratios(system)
     scores = trials.ratios(calibration) if ratios else trials.scores[system]
     own, accepted = trials.claims == trials.speakers, scores >= threshold

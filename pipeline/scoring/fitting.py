@@ -176,10 +176,7 @@ def fit_threshold(
         if calibration is None:
             raise MetricError(f"threshold: {system!r} has no calibration; give the threshold itself")
         return _threshold(trials.ratios(calibration), own, false_accept, weights)
-    scores = trials.scores[key]
-    if rule.alone == "log":
-        scores = scores + np.log(trials.population / population)
-    threshold = _threshold(scores, own, false_accept, weights)
+    threshold = _threshold(trials.scores[key], own, false_accept, weights)
     return max(threshold, SMALLEST_SHARE) if rule.binary else threshold
 
 

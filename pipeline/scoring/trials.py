@@ -144,12 +144,24 @@ class HeldOutTrials:
     def comparable(self, population: int) -> HeldOutTrials:
         """Return the trials scored among at least half of ``population`` speakers, all of them if there are none.
 
-        Trials with a cohort and without any are never comparable.
+        Trials with a cohort and without any are never comparable. Mean log posteriors are as far from that of chance,
+        log(1 / ``population``), as they were from that of their time.
         """
         recent = self.population >= COMPARABLE_SHARE * population
         if population > 1:
             recent &= self.population > 1
-        return self.where(recent) if recent.any() else self
+        kept = self.where(recent) if recent.any() else self
+        return kept._shifted(np.log(kept.population / population))
+
+    def _shifted(self, shifts: Array) -> HeldOutTrials:
+        """Return the trials with ``shifts`` (n,) added to mean log posteriors among all speakers."""
+
+        def shifted(scores: Mapping[str, Array]) -> dict[str, Array]:
+            shares = {name for name in scores if name in RULES and RULES[name].alone == "log"}
+            return {name: its + shifts if name in shares else its for name, its in scores.items()}
+
+        prefixes = {frames: shifted(scores) for frames, scores in self.prefixes.items()}
+        return replace(self, scores=shifted(self.scores), prefixes=prefixes)
 
     def expected(self, unknown_share: float) -> HeldOutTrials:
         """Return the trials without impostors of an origin that makes up none of them; all if that leaves none."""
