@@ -53,7 +53,7 @@ def remove_speaker(store: Store | Path | str, name: str, *, jobs: int = 1) -> Sp
     store.load().view_without(name)  # a wrong name is an error before anything is locked
     with store.writing() as transaction, threadpool_limits(1):
         if transaction.model is None:
-            raise StoreMissingError(f"{store.path}: no speaker store here; enroll somebody first")
+            raise StoreMissingError(store.path)
         return transaction.save(retrained_without(transaction.model, name, jobs=jobs))
 
 

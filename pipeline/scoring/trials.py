@@ -42,7 +42,7 @@ KEPT = ("", CHANGED, OWN)
 NOBODY = 2**63
 
 _PREFIX, _SCORE, _BEGINNING = "trials.", "score.", "prefix."
-_COLUMNS = ("claims", "speakers", "population", "frames", "unknown")
+COLUMNS = ("claims", "speakers", "population", "frames", "unknown")
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,12 @@ class HeldOutTrials:
         scored = [name.removeprefix(_SCORE) for name in names if name.startswith(_SCORE)]
         wanted = scored if systems is None else [system for system in systems if system in scored]
         scores = {system: arrays[start + _SCORE + system] for system in wanted}
-        return cls(scores=scores, prefixes=prefixes, **{name: arrays[start + name] for name in _COLUMNS})
+        return cls(scores=scores, prefixes=prefixes, **{name: arrays[start + name] for name in COLUMNS})
 
     def as_arrays(self, *, before: str = "") -> dict[str, NDArray[Any]]:
         """Return the arrays that ``from_arrays`` reads."""
         start = before + _PREFIX
-        arrays: dict[str, NDArray[Any]] = {start + name: getattr(self, name) for name in _COLUMNS}
+        arrays: dict[str, NDArray[Any]] = {start + name: getattr(self, name) for name in COLUMNS}
         arrays |= {f"{start}{_SCORE}{name}": scores for name, scores in self.scores.items()}
         for frames, by_system in self.prefixes.items():
             arrays |= {f"{start}{_BEGINNING}{frames}.{name}": scores for name, scores in by_system.items()}
@@ -121,7 +121,7 @@ class HeldOutTrials:
                 }
                 for frames in sorted({frames for frames, _ in kept})
             },
-            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS},
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS},
         )
 
     def without(self, *speakers: int) -> HeldOutTrials:
@@ -214,7 +214,7 @@ class HeldOutTrials:
                 frames: {name: scores[kept] for name, scores in by_system.items()}
                 for frames, by_system in self.prefixes.items()
             },
-            **{name: getattr(self, name)[kept] for name in _COLUMNS},
+            **{name: getattr(self, name)[kept] for name in COLUMNS},
         )
 
 

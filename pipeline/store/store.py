@@ -183,7 +183,7 @@ class Store:
         with self.writing() as transaction:
             model = transaction.model
             if model is None:
-                raise StoreMissingError(f"{self.path}: no speaker store here")
+                raise StoreMissingError(self.path)
             renamed, names = model.speaker(name), {speaker.name for speaker in model.speakers}
             if new_name in names:
                 raise SpeakerExistsError(f"{self.path}: speaker {new_name!r} is enrolled already")
@@ -212,7 +212,7 @@ class Store:
         self.check()
         with self.writing() as transaction:
             if transaction.model is None:
-                raise StoreMissingError(f"{self.path}: no speaker store here")
+                raise StoreMissingError(self.path)
             transaction.reseal(key)
         self.key = key
         return self.load()
