@@ -138,8 +138,7 @@ class Service:
 
     def check_enrolled(self, verifier: Verifier) -> None:
         """Raise StreamClosedError if the speaker has been removed since ``verifier`` was made."""
-        if not self._newest.has(verifier):
-            raise StreamClosedError(f"claim {verifier.claim!r}: the speaker has been removed; there is no decision")
+        self._newest.check_enrolled(verifier)
 
     def check_found(self, found: Identification) -> None:
         """Raise StreamClosedError if somebody who was ``found`` has been removed meanwhile."""
