@@ -63,6 +63,11 @@ class Rule:
     kind: UtteranceKind | None = None
     parts: tuple[str, ...] = ()
 
+    @property
+    def alone_key(self) -> str:
+        """Return the name under which held-out trials keep the score that replaces this one."""
+        return f"alone.{self.alone}"
+
     def parts_among(self, systems: Container[str]) -> tuple[str, ...]:
         """Return the parts of a sum where scores of ``systems`` are available."""
         return tuple(name for name in self.parts if name in systems or RULES[name].needs <= self.needs)
