@@ -56,6 +56,16 @@ def codings() -> list[tuple[str, str]]:
     return codings
 
 
+def two_faced(film: bytes = b"") -> bytes:
+    """A minute of faint noise to libsndfile, a sample file of an Akai MPC 2000; to ffmpeg an MP4: ``film``."""
+    first_box = 0x01042020  # bytes: its size is how a sample file begins, and the film follows it
+    head = b"\x01\x04\x20\x20ftypisom\0\0\2\0isom".ljust(19, b"\0")[:19] + bytes([100, 0, 1])
+    frames = (first_box - 42 + len(film)) // 4
+    head += struct.pack("<IIII", 0, frames, frames, 0) + bytes([0, 0]) + struct.pack("<H", 65_535)
+    noise = np.random.default_rng(1).integers(-50, 50, (first_box - len(head)) // 2).astype("<i2")
+    return head + noise.tobytes() + film
+
+
 # Headers
 
 

@@ -93,11 +93,16 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         try:
             self._size = self._source.seek(0, 2)
             head = _head(self._source, name)
-            if owned and (kind := ffmpeg.container(head)) is not None:
+            if (kind := ffmpeg.container(head)) is None:
+                self._sound = _open_sound(self._source, head, name)
+            elif owned:
                 self._decoder = ffmpeg.Decoder(name, kind)
                 self._sound = self._decoder.sound
-            else:
-                self._sound = _open_sound(self._source, head, name)
+            else:  # libsndfile might play it, as something else than its path gives
+                raise AudioError(
+                    f"{name}: it looks like AAC, M4A, WebM or the like, which is not decoded here: convert it to WAV or"
+                    " FLAC (ffmpeg -i FILE FILE.wav)"
+                )
             self.rate = int(self._sound.samplerate)
             self.channels = int(self._sound.channels)
             check_rate(self.rate, name)
@@ -295,8 +300,6 @@ def _likely_cause(head: bytes) -> str:
     """Guess from the first bytes of a file why libsndfile refused it."""
     if head.startswith(b"NIST_1A") and b"shorten" in head:
         return "SPHERE with 'shorten' compression, which libsndfile does not read: expand it with sph2pipe"
-    if ffmpeg.container(head) is not None:
-        return "it looks like AAC, M4A, WebM or the like: convert it to WAV or FLAC (ffmpeg -i FILE FILE.wav)"
     if b"\0" not in head and all(c.isprintable() or c.isspace() for c in head.decode("utf-8", "ignore")):
         return "it holds text, not audio"
     return "it is damaged, cut short, or not in an audio format that libsndfile reads"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from hostile import two_faced
 from waves import noise, tone
 
 from pipeline.audio import ffmpeg
@@ -142,6 +144,13 @@ def test_with_ffmpeg_such_files_are_utterances(tmp_path):
     for name in CODINGS:
         (tmp_path / "anna" / name).touch()
     assert len(read_corpus(tmp_path).speakers["anna"]) == len(CODINGS)
+
+
+def test_a_film_that_libsndfile_would_play_is_refused_where_it_has_no_path():
+    content = two_faced()
+    assert soundfile.info(io.BytesIO(content)).format == "MPC2K"
+    with pytest.raises(AudioError, match=r"audio: it looks like AAC.*ffmpeg -i"):
+        open_audio(io.BytesIO(content))
 
 
 @needs_ffmpeg

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import unicodedata
 from urllib.parse import quote
 
+import numpy as np
 import pytest
+import soundfile
+from hostile import two_faced
 from service import (
     files_of,
     names_in,
@@ -20,6 +24,7 @@ from service import (
     wait_until,
 )
 
+from pipeline.audio import ffmpeg
 from pipeline.store.store import Store
 
 pytestmark = pytest.mark.server
@@ -107,3 +112,21 @@ def test_the_first_user_of_a_new_store_is_told_from_others(tmp_path, recordings,
             files = {"file": heard(name).read_bytes()}
             answer = service.request("POST", "/verify", data={"claim": "bruno"}, files=files)
             assert answer.json()["decision"] == decision, answer.text
+
+
+@pytest.mark.skipif(not ffmpeg.is_available(), reason="needs ffmpeg")
+def test_nothing_but_what_was_checked_is_enrolled(service, recordings, tmp_path):
+    speech = np.concatenate([samples_of(one.path)[0] for one in recordings["bruno"][:12]])
+    soundfile.write(tmp_path / "speech.wav", speech, 8000)
+    flags = "frag_keyframe+empty_moov+default_base_moof"
+    words = ["ffmpeg", "-v", "error", "-i", tmp_path / "speech.wav", "-c:a", "aac", "-movflags", flags]
+    subprocess.run([*words, tmp_path / "film.mp4"], check=True)
+    film = ("files", ("x.bin", two_faced((tmp_path / "film.mp4").read_bytes())))
+    assert "it looks like AAC" in problem_of(service.request("POST", "/speakers/bruno", files=[film]), 422)
+    try:
+        made = service.request("POST", "/speakers/bruno", files=[film, *files_of(recordings, "bruno")])
+        assert made.status_code == 201, made.text
+        assert made.json()["utterances"] == 6
+        assert [each["file"] for each in made.json()["skipped"]] == ["x.bin"]
+    finally:
+        service.request("DELETE", "/speakers/bruno")
