@@ -1,8 +1,8 @@
 """Formats that libsndfile does not read, decoded by ffmpeg where it is on PATH: a process that writes WAV into a pipe.
 
 The container is recognised from the first bytes of the file, and ffmpeg is told which it is: it neither guesses nor
-follows playlists. Only files by their paths are given to it. An upload that begins like such a container is refused where
-it is checked, by a descriptor, whatever else it may be: so its path is never given to ffmpeg either.
+follows playlists. Only files by their paths are given to it, and no uploads: those are checked without their paths,
+where what begins like such a container is refused, whatever else it may be.
 """
 
 from __future__ import annotations

@@ -1,46 +1,60 @@
 """Changes of the store: enrollments and removals, each in a process that can be ended before it commits.
 
 One enrollment at a time, for one caller after the other. A removal waits for nobody's enrollment: the one that is being
-trained is ended, which leaves the store as it was, and begins again after the removal.
+trained is ended, which leaves the store as it was, and begins again after the removal, once: then it is the removals
+that wait, in turn.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
+from weakref import WeakSet
 
-from pipeline.errors import ServiceError, StoreBusyError, VoiceclaimError
+from pipeline.errors import AuditError, ServiceError, StoreBusyError, VoiceclaimError
 from pipeline.server.callers import Caller
 from pipeline.server.messages import service_error, without_paths
 from pipeline.server.settings import Settings
 from pipeline.server.utterances import Recordings, Table
 from pipeline.server.workers import Bounds, Channel, Worker, Workers
 from pipeline.store.store import Store
+from pipeline.verification.audit import AuditLog, read_key
 
 _NICE, _REMOVAL_NICE = 19, 10
 _BUSY_SECONDS = 30.0  # another process may be writing to the store
 _PROGRESS_SECONDS = 0.25
 _COMMITTING = "committing"
+Shown = Sequence[tuple[Path, str]]
 T = TypeVar("T")
 
 
-class Changes:
-    """The changes that callers ask for; at most ``limits.waiting_enrollments`` of a caller wait for their turn."""
+@dataclass(eq=False)
+class Known:
+    """An enrolled speaker as a request found them: the ``id``, which is another one once recordings were added."""
 
-    def __init__(self, settings: Settings) -> None:
+    id: int
+
+
+class Changes:
+    """The changes that callers ask for; at most ``limits.waiting_enrollments`` of a caller wait for their turn.
+
+    ``shown`` returns what ``without_paths`` replaces in errors.
+    """
+
+    def __init__(self, settings: Settings, shown: Callable[[], Shown]) -> None:
         self._settings = replace(settings, tokens=None)  # which the processes do not need
+        self._shown = shown
         limits = settings.limits
         seconds, waiting = limits.train_seconds, limits.waiting_enrollments
         self._enrollments = Workers("enrollments", 1, Bounds(_NICE, seconds), waiting=waiting)
         self._removals = Workers("removals", 1, Bounds(_REMOVAL_NICE, seconds), waiting=waiting)
-        self._training: Worker | None = None  # which has not begun to commit
+        self._training: Worker | None = None  # which a removal may end
         self._removing = 0
-        self._none_removed = asyncio.Event()
-        self._none_removed.set()
+        self._known = WeakSet[Known]()
 
     @property
     def waiting(self) -> int:
@@ -51,63 +65,90 @@ class Changes:
         """Raise ServiceError if no more enrollments of ``caller`` may wait."""
         self._enrollments.turns.check(caller)
 
+    def known(self, speaker_id: int) -> Known:
+        """Return what stands for a speaker until a request to add recordings has been met."""
+        known = Known(speaker_id)
+        self._known.add(known)
+        return known
+
     async def enroll(
         self,
         caller: Caller,
         name: str,
         recordings: Recordings,
         *,
-        add: bool = False,
+        to: Known | None = None,
         progress: Callable[[Table], None] = lambda _table: None,
     ) -> Table:
-        """Enroll ``name``, or ``add`` to them, and return the fields of ``Enrolled``; raises ServiceError.
+        """Enroll ``name``, or add ``to`` them, and return the fields of ``Enrolled``; raises ServiceError.
 
         ``progress`` is called with the ``stage`` of the training and the ``share`` of it that is done.
         """
-        while True:
-            await self._none_removed.wait()
-            table = await self._enroll(caller, name, recordings, add, progress)
-            if table is not None:
-                return table
+        async with self._enrollments.turns.place(caller):
+            table = await self._train(name, recordings, to, progress, may_be_ended=True)
+            if not table:  # a removal ended it, and the next ones wait for it
+                async with self._removals.turns.place(caller):
+                    table = await self._train(name, recordings, to, progress)
+            return table
 
-    async def _enroll(
-        self, caller: Caller, name: str, recordings: Recordings, add: bool, progress: Callable[[Table], None]
-    ) -> Table | None:
-        """Enroll ``name``; return None where a removal ended it."""
-        arguments = (self._settings, name, dict(recordings), add)
-        async with self._enrollments.conversation(caller, _enroll, *arguments) as (worker, messages):
-            self._training = worker
+    async def _train(
+        self,
+        name: str,
+        recordings: Recordings,
+        to: Known | None,
+        progress: Callable[[Table], None],
+        *,
+        may_be_ended: bool = False,
+    ) -> Table:
+        """Enroll as ``enroll``; return nothing where a removal ended it, as only happens if it ``may_be_ended``."""
+        known_id = None if to is None else to.id
+        arguments = (self._settings, self._shown(), name, dict(recordings), known_id)
+        async with self._enrollments.begun(_enroll, *arguments) as (worker, messages):
+            if may_be_ended and self._removing:
+                return {}
+            self._training = worker if may_be_ended else None
             try:
                 async for message in messages:
-                    if message != _COMMITTING and "result" in message:
+                    if message == _COMMITTING:
+                        self._commit(worker)
+                    elif "result" in message:
                         table: Table = message["result"]
-                    elif message != _COMMITTING:
+                    else:
                         progress(message)
-                    elif self._training is worker:  # and from here on it is not ended
-                        self._training = None
-                        worker.answer()
             except ServiceError:
-                if not worker.was_ended:
-                    raise
-                return None
+                if may_be_ended and worker.was_ended:
+                    return {}
+                raise
             finally:
                 self._training = None
+        new_id = table.pop("id")
+        for known in self._known:
+            known.id = new_id if known.id == known_id else known.id
         return table
+
+    def _commit(self, worker: Worker) -> None:
+        """Let ``worker`` commit, unless a removal has just ended it; from here on none does."""
+        self._training = None
+        if not worker.was_ended:
+            worker.answer()
 
     async def remove(self, caller: Caller, name: str) -> Table:
         """Remove ``name`` and return the fields of ``Removed``; raises ServiceError."""
         self._removing += 1
-        self._none_removed.clear()
         try:
             if self._training is not None:
                 self._training.end()
                 self._training = None
-            table: Table = await self._removals.result(caller, _remove, self._settings, name)
+            arguments = (self._settings, self._shown(), name)
+            async with self._removals.conversation(caller, _remove, *arguments) as (worker, messages):
+                async for message in messages:
+                    if message == _COMMITTING:
+                        worker.answer()
+                    else:
+                        table: Table = message["result"]
             return table
         finally:
             self._removing -= 1
-            if not self._removing:
-                self._none_removed.set()
 
     def close(self) -> None:
         """End every process, and what it had not committed."""
@@ -118,27 +159,41 @@ class Changes:
 # In the processes
 
 
-def _enroll(channel: Channel, settings: Settings, name: str, recordings: Recordings, add: bool) -> Table:
+def _enroll(
+    channel: Channel, settings: Settings, shown: Shown, name: str, recordings: Recordings, known_id: int | None
+) -> Table:
     from pipeline.audio.corpus import Utterance
     from pipeline.enrollment.enroll import enroll
-    from pipeline.verification.audit import AuditLog, read_key
     from pipeline.verification.audit_events import record_enrollment
 
-    shown = [(settings.store, "the store"), *recordings.items()]
+    shown = [*shown, *recordings.items()]
     speakers = {name: [Utterance(name, path) for path in recordings]}
-    store = Store(settings.store, before_commit=lambda: channel.ask(_COMMITTING))
+
+    def check_known() -> None:
+        if known_id is not None and known_id not in {speaker.id for speaker in Store(settings.store).load().speakers}:
+            detail = f"{name!r}: no such speaker is enrolled any more, and nothing was changed"
+            raise ServiceError(404, detail, kind="UnknownSpeakerError")
+
+    def before_commit() -> None:
+        check_known()  # nobody else can write to the store now
+        _ask_to_commit(channel, settings)
+
+    store = Store(settings.store, before_commit=before_commit)
     try:
+        check_known()
         config = None if settings.store.exists() else settings.config  # a store has its own
         report = _when_free(
-            lambda: enroll(store, speakers, config, add=add, jobs=settings.jobs, progress=_reporter(channel)),
+            lambda: enroll(
+                store, speakers, config, add=known_id is not None, jobs=settings.jobs, progress=_reporter(channel)
+            ),
             settings.limits.train_seconds,
         )
-        if settings.log is not None:
-            record_enrollment(AuditLog(settings.log, key=read_key(settings.log_key)), report)
+        _log_change(settings, lambda log: record_enrollment(log, report))
     except VoiceclaimError as error:
         raise service_error(error, shown) from None
     return {
         **report.summaries[0],
+        "id": report.enrolled[0].id,
         "revision": report.model.revision,
         "warnings": [without_paths(finding.reason, shown) for finding in report.warnings],
         "skipped": [
@@ -161,18 +216,37 @@ def _reporter(channel: Channel) -> Callable[[str, int, int], None]:
     return report
 
 
-def _remove(_channel: Channel, settings: Settings, name: str) -> Table:
+def _remove(channel: Channel, settings: Settings, shown: Shown, name: str) -> Table:
     from pipeline.enrollment.removal import remove_speaker
-    from pipeline.verification.audit import AuditLog, read_key
     from pipeline.verification.audit_events import record_removal
 
+    store = Store(settings.store, before_commit=lambda: _ask_to_commit(channel, settings))
     try:
-        left = _when_free(lambda: remove_speaker(settings.store, name, jobs=settings.jobs), _BUSY_SECONDS)
-        if settings.log is not None:
-            record_removal(AuditLog(settings.log, key=read_key(settings.log_key)), left, name)
+        left = _when_free(lambda: remove_speaker(store, name, jobs=settings.jobs), _BUSY_SECONDS)
+        _log_change(settings, lambda log: record_removal(log, left, name))
     except VoiceclaimError as error:
-        raise service_error(error, [(settings.store, "the store")]) from None
+        raise service_error(error, shown) from None
     return {"removed": name, "left": len(left.names), "revision": left.revision}
+
+
+def _ask_to_commit(channel: Channel, settings: Settings) -> None:
+    """Wait until the service lets this process commit; raises AuditError where the change could not be logged."""
+    if (log := _log_of(settings)) is not None:
+        log.check_writable()
+    channel.ask(_COMMITTING)
+
+
+def _log_change(settings: Settings, record: Callable[[AuditLog], None]) -> None:
+    """Record a change that was made, if there is a log; raises AuditError, which says that it was made."""
+    try:
+        if (log := _log_of(settings)) is not None:
+            record(log)
+    except AuditError as error:
+        raise AuditError(f"the change was made, and its record failed: {error}") from None
+
+
+def _log_of(settings: Settings) -> AuditLog | None:
+    return None if settings.log is None else AuditLog(settings.log, key=read_key(settings.log_key))
 
 
 def _when_free(write: Callable[[], T], seconds: float) -> T:

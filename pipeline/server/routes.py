@@ -19,6 +19,7 @@ from pipeline.evaluation.curves import Evaluation, state_of
 from pipeline.scoring.decisions import as_json
 from pipeline.server import messages, streams
 from pipeline.server.callers import Caller
+from pipeline.server.changes import Known
 from pipeline.server.connections import serve_stream
 from pipeline.server.curves import last_evaluation
 from pipeline.server.decoding import check
@@ -117,7 +118,7 @@ async def enroll(name: str, request: Request, service: Here, caller: Enrolling) 
     409 for a name that is enrolled; 422 for files without enough speech.
     """
     name, _ = await service.check_new(caller, name)
-    return await _enrolled(name, request, service, caller, add=False)
+    return await _enrolled(name, request, service, caller)
 
 
 @router.put(
@@ -132,16 +133,18 @@ async def add(name: str, request: Request, service: Here, caller: Enrolling) -> 
     404 for a name that is not enrolled; 422 for files without enough speech.
     """
     name = await service.known_name(name)
-    return await _enrolled(name, request, service, caller, add=True)
+    return await _enrolled(name, request, service, caller, to=await service.known(name))
 
 
-async def _enrolled(name: str, request: Request, service: Service, caller: Caller, *, add: bool) -> dict[str, Any]:
-    """Enroll ``name``, or ``add`` to them, from the files of the form, and return the fields of ``Enrolled``."""
-    outcome = "added" if add else "enrolled"
+async def _enrolled(
+    name: str, request: Request, service: Service, caller: Caller, *, to: Known | None = None
+) -> dict[str, Any]:
+    """Enroll ``name``, or add ``to`` them, from the files of the form, and return the fields of ``Enrolled``."""
+    outcome = "enrolled" if to is None else "added"
     try:
         async with saved(request, service, "files", files=service.settings.limits.files) as (uploads, _):
             recordings, skipped = await _unless_gone(request, _usable(service, caller, uploads))
-            summary = await service.enroll(caller, name, recordings, add=add)
+            summary = await service.enroll(caller, name, recordings, to=to)
     except VoiceclaimError as error:
         outcome = service_error(error).kind
         raise

@@ -17,13 +17,14 @@ from pipeline.errors import (
     ServiceError,
     SpeakerExistsError,
     StreamClosedError,
+    UnknownSpeakerError,
     VoiceclaimError,
 )
 from pipeline.names import checked_name, twin_of
 from pipeline.scoring.decisions import Decision, Update
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.server.callers import Caller, Shares, Turns
-from pipeline.server.changes import Changes
+from pipeline.server.changes import Changes, Known
 from pipeline.server.logs import log_event
 from pipeline.server.metrics import Metrics
 from pipeline.server.newest import NewestModel, speaker_key
@@ -61,7 +62,7 @@ class Service:
         self.spool = Spool(settings.spool, limits.spool_bytes)
         self.streams = Shares("streams", limits.streams, max(1, int(limits.share * limits.streams)))
         self.room = Shares("bytes of uploads", self.spool.bytes, max(1, int(limits.share * self.spool.bytes)))
-        self.changes = Changes(settings)
+        self.changes = Changes(settings, shown=lambda: self.paths)
         decoding = Bounds(_FILES_NICE, limits.decode_seconds, limits.decode_memory)
         self.decoders = Workers("files to decode", threads, decoding, waiting=limits.waiting)
         self._scoring = Turns("pieces of audio to score", threads, waiting=limits.streams)
@@ -90,6 +91,8 @@ class Service:
         paths = [(settings.store, "the store"), (self.spool.folder, "uploads"), *self._newest.paths]
         if settings.log is not None:
             paths += [(DuplicateMemory.beside(settings.log).path, "the fingerprints"), (settings.log, "the audit log")]
+        if settings.log_key is not None:
+            paths.append((settings.log_key, "the key of the audit log"))
         return paths
 
     async def run(self, pool: Pool, work: Callable[..., T], *arguments: object) -> T:
@@ -125,17 +128,17 @@ class Service:
         name: str,
         recordings: Recordings,
         *,
-        add: bool = False,
+        to: Known | None = None,
         progress: Callable[[dict[str, Any]], None] = lambda _table: None,
     ) -> dict[str, Any]:
         """Enroll as ``Changes.enroll``, and note how long it took."""
         started = time.perf_counter()
         try:
-            return await self.changes.enroll(caller, name, recordings, add=add, progress=progress)
+            return await self.changes.enroll(caller, name, recordings, to=to, progress=progress)
         finally:
             seconds = time.perf_counter() - started
             self.metrics.enrollment_seconds.observe(seconds)
-            log_event("enrollment", recordings=len(recordings), added=add, seconds=seconds)
+            log_event("enrollment", recordings=len(recordings), added=to is not None, seconds=seconds)
 
     def check_enrolled(self, verifier: Verifier) -> None:
         """Raise StreamClosedError if the speaker has been removed since ``verifier`` was made."""
@@ -146,6 +149,13 @@ class Service:
         model = self._newest.current()
         if model is None or not {candidate.name for candidate in found.candidates} <= set(model.names):
             raise StreamClosedError("a speaker has been removed meanwhile; there is no identification")
+
+    async def known(self, name: str) -> Known:
+        """Return what stands for the speaker ``name`` from now on; raises UnknownSpeakerError."""
+        model = await self.model()
+        if model is None:
+            raise UnknownSpeakerError(name)
+        return self.changes.known(model.speaker(name).id)
 
     async def check_new(self, caller: Caller, name: str) -> tuple[str, SpeakerModel | None]:
         """Return ``name`` as it can be enrolled now, and the model, if there is one; raises where it cannot be."""

@@ -73,18 +73,20 @@ class Worker:
         theirs.close()
         self._bounds = bounds
         self._left = bounds.seconds
-        self.busy = self.was_ended = False
+        self.busy = self.was_ended = self._may_change = False
         self.tasks = 0
 
     def begin(self, task: Callable[..., Any], *arguments: Any) -> None:
         """Begin a task."""
-        self.busy, self._left = True, self._bounds.seconds
+        self.busy, self._may_change, self._left = True, False, self._bounds.seconds
         self.tasks += 1
         self._pipe.send((task, arguments))
 
     def answer(self) -> None:
-        """Answer what the task asks."""
-        self._pipe.send(None)
+        """Answer what the task asks: from here on it may change something."""
+        self._may_change = True
+        with suppress(OSError):  # it has died, as the next message says
+            self._pipe.send(None)
 
     def receive(self) -> Message:
         """Wait for the next message: samples (n,), a value, or what the task returns as {"result": value}.
@@ -94,14 +96,13 @@ class Worker:
         started = time.monotonic()
         try:
             if not self._pipe.poll(max(0.0, self._left)):
-                seconds = f"{self._bounds.seconds:g} s"
-                self.end()
-                raise ServiceError(503, f"it took longer than {seconds}, and was ended; nothing was changed")
+                self._kill()
+                raise ServiceError(
+                    503, f"it took longer than {self._bounds.seconds:g} s, and was ended; {self._left_so}"
+                )
             data = self._pipe.recv_bytes()
         except (EOFError, OSError):
-            raise ServiceError(
-                503, "the process that did it has died, and nothing was changed; out of memory?"
-            ) from None
+            raise ServiceError(503, f"the process that did it has died, and {self._left_so}; out of memory?") from None
         finally:
             self._left -= time.monotonic() - started
         if data[:1] == _SAMPLES:
@@ -113,9 +114,16 @@ class Worker:
             raise ServiceError(**message["problem"])
         return message
 
+    @property
+    def _left_so(self) -> str:
+        return "the change may have been made, and not be logged" if self._may_change else "nothing was changed"
+
     def end(self) -> None:
         """End the process at once, whatever it does; a thread that waits for its message gets a ServiceError."""
         self.was_ended = True
+        self._kill()
+
+    def _kill(self) -> None:
         with suppress(ProcessLookupError):
             _kill_group(self._process.pid)
         self._process.kill()
@@ -144,20 +152,27 @@ class Workers:
     async def conversation(
         self, caller: Caller, task: Callable[..., Any], *arguments: Any
     ) -> AsyncIterator[tuple[Worker, AsyncIterator[Message]]]:
-        """Wait for a turn and begin a task; the messages end with its result. Leaving the block earlier ends it."""
-        async with self.turns.place(caller):
-            worker = self._ready() or await self._run(Worker, self._bounds)
-            self._working.add(worker)
-            try:
-                await self._run(worker.begin, task, *arguments)
-                yield worker, self._messages(worker)
-            finally:
-                self._working.discard(worker)
-                if worker.busy or worker.has_ended or worker.tasks >= _TASKS_PER_PROCESS:
-                    worker.end()
-                    self._threads.submit(worker.join)
-                else:
-                    self._idle.append(worker)
+        """Wait for a turn and begin a task, as ``begun`` does."""
+        async with self.turns.place(caller), self.begun(task, *arguments) as conversation:
+            yield conversation
+
+    @asynccontextmanager
+    async def begun(
+        self, task: Callable[..., Any], *arguments: Any
+    ) -> AsyncIterator[tuple[Worker, AsyncIterator[Message]]]:
+        """Begin a task of whoever has a turn; the messages end with its result. Leaving the block earlier ends it."""
+        worker = self._ready() or await self._run(Worker, self._bounds)
+        self._working.add(worker)
+        try:
+            await self._run(worker.begin, task, *arguments)
+            yield worker, self._messages(worker)
+        finally:
+            self._working.discard(worker)
+            if worker.busy or worker.has_ended or worker.tasks >= _TASKS_PER_PROCESS:
+                worker.end()
+                self._threads.submit(worker.join)
+            else:
+                self._idle.append(worker)
 
     async def result(self, caller: Caller, task: Callable[..., Any], *arguments: Any) -> Any:
         """Do a task that sends nothing, and return its result."""

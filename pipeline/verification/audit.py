@@ -108,6 +108,11 @@ class AuditLog:
             _write_whole(file, lines, instead_of=len(torn))
         return str(chain.previous)
 
+    def check_writable(self) -> None:
+        """Raise what ``append`` would raise now, before something is done that is to be logged."""
+        with _locked(self.path), self._opened() as file:
+            self._end_of(file)
+
     @contextmanager
     def _opened(self) -> Iterator[FileIO]:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)

@@ -1,0 +1,167 @@
+"""Enrollments and removals side by side: nobody is let in by the way, or shut out, and answers say what was done."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from service import Running, entries_in, files_of, names_in, problem_of, running, wait_until
+
+from pipeline.enrollment.enroll import enroll
+from pipeline.enrollment.removal import retrained_without
+from pipeline.errors import ServiceError
+from pipeline.server.workers import Bounds, Worker
+from pipeline.store.store import Store
+
+pytestmark = pytest.mark.server
+
+
+def interrupted(service: Running, path: str, files, meanwhile) -> httpx.Response:
+    """Add recordings by a request of which most arrives after it was accepted and ``meanwhile`` was called."""
+    whole = httpx.Request("PUT", f"{service.url}{path}", files=files)
+    body = whole.read()
+
+    def parts():
+        yield body[:200]
+        wait_until(lambda: service.uploads)
+        meanwhile()
+        yield body[200:]
+
+    return httpx.put(whole.url, content=parts(), headers=whole.headers, timeout=120)
+
+
+def utterances_of(service: Running, name: str) -> int:
+    speakers = service.request("GET", "/speakers").json()["speakers"]
+    return next(each["utterances"] for each in speakers if each["name"] == name)
+
+
+def test_recordings_are_added_to_whom_the_request_found_or_to_nobody(copied, tmp_path, recordings):
+    with running(copied, tmp_path) as service:
+
+        def call(method: str, name: str, files=None) -> int:
+            return service.request(method, f"/speakers/{name}", files=files).status_code
+
+        def enroll_again() -> list[int]:
+            return [call("DELETE", "ivan"), call("POST", "ivan", files_of(recordings, "ivan"))]
+
+        for name, meanwhile, done in (
+            ("lars", lambda: [call("DELETE", "lars")], [200]),
+            ("ivan", enroll_again, [200, 201]),
+        ):
+            statuses: list[int] = []
+            refused = interrupted(
+                service,
+                f"/speakers/{name}",
+                files_of(recordings, name),
+                lambda meanwhile=meanwhile, statuses=statuses: statuses.extend(meanwhile()),
+            )
+            assert statuses == done
+            assert "nothing was changed" in problem_of(refused, 404)
+            assert names_in(service) == ["anna", "dexter", "ivan"]
+        assert utterances_of(service, "ivan") == 6
+
+
+def test_two_requests_to_add_recordings_of_one_speaker_are_both_met(tmp_path, recordings, tiny_with):
+    some = {name: recordings[name][:6] for name in ("anna", "ivan", "lars")}
+    enroll(tmp_path / "few.store", some, tiny_with("checks.duplicates=off"))
+    files, statuses = files_of(recordings, "anna", 12), []
+    with running(tmp_path / "few.store", tmp_path) as service:
+
+        def add() -> None:
+            statuses.append(service.request("PUT", "/speakers/anna", files=files[9:]).status_code)
+
+        added = interrupted(service, "/speakers/anna", files[6:9], add)
+        assert statuses == [200]
+        assert added.status_code == 200, added.text
+        assert utterances_of(service, "anna") == added.json()["utterances"] == 12
+        assert "id" not in added.json()
+
+
+def test_somebody_whom_another_process_removes_meanwhile_is_not_enrolled_again(copied, tmp_path, recordings):
+    with running(copied, tmp_path) as service, ThreadPoolExecutor(1) as threads:
+        with Store(copied).writing() as transaction:
+            adding = threads.submit(service.request, "PUT", "/speakers/lars", files=files_of(recordings, "lars"))
+            wait_until(lambda: service.uploads)
+            time.sleep(5)  # it is waiting for the store
+            transaction.save(retrained_without(transaction.model, "lars"))
+        assert "no such speaker is enrolled any more" in problem_of(adding.result(), 404)
+        assert names_in(service) == ["anna", "dexter", "ivan"]
+
+
+@pytest.mark.slow
+def test_an_enrollment_is_ended_once_and_then_removals_wait_for_it(copied, tmp_path, recordings):
+    with running(copied, tmp_path) as service, ThreadPoolExecutor(1) as threads:
+        files = files_of(recordings, "hugo", 20)
+        with Store(copied).writing():  # it takes as long as the test likes
+            enrolling = threads.submit(service.request, "POST", "/speakers/hugo", files=files)
+            wait_until(lambda: service.uploads)
+            time.sleep(5)
+            removing = ThreadPoolExecutor(2)
+            first = removing.submit(service.request, "DELETE", "/speakers/lars")
+            time.sleep(1)
+        removed = first.result()
+        later = service.request("DELETE", "/speakers/ivan")
+        removing.shutdown()
+        assert [removed.status_code, later.status_code, enrolling.result().status_code] == [200, 200, 201]
+        revisions = [answer.json()["revision"] for answer in (removed, enrolling.result(), later)]
+        assert revisions == sorted(revisions)
+        assert names_in(service) == ["anna", "dexter", "hugo"]
+
+
+def test_an_enrollment_that_takes_too_long_ends(copied, tmp_path, recordings):
+    with running(copied, tmp_path, "--train-seconds", 1) as service, Store(copied).writing():
+        late = service.request("POST", "/speakers/hugo", files=files_of(recordings, "hugo"))
+        assert "it took longer than 1 s, and was ended; nothing was changed" in problem_of(late, 503)
+
+
+def test_what_cannot_be_logged_is_not_done(copied, tmp_path, recordings):
+    log = tmp_path / "calls.jsonl"
+    with running(copied, tmp_path, "--log", log) as service:
+        made = service.request("POST", "/speakers/fergus", files=files_of(recordings, "fergus"))
+        assert made.status_code == 201
+        before, lines = Store(copied).state(), log.read_bytes()
+        log.write_bytes(lines + b"no line of a log\n")
+        for method, name, options in (
+            ("POST", "bruno", {"files": files_of(recordings, "bruno")}),
+            ("PUT", "fergus", {"files": files_of(recordings, "fergus", 9)[6:]}),
+            ("DELETE", "fergus", {}),
+        ):
+            detail = problem_of(service.request(method, f"/speakers/{name}", **options), 503)
+            assert detail.startswith("the audit log: ") and str(tmp_path) not in detail
+            assert Store(copied).state() == before
+        log.write_bytes(lines)
+        assert service.request("DELETE", "/speakers/fergus").status_code == 200
+    assert [entry["event"] for entry in entries_in(log)] == ["open", "enroll", "remove"]
+
+
+def test_what_fails_after_a_change_does_not_deny_it(copied, tmp_path):
+    log = tmp_path / "calls.jsonl"
+    with running(copied, tmp_path, "--log", log) as service:
+        Path(f"{log}.fingerprints").write_bytes(b"no database" * 1000)
+        detail = problem_of(service.request("DELETE", "/speakers/lars"), 503)
+        assert "the change was made, and its record failed: the fingerprints: " in detail
+        assert str(tmp_path) not in detail
+        assert names_in(service) == ["anna", "dexter", "ivan"]
+    assert entries_in(log)[-1]["event"] == "remove"
+
+
+def test_a_process_that_dies_says_whether_it_may_have_changed_something():
+    worker = Worker(Bounds(nice=0, seconds=60.0))
+    try:
+        worker.begin(die_after_asking)
+        assert worker.receive() == "may I?"
+        worker.answer()
+        with pytest.raises(ServiceError, match="has died, and the change may have been made, and not be logged"):
+            worker.receive()
+    finally:
+        worker.end()
+        worker.join()
+
+
+def die_after_asking(channel) -> None:
+    channel.ask("may I?")
+    os._exit(1)
