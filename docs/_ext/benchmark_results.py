@@ -21,7 +21,7 @@ DEFAULTS = {"default": "fused", "lean": "fused", "paper": "rpoao"}
 # Lists that encoders and our default are compared on, and what they are called.
 COMPARED_LISTS = {
     ("commands30", "trials_test"): "commands30, 30 speakers",
-    ("commands30", "trials_open"): "commands30, unknown impostors (20 enrolled)",
+    ("commands30", "trials_open"): "commands30, 20 enrolled, 10 not",
     ("libri158", "trials"): "libri158, 158 speakers",
     ("libri158", "unseen"): "libri158, unknown impostors",
     ("commands30", "trials_test_tel"): "commands30 by telephone",

@@ -82,7 +82,7 @@ class DaskWorkers(AbstractContextManager["DaskWorkers"]):
         except ImportError as error:
             raise UnavailableError(
                 f"--backend dask needs the library distributed, which cannot be loaded ({error});"
-                " install it with: pip install 'voiceclaim[distributed]'"
+                " install it in the checkout, with the extra `distributed`: pip install '.[distributed]'"
             ) from error
         self._dask: Any = distributed
         _check_answers(distributed, address)

@@ -107,5 +107,5 @@ def test_a_missing_library_is_an_error_in_one_line(tmp_path, trials):
     words = ("evaluate", "--scores", tmp_path / "scores", "--out", tmp_path / "out")
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "pip install 'voiceclaim[formats]'" in done.stderr
+    assert "pip install '.[formats]'" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

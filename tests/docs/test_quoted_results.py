@@ -109,7 +109,7 @@ def test_the_table_of_kinds_left_out_is_that_of_the_file():
     assert markdown(result["rows"]) in (ROOT / "benchmarks" / "ROBUSTNESS.md").read_text(encoding="utf-8")
     rates = [row["left_out"]["eer_percent"] for row in result["rows"]]
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    assert f"have {min(rates):.2f} to {max(rates):.2f} percent, {fmean(rates):.2f} in the mean" in readme
+    assert f"range from {min(rates):.2f} to {max(rates):.2f} percent, with a mean of {fmean(rates):.2f}" in readme
 
 
 def test_the_table_of_conditions_is_that_of_the_file():

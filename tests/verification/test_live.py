@@ -133,9 +133,9 @@ def test_without_a_microphone_there_is_an_error_that_says_what_to_do(tmp_path, m
         with open_microphone():
             pytest.skip("this machine has a microphone")
     except AudioError as error:
-        assert re.search(r"pip install 'voiceclaim\[mic\]'|libportaudio2|plugged in", str(error))
+        assert re.search(r"pip install '\.\[mic\]'|libportaudio2|plugged in", str(error))
     monkeypatch.setitem(sys.modules, "sounddevice", None)
-    with pytest.raises(AudioError, match=r"microphone: .*pip install 'voiceclaim\[mic\]'"):
+    with pytest.raises(AudioError, match=r"microphone: .*pip install '\.\[mic\]'"):
         record("bert", tmp_path / "new.store")
     assert not (tmp_path / "new.store").exists()
 
