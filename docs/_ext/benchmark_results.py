@@ -246,18 +246,6 @@ def _plain(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_").replace("<", "&lt;").replace("$", "\\$")
 
 
-def posteriors(folder: Path) -> str:
-    """Return the log loss of multi-class posteriors, one column per data set."""
-    results = read(folder, "posterior_classifiers")
-    sets = list(dict.fromkeys(row["set"] for row in results))
-    by = {(row["method"], row["set"]): row for row in results}
-    rows = []
-    for method in dict.fromkeys(row["method"] for row in results):
-        cells = [by.get((method, name)) for name in sets]
-        rows.append((method, *("-" if c is None else f"{c['log_loss']:.3f} ± {c['log_loss_se']:.3f}" for c in cells)))
-    return table(("method", *sets), rows, words=1)
-
-
 def waiting(folder: Path) -> str:
     """Return how long people wait for the commands that they type, beside the peer where it was installed."""
     figures = read(folder, "speed")
@@ -377,7 +365,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
         calibration,
         orderings,
         papers,
-        posteriors,
         waiting,
         thousand,
         speed,
