@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 
@@ -34,6 +35,7 @@ Progress = Callable[[int, int], None]
 """Called as progress(files just done, files in all)."""
 
 _MAKING = Lock()
+_form_c = partial(unicodedata.normalize, "NFC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +128,9 @@ def assess(
     available = model.evaluated_systems
     named = dict.fromkeys(available if systems is None else systems)
     names = tuple(model.check_system(name, available) for name in named)
-    absent = set(not_enrolled).difference(model.names)
-    refused = Counter(trial.target for trial in trials if trial.speaker in absent)
-    trials = [trial for trial in trials if trial.speaker not in absent]
+    absent = set(map(_form_c, not_enrolled)).difference(model.names)
+    refused = Counter(trial.target for trial in trials if _form_c(trial.speaker) in absent)
+    trials = [trial for trial in trials if _form_c(trial.speaker) not in absent]
     _check_columns(model, trials)
     positions = {name: model.position(name) for name in dict.fromkeys(trial.speaker for trial in trials)}
     by_path: dict[str, list[Trial]] = defaultdict(list)

@@ -85,8 +85,8 @@ def test_files_without_a_score_cost_their_trials_and_are_listed(opened, trial_li
 
 
 def test_claims_on_people_who_could_not_be_enrolled_count_as_failures_to_enroll(opened, trial_list, demo):
-    more = [Trial("nobody", trial_list[0].path, True), Trial("nobody", "nowhere/x.wav", False)]
-    result = assess(opened, [*trial_list, *more], demo, systems=["poar"], not_enrolled=["nobody"])
+    more = [Trial("Jose\u0301", trial_list[0].path, True), Trial("Jos\u00e9", "nowhere/x.wav", False)]  # one name
+    result = assess(opened, [*trial_list, *more], demo, systems=["poar"], not_enrolled=["Jos\u00e9"])
     assert result.unscored == Unscored(target_not_enrolled=1, nontarget_not_enrolled=1)
     assert (result.failed, len(result.scores["poar"].scores)) == ((), len(trial_list))
 
