@@ -24,7 +24,7 @@ class FolderTrials:
     skipped: tuple[Skipped, ...]
 
 
-def trials_of_folder(folder: Path, names: Collection[str] | None = None) -> FolderTrials:
+def trials_of_folder(folder: Path | str, names: Collection[str] | None = None) -> FolderTrials:
     """Return the trials of ``folder``, one folder per speaker, against ``names`` (None: those of its folders).
 
     Folders are named in Unicode's normal form C, as at enrollment. An audio file that this machine cannot decode is
@@ -32,7 +32,7 @@ def trials_of_folder(folder: Path, names: Collection[str] | None = None) -> Fold
 
     Parameters
     ----------
-    folder : Path
+    folder : path
         One folder per speaker, of recordings that nobody was enrolled with.
     names : collection of str, optional
         Names that are claimed: those of a store.

@@ -63,7 +63,7 @@ def test_the_list_that_trials_writes_gives_what_the_folder_gives(inside, store, 
     )  # fmt: skip
     assert "skipped tree/notes.txt" in written.err
     inside("trials", "tree", "--store", store, "--out", "t.csv")
-    assert set(read_trials(tmp_path / "t.csv")) == set(read_trials(tmp_path / "t.txt"))
+    assert set(read_trials(str(tmp_path / "t.csv"))) == set(read_trials(tmp_path / "t.txt"))
     words = ("--systems", "poao", "--json")
     by_list = inside("evaluate", store, "t.txt", "--out", "a", *words)
     by_tree = inside("evaluate", store, "tree", "--out", "b", *words)
