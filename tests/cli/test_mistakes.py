@@ -97,7 +97,6 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "settings of too long a name": ((*ENROLL, "--config", LONG), 2, "neither a file nor a preset (default, lean"),
     "plot of too long a name": (("plot", LONG, "--out", "x.png"), 2, f"{LONG}: cannot be read"),
     "list of too long a name": (("evaluate", "s.store", LONG, *EVALUATE), 2, f"{LONG}: "),
-    "figure into a folder": (("plot", "empty", "--out", "."), 2, "voiceclaim evaluate"),
     # Commands
     "command misspelt": (("verfy",), 2, "Did you mean 'verify'?"),
     "option misspelt": (("verify", "s.store", "--clam", "anna"), 2, "Possible options: --claim"),
