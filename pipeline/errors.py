@@ -105,7 +105,10 @@ class StoreError(VoiceclaimError):
 
 
 class StoreMissingError(StoreError):
-    """There is no store at that path."""
+    """There is no store at ``path``."""
+
+    def __init__(self, path: object) -> None:
+        super().__init__(f"{path}: no speaker store here; enroll somebody first")
 
 
 class StoreFormatError(StoreError):

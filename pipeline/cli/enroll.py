@@ -31,7 +31,7 @@ from pipeline.errors import InputError
 if TYPE_CHECKING:
     from pipeline.config import ChecksConfig, Config
     from pipeline.enrollment.enroll import EnrollmentReport
-    from pipeline.enrollment.expected import ExpectedErrors, Share
+    from pipeline.enrollment.expected import ErrorShare, ExpectedErrors
 
 # Thresholds of smaller stores say too little about people who are not enrolled.
 FEW_SPEAKERS = 10
@@ -206,7 +206,7 @@ def _print_expected(expected: ExpectedErrors) -> None:
         print_note(f"warning: speaker {name!r} will often be rejected; enroll more recordings (enroll --add)")
 
 
-def _percent(share: Share) -> str:
+def _percent(share: ErrorShare) -> str:
     return f"{100 * share.rate:.1f} % ({100 * share.low:.1f} to {100 * share.high:.1f})"
 
 

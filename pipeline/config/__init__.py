@@ -1,6 +1,6 @@
 """Settings: frozen, typed, read from TOML; an unknown key, a wrong type or an impossible value is a ConfigError.
 
-Every default is written here and nowhere else. ``configs/*.toml`` name only what they change.
+Every default is set here. ``configs/default.toml`` names them all; other files name only what they change.
 """
 
 from pipeline.config.audio import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, get_args
 
 from threadpoolctl import threadpool_limits
 
@@ -120,7 +120,7 @@ def enroll(
     role : {"speaker", "background"}
         Background speakers are in cohorts only and cannot be claimed.
     quality : ChecksConfig, optional
-        Stands in for the section of that name this once.
+        Stands in for the section ``checks`` of the settings this once.
     add : bool
         Add recordings to speakers who are enrolled already, in place of an error (``pipeline.enrollment.adding``).
         Where a check refuses any of these, nobody is enrolled.
@@ -151,6 +151,8 @@ def enroll(
     >>> pipeline.enroll("new.store", "recordings", config).model.names
     ('anna', 'ivan')
     """
+    if role not in get_args(Role):
+        raise InputError(f"role: one of {', '.join(get_args(Role))} was expected, got {role!r}")
     started = time.perf_counter()
     corpus = as_corpus(recordings)
     speakers = corpus.speakers

@@ -12,6 +12,7 @@ from pipeline.errors import MetricError
 from pipeline.scoring.conditions import SIDE_INFORMATION
 from pipeline.scoring.rules import RULES
 from pipeline.store.model import SpeakerModel
+from pipeline.store.thresholds import judged_trials
 
 LEVEL = 0.95  # of the intervals
 # A speaker is rejected often if so many held-out utterances are, as a share, and in number at the least.
@@ -19,7 +20,7 @@ OFTEN, LEAST_REJECTED = 0.25, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ErrorShare:
     """``errors`` among ``trials``, and Wilson's interval (``low``, ``high``) of their share."""
 
     errors: int
@@ -47,9 +48,9 @@ class ExpectedErrors:
 
     system: str
     threshold: float
-    false_reject: Share
-    false_accept: Share
-    false_accept_unknown: Share | None
+    false_reject: ErrorShare
+    false_accept: ErrorShare
+    false_accept_unknown: ErrorShare | None
     often_rejected: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -75,7 +76,8 @@ def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
         threshold = model.threshold(system)
     except MetricError:
         return None
-    trials = trials.comparable(len(model))
+    trials, population = judged_trials(model, trials, system)
+    trials = trials.comparable(population)
     ratios = model.scores_are_ratios(system)
     scores = trials.ratios(calibration) if ratios else trials.scores[system]
     own, accepted = trials.claims == trials.speakers, scores >= threshold
@@ -97,8 +99,8 @@ def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
     )
 
 
-def _share(errors: NDArray[np.bool_]) -> Share:
+def _share(errors: NDArray[np.bool_]) -> ErrorShare:
     from scipy.stats import binomtest  # slow to import
 
     interval = binomtest(int(errors.sum()), len(errors)).proportion_ci(LEVEL, "wilson")
-    return Share(int(errors.sum()), len(errors), float(interval.low), float(interval.high))
+    return ErrorShare(int(errors.sum()), len(errors), float(interval.low), float(interval.high))

@@ -29,6 +29,9 @@ MOST_OTHERS = 60
 # Up to FEW speakers, each has more trials than there are machines, and machines are made without the speaker: for so
 # many speakers at once.
 FEW, TOGETHER_OF_FEW = 64, 4
+# Whole utterances are held out if they are no less than such a share of what is wanted, and no more than such a share
+# of all speech.
+LEAST_WHOLE, MOST_WHOLE = 0.25, 0.75
 
 
 @dataclass(frozen=True)
@@ -173,11 +176,15 @@ def cut_of(utterances: Sequence[FeatureBlock], settings: Config) -> Cut:
     """Hold out whole utterances that make up about the share ``threshold.holdout`` of the speech.
 
     The last utterances are held out, not random ones: names sort by session or by text, and a threshold must hold for
-    sessions and texts that were not enrolled. A speaker with a single utterance has its end held out instead.
+    sessions and texts that were not enrolled. Where whole utterances would be far too much or too little, as with a
+    single one, the end of one is held out instead, and those after it.
     """
     sizes = [len(block.vectors) for block in utterances]
     wanted = settings.threshold.holdout * sum(sizes)
-    if len(sizes) == 1:
-        return Cut(0, max(1, sizes[0] - max(1, round(wanted))) / sizes[0])
     from_the_end = np.cumsum(sizes[::-1])
-    return Cut(max(1, len(sizes) - 1 - int(np.searchsorted(from_the_end, wanted))), 0.0)
+    first = len(sizes) - 1 - int(np.searchsorted(from_the_end, wanted))
+    whole = sum(sizes[max(1, first) :])
+    if LEAST_WHOLE * wanted <= whole <= MOST_WHOLE * sum(sizes):
+        return Cut(max(1, first), 0.0)
+    more = round(wanted) - sum(sizes[first + 1 :])
+    return Cut(first, max(1, sizes[first] - max(1, more)) / sizes[first])

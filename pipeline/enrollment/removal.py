@@ -53,7 +53,7 @@ def remove_speaker(store: Store | Path | str, name: str, *, jobs: int = 1) -> Sp
     store.load().view_without(name)  # a wrong name is an error before anything is locked
     with store.writing() as transaction, threadpool_limits(1):
         if transaction.model is None:
-            raise StoreMissingError(f"{store.path}: no speaker store here; enroll somebody first")
+            raise StoreMissingError(store.path)
         return transaction.save(retrained_without(transaction.model, name, jobs=jobs))
 
 
@@ -80,7 +80,7 @@ def in_cohorts_without(model: SpeakerModel, name: str, *, jobs: int) -> SpeakerM
     rest, table = model.view_without(name), model.cohort_table
     if not len(rest) or table is None or model.pairs is None or rest.pairs is None:
         return rest
-    gone = [speaker.name for speaker in model.speakers].index(name)
+    gone = model.speakers.index(model.speaker(name))
     pool = rest.machines({"one_class"}).pool
     table, trained = cohorts_without(gone, pool, table, model.pairs, model.config.machines, jobs=jobs)
     shared: Named = {"cohort.nearest": table.nearest.astype(np.uint32), "cohort.similarity": table.similarity}

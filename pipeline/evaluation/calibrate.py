@@ -174,7 +174,7 @@ def reset_calibration(store: Store | Path | str) -> SpeakerModel:
 
 def _model_of(store: Store, transaction: Transaction) -> SpeakerModel:
     if transaction.model is None:
-        raise StoreMissingError(f"{store.path}: no speaker store here; enroll somebody first")
+        raise StoreMissingError(store.path)
     return transaction.model
 
 

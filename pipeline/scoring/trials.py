@@ -31,9 +31,6 @@ Array = NDArray[np.float64]
 # A population is much smaller when it had fewer than this share of today's speakers.
 COMPARABLE_SHARE = 0.5
 
-# Scores by the one-class machine alone are kept under this and the unit of the rules that they stand in for.
-ALONE = "alone."
-
 # Trials of augmented versions, and those of the user's own, are kept under names that begin with these.
 CHANGED, OWN = "changed.", "own."
 KEPT = ("", CHANGED, OWN)
@@ -42,7 +39,7 @@ KEPT = ("", CHANGED, OWN)
 NOBODY = 2**63
 
 _PREFIX, _SCORE, _BEGINNING = "trials.", "score.", "prefix."
-_COLUMNS = ("claims", "speakers", "population", "frames", "unknown")
+COLUMNS = ("claims", "speakers", "population", "frames", "unknown")
 
 
 @dataclass(frozen=True)
@@ -90,12 +87,12 @@ class HeldOutTrials:
         scored = [name.removeprefix(_SCORE) for name in names if name.startswith(_SCORE)]
         wanted = scored if systems is None else [system for system in systems if system in scored]
         scores = {system: arrays[start + _SCORE + system] for system in wanted}
-        return cls(scores=scores, prefixes=prefixes, **{name: arrays[start + name] for name in _COLUMNS})
+        return cls(scores=scores, prefixes=prefixes, **{name: arrays[start + name] for name in COLUMNS})
 
     def as_arrays(self, *, before: str = "") -> dict[str, NDArray[Any]]:
         """Return the arrays that ``from_arrays`` reads."""
         start = before + _PREFIX
-        arrays: dict[str, NDArray[Any]] = {start + name: getattr(self, name) for name in _COLUMNS}
+        arrays: dict[str, NDArray[Any]] = {start + name: getattr(self, name) for name in COLUMNS}
         arrays |= {f"{start}{_SCORE}{name}": scores for name, scores in self.scores.items()}
         for frames, by_system in self.prefixes.items():
             arrays |= {f"{start}{_BEGINNING}{frames}.{name}": scores for name, scores in by_system.items()}
@@ -121,7 +118,7 @@ class HeldOutTrials:
                 }
                 for frames in sorted({frames for frames, _ in kept})
             },
-            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS},
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS},
         )
 
     def without(self, *speakers: int) -> HeldOutTrials:
@@ -144,12 +141,24 @@ class HeldOutTrials:
     def comparable(self, population: int) -> HeldOutTrials:
         """Return the trials scored among at least half of ``population`` speakers, all of them if there are none.
 
-        Trials with a cohort and without any are never comparable.
+        Trials with a cohort and without any are never comparable. Mean log posteriors are as far from that of chance,
+        log(1 / ``population``), as they were from that of their time.
         """
         recent = self.population >= COMPARABLE_SHARE * population
         if population > 1:
             recent &= self.population > 1
-        return self.where(recent) if recent.any() else self
+        kept = self.where(recent) if recent.any() else self
+        return kept._shifted(np.log(kept.population / population))
+
+    def _shifted(self, shifts: Array) -> HeldOutTrials:
+        """Return the trials with ``shifts`` (n,) added to mean log posteriors among all speakers."""
+
+        def shifted(scores: Mapping[str, Array]) -> dict[str, Array]:
+            shares = {name for name in scores if name in RULES and RULES[name].alone == "log"}
+            return {name: its + shifts if name in shares else its for name, its in scores.items()}
+
+        prefixes = {frames: shifted(scores) for frames, scores in self.prefixes.items()}
+        return replace(self, scores=shifted(self.scores), prefixes=prefixes)
 
     def expected(self, unknown_share: float) -> HeldOutTrials:
         """Return the trials without impostors of an origin that makes up none of them; all if that leaves none."""
@@ -202,7 +211,7 @@ class HeldOutTrials:
                 frames: {name: scores[kept] for name, scores in by_system.items()}
                 for frames, by_system in self.prefixes.items()
             },
-            **{name: getattr(self, name)[kept] for name in _COLUMNS},
+            **{name: getattr(self, name)[kept] for name in COLUMNS},
         )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.errors import InputError, UnknownSpeakerError
+from pipeline.errors import InputError
 from pipeline.scoring.trials import CHANGED, OWN
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
@@ -26,11 +26,8 @@ def export_speaker(model: SpeakerModel, name: str, path: Path) -> Path:
     nobody else is named. The arrays themselves, pair machines among them, go to ``path`` with the suffix .npz. Both
     files must be new and become readable by their owner only. Raises UnknownSpeakerError and InputError.
     """
-    names = [speaker.name for speaker in model.speakers]
-    if name not in names:
-        raise UnknownSpeakerError(name, model.names[:3])
-    number = names.index(name)
-    speaker = model.speakers[number]
+    speaker = model.speaker(name)
+    number = model.speakers.index(speaker)
     arrays = dict(model.arrays[number]) | _pairs(model, number)
     table = {
         "speaker": {**asdict(speaker), "id": _hexadecimal(speaker.id)},

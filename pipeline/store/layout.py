@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.config import Config
 from pipeline.errors import StoreFormatError
 from pipeline.machines.branches import BACKGROUNDS, UTTERANCE_KINDS, utterance_kinds_of
-from pipeline.scoring.trials import KEPT
+from pipeline.scoring.trials import COLUMNS, KEPT
 
 AnyArray = NDArray[Any]
 Lengths = Mapping[str, int]
@@ -97,7 +97,7 @@ for _background in (one for one in BACKGROUNDS if one.is_trained):
         f"{_p}.weights": Expected("f", (f"{_p}.K",), positive=True),
     }
 
-TRIALS = tuple(f"trials.{column}" for column in ("claims", "speakers", "population", "frames", "unknown"))
+TRIALS = tuple(f"trials.{column}" for column in COLUMNS)
 
 
 def required(config: Config, speakers: int) -> tuple[set[str], set[str]]:

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,25 +126,22 @@ class SpeakerModel:
 
     def position(self, name: str) -> int:
         """Return the number of the speaker claimed as ``name``; raises UnknownSpeakerError with the nearest names."""
-        plain = unicodedata.normalize("NFC", name)
-        for number, speaker in enumerate(self.speakers):
-            if speaker.name in (name, plain) and speaker.role == "speaker":
-                return number
-        raise self._unknown(name)
+        return self._number_of(name, ("speaker",))
 
     def speaker(self, name: str) -> Speaker:
         """Return the entry of ``name``, a background speaker's too; raises UnknownSpeakerError."""
-        for speaker in self.speakers:
-            if speaker.name == name:
-                return speaker
-        raise self._unknown(name)
+        return self.speakers[self._number_of(name, get_args(Role))]
 
-    def _unknown(self, name: str) -> UnknownSpeakerError:
+    def _number_of(self, name: str, roles: Sequence[Role]) -> int:
+        plain = unicodedata.normalize("NFC", name)
+        for number, speaker in enumerate(self.speakers):
+            if speaker.name == plain and speaker.role in roles:
+                return number
         folded: dict[str, list[str]] = {}
         for known in self.names:
             folded.setdefault(known.casefold(), []).append(known)
         near = difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.0)
-        return UnknownSpeakerError(name, tuple(known for key in near for known in folded[key])[:3])
+        raise UnknownSpeakerError(name, tuple(known for key in near for known in folded[key])[:3])
 
     # Scoring systems
 
@@ -163,8 +160,7 @@ class SpeakerModel:
     @property
     def has_every_pair(self) -> bool:
         """Return True where pair machines are of every two speakers: everybody's cohort is everybody."""
-        cohort = self.config.machines.cohort
-        return cohort == "all" or len(self) <= cohort + 1
+        return self.config.machines.judged_among(len(self)) == len(self)
 
     def check_system(self, system: str | None, available: Sequence[str] | None = None) -> str:
         """Return ``system``, or the settings' own; raises InputError naming those ``available``, if it is none of them.
@@ -189,8 +185,7 @@ class SpeakerModel:
 
     def competing(self, system: str) -> int:
         """Return how many other speakers a claim is judged among under ``system``."""
-        others, cohort = len(self.speakers) - 1, self.config.machines.cohort
-        return others if cohort == "all" or not is_judged_in_cohort(system) else min(others, cohort)
+        return (self.config.machines.judged_among(len(self)) if is_judged_in_cohort(system) else len(self)) - 1
 
     # Features and audio
 
@@ -409,12 +404,8 @@ class SpeakerModel:
         cohorts; ``enrollment.removal.retrained_without`` gives a model that is rid of it. Raises
         UnknownSpeakerError.
         """
-        ids = {speaker.name: speaker.id for speaker in self.speakers}
-        for name in names:
-            if name not in ids:
-                raise self._unknown(name)
-        gone = [ids[name] for name in names]
-        kept = [number for number, speaker in enumerate(self.speakers) if speaker.id not in set(gone)]
+        gone = {self.speaker(name).id for name in names}
+        kept = [number for number, speaker in enumerate(self.speakers) if speaker.id not in gone]
         trials: dict[str, AnyArray] = {}
         for before in KEPT:
             held_out = self.trials(before=before)
@@ -425,4 +416,5 @@ class SpeakerModel:
             arrays=tuple(self.arrays[number] for number in kept),
             shared=Changed(trials, self.shared, _COHORTS),
             pairs=None if self.pairs is None else Renumbered(self.pairs, kept),
+            calibrations=self.calibrations if len(kept) > 1 else Calibrations(),
         )

@@ -251,7 +251,7 @@ def opened(path: Path, key: bytes | None, *, writable: bool = False) -> Rows:
     for suffix in ("-wal", "-journal", "-shm"):  # SQLite would wait for the other end of a pipe
         status_of(path.with_name(path.name + suffix))
     if status is None and not writable:
-        raise StoreMissingError(f"{path}: no speaker store here; enroll somebody first")
+        raise StoreMissingError(path)
     with typed(path):
         rows = Rows(path, connected(path, writable=writable), key)
     try:
@@ -261,7 +261,7 @@ def opened(path: Path, key: bytes | None, *, writable: bool = False) -> Rows:
             rows.run("BEGIN")
         has_schema = rows.check_schema()
         if not has_schema and not writable:
-            raise StoreMissingError(f"{path}: no speaker store here; enroll somebody first")
+            raise StoreMissingError(path)
         if writable:
             rows.run("PRAGMA journal_mode = WAL" if has_schema else "PRAGMA locking_mode = EXCLUSIVE")
             rows.run("PRAGMA busy_timeout = 0")

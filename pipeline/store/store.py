@@ -183,14 +183,13 @@ class Store:
         with self.writing() as transaction:
             model = transaction.model
             if model is None:
-                raise StoreMissingError(f"{self.path}: no speaker store here")
-            model.speaker(name)
-            others = {speaker.name for speaker in model.speakers}
-            if new_name in others:
+                raise StoreMissingError(self.path)
+            renamed, names = model.speaker(name), {speaker.name for speaker in model.speakers}
+            if new_name in names:
                 raise SpeakerExistsError(f"{self.path}: speaker {new_name!r} is enrolled already")
-            check_new_names([new_name], others - {name})
-            renamed = (replace(one, name=new_name if one.name == name else one.name) for one in model.speakers)
-            return transaction.save(replace(model, speakers=tuple(renamed)))
+            check_new_names([new_name], names - {renamed.name})
+            speakers = tuple(replace(one, name=new_name) if one is renamed else one for one in model.speakers)
+            return transaction.save(replace(model, speakers=speakers))
 
     def check(self) -> SpeakerModel:
         """Read and check every row, and return the model; raises StoreFormatError for the first that is wrong."""
@@ -213,7 +212,7 @@ class Store:
         self.check()
         with self.writing() as transaction:
             if transaction.model is None:
-                raise StoreMissingError(f"{self.path}: no speaker store here")
+                raise StoreMissingError(self.path)
             transaction.reseal(key)
         self.key = key
         return self.load()
@@ -321,7 +320,7 @@ def _file_at(path: Path) -> tuple[tuple[int, int] | None, bool]:
     if (inode := _inode(path)) is not None:
         return inode, False
     try:
-        os.close(os.open(path.resolve(), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        os.close(os.open(path.resolve(), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         return _inode(path), False
     except (OSError, ValueError, RuntimeError) as error:
@@ -353,12 +352,14 @@ def _new_pairs(rows: Rows, source: PairSource | None, ids: Mapping[int, int]) ->
 
 
 def _write_arrays(rows: Rows, owner: int | None, arrays: Arrays) -> None:
-    """Write the arrays that are not read from the store itself."""
+    """Write the arrays that are not read from the store itself; those that are not among ``arrays`` go."""
     if isinstance(arrays, StoredArrays) and arrays.rows is rows:
         return
     if isinstance(arrays, Changed) and isinstance(arrays.base, StoredArrays) and arrays.base.rows is rows:
         for name in arrays.removed:
             rows.run("DELETE FROM array WHERE owner IS ? AND name = ?", (owner, name))
         arrays = arrays.new
+    else:
+        rows.run("DELETE FROM array WHERE owner IS ?", (owner,))
     for name in arrays:
         rows.write_array(owner, name, arrays[name])

@@ -22,10 +22,10 @@ def threshold_of(model: SpeakerModel, system: str, false_accept: float | None) -
     rule = RULES[system]
     if false_accept is None and model.scores_are_ratios(system) and model.calibration(system) is not None:
         return model.operating_point.threshold
-    trials = model.trials([system, *rule.parts, f"alone.{rule.alone}", *SIDE_INFORMATION], before=model.fitted_to)
+    trials = model.trials([system, *rule.parts, rule.alone_key, *SIDE_INFORMATION], before=model.fitted_to)
     if trials is None:
         raise MetricError(f"{model.where}: the store holds no held-out trials; give the threshold itself")
-    trials, population = _judged(model, trials, system)
+    trials, population = judged_trials(model, trials, system)
     return fit_threshold(
         trials,
         system,
@@ -48,14 +48,14 @@ def fitted(model: SpeakerModel, system: str, *, at_every_length: bool = False) -
         return None
     return fit_system(
         system,
-        _judged(model, trials, system),
+        judged_trials(model, trials, system),
         changed=None if before else model.trials(read, before=CHANGED),
         typical=None if before else Typicality(model.operating_point.threshold, len(model.names)),
         at_every_length=at_every_length,
     )
 
 
-def _judged(model: SpeakerModel, trials: HeldOutTrials, system: str) -> tuple[HeldOutTrials, int]:
+def judged_trials(model: SpeakerModel, trials: HeldOutTrials, system: str) -> tuple[HeldOutTrials, int]:
     """Return ``trials`` and today's number of speakers as ``system`` counts them: of cohorts, where it has any."""
     cohort = model.config.machines.cohort
     if cohort != "all" and is_judged_in_cohort(system):

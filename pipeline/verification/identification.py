@@ -23,7 +23,7 @@ from pipeline.notebooks import html_table
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model
 from pipeline.verification.audio_warnings import AudioMeter
-from pipeline.verification.verifier import UPDATE_MS, claim_scorers
+from pipeline.verification.verifier import UPDATE_MS, checked_update_ms, claim_scorers
 
 Array = NDArray[np.float64]
 
@@ -114,12 +114,13 @@ class Identifier:
         Lowest log-likelihood ratio of the first candidate that identifies. By default the likeliest outcome is
         taken: a speaker, or nobody.
     update_ms : float
-        Milliseconds of audio between two looks at a stream.
+        Milliseconds of audio between two looks at a stream; 0 looks at every push.
 
     Raises
     ------
     InputError, MetricError
-        For a value out of range; for a model without calibrated ratios, as one with a single speaker.
+        For a value out of range, or nobody enrolled but background speakers; for a model without calibrated ratios, as
+        one with a single speaker.
 
     Examples
     --------
@@ -141,12 +142,16 @@ class Identifier:
     ) -> None:
         self.model = model = as_model(model)
         self.system = model.check_system(system)
-        self.best, self.threshold, self.update_ms = best, threshold, update_ms
+        self.best, self.threshold, self.update_ms = best, threshold, checked_update_ms(update_ms)
         self.nobody = model.unknown if nobody is None else nobody
         if best < 1 or not 0.0 <= self.nobody < 1.0 or (threshold is not None and math.isnan(threshold)):
             raise InputError(
                 "identification: at least one candidate, a prior of nobody from 0 to below 1 and a threshold that is a"
                 f" number were expected, got {best}, {self.nobody:g} and {threshold}"
+            )
+        if not model.names:
+            raise InputError(
+                f"{model.where}: nobody can be identified: nobody but background speakers is enrolled; enroll somebody"
             )
         if model.calibration(self.system) is None:
             raise MetricError(

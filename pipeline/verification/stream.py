@@ -219,11 +219,11 @@ class VerificationStream:
 
     def _remember(self) -> None:
         """Keep the fingerprints of accepted audio that is not known yet."""
-        memory, replays = self.verifier.memory, self._duplicates
-        if memory is None or replays is None or replays.suspected:
+        memory, duplicates = self.verifier.memory, self._duplicates
+        if memory is None or duplicates is None or duplicates.suspected:
             return
         if self._last.decision is Decision.ACCEPTED:
-            memory.add(self.verifier.model, self.verifier.claim, replays.prints)
+            memory.add(self.verifier.model, self.verifier.claim, duplicates.prints)
 
     @property
     def _audio_seconds(self) -> float:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pipeline.audio.corpus import Utterance
@@ -88,8 +86,8 @@ def compare_voices(
         for enrolled, verified in ((first, second), (second, first))
     ]
     costs, llr = background.config.threshold, sum(ratios) / 2
-    probability = float(sigmoid.probability(np.asarray(llr + math.log(costs.prior) - math.log1p(-costs.prior))))
-    return VoiceComparison(llr >= background.operating_point.threshold, llr, probability, costs.prior, *ratios)
+    same = llr >= background.operating_point.threshold
+    return VoiceComparison(same, llr, sigmoid.posterior(llr, costs.prior), costs.prior, *ratios)
 
 
 def _ratio(background: SpeakerModel, enrolled: Path, verified: Path, jobs: int) -> float:

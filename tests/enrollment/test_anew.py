@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from pipeline.enrollment.enroll import enroll
+from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import EnrollmentRefusedError, InputError
+from pipeline.evaluation import Trial
+from pipeline.evaluation.calibrate import calibrate
+from pipeline.scoring.trials import OWN
 from pipeline.store.store import Store
 
 
@@ -48,6 +52,30 @@ def test_settings_may_be_others(path, recordings, voices, tiny_with):
     config = tiny_with("codebook.centroids=20")
     model = enroll(path, {name: recordings[name] for name in voices}, config, anew=True).model
     assert {one.centroids for one in model.speakers} == {20}
+
+
+@pytest.mark.parametrize(
+    "fewer", ["machines.cohort=all", "duplicate_audio.keep=false", 'machines.kinds=["supervector","one_class"]']
+)
+def test_nothing_of_the_settings_before_stays(tmp_path, recordings, voices, tiny_with, fewer):
+    path, everybody = tmp_path / "s", {name: recordings[name] for name in voices}
+    enroll(path, {name: recordings[name] for name in voices[:3]}, tiny_with("machines.cohort=1"))
+    system = "scoring.system=supervector_rival"
+    model = enroll(path, everybody, tiny_with(system, fewer), anew=True).model
+    fresh = enroll(tmp_path / "new", everybody, tiny_with(system, fewer)).model
+    assert set(model.shared) == set(fresh.shared)
+    assert [set(own) for own in model.arrays] == [set(own) for own in fresh.arrays]
+    Store(path).check()
+    assert remove_speaker(path, voices[0]).names == voices[1:]
+
+
+def test_trials_of_the_users_own_go(path, recordings, voices, demo):
+    names = [f"{name}/{file.name}" for name in voices for file in (demo / "verify" / name).glob("*.flac")]
+    trials = [Trial(claim, name, name.startswith(f"{claim}/")) for name in names for claim in voices]
+    assert calibrate(path, trials, demo / "verify").model.fitted_to == OWN
+    model = enroll(path, {name: recordings[name] for name in voices}, anew=True).model
+    assert model.fitted_to == ""
+    assert model.trials(before=OWN) is None
 
 
 def test_nobody_is_lost_and_nobody_changes_roles(path, recordings, voices, tiny):

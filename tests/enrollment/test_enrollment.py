@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 import unicodedata
@@ -16,6 +17,7 @@ from populations import SYSTEMS, assert_same, content
 
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.enrollment.enroll import enroll
+from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import (
     ConfigError,
     InputError,
@@ -25,6 +27,7 @@ from pipeline.errors import (
 )
 from pipeline.features.frontend import read_features
 from pipeline.scoring.rules import RULES, systems_of
+from pipeline.store.export import export_speaker
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.policies import Threshold
@@ -121,10 +124,23 @@ def test_a_name_is_one_however_a_file_system_writes_its_accents(corpus_of, tmp_p
     model = enroll(tmp_path / "s", root, tiny).model
     assert model.names == ("Zoë", "anna")
     assert Verifier(model, decomposed).verify_file(heard("ivan")).decision == "accepted"
+    assert model.speaker(decomposed).name == "Zoë"
+    assert model.view_without(decomposed).names == ("anna",)
+    assert json.loads(export_speaker(model, decomposed, tmp_path / "e.json").with_suffix(".json").read_text())
+    assert Store(tmp_path / "s").rename(decomposed, "Zora").names == ("Zora", "anna")
+    Store(tmp_path / "s").rename("Zora", decomposed)
+    assert remove_speaker(tmp_path / "s", decomposed).names == ("anna",)
     (root / "Zoë").mkdir()
     shutil.copytree(root / decomposed, root / "Zoë", dirs_exist_ok=True)
     with pytest.raises(InputError, match="'Zoë' is there twice"):
         enroll(tmp_path / "t", root, tiny)
+
+
+def test_a_role_that_there_is_not_is_refused_and_nothing_changes(copied, recordings):
+    before = content(copied)
+    with pytest.raises(InputError, match="one of speaker, background was expected, got 'Background'"):
+        enroll(copied, {"new": recordings["anna"]}, role="Background")
+    assert content(copied) == before
 
 
 def test_what_the_store_says_of_a_speaker_is_what_was_read(store, recordings, tiny):

@@ -56,6 +56,19 @@ def test_the_probability_never_contradicts_the_decision(model, heard):
             assert update.probability is None
 
 
+def test_a_store_that_grew_expects_and_calibrates_about_what_one_enrolled_at_once_does(tmp_path, recordings, tiny_with):
+    speakers, settings = dict(list(recordings.items())[:10]), tiny_with("scoring.system=poao", "machines.cohort=all")
+    enroll(tmp_path / "grown", dict(list(speakers.items())[:6]), settings)
+    grown = enroll(tmp_path / "grown", dict(list(speakers.items())[6:]), settings).model
+    at_once = enroll(tmp_path / "once", speakers, settings).model
+    rates = [expected_errors(one).false_accept.rate for one in (grown, at_once)]
+    assert max(rates) < 0.1
+    calibrated = [
+        one.calibration("poao").llr({"poao": np.array([-1.0])}, np.array([200.0]))[0] for one in (grown, at_once)
+    ]
+    assert calibrated[0] == pytest.approx(calibrated[1], abs=0.5 * abs(calibrated[1]))
+
+
 def test_a_speaker_alone_has_nobody_to_be_mistaken_for(tmp_path, recordings, voices, tiny):
     alone = enroll(tmp_path / "s", {voices[0]: recordings[voices[0]]}, tiny)
     assert alone.expected is None

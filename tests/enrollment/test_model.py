@@ -21,6 +21,7 @@ from pipeline.machines.workers import LocalThreads
 from pipeline.scoring.fitting import calibration_of
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
+from pipeline.verification.policies import Threshold
 from pipeline.verification.verifier import Verifier
 
 
@@ -80,7 +81,7 @@ def test_a_model_survives_save_and_load_unchanged(tmp_path, recordings, voices, 
         assert ours == theirs
 
 
-def test_a_view_without_a_speaker_is_not_trained_again_and_a_model_without_is(store, voices):
+def test_a_view_without_a_speaker_is_not_trained_again_and_a_model_without_is(store, voices, heard):
     model = Store(store).load()
     view, again = model.view_without(voices[1]), without(model, voices[1])
     assert view.names == again.names == (voices[0], *voices[2:])
@@ -91,6 +92,8 @@ def test_a_view_without_a_speaker_is_not_trained_again_and_a_model_without_is(st
         np.testing.assert_array_equal(again.arrays[kept]["centroids"], model.arrays[number]["centroids"])
     assert view.calibrations == model.calibrations != again.calibrations
     assert len(view.pairs.against(1)) == 2
+    alone = Verifier(model.view_without(*voices[1:]), voices[0], decide_by=Threshold(0.1)).verify_file(heard(voices[0]))
+    assert (alone.decision, alone.llr) == ("accepted", None)
     for remove in (model.view_without, lambda name: without(model, name)):
         with pytest.raises(UnknownSpeakerError, match="nobody at all"):
             remove("nobody at all")

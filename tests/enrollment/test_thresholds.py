@@ -82,14 +82,24 @@ def test_something_is_kept_of_few_utterances_and_what_is_held_out_is_never_empty
     assert trials or sum(lengths) == 1
 
 
-@pytest.mark.parametrize("lengths", [(1, 1), (5, 300), (300, 5), (10, 20, 30), (40,) * 9])
+@pytest.mark.parametrize(
+    "lengths", [(30, 3000), (3000, 30), (100, 200, 3000), (1, 6000), (5, 3000, 5), (50, 20, 900, 40)]
+)
+@pytest.mark.parametrize("holdout", [0.1, 0.2, 0.5])
+def test_the_end_of_one_long_recording_is_held_out_not_nearly_all_or_nothing(lengths, holdout, tiny_with):
+    kept, trials = split_utterances(blocks_of(lengths), tiny_with(f"threshold.holdout={holdout}"))
+    assert sum(len(trial.vectors) for trial in trials) == round(holdout * sum(lengths))
+    assert len(kept.vectors) > 0
+
+
+@pytest.mark.parametrize("lengths", [(1, 1), (150, 300), (300, 30), (10, 20, 30), (40,) * 9])
 def test_no_augmented_version_of_a_held_out_utterance_is_trained_on(lengths, tiny):
     """Versions have speech of their own lengths, and may have none: the split is by utterance."""
     utterances, versions = blocks_of(lengths), blocks_of([length // 2 for length in lengths])
     cut = cut_of(utterances, tiny)
-    kept = len(cut.kept(utterances))
-    assert 0 < kept < len(lengths)
-    assert cut.kept(versions) == versions[:kept]
+    assert cut.share == 0.0
+    assert 0 < cut.first < len(lengths)
+    assert cut.kept(versions) == versions[: cut.first]
     whole, version = blocks_of([100]), blocks_of([50])  # of a single utterance the same share of each
     cut = cut_of(whole, tiny)
     parts = (*cut.kept(whole), *cut.held(whole), *cut.kept(version))

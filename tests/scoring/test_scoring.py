@@ -387,6 +387,16 @@ def test_comparable_trials_are_those_of_at_least_half_the_population(sizes, popu
     np.testing.assert_array_equal(made.comparable(population).population, kept)
 
 
+@pytest.mark.parametrize("system", ["poar", "poao", "rpoao", "boao", "worst_rival", "supervector_rival"])
+def test_a_mean_log_posterior_is_as_far_from_chance_whatever_the_population(system):
+    at_six, at_ten = trials([-1.2], [-3.0], population=6, system=system), trials([-1.2], [-3.0], system=system)
+    mixed = HeldOutTrials.joined([replace(one, prefixes={50: dict(one.scores)}) for one in (at_six, at_ten)])
+    shift = np.log(6 / 10) if system in {"poar", "poao", "rpoao"} else 0.0
+    made = mixed.comparable(10)
+    for scores in (made.scores[system], made.prefixes[50][system]):
+        np.testing.assert_allclose(scores, [-1.2 + shift, -3.0 + shift, -1.2, -3.0])
+
+
 def test_threshold_leaves_out_trials_of_a_much_smaller_population():
     old = trials([-50.0, -60.0], [-70.0, -80.0], population=2)
     new = trials([2.0, 3.0], [0.0, 1.0], population=12, first=10)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from pipeline.server.messages import problem, service_error
 from pipeline.server.newest import NewestModel
 from pipeline.server.run import listen, serve, url_of
 from pipeline.server.security import SCOPES, VARIABLE, is_loopback, parse_tokens, read_tokens, scopes_of
+from pipeline.server.service import Service
 from pipeline.server.settings import Settings
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/", min_size=16, max_size=64)
@@ -111,6 +114,17 @@ def test_a_store_that_is_not_there_yet_has_nobody(tmp_path):
     assert live.current() is None
     with pytest.raises(UnknownSpeakerError, match="nobody is enrolled"):
         live.verifier("anna")
+
+
+def test_there_is_nobody_to_be_identified_before_the_first_enrollment_and_among_background_speakers(
+    tmp_path, recordings, tiny
+):
+    enroll(tmp_path / "s", {name: recordings[name] for name in ("ivan", "lars")}, tiny, role="background")
+    for name in ("none", "s"):
+        service = Service(Settings(tmp_path / name), threads=1)
+        with closing(service), pytest.raises(ServiceError, match="nobody is enrolled yet") as refused:
+            asyncio.run(service.identifier())
+        assert refused.value.status == 409
 
 
 # Errors

@@ -115,6 +115,14 @@ def test_what_cannot_be_identified_with_is_refused(opened, tmp_path, recordings,
         Identifier(alone)
 
 
+def test_among_background_speakers_alone_nobody_can_be_identified(tmp_path, recordings, tiny, inside, heard):
+    others = {name: recordings[name] for name in ("dexter", "lars", "ivan")}
+    model = enroll(tmp_path / "s", others, tiny, role="background").model
+    with pytest.raises(InputError, match=r"s: nobody can be identified: .* background speakers"):
+        Identifier(model)
+    assert inside("identify", tmp_path / "s", heard("ivan")).code == 2
+
+
 def test_the_store_answers_in_one_line_what_the_parts_do(store, opened, heard, tmp_path):
     door, file = pipeline.Store(store), heard("anna")
     assert door.identify(file, best=1) == Identifier(opened, best=1).identify_file(file)

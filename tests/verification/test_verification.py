@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from pipeline.features.frontend import read_features
 from pipeline.metrics import OperatingPoint
 from pipeline.scoring.decisions import Decision, State, Update
 from pipeline.scoring.rules import RULES
+from pipeline.verification.identification import Identifier
 from pipeline.verification.policies import BayesCost, Threshold
 from pipeline.verification.stream import VerificationStream
 from pipeline.verification.verifier import Verifier
@@ -222,10 +224,11 @@ def test_short_pushes_are_scored_together_and_give_the_same(opened, inputs, upda
     assert stream.close().score == pytest.approx(at_once.close().score, abs=1e-9)
 
 
-@pytest.mark.parametrize("update_ms", [-1.0, float("nan")])
-def test_updates_that_come_before_their_audio_are_refused(opened, update_ms):
-    with pytest.raises(InputError, match="update_ms"):
-        VerificationStream(opened, "anna", update_ms=update_ms)
+@pytest.mark.parametrize("update_ms", [-1.0, float("nan"), float("inf")])
+def test_updates_that_come_before_their_audio_or_never_are_refused(opened, update_ms):
+    for made in (partial(Verifier, claim="anna"), Identifier):
+        with pytest.raises(InputError, match=f"update_ms: .* got {update_ms:g}"):
+            made(opened, update_ms=update_ms)
 
 
 # Claims and systems
