@@ -52,7 +52,8 @@ def backup_store(store: Path | str, copy: Path | str, *, key: Key = None) -> Spe
         try:
             _copy(opened(Path(store), Store(store, key=key).key).taken(), part)
             Store(part, key=key).check()
-            os.link(part, copy)  # which replaces nothing
+            os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # never another's file
+            part.replace(copy)
         finally:
             part.unlink(missing_ok=True)
         sync_folder(copy.parent)
