@@ -94,7 +94,7 @@ def run(
     """Return at which try each caller was accepted at each of the first ``claims``."""
     rows = []
     for number, claim in enumerate(model.names[:claims]):
-        verifier = pipeline.Verifier(model, claim, replays=False)
+        verifier = pipeline.Verifier(model, claim, duplicates=False)
         samples, rate = soundfile.read(recordings[number * len(recordings) // len(model.names)])
         samples = soxr.resample(samples, rate, RATE)[: 3 * RATE]
         draws = {caller: np.random.default_rng([number, place]) for place, caller in enumerate(CALLERS)}

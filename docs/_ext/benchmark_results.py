@@ -54,7 +54,7 @@ def accuracy(folder: Path) -> str:
     for row in read(folder, "real_speech"):
         name = DEFAULTS[row["config"]]
         result = row["systems"][name]
-        low, high = result["eer_interval_percent"]
+        low, high = result["eer_percent_ci95"]
         trials = f"{result['n_target']}{NO_BREAK}/{NO_BREAK}{result['n_nontarget']}"
         rates = (f"{result['eer_percent']:.2f}", f"{low:.1f} to {high:.1f}")
         rows.append((row["corpus"], row["list"], row["config"], f"`{name}`", trials, *rates))

@@ -1,6 +1,6 @@
 """Settings: frozen, typed, read from TOML; an unknown key, a wrong type or an impossible value is a ConfigError.
 
-Every default is written here and nowhere else. ``configs/*.toml`` name only what they change.
+Every default is set here. ``configs/default.toml`` names them all; other files name only what they change.
 """
 
 from pipeline.config.audio import (
@@ -12,6 +12,8 @@ from pipeline.config.audio import (
     VadConfig,
 )
 from pipeline.config.decisions import (
+    CHECKS,
+    NO_CHECKS,
     ChecksConfig,
     DuplicateAudioConfig,
     PosteriorConfig,
@@ -35,6 +37,8 @@ from pipeline.config.settings import Config
 from pipeline.config.values import Action, Analysis, Augmentation, MachineKind, System
 
 __all__ = [
+    "CHECKS",
+    "NO_CHECKS",
     "Action",
     "Analysis",
     "AnalysisConfig",

@@ -37,6 +37,8 @@ class VadConfig(Section):
 
 # Hz, of features where speech is narrow-band: what telephone lines are sampled at.
 NARROW_RATE = 8000
+# What encoders are trained on: Hz, and the milliseconds from frame to frame and of a frame.
+LOG_MEL_RATE, LOG_MEL_STEP_MS, LOG_MEL_FRAME_MS = 16000, 10.0, 25.0
 
 Kind = Literal["lpc", "lpcc", "plp", "mfcc", "root_mfcc"]
 
@@ -111,10 +113,12 @@ class FeatureSettings(AnalysisConfig):
             raise ValueError(
                 f"a frame of {shortest.frame_length} samples at {shortest.rate} Hz is too short for order {order}"
             )
-        if self.log_mel and (self.rate != 16000 or self.step_ms != 10.0 or self.frame_ms < 25.0):
+        rate, step_ms, frame_ms = LOG_MEL_RATE, LOG_MEL_STEP_MS, LOG_MEL_FRAME_MS
+        if self.log_mel and (self.rate != rate or self.step_ms != step_ms or self.frame_ms < frame_ms):
             raise ValueError(
-                "log_mel: encoders are trained on frames every 10 ms at 16 kHz, so rate must be 16000, step_ms 10 and"
-                f" frame_ms 25 or more, got {self.rate}, {self.step_ms:g} and {self.frame_ms:g}"
+                f"log_mel: encoders are trained on frames every {step_ms:g} ms at {rate / 1000:g} kHz, so rate must be"
+                f" {rate}, step_ms {step_ms:g} and frame_ms {frame_ms:g} or more, got {self.rate}, {self.step_ms:g} and"
+                f" {self.frame_ms:g}"
             )
         return self
 

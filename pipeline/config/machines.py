@@ -54,6 +54,10 @@ class MachineConfig(Section):
             raise ValueError("kinds: one_class must be among them (a population of one has no other machine)")
         return self
 
+    def judged_among(self, speakers: int) -> int:
+        """Return among how many of so many ``speakers`` pair machines judge a claim, the claimed one included."""
+        return speakers if self.cohort == "all" else min(speakers, self.cohort + 1)
+
 
 class UbmConfig(Section):
     """The universal background model (``pipeline.machines.ubm``): a mixture of ``components`` Gaussians."""

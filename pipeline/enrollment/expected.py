@@ -20,7 +20,7 @@ OFTEN, LEAST_REJECTED = 0.25, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ErrorShare:
     """``errors`` among ``trials``, and Wilson's interval (``low``, ``high``) of their share."""
 
     errors: int
@@ -48,9 +48,9 @@ class ExpectedErrors:
 
     system: str
     threshold: float
-    false_reject: Share
-    false_accept: Share
-    false_accept_unknown: Share | None
+    false_reject: ErrorShare
+    false_accept: ErrorShare
+    false_accept_unknown: ErrorShare | None
     often_rejected: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -99,8 +99,8 @@ def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
     )
 
 
-def _share(errors: NDArray[np.bool_]) -> Share:
+def _share(errors: NDArray[np.bool_]) -> ErrorShare:
     from scipy.stats import binomtest  # slow to import
 
     interval = binomtest(int(errors.sum()), len(errors)).proportion_ci(LEVEL, "wilson")
-    return Share(int(errors.sum()), len(errors), float(interval.low), float(interval.high))
+    return ErrorShare(int(errors.sum()), len(errors), float(interval.low), float(interval.high))

@@ -20,7 +20,7 @@ from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.claims import ClaimScorer, ScoringSettings, Settled
 from pipeline.scoring.conditions import SIDE_INFORMATION, ConditionClassifier
 from pipeline.scoring.rules import RULES, systems_of
-from pipeline.scoring.trials import ALONE, HeldOutTrials
+from pipeline.scoring.trials import HeldOutTrials
 
 Array = NDArray[np.float64]
 OfSpeaker = tuple[int, Sequence[FeatureBlock]]
@@ -68,15 +68,14 @@ class HeldOutScoring:
         changed: bool = False,
         most_others: int | None = None,
     ) -> None:
-        most = settings.machines.cohort
-        every_pair = most == "all" or len(population) <= most + 1
-        systems = systems_of(settings.machines.kinds, every_pair=every_pair)
+        self._judged_among = settings.machines.judged_among(len(population))
+        systems = systems_of(settings.machines.kinds, every_pair=self._judged_among == len(population))
         self.systems = tuple(
             name for name in systems if not RULES[name].parts and (RULES[name].kind is not None or not changed)
         )
         kinds = utterance_kinds_of(settings.machines.kinds)
         self._given = [kind for kind in kinds if kind in training or kind.machine != "supervector"]
-        self._units = [] if changed else sorted({RULES[name].alone for name in systems})
+        self._alone_keys = [] if changed else sorted({RULES[name].alone_key for name in systems})
         self._more = () if condition is None else SIDE_INFORMATION
         default = settings.scoring.system
         parts = RULES[default].parts_among(self.systems) or (default,)
@@ -90,7 +89,6 @@ class HeldOutScoring:
         self._ids = np.array(ids, dtype=np.uint64)
         self._population = population
         self._training = training
-        self._judged_among = len(population) if most == "all" else min(len(population), most + 1)
         posterior = FixedSigmoid(settings.posterior.slope)
         dtype, step = settings.scoring.dtype, settings.scoring.frame_subsampling
         self._settings = ScoringSettings(posterior, dtype, condition=condition, frame_subsampling=step)
@@ -100,7 +98,7 @@ class HeldOutScoring:
 
     def none(self) -> HeldOutTrials:
         """Return no trials, with the systems that ``score`` gives."""
-        names = [*self.systems, *self._more, *(f"{ALONE}{unit}" for unit in self._units)]
+        names = [*self.systems, *self._more, *self._alone_keys]
         return HeldOutTrials(
             claims=np.empty(0, dtype=np.uint64),
             speakers=np.empty(0, dtype=np.uint64),
@@ -138,10 +136,10 @@ class HeldOutScoring:
             own = slice(first, first + len(lengths))
             first = own.stop
             fallback: dict[str, Array] = {}
-            if self._units:
+            if self._alone_keys:
                 alone = claims.alone.start()
                 alone.push(utterance)
-                fallback = {f"{ALONE}{RULES[name].alone}": values for name, values in alone.scores().items()}
+                fallback = {RULES[name].alone_key: values for name, values in alone.scores().items()}
             parts = []
             for absent, its_margins in zip((None, speaker), margins, strict=False):
                 scored = {

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.config.audio import LOG_MEL_RATE
 from pipeline.errors import UnavailableError
 
 BANDS = 80
-RATE, STEP_MS, FRAME_MS = 16000, 10.0, 25.0
-"""Samples a second, and the steps and lengths of frames, that encoders are trained on."""
 
 
 class LogMelStream:
@@ -23,13 +22,13 @@ class LogMelStream:
     def __init__(self) -> None:
         library = _library()
         options = library.FbankOptions()
-        options.frame_opts.dither, options.frame_opts.samp_freq, options.mel_opts.num_bins = 0.0, RATE, BANDS
+        options.frame_opts.dither, options.frame_opts.samp_freq, options.mel_opts.num_bins = 0.0, LOG_MEL_RATE, BANDS
         self._bank = library.OnlineFbank(options)
         self._taken = 0
 
     def push(self, samples: NDArray[np.float64]) -> NDArray[np.float32]:
         """Take ``samples`` (n,) and return the bands (T, 80) of the frames that they complete."""
-        self._bank.accept_waveform(RATE, samples.astype(np.float32))
+        self._bank.accept_waveform(LOG_MEL_RATE, samples.astype(np.float32))
         first, self._taken = self._taken, self._bank.num_frames_ready
         # Copies: the library's own are gone with ``pop``, without which memory would grow with the stream.
         bands = np.array([self._bank.get_frame(frame) for frame in range(first, self._taken)], dtype=np.float32)

@@ -20,7 +20,7 @@ Analysis = Literal["supervector", "gmm", "normalised", "pitch", "embedding"]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Machines over utterances as they were recorded, or less their mean, or over embeddings.
+    """Machines over utterances as they were recorded, or less their mean, over embeddings, or over pitches.
 
     ``prefix`` begins the arrays' names.
     """

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import EmbeddingConfig
+from pipeline.config.audio import LOG_MEL_STEP_MS
 from pipeline.errors import ConfigError, UnavailableError
-from pipeline.features.filterbank import BANDS, STEP_MS
+from pipeline.features.filterbank import BANDS
 from pipeline.files import read_bounded
 from pipeline.machines.ubm import UniversalBackgroundModel
 
@@ -50,7 +51,7 @@ class Encoder:
     @cached_property
     def window(self) -> int:
         """Return the frames of a window."""
-        return max(1, round(1000 * self.settings.segment_seconds / STEP_MS))
+        return max(1, round(1000 * self.settings.segment_seconds / LOG_MEL_STEP_MS))
 
     @cached_property
     def dimension(self) -> int:

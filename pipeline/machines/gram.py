@@ -86,7 +86,7 @@ def unpacked(triangle: Vectors) -> Vectors:
 
 
 def mirrored(lower: NDArray[Any]) -> NDArray[Any]:
-    """Return the symmetric matrix whose triangle below is that of ``lower``, which becomes it."""
+    """Fill the upper triangle of ``lower`` from its lower one, in place, and return it."""
     for rows in slices(len(lower)):
         corner = lower[rows, rows]
         corner[:] = np.tril(corner) + np.tril(corner, -1).T
@@ -122,7 +122,7 @@ def product(matrix: AnyFloat, vectors: Array) -> Array:
 def inverse_columns(factor: AnyFloat, numbers: Numbers) -> AnyFloat:
     """Return the columns ``numbers`` (k,) of the inverse of L L', L the lower triangle of ``factor``: (S, k).
 
-    The factor is used up.
+    The factor is overwritten.
     """
     from scipy.linalg import cho_solve, get_lapack_funcs
 

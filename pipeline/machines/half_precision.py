@@ -30,7 +30,7 @@ COLUMNS = 512
 
 
 def at_half_precision(rows: Vectors) -> Half:
-    """Return ``rows``, all below 65504, rounded to half precision, ties to even; ``rows`` are used up."""
+    """Return ``rows``, all below 65504, rounded to half precision, ties to even; ``rows`` are overwritten."""
     near_zero = np.abs(rows) < SMALLEST_NORMAL  # there, half precision has the spacing of single precision near 0.75
     subnormal = (rows[near_zero] + np.float32(0.75)) - np.float32(0.75)
     bits = rows.view(np.int32)

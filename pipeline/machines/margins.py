@@ -85,22 +85,22 @@ class Population:
 class Margins:
     """Margins of T frames for C claims, each in a cohort of P; kinds that were not asked for are None.
 
-    ``claims`` (C,) are the claims' places in their cohorts: their numbers, where these are everybody. ``pair``
+    ``slots`` (C,) are the claims' places in their cohorts: their numbers, where these are everybody. ``pair``
     (T, C, P) are f_ij of claim i against each member j, 0 against itself; ``one_class`` (T, C, P), or (T, N) where all
     cohorts are everybody; ``one_vs_rest`` (T, N).
     """
 
-    claims: Numbers
+    slots: Numbers
     pair: AnyFloat | None = None
     one_class: AnyFloat | None = None
     one_vs_rest: AnyFloat | None = None
 
-    def select(self, claims: Numbers) -> Margins:
+    def select(self, slots: Numbers) -> Margins:
         """Return the same frames for a subset of the claims."""
-        if self.pair is None or np.array_equal(claims, self.claims):
-            return Margins(claims, self.pair, self.one_class, self.one_vs_rest)
-        slots = [int(np.flatnonzero(self.claims == claim)[0]) for claim in claims]
-        return Margins(claims, self.pair[:, slots], self.one_class, self.one_vs_rest)
+        if self.pair is None or np.array_equal(slots, self.slots):
+            return Margins(slots, self.pair, self.one_class, self.one_vs_rest)
+        chosen = [int(np.flatnonzero(self.slots == slot)[0]) for slot in slots]
+        return Margins(slots, self.pair[:, chosen], self.one_class, self.one_vs_rest)
 
 
 class MarginScorer:

@@ -46,16 +46,13 @@ P2, P1, P0 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float3
 LEAST, HALF, ONE = np.float32(-87.0), np.float32(0.5), np.float32(1.0)
 
 
-def compiled(*signatures: str, exact: bool = False) -> Callable[[Function], Function]:
-    """Compile for the ``signatures``; cached on disk for the next process where numba finds a folder to write to.
-
-    ``exact`` sums stay in the order that they are written in, each operation rounded by itself, as numpy's are.
-    """
+def compiled(*signatures: str) -> Callable[[Function], Function]:
+    """Compile for the ``signatures``; cached on disk for the next process where numba finds a folder to write to."""
 
     def compile_one(function: Function) -> Function:
         options: dict[str, Any] = {
             "nogil": True,
-            "fastmath": False if exact else FAST,
+            "fastmath": FAST,
             "error_model": "numpy",
             "no_cfunc_wrapper": True,
         }

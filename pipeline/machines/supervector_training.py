@@ -243,8 +243,8 @@ class SupervectorTraining:
                 factor = cholesky(gram, lower=True, check_finite=False)
             except np.linalg.LinAlgError:
                 raise FitError(
-                    "supervector machines: the matrix of all segments is singular to machine precision;"
-                    " raise supervector.ridge"
+                    "machines over utterances: the matrix of all segments is singular to machine precision; raise the"
+                    " ridge that these are trained by: supervector.ridge, normalised.ridge or embedding.ridge"
                 ) from None
             dual = _refined(gram, factor, targets)
         return mean, inner.astype(np.float32, copy=False), scale, dual, factor
@@ -253,7 +253,7 @@ class SupervectorTraining:
     def _reduced(self) -> tuple[Solution, AnyFloat]:
         """Return the solution without held-out rows, and columns of the inverse without them: zero there.
 
-        The factor is used up: ask for ``without_held_out`` before several threads ask for more.
+        The factor is overwritten: ask for ``without_held_out`` before several threads ask for more.
         """
         from threadpoolctl import threadpool_limits
 

@@ -32,8 +32,8 @@ EM_FRAMES = 1024
 VARIANCE_FLOOR = 0.02
 FRAMES_A_COMPONENT = 150
 
-# Logarithms of posteriors below the largest of a frame are no lower: smaller numbers than a float32 holds at full
-# precision take a processor a hundred times as long, and there are more of them with every round of training.
+# Logarithms of posteriors below the largest of a frame are no lower: subnormal numbers take a processor a hundred times
+# as long, and there are more of them with every round of training.
 LEAST_LOG_POSTERIOR = -60.0
 
 # dB below the half point in which a frame's weight falls by a factor of e.
@@ -192,27 +192,27 @@ def train_ubm(
     kmeans = MiniBatchKMeans(count, random_state=seed, n_init=1, batch_size=4096, max_iter=50).fit(drawn)
     means = np.asarray(kmeans.cluster_centers_, dtype=np.float64)
     weights = np.full(count, 1.0 / count)
-    space = UniversalBackgroundModel(
+    ubm = UniversalBackgroundModel(
         centre, scale, means, np.full_like(means, 0.5), weights, relevance, half_db, mean_prior
     )
     for _ in range(MIXTURE_ROUNDS):
-        space = _updated(space, drawn)
-    return space
+        ubm = _updated(ubm, drawn)
+    return ubm
 
 
-def _updated(space: UniversalBackgroundModel, drawn: AnyFloat) -> UniversalBackgroundModel:
+def _updated(ubm: UniversalBackgroundModel, drawn: AnyFloat) -> UniversalBackgroundModel:
     """Return the model after one round of expectation-maximisation on standardised frames (T, d)."""
-    count, first, second = np.full(len(space.weights), 1e-3), np.zeros(space.means.shape), np.zeros(space.means.shape)
+    count, first, second = np.full(len(ubm.weights), 1e-3), np.zeros(ubm.means.shape), np.zeros(ubm.means.shape)
     # A few frames at a time: their arrays stay in the processor's cache.
     for start in range(0, len(drawn), EM_FRAMES):
         part = drawn[start : start + EM_FRAMES]
-        share = space.responsibilities(part)
+        share = ubm.responsibilities(part)
         count += share.sum(axis=0)
         first += share.T @ part
         second += share.T @ (part * part)
     means = first / count[:, None]
     variances = np.maximum(second / count[:, None] - means * means, VARIANCE_FLOOR)
-    return replace(space, means=means, variances=variances, weights=count / count.sum())
+    return replace(ubm, means=means, variances=variances, weights=count / count.sum())
 
 
 def running_mean(frames: Array, prior: float, count: float = 0.0, total: Array | float = 0.0) -> Array:

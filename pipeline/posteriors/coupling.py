@@ -6,7 +6,7 @@ r_ij + r_ji = 1, the denominators of eqs. 13 and 16 need no pair machine but the
 and eq. 16's is (N - 1) * sum_k q_k.
 
 With one speaker there are no competing speakers, and the one-class machine scores alone (``alone``). Claims judged in
-cohorts of their own (``machines.cohort_margins``) have one-class margins with an axis (C,) for the claims: those of
+cohorts of their own (``machines.cohorts``) have one-class margins with an axis (C,) for the claims: those of
 each claim's cohort, in which the claim's number is its place.
 """
 
@@ -25,13 +25,13 @@ AnyFloat = NDArray[Any]
 
 def boar(margins: Margins, _sigmoid: FixedSigmoid) -> AnyFloat:
     """Return 1 where the claim's one-vs-rest margin is positive, else 0, whatever the sigmoid."""
-    return np.asarray(_required(margins.one_vs_rest)[:, margins.claims] > 0, dtype=float)
+    return np.asarray(_required(margins.one_vs_rest)[:, margins.slots] > 0, dtype=float)
 
 
 def poar(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
     """Return the log of eq. 12: log p_i - log sum_j p_j."""
     log_odds = sigmoid.log_odds(_required(margins.one_vs_rest))
-    return np.asarray(log_probability(log_odds[:, margins.claims]) - log_sum_probability(log_odds)[:, None])
+    return np.asarray(log_probability(log_odds[:, margins.slots]) - log_sum_probability(log_odds)[:, None])
 
 
 def boao(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
@@ -64,7 +64,7 @@ def rpoao(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
     log_odds = _pair_log_odds(margins, sigmoid)
     one_class = sigmoid.log_odds(_required(margins.one_class))
     log_q = log_probability(one_class)
-    log_either = np.logaddexp(_own(log_q, margins.claims)[:, :, None], _by_claim(log_q))  # eq. 15
+    log_either = np.logaddexp(_own(log_q, margins.slots)[:, :, None], _by_claim(log_q))  # eq. 15
     numerator = log_sum_probability(log_odds, log_either)
     denominator = log_sum_probability(_by_claim(one_class)) + np.log(log_odds.shape[-1] - 1)
     return np.asarray(numerator - denominator)
@@ -78,12 +78,12 @@ def worst_rival(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
 def refined_worst_rival(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
     """Return r'_ij = r_ij (q_i + q_j) (T, C, N), eq. 16 before the sum over competing speakers."""
     q = probability(sigmoid.log_odds(_required(margins.one_class)))
-    return np.asarray(worst_rival(margins, sigmoid) * (_own(q, margins.claims)[:, :, None] + _by_claim(q)))
+    return np.asarray(worst_rival(margins, sigmoid) * (_own(q, margins.slots)[:, :, None] + _by_claim(q)))
 
 
 def alone(unit: Literal["mean", "log"], margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
     """Return the claims' own one-class posteriors (T, C), or their logs: the fallback with one speaker."""
-    log_odds = _own(sigmoid.log_odds(_required(margins.one_class)), margins.claims)
+    log_odds = _own(sigmoid.log_odds(_required(margins.one_class)), margins.slots)
     return log_probability(log_odds) if unit == "log" else probability(log_odds)
 
 
@@ -96,7 +96,7 @@ def _required(margins: AnyFloat | None) -> AnyFloat:
 def _pair_log_odds(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
     """Return the log-odds of r_ij (T, C, N), -inf where j is i."""
     log_odds = np.array(sigmoid.log_odds(_required(margins.pair)))
-    log_odds[:, np.arange(len(margins.claims)), margins.claims] = -np.inf
+    log_odds[:, np.arange(len(margins.slots)), margins.slots] = -np.inf
     return log_odds
 
 

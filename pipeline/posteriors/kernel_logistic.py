@@ -21,6 +21,8 @@ from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from pipeline.errors import FitError
+
 Array = NDArray[np.float64]
 Kernel = Literal["linear", "poly", "rbf"]
 
@@ -68,23 +70,23 @@ class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to X (n, d), classes y (n,) and weights (n,) >= 0; a weight of 2 is a row given twice.
 
-        Raises ValueError, as scikit-learn does, for unusable data or settings, and for other than two classes with a
-        weight above 0.
+        Raises ValueError, as scikit-learn does, for unusable data, and FitError for settings out of range and for other
+        than two classes with a weight above 0.
         """
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         self.classes_, place = np.unique(y, return_inverse=True)
         if len(self.classes_) != 2 or not all(weights[place == k].sum() > 0 for k in (0, 1)):
-            raise ValueError(
+            raise FitError(
                 "Only binary classification is supported, and rows of both classes with a weight above 0;"
                 f" got {len(self.classes_)} class{'es' if len(self.classes_) != 1 else ''}"
             )
         self.gamma_ = 1.0 / X.shape[1] if self.gamma is None else float(self.gamma)
         if self.kernel not in get_args(Kernel):
-            raise ValueError(f"kernel: one of {', '.join(get_args(Kernel))} expected, got {self.kernel!r}")
+            raise FitError(f"kernel: one of {', '.join(get_args(Kernel))} expected, got {self.kernel!r}")
         if not self.C > 0 or not self.gamma_ > 0:
-            raise ValueError(f"C and gamma above 0 expected, got {self.C} and {self.gamma_}")
+            raise FitError(f"C and gamma above 0 expected, got {self.C} and {self.gamma_}")
         quadratic = self.kernel == "poly" and self.degree == 2 and self.coef0 >= 0 and X.shape[0] > GRAM_ROWS
         self.explicit_ = self.kernel == "linear" or (quadratic and _zeros_and_ones(X))
         if self.explicit_:
@@ -126,12 +128,15 @@ class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(pairwise_kernels(X, Z, metric=self.kernel, filter_params=True, **settings))
 
     def decision_function(self, X: Any) -> Array:
-        """Return log-odds (m,) of the second class for rows X (m, d)."""
+        """Return log-odds (m,) of the second class for rows X (m, d).
+
+        Raises FitError for others than 0 and 1 where ``fit`` had these alone, and took their products as features.
+        """
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         if self.explicit_:
             if self.kernel == "poly" and not _zeros_and_ones(X):
-                raise ValueError("X: features of 0 and 1 expected, as in fit, got others")
+                raise FitError("X: features of 0 and 1 expected, as in fit, got others")
             return np.asarray(self._features(X) @ self.coef_ + self.intercept_)
         return np.asarray(self._kernel(X, self.X_fit_) @ self.dual_coef_ + self.intercept_)
 

@@ -17,11 +17,15 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.svm import SVC
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pipeline.errors import FitError
 from pipeline.posteriors.base import two_classes
 from pipeline.posteriors.estimators import CosineExpansion
 from pipeline.posteriors.heldout import Method, heldout_rows
 
 Array = NDArray[np.float64]
+
+# Squared distances along the plane below this share of the rows' squared lengths are of rounding alone: none.
+ROUNDING = 1e-12
 
 
 @dataclass(eq=False, repr=False)
@@ -34,14 +38,15 @@ class LocalCosineSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         |u - u'|^2 = |phi(x) - phi(x')|^2 - (g(x) - g(x'))^2 / |w|^2,   g = f - b,
 
     in the kernel's space, so that any kernel that ``SVC`` takes by name does. Vapnik's own a_n(u) minimise a functional
-    that neither seed states in full; the weights, by a kernel estimate over u, are this project's reading.
+    that neither source states in full; the weights, by a kernel estimate over u, are this project's reading.
 
     Parameters
     ----------
     estimator : SVC, optional
         Left unfitted; ``SVC()`` if None.
     bandwidth : float, optional
-        h, above 0; the median distance if None, and infinite for constant a_n, which is ``CosineExpansion``.
+        h, above 0; if None, the median distance of rows that are apart. Infinite for constant a_n, which is
+        ``CosineExpansion``.
     terms, penalty
         As in ``CosineExpansion``.
     margins, folds
@@ -61,20 +66,32 @@ class LocalCosineSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     folds: int = 3
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
-        """Train on X (n, d) and classes y (n,); raises ValueError as scikit-learn does, FitError as ``heldout``."""
+        """Train on X (n, d) and classes y (n,); raises ValueError as scikit-learn does.
+
+        Raises FitError for a bandwidth out of range, rows that give none, and as ``heldout_rows``.
+        """
         X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_, place = two_classes(y)
         if self.bandwidth is not None and not self.bandwidth > 0:
-            raise ValueError(f"bandwidth: above 0 expected, got {self.bandwidth}")
+            raise FitError(f"bandwidth: above 0 expected, got {self.bandwidth}")
         machine = SVC() if self.estimator is None else self.estimator
         rows, self._margins = heldout_rows(machine, X, place, method=self.margins, folds=self.folds)
         self.machine_ = clone(machine).fit(X, place)
         self._rows, self._positive = X[rows], place[rows] == 1
         alpha = self.machine_.dual_coef_[0]
         self._norm = math.sqrt(alpha @ self._kernel(self.machine_.support_vectors_) @ alpha)
-        apart = np.sqrt(self._along(self._rows)[np.triu_indices(len(rows), 1)])
-        self.bandwidth_ = float(np.median(apart)) if self.bandwidth is None else float(self.bandwidth)
+        self.bandwidth_ = self._median_apart() if self.bandwidth is None else float(self.bandwidth)
         return self
+
+    def _median_apart(self) -> float:
+        """Return the median distance along the plane of training rows that are apart; raises FitError for none."""
+        squares = self._along(self._rows)[np.triu_indices(len(self._rows), 1)]
+        if not squares.any():
+            raise FitError(
+                "bandwidth: all rows are at one place along the plane, and there is no distance to take; give one, as"
+                " infinity for cosines that are the same at every place"
+            )
+        return float(np.sqrt(np.median(squares[squares > 0.0])))
 
     def _kernel(self, X: Array, Z: Array | None = None) -> Array:
         """Return the machine's own kernel of the rows."""
@@ -87,7 +104,8 @@ class LocalCosineSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         own = [np.array([self._kernel(row[None])[0, 0] for row in rows]) for rows in (X, self._rows)]
         apart = own[0][:, None] + own[1] - 2.0 * self._kernel(X, self._rows)
         across = [self.machine_.decision_function(rows) / self._norm for rows in (X, self._rows)]
-        return np.asarray(np.maximum(apart - (across[0][:, None] - across[1]) ** 2, 0.0))
+        along = apart - (across[0][:, None] - across[1]) ** 2
+        return np.asarray(np.where(along > ROUNDING * (own[0][:, None] + own[1]), along, 0.0))
 
     def decision_function(self, X: Any) -> Array:
         """Return the machine's margins (n,)."""

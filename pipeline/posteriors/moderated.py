@@ -20,6 +20,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.svm import SVC
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pipeline.errors import FitError
 from pipeline.posteriors.base import two_classes
 
 Array = NDArray[np.float64]
@@ -67,14 +68,14 @@ class ModeratedSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     eta: float = 10.0
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
-        """Train on X (n, d) and classes y (n,); raises ValueError as scikit-learn does, and for bad settings."""
+        """Train on X (n, d) and classes y (n,); raises ValueError as scikit-learn does, FitError for settings."""
         X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_, place = two_classes(y)
         if self.kernel not in get_args(Kernel):
-            raise ValueError(f"kernel: one of {', '.join(get_args(Kernel))} expected, got {self.kernel!r}")
+            raise FitError(f"kernel: one of {', '.join(get_args(Kernel))} expected, got {self.kernel!r}")
         self.gamma_ = 1.0 / X.shape[1] if self.gamma is None else float(self.gamma)
         if not (self.C > 0 and self.gamma_ > 0 and self.eta > 0):
-            raise ValueError(f"C, gamma and eta above 0 expected, got {self.C}, {self.gamma_} and {self.eta}")
+            raise FitError(f"C, gamma and eta above 0 expected, got {self.C}, {self.gamma_} and {self.eta}")
         kernel = {"degree": self.degree, "gamma": self.gamma_, "coef0": self.coef0}
         self.machine_ = SVC(C=self.C, kernel=self.kernel, **kernel).fit(X, place)
         slack = 1.0 - (2 * place - 1) * self.machine_.decision_function(X)

@@ -6,6 +6,7 @@ numpy alone: importing ``scipy.special`` takes longer than verifying an utteranc
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,11 @@ def probability(log_odds: AnyFloat) -> AnyFloat:
     """Return s(``log_odds``) in [0, 1]."""
     small = np.exp(-np.abs(log_odds))
     return np.asarray(np.where(log_odds >= 0.0, 1.0, small) / (1.0 + small))
+
+
+def posterior(llr: float, prior: float) -> float:
+    """Return the probability of a target trial with the ratio ``llr`` in nats, at a ``prior`` in (0, 1)."""
+    return float(probability(np.asarray(llr + math.log(prior) - math.log1p(-prior))))
 
 
 def log_probability(log_odds: AnyFloat) -> AnyFloat:

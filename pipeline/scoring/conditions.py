@@ -138,7 +138,7 @@ class DistanceLimit:
 
 
 def _nearness(vector: Array, rows: Array, half_squares: Array) -> float:
-    """Return the mean of -d^2 / 2 over the nearest of ``rows``, but for a number that depends on ``vector`` alone."""
+    """Return the mean of -d^2 / 2 over the nearest of ``rows``, up to a term that depends on ``vector`` alone."""
     nearness = rows @ vector - half_squares
     count = min(NEIGHBOURS, len(rows))
     return float(np.partition(nearness, -count)[-count:].mean())

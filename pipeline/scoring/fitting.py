@@ -23,7 +23,7 @@ from pipeline.scoring.calibration import (
 )
 from pipeline.scoring.conditions import CONDITION, DistanceLimit
 from pipeline.scoring.rules import RULES
-from pipeline.scoring.trials import ALONE, HeldOutTrials
+from pipeline.scoring.trials import HeldOutTrials
 from pipeline.scoring.typical import Typicality
 
 Array = NDArray[np.float64]
@@ -162,7 +162,7 @@ def fit_threshold(
     needs its ``calibration``. Raises MetricError where the trials cannot say, as those of one speaker alone.
     """
     rule = RULES.get(system)
-    key = system if rule is None or population > 1 else f"{ALONE}{rule.alone}"
+    key = system if rule is None or population > 1 else rule.alone_key
     needed = {key} if rule is None or population == 1 else set(trials.parts_of(system))
     if rule is None or not needed <= trials.scores.keys():
         raise MetricError(

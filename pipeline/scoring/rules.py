@@ -55,7 +55,6 @@ class Rule:
     needs: frozenset[str]
     frame: Callable[[Margins, FixedSigmoid], AnyFloat]
     unit: str
-    source: str
     alone: Literal["mean", "log"]
     finish: Finish = _keep
     every_claim: bool = False
@@ -63,6 +62,11 @@ class Rule:
     top: float | None = None
     kind: UtteranceKind | None = None
     parts: tuple[str, ...] = ()
+
+    @property
+    def alone_key(self) -> str:
+        """Return the name under which held-out trials keep the score that replaces this one."""
+        return f"alone.{self.alone}"
 
     def parts_among(self, systems: Container[str]) -> tuple[str, ...]:
         """Return the parts of a sum where scores of ``systems`` are available."""
@@ -108,50 +112,49 @@ _REFINED = frozenset({"one_vs_one", "one_class"})
 _REST = frozenset({"one_vs_rest"})
 _SHARE = "share of frames won"
 _LOG = "mean log posterior (nats)"
-_XIN = "Xin, Wu and Pan 2002"
 
 
 def _utterance_rules(supervector: UtteranceKind, gmm: UtteranceKind, adjective: str) -> list[Rule]:
     """Return the rules over whole utterances by the machines of a branch."""
-    rows: tuple[tuple[UtteranceKind, str, str, str, Finish], ...] = (
-        (supervector, "", f"margin of the speaker's {adjective}supervector machine",
-         "this project, after Campbell, Sturim and Reynolds 2006", own_margin),
-        (supervector, "_rival", f"{adjective}supervector margin less the best rival's",
-         "this project: f_i - max over j of f_j", own_less_best_rival),
-        (gmm, "", f"{adjective}mean log-likelihood ratio to the others (nats)",
-         "Reynolds, Quatieri and Dunn 2000; means adapted after Shinoda and Lee 2001", own_less_others),
-        (gmm, "_rival", f"{adjective}mean log-likelihood ratio to the best rival (nats)",
-         "this project: the claim's GMM score less the largest of another speaker", own_less_best_rival),
-    )  # fmt: skip
+    rows: tuple[tuple[UtteranceKind, str, str, Finish], ...] = (
+        # After Campbell, Sturim and Reynolds 2006.
+        (supervector, "", f"margin of the speaker's {adjective}supervector machine", own_margin),
+        (supervector, "_rival", f"{adjective}supervector margin less the best rival's", own_less_best_rival),
+        # Reynolds, Quatieri and Dunn 2000; means adapted after Shinoda and Lee 2001.
+        (gmm, "", f"{adjective}mean log-likelihood ratio to the others (nats)", own_less_others),
+        (gmm, "_rival", f"{adjective}mean log-likelihood ratio to the best rival (nats)", own_less_best_rival),
+    )
     return [
-        Rule(f"{kind.name}{ending}", frozenset({kind.name}), _no_frames, unit, source, "mean", finish, kind=kind)
-        for kind, ending, unit, source, finish in rows
+        Rule(f"{kind.name}{ending}", frozenset({kind.name}), _no_frames, unit, "mean", finish, kind=kind)
+        for kind, ending, unit, finish in rows
     ]
 
 
 RULES: dict[str, Rule] = {
     rule.name: rule
     for rule in (
-        Rule("boar", _REST, boar, "share of frames accepted", f"{_XIN}, eq. 18", "mean", binary=True, top=1.0),
-        Rule("poar", _REST, poar, _LOG, f"{_XIN}, eqs. 12 and 17", "log"),
-        Rule("boao", _PAIR, boao, _SHARE, f"{_XIN}, eq. 18", "mean", every_claim=True, binary=True, top=1.0),
-        Rule("poao", _PAIR, poao, _LOG, f"{_XIN}, eqs. 13 and 17", "log"),
-        Rule("rpoao", _REFINED, rpoao, _LOG, f"{_XIN}, eqs. 14-17", "log"),
-        Rule("worst_rival", _PAIR, worst_rival, "mean posterior against the worst rival",
-             "this project: min over j of the mean of r_ij", "mean", smallest_over_competitors, top=1.0),
-        Rule("refined_worst_rival", _REFINED, refined_worst_rival, "refined mean posterior, worst rival",
-             "this project: min over j of the mean of r'_ij (eq. 16)", "mean", smallest_over_competitors, top=2.0),
+        # Xin, Wu and Pan 2002, eqs. 12 to 18 (``posteriors.coupling``).
+        Rule("boar", _REST, boar, "share of frames accepted", "mean", binary=True, top=1.0),
+        Rule("poar", _REST, poar, _LOG, "log"),
+        Rule("boao", _PAIR, boao, _SHARE, "mean", every_claim=True, binary=True, top=1.0),
+        Rule("poao", _PAIR, poao, _LOG, "log"),
+        Rule("rpoao", _REFINED, rpoao, _LOG, "log"),
+        # This project's: the smallest mean over j of r_ij, and of r'_ij (eq. 16).
+        Rule("worst_rival", _PAIR, worst_rival, "mean posterior against the worst rival", "mean",
+             smallest_over_competitors, top=1.0),
+        Rule("refined_worst_rival", _REFINED, refined_worst_rival, "refined mean posterior, worst rival", "mean",
+             smallest_over_competitors, top=2.0),
         *_utterance_rules(SUPERVECTOR, GMM, ""),
         *_utterance_rules(NORMALISED_SUPERVECTOR, NORMALISED_GMM, "normalised "),
+        # Weights adapted after Reynolds, Quatieri and Dunn 2000.
         Rule("pitch_rival", frozenset({"pitch"}), _no_frames, "log-likelihood ratio of pitches to the best rival",
-             "this project, weights adapted after Reynolds, Quatieri and Dunn 2000", "mean", own_less_best_rival,
-             kind=PITCH),
-        Rule("embedding", frozenset({"embedding"}), _no_frames, "margin of the speaker's embedding machine",
-             "this project, over a neural encoder", "mean", own_margin, kind=EMBEDDING),
-        Rule("embedding_rival", frozenset({"embedding"}), _no_frames, "embedding margin less the best rival's",
-             "this project: f_i - max over j of f_j", "mean", own_less_best_rival, kind=EMBEDDING),
-        Rule("fused", frozenset({"supervector"}), _no_frames, "log-likelihood ratio (nats)",
-             "this project: logistic fusion (Brummer and du Preez 2006)", "mean",
+             "mean", own_less_best_rival, kind=PITCH),
+        Rule("embedding", frozenset({"embedding"}), _no_frames, "margin of the speaker's embedding machine", "mean",
+             own_margin, kind=EMBEDDING),
+        Rule("embedding_rival", frozenset({"embedding"}), _no_frames, "embedding margin less the best rival's", "mean",
+             own_less_best_rival, kind=EMBEDDING),
+        # Logistic fusion (Brummer and du Preez 2006).
+        Rule("fused", frozenset({"supervector"}), _no_frames, "log-likelihood ratio (nats)", "mean",
              parts=("supervector_rival", "gmm_rival", "worst_rival", "normalised_supervector_rival",
                     "normalised_supervector", "normalised_gmm_rival", "pitch_rival", "embedding_rival", "embedding")),
     )

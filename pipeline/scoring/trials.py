@@ -31,9 +31,6 @@ Array = NDArray[np.float64]
 # A population is much smaller when it had fewer than this share of today's speakers.
 COMPARABLE_SHARE = 0.5
 
-# Scores by the one-class machine alone are kept under this and the unit of the rules that they stand in for.
-ALONE = "alone."
-
 # Trials of augmented versions, and those of the user's own, are kept under names that begin with these.
 CHANGED, OWN = "changed.", "own."
 KEPT = ("", CHANGED, OWN)

@@ -39,9 +39,9 @@ class Shares:
         self._total = 0
 
     @contextmanager
-    def of(self, caller: Caller) -> Iterator[Share]:
+    def of(self, caller: Caller) -> Iterator[Taken]:
         """Give a share of ``caller`` that is taken from until the end of the block."""
-        share = Share(self, caller)
+        share = Taken(self, caller)
         try:
             yield share
         finally:
@@ -64,7 +64,7 @@ class Shares:
 
 
 @dataclass(slots=True)
-class Share:
+class Taken:
     """The resources that one request has taken."""
 
     shares: Shares

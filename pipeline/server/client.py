@@ -74,13 +74,14 @@ class Enrollment:
 class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
     """Client of the service at ``url``; a context manager. ``timeout`` is in seconds, for all but enrollment.
 
-    Calls block; under asyncio, ``asyncio.to_thread`` awaits them.
+    Raises ServiceError for what is no address. Calls block; under asyncio, ``asyncio.to_thread`` awaits them.
     """
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = 60.0) -> None:
         self._url, self._token, self._timeout = url.rstrip("/"), token, timeout
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._http = httpx.Client(base_url=self._url, headers=headers, timeout=timeout)
+        with _reaching(self._url):
+            self._http = httpx.Client(base_url=self._url, headers=headers, timeout=timeout)
 
     def enroll(self, name: str, files: Sequence[Audio], *, add: bool = False) -> Enrollment:
         """Enroll ``name``, or ``add`` to them, from audio files or their content. Raises ServiceError or AudioError."""
@@ -160,14 +161,16 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
     def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         with _reaching(self._url):
             response = self._http.request(method, path, **options)
-        if response.is_success:
-            table: dict[str, Any] = response.json()
-            return table
         try:
-            raise _refusal(response.json())
+            table: dict[str, Any] = response.json()
+            if response.is_success:
+                return table
+            raise _refusal(table)
         except (ValueError, KeyError, TypeError):
             status = response.status_code
-            raise ServiceError(status, f"status {status} without a problem; is a Voiceclaim service there?") from None
+            raise ServiceError(
+                status, f"{self._url}: status {status} without an answer in JSON; is a Voiceclaim service there?"
+            ) from None
 
 
 class LiveStream(Generic[State, Outcome]):
@@ -264,7 +267,7 @@ def _reaching(url: str) -> Iterator[None]:
     """Turn failures of the connection to ``url`` into a ServiceError."""
     try:
         yield
-    except (OSError, WebSocketException, httpx.HTTPError) as error:
+    except (OSError, WebSocketException, httpx.HTTPError, httpx.InvalidURL) as error:
         closing = error.rcvd if isinstance(error, ConnectionClosed) else None
         if closing is not None and closing.code == CloseCode.SERVICE_RESTART:
             raise ServiceError(503, f"{url}: the service is shutting down; try again later") from None

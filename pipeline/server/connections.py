@@ -12,7 +12,7 @@ from typing import Any
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from pipeline.errors import ServiceError, VoiceclaimError
-from pipeline.server.callers import Caller, Patience, Share
+from pipeline.server.callers import Caller, Patience, Taken
 from pipeline.server.logs import log_event
 from pipeline.server.messages import (
     Hello,
@@ -44,7 +44,7 @@ class Connection:
     """
 
     caller: Caller
-    room: Share
+    room: Taken
 
     def __init__(self, socket: WebSocket, service: Service, kind: str) -> None:
         self.service = service

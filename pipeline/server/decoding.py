@@ -14,8 +14,6 @@ from pipeline.audio.streams import Samples
 from pipeline.errors import AudioError, ServiceError
 from pipeline.server.workers import Channel
 
-_MESSAGE_SECONDS = 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class AudioBounds:

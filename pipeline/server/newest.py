@@ -8,7 +8,7 @@ from threading import Lock
 
 import numpy as np
 
-from pipeline.errors import StoreMissingError, UnknownSpeakerError
+from pipeline.errors import StoreMissingError, StreamClosedError, UnknownSpeakerError
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Stamp, Store
@@ -59,10 +59,10 @@ class NewestModel:
         encoder = "" if self._model is None else self._model.config.embedding.path
         return [(Path(encoder), "the encoder")] if encoder else []
 
-    def has(self, verifier: Verifier) -> bool:
-        """Return whether the speaker whom ``verifier`` is for is enrolled now."""
-        model = self.current()
-        return model is verifier.model or speaker_key(verifier) in self._keys
+    def check_enrolled(self, verifier: Verifier) -> None:
+        """Raise StreamClosedError if the speaker whom ``verifier`` is for has been removed since it was made."""
+        if self.current() is not verifier.model and speaker_key(verifier) not in self._keys:
+            raise StreamClosedError(f"claim {verifier.claim!r}: the speaker has been removed; there is no decision")
 
     def _read(self) -> None:
         try:
@@ -88,7 +88,7 @@ class NewestModel:
         """Return an identifier among the speakers of the newest model, None without any; raises MetricError."""
         with self._making:
             model = self.current()
-            if model is None:
+            if model is None or not model.names:
                 return None
             if self._identifier is None or self._identifier.model is not model:
                 self._identifier = Identifier(model)

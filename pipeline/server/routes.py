@@ -75,7 +75,7 @@ class _Name(PathConvertor):
 register_url_convertor("name", _Name())
 
 
-_FORM_OFFILES = described({"files": {"type": "array", "items": FILE}}, "files")
+_FORM_OF_FILES = described({"files": {"type": "array", "items": FILE}}, "files")
 _FORM_OF_CLAIM = described({"claim": {"type": "string"}, "file": FILE, "system": {"type": "string"}}, "claim", "file")
 _METRICS_TEXT: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {}}, "description": "Counters in Prometheus' text format"}
@@ -109,7 +109,7 @@ async def speakers(service: Here) -> dict[str, Any]:
     status_code=201,
     response_model=messages.Enrolled,
     summary="Enroll a speaker from files",
-    openapi_extra=_FORM_OFFILES,
+    openapi_extra=_FORM_OF_FILES,
 )
 async def enroll(name: str, request: Request, service: Here, caller: Enrolling) -> dict[str, Any]:
     """Enroll a new speaker from one or more audio files. It takes seconds to minutes, with the number of speakers.
@@ -124,14 +124,14 @@ async def enroll(name: str, request: Request, service: Here, caller: Enrolling) 
     "/speakers/{name:name}",
     response_model=messages.Enrolled,
     summary="Add recordings of an enrolled speaker",
-    openapi_extra=_FORM_OFFILES,
+    openapi_extra=_FORM_OF_FILES,
 )
 async def add(name: str, request: Request, service: Here, caller: Enrolling) -> dict[str, Any]:
     """Add recordings to those of an enrolled speaker; counts and warnings of the answer are of all of them together.
 
     404 for a name that is not enrolled; 422 for files without enough speech.
     """
-    await service.check_known(name)
+    name = await service.known_name(name)
     return await _enrolled(name, request, service, caller, add=True)
 
 
@@ -164,7 +164,7 @@ async def _usable(service: Service, caller: Caller, uploads: Recordings) -> tupl
 @router.delete("/speakers/{name:name}", response_model=messages.Removed, summary="Remove a speaker")
 async def remove(name: str, service: Here, caller: Enrolling) -> dict[str, Any]:
     """Erase a speaker, and every number that was computed from their voice."""
-    await service.check_known(name)
+    name = await service.known_name(name)
     outcome = "removed"
     try:
         return await service.changes.remove(caller, name)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.audio.streams import PcmDecoder, PcmFormat, Samples
-from pipeline.errors import ServiceError, StreamClosedError
+from pipeline.errors import ServiceError
 from pipeline.scoring.decisions import Decision, State, Update, as_json
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.server.newest import NewestModel, threshold_probability
@@ -72,9 +72,7 @@ def begin(_channel: Channel, voices: Voices, number: int, live: AudioClaim, revi
 def push(_channel: Channel, voices: Voices, number: int, data: bytes) -> dict[str, Any]:
     """Score ``data`` and return the state; raises StreamClosedError if the speaker has been removed."""
     live = _LIVE[number]
-    verifier = live.stream.verifier
-    if not _newest(voices).has(verifier):
-        raise StreamClosedError(f"claim {verifier.claim!r}: the speaker has been removed; there is no decision")
+    _newest(voices).check_enrolled(live.stream.verifier)
     return _state(live.stream, live.stream.push(live.decoder.push(data)))
 
 

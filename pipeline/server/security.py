@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
@@ -126,7 +125,7 @@ def token_in(headers: Headers) -> str | None:
 
 
 def caller_of(tokens: Tokens | None, token: str | None, client: Address) -> Caller:
-    """Return who has the ``token`` at the address ``client``; without ``tokens`` every caller may everything.
+    """Return who has the ``token`` at the address ``client``; without ``tokens`` it has every scope.
 
     With tokens an address of this machine is that of a proxy.
     """
@@ -158,7 +157,7 @@ def is_loopback(host: str) -> bool:
 def check_origin(connection: HTTPConnection) -> None:
     """Raise ServiceError for a request by a web page of another origin."""
     origin, host = connection.headers.get("origin"), connection.headers.get("host", "")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and origin.partition("://")[2].lower() != host.lower():
         raise ServiceError(403, "a page of another origin may not use this service", kind="Forbidden")
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+from unicodedata import normalize
 
 from pipeline.errors import (
     ServiceError,
@@ -138,8 +139,7 @@ class Service:
 
     def check_enrolled(self, verifier: Verifier) -> None:
         """Raise StreamClosedError if the speaker has been removed since ``verifier`` was made."""
-        if not self._newest.has(verifier):
-            raise StreamClosedError(f"claim {verifier.claim!r}: the speaker has been removed; there is no decision")
+        self._newest.check_enrolled(verifier)
 
     def check_found(self, found: Identification) -> None:
         """Raise StreamClosedError if somebody who was ``found`` has been removed meanwhile."""
@@ -162,11 +162,13 @@ class Service:
                 raise SpeakerExistsError(f"{name!r} looks like {twin!r}, who is enrolled; choose another name")
         return name, model
 
-    async def check_known(self, name: str) -> None:
-        """Raise unless ``name`` is enrolled."""
+    async def known_name(self, name: str) -> str:
+        """Return ``name`` as it is enrolled; raises ServiceError where it is not."""
         model = await self.model()
-        if model is None or name not in {speaker.name for speaker in model.speakers}:
+        plain = normalize("NFC", name)
+        if model is None or plain not in {speaker.name for speaker in model.speakers}:
             raise ServiceError(404, f"{name!r}: no such speaker is enrolled", kind="UnknownSpeakerError")
+        return plain
 
     @contextmanager
     def stream(self, kind: str, caller: Caller) -> Iterator[None]:

@@ -41,7 +41,7 @@ class Bounds:
 
 
 class Channel:
-    """The end of a task: what it sends."""
+    """What a task sends its messages by: its end of the pipe to the service."""
 
     def __init__(self, pipe: Any) -> None:
         self._pipe = pipe
@@ -61,7 +61,7 @@ class Channel:
 
 
 class Worker:
-    """One process, started by the first task. ``busy`` until the task has returned."""
+    """One process, started at once; ``busy`` until the task that was begun last has returned."""
 
     def __init__(self, bounds: Bounds) -> None:
         context = get_context("spawn")

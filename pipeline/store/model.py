@@ -160,8 +160,7 @@ class SpeakerModel:
     @property
     def has_every_pair(self) -> bool:
         """Return True where pair machines are of every two speakers: everybody's cohort is everybody."""
-        cohort = self.config.machines.cohort
-        return cohort == "all" or len(self) <= cohort + 1
+        return self.config.machines.judged_among(len(self)) == len(self)
 
     def check_system(self, system: str | None, available: Sequence[str] | None = None) -> str:
         """Return ``system``, or the settings' own; raises InputError naming those ``available``, if it is none of them.
@@ -186,8 +185,7 @@ class SpeakerModel:
 
     def competing(self, system: str) -> int:
         """Return how many other speakers a claim is judged among under ``system``."""
-        others, cohort = len(self.speakers) - 1, self.config.machines.cohort
-        return others if cohort == "all" or not is_judged_in_cohort(system) else min(others, cohort)
+        return (self.config.machines.judged_among(len(self)) if is_judged_in_cohort(system) else len(self)) - 1
 
     # Features and audio
 

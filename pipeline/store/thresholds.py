@@ -22,7 +22,7 @@ def threshold_of(model: SpeakerModel, system: str, false_accept: float | None) -
     rule = RULES[system]
     if false_accept is None and model.scores_are_ratios(system) and model.calibration(system) is not None:
         return model.operating_point.threshold
-    trials = model.trials([system, *rule.parts, f"alone.{rule.alone}", *SIDE_INFORMATION], before=model.fitted_to)
+    trials = model.trials([system, *rule.parts, rule.alone_key, *SIDE_INFORMATION], before=model.fitted_to)
     if trials is None:
         raise MetricError(f"{model.where}: the store holds no held-out trials; give the threshold itself")
     trials, population = judged_trials(model, trials, system)

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.errors import AuditError, StoreMissingError
+from pipeline.errors import AuditError, StoreError, StoreMissingError
 from pipeline.features.fingerprints import STEP_SECONDS, Prints
-from pipeline.files import open_regular
+from pipeline.files import beside, open_regular
+from pipeline.store.keys import Key
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 
@@ -37,16 +38,19 @@ _SCHEMA = (
 
 
 class DuplicateMemory:
-    """The fingerprints in the file ``path``, which the first ``add`` creates."""
+    """The fingerprints in the file ``path``, which the first ``add`` creates; ``key`` is that of ``Store``."""
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Path | str, *, key: Key = None) -> None:
+        self.path, self._key = Path(path), key
 
     @classmethod
     def beside(cls, log: Path | str) -> DuplicateMemory:
-        """Return the fingerprints that belong to the audit log in the file ``log``."""
+        """Return the fingerprints that belong to the audit log in the file ``log``; raises AuditError."""
         log = Path(log)
-        return cls(log.with_name(f"{log.name}{SUFFIX}"))
+        try:
+            return cls(beside(log, SUFFIX))
+        except OSError as error:
+            raise AuditError(f"{log}: no fingerprints of audio can be kept beside it: {error.strerror}") from None
 
     def known(self, model: SpeakerModel, claim: str) -> list[Prints]:
         """Return the fingerprints (T,) of audio accepted as ``claim``, newest first; raise AuditError."""
@@ -66,7 +70,7 @@ class DuplicateMemory:
         entry = (*speaker, _text_of(now), prints[:MOST_OF_ONE].astype("<u4").tobytes())
         with self._opened(create=True) as database:
             # A removal changes the store first, then this file: one of the two sees the other.
-            if not _is_enrolled(model, claim):
+            if not self._is_enrolled(model, claim):
                 return
             database.execute("INSERT INTO recording (store, speaker, time, prints) VALUES (?, ?, ?, ?)", entry)
             # Recordings of a time to come were kept before the clock was set back.
@@ -92,6 +96,18 @@ class DuplicateMemory:
             database.executemany("DELETE FROM recording WHERE store = ? AND speaker = ?", gone)
         return len(gone)
 
+    def _is_enrolled(self, model: SpeakerModel, claim: str) -> bool:
+        """Return whether the speaker is in the store that ``model`` was read from, as it stands now."""
+        if not model.identity:
+            return True
+        try:
+            now = Store(model.where, key=self._key).load()
+        except StoreMissingError:
+            return False
+        except StoreError as error:
+            raise AuditError(f"{self.path}: whether {claim!r} is still enrolled cannot be read: {error}") from error
+        return any((now.identity, speaker.id) == _speaker(model, claim) for speaker in now.speakers)
+
     @contextmanager
     def _opened(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
         """Open the file for one transaction (without a file: an empty database); errors become AuditErrors."""
@@ -115,17 +131,6 @@ class DuplicateMemory:
 
 def _speaker(model: SpeakerModel, claim: str) -> tuple[str, int]:
     return model.identity, model.speakers[model.position(claim)].id
-
-
-def _is_enrolled(model: SpeakerModel, claim: str) -> bool:
-    """Return whether the speaker is in the store that ``model`` was read from, as it stands now."""
-    if not model.identity:
-        return True
-    try:
-        now = Store(model.where).load()
-    except StoreMissingError:
-        return False
-    return any((now.identity, speaker.id) == _speaker(model, claim) for speaker in now.speakers)
 
 
 def _text_of(time: datetime) -> str:

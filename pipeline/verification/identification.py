@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pipeline.audio.files import open_audio
-from pipeline.audio.streams import as_samples
+from pipeline.audio.streams import Downmix, as_samples
 from pipeline.errors import InputError, MetricError, StreamClosedError
 from pipeline.features.frontend import FrontEnd
 from pipeline.notebooks import html_table
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model
 from pipeline.verification.audio_warnings import AudioMeter
-from pipeline.verification.verifier import UPDATE_MS, claim_scorers
+from pipeline.verification.verifier import UPDATE_MS, checked_update_ms, claim_scorers
 
 Array = NDArray[np.float64]
 
@@ -114,12 +114,13 @@ class Identifier:
         Lowest log-likelihood ratio of the first candidate that identifies. By default the likeliest outcome is
         taken: a speaker, or nobody.
     update_ms : float
-        Milliseconds of audio between two looks at a stream.
+        Milliseconds of audio between two looks at a stream; 0 looks at every push.
 
     Raises
     ------
     InputError, MetricError
-        For a value out of range; for a model without calibrated ratios, as one with a single speaker.
+        For a value out of range, or nobody enrolled but background speakers; for a model without calibrated ratios, as
+        one with a single speaker.
 
     Examples
     --------
@@ -141,12 +142,16 @@ class Identifier:
     ) -> None:
         self.model = model = as_model(model)
         self.system = model.check_system(system)
-        self.best, self.threshold, self.update_ms = best, threshold, update_ms
+        self.best, self.threshold, self.update_ms = best, threshold, checked_update_ms(update_ms)
         self.nobody = model.unknown if nobody is None else nobody
         if best < 1 or not 0.0 <= self.nobody < 1.0 or (threshold is not None and math.isnan(threshold)):
             raise InputError(
                 "identification: at least one candidate, a prior of nobody from 0 to below 1 and a threshold that is a"
                 f" number were expected, got {best}, {self.nobody:g} and {threshold}"
+            )
+        if not model.names:
+            raise InputError(
+                f"{model.where}: nobody can be identified: nobody but background speakers is enrolled; enroll somebody"
             )
         if model.calibration(self.system) is None:
             raise MetricError(
@@ -200,6 +205,7 @@ class IdentificationStream:
         self._meter = AudioMeter(identifier.model, rate)
         self.front_end = FrontEnd(config.features, rate, where="identification", meter=self._meter.speech)
         self._scores = identifier._scorer.start()
+        self._mix = Downmix("identification")
         self._every = identifier.update_ms * rate / 1000
         self._next_look = 0.0
         self._last = self._look()
@@ -208,7 +214,7 @@ class IdentificationStream:
         """Score more audio, (n,) or (n, channels), and return who speaks by now; raises AudioError."""
         if self._last.closed:
             raise StreamClosedError("identification: the stream is closed and takes no more audio")
-        mono = as_samples(samples, "identification")
+        mono = as_samples(samples, "identification", self._mix.push)
         self._meter.push(mono)
         self._scores.push(self.front_end.push(mono))
         if self.front_end.samples >= self._next_look:
@@ -217,8 +223,9 @@ class IdentificationStream:
         return self._last
 
     def close(self) -> Identification:
-        """End the audio and return the outcome; a second call repeats it."""
+        """End the audio and return the outcome; a second call repeats it. Raises AudioError for cancelling channels."""
         if not self._last.closed:
+            self._mix.check()
             self._scores.push(self.front_end.flush())
             self._last = self._look(closed=True)
         return self._last

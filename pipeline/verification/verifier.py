@@ -35,6 +35,13 @@ if TYPE_CHECKING:
 UPDATE_MS = 200.0
 
 
+def checked_update_ms(update_ms: float) -> float:
+    """Return ``update_ms``; raises InputError unless it is a finite number of at least 0."""
+    if not 0.0 <= update_ms < math.inf:
+        raise InputError(f"update_ms: must be 0 or more milliseconds of audio, and finite, got {update_ms:g}")
+    return update_ms
+
+
 def claim_scorers(model: SpeakerModel, systems: Sequence[str]) -> Callable[..., ClaimScorer]:
     """Return a function from claims, speaker numbers, to their scorer; what all claims share is read once.
 
@@ -83,7 +90,7 @@ class Verifier:
         ``Sequential(test)``.
     memory : DuplicateMemory, optional
         Fingerprints of earlier accepted audio, which every accepted stream is added to.
-    replays : bool
+    duplicates : bool
         Whether audio is compared with known recordings.
     update_ms : float
         Milliseconds of audio between two scores; 0 scores every push at once.
@@ -91,7 +98,7 @@ class Verifier:
     Raises
     ------
     UnknownSpeakerError, InputError, MetricError, AuditError
-        For a name, a system, a policy that the model has no trials for, ``update_ms`` below 0, or ``memory``.
+        For a name, a system, a policy that the model has no trials for, ``update_ms`` out of range, or ``memory``.
 
     Examples
     --------
@@ -114,12 +121,10 @@ class Verifier:
         system: str | None = None,
         decide_by: Policy | None = None,
         memory: DuplicateMemory | None = None,
-        replays: bool = True,
+        duplicates: bool = True,
         update_ms: float = UPDATE_MS,
     ) -> None:
-        if not update_ms >= 0:
-            raise InputError(f"update_ms: must be 0 or more milliseconds of audio, got {update_ms:g}")
-        self.update_ms = update_ms
+        self.update_ms = checked_update_ms(update_ms)
         self.model = model = as_model(model)
         self.claim = claim
         self.system = model.check_system(system)
@@ -129,8 +134,8 @@ class Verifier:
         if not isinstance(decide_by, Policy | None):
             raise InputError(f"decide_by: a policy was expected, as pipeline.FalseAcceptRate(0.01), got {decide_by!r}")
         self.decider = (DefaultThreshold() if decide_by is None else decide_by).decider(model, self.system)
-        self._enrolled = model.fingerprints(claim) if replays else None
-        self._compares = replays and (self._enrolled is not None or memory is not None)
+        self._enrolled = model.fingerprints(claim) if duplicates else None
+        self._compares = duplicates and (self._enrolled is not None or memory is not None)
         # A sequential test needs the parts of a sum at every length, not their sum.
         systems = (self.system,) if self.decider.test is None else with_parts((self.system,), model.systems)
         self._scorer = claim_scorers(model, (self.system,))([position], systems)
@@ -161,9 +166,7 @@ class Verifier:
         None where there is no ratio, or where the decision rests on no prior: it would contradict the decision.
         """
         prior = self.decider.prior
-        if llr is None or prior is None:
-            return None
-        return float(sigmoid.probability(np.asarray(llr + math.log(prior) - math.log1p(-prior))))
+        return None if llr is None or prior is None else sigmoid.posterior(llr, prior)
 
     def probability_interval(self, llr: float | None) -> tuple[float, float] | None:
         """Return the 95 % interval of ``probability`` that the number of held-out trials leaves; None without one.

@@ -28,6 +28,7 @@ from pipeline.features.copies import DuplicateDetector
 from pipeline.features.fingerprints import RATE, SCALES, FingerprintStream, ScaledFingerprintStream, joined
 from pipeline.scoring.decisions import Decision
 from pipeline.store.model import SpeakerModel
+from pipeline.store.sealing import seal_store
 from pipeline.store.store import Store
 from pipeline.verification.audit_events import duplicate_memory
 from pipeline.verification.duplicate_audio import DuplicateMemory
@@ -234,7 +235,7 @@ def test_a_store_or_a_verifier_told_not_to_compares_nothing(forgetful, store, re
     path = recordings["anna"][0].path
     assert forgetful.fingerprints("anna") is None
     assert Verifier(forgetful, "anna").verify_file(path).duplicate_suspected is None
-    assert Verifier(Store(store).load(), "anna", replays=False).verify_file(path).duplicate_suspected is None
+    assert Verifier(Store(store).load(), "anna", duplicates=False).verify_file(path).duplicate_suspected is None
 
 
 # What was accepted before
@@ -299,6 +300,17 @@ def test_a_hello_reads_no_recording_of_others(memory, opened):
             database.execute("UPDATE recording SET prints = x'aabb'")
     assert "USING INDEX recording_speaker" in plan
     assert "TEMP B-TREE" not in plan
+
+
+def test_the_key_of_a_sealed_store_is_needed_to_add(memory, copied):
+    key, prints = b"a key of sixteen bytes or more", fingerprint_of(take(1))
+    seal_store(copied, key)
+    model = Store(copied, key=key).load()
+    with pytest.raises(AuditError, match=r"'anna' is still enrolled cannot be read: .*seal"):
+        memory.add(model, "anna", prints)
+    assert memory.known(model, "anna") == []
+    DuplicateMemory(memory.path, key=key).add(model, "anna", prints)
+    assert len(memory.known(model, "anna")) == 1
 
 
 @pytest.mark.parametrize("content", [b"{}", b"SQLite format 3\0", bytes(range(256)) * 40, None])

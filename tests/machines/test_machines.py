@@ -211,7 +211,7 @@ def test_margins_of_any_claims_are_the_sums_over_centroids_machine_by_machine(se
     pair, one_class, one_vs_rest = literal_margins(people, x)
     everybody = margins_of(people, x)
     for margins in (margins_of(people, x, claims=claims), everybody.select(np.array(claims))):
-        np.testing.assert_array_equal(margins.claims, claims)
+        np.testing.assert_array_equal(margins.slots, claims)
         np.testing.assert_allclose(margins.pair, pair[:, claims], atol=1e-11)
         np.testing.assert_allclose(margins.one_class, one_class, atol=1e-11)
         np.testing.assert_allclose(margins.one_vs_rest, one_vs_rest, atol=1e-11)

@@ -151,5 +151,5 @@ def test_any_ridge_that_a_solution_exists_for_is_solved_to_its_end(ridge):
 
 
 def test_segments_that_repeat_without_a_ridge_are_an_error_that_names_it():
-    with pytest.raises(FitError, match=r"supervector\.ridge"):
+    with pytest.raises(FitError, match=r"supervector\.ridge, normalised\.ridge or embedding\.ridge"):
         SupervectorTraining([np.ones((4, 3), np.float32), -np.ones((4, 3), np.float32)], ridge=1e-300)

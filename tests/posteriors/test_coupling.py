@@ -99,7 +99,7 @@ def random_margins(seed: int, speakers: int, *, frames: int = 3, scale: float = 
     generator = np.random.default_rng(seed)
     upper = np.triu(generator.standard_normal((frames, speakers, speakers)) * scale, 1)
     return Margins(
-        claims=np.arange(speakers),
+        slots=np.arange(speakers),
         pair=upper - upper.transpose(0, 2, 1),
         one_class=generator.standard_normal((frames, speakers)) * scale,
         one_vs_rest=generator.standard_normal((frames, speakers)) * scale,
@@ -108,7 +108,7 @@ def random_margins(seed: int, speakers: int, *, frames: int = 3, scale: float = 
 
 def cast(margins: Margins, dtype: str) -> Margins:
     kinds = (margins.pair, margins.one_class, margins.one_vs_rest)
-    return Margins(margins.claims, *(kind.astype(dtype) for kind in kinds))
+    return Margins(margins.slots, *(kind.astype(dtype) for kind in kinds))
 
 
 def per_frame(name: str, margins: Margins, posterior: FixedSigmoid | None = None) -> np.ndarray:
@@ -118,7 +118,7 @@ def per_frame(name: str, margins: Margins, posterior: FixedSigmoid | None = None
 def score(name: str, margins: Margins, posterior: FixedSigmoid | None = None) -> np.ndarray:
     """Utterance scores (C,): the rule's own means over frames, finished."""
     rule = RULES[name]
-    return rule.finish(per_frame(name, margins, posterior).mean(axis=0), margins.claims)
+    return rule.finish(per_frame(name, margins, posterior).mean(axis=0), margins.slots)
 
 
 def expected_logs(name: str, margins: Margins, slope: float = 1.0) -> np.ndarray:
@@ -171,7 +171,7 @@ def cycle(strengths: tuple[float, float, float]) -> Margins:
     """Three speakers who each beat the next by the strength given."""
     first, second, third = strengths
     pair = np.array([[0.0, first, -third], [-first, 0.0, second], [third, -second, 0.0]])
-    return Margins(claims=np.arange(3), pair=pair[None])
+    return Margins(slots=np.arange(3), pair=pair[None])
 
 
 def test_boao_ties_by_hand():
@@ -226,7 +226,7 @@ def test_every_rule_is_finite_on_margins_of_any_size(name, dtype, seed, speakers
 def test_with_two_speakers_every_posterior_is_that_of_the_pair_machine(name, seed, scale):
     made = random_margins(seed, 2, frames=9, scale=scale)
     both = np.stack((made.pair[:, 0, 1], made.pair[:, 1, 0]), axis=1)
-    margins = Margins(made.claims, made.pair, made.one_class, one_vs_rest=both)
+    margins = Margins(made.slots, made.pair, made.one_class, one_vs_rest=both)
     expected = [[log(s(f)), log(s(-f))] for f in margins.pair[:, 0, 1]]
     np.testing.assert_allclose(per_frame(name, margins), expected, rtol=1e-10, atol=1e-13)
 
@@ -251,7 +251,7 @@ def test_rule_reads_only_the_machines_that_it_says_it_needs(name, seed):
     margins = random_margins(seed, 4)
     kinds = {"one_vs_one": "pair", "one_class": "one_class", "one_vs_rest": "one_vs_rest"}
     needed = {field: getattr(margins, field) for kind, field in kinds.items() if kind in RULES[name].needs}
-    np.testing.assert_array_equal(score(name, Margins(margins.claims, **needed)), score(name, margins))
+    np.testing.assert_array_equal(score(name, Margins(margins.slots, **needed)), score(name, margins))
 
 
 @pytest.mark.parametrize("name", FRAME_RULES)
@@ -260,7 +260,7 @@ def test_rule_reads_only_the_machines_that_it_says_it_needs(name, seed):
 def test_permuting_the_speakers_permutes_the_scores(name, seed, order):
     margins, order = random_margins(seed, 5), list(order)
     shuffled = Margins(
-        margins.claims,
+        margins.slots,
         margins.pair[:, order][:, :, order],
         margins.one_class[:, order],
         margins.one_vs_rest[:, order],

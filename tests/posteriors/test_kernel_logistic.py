@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import check_estimator
 
+from pipeline.errors import FitError
 from pipeline.posteriors import kernel_logistic
 from pipeline.posteriors.kernel_logistic import KernelLogistic
 
@@ -57,7 +58,7 @@ def test_quadratic_kernel_is_logistic_regression_in_its_features(monkeypatch, la
     # Features other than 0 and 1 have more products.
     assert ours.explicit_ == (gram_rows == 0 and shift == 0.0)
     if ours.explicit_:
-        with pytest.raises(ValueError, match="features of 0 and 1"):
+        with pytest.raises(FitError, match="features of 0 and 1"):
             ours.predict(layout(X + 0.5))
 
 
@@ -125,7 +126,7 @@ def test_scikit_learns_own_checks(kernel):
     ],
 )
 def test_settings_out_of_range_are_refused(settings_, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(FitError, match=words):
         KernelLogistic(**settings_).fit(*sample())
 
 
@@ -134,5 +135,5 @@ def test_settings_out_of_range_are_refused(settings_, words):
     [(np.full(120, "a"), None), (np.arange(120) % 3, None), (np.arange(120) % 2, np.arange(120) % 2)],
 )
 def test_other_than_two_classes_are_refused(classes, weights):
-    with pytest.raises(ValueError, match="Only binary"):
+    with pytest.raises(FitError, match="Only binary"):
         KernelLogistic().fit(sample()[0], classes, weights)

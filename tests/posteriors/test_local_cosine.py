@@ -10,6 +10,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import check_estimator
 
+from pipeline.errors import FitError
 from pipeline.posteriors.estimators import CosineExpansion
 from pipeline.posteriors.heldout import margins_for
 from pipeline.posteriors.local_cosine import LocalCosineSVC
@@ -65,5 +66,25 @@ def test_scikit_learns_own_checks_but_for_the_order_of_margins():
     failing = {"check_decision_proba_consistency": reason, "check_classifiers_train": reason}
     checks = check_estimator(LocalCosineSVC(), on_skip=None, expected_failed_checks=failing)
     assert sum(check["status"] == "passed" for check in checks) > 35
-    with pytest.raises(ValueError, match="bandwidth"):
+    with pytest.raises(FitError, match="bandwidth"):
         LocalCosineSVC(bandwidth=0.0).fit(*sample(20, 6)[:2])
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_equal_rows_do_not_make_the_bandwidth_zero(kernel):
+    X, y, _ = sample(40, 7)
+    often = np.r_[np.repeat(X[:1], 100, axis=0), X]
+    classes = np.r_[np.arange(100) % 2 == 0, y]
+    ours = LocalCosineSVC(SVC(kernel=kernel)).fit(often, classes)
+    assert 0.3 < ours.bandwidth_ < 3.0
+    p = ours.predict_proba(X)
+    assert ((p >= 0) & (p <= 1)).all()
+
+
+def test_rows_at_one_place_along_the_plane_give_no_bandwidth():
+    X, y, _ = sample(60, 8)
+    line, machine = X[:, :1], SVC(kernel="linear")  # the plane of one feature is a point
+    with pytest.raises(FitError, match="all rows are at one place"):
+        LocalCosineSVC(machine).fit(line, y)
+    p = LocalCosineSVC(machine, bandwidth=np.inf).fit(line, y).predict_proba(line)[:, 1]
+    assert p == pytest.approx(LocalCosineSVC(machine, bandwidth=1e-3).fit(line, y).predict_proba(line)[:, 1])

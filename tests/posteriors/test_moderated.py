@@ -11,6 +11,7 @@ from sklearn.metrics import log_loss
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import check_estimator
 
+from pipeline.errors import FitError
 from pipeline.posteriors.moderated import ModeratedSVC
 
 
@@ -87,8 +88,10 @@ def test_posteriors_go_to_one_half_away_from_the_training_rows_and_err_less_than
 def test_unusable_settings_are_refused():
     X, y = sample(8)
     for settings, words in (({"C": 0.0}, "above 0"), ({"eta": -1.0}, "above 0"), ({"kernel": "cosine"}, "kernel")):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(FitError, match=words):
             ModeratedSVC(**settings).fit(X, y)
+    with pytest.raises(FitError, match="Only binary"):
+        ModeratedSVC().fit(X, np.arange(8) % 3)
 
 
 def test_scikit_learns_own_checks_but_for_the_order_of_margins():

@@ -46,6 +46,7 @@ def test_other_hosts_and_pages_of_other_origins_are_refused(service):
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": f"http://127.0.0.1:{int(port) - 1}"}, 403),
         ({"Origin": "null"}, 403),
+        ({"Origin": "http://["}, 403),
     ):
         assert service.request("GET", "/speakers", headers=headers).status_code == status, headers
     with pytest.raises(InvalidStatus) as refused:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from file_server import served_folder
 from service import ADMIN_TOKEN, PLAIN_TOKEN, VERIFY_TOKEN, running, running_copy, samples_of
 
 from pipeline.errors import AudioError, ServiceError, StreamClosedError
@@ -179,6 +180,17 @@ def test_a_service_that_is_not_there_is_an_error_in_one_line():
             with pytest.raises(ServiceError, match="cannot be reached") as refused:
                 call()
             assert refused.value.status == 0
+
+
+def test_what_is_no_service_and_what_is_no_address_are_errors_in_one_line(tmp_path):
+    (tmp_path / "speakers").write_text("<p>", encoding="utf-8")
+    with served_folder(tmp_path) as url, VoiceclaimClient(url) as client:
+        for call, status in ((client.speakers, 200), (lambda: client.remove("anna"), 501)):
+            with pytest.raises(ServiceError, match=f"status {status} .* is a Voiceclaim service there") as refused:
+                call()
+            assert refused.value.status == status
+    with pytest.raises(ServiceError, match=r"http://localhost:abc: .*Invalid port"):
+        VoiceclaimClient("http://localhost:abc")
 
 
 @pytest.mark.slow

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import unicodedata
+from urllib.parse import quote
+
 import pytest
 from service import (
     files_of,
@@ -24,7 +27,7 @@ pytestmark = pytest.mark.server
 
 def test_somebody_enrolls_by_speaking(service, recordings, heard):
     with service.socket("/enroll") as socket:
-        send(socket, name="carla", rate=8000, format="pcm_s16le")
+        send(socket, name="zoë", rate=8000, format="pcm_s16le")
         ready = receive(socket)
         assert (ready["type"], ready["least_seconds"], ready["aim_seconds"]) == ("ready", 3.0, 40.0)
         for utterance in recordings["clara"][:5]:
@@ -36,12 +39,13 @@ def test_somebody_enrolls_by_speaking(service, recordings, heard):
         assert 0 < progress["peak"] <= 1
         enrolled = until(socket, "enrolled")
     try:
-        assert enrolled["name"] == "carla"
+        assert enrolled["name"] == "zoë"
         assert enrolled["seconds"] > 3
         samples, rate = samples_of(heard("clara"))
-        assert streamed(service, "carla", rate, pcm16(samples), "pcm_s16le", 1)["decision"] == "accepted"
+        assert streamed(service, "zoë", rate, pcm16(samples), "pcm_s16le", 1)["decision"] == "accepted"
     finally:
-        service.request("DELETE", "/speakers/carla")
+        decomposed = quote(unicodedata.normalize("NFD", "zoë"))
+        assert service.request("DELETE", f"/speakers/{decomposed}").status_code == 200
     assert service.uploads == []
 
 

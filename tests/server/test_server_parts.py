@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -15,12 +17,14 @@ from pipeline import errors
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import ConfigError, ServiceError, UnknownSpeakerError
+from pipeline.evaluation import read_list, write_list
 from pipeline.metrics import equal_error_rate, error_curve
 from pipeline.server.curves import last_evaluation
 from pipeline.server.messages import problem, service_error
 from pipeline.server.newest import NewestModel
 from pipeline.server.run import listen, serve, url_of
 from pipeline.server.security import SCOPES, VARIABLE, is_loopback, parse_tokens, read_tokens, scopes_of
+from pipeline.server.service import Service
 from pipeline.server.settings import Settings
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/", min_size=16, max_size=64)
@@ -112,6 +116,17 @@ def test_a_store_that_is_not_there_yet_has_nobody(tmp_path):
         live.verifier("anna")
 
 
+def test_there_is_nobody_to_be_identified_before_the_first_enrollment_and_among_background_speakers(
+    tmp_path, recordings, tiny
+):
+    enroll(tmp_path / "s", {name: recordings[name] for name in ("ivan", "lars")}, tiny, role="background")
+    for name in ("none", "s"):
+        service = Service(Settings(tmp_path / name), threads=1)
+        with closing(service), pytest.raises(ServiceError, match="nobody is enrolled yet") as refused:
+            asyncio.run(service.identifier())
+        assert refused.value.status == 409
+
+
 # Errors
 
 
@@ -174,6 +189,11 @@ def test_the_curves_of_an_evaluation_are_those_of_its_scores(tmp_path, trials):
     assert system.store_threshold == 0.25
     assert "secret" not in result.model_dump_json()
     evaluated(tmp_path / "evaluation", supervector=(target[:10], nontarget))
+    assert last_evaluation(tmp_path / "evaluation").systems[0].targets == 10
+    # A long list is kept as a table.
+    text = tmp_path / "evaluation" / "scores.txt"
+    write_list(text.with_suffix(".parquet"), read_list(text), format_name="parquet")
+    text.unlink()
     assert last_evaluation(tmp_path / "evaluation").systems[0].targets == 10
 
 

@@ -91,6 +91,14 @@ def test_any_chunks_of_the_same_samples_give_the_same_outcome(identifier, said):
         identifier.identify(samples, 16)
 
 
+def test_channels_that_cancel_each_other_are_no_silence(identifier, said):
+    samples, rate = said
+    stream = identifier.stream(rate)
+    stream.push(np.stack([samples, -samples], axis=1))
+    with pytest.raises(AudioError, match="identification: the channels cancel each other"):
+        stream.close()
+
+
 def test_whoever_cannot_be_claimed_is_no_candidate(copied, recordings, heard):
     enroll(copied, {"edith": recordings["edith"]}, role="background")
     found = Identifier(Store(copied).load(), best=99, nobody=0.1).identify_file(heard("edith"))
@@ -105,6 +113,14 @@ def test_what_cannot_be_identified_with_is_refused(opened, tmp_path, recordings,
     alone = enroll(tmp_path / "s", {"anna": recordings["anna"]}, tiny).model
     with pytest.raises(MetricError, match="enroll more speakers"):
         Identifier(alone)
+
+
+def test_among_background_speakers_alone_nobody_can_be_identified(tmp_path, recordings, tiny, inside, heard):
+    others = {name: recordings[name] for name in ("dexter", "lars", "ivan")}
+    model = enroll(tmp_path / "s", others, tiny, role="background").model
+    with pytest.raises(InputError, match=r"s: nobody can be identified: .* background speakers"):
+        Identifier(model)
+    assert inside("identify", tmp_path / "s", heard("ivan")).code == 2
 
 
 def test_the_store_answers_in_one_line_what_the_parts_do(store, opened, heard, tmp_path):

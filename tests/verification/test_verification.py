@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from pipeline.features.frontend import read_features
 from pipeline.metrics import OperatingPoint
 from pipeline.scoring.decisions import Decision, State, Update
 from pipeline.scoring.rules import RULES
+from pipeline.verification.identification import Identifier
 from pipeline.verification.policies import BayesCost, Threshold
 from pipeline.verification.stream import VerificationStream
 from pipeline.verification.verifier import Verifier
@@ -159,6 +161,18 @@ def test_silence_is_too_little_speech_and_never_a_score(verifiers, opened, silen
     assert VerificationStream(opened, "anna", rate=44_100).close() == replace(nothing, audio_seconds=0.0)
 
 
+def test_channels_that_cancel_each_other_are_no_silence(verifiers, inputs):
+    samples, verifier = inputs[8000][1], verifiers["fused"]
+    silent, half = np.zeros_like(samples), len(samples) // 2
+    with pytest.raises(AudioError, match="the channels cancel each other"):
+        verifier.verify(np.stack([samples, -samples], axis=1), 8000)
+    stream = verifier.stream(8000)
+    # A part that cancels, and one with a silent channel, say nothing about the whole.
+    stream.push(np.stack([samples, -samples], axis=1)[: half // 8])
+    stream.push(np.stack([samples, silent], axis=1))
+    assert stream.close().score is not None
+
+
 def test_silence_before_and_after_does_not_change_the_decision(opened, inputs):
     samples, pause = inputs[8000][1], np.zeros(8000)
     stream = VerificationStream(opened, "anna")
@@ -210,10 +224,11 @@ def test_short_pushes_are_scored_together_and_give_the_same(opened, inputs, upda
     assert stream.close().score == pytest.approx(at_once.close().score, abs=1e-9)
 
 
-@pytest.mark.parametrize("update_ms", [-1.0, float("nan")])
-def test_updates_that_come_before_their_audio_are_refused(opened, update_ms):
-    with pytest.raises(InputError, match="update_ms"):
-        VerificationStream(opened, "anna", update_ms=update_ms)
+@pytest.mark.parametrize("update_ms", [-1.0, float("nan"), float("inf")])
+def test_updates_that_come_before_their_audio_or_never_are_refused(opened, update_ms):
+    for made in (partial(Verifier, claim="anna"), Identifier):
+        with pytest.raises(InputError, match=f"update_ms: .* got {update_ms:g}"):
+            made(opened, update_ms=update_ms)
 
 
 # Claims and systems
