@@ -5,6 +5,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY pipeline pipeline
 COPY configs configs
 COPY data/demo data/demo
+COPY data/background data/background
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.13-slim

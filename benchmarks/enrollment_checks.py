@@ -29,7 +29,7 @@ from pipeline.audio.augmentation import mix_at_snr, white_noise
 from pipeline.audio.channels import telephone
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.audio.files import read_samples
-from pipeline.config import ChecksConfig, Config, load_config
+from pipeline.config import NO_CHECKS, Config, load_config
 from pipeline.enrollment.checks import held_out_seconds, strengths_of
 from pipeline.enrollment.duplicates import duplicates
 from pipeline.enrollment.holdout import hold_out_pass
@@ -132,8 +132,9 @@ def judged(speakers: dict[str, Sequence[Utterance]], config: Config) -> dict[str
     """Return the strength of each speaker's held-out utterances, by name, on their own and the best other machines."""
     voices, _ = read_speech(speakers, config, enrolled=0, workers=LocalThreads(), progress=SILENT)
     voices, _ = audible(voices, config)
-    off = ChecksConfig(clipping="off", noise="off", duplicates="off", consistency="off", matches="off")
-    trials = hold_out_pass(Trainer(config, SpeakerModel(config), "speaker", LocalThreads(), SILENT), voices, off).trials
+    trials = hold_out_pass(
+        Trainer(config, SpeakerModel(config), "speaker", LocalThreads(), SILENT), voices, NO_CHECKS
+    ).trials
     names = {voice.id: voice.name for voice in voices}
     seconds = held_out_seconds(trials, config.features.step_seconds)
     strengths = strengths_of(list(names), trials, config.scoring.system, config.threshold, population=len(names))

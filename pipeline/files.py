@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 
@@ -58,6 +59,13 @@ def read_bounded(path: Path, most: int) -> bytes:
     return bytes(content)
 
 
+def beside(path: Path, suffix: str, *, prefix: str = "") -> Path:
+    """Return ``path`` with its name lengthened at the ends; raises OSError where it ends in none, as . and / do."""
+    if not path.name:
+        raise OSError(errno.EISDIR, "a file was expected, got a folder")
+    return path.with_name(f"{prefix}{path.name}{suffix}")
+
+
 def sync_folder(folder: Path) -> None:
     """Wait until the disk has the names in ``folder`` (where the system can: not on Windows)."""
     if os.name == "nt":
@@ -105,10 +113,11 @@ def _data_folder(name: str) -> Path:
 def find_config(name: str) -> Path:
     """Return the settings file ``name``: a path, or a preset (``paper``, or ``xin2002``); raises ConfigError."""
     path = Path(name)
-    if path.suffix == ".toml" or path.exists():
-        return path
-    packaged = configs_folder() / f"{_ALIASES.get(name, name)}.toml"
-    if not packaged.is_file():
-        presets = ", ".join(sorted(file.stem for file in configs_folder().glob("*.toml")))
-        raise ConfigError(f"settings {name!r}: neither a file nor a preset ({presets})")
+    with suppress(OSError):  # a path that no file can have
+        if path.suffix == ".toml" or path.exists():
+            return path
+    presets = {file.stem: file for file in sorted(configs_folder().glob("*.toml"))}
+    packaged = presets.get(_ALIASES.get(name, name))
+    if packaged is None:
+        raise ConfigError(f"settings {name!r}: neither a file nor a preset ({', '.join(presets)})")
     return packaged

@@ -19,7 +19,7 @@ import soundfile
 
 from pipeline.audio import ffmpeg
 from pipeline.audio.corpus import Utterance
-from pipeline.audio.streams import DECODER_ERRORS, Samples, check_channels, check_rate, check_samples, downmix, reason
+from pipeline.audio.streams import DECODER_ERRORS, Downmix, Samples, check_channels, check_rate, check_samples, reason
 from pipeline.errors import AudioError
 from pipeline.files import open_regular
 
@@ -32,8 +32,6 @@ _MOST_WHOLE = 2**27  # samples of an utterance held in memory, 1 GiB: two hours 
 _FRAMES_A_BYTE = 512
 _FRAMES_FOR_NOTHING = 2**22
 _MOST_VALUES = 2**20  # of one block over all its channels (8 MiB), whatever a header or a caller asks for
-# Power of the mean of the channels over that of the channels: unrelated ones have at least -18 dB (64 of them).
-_CANCELLED = 1e-3
 _UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 for "until the end"
 
 # Codings in which a seek to a frame gives the very samples that decoding up to it would have given.
@@ -115,7 +113,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
             self.close()
             raise
         self._position = self._decoded = 0
-        self._power = self._mono_power = 0.0
+        self._mix = Downmix(name)
 
     @property
     def frames(self) -> int | None:
@@ -143,16 +141,8 @@ class AudioReader(AbstractContextManager["AudioReader"]):
                 self._refuse_if_cut_short()
                 break
             check_samples(frames, self.name, rate=self.rate, first=self._position - len(frames))
-            mono = downmix(frames)
-            if self.channels > 1:
-                self._power += float(np.vdot(frames, frames)) / self.channels
-                self._mono_power += float(np.vdot(mono, mono))
-            yield mono
-        if self._mono_power < _CANCELLED * self._power:
-            raise AudioError(
-                f"{self.name}: the channels cancel each other, and nothing is left of their mean; one of them is"
-                " inverted: give one channel alone"
-            )
+            yield self._mix.push(frames)
+        self._mix.check()
 
     def close(self) -> None:
         """Release the file; a second call does nothing."""

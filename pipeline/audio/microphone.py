@@ -109,7 +109,7 @@ def _sounddevice() -> Any:
     try:
         return importlib.import_module("sounddevice")
     except ImportError:
-        problem = "the library sounddevice is needed and not installed: pip install 'voiceclaim[mic]'"
+        problem = "the library sounddevice is needed and not installed: pip install '.[mic]' in the checkout"
     except OSError as error:
         problem = f"sounddevice cannot load PortAudio ({error}): {_PORTAUDIO}"
     raise AudioError(f"microphone: {problem}; or pipe the audio of another program into the command")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
 
@@ -28,6 +28,8 @@ MAX_CHANNELS = 64
 MAX_MAGNITUDE = 2.0**32  # leaves room for integers stored as floats; beyond it the bytes were never samples
 DECODER_ERRORS = (soundfile.SoundFileError, OSError, RuntimeError, TypeError, ValueError)
 _BLOCK_SECONDS = 0.02  # of audio that a pipe is read by
+# Power of the mean of the channels over that of the channels: unrelated ones have at least -18 dB (64 of them).
+_CANCELLED = 1e-3
 # Encoding: libsndfile's name, and bytes a sample.
 _CODINGS: dict[str, tuple[str, int]] = {
     "u8": ("PCM_U8", 1),
@@ -89,8 +91,8 @@ def check_samples(samples: Samples, where: str, *, rate: int, first: int = 0) ->
     )
 
 
-def as_samples(given: ArrayLike, where: str) -> Samples:
-    """Return a copy of ``given`` as mono samples (n,), full scale 1.
+def as_samples(given: ArrayLike, where: str, mix: Callable[[Samples], Samples] | None = None) -> Samples:
+    """Return a copy of ``given`` as mono samples (n,), full scale 1; ``mix`` is the ``push`` of a recording's downmix.
 
     ``given`` are floats of full scale 1, or integers of 8 (unsigned), 16 or 32 bits, of shape (n,) or (n, channels).
     Raises AudioError for any other array.
@@ -99,7 +101,12 @@ def as_samples(given: ArrayLike, where: str) -> Samples:
         raise AudioError(
             f"{where}: an array of samples was expected, got {type(given).__name__}; a file is verified by verify_file"
         )
-    array = np.asarray(given)
+    try:
+        array = np.asarray(given)
+    except ValueError as error:
+        raise AudioError(
+            f"{where}: samples must be an array of numbers, got {error}; lists of unequal length?"
+        ) from None
     if array.dtype == np.float64 and array.ndim == 1:
         return np.array(array, order="C")
     if array.dtype.name in _FULL_SCALE:
@@ -119,18 +126,39 @@ def as_samples(given: ArrayLike, where: str) -> Samples:
             f"{where}: samples must have the shape (n,) or (n, channels), got {samples.shape}; transpose an array of"
             " (channels, n)"
         )
-    return np.ascontiguousarray(downmix(samples))
+    return np.ascontiguousarray((mix or Downmix(where).push)(samples))
 
 
-def downmix(frames: Samples) -> Samples:
-    """Return the mean of the channels: (n, channels) to (n,).
+class Downmix:
+    """The mean of the channels of one recording, ``where``, block by block, and whether they cancel each other."""
 
-    Summed channel by channel, not by ``mean``: its order of summation, and so the last bit, may depend on n.
-    """
-    mono: Samples = frames[:, 0]
-    for channel in range(1, frames.shape[1]):
-        mono = mono + frames[:, channel]
-    return mono if frames.shape[1] == 1 else mono / frames.shape[1]
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._power = self._mono_power = 0.0
+
+    def push(self, frames: Samples) -> Samples:
+        """Return the mean of the channels: (n, channels) to (n,).
+
+        Summed channel by channel, not by ``mean``: its order of summation, and so the last bit, may depend on n.
+        """
+        mono: Samples = frames[:, 0]
+        if frames.shape[1] == 1:
+            return mono
+        for channel in range(1, frames.shape[1]):
+            mono = mono + frames[:, channel]
+        mono = mono / frames.shape[1]
+        with np.errstate(all="ignore"):  # samples that are not finite may still come to be refused
+            self._power += float(np.vdot(frames, frames)) / frames.shape[1]
+            self._mono_power += float(np.vdot(mono, mono))
+        return mono
+
+    def check(self) -> None:
+        """Raise AudioError, at the end of the recording, where the channels cancel each other."""
+        if self._mono_power < _CANCELLED * self._power:
+            raise AudioError(
+                f"{self._where}: the channels cancel each other, and nothing is left of their mean; one of them is"
+                " inverted: give one channel alone"
+            )
 
 
 @dataclass(frozen=True)
@@ -188,7 +216,7 @@ class PcmDecoder:
         frames, _ = soundfile.read(io.BytesIO(data[:whole]), always_2d=True, **self.pcm.as_soundfile)
         check_samples(frames, self._where, rate=self.pcm.rate, first=self._frames)
         self._frames += len(frames)
-        return downmix(frames)
+        return Downmix(self._where).push(frames)
 
 
 def stream_pipe(pipe: BinaryIO, raw: PcmFormat | None = None) -> tuple[int, Iterator[Samples]]:
@@ -198,8 +226,8 @@ def stream_pipe(pipe: BinaryIO, raw: PcmFormat | None = None) -> tuple[int, Iter
     the size in the header. Blocks are of 20 ms, the last may be shorter. The pipe, which must have a file descriptor
     that nothing has been read from, is not closed.
 
-    Raises ``AudioError``, here or from the iterator, for a header that cannot be used, a pipe that fails and samples
-    that are not finite.
+    Raises ``AudioError``, here or from the iterator, for a header that cannot be used, a pipe that fails, samples
+    that are not finite and, at the end, channels that cancel each other.
     """
     name = pipe.name if isinstance(getattr(pipe, "name", None), str) else "pipe"
     try:
@@ -231,7 +259,7 @@ def _check_header(sound: soundfile.SoundFile, name: str) -> None:
 
 
 def _blocks(sound: soundfile.SoundFile, descriptor: int, name: str) -> Iterator[Samples]:
-    size, position = max(1, round(_BLOCK_SECONDS * sound.samplerate)), 0
+    size, position, mix = max(1, round(_BLOCK_SECONDS * sound.samplerate)), 0, Downmix(name)
     with sound:
         while True:
             try:
@@ -240,10 +268,11 @@ def _blocks(sound: soundfile.SoundFile, descriptor: int, name: str) -> Iterator[
             except DECODER_ERRORS as error:
                 raise AudioError(f"{name}: the pipe cannot be read ({reason(error)})") from error
             if len(frames) == 0:
+                mix.check()
                 return
             check_samples(frames, name, rate=sound.samplerate, first=position)
             position += len(frames)
-            yield downmix(frames)
+            yield mix.push(frames)
 
 
 def _wait(descriptor: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline.cli.evaluate import evaluate_list, number
-from pipeline.cli.options import Jobs
+from pipeline.cli.options import Jobs, make_folder
 from pipeline.cli.terminal import cores, print_line, print_table, progress_bar
 from pipeline.cli.verify import verify_file
 
@@ -52,7 +52,7 @@ def demo(
     from pipeline.verification.verifier import Verifier
 
     corpus, store, jobs = demo_folder(), out / "voices.store", jobs or cores()
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     for old in out.glob(f"{store.name}*"):
         old.unlink()
     print_line(f"Enrolling the synthetic voices of {corpus / 'enroll'} (8 kHz) ...")

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 # Thresholds of smaller stores say too little about people who are not enrolled.
 FEW_SPEAKERS = 10
 
-_CHECKS = ("clipping", "noise", "narrow_band", "duplicates", "consistency", "matches")
-
 
 def enroll(
     audio_dir: Annotated[
@@ -71,10 +69,11 @@ def enroll(
 ) -> None:
     """Enroll every speaker of a folder of audio.
 
-    Before anything is written, speakers are checked for too little speech, clipping, noise, copies of one recording
-    under two names (duplicates), two voices in one folder (consistency) and one voice under two names (matches). The
-    settings under [checks], or --check, define which checks warn and which refuse. Exit codes: 0 everybody was
-    enrolled, 4 somebody was refused or a file could not be read, 2 or 3 nobody was enrolled.
+    Before anything is written, speakers are checked for too little speech, clipping, noise, recordings that end at
+    4 kHz where most do not (narrow_band), copies of one recording under two names (duplicates), two voices in one
+    folder (consistency) and one voice under two names (matches). The settings under [checks], or --check, define which
+    checks warn and which refuse. Exit codes: 0 everybody was enrolled, 4 somebody was refused or a file could not be
+    read, 2 or 3 nobody was enrolled.
 
     Examples:
     - `voiceclaim enroll recordings/ --store speakers.store`
@@ -135,7 +134,7 @@ def _as_json(store: Path, report: EnrollmentReport) -> dict[str, Any]:
         "store": str(store),
         "enrolled": report.summaries,
         "refused": [{"name": name, "reason": reason} for name, reason in report.refused],
-        "warnings": [{"name": one.speaker, "check": one.check, "reason": one.reason} for one in report.warnings],
+        "warnings": warnings_of(report),
         "skipped": [{"file": str(path), "reason": reason} for path, reason in report.skipped],
         "narrow_band": report.narrow_band,
         "machines": report.machines,
@@ -145,13 +144,23 @@ def _as_json(store: Path, report: EnrollmentReport) -> dict[str, Any]:
     }
 
 
+def warnings_of(report: EnrollmentReport) -> list[dict[str, str]]:
+    """Return the warnings about enrolled speakers for JSON."""
+    return [{"name": one.speaker, "check": one.check, "reason": one.reason} for one in report.warnings]
+
+
+def print_warnings(report: EnrollmentReport) -> None:
+    """Print the warnings about enrolled speakers."""
+    for warning in report.warnings:
+        print_note(f"warning: {warning.reason}")
+
+
 def _print_report(store: Path, report: EnrollmentReport) -> None:
     for path, reason in report.skipped:
         print_note(f"skipped {path}: {reason}")
     for _, reason in report.refused:
         print_note(f"refused {reason}")
-    for warning in report.warnings:
-        print_note(f"warning: {warning.reason}")
+    print_warnings(report)
     print_table(
         ("speaker", "files", "speech s", "frames", "centroids"),
         [
@@ -203,7 +212,7 @@ def _percent(share: ErrorShare) -> str:
 
 def _quality(store: Path, settings: Config | None, checks: list[str]) -> ChecksConfig:
     """Return the settings of the checks (given, else the store's, else the defaults) with ``checks`` applied."""
-    from pipeline.config import Config, parse_config
+    from pipeline.config import CHECKS, Config, parse_config
     from pipeline.errors import StoreMissingError
     from pipeline.store.store import Store
 
@@ -215,9 +224,9 @@ def _quality(store: Path, settings: Config | None, checks: list[str]) -> ChecksC
     table = settings.checks.model_dump()
     for check in checks:
         name, _, action = check.partition("=")
-        if name.strip() not in _CHECKS or not action:
+        if name.strip() not in CHECKS or not action:
             raise typer.BadParameter(
-                f"--check must read CHECK=off|warn|refuse with CHECK one of {', '.join(_CHECKS)}, got {check!r}"
+                f"--check must read CHECK=off|warn|refuse with CHECK one of {', '.join(CHECKS)}, got {check!r}"
             )
         table[name.strip()] = action.strip()
     return parse_config({"checks": table}, source="--check").checks

@@ -6,6 +6,7 @@ interrupted.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Annotated
 
@@ -81,6 +82,11 @@ def main() -> None:
     except VoiceclaimError as error:
         print_error(error)
         raise SystemExit(NOT_ENOUGH_SPEECH if isinstance(error, NotEnoughSpeechError) else ERROR) from None
+    except OSError as error:  # of a path in the command's words that nothing before has met
+        if error.filename is None:
+            raise
+        print_error(f"{os.fspath(error.filename)}: {error.strerror}")
+        raise SystemExit(ERROR) from None
     if code == INTERRUPTED:
         print_error("interrupted; a store that was being changed is as it was")
     raise SystemExit(code or 0)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pipeline.cli.terminal import print_error
-from pipeline.errors import AuditError, VoiceclaimError
+from pipeline.errors import AuditError, InputError, VoiceclaimError
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -112,6 +112,17 @@ def workers_of(scheduler: str | None, jobs: int) -> Iterator[Workers]:
         for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         yield workers
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder at ``path``, and those above it, where missing; raises InputError if no file can go there."""
+    import tempfile
+
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise InputError(f"{path}: a folder to write to was expected: {error.strerror or error}") from None
 
 
 def names_of(text: str | None) -> list[str] | None:

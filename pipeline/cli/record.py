@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipeline.cli.enroll import print_warnings, warnings_of
 from pipeline.cli.live import QUIET_DB, Blocks, LevelMeter, microphone, pipe
-from pipeline.cli.options import ConfigFile, Device, Jobs, Json, NewStore, Override, Raw, read_settings
+from pipeline.cli.options import ConfigFile, Device, Jobs, Json, NewStore, Override, Raw, make_folder, read_settings
 from pipeline.cli.terminal import cores, escape, live_line, print_json, print_line, print_note, progress_bar
 from pipeline.errors import NotEnoughSpeechError, SpeakerExistsError
 
@@ -63,6 +65,8 @@ def record(
         raise typer.BadParameter(f"AUDIO must be - for a pipe, or omitted for the microphone, got {audio!r}")
     requested = read_settings(config, override)
     settings = _stored_settings(store, name) or requested or Config()
+    if keep is not None:
+        make_folder(keep)
     with pipe(raw) if audio == "-" else microphone(device) as (rate, blocks):
         phrases, spoken = _record_phrases(settings, rate, blocks, seconds, name)
     least = settings.codebook.min_seconds
@@ -75,27 +79,31 @@ def record(
     if as_json:
         print_json(
             {"store": str(store), "name": name, "phrases": len(phrases), "speech_seconds": enrolled.seconds,
-             "asked_seconds": seconds, "elapsed_seconds": report.elapsed_seconds}
+             "asked_seconds": seconds, "warnings": warnings_of(report), "elapsed_seconds": report.elapsed_seconds}
         )  # fmt: skip
         return
+    print_warnings(report)
     print_line(f"{escape(name)}: enrolled with {enrolled.seconds:.1f} s of speech in {len(phrases)} phrases -> {store}")
 
 
 def _stored_settings(store: Path, name: str) -> Config | None:
-    """Return the settings of an existing store; raises SpeakerExistsError if ``name`` is enrolled in it."""
+    """Return the settings of an existing store; raises InputError or SpeakerExistsError if ``name`` cannot go there."""
     from pipeline.errors import StoreMissingError
+    from pipeline.names import check_new_names
     from pipeline.store.store import Store
 
     try:
         opened = Store(store).load()
     except StoreMissingError:
-        return None
-    if name in {speaker.name for speaker in opened.speakers}:
+        opened = None
+    names = [] if opened is None else [speaker.name for speaker in opened.speakers]
+    if (plain := unicodedata.normalize("NFC", name)) in names:
         raise SpeakerExistsError(
             f"{store}: enrolled already: {name!r}; choose another name, add recordings (enroll --add), or"
             " remove the speaker first"
         )
-    return opened.config
+    check_new_names([plain], names)
+    return None if opened is None else opened.config
 
 
 def prompts(source: random.Random | None = None) -> Iterator[str]:
@@ -197,7 +205,6 @@ def _files(phrases: list[Any], rate: int, keep: Path | None) -> Iterator[list[Pa
 
     with tempfile.TemporaryDirectory(prefix="voiceclaim-") as work:
         folder = Path(work) if keep is None else keep
-        folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"phrase_{number:03d}.wav" for number in range(len(phrases))]
         for path, samples in zip(paths, phrases, strict=True):
             soundfile.write(path, samples, rate, subtype="FLOAT")

@@ -80,7 +80,7 @@ def serve(
         import uvicorn as _uvicorn  # noqa: F401
     except ImportError as error:
         raise UnavailableError(
-            f"serve: the service needs a package that is not installed ({error.name}): pip install 'voiceclaim[server]'"
+            f"serve: {error.name} is not installed; in the checkout, with the extra `server`: pip install '.[server]'"
         ) from None
     from pipeline.server import run
     from pipeline.server.security import is_loopback, read_tokens

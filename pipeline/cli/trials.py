@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,8 @@ def trials(
     """Write the trial list of a folder tree: every file against every name.
 
     A trial is target where the file lies in the folder of the claimed name. Files of people who are not in the store
-    are those of unknown impostors. `voiceclaim evaluate STORE DIR` takes the tree itself.
+    are those of unknown impostors. Paths are relative to the folder of the list, unless DIR is absolute. `voiceclaim
+    evaluate STORE DIR` takes the tree itself.
 
     Examples:
     - `voiceclaim trials verify/ --store speakers.store --out trials.txt`
@@ -39,7 +41,9 @@ def trials(
         print_note(f"skipped {path}: {reason}")
     targets = np.array([one.target for one in found.trials])
     speakers = NameColumn.of(one.speaker for one in found.trials)
-    table = TrialTable(speakers, NameColumn.of(one.path for one in found.trials), targets)
+    home = os.path.realpath(out.parent)
+    paths = NameColumn.of(one.path if folder.is_absolute() else os.path.relpath(one.path, home) for one in found.trials)
+    table = TrialTable(speakers, paths, targets)
     write_list(out, table, format_name="csv" if out.suffix.lower() == ".csv" else "kaldi", kind="key")
     print_line(
         f"written: {escape(str(out))} ({targets.sum()} target and {(~targets).sum()} nontarget trials,"

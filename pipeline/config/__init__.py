@@ -12,6 +12,8 @@ from pipeline.config.audio import (
     VadConfig,
 )
 from pipeline.config.decisions import (
+    CHECKS,
+    NO_CHECKS,
     ChecksConfig,
     DuplicateAudioConfig,
     PosteriorConfig,
@@ -35,6 +37,8 @@ from pipeline.config.settings import Config
 from pipeline.config.values import Action, Analysis, Augmentation, MachineKind, System
 
 __all__ = [
+    "CHECKS",
+    "NO_CHECKS",
     "Action",
     "Analysis",
     "AnalysisConfig",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -68,6 +68,13 @@ class ChecksConfig(Section):
     min_consistency: NonNegative = 0.55
     matches: Action = "warn"
     max_match: NonNegative = 0.5
+
+
+CHECKS: tuple[str, ...] = tuple(
+    name for name, field in ChecksConfig.model_fields.items() if get_args(field.annotation) == get_args(Action)
+)
+"""Names of the enrollment checks, each a setting."""
+NO_CHECKS = ChecksConfig.model_validate(dict.fromkeys(CHECKS, "off"))
 
 
 class DuplicateAudioConfig(Section):

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +32,6 @@ from pipeline.scoring.trials import HeldOutTrials
 from pipeline.store.model import SpeakerModel
 
 Array = NDArray[np.float64]
-Check = Literal["speech", "clipping", "noise", "narrow_band", "duplicates", "consistency", "matches"]
 
 MIN_OTHERS = 5
 MIN_HELD_OUT = 3.0  # seconds
@@ -43,10 +41,13 @@ MAX_GROUPS = 10
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem with one speaker; ``reason`` is a sentence that names them and may name files."""
+    """A problem with one speaker; ``reason`` is a sentence that names them and may name files.
+
+    ``check`` is one of ``pipeline.config.CHECKS``, or speech where there is too little.
+    """
 
     speaker: str
-    check: Check
+    check: str
     refused: bool
     reason: str
 
@@ -170,7 +171,7 @@ def check_trials(
     return findings
 
 
-def _finding(speaker: str, check: Check, action: Action, reason: str) -> Finding:
+def _finding(speaker: str, check: str, action: Action, reason: str) -> Finding:
     return Finding(speaker, check, action == "refuse", f"speaker {speaker!r}: {reason}")
 
 

@@ -171,7 +171,7 @@ def enroll(
             out = taken_out(out.rest, speakers, role, jobs=workers.jobs)
         elif anew and transaction.model is not None:
             out = replace(out, earlier=dict.fromkeys(one.name for one in transaction.model.speakers))
-        checks = settings.checks if quality is None else quality
+        checks = _checks(settings, quality)
         report = _one_at_a_time(progress or _silent)
         read = partial(
             read_speech,
@@ -270,6 +270,14 @@ def _agreed_settings(store: Store, known: SpeakerModel | None, config: Config | 
             " leave the settings out to add to it, or enroll into a new store"
         )
     return known.config
+
+
+def _checks(settings: Config, quality: ChecksConfig | None) -> ChecksConfig:
+    if not isinstance(quality, ChecksConfig | None):
+        raise ConfigError(
+            f"quality: a ChecksConfig was expected, got {type(quality).__name__}; load_config(...).checks is one"
+        )
+    return settings.checks if quality is None else quality
 
 
 def _with_machines(config: Config) -> Config:

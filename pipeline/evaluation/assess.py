@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 
@@ -28,12 +29,14 @@ from pipeline.metrics import (
 )
 from pipeline.scoring.claims import ClaimScorer
 from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Store, as_model
 from pipeline.verification.verifier import claim_scorers
 
 Progress = Callable[[int, int], None]
 """Called as progress(files just done, files in all)."""
 
 _MAKING = Lock()
+_form_c = partial(unicodedata.normalize, "NFC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +82,9 @@ class Assessment:
 
 
 def assess(
-    model: SpeakerModel,
+    model: SpeakerModel | Store | Path | str,
     trials: Sequence[Trial],
-    root: Path,
+    root: Path | str,
     *,
     systems: Iterable[str] | None = None,
     not_enrolled: Collection[str] = (),
@@ -96,11 +99,11 @@ def assess(
 
     Parameters
     ----------
-    model : SpeakerModel
+    model : SpeakerModel, Store or path
         The enrolled speakers.
     trials : sequence of Trial
         Claims on audio files (``read_trials``).
-    root : Path
+    root : path
         Folder that the trials' paths are relative to.
     systems : iterable of str, optional
         Scoring systems.
@@ -123,12 +126,13 @@ def assess(
     ['poao', 'rpoao']
     """
     workers = LocalThreads(jobs) if workers is None else workers
+    model = as_model(model)
     available = model.evaluated_systems
     named = dict.fromkeys(available if systems is None else systems)
     names = tuple(model.check_system(name, available) for name in named)
-    absent = set(not_enrolled).difference(model.names)
-    refused = Counter(trial.target for trial in trials if trial.speaker in absent)
-    trials = [trial for trial in trials if trial.speaker not in absent]
+    absent = set(map(_form_c, not_enrolled)).difference(model.names)
+    refused = Counter(trial.target for trial in trials if _form_c(trial.speaker) in absent)
+    trials = [trial for trial in trials if _form_c(trial.speaker) not in absent]
     _check_columns(model, trials)
     positions = {name: model.position(name) for name in dict.fromkeys(trial.speaker for trial in trials)}
     by_path: dict[str, list[Trial]] = defaultdict(list)
@@ -137,7 +141,7 @@ def assess(
     by_claims: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for path, its_trials in by_path.items():
         by_claims[tuple(dict.fromkeys(trial.speaker for trial in its_trials))].append(path)
-    files = _FileScorer(model, path_for(root, workers), names, positions)
+    files = _FileScorer(model, path_for(Path(root), workers), names, positions)
     # Files of the same claims follow each other, and share a scorer.
     tasks = [(path, claims, len(by_path[path])) for claims, paths in by_claims.items() for path in paths]
     results: dict[str, ScoredFile | FailedFile] = {}

@@ -90,7 +90,7 @@ class CalibrationReport:
 def calibrate(
     store: Store | Path | str,
     trials: Sequence[Trial],
-    root: Path,
+    root: Path | str,
     *,
     jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
@@ -107,7 +107,7 @@ def calibrate(
         Where the model is kept.
     trials : sequence of Trial
         Claims on audio files that nobody was enrolled with (``read_trials``).
-    root : Path
+    root : path
         Folder that the trials' paths are relative to.
     jobs : int
         Threads.
@@ -139,7 +139,7 @@ def calibrate(
     store.load()  # where there is no store, none is made
     with store.writing() as transaction, threadpool_limits(1):
         model = _model_of(store, transaction)
-        own, failed = _scored(model, labels, root, jobs, progress)
+        own, failed = _scored(model, labels, Path(root), jobs, progress)
         before = _fit(model, own)
         fitted = transaction.save(_with_own(model, own))
     after = _fit(fitted, own)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import InputError, MetricError
-from pipeline.evaluation import SystemScores, paired_bootstrap, read_scores
+from pipeline.evaluation import SystemScores, paired_bootstrap
 from pipeline.evaluation.exports import COMPARED_COLUMNS, tables
 from pipeline.evaluation.measure import cost_scores, speaker_interval
 from pipeline.evaluation.pages import comparison_page
-from pipeline.evaluation.report import SCORES, read_metrics, read_results, write_text
+from pipeline.evaluation.report import read_metrics, read_results, write_text
 from pipeline.metrics import (
     MAIN_POINT,
     Statistic,
@@ -57,7 +57,7 @@ def read_evaluations(folders: Sequence[Path], system: str | None = None) -> list
         raise InputError(f"a comparison needs two evaluation folders or more, got {len(folders)}")
     evaluations = []
     for folder, label in zip(folders, labels_of(folders), strict=True):
-        metrics, scores = read_metrics(folder), read_scores(folder / SCORES)
+        metrics, scores = read_metrics(folder), read_results(folder)
         name = metrics["default_system"] if system is None else system
         if name not in scores:
             raise InputError(f"{folder}: no scores of system {name!r} there; it has {', '.join(scores)}")

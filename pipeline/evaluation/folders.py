@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.audio.corpus import HIDDEN, NO_AUDIO, Skipped, read_corpus
+from pipeline.audio.corpus import HIDDEN, NO_AUDIO, Skipped, as_corpus
 from pipeline.errors import InputError
 from pipeline.evaluation.lists import Trial
 
@@ -23,14 +24,15 @@ class FolderTrials:
     skipped: tuple[Skipped, ...]
 
 
-def trials_of_folder(folder: Path, names: Collection[str] | None = None) -> FolderTrials:
+def trials_of_folder(folder: Path | str, names: Collection[str] | None = None) -> FolderTrials:
     """Return the trials of ``folder``, one folder per speaker, against ``names`` (None: those of its folders).
 
-    An audio file that this machine cannot decode is among them: it has no score, and counts as such.
+    Folders are named in Unicode's normal form C, as at enrollment. An audio file that this machine cannot decode is
+    among the trials: it has no score, and counts as such.
 
     Parameters
     ----------
-    folder : Path
+    folder : path
         One folder per speaker, of recordings that nobody was enrolled with.
     names : collection of str, optional
         Names that are claimed: those of a store.
@@ -51,7 +53,7 @@ def trials_of_folder(folder: Path, names: Collection[str] | None = None) -> Fold
     >>> found.trials[0].speaker, found.trials[0].target, found.strangers
     ('anna', True, ('ivan',))
     """
-    corpus = read_corpus(folder)
+    corpus = as_corpus(folder)
     if corpus.kind != "folders":
         raise InputError(
             f"{folder}: one folder per speaker was expected, got the layout {corpus.kind!r}; of a YOHO tree give the"
@@ -60,7 +62,9 @@ def trials_of_folder(folder: Path, names: Collection[str] | None = None) -> Fold
     files = [(name, one.path) for name, utterances in corpus.speakers.items() for one in utterances]
     unread = [(path, reason) for path, reason in corpus.left_out if path.is_file() and reason not in {NO_AUDIO, HIDDEN}]
     unread = [entry for entry in unread if len(entry[0].relative_to(folder).parts) > 1]
-    files = sorted(files + [(path.relative_to(folder).parts[0], path) for path, _ in unread])
+    files = sorted(
+        files + [(unicodedata.normalize("NFC", path.relative_to(folder).parts[0]), path) for path, _ in unread]
+    )
     claimed = sorted(corpus.speakers) if names is None else list(names)
     strangers = tuple(sorted({name for name, _ in files} - set(claimed)))
     if not {name for name, _ in files} & set(claimed):

@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -22,6 +22,7 @@ from pipeline.errors import InputError
 from pipeline.evaluation import WRITTEN
 from pipeline.evaluation.columns import NameColumn, TrialTable, as_names, checked_llrs, split_by_system
 from pipeline.evaluation.text_lists import SHOWN
+from pipeline.files import beside
 
 Kind = Literal["key", "scores", "trials"]
 """Part of a list to write: labels, scores, or the trials alone."""
@@ -180,12 +181,14 @@ def _check_names(path: Path, names: Iterable[str], format_name: str) -> None:
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file that takes the place of ``path`` once it is complete; raises InputError where it cannot."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("w+b") as file:
-            yield file
-        partial.replace(path)
+        partial = beside(path, f".{os.getpid()}.partial")
+        try:
+            with partial.open("w+b") as file:
+                yield file
+            partial.replace(path)
+        finally:
+            with suppress(OSError):  # the first error is the one to tell
+                partial.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{path}: cannot write the list: {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)

@@ -64,12 +64,12 @@ class Trial:
     metadata: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
 
-def read_trials(path: Path) -> tuple[Trial, ...]:
+def read_trials(path: Path | str) -> tuple[Trial, ...]:
     """Read a trial list of any format, in file order; raises as ``read_list``.
 
     Parameters
     ----------
-    path : Path
+    path : path
         Kaldi, VoxCeleb, NIST, CSV or Parquet, with labels.
 
     Returns
@@ -95,12 +95,12 @@ def trials_of(table: TrialTable) -> tuple[Trial, ...]:
     return tuple(replace(trial, metadata=row) for trial, row in zip(trials, rows, strict=True))
 
 
-def read_list(path: Path, *, kind: Kind | None = None, format_name: str | None = None) -> TrialTable:
+def read_list(path: Path | str, *, kind: Kind | None = None, format_name: str | None = None) -> TrialTable:
     """Read a list of trials with all the labels, scores, log-likelihood ratios and systems in it.
 
     Parameters
     ----------
-    path : Path
+    path : path
         A regular file.
     kind : {"key", "scores"}, optional
         Labels or scores: the list must have them, and lines that could hold either are read as holding them.
@@ -119,6 +119,7 @@ def read_list(path: Path, *, kind: Kind | None = None, format_name: str | None =
     UnavailableError
         For Parquet without pyarrow.
     """
+    path = Path(path)
     table = _read(path, kind, format_of(path, kind, format_name))
     if kind == "key" and table.targets is None:
         raise InputError(f"{path}: a key must label its trials as target or nontarget, got a list without labels")

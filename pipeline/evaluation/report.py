@@ -124,11 +124,9 @@ def _sample_size(trials: int) -> dict[str, float | None]:
 
 def _system_entry(metrics: SystemMetrics) -> dict[str, Any]:
     eer, interval, main, spread = metrics.eer, metrics.eer_interval, metrics.costs[MAIN_POINT], metrics.speaker_spread
-    ends = None if interval is None else [_percent(interval.low), _percent(interval.high)]
     return {
         "eer_percent": None if eer is None else _percent(eer.rate),
-        "eer_interval_percent": ends,
-        "eer_percent_ci95": ends,
+        "eer_percent_ci95": None if interval is None else [_percent(interval.low), _percent(interval.high)],
         "eer_hull_percent": _percent(metrics.eer_hull),
         "threshold": None if eer is None else eer.threshold,
         "min_dcf": main[0],
@@ -301,10 +299,20 @@ def _det_band(scores: SystemScores) -> DetBand | None:
 
 def read_results(folder: Path) -> dict[str, SystemScores]:
     """Read the scores of an evaluation folder by system; raises InputError."""
-    table = folder / SCORES_TABLE
-    if folder.is_dir() and not table.exists() and not (folder / SCORES).exists():
-        raise InputError(f"{folder}: it holds no {SCORES}; {_HINT}")
-    return by_system(read_list(table), table) if table.is_file() else read_scores(folder / SCORES)
+    kept = kept_scores(folder)
+    return by_system(read_list(kept), kept) if kept.name == SCORES_TABLE else read_scores(kept)
+
+
+def kept_scores(folder: Path) -> Path:
+    """Return the file of the scores of an evaluation folder; raises InputError."""
+    try:
+        if (folder / SCORES_TABLE).is_file():
+            return folder / SCORES_TABLE
+        if folder.is_dir() and not (folder / SCORES).exists():
+            raise InputError(f"{folder}: it holds no {SCORES}; {_HINT}")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read: {error.strerror or error}; {_HINT}") from None
+    return folder / SCORES
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def _library(module: str) -> Any:
     except ImportError as error:
         raise UnavailableError(
             f"Parquet needs the library pyarrow, which cannot be loaded ({error});"
-            " install it with: pip install 'voiceclaim[formats]'"
+            " install it in the checkout, with the extra `formats`: pip install '.[formats]'"
         ) from error
 
 

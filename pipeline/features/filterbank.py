@@ -41,7 +41,7 @@ def _library() -> Any:
         import kaldi_native_fbank
     except ImportError as error:
         raise UnavailableError(
-            f"features.log_mel needs the library kaldi-native-fbank, which cannot be loaded ({error}); install it with:"
-            " pip install 'voiceclaim[embedding]'"
+            f"features.log_mel needs the library kaldi-native-fbank, which cannot be loaded ({error}); install it in"
+            " the checkout, with the extra `embedding`: pip install '.[embedding]'"
         ) from error
     return kaldi_native_fbank

@@ -136,7 +136,7 @@ def _network(path: str, sha256: str) -> tuple[Any, str]:
     except ImportError as error:
         raise UnavailableError(
             f"machines.kinds: embedding needs the library onnxruntime, which cannot be loaded ({error}); install it"
-            " with: pip install 'voiceclaim[embedding]'"
+            " in the checkout, with the extra `embedding`: pip install '.[embedding]'"
         ) from error
     try:
         content = read_bounded(Path(path), MOST_BYTES)

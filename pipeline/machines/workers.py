@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from pipeline.errors import UnavailableError
+from pipeline.errors import InputError, UnavailableError
 from pipeline.files import open_regular
 
 Item = TypeVar("Item")
@@ -82,7 +82,7 @@ class DaskWorkers(AbstractContextManager["DaskWorkers"]):
         except ImportError as error:
             raise UnavailableError(
                 f"--backend dask needs the library distributed, which cannot be loaded ({error});"
-                " install it with: pip install 'voiceclaim[distributed]'"
+                " install it in the checkout, with the extra `distributed`: pip install '.[distributed]'"
             ) from error
         self._dask: Any = distributed
         _check_answers(distributed, address)
@@ -227,9 +227,14 @@ def path_for(path: Path, workers: Workers) -> Path:
 
 
 def jobs_of(jobs: int) -> int:
-    """Return the number of threads; negative ``jobs`` count down from the number of processors, as in joblib."""
+    """Return the number of threads; negative ``jobs`` count down from the number of processors, as in joblib.
+
+    Raises InputError for 0, and for what is no whole number.
+    """
     if jobs == 1:
         return 1
+    if not isinstance(jobs, int) or jobs == 0:
+        raise InputError(f"jobs: a number of threads was expected, 1 or more, or -1 for all cores, got {jobs!r}")
     from joblib import effective_n_jobs  # takes a tenth of a second, which a single thread need not wait for
 
     return int(effective_n_jobs(jobs))

@@ -6,9 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from pipeline.errors import ServiceError, VoiceclaimError
-from pipeline.evaluation import read_scores
 from pipeline.evaluation.curves import Evaluation, curves_of
-from pipeline.evaluation.report import METRICS, SCORES, read_metrics
+from pipeline.evaluation.report import METRICS, kept_scores, read_metrics, read_results
 
 
 def last_evaluation(folder: Path | None) -> Evaluation:
@@ -16,7 +15,7 @@ def last_evaluation(folder: Path | None) -> Evaluation:
     if folder is None:
         raise ServiceError(404, "the service was started without an evaluation (--evaluation)", kind="NotFound")
     try:
-        files = [(folder / name).stat() for name in (SCORES, METRICS)]
+        files = [path.stat() for path in (kept_scores(folder), folder / METRICS)]
         return _evaluation(folder, tuple((file.st_ino, file.st_mtime_ns, file.st_size) for file in files))
     except (OSError, VoiceclaimError):
         raise ServiceError(404, "the folder of the evaluation has none that can be read", kind="NotFound") from None
@@ -24,4 +23,4 @@ def last_evaluation(folder: Path | None) -> Evaluation:
 
 @lru_cache(1)
 def _evaluation(folder: Path, _stamp: tuple[tuple[int, ...], ...]) -> Evaluation:
-    return curves_of(read_metrics(folder), read_scores(folder / SCORES))
+    return curves_of(read_metrics(folder), read_results(folder))

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from pipeline.errors import StoreBusyError, StoreError, StoreMissingError
-from pipeline.files import sync_folder
+from pipeline.files import beside, sync_folder
 from pipeline.store.keys import Key
 from pipeline.store.model import SpeakerModel
 from pipeline.store.rows import connected, opened, typed
@@ -42,17 +42,18 @@ def backup_store(store: Path | str, copy: Path | str, *, key: Key = None) -> Spe
     ('anna', 'dexter', 'ivan', 'lars')
     """
     copy = Path(copy)
-    part = copy.with_name(f".{copy.name}.part")
-    if copy.exists():
-        raise StoreError(f"{copy}: a backup is a new file, and there is one; name another, or remove it")
     try:
+        part = beside(copy, ".part", prefix=".")
+        if copy.exists():
+            raise StoreError(f"{copy}: a backup is a new file, and there is one; name another, or remove it")
         with suppress(FileNotFoundError):
             part.unlink()  # of a backup that was killed
         os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
             _copy(opened(Path(store), Store(store, key=key).key).taken(), part)
             Store(part, key=key).check()
-            os.link(part, copy)  # which replaces nothing
+            os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # never another's file
+            part.replace(copy)
         finally:
             part.unlink(missing_ok=True)
         sync_folder(copy.parent)

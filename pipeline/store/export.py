@@ -37,7 +37,7 @@ def export_speaker(model: SpeakerModel, name: str, path: Path) -> Path:
     }
     packed = BytesIO()
     np.savez(packed, **arrays)  # type: ignore[arg-type]  # numpy takes names for its own parameters
-    beside = path.with_suffix(".npz")
+    beside = path.parent / f"{path.stem}.npz"
     if beside == path:
         raise InputError(f"{path}: JSON is written there and the arrays beside it as .npz; use another suffix")
     _write_new(beside, packed.getvalue())

@@ -35,7 +35,7 @@ from typing import Any, BinaryIO
 from filelock import FileLock, Timeout
 
 from pipeline.errors import AuditError
-from pipeline.files import open_regular, sync_folder
+from pipeline.files import beside, open_regular, sync_folder
 from pipeline.store import keys
 
 FORMAT = "voiceclaim-audit"
@@ -307,7 +307,7 @@ def _settled_size(path: Path, file: BinaryIO) -> int:
 
 
 def _lock_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.lock")
+    return beside(path, ".lock")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import numpy as np
 
 from pipeline.errors import AuditError, StoreError, StoreMissingError
 from pipeline.features.fingerprints import STEP_SECONDS, Prints
-from pipeline.files import open_regular
+from pipeline.files import beside, open_regular
 from pipeline.store.keys import Key
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
@@ -45,9 +45,12 @@ class DuplicateMemory:
 
     @classmethod
     def beside(cls, log: Path | str) -> DuplicateMemory:
-        """Return the fingerprints that belong to the audit log in the file ``log``."""
+        """Return the fingerprints that belong to the audit log in the file ``log``; raises AuditError."""
         log = Path(log)
-        return cls(log.with_name(f"{log.name}{SUFFIX}"))
+        try:
+            return cls(beside(log, SUFFIX))
+        except OSError as error:
+            raise AuditError(f"{log}: no fingerprints of audio can be kept beside it: {error.strerror}") from None
 
     def known(self, model: SpeakerModel, claim: str) -> list[Prints]:
         """Return the fingerprints (T,) of audio accepted as ``claim``, newest first; raise AuditError."""

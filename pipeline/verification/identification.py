@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pipeline.audio.files import open_audio
-from pipeline.audio.streams import as_samples
+from pipeline.audio.streams import Downmix, as_samples
 from pipeline.errors import InputError, MetricError, StreamClosedError
 from pipeline.features.frontend import FrontEnd
 from pipeline.notebooks import html_table
@@ -205,6 +205,7 @@ class IdentificationStream:
         self._meter = AudioMeter(identifier.model, rate)
         self.front_end = FrontEnd(config.features, rate, where="identification", meter=self._meter.speech)
         self._scores = identifier._scorer.start()
+        self._mix = Downmix("identification")
         self._every = identifier.update_ms * rate / 1000
         self._next_look = 0.0
         self._last = self._look()
@@ -213,7 +214,7 @@ class IdentificationStream:
         """Score more audio, (n,) or (n, channels), and return who speaks by now; raises AudioError."""
         if self._last.closed:
             raise StreamClosedError("identification: the stream is closed and takes no more audio")
-        mono = as_samples(samples, "identification")
+        mono = as_samples(samples, "identification", self._mix.push)
         self._meter.push(mono)
         self._scores.push(self.front_end.push(mono))
         if self.front_end.samples >= self._next_look:
@@ -222,8 +223,9 @@ class IdentificationStream:
         return self._last
 
     def close(self) -> Identification:
-        """End the audio and return the outcome; a second call repeats it."""
+        """End the audio and return the outcome; a second call repeats it. Raises AudioError for cancelling channels."""
         if not self._last.closed:
+            self._mix.check()
             self._scores.push(self.front_end.flush())
             self._last = self._look(closed=True)
         return self._last

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pipeline.audio.streams import as_samples, check_samples
+from pipeline.audio.streams import Downmix, as_samples, check_samples
 from pipeline.errors import StreamClosedError
 from pipeline.features.frontend import FrontEnd
 from pipeline.features.stream import FeatureBlock
@@ -65,6 +65,7 @@ class VerificationStream:
         self.verifier = verifier
         self._where = f"claim {verifier.claim!r}"
         rate = config.features.rate if rate is None else rate
+        self._mix = Downmix(self._where)
         self._warned: tuple[str, ...] = ()
         self._next_warnings = 0.0
         self._meter = AudioMeter(verifier.model, rate)
@@ -121,10 +122,12 @@ class VerificationStream:
     def close(self) -> Update:
         """End the audio: the last frames are scored and the decision is final. A second call repeats it.
 
-        Accepted audio goes into the verifier's memory, where it has one; raises AuditError.
+        Accepted audio goes into the verifier's memory, where it has one; raises AuditError, and AudioError for channels
+        that cancel each other.
         """
         if self._last.state is State.CLOSED:
             return self._last
+        self._mix.check()
         self._score(self.front_end.push(self._take_batch()))
         self._score(self.front_end.flush())
         if self._duplicates is not None:
@@ -137,7 +140,7 @@ class VerificationStream:
         """Return a mono copy of ``given`` samples: the caller's may change before they are scored."""
         if self._last.state is State.CLOSED:
             raise StreamClosedError(f"{self._where}: the stream is closed and takes no more audio")
-        samples = as_samples(given, self._where)
+        samples = as_samples(given, self._where, self._mix.push)
         first = self.front_end.samples + self._batched
         check_samples(samples, self._where, rate=self.front_end.rate, first=first)
         if self._duplicates is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from pipeline.audio.corpus import Utterance
-from pipeline.config import ChecksConfig
+from pipeline.config import NO_CHECKS
 from pipeline.enrollment.enroll import train
 from pipeline.enrollment.speech import audible, read_speech
 from pipeline.enrollment.training import Trainer
@@ -19,8 +19,6 @@ from pipeline.posteriors import sigmoid
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model
 from pipeline.verification.verifier import Verifier
-
-_NO_CHECKS = ChecksConfig(clipping="off", noise="off", duplicates="off", consistency="off", matches="off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,7 @@ def _ratio(background: SpeakerModel, enrolled: Path, verified: Path, jobs: int) 
         if unread:
             raise AudioError("{}: {}".format(*unread[0]))
         voices, _ = audible(voices, settings)
-        model, _ = train(trainer, voices, _NO_CHECKS)
+        model, _ = train(trainer, voices, NO_CHECKS)
     if model.calibration(settings.scoring.system) is None:
         raise MetricError(f"{background.where}: the background has too few speakers for calibrated ratios; add more")
     update = Verifier(model, name).verify_file(verified)

@@ -127,6 +127,14 @@ def test_audio_through_a_pipe(encoding, channels, kind):
     np.testing.assert_allclose(samples, expected, rtol=0, atol=1e-15)
 
 
+def test_channels_of_a_pipe_that_cancel_each_other_are_refused_at_its_end():
+    sound = np.arange(-500, 500).astype("<i2")
+    cut = np.stack([sound, np.where(np.arange(1000) < 500, -sound, 0)], axis=1).astype("<i2")
+    assert len(collect(cut.tobytes(), PcmFormat(RATE, 2))[1]) == 1000  # half of it cancels
+    with pytest.raises(AudioError, match="pipe: the channels cancel each other"):
+        collect(np.stack([sound, -sound], axis=1).tobytes(), PcmFormat(RATE, 2))
+
+
 @pytest.mark.parametrize("size", [0xFFFFFFFF, 0x80000000, 0x7FFFF000, 5000])
 def test_an_unknown_or_too_large_data_size_means_until_the_end(size):
     samples = np.arange(-500, 500).astype("<i2")
@@ -254,6 +262,7 @@ def test_samples_of_any_usual_type_are_the_same_sound(kind):
         (np.zeros((2, 400)), r"\(n, channels\), got \(2, 400\); transpose"),
         (np.zeros((1, 400), np.int16), "transpose"),
         (np.zeros((400, 65)), "shape"),
+        ([[0.1, 0.2], [0.3]], "array of numbers.*unequal length"),
         (np.zeros((4, 4, 4)), "shape"),
         (np.float64(0.5), "shape"),
     ],

@@ -169,7 +169,7 @@ def test_paths_are_relative_to_the_list_and_one_class_gives_no_eer_and_no_figure
     assert result.code == 0
     assert [line.split()[:2] for line in result.out.splitlines() if line.startswith("poar")] == [["poar", "*"]]
     outcome = json.loads((tmp_path / "out/metrics.json").read_text(encoding="utf-8"))["systems"]["poar"]
-    for key in ("eer_percent", "eer_interval_percent", "threshold", "false_reject_percent"):
+    for key in ("eer_percent", "eer_percent_ci95", "threshold", "false_reject_percent"):
         assert outcome[key] is None
     assert outcome["n_failed"] == 0
     assert 0 <= outcome["false_accept_percent"] <= 100

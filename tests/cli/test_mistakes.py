@@ -10,6 +10,7 @@ import soundfile
 
 ENROLL = ("enroll", "recordings", "--store", "new.store")
 VERIFY = ("verify", "s.store", "--claim", "anna")
+LONG = "x" * 300
 EVALUATE = ("--out", "out", "--systems", "poao")
 
 # Words, exit code, and what the answer says (on either output).
@@ -84,12 +85,27 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "nowhere to write": (("evaluate", "s.store", "recordings"), 2, "Missing option '--out'"),
     "one evaluation compared": (("compare", "out"), 2, "two evaluation folders"),
     "plot of nothing": (("plot", "empty", "--out", "x.png"), 2, "voiceclaim evaluate"),
+    # Places to write to
+    "a file for the demo's folder": (("demo", "--out", "call.flac"), 2, "call.flac: a folder to write to was expected"),
+    "trials into a folder": (("trials", "recordings", "--out", "."), 2, ".: cannot write the list: a file was exp"),
+    "trials below a file": (("trials", "recordings", "--out", "call.flac/x"), 2, "call.flac/x: cannot write the list"),
+    "list into a folder": (("convert", "true.txt", ".", "--to", "csv"), 2, ".: cannot write the list: a file was exp"),
+    "export into a folder": (("speakers", "export", "s.store", "anna", "--out", "."), 2, "needs a new file"),
+    "a folder as the log": ((*VERIFY, "--log", ".", "call.flac"), 2, ".: the audit log cannot be written: a file"),
+    "backup into a folder": (("store", "backup", "s.store", "."), 2, ".: no backup can be made here: a file was exp"),
+    "backup of too long a name": (("store", "backup", "s.store", LONG), 2, f"{LONG}: no backup can be made here"),
+    "settings of too long a name": ((*ENROLL, "--config", LONG), 2, "neither a file nor a preset (default, lean"),
+    "plot of too long a name": (("plot", LONG, "--out", "x.png"), 2, f"{LONG}: cannot be read"),
+    "list of too long a name": (("evaluate", "s.store", LONG, *EVALUATE), 2, f"{LONG}: "),
     # Commands
     "command misspelt": (("verfy",), 2, "Did you mean 'verify'?"),
     "option misspelt": (("verify", "s.store", "--clam", "anna"), 2, "Possible options: --claim"),
     "object before verb": (("speakers", "s.store", "list"), 2, "'s.store'; see voiceclaim speakers --help"),
     "removal of a stranger": (("speakers", "remove", "s.store", "Ana"), 2, "'anna'"),
     "recorded already": (("record", "anna", "--store", "s.store"), 2, "add recordings (enroll --add)"),
+    "recorded alike": (("record", "Anna", "--store", "s.store"), 2, "'Anna' looks like 'anna'"),
+    "recorded without a name": (("record", "an\u200bna", "--store", "n"), 2, "a name has visible characters"),
+    "recordings kept in a file": (("record", "hugo", "--store", "n", "--keep", "call.flac"), 2, "a folder to write to"),
     "a name that is taken": (("speakers", "rename", "s.store", "anna", "ivan"), 2, "'ivan' is enrolled already"),
     "service without a folder": (("serve", "nowhere/s.store"), 2, "there is no folder nowhere"),
     "port out of range": (("serve", "s.store", "--port", "99999"), 2, "--port"),

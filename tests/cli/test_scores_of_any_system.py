@@ -39,7 +39,7 @@ def test_scores_and_key_give_the_files_of_any_evaluation(run, tmp_path, trials):
     assert result["cllr"] == pytest.approx(log_likelihood_ratio_cost(target, nontarget))
     assert result["min_cllr"] == pytest.approx(minimum_cllr(target, nontarget))
     assert result["act_dcf"] == pytest.approx(actual_cost(target, nontarget, 0.05))
-    assert result["eer_interval_percent"][0] < result["eer_percent"] < result["eer_interval_percent"][1]
+    assert result["eer_percent_ci95"][0] < result["eer_percent"] < result["eer_percent_ci95"][1]
     assert (result["n_target"], result["n_nontarget"]) == (60, 660)
     assert table["formats"] == {"scores": "nist", "key": "voxceleb"}
     assert table["joined"] == {"other": {"trials": 720, "extra_scores": 0, "repeated_trials": 0, "repeated_scores": 0}}
@@ -107,5 +107,5 @@ def test_a_missing_library_is_an_error_in_one_line(tmp_path, trials):
     words = ("evaluate", "--scores", tmp_path / "scores", "--out", tmp_path / "out")
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "pip install 'voiceclaim[formats]'" in done.stderr
+    assert "pip install '.[formats]'" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -37,7 +37,11 @@ def test_commands_and_options_exist(name):
         if not words or words[0].startswith("-"):
             continue
         assert words[0] in commands, f"{where}: no such command"
-        known = {option for p in commands[words[0]].params for option in (*p.opts, *p.secondary_opts)} | {"--help"}
+        command = commands[words[0]]
+        if hasattr(command, "commands") and words[1:2] and not words[1].startswith("-"):
+            assert words[1] in command.commands, f"{where}: no such command"
+            command = command.commands[words[1]]
+        known = {option for p in command.params for option in (*p.opts, *p.secondary_opts)} | {"--help"}
         used = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
         assert used <= known, f"{where}: no option {used - known}"
 

@@ -81,10 +81,10 @@ def test_rates_quoted_on_other_pages_are_those_of_the_file():
     assert f"from {rate['trials_test']:.1f} to {rate['trials_test_tel']:.1f} percent" in explanation
 
 
-def test_rates_of_identification_in_the_reference_are_those_of_the_file():
+def test_rates_of_identification_on_the_page_are_those_of_the_file():
     rows = json.loads((RESULTS / "identification.json").read_text(encoding="utf-8"))["rows"]
     (row,) = [row for row in rows if (row["list"], row["system"]) == ("trials_open", "fused")]
-    text = " ".join(page("docs/reference/commands.md")[0].split())
+    text = " ".join(page("docs/howto/identify.md")[0].split())
     for key in ("rank1_error_percent", "fpir_percent", "fnir_percent", "fnir_at_fpir1_percent"):
         assert f"{row[key]:.2f} %" in text, key
     for peer, words in (
@@ -109,7 +109,7 @@ def test_the_table_of_kinds_left_out_is_that_of_the_file():
     assert markdown(result["rows"]) in (ROOT / "benchmarks" / "ROBUSTNESS.md").read_text(encoding="utf-8")
     rates = [row["left_out"]["eer_percent"] for row in result["rows"]]
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    assert f"have {min(rates):.2f} to {max(rates):.2f} percent, {fmean(rates):.2f} in the mean" in readme
+    assert f"range from {min(rates):.2f} to {max(rates):.2f} percent, with a mean of {fmean(rates):.2f}" in readme
 
 
 def test_the_table_of_conditions_is_that_of_the_file():

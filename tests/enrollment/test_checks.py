@@ -20,7 +20,7 @@ from pipeline.audio.corpus import Utterance
 from pipeline.audio.files import read_samples
 from pipeline.cli.enroll import enroll as command
 from pipeline.cli.options import IN_PART
-from pipeline.config import ChecksConfig, ThresholdConfig
+from pipeline.config import CHECKS, NO_CHECKS, ChecksConfig, ThresholdConfig
 from pipeline.enrollment.checks import MIN_OTHERS, held_out_seconds, strengths_of
 from pipeline.enrollment.duplicates import duplicates
 from pipeline.enrollment.enroll import enroll
@@ -36,6 +36,12 @@ SYSTEM = "supervector_rival"
 def quality(action: str = "off", **changes: object) -> ChecksConfig:
     """Settings with every check at ``action``, but for ``changes``."""
     return ChecksConfig(**{**dict.fromkeys(EVERY, action), **changes})
+
+
+def test_every_check_is_listed_once_and_can_be_off(inside):
+    assert (EVERY, quality("off")) == (CHECKS, NO_CHECKS)
+    words = inside("enroll", "--help").out
+    assert all(name in words for name in CHECKS)
 
 
 @pytest.fixture(scope="module")

@@ -208,6 +208,8 @@ def test_other_settings_than_the_stores_are_refused_with_the_section_that_differ
     ):
         with pytest.raises(ConfigError, match=rf"differ in {section}\)"):
             enroll(copied, {"hugo": recordings["hugo"]}, tiny_with(change))
+    with pytest.raises(ConfigError, match="quality: a ChecksConfig was expected, got str"):
+        enroll(copied, {"hugo": recordings["hugo"]}, quality="off")
     assert content(copied) == before
 
 

@@ -7,7 +7,7 @@ import pytest
 from populations import SYSTEMS
 from score_rows import rows_of
 
-from pipeline.errors import UnknownSpeakerError
+from pipeline.errors import InputError, UnknownSpeakerError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import assess
 from pipeline.metrics import Unscored
@@ -58,6 +58,17 @@ def test_scores_do_not_depend_on_threads_systems_or_the_other_trials(opened, tri
     np.testing.assert_allclose(twice, [assessed.scores["rpoao"].scores[7]] * 2, rtol=0, atol=1e-12)
 
 
+def test_a_store_and_a_folder_may_be_named_by_their_paths(store, trial_list, assessed, demo):
+    (first,) = assess(str(store), trial_list[:1], str(demo), systems=["rpoao"]).scores["rpoao"].scores
+    assert first == pytest.approx(assessed.scores["rpoao"].scores[0], abs=1e-12)
+
+
+@pytest.mark.parametrize("jobs", [0, 1.5, "2"])
+def test_a_number_of_threads_that_is_none_is_refused(opened, trial_list, demo, jobs):
+    with pytest.raises(InputError, match=f"jobs: a number of threads was expected.* got {jobs!r}"):
+        assess(opened, trial_list[:1], demo, systems=["rpoao"], jobs=jobs)
+
+
 def test_each_file_is_read_once_for_all_its_claims(opened, trial_list, demo):
     steps = []
     assess(opened, trial_list, demo, systems=["poar"], progress=lambda done, total: steps.append((done, total)))
@@ -85,8 +96,8 @@ def test_files_without_a_score_cost_their_trials_and_are_listed(opened, trial_li
 
 
 def test_claims_on_people_who_could_not_be_enrolled_count_as_failures_to_enroll(opened, trial_list, demo):
-    more = [Trial("nobody", trial_list[0].path, True), Trial("nobody", "nowhere/x.wav", False)]
-    result = assess(opened, [*trial_list, *more], demo, systems=["poar"], not_enrolled=["nobody"])
+    more = [Trial("Jose\u0301", trial_list[0].path, True), Trial("Jos\u00e9", "nowhere/x.wav", False)]  # one name
+    result = assess(opened, [*trial_list, *more], demo, systems=["poar"], not_enrolled=["Jos\u00e9"])
     assert result.unscored == Unscored(target_not_enrolled=1, nontarget_not_enrolled=1)
     assert (result.failed, len(result.scores["poar"].scores)) == ((), len(trial_list))
 

@@ -91,7 +91,7 @@ def test_a_sum_of_systems_is_weighed_for_the_line_in_use(tmp_path, recordings, v
     root, fitted, others = lists
     settings = tiny_with("scoring.system=fused")
     model = enroll(tmp_path / "s", {name: recordings[name] for name in voices}, settings).model
-    report = calibrate(tmp_path / "s", fitted, root)
+    report = calibrate(tmp_path / "s", fitted, str(root))
     assert report.after.eer <= report.before.eer
     assert report.after.cllr < report.before.cllr
     (before,), (after,) = (costs(one, others, root, ["fused"]).values() for one in (model, report.model))

@@ -63,13 +63,39 @@ def test_the_list_that_trials_writes_gives_what_the_folder_gives(inside, store, 
     )  # fmt: skip
     assert "skipped tree/notes.txt" in written.err
     inside("trials", "tree", "--store", store, "--out", "t.csv")
-    assert set(read_trials(tmp_path / "t.csv")) == set(read_trials(tmp_path / "t.txt"))
+    assert set(read_trials(str(tmp_path / "t.csv"))) == set(read_trials(tmp_path / "t.txt"))
     words = ("--systems", "poao", "--json")
     by_list = inside("evaluate", store, "t.txt", "--out", "a", *words)
     by_tree = inside("evaluate", store, "tree", "--out", "b", *words)
     assert (by_list.code, by_tree.code) == (0, 0)
     assert "not enrolled, so their files are those of impostors: clara" in by_tree.err
     assert by_list.lines[0]["systems"] == by_tree.lines[0]["systems"]
+
+
+def test_a_list_in_another_folder_finds_its_files(inside, store, tree, tmp_path):
+    (tmp_path / "lists" / "mine").mkdir(parents=True)
+    (tmp_path / "linked").symlink_to("lists/mine")
+    for words, out in ((("tree",), "lists/t.txt"), (("tree",), "linked/t.csv"), ((tree,), "lists/absolute.txt")):
+        assert inside("trials", *words, "--store", store, "--out", out).code == 0
+        listed = [trial.path for trial in read_trials(tmp_path / out)]
+        assert all((tmp_path / out).parent.joinpath(path).is_file() for path in listed)
+        assert listed[0] == {"lists/t.txt": "../tree/anna/0.flac", "linked/t.csv": "../../tree/anna/0.flac"}.get(
+            out, str(tree / "anna" / "0.flac")
+        )
+    assert inside("evaluate", store, "lists/t.txt", "--out", "out", "--systems", "poao").code == 0
+
+
+def test_an_accent_of_two_characters_is_that_of_the_enrolled_name(tree):
+    """File systems, and tools that list them, may write an accent as a character of its own."""
+    (tree / "ivan").rename(tree / "jose\u0301")
+    (tree / "zoe\u0308").mkdir()
+    (tree / "zoe\u0308" / "memo.m4a").touch()
+    found = trials_of_folder(tree, ["jos\u00e9", "zo\u00eb"])
+    assert found.strangers == ("anna", "clara")
+    assert {trial.path for trial in found.trials if trial.target} == {
+        *(str(tree / "jose\u0301" / f"{number}.flac") for number in range(2)), str(tree / "zoe\u0308" / "memo.m4a"),
+    }  # fmt: skip
+    assert "jos\u00e9" in {trial.speaker for trial in trials_of_folder(tree).trials}
 
 
 def test_names_with_blanks_go_into_csv(inside, refused, tree, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -132,6 +133,8 @@ def test_a_known_suffix_names_the_format_and_errors_are_typed(tmp_path):
         save_figure(figure, tmp_path / "a", formats=("png", "bmp"))
     with pytest.raises(InputError, match="cannot write the figure"):
         save_figure(figure, tmp_path / "none" / "a.png")
+    with pytest.raises(InputError, match="a file was expected, got a folder"):
+        save_figure(figure, Path())
     assert [path.name for path in tmp_path.iterdir()] == ["a.pdf"]
 
 

@@ -207,5 +207,5 @@ def test_text_needs_no_pyarrow_and_parquet_names_the_remedy(monkeypatch, tmp_pat
         write_list(tmp_path / "x", SMALL, format_name=name, kind="scores")
         read = read_list(tmp_path / "x", kind="scores", format_name=name)
         assert content(read, "scores") == content(SMALL, "scores")
-    with pytest.raises(UnavailableError, match=r"needs the library pyarrow.*pip install 'voiceclaim\[formats\]'"):
+    with pytest.raises(UnavailableError, match=r"needs the library pyarrow.*pip install '\.\[formats\]'"):
         write_list(tmp_path / "x.parquet", SMALL, format_name="parquet")

@@ -35,7 +35,7 @@ from pipeline.metrics import (
 )
 
 KEYS = {
-    "eer_percent", "eer_interval_percent", "eer_percent_ci95", "eer_hull_percent", "threshold", "min_dcf", "act_dcf",
+    "eer_percent", "eer_percent_ci95", "eer_hull_percent", "threshold", "min_dcf", "act_dcf",
     "min_dcf_p01", "cllr", "min_cllr", "affine_cllr", "identification_error_percent", "speaker_eer_percent",
     "operating_points", "store_threshold", "false_accept_percent", "false_reject_percent", "n_target", "n_nontarget",
     "n_failed", "unscored", "generalised", "sample_size", "mean_costs", "false_reject_at_false_accept_percent",
@@ -108,7 +108,7 @@ def test_entry_of_a_system_without_calibration():
     scores, entry = scores_from(rows), entry_of(rows)
     pair, by_speaker = (scores.target, scores.nontarget), speaker_error_rates(scores)
     assert entry.keys() == KEYS
-    low, high = entry["eer_interval_percent"]
+    low, high = entry["eer_percent_ci95"]
     spread, rates = entry["speaker_eer_percent"], [*by_speaker.values()]
     assert (
         entry.items()

@@ -26,7 +26,7 @@ from pipeline.evaluation import (
     write_list,
 )  # fmt: skip
 from pipeline.evaluation import measure as measurement
-from pipeline.evaluation.comparison_report import plot_evaluations
+from pipeline.evaluation.comparison_report import plot_evaluations, read_evaluations
 from pipeline.evaluation.measure import left_out, measure
 from pipeline.evaluation.scores import table_of
 from pipeline.metrics import equal_error_rate
@@ -61,7 +61,7 @@ def test_a_long_list_is_bounded_and_kept_as_parquet(tmp_path, trials, monkeypatc
         assert len(left_out(scores)) == 2
         assert report.about_scores(path, None, result)["left_out"] == list(left_out(scores))
         long = evaluated(out, path, result)
-    assert long["eer_interval_percent"] is long["speaker_eer_percent"] is None
+    assert long["eer_percent_ci95"] is long["speaker_eer_percent"] is None
     assert (out / "scores.parquet").is_file() and not (out / "scores.txt").exists()
     kept = report.read_results(out)["scores"]
     assert kept.scores.tolist() == scores.scores.tolist()
@@ -69,7 +69,7 @@ def test_a_long_list_is_bounded_and_kept_as_parquet(tmp_path, trials, monkeypatc
     assert kept.is_target.tolist() == scores.is_target.tolist()
     assert plot_evaluations([out], tmp_path / "det.svg") == (tmp_path / "det.svg",)
     short = evaluated(out, path, result)
-    same = short.keys() - {"eer_interval_percent", "eer_percent_ci95", "speaker_eer_percent", "affine_cllr"}
+    same = short.keys() - {"eer_percent_ci95", "speaker_eer_percent", "affine_cllr"}
     assert {name: long[name] for name in same} == {name: short[name] for name in same}
     assert (out / "scores.txt").is_file() and not (out / "scores.parquet").exists()
 
@@ -82,6 +82,8 @@ def test_names_that_no_line_can_hold_are_kept_as_parquet(tmp_path):
     names = {"metrics.json", "scores.parquet", "report.html", "table.csv", "table.tex"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
     assert set(report.read_results(tmp_path / "out")["scores"].speakers) == {"a\tb"}
+    compared = read_evaluations([tmp_path / "out"] * 2)
+    assert [set(one.scores.speakers) for one in compared] == [{"a\tb"}] * 2
 
 
 def test_measures_do_not_depend_on_how_names_are_coded(trials):

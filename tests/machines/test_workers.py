@@ -256,7 +256,7 @@ def test_a_file_that_nobody_can_open_is_skipped_as_by_threads(workers, recording
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(UnavailableError, match=r"pip install 'voiceclaim\[distributed\]'"):
+    with pytest.raises(UnavailableError, match=r"pip install '\.\[distributed\]'"):
         DaskWorkers("tcp://127.0.0.1:8786")
 
 

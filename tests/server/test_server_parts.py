@@ -17,6 +17,7 @@ from pipeline import errors
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import ConfigError, ServiceError, UnknownSpeakerError
+from pipeline.evaluation import read_list, write_list
 from pipeline.metrics import equal_error_rate, error_curve
 from pipeline.server.curves import last_evaluation
 from pipeline.server.messages import problem, service_error
@@ -188,6 +189,11 @@ def test_the_curves_of_an_evaluation_are_those_of_its_scores(tmp_path, trials):
     assert system.store_threshold == 0.25
     assert "secret" not in result.model_dump_json()
     evaluated(tmp_path / "evaluation", supervector=(target[:10], nontarget))
+    assert last_evaluation(tmp_path / "evaluation").systems[0].targets == 10
+    # A long list is kept as a table.
+    text = tmp_path / "evaluation" / "scores.txt"
+    write_list(text.with_suffix(".parquet"), read_list(text), format_name="parquet")
+    text.unlink()
     assert last_evaluation(tmp_path / "evaluation").systems[0].targets == 10
 
 

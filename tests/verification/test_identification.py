@@ -91,6 +91,14 @@ def test_any_chunks_of_the_same_samples_give_the_same_outcome(identifier, said):
         identifier.identify(samples, 16)
 
 
+def test_channels_that_cancel_each_other_are_no_silence(identifier, said):
+    samples, rate = said
+    stream = identifier.stream(rate)
+    stream.push(np.stack([samples, -samples], axis=1))
+    with pytest.raises(AudioError, match="identification: the channels cancel each other"):
+        stream.close()
+
+
 def test_whoever_cannot_be_claimed_is_no_candidate(copied, recordings, heard):
     enroll(copied, {"edith": recordings["edith"]}, role="background")
     found = Identifier(Store(copied).load(), best=99, nobody=0.1).identify_file(heard("edith"))

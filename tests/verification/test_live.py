@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from populations import TINY
 
 from pipeline.audio.microphone import SampleQueue, open_microphone
 from pipeline.cli.live import LevelMeter
@@ -133,9 +134,9 @@ def test_without_a_microphone_there_is_an_error_that_says_what_to_do(tmp_path, m
         with open_microphone():
             pytest.skip("this machine has a microphone")
     except AudioError as error:
-        assert re.search(r"pip install 'voiceclaim\[mic\]'|libportaudio2|plugged in", str(error))
+        assert re.search(r"pip install '\.\[mic\]'|libportaudio2|plugged in", str(error))
     monkeypatch.setitem(sys.modules, "sounddevice", None)
-    with pytest.raises(AudioError, match=r"microphone: .*pip install 'voiceclaim\[mic\]'"):
+    with pytest.raises(AudioError, match=r"microphone: .*pip install '\.\[mic\]'"):
         record("bert", tmp_path / "new.store")
     assert not (tmp_path / "new.store").exists()
 
@@ -299,6 +300,18 @@ def test_recordings_are_kept_where_asked_and_an_early_end_counts(copied, read_al
     assert len(list((tmp_path / "kept").glob("*.wav"))) == table["phrases"] == 3
     assert table["speech_seconds"] < table["asked_seconds"]
     assert "\x1b" not in shown.err
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_warnings_about_what_was_recorded_are_told(read_aloud, tmp_path, capsys, as_json):
+    read_aloud(3)
+    record("hugo", tmp_path / "new.store", "-", override=[*TINY, "checks.min_snr_db=300"], jobs=1, as_json=as_json)
+    shown = capsys.readouterr()
+    if as_json:
+        (warning,) = json.loads(shown.out)["warnings"]
+        assert (warning["name"], warning["check"]) == ("hugo", "noise")
+    else:
+        assert "warning: speaker 'hugo': the signal-to-noise ratio is" in shown.err
 
 
 def test_too_little_speech_enrolls_nobody(copied, read_aloud):

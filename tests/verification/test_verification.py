@@ -161,6 +161,18 @@ def test_silence_is_too_little_speech_and_never_a_score(verifiers, opened, silen
     assert VerificationStream(opened, "anna", rate=44_100).close() == replace(nothing, audio_seconds=0.0)
 
 
+def test_channels_that_cancel_each_other_are_no_silence(verifiers, inputs):
+    samples, verifier = inputs[8000][1], verifiers["fused"]
+    silent, half = np.zeros_like(samples), len(samples) // 2
+    with pytest.raises(AudioError, match="the channels cancel each other"):
+        verifier.verify(np.stack([samples, -samples], axis=1), 8000)
+    stream = verifier.stream(8000)
+    # A part that cancels, and one with a silent channel, say nothing about the whole.
+    stream.push(np.stack([samples, -samples], axis=1)[: half // 8])
+    stream.push(np.stack([samples, silent], axis=1))
+    assert stream.close().score is not None
+
+
 def test_silence_before_and_after_does_not_change_the_decision(opened, inputs):
     samples, pause = inputs[8000][1], np.zeros(8000)
     stream = VerificationStream(opened, "anna")

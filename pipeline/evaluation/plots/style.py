@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import SystemScores
+from pipeline.files import beside
 from pipeline.metrics.curves import FloatArray, as_scores
 
 Scores = SystemScores | tuple[npt.ArrayLike, npt.ArrayLike]
@@ -77,16 +78,16 @@ def save_figure(figure: Figure, path: Path, formats: Sequence[str] = ("png", "sv
     unknown = sorted(set(formats) - set(_METADATA))
     if unknown:
         raise InputError(f"{path}: figure formats are {', '.join(_METADATA)}, got {', '.join(unknown)}")
-    if path.suffix[1:] in _METADATA:
-        files = {path.suffix[1:]: path}
-    else:
-        files = {kind: path.with_name(f"{path.name}.{kind}") for kind in formats}
-    with mpl.rc_context(STYLE):
-        for kind, file in files.items():
-            try:
+    try:
+        if path.suffix[1:] in _METADATA:
+            files = {path.suffix[1:]: path}
+        else:
+            files = {kind: beside(path, f".{kind}") for kind in formats}
+        with mpl.rc_context(STYLE):
+            for kind, file in files.items():
                 figure.savefig(file, format=kind, dpi=300, metadata=_METADATA[kind])
-            except OSError as error:
-                raise InputError(f"{file}: cannot write the figure: {error.strerror or error}") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot write the figure: {error.strerror or error}") from error
     return tuple(files.values())
 
 
