@@ -109,9 +109,11 @@ class AuditLog:
         return str(chain.previous)
 
     def check_writable(self) -> None:
-        """Raise what ``append`` would raise now, before something is done that is to be logged."""
+        """Raise what ``append`` would raise now, before something is done that is to be logged; begin a new log."""
         with _locked(self.path), self._opened() as file:
-            self._end_of(file)
+            chain, torn = self._end_of(file)
+            if not chain.lines and not torn:
+                _write_whole(file, chain.opening(), instead_of=0)
 
     @contextmanager
     def _opened(self) -> Iterator[FileIO]:

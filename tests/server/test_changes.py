@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
-from service import Running, entries_in, files_of, names_in, problem_of, running, wait_until
+from service import (
+    ADMIN_TOKEN,
+    ENROLL_TOKEN,
+    TOKENS,
+    Running,
+    entries_in,
+    files_of,
+    names_in,
+    problem_of,
+    running,
+    wait_until,
+)
 
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import retrained_without
@@ -93,23 +104,26 @@ def test_somebody_whom_another_process_removes_meanwhile_is_not_enrolled_again(c
 
 
 @pytest.mark.slow
-def test_an_enrollment_is_ended_once_and_then_removals_wait_for_it(copied, tmp_path, recordings):
-    with running(copied, tmp_path) as service, ThreadPoolExecutor(1) as threads:
-        files = files_of(recordings, "hugo", 20)
-        with Store(copied).writing():  # it takes as long as the test likes
-            enrolling = threads.submit(service.request, "POST", "/speakers/hugo", files=files)
-            wait_until(lambda: service.uploads)
-            time.sleep(5)
-            removing = ThreadPoolExecutor(2)
-            first = removing.submit(service.request, "DELETE", "/speakers/lars")
-            time.sleep(1)
-        removed = first.result()
-        later = service.request("DELETE", "/speakers/ivan")
-        removing.shutdown()
-        assert [removed.status_code, later.status_code, enrolling.result().status_code] == [200, 200, 201]
-        revisions = [answer.json()["revision"] for answer in (removed, enrolling.result(), later)]
+def test_an_enrollment_is_ended_once_and_keeps_its_turn_and_removals_wait_for_it(copied, tmp_path, recordings):
+    tokens = {"VOICECLAIM_TOKENS": TOKENS}
+    with running(copied, tmp_path, environment=tokens) as service, ThreadPoolExecutor(4) as threads:
+
+        def begin(method: str, name: str, token: str) -> Future[httpx.Response]:
+            files = files_of(recordings, name) if method == "POST" else None
+            begun = threads.submit(service.request, method, f"/speakers/{name}", token=token, files=files)
+            time.sleep(3)
+            return begun
+
+        with Store(copied).writing():  # so that it takes as long as this block
+            victim = begin("POST", "hugo", ENROLL_TOKEN)
+            others = [begin("POST", "bruno", ADMIN_TOKEN), begin("DELETE", "lars", ADMIN_TOKEN)]
+        first = others[1].result()
+        second = service.request("DELETE", "/speakers/ivan", token=ADMIN_TOKEN)
+        answers = [first, victim.result(), second, others[0].result()]
+        assert [answer.status_code for answer in answers] == [200, 201, 200, 201]
+        revisions = [answer.json()["revision"] for answer in answers]
         assert revisions == sorted(revisions)
-        assert names_in(service) == ["anna", "dexter", "hugo"]
+    assert Store(copied).load().names == ("anna", "dexter", "hugo", "bruno")
 
 
 def test_an_enrollment_that_takes_too_long_ends(copied, tmp_path, recordings):
