@@ -117,3 +117,17 @@ def test_paths_that_cannot_be_written_to(tmp_path):
     for path in (tmp_path / "pipe", tmp_path / "file" / "log", tmp_path / ("n" * 5000), Path("a\0b")):
         with pytest.raises(AuditError, match="cannot be written"):
             AuditLog(path).append("verify", {})
+
+
+def test_whether_a_line_could_be_appended_is_known_before_and_changes_no_log(tmp_path):
+    path = tmp_path / "log"
+    AuditLog(path).check_writable()
+    assert check_log(path).events == {"open": 1}
+    whole = path.read_bytes()
+    AuditLog(path).check_writable()
+    assert path.read_bytes() == whole
+    with pytest.raises(AuditError, match="its last line is not valid"):
+        AuditLog(path, key=b"k" * 16).check_writable()
+    path.write_bytes(whole + b"{}\n")
+    with pytest.raises(AuditError, match="its last line is not valid"):
+        AuditLog(path).check_writable()
