@@ -200,8 +200,28 @@ def test_what_is_no_service_and_what_is_no_address_are_errors_in_one_line(tmp_pa
             with pytest.raises(ServiceError, match=f"status {status} .* is a Voiceclaim service there") as refused:
                 call()
             assert refused.value.status == status
+        for text in ("{}", "[]", "null", '{"speakers": [{"name": "anna"}]}', '{"type": "x", "status": "y"}'):
+            (tmp_path / "speakers").write_text(text, encoding="utf-8")
+            with pytest.raises(ServiceError, match="is a Voiceclaim service there"):
+                client.speakers()
     with pytest.raises(ServiceError, match=r"http://localhost:abc: .*Invalid port"):
         VoiceclaimClient("http://localhost:abc")
+
+
+@pytest.mark.parametrize("answer", ["<p>", "[]", "{}", '{"type": "ready"}', '{"type": "problem"}'])
+def test_a_socket_that_is_none_of_the_service_is_an_error_in_one_line(answer):
+    def answered(connection: ServerConnection) -> None:
+        for _ in connection:
+            connection.send(answer)
+
+    with ThreadPoolExecutor(1) as threads, serve(answered, "127.0.0.1", 0) as server:
+        threads.submit(server.serve_forever)
+        with (
+            VoiceclaimClient(f"http://127.0.0.1:{server.socket.getsockname()[1]}") as client,
+            pytest.raises(ServiceError, match="is a Voiceclaim service there"),
+            client.stream("anna", rate=8000),
+        ):
+            pass
 
 
 @pytest.mark.slow
