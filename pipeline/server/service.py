@@ -64,6 +64,8 @@ class Service:
         self.changes = Changes(settings)
         decoding = Bounds(_FILES_NICE, limits.decode_seconds, limits.decode_memory)
         self.decoders = Workers("files to decode", threads, decoding, waiting=limits.waiting)
+        if limits.share < 1:
+            self.decoders.turns.keep_one()
         self._scoring = Turns("pieces of audio to score", threads, waiting=limits.streams)
         voices = Voices(settings.store, limits.verifiers, settings.unknown_impostors, settings.log)
         scorers = partial(Scorers, voices, threads, waiting=limits.streams, shown=lambda: self.paths)
