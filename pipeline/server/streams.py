@@ -46,11 +46,7 @@ async def verify(connection: Connection, hello: VerifyHello) -> None:
     """Verify live audio against one claim, with an update for the messages that came together."""
     service, caller = connection.service, connection.caller
     check_rules(caller, hello.system, hello.early)
-    try:
-        verifier = await service.verifier(hello.claim, hello.system, hello.sequential_test)
-    except VoiceclaimError as error:
-        await service.record(hello.claim, None, error)
-        raise
+    verifier = await service.claimed(caller, hello.claim, hello.system, hello.sequential_test)
     live = AudioClaim(hello.claim, hello.system, hello.pcm, hello.sequential_test)
     made = partial(service.verifier, hello.claim, hello.system, hello.sequential_test)
     async with service.attempt(caller, verifier) as attempt, service.scorers.claim(caller, made, live) as claim:

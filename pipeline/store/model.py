@@ -7,7 +7,6 @@ name (``store.layout``): those of each speaker, and those of the population.
 from __future__ import annotations
 
 import difflib
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -26,6 +25,7 @@ from pipeline.machines.pairs import PairSource
 from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.machines.workers import run_parallel
 from pipeline.metrics import OperatingPoint
+from pipeline.names import normal
 from pipeline.notebooks import html_table
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.calibration import Calibration, Calibrations, SystemCalibration
@@ -41,6 +41,8 @@ from pipeline.store.thresholds import fitted, threshold_of
 Array = NDArray[np.float64]
 Role = Literal["speaker", "background"]
 PSEUDO = "pseudo."
+# Letters of a name times those of all others up to which the nearest are looked for: about 0.1 s.
+_NEAR_LETTERS = 300_000
 CONDITIONS = ("condition.recorded", "condition.changed")
 _COHORTS = frozenset({"cohort.nearest", "cohort.similarity"})  # they number the speakers
 
@@ -133,10 +135,12 @@ class SpeakerModel:
         return self.speakers[self._number_of(name, get_args(Role))]
 
     def _number_of(self, name: str, roles: Sequence[Role]) -> int:
-        plain = unicodedata.normalize("NFC", name)
+        plain = normal(name)
         for number, speaker in enumerate(self.speakers):
             if speaker.name == plain and speaker.role in roles:
                 return number
+        if len(name) * sum(map(len, self.names)) > _NEAR_LETTERS:
+            raise UnknownSpeakerError(name, None)
         folded: dict[str, list[str]] = {}
         for known in self.names:
             folded.setdefault(known.casefold(), []).append(known)
