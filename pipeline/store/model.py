@@ -7,6 +7,7 @@ name (``store.layout``): those of each speaker, and those of the population.
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -25,7 +26,6 @@ from pipeline.machines.pairs import PairSource
 from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.machines.workers import run_parallel
 from pipeline.metrics import OperatingPoint
-from pipeline.names import normal
 from pipeline.notebooks import html_table
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.calibration import Calibration, Calibrations, SystemCalibration
@@ -135,7 +135,7 @@ class SpeakerModel:
         return self.speakers[self._number_of(name, get_args(Role))]
 
     def _number_of(self, name: str, roles: Sequence[Role]) -> int:
-        plain = normal(name)
+        plain = unicodedata.normalize("NFC", name)
         for number, speaker in enumerate(self.speakers):
             if speaker.name == plain and speaker.role in roles:
                 return number
