@@ -55,12 +55,17 @@ class FitError(InputError, ValueError):
 
 
 class UnknownSpeakerError(InputError):
-    """A claim names somebody who is not enrolled; ``nearest`` holds the closest enrolled names."""
+    """A claim names somebody who is not enrolled; ``nearest`` holds the closest enrolled names.
 
-    def __init__(self, name: str, nearest: tuple[str, ...] = ()) -> None:
+    It is None where there are too many to look for them.
+    """
+
+    def __init__(self, name: str, nearest: tuple[str, ...] | None = ()) -> None:
         self.name = name
         self.nearest = nearest
-        hint = f"; nearest enrolled: {', '.join(map(repr, nearest))}" if nearest else "; nobody is enrolled"
+        hint = "; nobody is enrolled" if nearest is not None else ""
+        if nearest:
+            hint = f"; nearest enrolled: {', '.join(map(repr, nearest))}"
         super().__init__(f"claim {name!r}: no such speaker is enrolled{hint}")
 
 

@@ -21,15 +21,24 @@ _CYRILLIC = "аеорсухіјѕԁԛԝһӏкмтнвгп", "aeopcyxijsdqwhlkmth
 _LOOKS = str.maketrans(_GREEK[0] + _CYRILLIC[0] + "ıłøđ01", _GREEK[1] + _CYRILLIC[1] + "ilodol")
 
 
+def normal(name: str) -> str:
+    """Return ``name`` in normal form C; raises InputError for one that is longer than a name can be."""
+    if len(name) <= 4 * MOST_CHARACTERS:  # the time to normalise marks grows with the square of their number
+        name = unicodedata.normalize("NFC", name)
+    if len(name) > MOST_CHARACTERS:
+        raise InputError(f"a name has at most {MOST_CHARACTERS} characters, got {len(name)}")
+    return name
+
+
 def checked_name(name: str) -> str:
     """Return ``name`` in normal form C; raises InputError for one that is empty, too long, or not all visible."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
         raise InputError("a name must be text, got half a surrogate pair") from None
-    name = unicodedata.normalize("NFC", name)
-    if not name or name in (".", "..") or len(name) > MOST_CHARACTERS:
-        raise InputError(f"a name has 1 to {MOST_CHARACTERS} characters, and is not . or .., which no URL can carry")
+    name = normal(name)
+    if name in ("", ".", ".."):
+        raise InputError("a name is not empty, and not . or .., which no URL can carry")
     for character in name:
         category = unicodedata.category(character)
         blank = category == "Zs" and character != " "

@@ -23,10 +23,10 @@ from pipeline.audio.files import open_audio
 
 COMMAND = (sys.executable, "-c", "from pipeline.cli.main import main; main()")
 START_SECONDS = 300.0  # a store with background voices is made first, beside other tests
-ENROLL_TOKEN, VERIFY_TOKEN, ADMIN_TOKEN, PLAIN_TOKEN = "e" * 20, "v" * 20, "a" * 20, "p" * 20
+ENROLL_TOKEN, VERIFY_TOKEN, ADMIN_TOKEN, PLAIN_TOKEN, IDENTIFY_TOKEN = (letter * 20 for letter in "evapi")
 TOKENS = (
     f"enroll {ENROLL_TOKEN}\nverify,identify,scores,rules {VERIFY_TOKEN}; # nobody's\n"
-    f"admin {ADMIN_TOKEN}\nverify {PLAIN_TOKEN}"
+    f"admin {ADMIN_TOKEN}\nverify {PLAIN_TOKEN}\nidentify {IDENTIFY_TOKEN}"
 )
 
 

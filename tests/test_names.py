@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import InputError
-from pipeline.names import checked_name, twin_of
+from pipeline.names import checked_name, normal, twin_of
 
 VISIBLE = st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=20)
 
@@ -31,6 +31,12 @@ def test_a_name_is_one_name_however_its_accents_are_written():
 def test_what_nobody_sees_is_refused(name):
     with pytest.raises(InputError, match="name"):
         checked_name(name)
+
+
+def test_a_name_that_no_name_can_be_as_long_as_is_not_put_in_normal_form():
+    assert normal("e\u0301" * 200) == "é" * 200
+    with pytest.raises(InputError, match="at most 200 characters, got 1000"):
+        normal("e\u0301" * 500)
 
 
 @pytest.mark.parametrize("twin", ["Anna", "аnna", "аnnа", "ANNA", "ａｎｎａ", "αnnα"])

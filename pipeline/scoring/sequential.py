@@ -20,6 +20,8 @@ AtEnd = Literal["undecided", "fixed"]
 
 # Speech between two checks of the ratio; more frequent ones gain nothing.
 CHECK_SECONDS = 0.1
+# No calibration tells rarer errors, and bounds of far rarer ones are not finite.
+LEAST_RATE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class SequentialTest:
     Parameters
     ----------
     miss, false_accept : float
-        Error rates, shares above 0 and below 0.5.
+        Error rates, shares of at least 1e-9 and below 0.5.
     at_end : {"undecided", "fixed"}
         A stream that ends before either bound is reached is undecided, or decided as without the test.
 
@@ -52,8 +54,10 @@ class SequentialTest:
 
     def __post_init__(self) -> None:
         for name, rate in (("miss", self.miss), ("false_accept", self.false_accept)):
-            if not 0.0 < rate < 0.5:
-                raise InputError(f"sequential test: the {name} rate must be above 0 and below 0.5, got {rate:g}")
+            if not LEAST_RATE <= rate < 0.5:
+                raise InputError(
+                    f"sequential test: the {name} rate must be at least {LEAST_RATE:g} and below 0.5, got {rate:g}"
+                )
         if self.at_end not in ("undecided", "fixed"):
             raise InputError(f"sequential test: at_end must be 'undecided' or 'fixed', got {self.at_end!r}")
 

@@ -82,7 +82,7 @@ def _as_service_error(request: Request, error: Exception) -> ServiceError:
     if isinstance(error, VoiceclaimError):
         return service_error(error, service_of(request).paths)
     if isinstance(error, HTTPException):
-        why = {404: "there is no such path", 405: f"the path does not take {request.method}"}.get(error.status_code)
+        why = {404: "there is no such path", 405: f"the path does not take {request.method:.20}"}.get(error.status_code)
         detail = str(error.detail) if why is None else f"{request.url.path:.100}: {why}; /docs lists what there is"
         return ServiceError(error.status_code, detail, kind="HTTPException")
     if isinstance(error, TimeoutError):

@@ -103,8 +103,13 @@ class Turns:
     """
 
     def __init__(self, what: str, places: int, *, waiting: int) -> None:
-        self._what, self._free, self._most = what, places, waiting
+        self._what, self._free, self._most, self._each = what, places, waiting, places
+        self._held: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    def keep_one(self) -> None:
+        """Let no caller hold every place, if there is more than one: call it before any is given."""
+        self._each = max(1, self._free - 1)
 
     @property
     def waiting(self) -> int:
@@ -120,14 +125,18 @@ class Turns:
     @asynccontextmanager
     async def place(self, caller: Caller) -> AsyncIterator[None]:
         """Wait for a place, and hold it until the end of the block; raises ServiceError where too many wait."""
-        if self._free:
+        if self._free and self._may_hold(caller.key):
             self._free -= 1
+            self._held[caller.key] += 1
         else:
             await self._wait(caller)
         try:
             yield
         finally:
-            self._pass_on()
+            self._pass_on(caller.key)
+
+    def _may_hold(self, key: str) -> bool:
+        return self._held[key] < self._each
 
     async def _wait(self, caller: Caller) -> None:
         self.check(caller)
@@ -137,22 +146,23 @@ class Turns:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                self._pass_on()
+                self._pass_on(caller.key)
             elif turn in self._waiting.get(caller.key, ()):
                 self._waiting[caller.key].remove(turn)
                 if not self._waiting[caller.key]:
                     del self._waiting[caller.key]
             raise
 
-    def _pass_on(self) -> None:
-        """Give the place to the caller who has waited longest for a turn, or leave it free."""
-        while self._waiting:
-            key = next(iter(self._waiting))
+    def _pass_on(self, held_by: str) -> None:
+        """Give a place to the caller who has waited longest for a turn and may hold one more, or leave it free."""
+        self._held -= Counter((held_by,))  # without zeros
+        while (key := next(filter(self._may_hold, self._waiting), None)) is not None:
             queue = self._waiting.pop(key)
             turn = queue.popleft()
             if queue:
                 self._waiting[key] = queue  # behind the others
             if not turn.cancelled():  # else its caller is leaving at this moment
                 turn.set_result(None)
+                self._held[key] += 1
                 return
         self._free += 1

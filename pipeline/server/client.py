@@ -14,7 +14,7 @@ Every refusal by the service, and a service that cannot be reached, is a ``Servi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,11 +38,13 @@ from pipeline.verification.identification import Identification
 Audio = Path | str | bytes
 _CHUNK_SAMPLES = 2**16  # in one message
 _MESSAGE_BYTES = 2**20  # in one answer
+_SWITCHED = 101  # status of a WebSocket
 _TRAINING_SECONDS = 3600.0  # to enroll into a large store
 # They ignore the fields of a later version.
 _TERMS, _UPDATE, _IDENTIFICATION = TypeAdapter(Terms), TypeAdapter(Update), TypeAdapter(Identification)
 State = TypeVar("State")
 Outcome = TypeVar("Outcome")
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,30 +90,30 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
         with ExitStack() as opened:
             parts = [("files", _part(audio, number, opened)) for number, audio in enumerate(files, start=1)]
             path, method = f"/speakers/{quote(name, safe='')}", "PUT" if add else "POST"
-            table = self._ask(method, path, files=parts, timeout=_TRAINING_SECONDS)
-        speaker = EnrolledSpeaker(table["name"], table["seconds"], table["utterances"])
-        skipped = tuple((file["file"], file["reason"]) for file in table["skipped"])
-        return Enrollment(speaker, table["revision"], tuple(table["warnings"]), skipped)
+            return self._ask(_enrollment, method, path, files=parts, timeout=_TRAINING_SECONDS)
 
     def remove(self, name: str) -> int:
         """Erase ``name`` and return the number of speakers left. Raises ServiceError."""
-        return int(self._ask("DELETE", f"/speakers/{quote(name, safe='')}", timeout=_TRAINING_SECONDS)["left"])
+        path = f"/speakers/{quote(name, safe='')}"
+        return self._ask(lambda table: int(table["left"]), "DELETE", path, timeout=_TRAINING_SECONDS)
 
     def speakers(self) -> tuple[EnrolledSpeaker, ...]:
         """Return the enrolled speakers in enrollment order. Raises ServiceError."""
-        return tuple(EnrolledSpeaker(**entry) for entry in self._ask("GET", "/speakers")["speakers"])
+        return self._ask(
+            lambda table: tuple(EnrolledSpeaker(**entry) for entry in table["speakers"]), "GET", "/speakers"
+        )
 
     def verify(self, claim: str, file: Audio, *, system: str | None = None) -> Verification:
         """Verify the claim on an audio file, or its content. Raises ServiceError, AudioError."""
         with ExitStack() as opened:
             part = {"file": _part(file, 1, opened)}
-            return _verification(self._ask("POST", "/verify", files=part, data=_claim(claim, system)))
+            return self._ask(_verification, "POST", "/verify", files=part, data=_claim(claim, system))
 
     def identify(self, file: Audio) -> Identification:
         """Find who of the enrolled speaks in an audio file, or its content. Raises ServiceError, AudioError."""
         with ExitStack() as opened:
-            table = self._ask("POST", "/identify", files={"file": _part(file, 1, opened)})
-        return _IDENTIFICATION.validate_python(table)
+            files = {"file": _part(file, 1, opened)}
+            return self._ask(_IDENTIFICATION.validate_python, "POST", "/identify", files=files)
 
     @contextmanager
     def stream(
@@ -127,7 +129,8 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
             hello["early"] = asdict(early)
         with self._connected("/verify") as socket:
             stream = ClaimStream(socket, self._url, self._timeout)
-            stream.terms = _TERMS.validate_python(stream._begin(self._signed(hello)))
+            with _understanding(self._url, _SWITCHED):
+                stream.terms = _TERMS.validate_python(stream._begin(self._signed(hello)))
             yield stream
             stream._end()
 
@@ -139,7 +142,8 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
         """
         with self._connected("/identify") as socket:
             stream = IdentificationStream(socket, self._url, self._timeout)
-            stream._begin(self._signed({"rate": rate, "format": "f32le"}))
+            with _understanding(self._url, _SWITCHED):
+                stream._begin(self._signed({"rate": rate, "format": "f32le"}))
             yield stream
             stream._end()
 
@@ -158,19 +162,14 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
     def __exit__(self, *_raised: object) -> None:
         self.close()
 
-    def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+    def _ask(self, read: Callable[[dict[str, Any]], Answer], method: str, path: str, **options: Any) -> Answer:
+        """Send a request, and return what ``read`` makes of its answer."""
         with _reaching(self._url):
             response = self._http.request(method, path, **options)
-        try:
-            table: dict[str, Any] = response.json()
+        with _understanding(self._url, response.status_code):
             if response.is_success:
-                return table
-            raise _refusal(table)
-        except (ValueError, KeyError, TypeError):
-            status = response.status_code
-            raise ServiceError(
-                status, f"{self._url}: status {status} without an answer in JSON; is a Voiceclaim service there?"
-            ) from None
+                return read(response.json())
+            raise _refusal(response.json())
 
 
 class LiveStream(Generic[State, Outcome]):
@@ -203,9 +202,10 @@ class LiveStream(Generic[State, Outcome]):
         for start in range(0, max(1, len(whole)), _CHUNK_SAMPLES):
             self._sent += 1
             self._send(whole[start : start + _CHUNK_SAMPLES].tobytes())
-        while (table := self._receive())["type"] == "update":
-            if table["chunks"] >= self._sent:
-                return self._state(table)
+        with _understanding(self._url, _SWITCHED):
+            while (table := self._receive())["type"] == "update":
+                if table["chunks"] >= self._sent:
+                    return self._state(table)
         raise ServiceError(0, f"{self._url}: an update was expected, got {table['type']!r}")
 
     def _state(self, table: dict[str, Any]) -> State:
@@ -220,9 +220,10 @@ class LiveStream(Generic[State, Outcome]):
 
     def _end(self) -> None:
         self._send(json.dumps({"type": "end"}))
-        while (table := self._receive())["type"] != "final":
-            pass
-        self._final = self._outcome(table)
+        with _understanding(self._url, _SWITCHED):
+            while (table := self._receive())["type"] != "final":
+                pass
+            self._final = self._outcome(table)
 
     def _send(self, message: str | bytes) -> None:
         with _reaching(self._url):
@@ -275,10 +276,27 @@ def _reaching(url: str) -> Iterator[None]:
         raise ServiceError(0, f"{url}: the service cannot be reached, or went away: {reason}") from None
 
 
+@contextmanager
+def _understanding(url: str, status: int) -> Iterator[None]:
+    """Turn an answer with ``status`` that is none of the service's into a ServiceError."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError):
+        raise ServiceError(
+            status, f"{url}: status {status} without an answer to this; is a Voiceclaim service there?"
+        ) from None
+
+
 def _refusal(table: Mapping[str, Any]) -> ServiceError:
     """Return the error of a problem, from a response or a WebSocket; KeyError for another table."""
     kind = str(table["kind"] if "kind" in table else table["type"]).removeprefix("urn:voiceclaim:")
     return ServiceError(int(table["status"]), str(table["detail"]), kind=kind)
+
+
+def _enrollment(table: Mapping[str, Any]) -> Enrollment:
+    speaker = EnrolledSpeaker(table["name"], table["seconds"], table["utterances"])
+    skipped = tuple((file["file"], file["reason"]) for file in table["skipped"])
+    return Enrollment(speaker, table["revision"], tuple(table["warnings"]), skipped)
 
 
 def _verification(table: Mapping[str, Any]) -> Verification:

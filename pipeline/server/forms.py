@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fastapi import Request
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
 
 from pipeline.errors import InputError, ServiceError
@@ -16,6 +17,7 @@ from pipeline.server.service import Service
 from pipeline.server.utterances import Recordings
 
 FILE = {"type": "string", "format": "binary"}
+_CHARSETS = (b"utf-8", b"utf8", b"iso-8859-1", b"latin-1")  # Python's other ones decode to what is no text, or fail
 _MAX_FIELDS = 8
 _MAX_FIELD_BYTES = 8192
 
@@ -59,9 +61,9 @@ def _save(uploads: list[tuple[str, BinaryIO]], folder: Path) -> Recordings:
 @asynccontextmanager
 async def _form_of(request: Request, *, files: int) -> AsyncIterator[FormData]:
     """Parse the form in the body of ``request``, with at most so many ``files``; raises ServiceError."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "multipart/form-data":
-        raise ServiceError(415, "a body of the type multipart/form-data was expected", kind="InputError")
+    kind, parameters = parse_options_header(request.headers.get("content-type"))
+    if kind != b"multipart/form-data" or parameters.get(b"charset", b"utf-8").lower() not in _CHARSETS:
+        raise ServiceError(415, "a body of the type multipart/form-data was expected, in UTF-8", kind="InputError")
     async with request.form(max_files=files, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES) as form:
         yield form
 

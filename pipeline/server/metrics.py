@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pipeline.server.logs import log_event
 
 MEDIA_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+_METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"})  # others are any text of a caller's
 _TRAINING_SECONDS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1800.0)
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 
@@ -72,7 +73,7 @@ def count_requests(app: ASGIApp, metrics: Metrics) -> ASGIApp:
             await app(scope, receive, noted)
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            method = scope["method"] if route != "other" else "other"
+            method = scope["method"] if route != "other" and scope["method"] in _METHODS else "other"
             metrics.requests.labels(route, method, str(status)).inc()
             seconds = time.perf_counter() - started
             metrics.request_seconds.labels(route).observe(seconds)

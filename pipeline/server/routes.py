@@ -29,7 +29,6 @@ from pipeline.server.metrics import MEDIA_TYPE as METRICS_TYPE
 from pipeline.server.security import ENROLL, IDENTIFY, SCORES, VERIFY, allowed, caller_of
 from pipeline.server.service import Service
 from pipeline.server.utterances import Recordings
-from pipeline.verification.verifier import Verifier
 
 PAGE = Path(__file__).resolve().parent / "page"
 _CODES = (400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 503, 507)
@@ -195,14 +194,12 @@ async def verify(request: Request, service: Here, caller: Verifying) -> dict[str
         if claim is None:
             raise InputError("the field 'claim' must name a speaker, and is missing")
         streams.check_rules(caller, system)
-        verifier: Verifier | None = None
+        verifier = await service.claimed(caller, claim, system)
         try:
-            verifier = await service.verifier(claim, system)
             async with service.attempt(caller, verifier) as attempt:
                 [path] = uploads
                 verifying = streams.verify_file(service, caller, claim, system, path)
-                scored_by, update = await _unless_gone(request, verifying)
-                verifier = scored_by
+                verifier, update = await _unless_gone(request, verifying)
                 attempt.note(update)
         except TooManyAttemptsError:
             raise
@@ -211,7 +208,7 @@ async def verify(request: Request, service: Here, caller: Verifying) -> dict[str
             raise
     await service.record(claim, verifier, update)
     service.metrics.audio_seconds.labels("file").inc(update.audio_seconds)
-    return shown(as_json(scored_by.terms, update), scores=SCORES in caller.scopes)
+    return shown(as_json(verifier.terms, update), scores=SCORES in caller.scopes)
 
 
 @router.post(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
-from unicodedata import normalize
 
 from pipeline.errors import (
     ServiceError,
@@ -20,7 +19,7 @@ from pipeline.errors import (
     UnknownSpeakerError,
     VoiceclaimError,
 )
-from pipeline.names import checked_name, twin_of
+from pipeline.names import checked_name, normal, twin_of
 from pipeline.scoring.decisions import Decision, Update
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.server.callers import Caller, Shares, Turns
@@ -65,6 +64,8 @@ class Service:
         self.changes = Changes(settings, shown=lambda: self.paths)
         decoding = Bounds(_FILES_NICE, limits.decode_seconds, limits.decode_memory)
         self.decoders = Workers("files to decode", threads, decoding, waiting=limits.waiting)
+        if limits.share < 1:
+            self.decoders.turns.keep_one()
         self._scoring = Turns("pieces of audio to score", threads, waiting=limits.streams)
         voices = Voices(settings.store, limits.verifiers, settings.unknown_impostors, settings.log)
         scorers = partial(Scorers, voices, threads, waiting=limits.streams, shown=lambda: self.paths)
@@ -89,6 +90,8 @@ class Service:
         """Return paths that no caller is told, with the names that they are told."""
         settings = self.settings
         paths = [(settings.store, "the store"), (self.spool.folder, "uploads"), *self._newest.paths]
+        if self._attempts is not None:
+            paths.append((self._attempts.path, "the attempts"))
         if settings.log is not None:
             paths += [(DuplicateMemory.beside(settings.log).path, "the fingerprints"), (settings.log, "the audit log")]
         if settings.log_key is not None:
@@ -114,6 +117,22 @@ class Service:
     async def verifier(self, claim: str, system: str | None, early: SequentialTest | None = None) -> Verifier:
         """Return a verifier of the newest revision; raises VoiceclaimError."""
         return await self.run("machines", self._newest.verifier, claim, system, early)
+
+    async def claimed(
+        self, caller: Caller, claim: str, system: str | None, early: SequentialTest | None = None
+    ) -> Verifier:
+        """Return ``verifier`` for a claim of ``caller``; one that cannot be judged is recorded.
+
+        A claim to be nobody who is enrolled counts as failed. Raises VoiceclaimError.
+        """
+        claim = normal(claim)
+        try:
+            return await self.verifier(claim, system, early)
+        except VoiceclaimError as error:
+            if self._attempts is not None and isinstance(error, UnknownSpeakerError):
+                await self.run("disk", self._attempts.fail, caller.key)
+            await self.record(claim, None, error)
+            raise
 
     async def identifier(self) -> Identifier:
         """Return an identifier of the newest revision; raises VoiceclaimError, also where nobody is enrolled."""
@@ -175,8 +194,8 @@ class Service:
     async def known_name(self, name: str) -> str:
         """Return ``name`` as it is enrolled; raises ServiceError where it is not."""
         model = await self.model()
-        plain = normalize("NFC", name)
-        if model is None or plain not in {speaker.name for speaker in model.speakers}:
+        plain = normal(name)
+        if model is None or plain not in model.names:
             raise ServiceError(404, f"{name!r}: no such speaker is enrolled", kind="UnknownSpeakerError")
         return plain
 

@@ -46,18 +46,14 @@ async def verify(connection: Connection, hello: VerifyHello) -> None:
     """Verify live audio against one claim, with an update for the messages that came together."""
     service, caller = connection.service, connection.caller
     check_rules(caller, hello.system, hello.early)
-    try:
-        verifier = await service.verifier(hello.claim, hello.system, hello.sequential_test)
-    except VoiceclaimError as error:
-        await service.record(hello.claim, None, error)
-        raise
+    verifier = await service.claimed(caller, hello.claim, hello.system, hello.sequential_test)
     live = AudioClaim(hello.claim, hello.system, hello.pcm, hello.sequential_test)
     made = partial(service.verifier, hello.claim, hello.system, hello.sequential_test)
     async with service.attempt(caller, verifier) as attempt, service.scorers.claim(caller, made, live) as claim:
         terms = as_json(claim.verifier.terms)
         await connection.answer("ready", {**terms, "rate": hello.rate, "delay_ms": claim.delay_ms})
         try:
-            await _score(connection, claim.push)
+            await _score(connection, claim.push, connection.answer)
         except BaseException as error:
             await _close(service, claim, attempt, error)
             raise
@@ -65,8 +61,12 @@ async def verify(connection: Connection, hello: VerifyHello) -> None:
     await connection.answer("final", {**terms, **final, "chunks": connection.chunks})
 
 
-async def _score(connection: Connection, push: Callable[[bytes], Awaitable[dict[str, Any]]]) -> None:
-    """Push audio until the caller ends it."""
+async def _score(
+    connection: Connection,
+    push: Callable[[bytes], Awaitable[dict[str, Any]]],
+    send: Callable[[str, dict[str, Any]], Awaitable[None]],
+) -> None:
+    """Push audio until the caller ends it, and ``send`` the state after it."""
     service, ended = connection.service, False
     while not ended:
         audio: list[bytes] = []
@@ -85,7 +85,7 @@ async def _score(connection: Connection, push: Callable[[bytes], Awaitable[dict[
         for at in range(0, max(1, len(data)), size):
             table = await push(data[at : at + size])
         if not ended:
-            await connection.answer("update", {**table, "chunks": connection.chunks})
+            await send("update", {**table, "chunks": connection.chunks})
         service.metrics.update_seconds.observe(time.perf_counter() - started)
 
 
@@ -153,7 +153,7 @@ async def identify(connection: Connection, hello: Hello) -> None:
         service.check_found(found)
         return found.as_json()
 
-    await _score(connection, partial(service.score, caller, push))
+    await _score(connection, partial(service.score, caller, push), connection.send)
     found = await _identified(service, caller, stream)
     await connection.send("final", {**found.as_json(), "chunks": connection.chunks})
 

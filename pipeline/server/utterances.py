@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,15 @@ _SUBTYPES = {"s16le": ("PCM_16", "<i2"), "f32le": ("FLOAT", "<f4")}
 Table = dict[str, Any]
 Recordings = Mapping[Path, str]
 """Audio files, and the names that the caller knows them by."""
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    """Raise OSError where libsndfile cannot write, which does not tell why: its files are new, and lie in the spool."""
+    try:
+        yield
+    except soundfile.LibsndfileError:
+        raise OSError(errno.ENOSPC, "an utterance cannot be written") from None
 
 
 class UtteranceFiles:
@@ -45,8 +56,9 @@ class UtteranceFiles:
         """Return the seconds of speech that are required, and those to aim for."""
         return {"least_seconds": self._config.codebook.min_seconds, "aim_seconds": self._aim}
 
+    @_written()
     def push(self, data: bytes) -> None:
-        """Append bytes to the current utterance; raises AudioError."""
+        """Append bytes to the current utterance; raises AudioError, or OSError where there is no room."""
         samples = self._decoder.push(data)
         rest = self._rest + data
         end = len(rest) - len(rest) % self._pcm.frame_bytes
@@ -64,6 +76,7 @@ class UtteranceFiles:
             raise ServiceError(413, f"an enrollment has at most {self._max_files} utterances", kind="InputError")
         self._begin()
 
+    @_written()
     def finish(self) -> None:
         """End the current utterance."""
         if not self._file.closed:
@@ -90,9 +103,11 @@ class UtteranceFiles:
 
     def discard(self) -> None:
         """Delete every recording."""
-        self._file.close()
+        with suppress(soundfile.LibsndfileError):
+            self._file.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    @_written()
     def _begin(self) -> None:
         path = self._folder / f"{len(self._files):04d}.wav"
         subtype, _ = _SUBTYPES[self._pcm.encoding]

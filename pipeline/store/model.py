@@ -41,6 +41,8 @@ from pipeline.store.thresholds import fitted, threshold_of
 Array = NDArray[np.float64]
 Role = Literal["speaker", "background"]
 PSEUDO = "pseudo."
+# Letters of a name times those of all others up to which the nearest are looked for: about 0.1 s.
+_NEAR_LETTERS = 300_000
 CONDITIONS = ("condition.recorded", "condition.changed")
 _COHORTS = frozenset({"cohort.nearest", "cohort.similarity"})  # they number the speakers
 
@@ -137,6 +139,8 @@ class SpeakerModel:
         for number, speaker in enumerate(self.speakers):
             if speaker.name == plain and speaker.role in roles:
                 return number
+        if len(name) * sum(map(len, self.names)) > _NEAR_LETTERS:
+            raise UnknownSpeakerError(name, None)
         folded: dict[str, list[str]] = {}
         for known in self.names:
             folded.setdefault(known.casefold(), []).append(known)

@@ -63,12 +63,13 @@ class Attempts:
             now = time.time()
             failures, last = _row(database, caller, speaker)
             wait = min(self.limits.wait(failures), last + self.limits.wait(failures) - now)
-            too_many = self._recent(database, caller, now) + 1 - self.limits.caller_failures
-            if too_many > 0:
-                wait = max(wait, too_many * _HOUR / self.limits.caller_failures)
-            if wait > 0:
-                raise TooManyAttemptsError(wait)
+            self._count(database, caller, now, wait)
             _write(database, caller, speaker, failures + 1, now)
+
+    def fail(self, caller: str) -> None:
+        """Count a claim of ``caller`` to be somebody unknown; raises TooManyAttemptsError where they must wait."""
+        with self._opened() as database:
+            self._count(database, caller, time.time(), 0.0)
 
     def end(self, caller: str, speaker: str, outcome: Outcome) -> float:
         """Note how an attempt ended, and return the seconds that the caller now has to wait."""
@@ -79,11 +80,21 @@ class Attempts:
                 failures = 0
             elif outcome == "not scored":
                 failures = max(0, failures - 1)
-            else:
-                _write(database, caller, "", self._recent(database, caller, now) + 1, now)
+            if outcome != "failed":
+                _write(database, caller, "", max(0.0, self._recent(database, caller, now) - 1), now)
             _write(database, caller, speaker, failures, now)
             database.execute("DELETE FROM failed WHERE last < ?", (now - _FORGET_SECONDS,))
         return self.limits.wait(failures)
+
+    def _count(self, database: sqlite3.Connection, caller: str, now: float, wait: float) -> None:
+        """Count one more failure over all claims; raises TooManyAttemptsError for one too many, or a ``wait``."""
+        failures = self._recent(database, caller, now) + 1
+        too_many = failures - self.limits.caller_failures
+        if too_many > 0:
+            wait = max(wait, too_many * _HOUR / self.limits.caller_failures)
+        if wait > 0:
+            raise TooManyAttemptsError(wait)
+        _write(database, caller, "", failures, now)
 
     def _recent(self, database: sqlite3.Connection, caller: str, now: float) -> float:
         """Return the failures of ``caller`` over all claims, which drain away in an hour."""
@@ -107,7 +118,7 @@ class Attempts:
                 yield database
         except (OSError, sqlite3.Error) as error:
             reason = getattr(error, "strerror", None) or error
-            raise AuditError(f"{self.path.name}: failed attempts cannot be counted: {reason}") from error
+            raise AuditError(f"{self.path}: failed attempts cannot be counted: {reason}") from error
 
 
 def _row(database: sqlite3.Connection, caller: str, speaker: str) -> tuple[float, float]:

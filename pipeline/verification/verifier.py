@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -33,12 +32,13 @@ if TYPE_CHECKING:
 
 # Audio between two scores of a stream: five updates a second are as many as anybody can follow.
 UPDATE_MS = 200.0
+MOST_UPDATE_MS = 3_600_000.0
 
 
 def checked_update_ms(update_ms: float) -> float:
-    """Return ``update_ms``; raises InputError unless it is a finite number of at least 0."""
-    if not 0.0 <= update_ms < math.inf:
-        raise InputError(f"update_ms: must be 0 or more milliseconds of audio, and finite, got {update_ms:g}")
+    """Return ``update_ms``; raises InputError unless it is from 0 to an hour."""
+    if not 0.0 <= update_ms <= MOST_UPDATE_MS:
+        raise InputError(f"update_ms: must be 0 to {MOST_UPDATE_MS:g} milliseconds of audio, got {update_ms:g}")
     return update_ms
 
 

@@ -51,7 +51,14 @@ def test_the_bounds_are_walds(miss, false_accept):
 
 @pytest.mark.parametrize(
     "options",
-    [{"miss": 0.0}, {"miss": 0.5}, {"false_accept": -0.1}, {"false_accept": math.nan}, {"at_end": "maybe"}],
+    [
+        {"miss": 0.0},
+        {"miss": 5e-324},
+        {"miss": 0.5},
+        {"false_accept": -0.1},
+        {"false_accept": math.nan},
+        {"at_end": "maybe"},
+    ],
 )
 def test_rates_that_no_test_has_are_refused(options):
     with pytest.raises(InputError, match="sequential test"):

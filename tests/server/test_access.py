@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from service import ADMIN_TOKEN, ENROLL_TOKEN, PLAIN_TOKEN, VERIFY_TOKEN, Running, problem_of, receive, send
+from service import (
+    ADMIN_TOKEN,
+    ENROLL_TOKEN,
+    IDENTIFY_TOKEN,
+    PLAIN_TOKEN,
+    VERIFY_TOKEN,
+    Running,
+    entries_in,
+    problem_of,
+    receive,
+    running_copy,
+    send,
+)
 from starlette.routing import Mount, Route, WebSocketRoute
 from websockets.exceptions import InvalidStatus
 
@@ -67,12 +80,13 @@ def routes_of(store: Path) -> list[Route | WebSocketRoute | Mount]:
         app.close()
 
 
-NEEDS = {"/verify": "verify", "/identify": "identify", "/enroll": "enroll", "/speakers/nobody": "enroll"}
+NEEDS = {"/verify": {"verify"}, "/identify": {"identify"}, "/enroll": {"enroll"}, "/speakers/nobody": {"enroll"}}
 SCOPES_OF = {
     None: None,
     "x" * 20: None,
     ENROLL_TOKEN: {"enroll"},
     PLAIN_TOKEN: {"verify"},
+    IDENTIFY_TOKEN: {"identify"},
     VERIFY_TOKEN: {"verify", "identify"},
     ADMIN_TOKEN: {"enroll", "verify", "identify"},
 }
@@ -85,9 +99,9 @@ def test_no_endpoint_works_without_its_scope(guarded, store):
             continue
         seen.add(route.path)
         path = route.path.replace("{name:name}", "nobody")
-        needs = NEEDS.get(path)
+        needs = NEEDS.get(path, {"enroll", "verify"})  # either
         for token, scopes in SCOPES_OF.items():
-            expected = 401 if scopes is None else 403 if needs not in {None, *scopes} else None
+            expected = 401 if scopes is None else 403 if not needs & scopes else None
             if isinstance(route, WebSocketRoute):
                 assert refusal_of(guarded, path, token) == expected, (path, token)
                 continue
@@ -108,6 +122,41 @@ def refusal_of(service: Running, path: str, token: str | None) -> int | None:
         send(socket, **who, rate=8000, format="f32le", **({"token": token} if token else {}))
         status = receive(socket).get("status")
     return status if status in (401, 403) else None
+
+
+def test_claims_to_be_nobody_have_an_end_and_so_have_their_names(store, tmp_path):
+    log = tmp_path / "log.jsonl"
+    with running_copy(store, tmp_path, "--log", log, "--caller-failures", 3, tokens=True) as service:
+
+        def claim(name: str):
+            return service.request("POST", "/verify", data={"claim": name}, files={"file": b"x"}, token=PLAIN_TOKEN)
+
+        for name in ("x" * 201, "e\u0301" * 1000):
+            assert "at most 200 characters" in problem_of(claim(name), 422)
+            with service.socket("/verify") as socket:
+                send(socket, claim=name, rate=8000, format="f32le", token=PLAIN_TOKEN)
+                assert "at most 200 characters" in receive(socket)["detail"]
+        assert not log.exists()
+        assert [claim("nobody").status_code for _ in range(5)] == [404, 404, 404, 429, 429]
+        assert claim("anna").status_code == 429
+    assert [line["event"] for line in entries_in(log)] == ["open", "verify", "verify", "verify"]
+
+
+def test_streams_that_begin_at_once_count_within_the_hour(store, tmp_path):
+    with ExitStack() as held:
+        service = held.enter_context(running_copy(store, tmp_path, "--caller-failures", 2, tokens=True))
+        sockets = [held.enter_context(service.socket("/verify")) for _ in range(4)]
+        for claim, socket in zip(("anna", "dexter", "ivan", "lars"), sockets, strict=True):
+            send(socket, claim=claim, rate=8000, format="f32le", token=PLAIN_TOKEN)
+        first = sorted(receive(socket).get("status", 200) for socket in sockets)
+    assert first == [200, 200, 429, 429]
+
+
+def test_failures_that_cannot_be_counted_let_nobody_in_and_name_no_file(store, tmp_path):
+    (tmp_path / "voices.store.attempts").write_bytes(b"no database" * 99)
+    with running_copy(store, tmp_path, tokens=True) as service:
+        answer = service.request("POST", "/verify", data={"claim": "anna"}, files={"file": b"x"}, token=PLAIN_TOKEN)
+    assert "voices" not in problem_of(answer, 503)
 
 
 def test_a_token_may_come_in_the_head_of_a_websocket_too(guarded):

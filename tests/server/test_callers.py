@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from collections import Counter
 from contextlib import ExitStack, closing
 
 import pytest
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from pipeline.errors import AuditError, ServiceError, TooManyAttemptsError
 from pipeline.server.callers import Caller, Shares, Turns
 from pipeline.server.security import caller_of, parse_tokens
+from pipeline.server.service import Service
+from pipeline.server.settings import Limits, Settings
 from pipeline.verification.attempts import AttemptLimits, Attempts
 
 ANNA, IVAN = Caller("anna", None, frozenset()), Caller("ivan", None, frozenset())
@@ -89,6 +92,47 @@ def test_a_turn_is_passed_over_whoever_leaves_in_the_same_moment(leaves):
         assert isinstance(result, asyncio.CancelledError) if left else result is True
 
 
+@pytest.mark.parametrize(("share", "entered"), [(0.5, "ai"), (1.0, "aa")])
+def test_one_caller_leaves_a_decoder_to_the_others_unless_they_share_nothing(store, share, entered):
+    async def scenario(turns: Turns) -> str:
+        order: list[str] = []
+
+        async def work(caller: Caller) -> None:
+            async with turns.place(caller):
+                order.append(caller.key[0])
+                await asyncio.sleep(0.01)
+
+        async with asyncio.timeout(10):
+            await asyncio.gather(*map(work, (ANNA, ANNA, ANNA, IVAN)))
+        return "".join(order)
+
+    with closing(Service(Settings(store, limits=Limits(share=share)), threads=2)) as service:
+        order = asyncio.run(scenario(service.decoders.turns))
+    assert (order[:2], sorted(order)) == (entered, sorted("aaai"))
+
+
+@given(st.text("abc", max_size=30), st.integers(1, 3))
+def test_no_caller_holds_every_place_and_everybody_gets_every_turn(asked, places):
+    held, most = Counter[str](), Counter[str]()
+
+    async def work(turns: Turns, key: str) -> None:
+        async with turns.place(Caller(key, None, frozenset())):
+            held[key] += 1
+            most[key] = max(most[key], held[key])
+            await asyncio.sleep(0)
+            held[key] -= 1
+
+    async def everybody() -> None:
+        turns = Turns("requests", places, waiting=100)
+        turns.keep_one()
+        async with asyncio.timeout(10):
+            await asyncio.gather(*(work(turns, key) for key in asked))
+        assert turns.waiting == 0
+
+    asyncio.run(everybody())
+    assert all(count <= max(1, places - 1) for count in most.values())
+
+
 def test_one_caller_has_half_of_all_by_token_and_by_address():
     shares = Shares("streams", 4, 2)
     callers = [Caller(f"token {n}", "192.0.2.1", frozenset()) for n in range(3)]
@@ -154,6 +198,22 @@ def test_many_at_once_are_no_more_than_one_after_the_other(tmp_path, clock):
         attempts.begin("c", "s")
     with pytest.raises(TooManyAttemptsError):
         attempts.begin("c", "s")
+
+
+def test_many_at_once_for_many_speakers_count_within_the_hour_until_they_end_well(tmp_path, clock):
+    attempts = Attempts(tmp_path / "a", AttemptLimits(caller_failures=3))
+    for speaker in "abc":
+        attempts.begin("c", speaker)
+    with pytest.raises(TooManyAttemptsError):
+        attempts.begin("c", "d")
+    attempts.end("c", "a", "accepted")
+    attempts.end("c", "b", "not scored")
+    attempts.begin("c", "d")
+    attempts.fail("c")
+    with pytest.raises(TooManyAttemptsError):
+        attempts.fail("c")
+    clock[0] += 1201
+    attempts.fail("c")
 
 
 def test_an_acceptance_ends_the_row_and_silence_is_no_failure(tmp_path, clock):

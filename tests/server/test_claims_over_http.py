@@ -62,6 +62,19 @@ def test_what_cannot_be_verified_is_a_problem(service, data, files, status, word
     assert str(service.store) not in detail
 
 
+@pytest.mark.parametrize(
+    ("charset", "status"),
+    [("utf-8", 404), ("UTF-8", 404), ("latin-1", 404), ("undefined", 415), ("punycode", 415), ("unicode_escape", 415)],
+)
+def test_a_form_is_in_one_of_two_encodings(service, charset, status):
+    body = (
+        b'--B\r\nContent-Disposition: form-data; name="claim"\r\n\r\nb\\ud800\r\n'
+        b'--B\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\nx\r\n--B--\r\n'
+    )
+    headers = {"content-type": f"multipart/form-data; boundary=B; charset={charset}"}
+    problem_of(service.request("POST", "/verify", content=body, headers=headers), status)
+
+
 def test_audio_that_was_accepted_before_is_told_when_there_is_a_log(guarded, heard):
     """The guarded service keeps a log, and fingerprints of what it accepted beside it."""
     files = {"file": heard("lars", 2).read_bytes()}  # of words that this synthetic voice was not enrolled with

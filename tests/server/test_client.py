@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from file_server import served_folder
-from service import ADMIN_TOKEN, PLAIN_TOKEN, VERIFY_TOKEN, running, running_copy, samples_of
+from service import ADMIN_TOKEN, IDENTIFY_TOKEN, PLAIN_TOKEN, VERIFY_TOKEN, running, running_copy, samples_of
+from websockets.sync.server import ServerConnection, serve
 
 from pipeline.errors import AudioError, ServiceError, StreamClosedError
 from pipeline.scoring.decisions import Decision, State, Update
@@ -78,6 +79,16 @@ def test_a_speaker_is_identified_in_a_file_and_live_as_the_library_does(client, 
     assert (result.decision, result.name, result.closed) == (offline.decision, "lars", True)
     ratios = [[one.llr for one in found.candidates] for found in (result, offline)]
     np.testing.assert_allclose(*ratios, atol=1e-6)
+
+
+def test_a_speaker_is_identified_live_with_the_scope_for_that_alone(guarded, heard):
+    samples, rate = samples_of(heard("lars"))
+    with (
+        VoiceclaimClient(guarded.url, token=IDENTIFY_TOKEN) as client,
+        client.identification(rate=rate) as stream,
+    ):
+        assert stream.push(samples).name == "lars"
+    assert stream.final.name == "lars"
 
 
 def test_identification_ends_with_a_speaker_who_is_removed_and_needs_the_scope(store, tmp_path, heard):
@@ -189,8 +200,28 @@ def test_what_is_no_service_and_what_is_no_address_are_errors_in_one_line(tmp_pa
             with pytest.raises(ServiceError, match=f"status {status} .* is a Voiceclaim service there") as refused:
                 call()
             assert refused.value.status == status
+        for text in ("{}", "[]", "null", '{"speakers": [{"name": "anna"}]}', '{"type": "x", "status": "y"}'):
+            (tmp_path / "speakers").write_text(text, encoding="utf-8")
+            with pytest.raises(ServiceError, match="is a Voiceclaim service there"):
+                client.speakers()
     with pytest.raises(ServiceError, match=r"http://localhost:abc: .*Invalid port"):
         VoiceclaimClient("http://localhost:abc")
+
+
+@pytest.mark.parametrize("answer", ["<p>", "[]", "{}", '{"type": "ready"}', '{"type": "problem"}'])
+def test_a_socket_that_is_none_of_the_service_is_an_error_in_one_line(answer):
+    def answered(connection: ServerConnection) -> None:
+        for _ in connection:
+            connection.send(answer)
+
+    with ThreadPoolExecutor(1) as threads, serve(answered, "127.0.0.1", 0) as server:
+        threads.submit(server.serve_forever)
+        with (
+            VoiceclaimClient(f"http://127.0.0.1:{server.socket.getsockname()[1]}") as client,
+            pytest.raises(ServiceError, match="is a Voiceclaim service there"),
+            client.stream("anna", rate=8000),
+        ):
+            pass
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from service import (
 )
 
 from pipeline.audio import ffmpeg
+from pipeline.enrollment.enroll import enroll
 from pipeline.store.store import Store
 
 pytestmark = pytest.mark.server
@@ -84,6 +85,16 @@ def test_a_name_that_no_url_can_carry_is_refused(service, path, status):
     answer = service.request("POST", path, files=[])
     assert answer.status_code in (status, 422), answer.text
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_background_speakers_are_not_removed_by_name_nor_added_to(tmp_path, recordings, tiny):
+    enroll(tmp_path / "s", {name: recordings[name] for name in ("ivan", "lars")}, tiny, role="background")
+    before = Store(tmp_path / "s").state()
+    with running(tmp_path / "s", tmp_path) as service:
+        assert names_in(service) == []
+        for method, files in (("DELETE", None), ("PUT", files_of(recordings, "ivan", 1))):
+            assert "no such" in problem_of(service.request(method, "/speakers/ivan", files=files), 404)
+    assert Store(tmp_path / "s").state() == before
 
 
 @pytest.mark.slow

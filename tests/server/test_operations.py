@@ -55,11 +55,14 @@ def test_log_lines_are_json_and_name_nobody_and_enrollments_are_timed(copied, tm
         assert service.request("POST", "/speakers/Bruno%20Who", files=files).status_code == 201
         answer = service.request("POST", "/verify", data={"claim": "anna"}, files={"file": heard("anna").read_bytes()})
         assert answer.status_code == 200
+        assert service.request(f"ODD-{'x' * 10_000}", "/healthz").status_code == 405
         counts = service.request("GET", "/metrics").text
         lines = [line for line in service.output.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
     assert "voiceclaim_enrollment_seconds_count 1.0" in counts
     assert 'voiceclaim_waiting{what="changes"} 0.0' in counts
     assert "voiceclaim_duplicates_total" in counts
+    assert not any("ODD" in line for line in (counts, *lines))
+    assert 'voiceclaim_requests_total{method="other",route="/healthz",status="405"} 1.0' in counts
     events = [json.loads(line) for line in lines]
     assert all({"time", "level", "event"} <= event.keys() for event in events)
     assert {"request", "enrollment", "decision"} <= {event["event"] for event in events}

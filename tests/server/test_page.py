@@ -174,6 +174,15 @@ def test_the_page_says_what_is_wrong_with_a_microphone(store, tmp_path, verifyin
                 assert page.at("notice").get_attribute("role") == "alert"
 
 
+def test_an_address_of_no_view_shows_the_first(store, tmp_path):
+    with running_copy(store, tmp_path) as service, browser(service.url, audio=None) as page:
+        for view in ("constructor", "__proto__", "nothing"):
+            page.driver.get("about:blank")
+            page.driver.get(f"{service.url}/#{view}")
+            page.wait(lambda: page.at("verify").is_displayed() and "anna" in page.text("claim"))
+        assert page.complaints() == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "dark"), [("desktop", True), ("phone", False)])
 def test_the_page_goes_by_keyboard_and_shows_an_evaluation(store, tmp_path, size, dark):

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from populations import NAMES, SMALL, content, model_of
-from service import Running, running
+from service import Running, receive, running, send, until, wait_until
 
 from pipeline.store.model import Speaker
 from pipeline.store.store import Store
@@ -85,6 +85,17 @@ def test_without_room_nothing_is_decided_or_changed_and_with_room_all_goes_on(co
     assert "bruno" in Store(copied).check().names
     events = check_log(log).events
     assert events["verify"] >= 2
+
+
+def test_who_speaks_to_enroll_without_room_is_told_so_and_nothing_is_left(copied, tmp_path):
+    with running(copied, tmp_path) as service:
+        with service.socket("/enroll") as socket:
+            send(socket, name="dora", rate=8000, format="pcm_s16le")
+            until(socket, "ready")
+            limit_files(service, 1000)
+            socket.send(bytes(16_000))
+            assert receive(socket)["status"] == 507
+        wait_until(lambda: not service.uploads)
 
 
 def test_a_clock_that_jumps_ends_no_chain_and_no_memory(copied, tmp_path, heard):

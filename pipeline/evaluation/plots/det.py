@@ -36,13 +36,13 @@ _OTHER: dict[str, Any] = {"color": "#bbbbbb", "linewidth": 0.6, "zorder": 1}
 _TICK_SPACING = {"x": 0.07, "y": 0.045}  # share of the axis that a tick label needs
 
 
-def det_grid(nontargets: int, points: int = 80) -> FloatArray:
-    """Return the false accept rates at which to compute a band for ``plot_det``, shape (points,).
+def det_grid(nontargets: int) -> FloatArray:
+    """Return the false accept rates at which to compute a band for ``plot_det``, shape (80,).
 
     They are evenly spaced on its axis, from half a trial of ``nontargets`` up to nearly all of them.
     """
     low, high = _half_trial(nontargets), _UPPER_LIMITS[-1]
-    return np.asarray(ndtr(np.linspace(ndtri(min(low, high)), ndtri(high), points)), dtype=np.float64)
+    return np.asarray(ndtr(np.linspace(ndtri(min(low, high)), ndtri(high), 80)), dtype=np.float64)
 
 
 def plot_det(

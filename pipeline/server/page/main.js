@@ -31,7 +31,7 @@ async function refresh() {
 
 async function go(focus) {
   const asked = location.hash.slice(1);
-  const next = asked in views ? asked : "verify";
+  const next = Object.hasOwn(views, asked) ? asked : "verify";
   if (current && current !== next) views[current].leave?.();
   current = next;
   tell("");
