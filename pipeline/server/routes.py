@@ -131,8 +131,8 @@ async def add(name: str, request: Request, service: Here, caller: Enrolling) -> 
 
     404 for a name that is not enrolled; 422 for files without enough speech.
     """
-    name = await service.known_name(name)
-    return await _enrolled(name, request, service, caller, to=await service.known(name))
+    name, to = await service.known(name)
+    return await _enrolled(name, request, service, caller, to=to)
 
 
 async def _enrolled(
@@ -166,7 +166,7 @@ async def _usable(service: Service, caller: Caller, uploads: Recordings) -> tupl
 @router.delete("/speakers/{name:name}", response_model=messages.Removed, summary="Remove a speaker")
 async def remove(name: str, service: Here, caller: Enrolling) -> dict[str, Any]:
     """Erase a speaker, and every number that was computed from their voice."""
-    name = await service.known_name(name)
+    name, _ = await service.known(name)
     outcome = "removed"
     try:
         return await service.changes.remove(caller, name)

@@ -169,13 +169,6 @@ class Service:
         if model is None or not {candidate.name for candidate in found.candidates} <= set(model.names):
             raise StreamClosedError("a speaker has been removed meanwhile; there is no identification")
 
-    async def known(self, name: str) -> Known:
-        """Return what stands for the speaker ``name`` from now on; raises UnknownSpeakerError."""
-        model = await self.model()
-        if model is None:
-            raise UnknownSpeakerError(name)
-        return self.changes.known(model.speaker(name).id)
-
     async def check_new(self, caller: Caller, name: str) -> tuple[str, SpeakerModel | None]:
         """Return ``name`` as it can be enrolled now, and the model, if there is one; raises where it cannot be."""
         name = checked_name(name)
@@ -186,18 +179,20 @@ class Service:
             if twin == name:
                 raise SpeakerExistsError(
                     f"{name!r} is enrolled already; add to their recordings (PUT), or remove them first"
+                    if name in model.names
+                    else f"{name!r} is a background speaker; choose another name"
                 )
             if twin is not None:
                 raise SpeakerExistsError(f"{name!r} looks like {twin!r}, who is enrolled; choose another name")
         return name, model
 
-    async def known_name(self, name: str) -> str:
-        """Return ``name`` as it is enrolled; raises ServiceError where it is not."""
+    async def known(self, name: str) -> tuple[str, Known]:
+        """Return ``name`` as it is enrolled, and what stands for the speaker from now on; raises ServiceError."""
         model = await self.model()
         plain = normal(name)
         if model is None or plain not in model.names:
             raise ServiceError(404, f"{name!r}: no such speaker is enrolled", kind="UnknownSpeakerError")
-        return plain
+        return plain, self.changes.known(model.speaker(plain).id)
 
     @contextmanager
     def stream(self, kind: str, caller: Caller) -> Iterator[None]:
