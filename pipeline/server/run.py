@@ -32,8 +32,7 @@ from pipeline.server.service import Service
 from pipeline.server.settings import Settings
 
 _READ_BYTES = 2**16  # of a connection, waiting
-_SLICE_BYTES = 2**12  # all that is read at once is parsed at once, and nobody else is answered meanwhile
-_FREE_PIECES, _MEAN_BYTES = 2000, 32  # parsing costs time by the frame or chunk, not by the byte
+_FREE_PIECES, _MEAN_BYTES = 1000, 32  # parsing costs time by the frame or chunk, not by the byte
 _MOST_AFTER_ANSWER = 2**20
 _SWITCH_SECONDS = 0.001  # the event loop must not wait long for threads that compute
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -43,10 +42,11 @@ class _SlicedProtocol(asyncio.BufferedProtocol):
     """A connection that is read a little at a time, by asyncio's loop and also by TLS."""
 
     transport: asyncio.Transport
+    slice_bytes = 2**12  # all that is read at once is parsed at once, and nobody else is answered meanwhile
 
     def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002
         """See asyncio.BufferedProtocol."""
-        self._slice = bytearray(_SLICE_BYTES)
+        self._slice = bytearray(self.slice_bytes)
         return self._slice
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -64,12 +64,14 @@ class _SlicedProtocol(asyncio.BufferedProtocol):
 
 
 class _Chunks(h11.Connection):
-    """HTTP that counts the chunks of bodies."""
+    """HTTP that counts the chunks of bodies, and parses no more of them when there are too many."""
 
     spare: float = _FREE_PIECES
 
     def next_event(self) -> Any:
         """See h11.Connection."""
+        if self.spare < 0:
+            return h11.NEED_DATA
         event = super().next_event()
         if isinstance(event, h11.Data):
             self.spare += len(event.data) / _MEAN_BYTES - 1
@@ -79,9 +81,11 @@ class _Chunks(h11.Connection):
 class _HttpProtocol(H11Protocol, _SlicedProtocol):
     """HTTP by h11, which bounds the head of a request, and reads no request before the last one is answered."""
 
+    slice_bytes = 2**14  # uploads of less would cost several times as much
+
     def __init__(self, config: uvicorn.Config, *args: Any, **options: Any) -> None:
         super().__init__(config, *args, **options)
-        self.conn = self._chunks = _Chunks(h11.SERVER, config.h11_max_incomplete_event_size or _SLICE_BYTES)
+        self.conn = self._chunks = _Chunks(h11.SERVER, config.h11_max_incomplete_event_size or self.slice_bytes)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
