@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import logging
@@ -9,14 +10,19 @@ import signal
 import socket
 import sys
 import tempfile
-from asyncio import BaseTransport
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import h11
 import uvicorn
-from fastapi import FastAPI
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from threadpoolctl import threadpool_limits
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 
 from pipeline.errors import ConfigError, ServiceError
 from pipeline.server import logs
@@ -26,28 +32,135 @@ from pipeline.server.service import Service
 from pipeline.server.settings import Settings
 
 _READ_BYTES = 2**16  # of a connection, waiting
-_FRAMES_BYTES = 2**12  # uvicorn parses all frames that it reads at once, and nobody else is answered meanwhile
+_FREE_PIECES, _MEAN_BYTES = 1000, 32  # parsing costs time by the frame or chunk, not by the byte
+_MOST_AFTER_ANSWER = 2**20
 _SWITCH_SECONDS = 0.001  # the event loop must not wait long for threads that compute
-_MOST_AFTER_CLOSE = 2**14
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class _LiveProtocol(WebSocketsSansIOProtocol):
-    """A WebSocket that is read a little at a time, as its messages may be of one byte, and hardly once it is closed."""
+class _SlicedProtocol(asyncio.BufferedProtocol):
+    """A connection that is read a little at a time, by asyncio's loop and also by TLS."""
 
-    def connection_made(self, transport: BaseTransport) -> None:
-        """See asyncio.Protocol."""
-        if hasattr(transport, "max_size"):  # the size of asyncio's own reads; uvloop's have none
-            transport.max_size = _FRAMES_BYTES
-        self._left = _MOST_AFTER_CLOSE
-        super().connection_made(transport)
+    transport: asyncio.Transport
+    slice_bytes = 2**12  # all that is read at once is parsed at once, and nobody else is answered meanwhile
+
+    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002
+        """See asyncio.BufferedProtocol."""
+        self._slice = bytearray(self.slice_bytes)
+        return self._slice
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """See asyncio.BufferedProtocol."""
+        if self.transport.is_closing():
+            return
+        try:
+            self.data_received(bytes(self._slice[:nbytes]))
+        except (h11.LocalProtocolError, InvalidState):  # uvicorn refuses what it has answered or closed already
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol. After its own close frame, uvicorn reads on, until it meets the peer's."""
+        """See asyncio.Protocol."""
+        raise NotImplementedError
+
+
+class _Chunks(h11.Connection):
+    """HTTP that counts the chunks of bodies, and parses no more of them when there are too many."""
+
+    spare: float = _FREE_PIECES
+
+    def next_event(self) -> Any:
+        """See h11.Connection."""
+        if self.spare < 0:
+            return h11.NEED_DATA
+        event = super().next_event()
+        if isinstance(event, h11.Data):
+            self.spare += len(event.data) / _MEAN_BYTES - 1
+        return event
+
+
+class _HttpProtocol(H11Protocol, _SlicedProtocol):
+    """HTTP by h11, which bounds the head of a request, and reads no request before the last one is answered."""
+
+    slice_bytes = 2**14  # uploads of less would cost several times as much
+
+    def __init__(self, config: uvicorn.Config, *args: Any, **options: Any) -> None:
+        super().__init__(config, *args, **options)
+        self.conn = self._chunks = _Chunks(h11.SERVER, config.h11_max_incomplete_event_size or self.slice_bytes)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
         super().data_received(data)
-        if self.close_sent:
-            self._left -= len(data)
-            if self._left < 0:
-                self.transport.pause_reading()
+        if self._chunks.spare < 0:
+            self.transport.close()
+
+
+class _LiveProtocol(WebSocketsSansIOProtocol, _SlicedProtocol):
+    """A WebSocket by uvicorn and websockets, without tiny frames and without pongs that nobody reads."""
+
+    _spare: float = _FREE_PIECES
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol. A request that is none for a WebSocket gets no answer by uvicorn."""
+        self._spare += len(data) / _MEAN_BYTES
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            self.transport.write(b"".join(self.conn.data_to_send()) or _BAD_REQUEST)
+            self.transport.close()
+
+    def handle_events(self) -> None:
+        """Handle all frames that have been read, or close."""
+        self._spare -= len(self.conn.events)
+        if self._spare < 0:
+            self.transport.close()
+        else:
+            super().handle_events()
+
+    def handle_ping(self) -> None:
+        """Answer, or drop the pong where the peer does not read (RFC 6455, 5.5.3, asks for the last one alone)."""
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self.conn.data_to_send()
+
+
+def _end_unread(app: ASGIApp, seconds: float) -> ASGIApp:
+    """Wrap ``app`` so that the connection ends after an answer to a request whose body it has not read.
+
+    A little of that body is read yet, within ``seconds``: a reset would take the answer from a caller who still sends.
+    """
+
+    async def ending(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        complete = "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
+
+        async def noted() -> Message:
+            nonlocal complete
+            message = await receive()
+            complete = not message.get("more_body", False)
+            return message
+
+        async def drain() -> None:
+            left = _MOST_AFTER_ANSWER
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while not complete and left > 0:
+                        left -= len((await noted()).get("body", b""))
+
+        async def answer(message: Message) -> None:
+            if not complete and message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["connection"] = "close"
+            elif not complete and not message.get("more_body", False):
+                await send({**message, "more_body": True})
+                await drain()
+                message = {"type": "http.response.body"}
+            await send(message)
+
+        await app(scope, noted, answer)
+
+    return ending
 
 
 def url_of(host: str, port: int, *, encrypted: bool = False) -> str:
@@ -107,7 +220,7 @@ def serve(
         tempfile.tempdir = str(service.spool.folder)  # where starlette puts the files of a form
         url = url_of(host, listening.getsockname()[1], encrypted=certificate is not None)
         try:
-            config = _config(create_app(service, lambda: started(url)), settings, certificate, key)
+            config = _config(create_app(service, lambda: _begin(started, url)), settings, certificate, key)
             _load(config, certificate)
             prepare()
             # uvicorn shuts down gracefully at a signal, and then raises it again.
@@ -130,13 +243,25 @@ def _load(config: uvicorn.Config, certificate: Path | None) -> None:
         ) from None
 
 
-def _config(app: FastAPI, settings: Settings, certificate: Path | None, key: Path | None) -> uvicorn.Config:
+def _begin(started: Callable[[str], None], url: str) -> None:
+    asyncio.get_running_loop().set_exception_handler(_log_fault)
+    started(url)
+
+
+def _log_fault(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error that nothing waited for."""
+    error = context.get("exception")
+    logs.log_event("fault", level=logging.ERROR, what=context["message"] if error is None else _place_of(error))
+
+
+def _config(app: ASGIApp, settings: Settings, certificate: Path | None, key: Path | None) -> uvicorn.Config:
     limits = settings.limits
     return uvicorn.Config(
-        app,
+        _end_unread(app, limits.idle_seconds),
+        loop="asyncio",  # of which a protocol reads as little at a time as it likes
         ssl_certfile=certificate,
         ssl_keyfile=key,
-        http="h11",  # which bounds the head of a request, and reads no request before the last one is answered
+        http=_HttpProtocol,
         h11_max_incomplete_event_size=limits.head_bytes,
         ws=_LiveProtocol,
         ws_max_size=limits.message_bytes,
@@ -160,13 +285,15 @@ def _without_names(record: logging.LogRecord) -> bool:
     if isinstance(error, UnicodeDecodeError):  # a text message that is not UTF-8 is no fault of the service
         return False
     if error is not None:
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        place = "" if trace is None else f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-        record.msg, record.args = f"{type(error).__name__}{place}", ()
+        record.msg, record.args = _place_of(error), ()
     record.exc_info, record.exc_text = None, None
     return True
+
+
+def _place_of(error: BaseException) -> str:
+    """Return the kind of ``error`` and its place in the code."""
+    last = traceback.extract_tb(error.__traceback__, limit=-1)
+    return " at ".join((type(error).__name__, *(f"{frame.filename}:{frame.lineno}" for frame in last)))
 
 
 def _allow_many_files() -> None:

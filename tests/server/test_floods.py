@@ -1,0 +1,170 @@
+"""Connections that send far more, or far longer, than anybody needs: each of them ends, and nobody waits for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from contextlib import contextmanager, suppress
+
+import psutil
+import pytest
+from service import Running, running
+from websockets.frames import Frame, Opcode
+
+pytestmark = pytest.mark.server
+CHUNKED = b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+LONG = b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n"
+UPGRADE = (
+    b" /verify HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+SOON = 15.0  # within which the service ends what it must
+
+
+@contextmanager
+def connected(service: Running, first: bytes):
+    """A connection that begins with ``first``."""
+    host, _, port = service.url.removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=SOON) as caller:
+        caller.sendall(first)
+        yield caller
+
+
+@contextmanager
+def live(service: Running, first: bytes = b""):
+    """A WebSocket without a hello."""
+    with connected(service, b"GET" + UPGRADE + b"\r\n") as caller:
+        assert caller.recv(4096).startswith(b"HTTP/1.1 101")
+        caller.sendall(first)
+        yield caller
+
+
+def frame(opcode: Opcode, data: bytes = b"", *, last: bool = True) -> bytes:
+    return Frame(opcode, data, fin=last).serialize(mask=True)
+
+
+def rest_of(caller: socket.socket) -> bytes:
+    """Everything up to the end, which must come."""
+    received = b""
+    with suppress(ConnectionResetError):
+        while data := caller.recv(2**16):
+            received += data
+    return received
+
+
+def ends(caller: socket.socket, data: bytes, most: int, pause: float = 0.0) -> bool:
+    """Return True if the connection ends before ``most`` bytes of ``data`` again and again, and soon."""
+    sent, until = 0, time.monotonic() + SOON
+    with suppress(OSError):
+        while sent < most and time.monotonic() < until:
+            sent += caller.send(data)
+            time.sleep(pause)
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"), [(b"POST /verify", 401), (b"POST /nowhere", 404), (b"GET /healthz", 200)]
+)
+@pytest.mark.parametrize("head", [CHUNKED, LONG])
+def test_a_body_that_an_answer_leaves_unread_ends_its_connection(guarded, request_line, status, head):
+    piece = b"10000\r\n" + bytes(2**16) + b"\r\n" if head == CHUNKED else bytes(2**16)
+    with connected(guarded, request_line + head) as caller:
+        caller.sendall(piece * 8)  # of the usual caller, who listens after that
+        answer = caller.recv(2**16).lower()
+        assert answer.startswith(b"http/1.1 %d" % status) and answer.count(b"connection: close") == 1
+        assert ends(caller, piece, 2**25)
+    with connected(guarded, request_line + head) as caller:
+        assert ends(caller, b"1\r\nA\r\n", 2**20, 0.3)
+
+
+def test_a_connection_goes_on_after_an_answer_that_left_nothing_unread(guarded):
+    end = b" HTTP/1.1\r\nHost: localhost\r\n"
+    first, second = (
+        b"POST /verify" + end + b"Content-Length: 0\r\n\r\n",
+        b"GET /healthz" + end + b"Connection: close\r\n\r\n",
+    )
+    with connected(guarded, first + second) as caller:
+        answers = rest_of(caller)
+    assert answers.startswith(b"HTTP/1.1 401") and b"HTTP/1.1 200" in answers
+
+
+@pytest.mark.parametrize("token", [b"", b"Authorization: Bearer " + b"v" * 20 + b"\r\n"])
+def test_a_body_of_tiny_chunks_ends_its_connection(guarded, token):
+    head = b"POST /verify HTTP/1.1\r\n" + token + b"Content-Type: multipart/form-data; boundary=x" + CHUNKED[9:]
+    with connected(guarded, head) as caller:
+        assert ends(caller, b"1\r\nA\r\n" * 1000, 2**22)
+
+
+@pytest.mark.parametrize(
+    ("first", "flood"),
+    [
+        (b"", frame(Opcode.PONG)),
+        (frame(Opcode.BINARY, last=False), frame(Opcode.CONT, last=False)),
+        (frame(Opcode.BINARY, last=False), frame(Opcode.CONT, b"ab", last=False)),
+    ],
+)
+def test_a_flood_of_tiny_frames_ends_its_connection(guarded, first, flood):
+    with live(guarded, first) as caller:
+        assert ends(caller, flood * 1000, 2**22)
+
+
+def test_frames_are_read_a_few_at_a_time_and_a_flood_of_them_ends(guarded):
+    with live(guarded) as caller:
+        with suppress(OSError):
+            caller.sendall(frame(Opcode.PING) * 10_000)
+        pongs = rest_of(caller).count(frame(Opcode.PONG)[:1])
+    assert 0 < pongs < 4000  # none if all had been parsed before any was answered
+
+
+def test_pongs_that_nobody_reads_are_not_kept(guarded):
+    process, sent = psutil.Process(guarded.process.pid), 0
+    before = process.memory_info().rss
+    with live(guarded) as caller, suppress(OSError):  # it ends after ten seconds without a hello
+        while sent < 2**26:
+            sent += caller.send(frame(Opcode.PING, bytes(125)) * 500)
+            assert process.memory_info().rss - before < 2**23
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "status"),
+    [
+        (b"POST", b"Content-Length: 5\r\n", 400),
+        (b"GET", b"Content-Length: 5\r\n", 400),
+        (b"GET", b"X: a\x01b\r\n", 400),
+        (b"GET", b"X: " + b"a" * 12_000 + b"\r\n", 431),
+        (b"GET", b"".join(b"X%d: a\r\n" % number for number in range(200)), 431),
+    ],
+)
+def test_a_request_that_is_none_for_a_websocket_is_answered_and_ends(guarded, method, more, status):
+    with connected(guarded, method + UPGRADE + more + b"\r\n") as caller:
+        assert rest_of(caller).startswith(b"HTTP/1.1 %d " % status)
+
+
+def test_what_uvicorn_refuses_too_late_ends_without_a_traceback(guarded):
+    with live(guarded, frame(Opcode.TEXT, b"\xffanna") + frame(Opcode.CLOSE, b"\x03\xe8")) as caller:
+        rest_of(caller)
+    with connected(guarded, b"POST /verify" + CHUNKED) as caller:
+        assert caller.recv(2**16).startswith(b"HTTP/1.1 401")
+        caller.sendall(b"no chunk\r\n")
+        rest_of(caller)
+    assert guarded.request("GET", "/healthz").status_code == 200
+    assert "Traceback" not in guarded.log_text
+    assert '"fault"' not in guarded.log_text
+
+
+def test_an_error_that_nothing_waits_for_is_one_line_with_its_place(store, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol\n"
+        "def fail(self, event): raise ValueError('anna')\n"
+        "WebSocketsSansIOProtocol.handle_pong = fail\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with running(store, tmp_path / "service", environment={"PYTHONPATH": path}) as service:
+        with live(service, frame(Opcode.PONG)) as caller:
+            rest_of(caller)
+        (line,) = [line for line in service.log_text.splitlines() if "ValueError" in line]
+        assert json.loads(line)["what"] == f"ValueError at {tmp_path / 'sitecustomize.py'}:2"
+        assert "anna" not in service.log_text and "Traceback" not in service.log_text
