@@ -73,8 +73,6 @@ async def _problem_response(request: Request, error: Exception) -> Response:
         headers["retry-after"] = "5"
     if isinstance(error, TooManyAttemptsError):
         headers["retry-after"] = str(math.ceil(error.seconds))
-    if told.status in (408, 413, 503, 507):  # the rest of the body is not waited for
-        headers["connection"] = "close"
     return JSONResponse(problem(told), told.status, headers, media_type=PROBLEM_TYPE)
 
 

@@ -1,0 +1,148 @@
+"""Connections of the service, by uvicorn's protocols: read a little at a time, and ended where they flood it.
+
+One caller's bytes must not keep the event loop from the others: what is read at once is parsed at once. Parsing costs
+time by the frame or chunk, so that more tiny ones than any honest caller sends end their connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import h11
+import uvicorn
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+
+_FREE_PIECES, _MEAN_BYTES = 1000, 32  # frames or chunks beyond those that have so many bytes on average
+_MOST_AFTER_ANSWER = 2**20
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class _SlicedProtocol(asyncio.BufferedProtocol):
+    """A connection that is read a little at a time, by asyncio's loop and also by TLS."""
+
+    transport: asyncio.Transport
+    slice_bytes = 2**12  # all that is read at once is parsed at once, and nobody else is answered meanwhile
+
+    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002
+        """See asyncio.BufferedProtocol."""
+        self._slice = bytearray(self.slice_bytes)
+        return self._slice
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """See asyncio.BufferedProtocol."""
+        if self.transport.is_closing():
+            return
+        try:
+            self.data_received(bytes(self._slice[:nbytes]))
+        except (h11.LocalProtocolError, InvalidState):  # uvicorn refuses what it has answered or closed already
+            self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        raise NotImplementedError
+
+
+class _Chunks(h11.Connection):
+    """HTTP that counts the chunks of bodies, and parses no more of them when there are too many."""
+
+    spare: float = _FREE_PIECES
+
+    def next_event(self) -> Any:
+        """See h11.Connection."""
+        if self.spare < 0:
+            return h11.NEED_DATA
+        event = super().next_event()
+        if isinstance(event, h11.Data):
+            self.spare += len(event.data) / _MEAN_BYTES - 1
+        return event
+
+
+class HttpProtocol(H11Protocol, _SlicedProtocol):
+    """HTTP by h11, which bounds the head of a request, and reads no request before the last one is answered."""
+
+    slice_bytes = 2**14  # uploads of less would cost several times as much
+
+    def __init__(self, config: uvicorn.Config, *args: Any, **options: Any) -> None:
+        super().__init__(config, *args, **options)
+        self.conn = self._chunks = _Chunks(h11.SERVER, config.h11_max_incomplete_event_size or self.slice_bytes)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        super().data_received(data)
+        if self._chunks.spare < 0:
+            self.transport.close()
+
+
+class LiveProtocol(WebSocketsSansIOProtocol, _SlicedProtocol):
+    """A WebSocket by uvicorn and websockets, without tiny frames and without pongs that nobody reads."""
+
+    _spare: float = _FREE_PIECES
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol. A request that is none for a WebSocket gets no answer by uvicorn."""
+        self._spare += len(data) / _MEAN_BYTES
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            self.transport.write(b"".join(self.conn.data_to_send()) or _BAD_REQUEST)
+            self.transport.close()
+
+    def handle_events(self) -> None:
+        """Handle all frames that have been read, or close."""
+        self._spare -= len(self.conn.events)
+        if self._spare < 0:
+            self.transport.close()
+        else:
+            super().handle_events()
+
+    def handle_ping(self) -> None:
+        """Answer, or drop the pong where the peer does not read (RFC 6455, 5.5.3, asks for the last one alone)."""
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self.conn.data_to_send()
+
+
+def end_unread(app: ASGIApp, seconds: float) -> ASGIApp:
+    """Wrap ``app`` so that the connection ends after an answer to a request whose body it has not read.
+
+    A little of that body is read yet, within ``seconds``: a reset would take the answer from a caller who still sends.
+    """
+
+    async def ending(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        complete = "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
+
+        async def noted() -> Message:
+            nonlocal complete
+            message = await receive()
+            complete = not message.get("more_body", False)
+            return message
+
+        async def drain() -> None:
+            left = _MOST_AFTER_ANSWER
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while not complete and left > 0:
+                        left -= len((await noted()).get("body", b""))
+
+        async def answer(message: Message) -> None:
+            if not complete and message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["connection"] = "close"
+            elif not complete and not message.get("more_body", False):
+                await send({**message, "more_body": True})
+                await drain()
+                message = {"type": "http.response.body"}
+            await send(message)
+
+        await app(scope, noted, answer)
+
+    return ending
