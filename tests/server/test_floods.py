@@ -105,6 +105,7 @@ def test_a_body_of_tiny_chunks_ends_its_connection(guarded, token):
         (frame(Opcode.BINARY, last=False), frame(Opcode.CONT, last=False)),
         (frame(Opcode.BINARY, last=False), frame(Opcode.CONT, b"ab", last=False)),
     ],
+    ids=["pongs", "empty continuations", "continuations of two bytes"],  # masks are random
 )
 def test_a_flood_of_tiny_frames_ends_its_connection(guarded, first, flood):
     with live(guarded, first) as caller:
@@ -137,6 +138,7 @@ def test_pongs_that_nobody_reads_are_not_kept(guarded):
         (b"GET", b"X: " + b"a" * 12_000 + b"\r\n", 431),
         (b"GET", b"".join(b"X%d: a\r\n" % number for number in range(200)), 431),
     ],
+    ids=["POST", "a body", "a control character", "a long header", "many headers"],
 )
 def test_a_request_that_is_none_for_a_websocket_is_answered_and_ends(guarded, method, more, status):
     with connected(guarded, method + UPGRADE + more + b"\r\n") as caller:
