@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
@@ -196,12 +196,14 @@ def test_a_bad_override_is_refused_by_name(override, named):
 
 
 @settings(deadline=None)
+@example(16_000, 5.0, 1.0, 39, 60)
 @given(st.integers(4000, 96000), st.floats(5, 200), st.floats(1, 100), st.integers(1, 39), st.integers(8, 128))
 def test_a_frame_is_taken_exactly_when_it_holds_its_step_and_its_order(rate, frame_ms, step_ms, order, bands):
     analysis = {"kind": "plp", "order": order, "bands": bands}
     frames = {"rate": rate, "frame_ms": frame_ms, "step_ms": step_ms}
     table = {"features": {**frames, **analysis, "supervector": analysis, "gmm": analysis, "normalised": analysis}}
-    if step_ms <= frame_ms and round(rate * frame_ms / 1000) > order + 1 and order < bands:
+    narrowed = min(rate, 8000)  # a store of narrow-band speech
+    if step_ms <= frame_ms and round(narrowed * frame_ms / 1000) > order + 1 and order < bands:
         outcome = parse_config(table, source="here").features
         assert 1 <= outcome.frame_step <= outcome.frame_length
         assert outcome.dimensions == dict.fromkeys(("frames", "supervector", "gmm", "normalised"), 2 * order)

@@ -112,6 +112,7 @@ class FeatureSettings(AnalysisConfig):
         if shortest.frame_step < 1 or shortest.frame_length <= order + 1:
             raise ValueError(
                 f"a frame of {shortest.frame_length} samples at {shortest.rate} Hz is too short for order {order}"
+                f"{' (8 kHz by narrow_band)' if shortest != self else ''}"
             )
         rate, step_ms, frame_ms = LOG_MEL_RATE, LOG_MEL_STEP_MS, LOG_MEL_FRAME_MS
         if self.log_mel and (self.rate != rate or self.step_ms != step_ms or self.frame_ms < frame_ms):

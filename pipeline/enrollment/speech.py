@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from pipeline.enrollment.quality import Recording, RecordingMeter
 from pipeline.errors import AudioError, NotEnoughSpeechError
 from pipeline.features.frontend import Listener, features_of, read_features
 from pipeline.features.quality import NARROW_DB
-from pipeline.features.stream import FeatureBlock
+from pipeline.features.stream import FeatureBlock, joined
 from pipeline.machines.branches import EMBEDDED, NORMALISED, RAW, Branch, reads_augmented, utterance_kinds_of
 from pipeline.machines.workers import Item, Workers, path_for
 from pipeline.store.arrays import Arrays
@@ -34,6 +35,8 @@ Progress = Callable[[str, int, int], None]
 # Held-out utterances of an augmented version that are enough, one a speaker: with many speakers, each one's are scored
 # in some of the versions only.
 ENOUGH_CHANGED = 400
+# Length of the pieces that a longer recording is augmented in.
+PIECE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -219,13 +222,35 @@ def _augmented(
 ) -> Speech:
     """Return the speech of the utterance at ``place``, a speaker's number so many, and of its augmented versions.
 
-    There are none where there is no speech. Those that are not ``scored`` have what machines are trained on alone.
+    There are none where there is no speech. Those that are not ``scored`` have what machines are trained on alone. A
+    long recording is read piece by piece: all versions of all of it would take gigabytes.
     """
     samples, rate = read_samples(utterance)
-    if listen is not None:
-        listen(samples, rate)
+    made = []
+    for piece in np.array_split(samples, max(1, math.ceil(len(samples) / (PIECE_SECONDS * rate)))):
+        if listen is not None:
+            listen(piece, rate)
+        made.append(_of_piece(augmenter, piece, rate, settings, (*place, str(utterance.path)), scored))
+    spoken = [one for one in made if one.versions[1:] or one.pseudo_speakers] or made[:1]
+    return Speech(_end_to_end([one.versions for one in spoken]), _end_to_end([one.pseudo_speakers for one in spoken]))
 
-    where, of_versions = str(utterance.path), settings.features.for_utterances
+
+def _end_to_end(pieces: Sequence[list[Utterances]]) -> list[Utterances]:
+    """Return each version of one utterance, given piece by piece."""
+    return [[joined([block for blocks in its for block in blocks])] for its in zip(*pieces, strict=True)]
+
+
+def _of_piece(
+    augmenter: Augmenter,
+    samples: Samples,
+    rate: int,
+    settings: Config,
+    place: tuple[str, int, str],
+    scored: Sequence[int],
+) -> Speech:
+    """Return as ``_augmented`` the speech of ``samples`` (n,) of an utterance; its path comes last in ``place``."""
+    speaker, number, where = place
+    of_versions = settings.features.for_utterances
     recorded = features_of(samples, rate, settings.features, where=where)
     if len(recorded.vectors) == 0:
         return Speech([[recorded]], [])
@@ -235,7 +260,6 @@ def _augmented(
             return [_nothing(of_versions)]
         return [features_of(made, of_versions.rate, of_versions, where=where, only=only).at_single_precision()]
 
-    speaker, number = place
     trained, of_pseudo = _analyses(settings, NORMALISED, EMBEDDED), _analyses(settings, RAW)
     versions = augmenter.versions(samples, rate, speaker=speaker, number=number)
     return Speech(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -253,6 +254,34 @@ def test_a_share_of_the_utterances_has_versions_and_the_others_keep_their_places
             for analysis in ("gmm", "normalised"):
                 dimension = settings.features.dimensions[analysis]
                 assert {block.of(analysis).shape[1] for block in version} == {dimension}
+
+
+def test_a_long_recording_takes_little_more_memory_than_a_minute_and_loses_no_speech(tmp_path, said, tiny_with):
+    samples, rate = said
+    config = tiny_with('augmentation.kinds=["room", "noise"]', "augmentation.share=1")
+    made, peaks = [], []
+    for minutes in (1, 5):
+        long = np.random.default_rng(0).normal(0.0, 1e-5, 60 * minutes * rate)
+        for minute in range(minutes):  # and in the middle of each a phrase
+            long[(60 * minute + 30) * rate :][: len(samples)] += samples
+        path = tmp_path / f"{minutes}.wav"
+        soundfile.write(path, long, rate)
+        tracemalloc.start()
+        [voice], skipped = read_speech(
+            {"anna": [Utterance("anna", path)]},
+            config,
+            enrolled=0,
+            workers=LocalThreads(1),
+            progress=lambda *_: None,
+            measured=True,
+        )
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        made.append(voice)
+        assert (skipped, len(voice.recordings), voice.counts[1]) == ([], 1, 1)
+    assert peaks[1] < 2 * peaks[0]
+    for minute, five in zip(made[0].speech.versions, made[1].speech.versions, strict=True):
+        assert len(five[0].vectors) == pytest.approx(5 * len(minute[0].vectors), rel=0.05)
 
 
 def test_a_share_costs_segments_of_its_kinds_and_nothing_else(store, enrolled_with, voices, heard):
