@@ -51,10 +51,16 @@ _PRAGMAS = (
     "trusted_schema = OFF",
     "cell_size_check = ON",
 )
-_ENVIRONMENT = (
-    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_READONLY,
-)  # fmt: skip
+_NO_ROOM = "is the disk full? Readers need 32 KiB beside the store, too"
+_NOT_OURS = "may its user write to it, to its folder and to the files -wal and -shm beside it?"
+_ENVIRONMENT = {
+    sqlite3.SQLITE_CANTOPEN: _NOT_OURS,
+    sqlite3.SQLITE_FULL: _NO_ROOM,
+    sqlite3.SQLITE_IOERR: _NO_ROOM,
+    sqlite3.SQLITE_NOMEM: "is there memory left?",
+    sqlite3.SQLITE_PERM: _NOT_OURS,
+    sqlite3.SQLITE_READONLY: _NOT_OURS,
+}
 _PATIENCE = 5000  # milliseconds to wait for somebody who opens or closes the file at this moment
 DTYPES = ("<f2", "<f4", "<f8", "<u4", "<u8", "<i8", "|b1")
 LISTING = dict[int | None, dict[str, tuple[str, str, bytes]]]
@@ -79,7 +85,8 @@ def typed(path: Path) -> Iterator[None]:
                 f"{path}: another process is writing to this store; try again when it is done"
             ) from None
         if code in _ENVIRONMENT:
-            raise StoreError(f"{path}: the store cannot be read or written: {error}") from None
+            cause = _ENVIRONMENT[code]
+            raise StoreError(f"{path}: the store cannot be read or written: {error}; {cause}") from None
         order = "; a command's first argument is the store" if code == sqlite3.SQLITE_NOTADB else ""
         raise StoreFormatError(f"{path}: not a speaker store, or a damaged one ({str(error)[:200]}){order}") from None
 

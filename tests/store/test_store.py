@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -346,3 +347,24 @@ def test_things_at_the_path_that_are_no_files_are_refused_at_once(tmp_path):
         if kind not in {"missing", "to-nowhere", "NUL"}:
             with pytest.raises(StoreError), Store(path).writing():
                 pytest.fail(f"a store in the place of a {kind}")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or os.geteuid() != 0, reason="becomes another user")
+def test_a_user_who_may_only_read_leaves_nothing_in_the_owners_way(five):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(shutil.copy(five, Path(folder) / "s"))
+        Path(folder).chmod(0o777)
+        path.chmod(0o644)
+        Store(path).load()
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                os.setuid(65_534)
+                assert "ada" in Store(path).load().names
+                with pytest.raises(StoreError, match="may read the store and not change it"):
+                    Store(path).rename("ada", "eva")
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert [one.name for one in Path(folder).iterdir()] == ["s"]
+        assert "eva" in Store(path).rename("ada", "eva").names
