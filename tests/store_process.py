@@ -27,7 +27,7 @@ from pipeline.store.store import Store
 PAGE = 4096
 CLONE_NEWNS = 0x20000
 BASE, MORE = 3, 4
-WORDS = ("full", "disk I/O error", "Read-only", "readonly", "unable to open", "too large")
+WORDS = ("full", "disk I/O error", "Read-only", "read-only", "unable to open", "too large")
 model_of(NAMES[:2])  # compiled and imported before the forks
 
 

@@ -319,7 +319,7 @@ def _file_at(path: Path) -> tuple[tuple[int, int] | None, bool]:
     """Return the inode of the file at ``path``, an empty one where there was none, and whether it was made."""
     if (inode := _inode(path)) is not None:
         if not (os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)):  # SQLite would leave files
-            raise StoreError(f"{path}: this user may read the store and not change it, or not write in its folder")
+            raise StoreError(f"{path}: the store or its folder is read-only, for this user or on this disk")
         return inode, False
     try:
         os.close(os.open(path.resolve(), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
