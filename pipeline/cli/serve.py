@@ -82,6 +82,7 @@ def serve(
         raise UnavailableError(
             f"serve: {error.name} is not installed; in the checkout, with the extra `server`: pip install '.[server]'"
         ) from None
+    from pipeline.enrollment.enroll import _agreed_settings as agreed_settings
     from pipeline.server import run
     from pipeline.server.security import is_loopback, read_tokens
     from pipeline.server.settings import HOSTS, MIB, Limits, Settings
@@ -91,8 +92,9 @@ def serve(
 
     if tls_key is not None and tls_cert is None:
         raise typer.BadParameter("--tls-key requires --tls-cert")
+    requested = read_settings(config, override)
     if store.exists():
-        Store(store).load()
+        agreed_settings(Store(store), Store(store).load(), requested)
     elif not store.parent.is_dir():
         raise StoreMissingError(f"{store}: no speaker store can be made here: there is no folder {store.parent}")
     else:
@@ -106,7 +108,7 @@ def serve(
         store=store,
         tokens=accepted,
         hosts=(*HOSTS, host),
-        config=read_settings(config, override),
+        config=requested,
         evaluation=evaluation,
         log=log,
         log_key=log_key,

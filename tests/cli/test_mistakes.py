@@ -108,6 +108,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "recordings kept in a file": (("record", "hugo", "--store", "n", "--keep", "call.flac"), 2, "a folder to write to"),
     "a name that is taken": (("speakers", "rename", "s.store", "anna", "ivan"), 2, "'ivan' is enrolled already"),
     "service without a folder": (("serve", "nowhere/s.store"), 2, "there is no folder nowhere"),
+    "service with other settings": (("serve", "s.store", "--set", "machines.C=7"), 2, "they differ in machines"),
     "port out of range": (("serve", "s.store", "--port", "99999"), 2, "--port"),
     "key without certificate": (("serve", "s.store", "--tls-key", "k"), 2, "--tls-key requires --tls-cert"),
 }  # fmt: skip
