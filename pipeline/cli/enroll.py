@@ -94,7 +94,7 @@ def enroll(
         for name, utterances in corpus.speakers.items()
         if only is None or any(fnmatch.fnmatchcase(name, glob) for glob in only)
     }
-    if add and store.exists() and (new := speakers.keys() - {one.name for one in Store(store).load().speakers}):
+    if add and (new := speakers.keys() - {one.name for one in Store(store).load().speakers}):
         print_note(f"note: recordings are added, of speakers not enrolled so far: {', '.join(map(repr, sorted(new)))}")
     if not speakers:
         raise InputError(f"{audio_dir}: no speaker among {len(corpus.speakers)} matches --only {' '.join(only or ())}")

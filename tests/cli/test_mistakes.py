@@ -31,6 +31,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "enrolled already": (("enroll", "recordings", "--store", "s.store"), 2, "add to them (enroll --add)"),
     "a recording as the store": (("enroll", "recordings", "--store", "call.flac"), 2, "not a speaker store"),
     "a folder as the store": (("enroll", "recordings", "--store", "empty"), 2, "a speaker store is one file"),
+    "added to no store": ((*ENROLL, "--add"), 2, "new.store: no speaker store here; enroll somebody first"),
     "two ways of enrolling": (("enroll", "recordings", "--store", "s.store", "--add", "--anew"), 2, "not both"),
     # Settings
     "preset misspelt": ((*ENROLL, "--config", "defualt"), 2, "neither a file nor a preset (default, lean, paper)"),
