@@ -259,6 +259,16 @@ def test_a_renamed_speaker_keeps_every_number_and_leaves_the_old_name_nowhere(in
     assert (entry["speaker"], entry["to"], entry["decision"]) == ("anna", "Änne K.", "renamed")
 
 
+@pytest.mark.parametrize("error", [MemoryError(), MemoryError("Unable to allocate 9 TiB")])
+def test_memory_that_runs_out_is_an_error_in_one_line_and_no_rejection(refused, monkeypatch, error):
+    def load(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Store, "load", load)
+    line = refused("verify", "s.store", "--claim", "anna", "call.flac")
+    assert line.startswith(f"voiceclaim: not enough memory: {error or 'an allocation failed'}; ")
+
+
 # The demo
 
 
