@@ -91,6 +91,8 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "trials into a folder": (("trials", "recordings", "--out", "."), 2, ".: cannot write the list: a file was exp"),
     "trials below a file": (("trials", "recordings", "--out", "call.flac/x"), 2, "call.flac/x: cannot write the list"),
     "list into a folder": (("convert", "true.txt", ".", "--to", "csv"), 2, ".: cannot write the list: a file was exp"),
+    "list into itself": (("convert", "true.txt", "./true.txt", "--to", "csv"), 2, "this one is FILE itself"),
+    "trials over a list": (("trials", "recordings", "--out", "true.txt"), 2, "needs a new file, and this one exists"),
     "export into a folder": (("speakers", "export", "s.store", "anna", "--out", "."), 2, "needs a new file"),
     "a folder as the log": ((*VERIFY, "--log", ".", "call.flac"), 2, ".: the audit log cannot be written: a file"),
     "backup into a folder": (("store", "backup", "s.store", "."), 2, ".: no backup can be made here: a file was exp"),
@@ -162,13 +164,13 @@ def folder(tmp_path, store, demo, heard, garbage, monkeypatch):
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_has_an_answer(inside, folder, mistake):
     words, code, answer = MISTAKES[mistake]
-    before = (folder / "s.store").read_bytes()
+    before = [(folder / name).read_bytes() for name in ("s.store", "true.txt")]
     result = inside(*words, data=b"this is no WAV file" * 10)
     said = " ".join((result.out + result.err).split())
     assert answer in said
     assert result.code == code, said
     assert "Traceback" not in said and "Error(" not in said
-    assert (folder / "s.store").read_bytes() == before
+    assert [(folder / name).read_bytes() for name in ("s.store", "true.txt")] == before
     assert not (folder / "new.store").exists() and not (folder / "n").exists()
     if code == 2:
         assert result.err.splitlines()[-1].startswith("voiceclaim: ")
