@@ -24,6 +24,7 @@ from pipeline.cli.options import (
     Raw,
     StoreArgument,
     UnknownImpostors,
+    check_log_and_raw,
     complete_names,
 )
 from pipeline.cli.terminal import coloured, escape, print_error, print_json, print_line, print_note
@@ -103,6 +104,7 @@ def verify(
         raise typer.BadParameter("give audio files, - for a pipe, or --mic")
     if len(claim) > 1 or claim == ["*"]:
         raise typer.BadParameter("one claim is verified at a time; who speaks: voiceclaim identify STORE AUDIO")
+    check_log_and_raw(log, log_key, log_paths, raw, audio or [])
     (name,) = claim
     rule = _sequential_test(sequential, at_end)
     model = Store(store).load(unknown_impostors=unknown_impostors)

@@ -73,6 +73,10 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "two rules": ((*VERIFY, "--far", "0.1", "--prior", "0.5", "call.flac"), 2, "decisions follow one rule"),
     "system misspelt": ((*VERIFY, "--system", "fusd", "call.flac"), 2, "scoring system 'fusd' is unknown; it has "),
     "certain that nobody speaks": (("identify", "s.store", "--nobody", "1", "call.flac"), 2, "from 0 to below 1"),
+    "key of no log": ((*VERIFY, "--log-key", "k", "call.flac"), 2, "--log-key requires --log"),
+    "paths in no log": (("identify", "s.store", "--log-paths", "call.flac"), 2, "--log-paths requires --log"),
+    "raw file": (("identify", "s.store", "--raw", "8000", "call.flac"), 2, "--raw is for a pipe: give - as AUDIO"),
+    "raw microphone": ((*VERIFY, "--raw", "8000", "--mic"), 2, "--raw is for a pipe: give - as AUDIO"),
     # Lists
     "columns swapped": (("evaluate", "s.store", "swapped.txt", *EVALUATE), 2, "the columns look swapped"),
     "CSV without a header": (("evaluate", "s.store", "bare.txt", *EVALUATE), 2, "need a header: speaker,path,label"),
