@@ -24,6 +24,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "one short file each": (("enroll", "short", "--store", "n"), 3, "so for 1 more speakers"),
     "nothing but broken files": (("enroll", "broken", "--store", "n"), 3, "1 files could not be read, the first: "),
     "no speaker matches": ((*ENROLL, "--only", "zz*"), 2, "no speaker among 2 matches --only zz*"),
+    "one of two matches none": ((*ENROLL, "--only", "ivan", "--only", "ana"), 2, "matches --only ana; nearest: 'anna'"),
     "folders of speakers": (
         ("enroll", "recordings/anna", "recordings/ivan", "--store", "n"), 2, "give the folder above them"
     ),
