@@ -117,6 +117,8 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "a name that is taken": (("speakers", "rename", "s.store", "anna", "ivan"), 2, "'ivan' is enrolled already"),
     "service without a folder": (("serve", "nowhere/s.store"), 2, "there is no folder nowhere"),
     "service with other settings": (("serve", "s.store", "--set", "machines.C=7"), 2, "they differ in machines"),
+    "service with no evaluation": (("serve", "s.store", "--evaluation", "empty"), 2, "empty/metrics.json: cannot be"),
+    "proxy by its name": (("serve", "s.store", "--proxy", "nginx"), 2, "--proxy must be an IP address or network"),
     "port out of range": (("serve", "s.store", "--port", "99999"), 2, "--port"),
     "key without certificate": (("serve", "s.store", "--tls-key", "k"), 2, "--tls-key requires --tls-cert"),
 }  # fmt: skip
