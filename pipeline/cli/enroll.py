@@ -195,7 +195,13 @@ def _print_report(store: Path, report: EnrollmentReport) -> None:
         )
     if (expected := report.expected) is not None:
         _print_expected(expected)
-    if len(report.model) < FEW_SPEAKERS:
+    if len(report.model) == 1:
+        print_note(
+            "note: with one speaker in the store no claim can be decided, except at a given --threshold: there is nobody"
+            " to compare with; enroll a second speaker, or background speakers: enroll --background, or voiceclaim"
+            " background"
+        )
+    elif len(report.model) < FEW_SPEAKERS:
         print_note(
             f"note: with {len(report.model)} speakers in the store, people who are not enrolled are accepted more often"
             " than held-out trials say; enroll background speakers before the users: enroll --background, or voiceclaim"
