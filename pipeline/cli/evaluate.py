@@ -277,7 +277,8 @@ def print_metrics(table: dict[str, Any]) -> None:
             f"with those as rejected (ISO/IEC 19795-1): EER {number(rates['eer_percent'], '.2f')} %,"
             f" FA {number(rates['false_accept_percent'], '.2f')} %, FR {number(rates['false_reject_percent'], '.2f')} %"
         )
-    print_line("DCF at prior 0.05; FA, FR at the store's threshold; ID err: rank-1 errors")
+    rates = "" if counts["false_accept_percent"] is None else " FA, FR at the store's threshold;"
+    print_line(f"DCF at prior 0.05;{rates} ID err: rank-1 errors")
 
 
 def print_by_metadata(table: dict[str, Any]) -> None:
