@@ -40,6 +40,8 @@ def convert(
     from pipeline.evaluation import read_list, write_list
     from pipeline.evaluation.columns import split_by_system
 
+    if source.exists() and out.exists() and out.samefile(source):
+        raise InputError(f"{out}: OUT replaces a file, and this one is FILE itself; write to another")
     table = read_list(source, kind=None if part == "trials" else part, format_name=format_name)
     if system is not None:
         systems = split_by_system(table, source)

@@ -11,6 +11,7 @@ from pipeline.cli.evaluate import evaluate_list, number
 from pipeline.cli.options import Jobs, make_folder
 from pipeline.cli.terminal import cores, print_line, print_table, progress_bar
 from pipeline.cli.verify import verify_file
+from pipeline.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,9 +53,7 @@ def demo(
     from pipeline.verification.verifier import Verifier
 
     corpus, store, jobs = demo_folder(), out / "voices.store", jobs or cores()
-    make_folder(out)
-    for old in out.glob(f"{store.name}*"):
-        old.unlink()
+    remove_earlier(store)
     print_line(f"Enrolling the synthetic voices of {corpus / 'enroll'} (8 kHz) ...")
     with progress_bar(quiet=False) as progress:
         report = enroll_speakers(
@@ -82,6 +81,17 @@ def demo(
     print_line(_MEANING)
     plot_evaluations([*folders.values()][1:], out / "det.png", DRAWN)
     print_line(f"DET curves: {out / 'det.png'}\nreport: {folders['under babble'] / 'report.html'}")
+
+
+def remove_earlier(store: Path) -> None:
+    """Remove the store of an earlier demo, and mark its folder as a demo's; raises InputError for anybody else's."""
+    mark = store.parent / "babble"
+    if store.exists() and not mark.is_dir():
+        raise InputError(f"{store}: a demo replaces its own store only, and no demo made this one; use another --out")
+    make_folder(store.parent)
+    make_folder(mark)
+    for end in ("", "-wal", "-shm"):
+        store.with_name(f"{store.name}{end}").unlink(missing_ok=True)
 
 
 def print_rates(tables: dict[str, dict[str, Any]]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import fnmatch
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,15 +91,10 @@ def enroll(
 
     settings = read_settings(config, override)
     corpus = as_corpus(audio_dir)
-    speakers = {
-        name: utterances
-        for name, utterances in corpus.speakers.items()
-        if only is None or any(fnmatch.fnmatchcase(name, glob) for glob in only)
-    }
-    if add and store.exists() and (new := speakers.keys() - {one.name for one in Store(store).load().speakers}):
+    names = corpus.speakers.keys() if only is None else _matching(only, corpus.speakers, audio_dir)
+    speakers = {name: utterances for name, utterances in corpus.speakers.items() if name in names}
+    if add and (new := speakers.keys() - {one.name for one in Store(store).load().speakers}):
         print_note(f"note: recordings are added, of speakers not enrolled so far: {', '.join(map(repr, sorted(new)))}")
-    if not speakers:
-        raise InputError(f"{audio_dir}: no speaker among {len(corpus.speakers)} matches --only {' '.join(only or ())}")
     # Loads scikit-learn, which takes seconds: only after the arguments are checked.
     from pipeline.enrollment.enroll import enroll as enroll_speakers
 
@@ -127,6 +124,19 @@ def enroll(
     if unread or report.refused:
         print_error(f"not everything was enrolled: {len(report.refused)} speakers refused, {unread} files not read")
         raise typer.Exit(IN_PART)
+
+
+def _matching(globs: list[str], speakers: Iterable[str], where: Path) -> set[str]:
+    """Return the ``speakers`` whose names match; raises InputError for a glob that none matches."""
+    names, found = sorted(speakers), set[str]()
+    for glob in globs:
+        if not (matched := {name for name in names if fnmatch.fnmatchcase(name, glob)}):
+            near = difflib.get_close_matches(glob, names, n=3, cutoff=0.0)
+            raise InputError(
+                f"{where}: no speaker among {len(names)} matches --only {glob}; nearest: {', '.join(map(repr, near))}"
+            )
+        found.update(matched)
+    return found
 
 
 def _as_json(store: Path, report: EnrollmentReport) -> dict[str, Any]:
@@ -185,7 +195,13 @@ def _print_report(store: Path, report: EnrollmentReport) -> None:
         )
     if (expected := report.expected) is not None:
         _print_expected(expected)
-    if len(report.model) < FEW_SPEAKERS:
+    if len(report.model) == 1:
+        print_note(
+            "note: with one speaker in the store no claim can be decided, except at a given --threshold: there is nobody"
+            " to compare with; enroll a second speaker, or background speakers: enroll --background, or voiceclaim"
+            " background"
+        )
+    elif len(report.model) < FEW_SPEAKERS:
         print_note(
             f"note: with {len(report.model)} speakers in the store, people who are not enrolled are accepted more often"
             " than held-out trials say; enroll background speakers before the users: enroll --background, or voiceclaim"

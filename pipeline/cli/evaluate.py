@@ -20,6 +20,7 @@ from pipeline.cli.options import (
     UnknownImpostors,
     check_backend,
     names_of,
+    refuse,
     workers_of,
 )
 from pipeline.cli.terminal import cores, print_error, print_json, print_line, print_note, print_table, progress_bar
@@ -93,14 +94,14 @@ def evaluate(
     if scores is not None:
         needs_audio = {"--root": root, "--jobs": jobs, "--backend": backend, "--unknown-impostors": unknown_impostors}
         needs_store = {"STORE": store, "TRIALS": trials, "--not-enrolled": not_enrolled}
-        _refuse("cannot be combined with --scores", **needs_store, **needs_audio)
+        refuse("cannot be combined with --scores", **needs_store, **needs_audio)
         formats = {"scores_format": format_name, "key_format": key_format}
         table, written = _evaluate_scores(scores, key, out, date=date, **formats, llr=llr, systems=names_of(systems))
     elif store is None or trials is None:
         raise typer.BadParameter("give STORE and TRIALS, or --scores FILE and --key FILE")
     else:
         of_scores = {"--key": key, "--format": format_name, "--key-format": key_format, "--llr": llr}
-        _refuse("requires --scores", **of_scores)
+        refuse("requires --scores", **of_scores)
         table, written = evaluate_list(
             *(store, trials, root, out, names_of(systems), jobs or cores()),
             quiet=as_json,
@@ -132,12 +133,6 @@ def _end(counts: dict[str, Any]) -> None:
         share = 100 * failed / (scored + failed)
         print_error(f"{failed} trials ({share:.0f} %) have no score; EER and costs are those of the others")
         raise typer.Exit(IN_PART)
-
-
-def _refuse(reason: str, **options: object) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise typer.BadParameter(f"{name} {reason}")
 
 
 def evaluate_list(
@@ -282,7 +277,8 @@ def print_metrics(table: dict[str, Any]) -> None:
             f"with those as rejected (ISO/IEC 19795-1): EER {number(rates['eer_percent'], '.2f')} %,"
             f" FA {number(rates['false_accept_percent'], '.2f')} %, FR {number(rates['false_reject_percent'], '.2f')} %"
         )
-    print_line("DCF at prior 0.05; FA, FR at the store's threshold; ID err: rank-1 errors")
+    rates = "" if counts["false_accept_percent"] is None else " FA, FR at the store's threshold;"
+    print_line(f"DCF at prior 0.05;{rates} ID err: rank-1 errors")
 
 
 def print_by_metadata(table: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from pipeline.cli.options import (
     Raw,
     StoreArgument,
     UnknownImpostors,
+    check_log_and_raw,
 )
 from pipeline.cli.terminal import escape, print_error, print_json, print_line
 from pipeline.errors import AudioError
@@ -64,6 +65,7 @@ def identify(
     from pipeline.verification.audit_events import identification_recorder
     from pipeline.verification.identification import Identifier
 
+    check_log_and_raw(log, log_key, log_paths, raw, audio)
     model = Store(store).load(unknown_impostors=unknown_impostors)
     identifier = Identifier(model, system=system, best=best, nobody=nobody, threshold=threshold)
     record = identification_recorder(log, identifier, key_file=log_key, paths=log_paths)

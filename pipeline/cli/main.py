@@ -82,6 +82,11 @@ def main() -> None:
     except VoiceclaimError as error:
         print_error(error)
         raise SystemExit(NOT_ENOUGH_SPEECH if isinstance(error, NotEnoughSpeechError) else ERROR) from None
+    except MemoryError as error:
+        print_error(
+            f"not enough memory: {error or 'an allocation failed'}; fewer --jobs and shorter recordings need less"
+        )
+        raise SystemExit(ERROR) from None
     except OSError as error:  # of a path in the command's words that nothing before has met
         if error.filename is None:
             raise

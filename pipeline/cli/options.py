@@ -90,6 +90,23 @@ def check_backend(backend: str | None, scheduler: str | None) -> None:
         raise typer.BadParameter(f"--scheduler {scheduler} requires --backend dask")
 
 
+def refuse(reason: str, **options: object) -> None:
+    """Raise typer.BadParameter, for ``reason``, if any of the ``options`` is given (not None)."""
+    for name, value in options.items():
+        if value is not None:
+            raise typer.BadParameter(f"{name} {reason}")
+
+
+def check_log_and_raw(
+    log: Path | None, log_key: Path | None, log_paths: bool, raw: str | None, audio: list[str]
+) -> None:
+    """Raise typer.BadParameter for an option of a log or a pipe where there is none."""
+    if log is None:
+        refuse("requires --log", **{"--log-key": log_key, "--log-paths": log_paths or None})
+    if "-" not in audio:
+        refuse("is for a pipe: give - as AUDIO", **{"--raw": raw})
+
+
 def read_settings(config: str | None, overrides: list[str] | None) -> Config | None:
     """Return the settings that --config and --set ask for; None if neither is given."""
     if not config and not overrides:

@@ -19,7 +19,7 @@ from pipeline.cli.enroll import print_warnings, warnings_of
 from pipeline.cli.live import QUIET_DB, Blocks, LevelMeter, microphone, pipe
 from pipeline.cli.options import ConfigFile, Device, Jobs, Json, NewStore, Override, Raw, make_folder, read_settings
 from pipeline.cli.terminal import cores, escape, live_line, print_json, print_line, print_note, progress_bar
-from pipeline.errors import NotEnoughSpeechError, SpeakerExistsError
+from pipeline.errors import InputError, NotEnoughSpeechError, SpeakerExistsError
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -40,7 +40,7 @@ def record(
     raw: Raw = None,
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", metavar="DIR", help="Keep the recordings in this directory (default: delete them)."),
+        typer.Option("--keep", metavar="DIR", help="Keep the recordings in DIR/NAME (default: delete them)."),
     ] = None,
     config: ConfigFile = None,
     override: Override = None,
@@ -66,7 +66,7 @@ def record(
     requested = read_settings(config, override)
     settings = _stored_settings(store, name) or requested or Config()
     if keep is not None:
-        make_folder(keep)
+        keep = _folder_of(name, keep)
     with pipe(raw) if audio == "-" else microphone(device) as (rate, blocks):
         phrases, spoken = _record_phrases(settings, rate, blocks, seconds, name)
     least = settings.codebook.min_seconds
@@ -104,6 +104,19 @@ def _stored_settings(store: Path, name: str) -> Config | None:
         )
     check_new_names([plain], names)
     return None if opened is None else opened.config
+
+
+def _folder_of(name: str, keep: Path) -> Path:
+    """Make the folder of the speaker in ``keep``; raises InputError where there are recordings or none can be made."""
+    name = unicodedata.normalize("NFC", name)
+    if Path(name).name != name or name.startswith("."):
+        raise InputError(f"--keep: the name is that of a folder, without / and no . first, got {name!r}")
+    make_folder(keep)
+    folder = keep / name
+    make_folder(folder)
+    if any(folder.iterdir()):
+        raise InputError(f"{folder}: --keep overwrites nothing, and this folder is not empty; name another DIR")
+    return folder
 
 
 def prompts(source: random.Random | None = None) -> Iterator[str]:

@@ -56,7 +56,11 @@ def serve(
     ] = None,
     spool_mib: Annotated[int, typer.Option(min=1, help="Maximum size of all uploads at a time in MiB.")] = 512,
     proxy: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Reverse proxy whose X-Forwarded-For tells the address.")
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="IP address or network of the reverse proxy whose X-Forwarded-For tells the address.",
+        ),
     ] = None,
     log_level: Annotated[
         Literal["error", "warning", "info", "debug"],
@@ -82,6 +86,8 @@ def serve(
         raise UnavailableError(
             f"serve: {error.name} is not installed; in the checkout, with the extra `server`: pip install '.[server]'"
         ) from None
+    from pipeline.enrollment.enroll import _agreed_settings as agreed_settings
+    from pipeline.evaluation.report import read_metrics, read_results
     from pipeline.server import run
     from pipeline.server.security import is_loopback, read_tokens
     from pipeline.server.settings import HOSTS, MIB, Limits, Settings
@@ -91,13 +97,18 @@ def serve(
 
     if tls_key is not None and tls_cert is None:
         raise typer.BadParameter("--tls-key requires --tls-cert")
+    requested = read_settings(config, override)
     if store.exists():
-        Store(store).load()
+        agreed_settings(Store(store), Store(store).load(), requested)
     elif not store.parent.is_dir():
         raise StoreMissingError(f"{store}: no speaker store can be made here: there is no folder {store.parent}")
     else:
         what = "is made with synthetic background voices" if background else "is made by the first enrollment"
         print_error(f"{store}: no speaker store here yet; it {what}")
+    if evaluation is not None:
+        read_metrics(evaluation)
+        read_results(evaluation)
+    _check_proxy(proxy)
     if log is not None:
         read_key(log_key)
     accepted = read_tokens(tokens)
@@ -106,7 +117,7 @@ def serve(
         store=store,
         tokens=accepted,
         hosts=(*HOSTS, host),
-        config=read_settings(config, override),
+        config=requested,
         evaluation=evaluation,
         log=log,
         log_key=log_key,
@@ -147,3 +158,14 @@ def serve(
         prepare=prepare,
         started=lambda url: print_line(f"serving {store} at {url}"),
     )
+
+
+def _check_proxy(proxy: str | None) -> None:
+    """Raise typer.BadParameter unless ``proxy`` is one that uvicorn can tell: addresses and networks at commas, or *."""
+    import ipaddress
+
+    try:
+        for one in [] if proxy is None or proxy == "*" else proxy.split(","):
+            ipaddress.ip_network(one.strip())
+    except ValueError as error:
+        raise typer.BadParameter(f"--proxy must be an IP address or network, as 10.0.0.0/8, or *: {error}") from None

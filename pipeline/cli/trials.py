@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.terminal import escape, print_line, print_note
+from pipeline.errors import InputError
 
 
 def trials(
@@ -18,7 +19,8 @@ def trials(
         typer.Option(metavar="STORE", help="Claim the speakers of this store.", show_default="names of the folders"),
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The list to write: Kaldi's format, or CSV (.csv).")
+        Path,
+        typer.Option("--out", metavar="FILE", help="The list to write: Kaldi's format, or CSV (.csv); must be new."),
     ] = Path("trials.txt"),
 ) -> None:
     """Write the trial list of a folder tree: every file against every name.
@@ -36,6 +38,8 @@ def trials(
     from pipeline.evaluation.folders import trials_of_folder
     from pipeline.store.store import Store
 
+    if out.is_file():
+        raise InputError(f"{out}: --out needs a new file, and this one exists; a list with changes of your own?")
     found = trials_of_folder(folder, None if store is None else Store(store).load().names)
     for path, reason in found.skipped:
         print_note(f"skipped {path}: {reason}")

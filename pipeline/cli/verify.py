@@ -24,6 +24,7 @@ from pipeline.cli.options import (
     Raw,
     StoreArgument,
     UnknownImpostors,
+    check_log_and_raw,
     complete_names,
 )
 from pipeline.cli.terminal import coloured, escape, print_error, print_json, print_line, print_note
@@ -103,6 +104,7 @@ def verify(
         raise typer.BadParameter("give audio files, - for a pipe, or --mic")
     if len(claim) > 1 or claim == ["*"]:
         raise typer.BadParameter("one claim is verified at a time; who speaks: voiceclaim identify STORE AUDIO")
+    check_log_and_raw(log, log_key, log_paths, raw, audio or [])
     (name,) = claim
     rule = _sequential_test(sequential, at_end)
     model = Store(store).load(unknown_impostors=unknown_impostors)
@@ -224,21 +226,31 @@ def _sentence(verifier: Verifier, name: str | None, update: Update) -> str:
     decision = coloured(update.decision.replace("_", " "), _COLOURS[update.decision])
     start = f"{decision} {escape(repr(verifier.claim))}" + (f" {escape(name)}" if name else "")
     decider, words = verifier.decider, []
+    by_test = _by_test(verifier, update)
+    threshold, llr_threshold = (None, None) if by_test else (decider.threshold, decider.llr_threshold)
     if update.score is None:
         words.append(f"no score ({verifier.model.config.scoring.min_seconds:g} s needed)")
     elif update.score == update.llr:  # one number
-        threshold = decider.llr_threshold if decider.threshold is None else decider.threshold
-        words.append(_with_threshold("LLR", update.score, threshold, ".2f"))
+        words.append(_with_threshold("LLR", update.score, llr_threshold if threshold is None else threshold, ".2f"))
     else:
-        words.append(_with_threshold("score", update.score, decider.threshold, ".4f"))
+        words.append(_with_threshold("score", update.score, threshold, ".4f"))
         if update.llr is not None:
-            words.append(_with_threshold("LLR", update.llr, decider.llr_threshold, ".2f"))
+            words.append(_with_threshold("LLR", update.llr, llr_threshold, ".2f"))
+    words += by_test
     if update.probability is not None:
         words.append(f"P {update.probability:.3f}{_interval(verifier, update)} at prior {verifier.decider.prior:g}")
     words.append(f"{update.speech_seconds:.2f} s of speech")
     if update.duplicate_suspected:
         words.append("a copy of known audio: duplicate suspected")
     return "; ".join([f"{start}: {', '.join(words)}", *update.warnings])
+
+
+def _by_test(verifier: Verifier, update: Update) -> list[str]:
+    """Return the ratio and bounds of a sequential test in words; nothing where a threshold decided."""
+    test, llr = verifier.decider.test, update.sequential_llr
+    if test is None or llr is None or (test.verdict(llr) is None and update.decision != "undecided"):
+        return []
+    return [f"sequential LLR {llr:.2f} (bounds {test.reject_at:.2f} and {test.accept_at:.2f})"]
 
 
 def _interval(verifier: Verifier, update: Update) -> str:

@@ -186,13 +186,14 @@ class Identifier:
         """Return the probabilities (S,) of S speakers by their ratios (S,), and that of nobody enrolled.
 
         A ratio l of a speaker with the prior p gives the odds exp(l) p / (1 - p) against everything else. Estimated
-        ratios may say more than 1 in sum: then they are scaled to 1, and nobody is left out.
+        ratios may say more than 1 in sum: then they are scaled to 1, and nobody is left out; so they are where the
+        prior of nobody is 0, whatever their sum.
         """
         prior = (1.0 - self.nobody) / len(llrs)
         odds = np.exp(np.clip(llrs, -500.0, 500.0)) * (prior / (1.0 - prior) if prior < 1.0 else math.inf)
-        shares: Array = 1.0 - 1.0 / (1.0 + odds)
+        shares: Array = 1.0 / (1.0 + 1.0 / odds)  # above 0, however small the odds
         total = float(shares.sum())
-        return (shares / total, 0.0) if total > 1.0 else (shares, 1.0 - total)
+        return (shares / total, 0.0) if total > 1.0 or self.nobody == 0.0 else (shares, 1.0 - total)
 
 
 class IdentificationStream:

@@ -12,7 +12,7 @@ import pytest
 from html_outline import check_self_contained
 
 import pipeline
-from pipeline.cli.demo import PAPER
+from pipeline.cli.demo import PAPER, remove_earlier
 from pipeline.store.store import Store
 
 SETTINGS = tuple(f"--set={setting}" for setting in ("features.rate=8000", "codebook.min_seconds=3"))
@@ -259,7 +259,30 @@ def test_a_renamed_speaker_keeps_every_number_and_leaves_the_old_name_nowhere(in
     assert (entry["speaker"], entry["to"], entry["decision"]) == ("anna", "Änne K.", "renamed")
 
 
+@pytest.mark.parametrize("error", [MemoryError(), MemoryError("Unable to allocate 9 TiB")])
+def test_memory_that_runs_out_is_an_error_in_one_line_and_no_rejection(refused, monkeypatch, error):
+    def load(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Store, "load", load)
+    line = refused("verify", "s.store", "--claim", "anna", "call.flac")
+    assert line.startswith(f"voiceclaim: not enough memory: {error or 'an allocation failed'}; ")
+
+
 # The demo
+
+
+def test_the_demo_replaces_its_own_store_only_and_leaves_what_is_beside_it(refused, tmp_path):
+    store, backup = tmp_path / "here" / "voices.store", tmp_path / "here" / "voices.store.backup"
+    store.parent.mkdir()
+    for file in (store, backup):
+        file.write_bytes(b"mine")
+    assert "no demo made this one; use another --out" in refused("demo", "--out", "here")
+    assert store.read_bytes() == b"mine"
+    (store.parent / "babble").mkdir()
+    store.with_name("voices.store-wal").touch()
+    remove_earlier(store)
+    assert [file.name for file in store.parent.iterdir() if file.is_file()] == [backup.name]
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "one short file each": (("enroll", "short", "--store", "n"), 3, "so for 1 more speakers"),
     "nothing but broken files": (("enroll", "broken", "--store", "n"), 3, "1 files could not be read, the first: "),
     "no speaker matches": ((*ENROLL, "--only", "zz*"), 2, "no speaker among 2 matches --only zz*"),
+    "one of two matches none": ((*ENROLL, "--only", "ivan", "--only", "ana"), 2, "matches --only ana; nearest: 'anna'"),
     "folders of speakers": (
         ("enroll", "recordings/anna", "recordings/ivan", "--store", "n"), 2, "give the folder above them"
     ),
@@ -31,6 +32,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "enrolled already": (("enroll", "recordings", "--store", "s.store"), 2, "add to them (enroll --add)"),
     "a recording as the store": (("enroll", "recordings", "--store", "call.flac"), 2, "not a speaker store"),
     "a folder as the store": (("enroll", "recordings", "--store", "empty"), 2, "a speaker store is one file"),
+    "added to no store": ((*ENROLL, "--add"), 2, "new.store: no speaker store here; enroll somebody first"),
     "two ways of enrolling": (("enroll", "recordings", "--store", "s.store", "--add", "--anew"), 2, "not both"),
     # Settings
     "preset misspelt": ((*ENROLL, "--config", "defualt"), 2, "neither a file nor a preset (default, lean, paper)"),
@@ -72,6 +74,10 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "two rules": ((*VERIFY, "--far", "0.1", "--prior", "0.5", "call.flac"), 2, "decisions follow one rule"),
     "system misspelt": ((*VERIFY, "--system", "fusd", "call.flac"), 2, "scoring system 'fusd' is unknown; it has "),
     "certain that nobody speaks": (("identify", "s.store", "--nobody", "1", "call.flac"), 2, "from 0 to below 1"),
+    "key of no log": ((*VERIFY, "--log-key", "k", "call.flac"), 2, "--log-key requires --log"),
+    "paths in no log": (("identify", "s.store", "--log-paths", "call.flac"), 2, "--log-paths requires --log"),
+    "raw file": (("identify", "s.store", "--raw", "8000", "call.flac"), 2, "--raw is for a pipe: give - as AUDIO"),
+    "raw microphone": ((*VERIFY, "--raw", "8000", "--mic"), 2, "--raw is for a pipe: give - as AUDIO"),
     # Lists
     "columns swapped": (("evaluate", "s.store", "swapped.txt", *EVALUATE), 2, "the columns look swapped"),
     "CSV without a header": (("evaluate", "s.store", "bare.txt", *EVALUATE), 2, "need a header: speaker,path,label"),
@@ -90,6 +96,8 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "trials into a folder": (("trials", "recordings", "--out", "."), 2, ".: cannot write the list: a file was exp"),
     "trials below a file": (("trials", "recordings", "--out", "call.flac/x"), 2, "call.flac/x: cannot write the list"),
     "list into a folder": (("convert", "true.txt", ".", "--to", "csv"), 2, ".: cannot write the list: a file was exp"),
+    "list into itself": (("convert", "true.txt", "./true.txt", "--to", "csv"), 2, "this one is FILE itself"),
+    "trials over a list": (("trials", "recordings", "--out", "true.txt"), 2, "needs a new file, and this one exists"),
     "export into a folder": (("speakers", "export", "s.store", "anna", "--out", "."), 2, "needs a new file"),
     "a folder as the log": ((*VERIFY, "--log", ".", "call.flac"), 2, ".: the audit log cannot be written: a file"),
     "backup into a folder": (("store", "backup", "s.store", "."), 2, ".: no backup can be made here: a file was exp"),
@@ -108,6 +116,9 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "recordings kept in a file": (("record", "hugo", "--store", "n", "--keep", "call.flac"), 2, "a folder to write to"),
     "a name that is taken": (("speakers", "rename", "s.store", "anna", "ivan"), 2, "'ivan' is enrolled already"),
     "service without a folder": (("serve", "nowhere/s.store"), 2, "there is no folder nowhere"),
+    "service with other settings": (("serve", "s.store", "--set", "machines.C=7"), 2, "they differ in machines"),
+    "service with no evaluation": (("serve", "s.store", "--evaluation", "empty"), 2, "empty/metrics.json: cannot be"),
+    "proxy by its name": (("serve", "s.store", "--proxy", "nginx"), 2, "--proxy must be an IP address or network"),
     "port out of range": (("serve", "s.store", "--port", "99999"), 2, "--port"),
     "key without certificate": (("serve", "s.store", "--tls-key", "k"), 2, "--tls-key requires --tls-cert"),
 }  # fmt: skip
@@ -160,13 +171,13 @@ def folder(tmp_path, store, demo, heard, garbage, monkeypatch):
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_has_an_answer(inside, folder, mistake):
     words, code, answer = MISTAKES[mistake]
-    before = (folder / "s.store").read_bytes()
+    before = [(folder / name).read_bytes() for name in ("s.store", "true.txt")]
     result = inside(*words, data=b"this is no WAV file" * 10)
     said = " ".join((result.out + result.err).split())
     assert answer in said
     assert result.code == code, said
     assert "Traceback" not in said and "Error(" not in said
-    assert (folder / "s.store").read_bytes() == before
+    assert [(folder / name).read_bytes() for name in ("s.store", "true.txt")] == before
     assert not (folder / "new.store").exists() and not (folder / "n").exists()
     if code == 2:
         assert result.err.splitlines()[-1].startswith("voiceclaim: ")

@@ -118,6 +118,18 @@ def test_one_number_is_printed_once_where_scores_are_ratios(inside, claim, heard
     assert "score" not in line
 
 
+@pytest.mark.parametrize("system", ["fused", "refined_worst_rival"])
+def test_a_sequential_test_prints_its_bounds_in_place_of_a_threshold_that_decided_nothing(inside, claim, heard, system):
+    words = (*claim, "--system", system, heard("anna"), "--sequential")
+    for rates, bound in (("1e-9:1e-9", 20.72), ("0.4:0.4", 0.41)):
+        (reported,) = inside(*words, rates, "--json").lines
+        line = inside(*words, rates).out
+        assert f"sequential LLR {reported['sequential_llr']:.2f} (bounds -{bound} and {bound})" in line
+        assert "threshold" not in line
+    assert "(threshold " in (fixed := inside(*words, "1e-9:1e-9", "--at-end", "fixed").out)
+    assert "bounds" not in fixed
+
+
 def test_claims_and_rates_that_cannot_be_meant_are_refused_and_few_trials_noted(inside, refused, claim, heard):
     for words, reason in [
         (("--claim", "ivan"), "one claim is verified at a time; who speaks: voiceclaim identify"),

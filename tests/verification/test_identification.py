@@ -32,6 +32,13 @@ def test_probabilities_sum_to_one_and_rise_with_the_ratio(opened, ratios, nobody
     assert np.all(np.diff(shares[np.argsort(ratios)]) >= 0.0)
 
 
+@pytest.mark.parametrize("ratios", [[-60.0, -50.0, -55.0, -60.0], [0.1, -1.0, 0.0, -3.0], [60.0, 50.0, 1.0, 0.0]])
+def test_nobody_has_no_share_where_somebody_enrolled_speaks_for_certain(opened, ratios):
+    shares, rest = Identifier(opened, nobody=0.0).probabilities(np.array(ratios))
+    assert (rest, shares.sum()) == (0.0, pytest.approx(1.0))
+    assert shares.argmax() == np.argmax(ratios)
+
+
 def test_the_ratios_of_known_classes_give_their_posteriors(opened):
     """Four Gaussian speakers and a wide one for everybody else: the ratios are exact, and so is Bayes' rule."""
     nobody, means = 0.3, np.array([-3.0, -1.0, 1.0, 3.0])

@@ -25,7 +25,7 @@ from pipeline.audio.microphone import SampleQueue, open_microphone
 from pipeline.cli.live import LevelMeter
 from pipeline.cli.record import PhraseRecorder, prompts, record
 from pipeline.config import Config, FeatureSettings
-from pipeline.errors import AudioError, NotEnoughSpeechError, SpeakerExistsError
+from pipeline.errors import AudioError, InputError, NotEnoughSpeechError, SpeakerExistsError
 from pipeline.store.store import Store
 from pipeline.verification.verifier import Verifier
 
@@ -297,7 +297,7 @@ def test_recordings_are_kept_where_asked_and_an_early_end_counts(copied, read_al
     record("hugo", copied, "-", keep=tmp_path / "kept", jobs=1, as_json=True)
     shown = capsys.readouterr()
     table = json.loads(shown.out)
-    assert len(list((tmp_path / "kept").glob("*.wav"))) == table["phrases"] == 3
+    assert len(list((tmp_path / "kept" / "hugo").glob("*.wav"))) == table["phrases"] == 3
     assert table["speech_seconds"] < table["asked_seconds"]
     assert "\x1b" not in shown.err
 
@@ -320,6 +320,17 @@ def test_too_little_speech_enrolls_nobody(copied, read_aloud):
     with pytest.raises(NotEnoughSpeechError, match="hugo"):
         record("hugo", copied, "-")
     assert copied.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["hugo", "a/b", ".hugo"])
+def test_recordings_are_kept_in_a_folder_of_their_own_or_refused_before_anybody_speaks(copied, tmp_path, capsys, name):
+    kept = tmp_path / "kept" / "hugo" / "phrase_000.wav"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"earlier")
+    with pytest.raises(InputError, match="--keep"):
+        record(name, copied, "-", keep=tmp_path / "kept")
+    assert "say:" not in capsys.readouterr().err
+    assert kept.read_bytes() == b"earlier"
 
 
 def test_a_name_that_is_taken_is_refused_before_anybody_speaks(copied, capsys):
