@@ -16,6 +16,7 @@ from pipeline.errors import AuditError, InputError, VoiceclaimError
 if TYPE_CHECKING:
     from pipeline.config import Config
     from pipeline.machines.workers import Workers
+    from pipeline.metrics import OperatingPoint
     from pipeline.verification.audit import AuditLog
 
 # Exit codes of the commands.
@@ -35,6 +36,16 @@ Override = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Number of threads.", show_default="all cores")]
+Far = Annotated[float | None, typer.Option("--far", metavar="P", help="Accept at this false-accept rate.")]
+Prior = Annotated[
+    float | None, typer.Option(metavar="P", help="Decide by cost: prior of target trials.", show_default="settings")
+]
+CostMiss = Annotated[
+    float | None, typer.Option(metavar="X", help="Decide by cost: cost of a miss.", show_default="settings")
+]
+CostFalseAccept = Annotated[
+    float | None, typer.Option(metavar="X", help="Decide by cost: cost of a false accept.", show_default="settings")
+]
 _UNKNOWN = "Assumed share of impostors who are not enrolled."
 UnknownImpostors = Annotated[
     float | None, typer.Option(metavar="SHARE", min=0, max=1, help=_UNKNOWN, show_default="settings")
@@ -140,6 +151,18 @@ def make_folder(path: Path) -> None:
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise InputError(f"{path}: a folder to write to was expected: {error.strerror or error}") from None
+
+
+def point_of(
+    config: Config, prior: float | None, cost_miss: float | None, cost_false_accept: float | None
+) -> OperatingPoint | None:
+    """Return prior and costs, completed from the settings; None if no option asks for them."""
+    from pipeline.metrics import OperatingPoint
+
+    options = {"prior": prior, "cost_miss": cost_miss, "cost_false_accept": cost_false_accept}
+    given = {name: value for name, value in options.items() if value is not None}
+    settings = {name: getattr(config.threshold, name) for name in options}
+    return OperatingPoint(**{**settings, **given}) if given else None
 
 
 def names_of(text: str | None) -> list[str] | None:

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from pipeline.cli.background import enroll_background
-from pipeline.cli.options import ConfigFile, Jobs, Log, LogKey, Override, UnknownImpostors, read_settings
+from pipeline.cli.options import (
+    ConfigFile,
+    CostFalseAccept,
+    CostMiss,
+    Far,
+    Jobs,
+    Log,
+    LogKey,
+    Override,
+    Prior,
+    UnknownImpostors,
+    point_of,
+    read_settings,
+)
 from pipeline.cli.terminal import cores, print_error, print_line
 from pipeline.errors import StoreMissingError, UnavailableError
+
+if TYPE_CHECKING:
+    from pipeline.config import Config
+    from pipeline.verification.policies import Policy
 
 
 def serve(
@@ -33,6 +50,10 @@ def serve(
     config: ConfigFile = None,
     override: Override = None,
     unknown_impostors: UnknownImpostors = None,
+    far: Far = None,
+    prior: Prior = None,
+    cost_miss: CostMiss = None,
+    cost_false_accept: CostFalseAccept = None,
     aim: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Speech to read on the page to enroll.")] = 40.0,
     streams: Annotated[int, typer.Option(min=1, help="Maximum number of simultaneous streams.")] = 256,
     stream_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one stream.")] = 300.0,
@@ -86,23 +107,20 @@ def serve(
         raise UnavailableError(
             f"serve: {error.name} is not installed; in the checkout, with the extra `server`: pip install '.[server]'"
         ) from None
-    from pipeline.enrollment.enroll import _agreed_settings as agreed_settings
     from pipeline.evaluation.report import read_metrics, read_results
     from pipeline.server import run
     from pipeline.server.security import is_loopback, read_tokens
     from pipeline.server.settings import HOSTS, MIB, Limits, Settings
-    from pipeline.store.store import Store
     from pipeline.verification.attempts import AttemptLimits
     from pipeline.verification.audit import read_key
 
     if tls_key is not None and tls_cert is None:
         raise typer.BadParameter("--tls-key requires --tls-cert")
     requested = read_settings(config, override)
-    if store.exists():
-        agreed_settings(Store(store), Store(store).load(), requested)
-    elif not store.parent.is_dir():
+    policy = _policy(store, requested, far, (prior, cost_miss, cost_false_accept))
+    if not store.exists() and not store.parent.is_dir():
         raise StoreMissingError(f"{store}: no speaker store can be made here: there is no folder {store.parent}")
-    else:
+    if not store.exists():
         what = "is made with synthetic background voices" if background else "is made by the first enrollment"
         print_error(f"{store}: no speaker store here yet; it {what}")
     if evaluation is not None:
@@ -123,6 +141,7 @@ def serve(
         log_key=log_key,
         jobs=jobs or cores(),
         unknown_impostors=unknown_impostors,
+        decide_by=policy,
         aim_seconds=aim,
         spool=spool,
         proxy=proxy,
@@ -160,8 +179,23 @@ def serve(
     )
 
 
+def _policy(store: Path, requested: Config | None, far: float | None, costs: tuple[float | None, ...]) -> Policy:
+    """Return what decides claims; raises VoiceclaimError where the store has other settings, or no trials for it."""
+    from pipeline.config import Config
+    from pipeline.enrollment.enroll import agreed_settings
+    from pipeline.store.store import Store
+    from pipeline.verification.policies import policy_of
+
+    model = Store(store).load() if store.exists() else None
+    config = requested or Config() if model is None else agreed_settings(Store(store), model, requested)
+    policy = policy_of(false_accept=far, point=point_of(config, *costs))
+    if model is not None and model.names and (far, *costs) != (None,) * 4:
+        policy.decider(model, model.check_system(None))
+    return policy
+
+
 def _check_proxy(proxy: str | None) -> None:
-    """Raise typer.BadParameter unless ``proxy`` is one that uvicorn can tell: addresses and networks at commas, or *."""
+    """Raise typer.BadParameter unless ``proxy`` is one for uvicorn: addresses and networks at commas, or *."""
     import ipaddress
 
     try:

@@ -16,22 +16,26 @@ from pipeline.cli.options import (
     NOT_ENOUGH_SPEECH,
     REJECTED,
     WORST_FIRST,
+    CostFalseAccept,
+    CostMiss,
     Device,
+    Far,
     Json,
     Log,
     LogKey,
     LogPaths,
+    Prior,
     Raw,
     StoreArgument,
     UnknownImpostors,
     check_log_and_raw,
     complete_names,
+    point_of,
 )
 from pipeline.cli.terminal import coloured, escape, print_error, print_json, print_line, print_note
 from pipeline.errors import AudioError, VoiceclaimError
 
 if TYPE_CHECKING:
-    from pipeline.metrics import OperatingPoint
     from pipeline.scoring.decisions import Update
     from pipeline.scoring.sequential import SequentialTest
     from pipeline.store.model import SpeakerModel
@@ -54,16 +58,10 @@ def verify(
     device: Device = None,
     system: Annotated[str | None, typer.Option(metavar="NAME", help="Scoring system.", show_default="settings")] = None,
     threshold: Annotated[float | None, typer.Option(metavar="X", help="Accept scores of X and above.")] = None,
-    far: Annotated[float | None, typer.Option("--far", metavar="P", help="Accept at this false-accept rate.")] = None,
-    prior: Annotated[
-        float | None, typer.Option(metavar="P", help="Decide by cost: prior of target trials.", show_default="settings")
-    ] = None,
-    cost_miss: Annotated[
-        float | None, typer.Option(metavar="X", help="Decide by cost: cost of a miss.", show_default="settings")
-    ] = None,
-    cost_false_accept: Annotated[
-        float | None, typer.Option(metavar="X", help="Decide by cost: cost of a false accept.", show_default="settings")
-    ] = None,
+    far: Far = None,
+    prior: Prior = None,
+    cost_miss: CostMiss = None,
+    cost_false_accept: CostFalseAccept = None,
     unknown_impostors: UnknownImpostors = None,
     sequential: Annotated[
         str | None, typer.Option(metavar="MISS:FALSE_ACCEPT", help="Sequential test at these error rates: 0.005:0.005.")
@@ -110,7 +108,7 @@ def verify(
     model = Store(store).load(unknown_impostors=unknown_impostors)
     record = verification_recorder(log, model, name, key_file=log_key, paths=log_paths)
     try:
-        point = _point(model, prior, cost_miss, cost_false_accept)
+        point = point_of(model.config, prior, cost_miss, cost_false_accept)
         policy = policy_of(threshold=threshold, false_accept=far, point=point, sequential=rule)
         verifier = Verifier(model, name, system=system, memory=duplicate_memory(log), decide_by=policy)
     except VoiceclaimError as error:
@@ -140,18 +138,6 @@ def _warn_of_few_trials(model: SpeakerModel, far: float) -> None:
             f"note: {count} nontarget trials of the store cannot show a false-accept rate of {far:g};"
             f" enroll or calibrate with at least {math.ceil(1 / far)}"
         )
-
-
-def _point(
-    model: SpeakerModel, prior: float | None, cost_miss: float | None, cost_false_accept: float | None
-) -> OperatingPoint | None:
-    """Return prior and costs, completed from the store's settings; None if no option asks for them."""
-    from pipeline.metrics import OperatingPoint
-
-    options = {"prior": prior, "cost_miss": cost_miss, "cost_false_accept": cost_false_accept}
-    given = {name: value for name, value in options.items() if value is not None}
-    settings = {name: getattr(model.config.threshold, name) for name in options}
-    return OperatingPoint(**{**settings, **given}) if given else None
 
 
 def verify_file(verifier: Verifier, name: str, record: Recorder, *, as_json: bool) -> int:

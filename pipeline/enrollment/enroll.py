@@ -164,7 +164,7 @@ def enroll(
         before = None if anew else transaction.model
         if config is None and transaction.model is not None:
             config = transaction.model.config
-        settings = _agreed_settings(store, before, config)
+        settings = agreed_settings(store, before, config)
         _check_names(store, before, speakers, add=add)
         out = TakenOut(before or SpeakerModel(settings), {})  # a store that was emptied begins anew
         if add:
@@ -256,7 +256,8 @@ def _trained_count(model: SpeakerModel, newcomers: int) -> int:
     return machine_count(len(model), first, model.config.machines, pairs)
 
 
-def _agreed_settings(store: Store, known: SpeakerModel | None, config: Config | None) -> Config:
+def agreed_settings(store: Store, known: SpeakerModel | None, config: Config | None) -> Config:
+    """Return the settings of the ``known`` model, or ``config`` for a new store; raises ConfigError if they differ."""
     if not isinstance(config, Config | None):
         raise ConfigError(
             f"settings: a Config was expected, got {type(config).__name__}; pipeline.load_config makes one"

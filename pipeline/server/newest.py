@@ -14,22 +14,29 @@ from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Stamp, Store
 from pipeline.verification.duplicate_audio import DuplicateMemory
 from pipeline.verification.identification import Identifier
-from pipeline.verification.policies import policy_of
+from pipeline.verification.policies import DefaultThreshold, Policy, Sequential
 from pipeline.verification.verifier import Verifier
 
 
 class NewestModel:
     """The newest model in the store at ``path``, which need not exist yet, and its ``most`` latest verifiers.
 
-    A ``Verifier`` keeps the model that it was made of. ``unknown_impostors`` is that of ``Store.load``, ``memory`` that
-    of ``Verifier``. Thread-safe.
+    A ``Verifier`` keeps the model that it was made of. ``unknown_impostors`` is that of ``Store.load``, ``decide_by``
+    and ``memory`` are those of ``Verifier``. Thread-safe.
     """
 
     def __init__(
-        self, path: Path, *, most: int, unknown_impostors: float | None = None, memory: DuplicateMemory | None = None
+        self,
+        path: Path,
+        *,
+        most: int,
+        unknown_impostors: float | None = None,
+        decide_by: Policy | None = None,
+        memory: DuplicateMemory | None = None,
     ) -> None:
         self._store = Store(path)
         self._unknown = unknown_impostors
+        self._decide_by = DefaultThreshold() if decide_by is None else decide_by
         self._memory = memory
         self._opening = Lock()
         self._stamp: Stamp | None = None
@@ -95,7 +102,8 @@ class NewestModel:
             return self._identifier
 
     def _make(self, model: SpeakerModel, claim: str, system: str | None, early: SequentialTest | None) -> Verifier:
-        return Verifier(model, claim, system=system, decide_by=policy_of(sequential=early), memory=self._memory)
+        policy = self._decide_by if early is None else Sequential(early, self._decide_by)
+        return Verifier(model, claim, system=system, decide_by=policy, memory=self._memory)
 
 
 def threshold_probability(verifier: Verifier, frames: int) -> float | None:

@@ -18,6 +18,7 @@ from pipeline.scoring.sequential import SequentialTest
 from pipeline.server.newest import NewestModel, threshold_probability
 from pipeline.server.workers import Channel
 from pipeline.verification.audit_events import duplicate_memory
+from pipeline.verification.policies import Policy
 from pipeline.verification.stream import VerificationStream
 
 
@@ -28,6 +29,7 @@ class Voices:
     path: Path
     most: int
     unknown_impostors: float | None
+    decide_by: Policy | None
     log: Path | None
 
 
@@ -94,8 +96,13 @@ def forget(_channel: Channel, number: int) -> None:
 
 @cache
 def _newest(voices: Voices) -> NewestModel:
-    memory = duplicate_memory(voices.log)
-    return NewestModel(voices.path, most=voices.most, unknown_impostors=voices.unknown_impostors, memory=memory)
+    return NewestModel(
+        voices.path,
+        most=voices.most,
+        unknown_impostors=voices.unknown_impostors,
+        decide_by=voices.decide_by,
+        memory=duplicate_memory(voices.log),
+    )
 
 
 def _state(stream: VerificationStream, update: Update) -> dict[str, Any]:

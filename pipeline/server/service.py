@@ -67,7 +67,8 @@ class Service:
         if limits.share < 1:
             self.decoders.turns.keep_one()
         self._scoring = Turns("pieces of audio to score", threads, waiting=limits.streams)
-        voices = Voices(settings.store, limits.verifiers, settings.unknown_impostors, settings.log)
+        assumed = settings.unknown_impostors, settings.decide_by
+        voices = Voices(settings.store, limits.verifiers, *assumed, settings.log)
         scorers = partial(Scorers, voices, threads, waiting=limits.streams, shown=lambda: self.paths)
         self.scorers, self.file_scorers = scorers(), scorers(claims_each=1, nice=_FILES_NICE)
         every = (self._scoring, self.scorers, self.file_scorers)
@@ -79,6 +80,7 @@ class Service:
             settings.store,
             most=limits.verifiers,
             unknown_impostors=settings.unknown_impostors,
+            decide_by=settings.decide_by,
             memory=self._memory,
         )
         self._attempts = None if settings.attempts is None else Attempts.beside(settings.store, settings.attempts)

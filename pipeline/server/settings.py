@@ -10,6 +10,7 @@ from pipeline.config import Config
 from pipeline.server.decoding import AudioBounds
 from pipeline.server.security import Tokens
 from pipeline.verification.attempts import AttemptLimits
+from pipeline.verification.policies import Policy
 
 MIB = 2**20
 HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -65,11 +66,12 @@ class Settings:
     """Settings of one service.
 
     Without ``tokens`` every caller may use everything; the Host header must then be one of ``hosts``, and the Origin
-    header, if any, that same host. ``config`` is for a store that the first enrollment creates. ``aim_seconds`` is the
-    speech that the page asks for at enrollment. Uploaded and streamed audio lies in ``spool`` until it is enrolled
-    (None: in memory, see ``Spool``). ``unknown_impostors`` is that of ``Store.load``. Requests that come from
-    ``proxy`` have the address that it tells. Failed claims are counted within ``attempts`` (None: they are not).
-    Log lines have ``log_level`` and above (``pipeline.server.logs``).
+    header, if any, that same host. ``config`` is for a store that the first enrollment creates. Claims are decided by
+    ``decide_by`` (None: the store's own threshold); ``unknown_impostors`` is that of ``Store.load``. ``aim_seconds`` is
+    the speech that the page asks for at enrollment. Uploaded and streamed audio lies in ``spool`` until it is enrolled
+    (None: in memory, see ``Spool``). Requests that come from ``proxy`` have the address that it tells. Failed claims
+    are counted within ``attempts`` (None: they are not). Log lines have ``log_level`` and above
+    (``pipeline.server.logs``).
     """
 
     store: Path
@@ -81,6 +83,7 @@ class Settings:
     log_key: Path | None = None
     jobs: int = 1
     unknown_impostors: float | None = None
+    decide_by: Policy | None = None
     aim_seconds: float = 40.0
     spool: Path | None = None
     proxy: str | None = None

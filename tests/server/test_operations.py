@@ -22,10 +22,32 @@ from service import (
 )
 
 from pipeline.evaluation.curves import state_of
+from pipeline.metrics import OperatingPoint
 from pipeline.store.store import Store
 from pipeline.verification.audit import check_log
+from pipeline.verification.policies import BayesCost
+from pipeline.verification.verifier import Verifier
 
 pytestmark = pytest.mark.server
+
+
+def test_an_operator_decides_at_what_claims_are_accepted(store, tmp_path, heard):
+    point = OperatingPoint(0.01, cost_false_accept=10.0)
+    with running_copy(store, tmp_path, "--prior", 0.01, "--cost-false-accept", 10) as service:
+        with heard("anna").open("rb") as file:
+            outcome = service.request("POST", "/verify", data={"claim": "anna"}, files={"file": file}).json()
+        expected = Verifier(Store(store), "anna", decide_by=BayesCost(point)).verify_file(heard("anna"))
+        assert outcome["llr_threshold"] == pytest.approx(point.threshold)
+        assert (outcome["decision"], outcome["prior"]) == (expected.decision, 0.01)
+        assert outcome["probability"] == pytest.approx(expected.probability)
+        samples, rate = samples_of(heard("anna"))
+        final = streamed(service, "anna", rate, pcm16(samples), "pcm_s16le", 1)
+        assert (final["llr_threshold"], final["prior"]) == (outcome["llr_threshold"], 0.01)
+
+
+def test_what_the_store_cannot_decide_by_is_an_error_before_the_service_starts(refused, store):
+    assert "rate" in refused("serve", store, "--far", "2")
+    assert "one rule" in refused("serve", store, "--far", "0.01", "--prior", "0.1")
 
 
 def test_a_file_is_identified_with_the_same_numbers_as_in_python(store, tmp_path, heard):

@@ -27,7 +27,7 @@ class Live:
     """Processes for claims of anna on a copied store."""
 
     def __init__(self, path, rate, most):
-        self.voices = Voices(path, 4, None, None)
+        self.voices = Voices(path, 4, None, None, None)
         self.newest = NewestModel(path, most=4)
         self.scorers = Scorers(self.voices, most, waiting=64, shown=lambda: [(path, "the store")])
         self.hello = AudioClaim("anna", None, PcmFormat(rate))
