@@ -164,7 +164,7 @@ def evaluate_list(
 
     opened = Store(store).load(unknown_impostors=unknown_impostors)
     listed = None if trials.is_dir() else read_list(trials, kind="key")
-    claims = _claims_in(trials, opened.names) if listed is None else trials_of(listed)
+    claims = _claims_in(trials, opened.names) if listed is None else trials_of(listed, str(trials))
     if listed is None:
         if root is not None:
             raise typer.BadParameter("--root is for a trial list, and a folder was given")
