@@ -25,6 +25,7 @@ from pipeline.errors import AudioError
 from pipeline.files import open_regular
 
 BLOCK_FRAMES = 32_768
+NO_SUCH_FILE = "no such file"
 MAX_SECONDS = 12 * 3600  # of audio decoded from one file
 _MOST_DECODED = 2**32  # samples of one file over all its channels: twelve hours of stereo at 48 kHz
 _MOST_WHOLE = 2**27  # samples of an utterance held in memory, 1 GiB: two hours at 16 kHz
@@ -259,9 +260,11 @@ def _open_path(path: Path) -> BinaryIO:
             if _is_address(path)
             else "a mistyped or moved path?"
         )
-        raise AudioError(f"{path}: no such file; {cause}") from None
+        raise AudioError(f"{path}: {NO_SUCH_FILE}; {cause}") from None
     except IsADirectoryError:
         raise AudioError(f"{path}: an audio file was expected, got a folder; name one file in it") from None
+    except PermissionError:
+        raise AudioError(f"{path}: this user may not read it; change its permissions, or those of its folder") from None
     except OSError as error:
         raise AudioError(
             f"{path}: {error.strerror or error}; what comes through a pipe or a device is read as a stream"
