@@ -214,7 +214,7 @@ def _read_folders(root: Path, kind: Kind) -> Corpus:
             files = sorted(_audio_files(entry, root, skipped), key=str)
             if files:
                 speakers[_speaker_name(entry)] = tuple(Utterance(entry.name, path) for path in files)
-            else:
+            elif [path for path, _ in skipped[-1:]] != [entry]:  # it could be read
                 skipped.append((entry, "a folder without audio files"))
         elif (reason := _reason_to_skip(entry)) is not None:
             skipped.append((entry, reason))
@@ -252,11 +252,17 @@ def _audio_files(folder: Path, root: Path, skipped: list[Skipped]) -> Iterator[P
     """Yield the audio files at any depth under ``folder``; the others are added to ``skipped``."""
     home, pending, visited = Path(os.path.realpath(root)), [folder], {Path(os.path.realpath(folder))}
     while pending:
-        for entry in sorted(pending.pop().iterdir()):
+        inner = pending.pop()
+        try:
+            entries = [(entry, entry.is_dir()) for entry in sorted(inner.iterdir())]
+        except OSError as error:
+            skipped.append((inner, f"a folder that cannot be read ({error.strerror})"))
+            continue
+        for entry, is_folder in entries:
             real = Path(os.path.realpath(entry))
             if entry.name.startswith("."):
                 skipped.append((entry, HIDDEN))
-            elif not entry.is_dir():
+            elif not is_folder:
                 if (reason := _reason_to_skip(entry)) is None:
                     yield entry
                 else:

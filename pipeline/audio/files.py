@@ -9,6 +9,7 @@ that names the file, the rule, the value and the likely cause.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -24,6 +25,7 @@ from pipeline.errors import AudioError
 from pipeline.files import open_regular
 
 BLOCK_FRAMES = 32_768
+NO_SUCH_FILE = "no such file"
 MAX_SECONDS = 12 * 3600  # of audio decoded from one file
 _MOST_DECODED = 2**32  # samples of one file over all its channels: twelve hours of stereo at 48 kHz
 _MOST_WHOLE = 2**27  # samples of an utterance held in memory, 1 GiB: two hours at 16 kHz
@@ -33,6 +35,10 @@ _FRAMES_A_BYTE = 512
 _FRAMES_FOR_NOTHING = 2**22
 _MOST_VALUES = 2**20  # of one block over all its channels (8 MiB), whatever a header or a caller asks for
 _UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 for "until the end"
+# libsndfile's remark on a header that promises more bytes of samples than follow.
+_REDUCED = re.compile(r"^ *(?:data|SSND|Data Size) *: (\d+) \(should be (\d+)\)", re.MULTILINE)
+_UNKNOWN_BYTES = 2**31 - 2**16  # from here on, "until the end": 2**31 - 4096 by sox, 2**32 - 1 by ffmpeg
+_MISCOUNTED = 256  # bytes by which programs miscount, adding the header to the samples
 
 # Codings in which a seek to a frame gives the very samples that decoding up to it would have given.
 _EXACT_SEEK = {"PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"}
@@ -202,17 +208,30 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         )
 
     def _refuse_if_cut_short(self) -> None:
-        """Raise AudioError where ffmpeg failed, and at the end of a FLAC file whose header says more.
+        """Raise AudioError where ffmpeg failed, and at the end of a file whose header says more.
 
-        Cut between two frames, it just ends.
+        A FLAC file cut between two frames just ends. Of others, libsndfile reduces the size to what there is, and
+        says so; a size that only a recorder into a pipe writes, which cannot know it, promises nothing.
         """
         if self._decoder is not None:
             self._decoder.check(self._position / self.rate)
-        if self._sound.format == "FLAC" and self._total is not None and self._position < self._total:
+        said = self._total if self._sound.format == "FLAC" else self._frames_said()
+        if said is not None and self._position < said:
             raise AudioError(
                 f"{self.name}: it ends at {self._position / self.rate:.3f} s, and its header says"
-                f" {self._total / self.rate:.3f} s; the file is damaged or cut short"
+                f" {said / self.rate:.3f} s; the file is damaged or cut short"
             )
+
+    def _frames_said(self) -> int | None:
+        """Return the frames that a WAV, AIFF or AU header promises, None where they are all there."""
+        found = _REDUCED.search(self._sound.extra_info)
+        if found is None or self._total is None:
+            return None
+        said, there = map(int, found.groups())
+        lacks = said - there
+        if said >= _UNKNOWN_BYTES or lacks <= _MISCOUNTED or there <= 0:
+            return None
+        return round(self._total * said / there)
 
     def _skip(self) -> None:
         """Move to the start of the segment, by decoding where a seek would not land on the same samples."""
@@ -241,9 +260,11 @@ def _open_path(path: Path) -> BinaryIO:
             if _is_address(path)
             else "a mistyped or moved path?"
         )
-        raise AudioError(f"{path}: no such file; {cause}") from None
+        raise AudioError(f"{path}: {NO_SUCH_FILE}; {cause}") from None
     except IsADirectoryError:
         raise AudioError(f"{path}: an audio file was expected, got a folder; name one file in it") from None
+    except PermissionError:
+        raise AudioError(f"{path}: this user may not read it; change its permissions, or those of its folder") from None
     except OSError as error:
         raise AudioError(
             f"{path}: {error.strerror or error}; what comes through a pipe or a device is read as a stream"

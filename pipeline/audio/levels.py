@@ -9,13 +9,15 @@ from pipeline.audio.streams import Samples
 # Samples within this share of the largest are at the top, and this many of them in a row are clipped.
 _AT_THE_TOP = 1e-4
 _RUN = 3
+# Full scale is 1. Audio below it has a few steps of 16 bits, and speech rounded to them stands in runs at the largest.
+_FEW_STEPS = 12 / 2**15
 
 
 class Clipping:
     """Clipping meter: ``clipped`` of all ``samples`` stand in runs of at least three at the largest value so far.
 
     Runs are of one sign. The largest value may be below full scale: audio may have been turned down after it was
-    clipped. A codec smooths such runs away, and clipping before it is not detected.
+    clipped, but not to a few steps of 16 bits. A codec smooths such runs away, and clipping before it is not detected.
     """
 
     def __init__(self) -> None:
@@ -35,7 +37,7 @@ class Clipping:
         largest = float(sizes.max(initial=0.0))
         if largest > self._top * (1.0 + _AT_THE_TOP):
             self._top, self.clipped = largest, 0
-        if self._top == 0.0:
+        if self._top < _FEW_STEPS:
             return
         are_at_the_top = sizes >= self._top * (1.0 - _AT_THE_TOP)
         if np.count_nonzero(are_at_the_top) < _RUN:  # nearly always

@@ -237,6 +237,8 @@ def stream_pipe(pipe: BinaryIO, raw: PcmFormat | None = None) -> tuple[int, Iter
         _wait(descriptor)
         sound = soundfile.SoundFile(descriptor, closefd=False, **({} if raw is None else raw.as_soundfile))
     except DECODER_ERRORS as error:
+        if "flac" in reason(error).lower():  # the one format whose header is not read from a pipe
+            raise _no_wav(name, "FLAC") from error
         raise AudioError(
             f"{name}: a WAV file was expected on the pipe ({reason(error)}); for headerless samples give their format"
             " with --raw, convert anything else to WAV on the way; or did the program before the pipe fail?"
@@ -248,7 +250,7 @@ def stream_pipe(pipe: BinaryIO, raw: PcmFormat | None = None) -> tuple[int, Iter
 
 def _check_header(sound: soundfile.SoundFile, name: str) -> None:
     if sound.format not in ("WAV", "WAVEX"):
-        raise AudioError(f"{name}: a pipe must carry a WAV file, got {sound.format}; convert it to WAV on the way")
+        raise _no_wav(name, sound.format)
     check_rate(sound.samplerate, name)
     check_channels(sound.channels, name)
     if sound.frames == 0:
@@ -256,6 +258,10 @@ def _check_header(sound: soundfile.SoundFile, name: str) -> None:
             f"{name}: the WAV header says that no samples follow; a recorder that cannot know the size must write"
             " 0xFFFFFFFF there, or send headerless samples for --raw"
         )
+
+
+def _no_wav(name: str, found: str) -> AudioError:
+    return AudioError(f"{name}: a pipe must carry a WAV file, got {found}; convert it to WAV on the way")
 
 
 def _blocks(sound: soundfile.SoundFile, descriptor: int, name: str) -> Iterator[Samples]:

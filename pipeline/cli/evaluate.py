@@ -29,11 +29,13 @@ from pipeline.evaluation import FORMATS
 
 if TYPE_CHECKING:
     from pipeline.evaluation import Trial
+    from pipeline.evaluation.assess import FailedFile
     from pipeline.store.model import SpeakerModel
 
 Written = tuple[dict[str, Any], tuple[Path, ...]]
 """Table of metrics, and the files written."""
 TRIALS_HELP = "Trial list: lines `speaker path target|nontarget` or `1|0 speaker path`, or CSV under a header."
+_MOST_NAMED = 10  # missing files that are named one by one
 
 _TRIALS_OR_FOLDER = f"{TRIALS_HELP} Or a folder with one folder per speaker."
 
@@ -159,23 +161,24 @@ def evaluate_list(
 
     opened = Store(store).load(unknown_impostors=unknown_impostors)
     listed = None if trials.is_dir() else read_list(trials, kind="key")
-    claims = _claims_in(trials, opened.names) if listed is None else trials_of(listed)
+    claims = _claims_in(trials, opened.names) if listed is None else trials_of(listed, str(trials))
     if listed is None:
         if root is not None:
             raise typer.BadParameter("--root is for a trial list, and a folder was given")
         root = Path()
+    elif root is None:
+        root = trials.parent
     with workers_of(scheduler, jobs) as workers, progress_bar(quiet=quiet) as advance:
         assessment = assess(
             opened,
             claims,
-            trials.parent if root is None else root,
+            root,
             systems=systems,
             not_enrolled=not_enrolled,
             workers=workers,
             progress=lambda done, total: advance("scoring", done, total),
         )
-    for failed in assessment.failed:
-        print_note(f"not scored ({failed.trials} trials): {failed.reason}")
+    _name_failed(assessment.failed, root, len(claims))
     if assessment.failed_trials == len(claims):
         raise InputError(f"{trials}: none of the {len(claims)} trials could be scored; the reasons are above")
     metrics = {
@@ -191,6 +194,22 @@ def evaluate_list(
     return table, write_evaluation(
         out, assessment.scores, table, failed=assessment.failed, command=_command(), date=date
     )
+
+
+def _name_failed(failed: Sequence[FailedFile], root: Path, trials: int) -> None:
+    """Print why files have no score, in one line where many are missing, or those of all ``trials``."""
+    from pipeline.audio.files import NO_SUCH_FILE
+
+    missing = [one for one in failed if f": {NO_SUCH_FILE}; " in one.reason]
+    lost = sum(one.trials for one in missing)
+    if len(missing) > _MOST_NAMED or 0 < lost == trials:
+        print_note(
+            f"not scored ({lost} trials): {len(missing)} files are missing, the first is {missing[0].path}; paths are"
+            f" relative to {root.absolute()}; give the folder of the audio with --root"
+        )
+        failed = [one for one in failed if one not in missing]
+    for one in failed:
+        print_note(f"not scored ({one.trials} trials): {one.reason}")
 
 
 def _threshold(model: SpeakerModel, system: str) -> float | None:
@@ -231,7 +250,7 @@ def _command() -> str:
 
 
 def _remarks(table: dict[str, Any]) -> list[str]:
-    """Describe scores and trials that did not match one to one, and what was left out."""
+    """Describe scores and trials that did not match one to one, scores that look reversed, and what was left out."""
     words = {
         "extra_scores": "scores of trials that are not in the key were ignored",
         "repeated_trials": "trials are repeated in the key and count each time",
@@ -243,7 +262,12 @@ def _remarks(table: dict[str, Any]) -> list[str]:
         for key, meaning in words.items()
         if counts[key]
     ]
-    return [*counted, *(f"left out: {what}" for what in table.get("left_out", ()))]
+    lower = [
+        f"{name}: targets score lower than nontargets; are these distances? Negate them"
+        for name, entry in table["systems"].items()
+        if "scores" in table and (entry["eer_percent"] or 0.0) > 50.0
+    ]
+    return [*counted, *lower, *(f"left out: {what}" for what in table.get("left_out", ()))]
 
 
 def print_metrics(table: dict[str, Any]) -> None:

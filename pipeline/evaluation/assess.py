@@ -13,7 +13,7 @@ from threading import Lock
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pipeline.audio.corpus import Utterance
+from pipeline.audio.corpus import Utterance, audio_suffixes
 from pipeline.errors import AudioError, InputError, NotEnoughSpeechError
 from pipeline.evaluation import (
     NameColumn,
@@ -95,7 +95,8 @@ def assess(
     """Score ``trials``, their paths relative to ``root``, under ``systems`` (default: all that can be had).
 
     A file that cannot be decoded or has too little speech costs its trials and is listed, never scored: a failure to
-    acquire. Raises UnknownSpeakerError for a claim on somebody who is neither enrolled nor among ``not_enrolled``.
+    acquire. Raises UnknownSpeakerError for a claim on somebody who is neither enrolled nor among ``not_enrolled``, and
+    InputError for a name among these that is enrolled or never claimed.
 
     Parameters
     ----------
@@ -130,7 +131,7 @@ def assess(
     available = model.evaluated_systems
     named = dict.fromkeys(available if systems is None else systems)
     names = tuple(model.check_system(name, available) for name in named)
-    absent = set(map(_form_c, not_enrolled)).difference(model.names)
+    absent = _absent(model, trials, not_enrolled)
     refused = Counter(trial.target for trial in trials if _form_c(trial.speaker) in absent)
     trials = [trial for trial in trials if _form_c(trial.speaker) not in absent]
     _check_columns(model, trials)
@@ -154,14 +155,34 @@ def assess(
     return _collect(names, trials, results, refused)
 
 
+def _absent(model: SpeakerModel, trials: Sequence[Trial], not_enrolled: Collection[str]) -> set[str]:
+    """Return the names ``not_enrolled`` in form C; raises InputError for one that is enrolled or never claimed."""
+    names = set(map(_form_c, not_enrolled))
+    if there := sorted(names.intersection(model.names)):
+        raise InputError(f"not enrolled: {there[0]!r} is enrolled in {model.where}; is it the name of somebody else?")
+    if unclaimed := sorted(names.difference(_form_c(trial.speaker) for trial in trials)):
+        raise InputError(
+            f"not enrolled: a trial must claim each of these names, got none for {unclaimed[0]!r}; a mistyped name, or"
+            " another list?"
+        )
+    return names
+
+
 def _check_columns(model: SpeakerModel, trials: Sequence[Trial]) -> None:
-    """Raise InputError where every path is the name of a speaker, and no name is."""
+    """Raise InputError where no name is that of a speaker: every path is, or every name looks like an audio file."""
     names = set(model.names)
-    if trials and all(trial.path in names and trial.speaker not in names for trial in trials):
-        first = trials[0]
+    if not trials or any(trial.speaker in names for trial in trials):
+        return
+    first = trials[0]
+    if all(trial.path in names for trial in trials):
         raise InputError(
             f"trials: the columns look swapped: {first.path!r} is an enrolled speaker, and stands where the path of an"
             f" audio file is expected; {first.speaker!r} stands where the speaker is"
+        )
+    if all(Path(trial.speaker).suffix.lower() in audio_suffixes() for trial in trials):
+        raise InputError(
+            f"trials: a claim must name an enrolled speaker, got {first.speaker!r}, which looks like an audio file;"
+            " lists of file pairs, as VoxCeleb's, are not scored by a store: enroll people, and list claims on them"
         )
 
 

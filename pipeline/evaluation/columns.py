@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pipeline.errors import InputError
 
 Codes = npt.NDArray[np.int32]
+Numbers = npt.NDArray[np.intp]
 Rows = npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice
 
 MOST_VALUES = 20  # of a column by which trials are grouped
@@ -151,3 +152,29 @@ def checked_llrs(table: TrialTable, system: str, path: Path) -> npt.NDArray[np.f
             f"{path}: system {system!r} must have log-likelihood ratios in all of its rows or in none, got some of each"
         )
     return table.llrs
+
+
+def pair_ids(table: TrialTable, models: Codes, segments: Codes) -> Numbers:
+    """Return an integer per pair of codes of ``table``, different for different pairs."""
+    return np.asarray(models.astype(np.int64) * max(table.segments.names.size, 1) + segments)
+
+
+def first_rows(
+    table: TrialTable, ids: Numbers, values: npt.NDArray[np.generic], rule: str, name: str, cause: str
+) -> tuple[Numbers, Numbers]:
+    """Return the distinct ids, sorted, and the first row of each; raises InputError where rows of one id differ."""
+    unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    differing = np.flatnonzero(values != values[first[inverse]])
+    if differing.size:
+        row = int(differing[0])
+        low, high = sorted((values[row].item(), values[first[inverse[row]]].item()))
+        raise InputError(
+            f"{name}: a trial must have {rule.format(low, high)} for {table.trial(row)}; likely cause: {cause}"
+        )
+    return unique, first
+
+
+def rows_by_label(table: TrialTable, ids: Numbers, name: str) -> tuple[Numbers, Numbers]:
+    """Return ``first_rows`` of the key ``name``; raises InputError for a trial that is both target and nontarget."""
+    cause = "two keys in one file"
+    return first_rows(table, ids, table.needed_targets, "one label, got target and nontarget", name, cause)

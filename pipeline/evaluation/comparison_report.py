@@ -103,16 +103,22 @@ def write_comparison(out: Path, evaluations: Sequence[EvaluatedSystem], table: M
 def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] | None = None) -> tuple[Path, ...]:
     """Draw the DET curves of several evaluation folders into the file ``out``; return the paths written.
 
-    Each folder gives its default system, or those of ``systems`` that it has; a single folder is not named.
+    Each folder gives its default system, or those of ``systems`` that it has; a single folder is not named. Raises
+    InputError for a system that none of them has.
     """
     if out.suffix and out.suffix not in FIGURE_SUFFIXES:
         raise InputError(f"{out}: figures are {', '.join(FIGURE_SUFFIXES)}, got {out.suffix}")
     curves: dict[str, SystemScores] = {}
+    present: dict[str, SystemScores] = {}
     for folder, label in zip(folders, labels_of(folders), strict=True):
         scores = read_results(folder)
+        present |= scores
         for name in (read_metrics(folder)["default_system"],) if systems is None else systems:
             if name in scores and scores[name].two_classes:
                 curves[f"{label}: {name}" if len(folders) > 1 else name] = scores[name]
+    if unknown := [name for name in systems or () if name not in present]:
+        where = ", ".join(map(str, folders))
+        raise InputError(f"{where}: no scores of system {unknown[0]!r} there; it has {', '.join(present)}")
     if not curves:
         raise InputError(
             f"{', '.join(map(str, folders))}: no evaluation here holds both target and nontarget scores of"

@@ -18,15 +18,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.audio.lists import read_spk2utt
 from pipeline.errors import InputError
-from pipeline.evaluation.columns import Codes, NameColumn, TrialTable, checked_llrs, split_by_system
+from pipeline.evaluation.columns import (
+    Codes,
+    NameColumn,
+    Numbers,
+    TrialTable,
+    checked_llrs,
+    first_rows,
+    pair_ids,
+    rows_by_label,
+    split_by_system,
+)
 from pipeline.evaluation.lists import format_of, read_list
 from pipeline.evaluation.scores import SystemScores
 
-Rows = npt.NDArray[np.intp]
 JoinCounts = dict[str, int]
 """Numbers of ``trials`` of the key, of ``extra_scores`` for others, of ``repeated_trials`` and ``repeated_scores``."""
 
@@ -127,20 +135,17 @@ def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> Labe
     models, segments = _codes_in(key.models, scores.models), _codes_in(key.segments, scores.segments)
     rows = np.flatnonzero((models >= 0) & (segments >= 0))
     key_ids, score_ids = (
-        _pair_ids(key, key.models.codes, key.segments.codes),
-        _pair_ids(key, models, segments)[rows],
+        pair_ids(key, key.models.codes, key.segments.codes),
+        pair_ids(key, models, segments)[rows],
     )
-    in_key = _first_rows(key, key_ids, targets, "one label, got target and nontarget", names[0], "two keys in one file")
+    in_key = rows_by_label(key, key_ids, names[0])
     cause = "the scores of two systems in one file"
-    ids, first = _first_rows(scores[rows], score_ids, values[rows], "one score, got {} and {}", names[1], cause)
+    ids, first = first_rows(scores[rows], score_ids, values[rows], "one score, got {} and {}", names[1], cause)
     at = np.minimum(np.searchsorted(ids, key_ids), max(ids.size - 1, 0))
     missing = np.flatnonzero(ids[at] != key_ids) if ids.size else np.arange(len(key))
     if missing.size:
-        raise InputError(
-            f"{names[1]}: every trial of the key, {names[0]}, needs a score, {missing.size:,} of {len(key):,} have"
-            f" none, the first is {key.trial(int(missing[0]))}; likely cause: failed trials were left out, or names are"
-            " spelt otherwise than in the key"
-        )
+        others = np.setdiff1d(np.arange(len(scores)), rows[np.isin(score_ids, key_ids)])
+        raise _missing(key, scores, missing, others, names)
     matched = rows[first[at]]
     _check_labels(key, scores, matched, names)
     unlisted = int(np.count_nonzero(~np.isin(score_ids, in_key[0])))
@@ -174,11 +179,6 @@ def label_by_owner(owners: Mapping[str, str], scores: TrialTable, *, names: tupl
     return labelled, {**counts, "extra_scores": len(scores) - kept.size, "repeated_trials": 0}
 
 
-def _pair_ids(table: TrialTable, models: Codes, segments: Codes) -> Rows:
-    """Return an integer per pair of codes of ``table``, different for different pairs."""
-    return np.asarray(models.astype(np.int64) * max(table.segments.names.size, 1) + segments)
-
-
 def _codes_in(known: NameColumn, other: NameColumn) -> Codes:
     """Return the codes that the names of ``other`` have in ``known``, shape (trials of other,); -1 if missing there."""
     numbers = {name: number for number, name in enumerate(known.names)}
@@ -186,22 +186,21 @@ def _codes_in(known: NameColumn, other: NameColumn) -> Codes:
     return codes[other.codes]
 
 
-def _first_rows(
-    table: TrialTable, ids: Rows, values: npt.NDArray[np.generic], rule: str, name: str, cause: str
-) -> tuple[Rows, Rows]:
-    """Return the distinct ids, sorted, and the first row of each; raises InputError where rows of one id differ."""
-    unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    differing = np.flatnonzero(values != values[first[inverse]])
-    if differing.size:
-        row = int(differing[0])
-        low, high = sorted((values[row].item(), values[first[inverse[row]]].item()))
-        raise InputError(
-            f"{name}: a trial must have {rule.format(low, high)} for {table.trial(row)}; likely cause: {cause}"
-        )
-    return unique, first
+def _missing(
+    key: TrialTable, scores: TrialTable, missing: Numbers, others: Numbers, names: tuple[str, str]
+) -> InputError:
+    """Return the error for the rows ``missing`` of the key without a score; ``others`` are scores not in the key."""
+    cause = "failed trials were left out, or names are spelt otherwise than in the key"
+    if set(scores.models.used) <= set(key.segments.names) and set(scores.segments.used) <= set(key.models.names):
+        cause = "the columns of one of them are swapped"
+    unlisted = f"; a score that is not in the key is of {scores.trial(int(others[0]))}" if others.size else ""
+    return InputError(
+        f"{names[1]}: every trial of the key, {names[0]}, needs a score, {missing.size:,} of {len(key):,} have none,"
+        f" the first is {key.trial(int(missing[0]))}{unlisted}; likely cause: {cause}"
+    )
 
 
-def _check_labels(key: TrialTable, scores: TrialTable, matched: Rows, names: tuple[str, str]) -> None:
+def _check_labels(key: TrialTable, scores: TrialTable, matched: Numbers, names: tuple[str, str]) -> None:
     """Raise InputError unless labels beside the scores, if there are any, are those of the key."""
     if scores.targets is None:
         return

@@ -24,7 +24,7 @@ Conventions
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -34,7 +34,7 @@ import numpy as np
 from pipeline.audio.lists import read_spk2utt
 from pipeline.errors import InputError
 from pipeline.evaluation import FORMATS
-from pipeline.evaluation.columns import NameColumn, TrialTable
+from pipeline.evaluation.columns import NameColumn, TrialTable, pair_ids, rows_by_label
 from pipeline.evaluation.text_lists import (
     COLUMNS,
     LABELS,
@@ -65,7 +65,7 @@ class Trial:
 
 
 def read_trials(path: Path | str) -> tuple[Trial, ...]:
-    """Read a trial list of any format, in file order; raises as ``read_list``.
+    """Read a trial list of any format, in file order; raises as ``read_list``, and for a trial with two labels.
 
     Parameters
     ----------
@@ -82,11 +82,12 @@ def read_trials(path: Path | str) -> tuple[Trial, ...]:
     >>> pipeline.read_trials(pathlib.Path("trials.txt"))[0]
     Trial(speaker='anna', path='call.wav', target=True)
     """
-    return trials_of(read_list(path, kind="key"))
+    return trials_of(read_list(path, kind="key"), str(path))
 
 
-def trials_of(table: TrialTable) -> tuple[Trial, ...]:
-    """Return the trials of a list with labels, in its order."""
+def trials_of(table: TrialTable, name: str) -> tuple[Trial, ...]:
+    """Return the trials of the list ``name``, in its order; raises InputError for a trial with two labels."""
+    rows_by_label(table, pair_ids(table, table.models.codes, table.segments.codes), name)
     trials = map(Trial, table.models, table.segments, table.needed_targets.tolist())
     columns = {name: column for name, column in table.metadata.items() if column is not None}
     if not columns:
@@ -175,8 +176,8 @@ def _layout_of(path: Path, kind: Kind | None, name: str | None) -> tuple[str, Ki
     layouts: tuple[tuple[str, Kind, bool], ...] = (
         ("kaldi", "key", first[-1] in LABELS),
         ("voxceleb", "key", first[0] in VOXCELEB_LABELS and not (kind is None and _is_number(first[-1]))),
-        ("kaldi", "scores", all(_is_number(words[-1]) for _, words in lines)),
-        ("voxceleb", "scores", all(_is_number(words[0]) for _, words in lines)),
+        ("kaldi", "scores", _are_numbers(words[-1] for _, words in lines)),
+        ("voxceleb", "scores", _are_numbers(words[0] for _, words in lines)),
     )
     for layout, content, fits in layouts:
         if fits and kind in {None, content} and name in {None, layout}:
@@ -194,6 +195,15 @@ def _layout_of(path: Path, kind: Kind | None, name: str | None) -> tuple[str, Ki
     elif b"," in first[0]:
         cause = "comma-separated fields need a header: speaker,path,label"
     raise bad_line(path, number, b" ".join(first), f"the first line must read {expected} or be a header", cause)
+
+
+def _are_numbers(words: Iterable[bytes]) -> bool:
+    """Return True where most words are numbers: then the layout is that of scores, and a line that is wrong is named.
+
+    Where all first words are numbers too, as of speakers 1, 2, 3, the last words decide, being looked at first.
+    """
+    fit = [_is_number(word) for word in words]
+    return 2 * sum(fit) > len(fit)
 
 
 def _is_number(word: bytes) -> bool:

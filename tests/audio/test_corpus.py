@@ -130,6 +130,23 @@ def test_a_folder_that_may_not_be_read(tmp_path):
         (tmp_path / "a").chmod(0o700)
 
 
+@pytest.mark.parametrize("inner", ["b", "a/inner"])
+def test_one_folder_that_may_not_be_read_is_skipped_and_named(tmp_path, monkeypatch, inner):
+    for path in ("a/1.wav", f"{inner}/2.wav"):
+        touch(tmp_path / path)
+    entries = Path.iterdir
+
+    def iterdir(folder: Path):
+        if folder == tmp_path / inner:
+            raise PermissionError(13, "Permission denied")
+        return entries(folder)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    corpus = read_corpus(tmp_path)
+    assert list(corpus.speakers) == ["a"]
+    assert corpus.skipped == ((tmp_path / inner, "a folder that cannot be read (Permission denied)"),)
+
+
 @needs_links
 def test_links_never_loop_and_never_mix_speakers(tmp_path):
     root, outside = tmp_path / "root", tmp_path / "outside"

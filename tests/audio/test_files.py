@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from pipeline.audio import files
 from pipeline.audio.files import open_audio
 from pipeline.errors import AudioError
 
@@ -279,3 +280,12 @@ def test_a_closed_reader_says_so(tmp_path):
         next(blocks)
     with pytest.raises(AudioError, match=r"a\.wav: the file has been closed"):
         next(blocks)
+
+
+def test_a_file_without_read_permission_is_named_with_what_to_do(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(files, "open_regular", refuse)
+    with pytest.raises(AudioError, match=r"a\.wav: this user may not read it; change its permissions"):
+        open_audio(tmp_path / "a.wav")

@@ -91,6 +91,23 @@ def test_a_flac_cut_between_two_frames_is_cut_short():
         decode(io.BytesIO(whole[: 42 + 3 * frame]))
 
 
+@pytest.mark.parametrize("kind", ["WAV", "AIFF", "AU"])
+def test_a_file_whose_header_says_more_than_there_is_is_cut_short(kind):
+    whole = io.BytesIO()
+    soundfile.write(whole, hostile.tone(3.0), hostile.RATE, format=kind, subtype="PCM_16")
+    assert len(decode(io.BytesIO(whole.getvalue()))) == 3 * hostile.RATE
+    with pytest.raises(AudioError, match=r"it ends at 1\.\d+ s, and its header says 3\.000 s; .*cut short"):
+        decode(io.BytesIO(whole.getvalue()[: len(whole.getvalue()) // 2]))
+
+
+@pytest.mark.parametrize("size", [2**32 - 1, 2**31 - 1, 2**31, 2**31 - 4096, 2 * hostile.RATE + 44])
+def test_a_wav_of_unknown_or_miscounted_size_is_read_to_its_end(size):
+    whole = io.BytesIO()
+    soundfile.write(whole, hostile.tone(1.0), hostile.RATE, format="WAV", subtype="PCM_16")
+    data = whole.getvalue()
+    assert len(decode(io.BytesIO(data[:40] + size.to_bytes(4, "little") + data[44:]))) == hostile.RATE
+
+
 @pytest.mark.parametrize("rate", [8000, 400_000])
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_next_to_no_samples_are_not_enough_speech(store, tmp_path, count, rate):

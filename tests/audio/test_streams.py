@@ -152,7 +152,8 @@ def test_chunks_before_and_after_the_data_are_no_audio():
     [
         (b"", "a WAV file was expected"),
         (wav_header(20)[:30], "a WAV file was expected"),
-        (b"fLaC" + bytes(100), "a WAV file was expected .*--raw"),
+        (b"fLaC" + bytes(100), "must carry a WAV file, got FLAC"),
+        (hostile.encoded("FLAC", "PCM_16"), "must carry a WAV file, got FLAC"),
         (wav_header(0) + bytes(100), "no samples follow.*0xFFFFFFFF"),
         (hostile.encoded("AIFF", "PCM_16"), "must carry a WAV file, got AIFF"),
         (wav_header(20, fmt=(1, 1, 100, 200, 2, 16)) + bytes(20), "2000 and 768000 Hz, got 100"),

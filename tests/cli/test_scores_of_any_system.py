@@ -55,6 +55,14 @@ def test_scores_and_key_give_the_files_of_any_evaluation(run, tmp_path, trials):
     assert "other *" in done.out
 
 
+def test_distances_in_place_of_scores_are_suspected(inside, tmp_path, trials):
+    write_list(tmp_path / "key.txt", trials, format_name="kaldi", kind="key")
+    for sign, is_said in ((-1, True), (1, False)):
+        write_list(tmp_path / "s.txt", replace(trials, scores=sign * trials.scores), format_name="kaldi", kind="scores")
+        shown = inside("evaluate", "--scores", "s.txt", "--key", "key.txt", "--out", "out").out
+        assert ("s: targets score lower than nontargets; are these distances? Negate them\n" in shown) is is_said
+
+
 def test_scores_without_llrs_have_no_calibration_and_unlisted_ones_are_counted(inside, refused, tmp_path, trials):
     write_list(tmp_path / "key.txt", trials[np.arange(700)], format_name="kaldi", kind="key")
     write_list(tmp_path / "sys.txt", trials, format_name="kaldi", kind="scores")

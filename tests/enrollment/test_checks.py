@@ -100,6 +100,14 @@ def test_a_louder_block_resets_the_count():
     assert (counter.samples, counter.clipped) == (53, 0)
 
 
+@pytest.mark.parametrize("steps", [1, 3, 8, 16])
+def test_speech_that_is_far_too_quiet_is_not_clipped(recordings, steps):
+    samples = read_samples(recordings["ivan"][0])[0]
+    counter = Clipping()
+    counter.push(np.round(steps * samples / np.abs(samples).max()) / 2**15)
+    assert counter.clipped == 0
+
+
 def test_only_clipped_recordings_have_clipped_samples(recordings, measured):
     spoken = [read_samples(one)[0] for one in recordings["ivan"][:3]]
     assert clipped_share(list(map(measured, spoken))) == 0.0

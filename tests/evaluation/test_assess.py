@@ -102,6 +102,12 @@ def test_claims_on_people_who_could_not_be_enrolled_count_as_failures_to_enroll(
     assert (result.failed, len(result.scores["poar"].scores)) == ((), len(trial_list))
 
 
+@pytest.mark.parametrize(("name", "rule"), [("anna", "'anna' is enrolled in"), ("99", "got none for '99'")])
+def test_a_name_not_enrolled_that_is_or_that_nobody_claims_is_refused(opened, trial_list, demo, name, rule):
+    with pytest.raises(InputError, match=rf"^not enrolled: .*{rule}"):
+        assess(opened, trial_list, demo, systems=["poar"], not_enrolled=[name])
+
+
 def test_an_unknown_claim_is_refused_before_any_file_is_read(opened, trial_list, demo):
     steps = []
     trials = [*trial_list, Trial("marta", trial_list[0].path, True)]

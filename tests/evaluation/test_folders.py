@@ -135,6 +135,8 @@ def test_figures_of_an_earlier_evaluation_do_not_stay(inside, store, tree, tmp_p
         ("anna,{file},target\n", "comma-separated fields need a header: speaker,path,label"),
         ("nope anna.flac target\n", "claim 'nope': no such speaker is enrolled"),
         ("anna nope.flac target\nivan nope.flac nontarget\n", "none of the 2 trials could be scored"),
+        ("1 rec/a.flac {file}\n0 rec/b.flac {file}\n", "'rec/a.flac', which looks like an audio file; lists of file"),
+        ("anna {file} target\nanna {file} nontarget\n", "t.txt: a trial must have one label, got target and nontarget"),
     ],
 )
 def test_lists_that_cannot_be_meant_are_refused_in_words(inside, store, heard, tmp_path, text, reason):
@@ -143,6 +145,18 @@ def test_lists_that_cannot_be_meant_are_refused_in_words(inside, store, heard, t
     assert (result.code, result.out) == (2, "")
     assert reason in result.err
     assert not (tmp_path / "out").exists()
+
+
+def test_many_missing_files_are_one_line_with_the_folder_that_was_looked_in(inside, store, heard, tmp_path):
+    kept = f"anna {heard('anna')} target\nivan {heard('anna')} nontarget\n"
+    for count, lines in ((10, 10), (11, 1)):
+        (tmp_path / "t.txt").write_text(kept + "".join(f"anna {n}.wav target\n" for n in range(count)))
+        result = inside("evaluate", store, "t.txt", "--out", "out", "--systems", "poao")
+        assert (result.code, result.err.count("not scored (")) == (4, lines)
+    where = f"11 files are missing, the first is 0.wav; paths are relative to {tmp_path}; give the folder"
+    assert f"not scored (11 trials): {where} of the audio with --root" in " ".join(result.err.split())
+    (tmp_path / "t.txt").write_text("anna nope.flac target\nivan nope.flac nontarget\n")
+    assert "1 files are missing, the first is nope.flac" in inside("evaluate", store, "t.txt", "--out", "out").err
 
 
 def test_labels_may_be_true_and_false_and_fields_comma_separated(inside, store, heard, tmp_path):

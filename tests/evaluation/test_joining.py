@@ -82,6 +82,17 @@ def test_trials_without_a_score_are_counted_and_the_first_is_named(labels, kept)
         join(key, scores_of(*rows), names=NAMES)
 
 
+def test_scores_that_do_not_match_are_shown_beside_the_key_and_swapped_columns_suspected():
+    key = key_of(("anna", "u.wav", True), ("ivan", "u.wav", False))
+    first = "the first is model 'anna', segment 'u.wav'; a score that is not in the key is of model"
+    for row, words in [
+        (("u.wav", "anna", 1.0), "'u.wav', segment 'anna'; likely cause: the columns of one of them are swapped"),
+        (("Anna", "u", 1.0), "'Anna', segment 'u'; likely cause: failed trials"),
+    ]:
+        with pytest.raises(InputError, match=f"{first} {words}"):
+            join(key, scores_of(row), names=NAMES)
+
+
 def test_two_labels_two_scores_or_labels_that_differ_from_the_keys_are_refused():
     key = key_of(("a", "u", True), ("b", "u", False))
     rows = ("b", "u", 0), ("a", "u", 1)

@@ -82,6 +82,21 @@ def test_a_file_that_is_no_score_file_is_refused(listed, text, message):
         read_scores(listed(text))
 
 
+@pytest.mark.parametrize("word", ["nan", "-inf", "N/A"])
+def test_a_failed_trial_near_the_beginning_of_a_score_file_is_named_by_its_line(listed, word):
+    for lines in ([f"s{n} a{n}.wav 0.5" for n in range(9)], [f"0.5 s{n} a{n}.wav" for n in range(9)]):
+        lines[3] = lines[3].replace("0.5", word)
+        with pytest.raises(InputError, match=f"line 4: a score must be a finite number, got '{word}'; .* failed trial"):
+            read_list(listed("\n".join(lines)), kind="scores")
+
+
+def test_a_trial_list_with_two_labels_for_one_trial_is_refused(listed):
+    path = listed("anna a.wav target\nivan a.wav nontarget\nanna a.wav nontarget\n")
+    with pytest.raises(InputError, match=r"list\.txt: a trial must have one label, .* model 'anna', segment 'a.wav'"):
+        read_trials(path)
+    assert len(read_trials(listed("anna a.wav target\nanna a.wav target\n"))) == 2
+
+
 @pytest.mark.parametrize("text", ["one two three four\n", "a b\n", "modelid segmentid\n", "\x00\x01\x02", "x" * 5000])
 @pytest.mark.parametrize("kind", [None, "key", "scores"])
 def test_a_file_that_is_no_list_is_refused(listed, text, kind):
