@@ -161,7 +161,7 @@ def serve(
 
 
 def _check_proxy(proxy: str | None) -> None:
-    """Raise typer.BadParameter unless ``proxy`` is one that uvicorn can tell: addresses and networks at commas, or *."""
+    """Raise typer.BadParameter unless ``proxy`` is what uvicorn takes: addresses and networks at commas, or *."""
     import ipaddress
 
     try:

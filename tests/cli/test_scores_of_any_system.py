@@ -53,6 +53,7 @@ def test_scores_and_key_give_the_files_of_any_evaluation(run, tmp_path, trials):
     assert "<h2>Settings" not in page
     assert "store" not in page.split("<h2>Terms")[0]
     assert "other *" in done.out
+    assert "DCF at prior 0.05; ID err" in done.out
 
 
 def test_scores_without_llrs_have_no_calibration_and_unlisted_ones_are_counted(inside, refused, tmp_path, trials):
