@@ -181,7 +181,7 @@ def test_a_prior_and_costs_decide_by_the_llr_that_bayes_rule_asks_for(inside, co
 def test_a_speaker_alone_has_no_llr_and_is_decided_on_by_a_given_threshold_only(inside, refused, corpus_of, heard):
     enrolled = inside("enroll", corpus_of(anna=3), "--store", "s", *SETTINGS)
     assert enrolled.code == 0
-    assert "with one speaker in the store there is nobody to compare with, and no claim can be decided" in enrolled.err
+    assert "with one speaker in the store there is nobody to compare with" in enrolled.err
     assert "nobody else is enrolled" in refused("verify", "s", "--claim", "anna", "--prior", "0.5", heard("anna"))
     assert "enroll more speakers" in refused("verify", "s", "--claim", "anna", heard("anna"))
     alone = inside("verify", "s", "--claim", "anna", "--threshold", "0.1", "--json", heard("anna"))
