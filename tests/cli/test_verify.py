@@ -118,9 +118,8 @@ def test_one_number_is_printed_once_where_scores_are_ratios(inside, claim, heard
     assert "score" not in line
 
 
-@pytest.mark.parametrize("system", ["fused", "refined_worst_rival"])
-def test_a_sequential_test_prints_its_bounds_in_place_of_a_threshold_that_decided_nothing(inside, claim, heard, system):
-    words = (*claim, "--system", system, heard("anna"), "--sequential")
+def test_a_sequential_test_prints_its_bounds_in_place_of_a_threshold_that_decided_nothing(inside, claim, heard):
+    words = (*claim, heard("anna"), "--sequential")
     for rates, bound in (("1e-9:1e-9", 20.72), ("0.4:0.4", 0.41)):
         (reported,) = inside(*words, rates, "--json").lines
         line = inside(*words, rates).out
