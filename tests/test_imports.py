@@ -82,7 +82,7 @@ def test_importing_the_package_is_quick_and_loads_no_slow_library():
 
 
 def test_the_command_line_says_its_help_without_loading_a_slow_library():
-    _, loaded = measured("import pipeline.cli.main")
+    _, loaded = measured("import pipeline.cli.app")
     assert not loaded & (SLOW | {"numpy"})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from pipeline.cli.main import app
+from pipeline.cli.app import app
 
 
 def markdown() -> str:

@@ -197,8 +197,8 @@ def _print_report(store: Path, report: EnrollmentReport) -> None:
         _print_expected(expected)
     if len(report.model) == 1:
         print_note(
-            "note: with one speaker in the store no claim can be decided, except at a given --threshold: there is"
-            " nobody to compare with; enroll a second speaker, or background speakers: enroll --background, or"
+            "note: with one speaker in the store there is nobody to compare with, and no claim can be decided, except"
+            " at a given --threshold; enroll a second speaker, or background speakers: enroll --background, or"
             " voiceclaim background"
         )
     elif len(report.model) < FEW_SPEAKERS:

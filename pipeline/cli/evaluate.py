@@ -301,7 +301,9 @@ def print_metrics(table: dict[str, Any]) -> None:
             f"with those as rejected (ISO/IEC 19795-1): EER {number(rates['eer_percent'], '.2f')} %,"
             f" FA {number(rates['false_accept_percent'], '.2f')} %, FR {number(rates['false_reject_percent'], '.2f')} %"
         )
-    rates = "" if counts["false_accept_percent"] is None else " FA, FR at the store's threshold;"
+    kinds = ("false_accept_percent", "false_reject_percent")
+    at_threshold = any(entry[kind] is not None for entry in table["systems"].values() for kind in kinds)
+    rates = " FA, FR at the store's threshold;" if at_threshold else ""
     print_line(f"DCF at prior 0.05;{rates} ID err: rank-1 errors")
 
 

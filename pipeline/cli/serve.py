@@ -195,7 +195,7 @@ def _policy(store: Path, requested: Config | None, far: float | None, costs: tup
 
 
 def _check_proxy(proxy: str | None) -> None:
-    """Raise typer.BadParameter unless ``proxy`` is one for uvicorn: addresses and networks at commas, or *."""
+    """Raise typer.BadParameter unless ``proxy`` is what uvicorn takes: addresses and networks at commas, or *."""
     import ipaddress
 
     try:

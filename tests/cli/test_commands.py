@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 
 import pytest
 from html_outline import check_self_contained
@@ -101,6 +102,23 @@ def test_the_installed_command_starts_the_command_line(run):
     entries = importlib.metadata.entry_points(group="console_scripts", name="voiceclaim")
     assert {entry.value for entry in entries} == {"pipeline.cli.main:main"}
     assert run("--version").out == f"voiceclaim {pipeline.__version__}\n"
+
+
+def test_an_interruption_while_modules_load_is_as_quiet_as_later_on():
+    program = """
+import sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+from pipeline.cli.main import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "voiceclaim: interrupted\n")
 
 
 # Enroll

@@ -116,7 +116,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "recordings kept in a file": (("record", "hugo", "--store", "n", "--keep", "call.flac"), 2, "a folder to write to"),
     "a name that is taken": (("speakers", "rename", "s.store", "anna", "ivan"), 2, "'ivan' is enrolled already"),
     "service without a folder": (("serve", "nowhere/s.store"), 2, "there is no folder nowhere"),
-    "service with other settings": (("serve", "s.store", "--set", "machines.C=7"), 2, "they differ in machines"),
+    "service with other settings": (("serve", "s.store", "--set", "machines.C=7"), 2, "enrolled with other settings"),
     "service with no evaluation": (("serve", "s.store", "--evaluation", "empty"), 2, "empty/metrics.json: cannot be"),
     "proxy by its name": (("serve", "s.store", "--proxy", "nginx"), 2, "--proxy must be an IP address or network"),
     "port out of range": (("serve", "s.store", "--port", "99999"), 2, "--port"),

@@ -53,6 +53,7 @@ def test_scores_and_key_give_the_files_of_any_evaluation(run, tmp_path, trials):
     assert "<h2>Settings" not in page
     assert "store" not in page.split("<h2>Terms")[0]
     assert "other *" in done.out
+    assert "DCF at prior 0.05; ID err" in done.out
 
 
 def test_distances_in_place_of_scores_are_suspected(inside, tmp_path, trials):

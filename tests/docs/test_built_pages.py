@@ -10,7 +10,7 @@ import pytest
 from pages import PAGES, ROOT, extension
 from typer.main import get_command
 
-from pipeline.cli.main import app
+from pipeline.cli.app import app
 
 
 def test_the_reference_has_every_command_and_option():

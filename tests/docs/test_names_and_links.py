@@ -15,7 +15,7 @@ import pytest
 from pages import PAGES, ROOT, RUNNABLE, page
 from typer.main import get_command
 
-from pipeline.cli.main import app
+from pipeline.cli.app import app
 
 
 def command_lines(name: str) -> Iterator[tuple[str, list[str]]]:

@@ -329,7 +329,7 @@ def test_the_command_seals_and_every_other_command_keeps_to_it(run, copied, hear
 def test_options_of_the_command_that_do_not_go_together_are_refused(monkeypatch, sealed, words):
     from typer.testing import CliRunner
 
-    from pipeline.cli.main import app
+    from pipeline.cli.app import app
 
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
     before = content(sealed)

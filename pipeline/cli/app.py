@@ -1,0 +1,115 @@
+"""Command line: each command parses its arguments, makes one library call and prints the result.
+
+Exit codes: 0 done or accepted, 1 rejected, 2 an error, 3 not enough speech or undecided, 4 done in part, 130
+interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from pipeline import __version__
+from pipeline.cli.audit import audit
+from pipeline.cli.background import background
+from pipeline.cli.backup import store
+from pipeline.cli.calibrate import calibrate
+from pipeline.cli.compare import compare, plot
+from pipeline.cli.compare_voices import compare_voices
+from pipeline.cli.convert import convert
+from pipeline.cli.demo import demo
+from pipeline.cli.enroll import enroll
+from pipeline.cli.evaluate import evaluate
+from pipeline.cli.identify import identify
+from pipeline.cli.options import ERROR, INTERRUPTED, NOT_ENOUGH_SPEECH
+from pipeline.cli.record import record
+from pipeline.cli.seal import seal
+from pipeline.cli.serve import serve
+from pipeline.cli.speakers import speakers
+from pipeline.cli.terminal import print_error, print_line, separate_output
+from pipeline.cli.trials import trials
+from pipeline.cli.verify import verify
+from pipeline.errors import NotEnoughSpeechError, VoiceclaimError
+
+app = typer.Typer(
+    name="voiceclaim",
+    help="Enroll speakers from audio and verify who is speaking. Exit codes: 0 done or accepted, 1 rejected, 2 an"
+    " error, 3 not enough speech or undecided, 4 done in part.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+_GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Every day": (enroll, background, record, verify, identify, compare_voices, demo),
+    "Studies": (trials, evaluate, compare, plot, convert),
+    "Stores": (calibrate, seal, audit),
+    "Service": (serve,),
+}
+for group, commands in _GROUPS.items():
+    for command in commands:
+        app.command(rich_help_panel=group)(command)
+app.add_typer(speakers, name="speakers", rich_help_panel="Stores")
+app.add_typer(store, name="store", rich_help_panel="Stores")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print_line(f"voiceclaim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run() -> None:
+    """Run the command line; print errors in one line and exit with the code of their type."""
+    separate_output()
+    try:
+        code = app(prog_name="voiceclaim", standalone_mode=False)
+    except typer.TyperException as error:
+        _print_usage_error(error)
+        raise SystemExit(ERROR) from None
+    except VoiceclaimError as error:
+        print_error(error)
+        raise SystemExit(NOT_ENOUGH_SPEECH if isinstance(error, NotEnoughSpeechError) else ERROR) from None
+    except MemoryError as error:
+        print_error(
+            f"not enough memory: {error or 'an allocation failed'}; fewer --jobs and shorter recordings need less"
+        )
+        raise SystemExit(ERROR) from None
+    except OSError as error:  # of a path in the command's words that nothing before has met
+        if error.filename is None:
+            raise
+        print_error(f"{os.fspath(error.filename)}: {error.strerror}")
+        raise SystemExit(ERROR) from None
+    if code == INTERRUPTED:
+        print_error("interrupted; a store that was being changed is as it was")
+    raise SystemExit(code or 0)
+
+
+def _print_usage_error(error: typer.TyperException) -> None:
+    """Print what is wrong with the words of a command, and where its help is."""
+    message = " ".join(error.format_message().removeprefix("Invalid value: ").split()).rstrip(".")
+    if message:  # else the help was printed
+        context = getattr(error, "ctx", None)
+        command = "voiceclaim" if context is None else context.command_path
+        print_error(f"{message}{_likely_cause(error, command)}; see {command} --help")
+
+
+def _likely_cause(error: typer.TyperException, command: str) -> str:
+    """Return what a user of ``command`` had in mind, where the words show it."""
+    if getattr(error, "option_name", None) == "--store":
+        return "; the store is an argument here, and the first one"
+    if command == "voiceclaim enroll" and "extra argument" in error.format_message():
+        return "; one folder is enrolled, with a folder per speaker in it: give the folder above them"
+    return ""
