@@ -11,8 +11,9 @@ Array = NDArray[np.float64]
 MOST_SLOPE, MOST_STEPS = 1e-10, 200
 # Share of the decrease that the slope promises that a step must bring.
 LEAST_SHARE = 1e-4
-# Least damping of a step, and what it grows by where a step brings too little, and shrinks by where it does not.
-LEAST_DAMPING, DAMPING_FACTOR = 1e-9, 100.0
+# Least damping of a step, and the factors by which it grows where a step brings too little, and shrinks where it does
+# not. The latter is the smaller, or damping goes back and forth between too much and too little.
+LEAST_DAMPING, MORE_DAMPING, LESS_DAMPING = 1e-9, 10.0, 4.0
 # A smaller weight that may not be negative is rounding, and 0.
 LEAST_WEIGHT = 1e-12
 
@@ -62,9 +63,9 @@ def logistic_weights(
         new, its_misses = loss(nearer)
         if new <= value + LEAST_SHARE * (slope @ (nearer - w)):
             w, value, misses = nearer, new, its_misses
-            damping = max(LEAST_DAMPING, damping / DAMPING_FACTOR)
+            damping = max(LEAST_DAMPING, damping / LESS_DAMPING)
         elif damping < 1.0:
-            damping *= DAMPING_FACTOR
+            damping *= MORE_DAMPING
         else:
             break  # nothing makes the loss less to machine precision
     return w
