@@ -214,7 +214,7 @@ def _read_folders(root: Path, kind: Kind) -> Corpus:
             files = sorted(_audio_files(entry, root, skipped), key=str)
             if files:
                 speakers[_speaker_name(entry)] = tuple(Utterance(entry.name, path) for path in files)
-            elif [path for path, _ in skipped[-1:]] != [entry]:  # it could be read
+            elif all(path != entry for path, _ in skipped):  # it could be read
                 skipped.append((entry, "a folder without audio files"))
         elif (reason := _reason_to_skip(entry)) is not None:
             skipped.append((entry, reason))

@@ -41,7 +41,7 @@ class Bounds:
 
 
 class Channel:
-    """What a task sends its messages by: its end of the pipe to the service."""
+    """A task's end of the pipe to the service, by which it sends its messages."""
 
     def __init__(self, pipe: Any) -> None:
         self._pipe = pipe

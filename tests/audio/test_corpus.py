@@ -11,6 +11,7 @@ import pytest
 import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from permissions import as_another_user, open_folder
 
 from pipeline.audio.corpus import Utterance, as_corpus, audio_suffixes, background_voices, read_corpus
 from pipeline.audio.files import read_samples
@@ -119,32 +120,28 @@ def test_recordings_may_be_paths_by_name(tmp_path):
             as_corpus(wrong)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="needs a user whom permissions stop")
-def test_a_folder_that_may_not_be_read(tmp_path):
-    touch(tmp_path / "a" / "1.wav")
-    (tmp_path / "a").chmod(0)
-    try:
-        with pytest.raises(InputError, match="cannot be read"):
-            read_corpus(tmp_path)
-    finally:
-        (tmp_path / "a").chmod(0o700)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs users whom permissions stop")
+@pytest.mark.parametrize("inner", ["a", "b", "a/inner"])
+def test_a_folder_that_may_not_be_read_is_skipped_and_named(inner):
+    with open_folder() as root:
+        for path in ("a/1.wav", f"{inner}/2.wav"):
+            touch(root / path)
+        read_corpus(root)  # and imports what that takes
+        (root / inner).chmod(0)
 
+        def check() -> None:
+            if inner == "a":
+                with pytest.raises(InputError, match="a folder that cannot be read"):
+                    read_corpus(root)
+                return
+            corpus = read_corpus(root)
+            assert list(corpus.speakers) == ["a"]
+            assert corpus.skipped == ((root / inner, "a folder that cannot be read (Permission denied)"),)
 
-@pytest.mark.parametrize("inner", ["b", "a/inner"])
-def test_one_folder_that_may_not_be_read_is_skipped_and_named(tmp_path, monkeypatch, inner):
-    for path in ("a/1.wav", f"{inner}/2.wav"):
-        touch(tmp_path / path)
-    entries = Path.iterdir
-
-    def iterdir(folder: Path):
-        if folder == tmp_path / inner:
-            raise PermissionError(13, "Permission denied")
-        return entries(folder)
-
-    monkeypatch.setattr(Path, "iterdir", iterdir)
-    corpus = read_corpus(tmp_path)
-    assert list(corpus.speakers) == ["a"]
-    assert corpus.skipped == ((tmp_path / inner, "a folder that cannot be read (Permission denied)"),)
+        try:
+            as_another_user(check)
+        finally:
+            (root / inner).chmod(0o700)
 
 
 @needs_links

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from permissions import as_another_user, open_folder
 
-from pipeline.audio import files
 from pipeline.audio.files import open_audio
 from pipeline.errors import AudioError
 
@@ -282,10 +282,14 @@ def test_a_closed_reader_says_so(tmp_path):
         next(blocks)
 
 
-def test_a_file_without_read_permission_is_named_with_what_to_do(tmp_path, monkeypatch):
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", path)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs users whom permissions stop")
+def test_a_file_without_read_permission_is_named_with_what_to_do():
+    with open_folder() as folder:
+        (folder / "a.wav").write_bytes(b"RIFF")
+        (folder / "a.wav").chmod(0)
 
-    monkeypatch.setattr(files, "open_regular", refuse)
-    with pytest.raises(AudioError, match=r"a\.wav: this user may not read it; change its permissions"):
-        open_audio(tmp_path / "a.wav")
+        def check() -> None:
+            with pytest.raises(AudioError, match=r"a\.wav: this user may not read it; change its permissions"):
+                open_audio(folder / "a.wav")
+
+        as_another_user(check)

@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import hostile
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from permissions import as_another_user, open_folder
 from populations import (
     NAMES,
     SMALL,
@@ -349,22 +349,19 @@ def test_things_at_the_path_that_are_no_files_are_refused_at_once(tmp_path):
                 pytest.fail(f"a store in the place of a {kind}")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork") or os.geteuid() != 0, reason="becomes another user")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs users whom permissions stop")
 def test_a_user_who_may_only_read_leaves_nothing_in_the_owners_way(five):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(shutil.copy(five, Path(folder) / "s"))
-        Path(folder).chmod(0o777)
-        path.chmod(0o644)
+    with open_folder() as folder:
+        path = Path(shutil.copy(five, folder / "s"))
+        path.chmod(0o644 if os.geteuid() == 0 else 0o444)
         Store(path).load()
-        child = os.fork()
-        if child == 0:
-            with contextlib.suppress(BaseException):
-                os.setuid(65_534)
-                assert "ada" in Store(path).load().names
-                with pytest.raises(StoreError, match="read-only, for this user"):
-                    Store(path).rename("ada", "eva")
-                os._exit(0)
-            os._exit(1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert [one.name for one in Path(folder).iterdir()] == ["s"]
+
+        def check() -> None:
+            assert "ada" in Store(path).load().names
+            with pytest.raises(StoreError, match="read-only, for this user"):
+                Store(path).rename("ada", "eva")
+
+        as_another_user(check)
+        assert [one.name for one in folder.iterdir()] == ["s"]
+        path.chmod(0o644)
         assert "eva" in Store(path).rename("ada", "eva").names
