@@ -9,8 +9,9 @@ Array = NDArray[np.float64]
 
 # Largest slope of the loss where its minimum is taken to be reached, and most steps towards it.
 MOST_SLOPE, MOST_STEPS = 1e-10, 200
-# Share of the decrease that the slope promises that a step must bring.
-LEAST_SHARE = 1e-4
+# Share of the decrease that the slope promises that a step must bring, and the share of the loss that is its rounding:
+# at its minimum the decrease is smaller.
+LEAST_SHARE, ROUNDING = 1e-4, 1e-15
 # Least damping of a step, and the factors by which it grows where a step brings too little, and shrinks where it does
 # not. The latter is the smaller, or damping goes back and forth between too much and too little.
 LEAST_DAMPING, MORE_DAMPING, LESS_DAMPING = 1e-9, 10.0, 4.0
@@ -61,7 +62,7 @@ def logistic_weights(
         nearer = w + step
         nearer[bounded & (nearer < LEAST_WEIGHT)] = 0.0
         new, its_misses = loss(nearer)
-        if new <= value + LEAST_SHARE * (slope @ (nearer - w)):
+        if new <= value * (1.0 + ROUNDING) + LEAST_SHARE * (slope @ (nearer - w)):
             w, value, misses = nearer, new, its_misses
             damping = max(LEAST_DAMPING, damping / LESS_DAMPING)
         elif damping < 1.0:
