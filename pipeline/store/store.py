@@ -28,6 +28,7 @@ from pipeline.errors import (
     StoreFormatError,
     StoreMissingError,
 )
+from pipeline.machines.memory import keep_freed
 from pipeline.machines.pairs import PairMachine, Pairs, PairSource
 from pipeline.names import check_new_names
 from pipeline.store.arrays import Arrays, Changed, Renumbered, StoredArrays, StoredPairs
@@ -115,6 +116,7 @@ class Store:
         """
         if unknown_impostors is not None and not 0.0 <= unknown_impostors <= 1.0:
             raise InputError(f"unknown impostors: a share lies between 0 and 1, got {unknown_impostors:g}")
+        keep_freed()  # for the claims on it
         rows = opened(self.path, self.key)
         try:
             model = read_model(rows)
