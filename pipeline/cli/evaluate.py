@@ -15,10 +15,12 @@ from pipeline.cli.options import (
     Backend,
     Jobs,
     Json,
+    Root,
     Scheduler,
     Systems,
     UnknownImpostors,
     check_backend,
+    folder_of_results,
     names_of,
     refuse,
     workers_of,
@@ -46,10 +48,7 @@ def evaluate(
     ],
     store: Annotated[Path | None, typer.Argument(metavar="STORE", help="Speaker store.", show_default=False)] = None,
     trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=_TRIALS_OR_FOLDER, show_default=False)] = None,
-    root: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Directory that audio paths are relative to.", show_default="the list's"),
-    ] = None,
+    root: Root = None,
     scores: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Score file of any system, instead of STORE and TRIALS.")
     ] = None,
@@ -98,20 +97,23 @@ def evaluate(
         needs_store = {"STORE": store, "TRIALS": trials, "--not-enrolled": not_enrolled}
         refuse("cannot be combined with --scores", **needs_store, **needs_audio)
         formats = {"scores_format": format_name, "key_format": key_format}
-        table, written = _evaluate_scores(scores, key, out, date=date, **formats, llr=llr, systems=names_of(systems))
+        with folder_of_results(out):
+            options = {**formats, "llr": llr, "systems": names_of(systems)}
+            table, written = _evaluate_scores(scores, key, out, date=date, **options)
     elif store is None or trials is None:
         raise typer.BadParameter("give STORE and TRIALS, or --scores FILE and --key FILE")
     else:
         of_scores = {"--key": key, "--format": format_name, "--key-format": key_format, "--llr": llr}
         refuse("requires --scores", **of_scores)
-        table, written = evaluate_list(
-            *(store, trials, root, out, names_of(systems), jobs or cores()),
-            quiet=as_json,
-            date=date,
-            unknown_impostors=unknown_impostors,
-            not_enrolled=not_enrolled or (),
-            scheduler=scheduler,
-        )
+        with folder_of_results(out):  # tried before hours of scoring
+            table, written = evaluate_list(
+                *(store, trials, root, out, names_of(systems), jobs or cores()),
+                quiet=as_json,
+                date=date,
+                unknown_impostors=unknown_impostors,
+                not_enrolled=not_enrolled or (),
+                scheduler=scheduler,
+            )
     if as_json:
         print_json(table)
     else:
@@ -205,7 +207,8 @@ def _name_failed(failed: Sequence[FailedFile], root: Path, trials: int) -> None:
     if len(missing) > _MOST_NAMED or 0 < lost == trials:
         print_note(
             f"not scored ({lost} trials): {len(missing)} files are missing, the first is {missing[0].path}; paths are"
-            f" relative to {root.absolute()}; give the folder of the audio with --root"
+            f" relative to {root.absolute()}; give the folder of the audio with --root, or the Kaldi"
+            " data directory of these utterances"
         )
         failed = [one for one in failed if one not in missing]
     for one in failed:
