@@ -85,7 +85,7 @@ class Assessment:
 def assess(
     model: SpeakerModel | Store | Path | str,
     trials: Sequence[Trial],
-    root: Path | str,
+    root: Path | str | Recordings,
     *,
     systems: Iterable[str] | None = None,
     not_enrolled: Collection[str] = (),
@@ -183,7 +183,7 @@ def _check_columns(model: SpeakerModel, trials: Sequence[Trial]) -> None:
     if all(Path(trial.speaker).suffix.lower() in audio_suffixes() for trial in trials):
         raise InputError(
             f"trials: a claim must name an enrolled speaker, got {first.speaker!r}, which looks like an audio file;"
-            " lists of file pairs, as VoxCeleb's, are not scored by a store: enroll people, and list claims on them"
+            " lists of file pairs, as VoxCeleb's, are scored with --pairs (assess_pairs), by comparing two recordings"
         )
 
 

@@ -19,11 +19,13 @@ class Recordings:
     utterances: Mapping[str, Utterance]
 
     @classmethod
-    def under(cls, root: Path | str, workers: Workers | None = None) -> Recordings:
+    def under(cls, root: Path | str | Recordings, workers: Workers | None = None) -> Recordings:
         """Return the recordings below ``root`` as ``workers`` name them; raises InputError for lists of bad lines.
 
         Where ``root`` has a ``wav.scp``, names of its utterances stand for them.
         """
+        if isinstance(root, Recordings):
+            return root
         home, workers = Path(root), LocalThreads(1) if workers is None else workers
         parts = read_kaldi_parts(home) if (home / "wav.scp").is_file() else {}
         utterances = {name: Utterance("", path_for(path, workers), *ends) for name, (path, *ends) in parts.items()}
