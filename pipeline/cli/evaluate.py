@@ -171,7 +171,9 @@ def evaluate_list(
     from pipeline.evaluation.lists import trials_of
     from pipeline.evaluation.measure import measure
     from pipeline.evaluation.pairs import assess_pairs
+    from pipeline.evaluation.recordings import Recordings
     from pipeline.evaluation.report import about_evaluation, metrics_table, write_evaluation
+    from pipeline.machines.workers import path_for
     from pipeline.store.store import Store
 
     if pairs and trials.is_dir():
@@ -188,7 +190,9 @@ def evaluate_list(
     with workers_of(scheduler, jobs) as workers, progress_bar(quiet=quiet) as advance:
         of_claims = partial(assess, systems=systems, not_enrolled=not_enrolled, workers=workers)
         score = partial(assess_pairs, jobs=jobs) if pairs else of_claims
-        assessment = score(opened, claims, root, progress=lambda done, total: advance("scoring", done, total))
+        # A folder's paths are names of files, whatever lists lie in the current folder.
+        where = Recordings(path_for(root, workers), {}) if listed is None else root
+        assessment = score(opened, claims, where, progress=lambda done, total: advance("scoring", done, total))
     _name_failed(assessment.failed, root, len(claims))
     if assessment.failed_trials == len(claims):
         raise InputError(f"{trials}: none of the {len(claims)} trials could be scored; the reasons are above")

@@ -10,7 +10,7 @@ import soundfile
 
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.audio.files import read_samples
-from pipeline.errors import InputError
+from pipeline.errors import AudioError, InputError
 
 
 @pytest.fixture
@@ -84,6 +84,13 @@ def test_no_shell_expands_a_pipe_and_no_channel_is_mixed_in_silence(tmp_path, ca
     with pytest.raises(InputError, match=reason):
         read_corpus(directory(tmp_path / "data", text))
     assert not (tmp_path / "mark").exists()
+
+
+def test_what_a_pipe_names_is_decoded_as_any_file_is(tmp_path):
+    (tmp_path / "notes.txt").write_text("no sound\n" * 100)
+    (one,) = read_corpus(directory(tmp_path / "data", f"cat {tmp_path / 'notes.txt'} |")).speakers["s"]
+    with pytest.raises(AudioError, match="it holds text, not audio"):
+        read_samples(one)
 
 
 @pytest.mark.parametrize(

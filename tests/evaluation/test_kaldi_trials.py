@@ -78,3 +78,8 @@ def test_a_data_directory_is_enrolled_and_its_paths_may_begin_at_the_current_fol
     cut, whole = (assess(name, trials, data, systems=["poao"]) for name in ("cut.store", "files.store"))
     assert cut.failed == ()
     np.testing.assert_allclose(cut.scores["poao"].scores, whole.scores["poao"].scores, atol=1e-9)
+
+
+def test_a_folder_of_speakers_is_evaluated_whatever_list_lies_in_the_current_folder(inside, store, demo, tmp_path):
+    (tmp_path / "wav.scp").write_text("u sox x.wav -t wav - |\n")
+    assert inside("evaluate", store, demo / "verify", "--out", "out", *SYSTEMS).code == 0
