@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline.cli.evaluate import TRIALS_HELP, number
-from pipeline.cli.options import Jobs, Json, Log, LogKey, StoreArgument
+from pipeline.cli.options import Jobs, Json, Log, LogKey, Root, StoreArgument
 from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
 
 if TYPE_CHECKING:
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 def calibrate(
     store: StoreArgument,
     trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=TRIALS_HELP, show_default=False)] = None,
-    root: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Directory that audio paths are relative to.", show_default="the list's"),
-    ] = None,
+    root: Root = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Erase the trials; go back to thresholds from enrollment.")
     ] = False,
