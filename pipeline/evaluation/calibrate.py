@@ -182,7 +182,7 @@ def _model_of(store: Store, transaction: Transaction) -> SpeakerModel:
 def _with_own(model: SpeakerModel, own: HeldOutTrials | None) -> SpeakerModel:
     """Return ``model`` with these own trials in place of those it has, and calibrated to them."""
     gone = frozenset(name for name in model.shared if name.startswith(OWN))
-    arrays = {} if own is None else own.as_arrays(before=OWN)
+    arrays = {} if own is None else own.as_arrays(kind=OWN)
     return replace(model, shared=Changed(arrays, model.shared, gone)).calibrated()
 
 
