@@ -18,8 +18,8 @@ from typing import NoReturn
 from pipeline.errors import InputError
 from pipeline.files import read_bounded
 
-Segment = tuple[str, Path, float | None, float | None]
-"""Speaker, recording, start and end in seconds (None: its own ends)."""
+Segment = tuple[str, Path, float | None, float | None, int | None]
+"""Speaker, recording, start and end in seconds (None: its own ends), and channel from 1 (None: the mean of all)."""
 
 _MOST_BYTES = 2**28  # of one list
 _SHOWN = 60  # characters of a bad line that a message quotes
@@ -44,7 +44,7 @@ def read_kaldi(root: Path) -> list[Segment]:
             _refuse(listing, line, f"every utterance must be in {owned.name}, {utterance!r} is not")
         if recording not in recordings:
             _refuse(listing, line, f"every recording must be in wav.scp, {recording!r} is not")
-        utterances.append((owners.pop(utterance)[1], recordings[recording], start, end))
+        utterances.append((owners.pop(utterance)[1], recordings[recording], start, end, None))
     for utterance, (line, _) in owners.items():
         _refuse(owned, line, f"every utterance must be in {listing.name}, {utterance!r} is not")
     if not utterances:

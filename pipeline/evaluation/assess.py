@@ -88,6 +88,7 @@ def assess(
     *,
     systems: Iterable[str] | None = None,
     not_enrolled: Collection[str] = (),
+    channel: int | None = None,
     jobs: int = 1,
     workers: Workers | None = None,
     progress: Progress | None = None,
@@ -110,6 +111,8 @@ def assess(
         Scoring systems.
     not_enrolled : collection of str, optional
         People who could not be enrolled (``EnrollmentReport.refused``): claims on them are failures to enroll.
+    channel : int, optional
+        Channel to read of each file, from 1; by default the mean of all.
     jobs, workers : int, Workers, optional
         Threads, or workers elsewhere; neither changes a bit of any score.
     progress : callable, optional
@@ -142,7 +145,7 @@ def assess(
     by_claims: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for path, its_trials in by_path.items():
         by_claims[tuple(dict.fromkeys(trial.speaker for trial in its_trials))].append(path)
-    files = _FileScorer(model, path_for(Path(root), workers), names, positions)
+    files = _FileScorer(model, path_for(Path(root), workers), names, positions, channel)
     # Files of the same claims follow each other, and share a scorer.
     tasks = [(path, claims, len(by_path[path])) for claims, paths in by_claims.items() for path in paths]
     results: dict[str, ScoredFile | FailedFile] = {}
@@ -194,6 +197,7 @@ class _FileScorer:
     root: Path
     systems: tuple[str, ...]
     positions: Mapping[str, int]
+    channel: int | None
     _latest: dict[tuple[str, ...], ClaimScorer] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -213,9 +217,9 @@ class _FileScorer:
         return (self.root / path,)
 
 
-def speech_of(model: SpeakerModel, root: Path, path: str) -> FeatureBlock:
+def speech_of(model: SpeakerModel, root: Path, path: str, channel: int | None) -> FeatureBlock:
     """Return the features of the file at ``path`` below ``root``; raises AudioError or NotEnoughSpeechError."""
-    speech = read_features(Utterance("", root / path), model.config.features)
+    speech = read_features(Utterance("", root / path, channel=channel), model.config.features)
     if len(speech.vectors) < model.config.min_frames:
         step = model.config.features.step_seconds
         raise NotEnoughSpeechError(path, seconds=len(speech.vectors) * step, needed=model.config.min_frames * step)
@@ -226,7 +230,7 @@ def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: 
     """Return the scores of the file at ``path`` for all ``claims``, or the reason why its ``trials`` have none."""
     model, scorer = files.model, files.scorer(claims)
     try:
-        speech = speech_of(model, files.root, path)
+        speech = speech_of(model, files.root, path, files.channel)
     except (AudioError, NotEnoughSpeechError) as error:
         return FailedFile(path, str(error), trials)
     running = scorer.start()

@@ -92,6 +92,7 @@ def calibrate(
     trials: Sequence[Trial],
     root: Path | str,
     *,
+    channel: int | None = None,
     jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> CalibrationReport:
@@ -109,6 +110,8 @@ def calibrate(
         Claims on audio files that nobody was enrolled with (``read_trials``).
     root : path
         Folder that the trials' paths are relative to.
+    channel : int, optional
+        Channel to read of each file, from 1; by default the mean of all.
     jobs : int
         Threads.
     progress : callable, optional
@@ -139,7 +142,7 @@ def calibrate(
     store.load()  # where there is no store, none is made
     with store.writing() as transaction, threadpool_limits(1):
         model = _model_of(store, transaction)
-        own, failed = _scored(model, labels, Path(root), jobs, progress)
+        own, failed = _scored(model, labels, Path(root), channel, jobs, progress)
         before = _fit(model, own)
         fitted = transaction.save(_with_own(model, own))
     after = _fit(fitted, own)
@@ -225,10 +228,16 @@ class _Scorer:
     root: Path
     scoring: HeldOutScoring
     numbers: Mapping[str, int]
+    channel: int | None
 
 
 def _scored(
-    model: SpeakerModel, labels: Labels, root: Path, jobs: int, progress: Callable[[int, int], None] | None
+    model: SpeakerModel,
+    labels: Labels,
+    root: Path,
+    channel: int | None,
+    jobs: int,
+    progress: Callable[[int, int], None] | None,
 ) -> tuple[HeldOutTrials, tuple[FailedFile, ...]]:
     """Return the trials of ``labels`` as scored by ``model``, and files without a score; raises InputError."""
     numbers = {name: model.position(name) for claims in labels.values() for name in claims}
@@ -236,7 +245,8 @@ def _scored(
     claims = sorted(numbers.values())
     scoring = HeldOutScoring(model.config, model.population(), {}, claims, ids, condition=model.condition())
     scored, failed = [], []
-    results = LocalThreads(jobs).map(_score_file, labels.items(), common=_Scorer(model, root, scoring, numbers))
+    files = _Scorer(model, root, scoring, numbers, channel)
+    results = LocalThreads(jobs).map(_score_file, labels.items(), common=files)
     for result in results:
         if progress is not None:
             progress(1, len(labels))
@@ -251,7 +261,7 @@ def _scored(
 def _score_file(files: _Scorer, path: str, claims: Mapping[str, bool]) -> HeldOutTrials | FailedFile:
     """Return the trials of one file, those that are listed; or why there are none."""
     try:
-        speech = speech_of(files.model, files.root, path)
+        speech = speech_of(files.model, files.root, path, files.channel)
     except (AudioError, NotEnoughSpeechError) as error:
         return FailedFile(path, str(error), len(claims))
     spoken = [files.numbers[name] for name, is_target in claims.items() if is_target]

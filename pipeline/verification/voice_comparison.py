@@ -48,7 +48,12 @@ class VoiceComparison:
 
 
 def compare_voices(
-    background: SpeakerModel | Store | Path | str, first: Path | str, second: Path | str, *, jobs: int = 1
+    background: SpeakerModel | Store | Path | str,
+    first: Path | str,
+    second: Path | str,
+    *,
+    channel: int | None = None,
+    jobs: int = 1,
 ) -> VoiceComparison:
     """Compare the voices of two recordings against the speakers of a background model.
 
@@ -61,6 +66,8 @@ def compare_voices(
         Speakers to compare with, of whom neither recording should be.
     first, second : path
         Audio files.
+    channel : int, optional
+        Channel to read of both, from 1; by default the mean of all.
     jobs : int
         Threads.
 
@@ -82,7 +89,7 @@ def compare_voices(
     """
     background = as_model(background)
     ratios = [
-        _ratio(background, Path(enrolled), Path(verified), jobs)
+        _ratio(background, Path(enrolled), Path(verified), channel, jobs)
         for enrolled, verified in ((first, second), (second, first))
     ]
     costs, llr = background.config.threshold, sum(ratios) / 2
@@ -90,7 +97,7 @@ def compare_voices(
     return VoiceComparison(same, llr, sigmoid.posterior(llr, costs.prior), costs.prior, *ratios)
 
 
-def _ratio(background: SpeakerModel, enrolled: Path, verified: Path, jobs: int) -> float:
+def _ratio(background: SpeakerModel, enrolled: Path, verified: Path, channel: int | None, jobs: int) -> float:
     """Return the log-likelihood ratio of the file ``verified`` for the speaker of ``enrolled``."""
     name, names = str(enrolled), {speaker.name for speaker in background.speakers}
     while name in names:
@@ -99,7 +106,7 @@ def _ratio(background: SpeakerModel, enrolled: Path, verified: Path, jobs: int) 
     trainer = Trainer(settings, background, "speaker", workers, lambda *_: None)
     with threadpool_limits(1):
         voices, unread = read_speech(
-            {name: [Utterance(name, enrolled)]}, settings, enrolled=len(names), workers=workers,
+            {name: [Utterance(name, enrolled, channel=channel)]}, settings, enrolled=len(names), workers=workers,
             progress=trainer.progress,
         )  # fmt: skip
         if unread:
@@ -108,7 +115,7 @@ def _ratio(background: SpeakerModel, enrolled: Path, verified: Path, jobs: int) 
         model, _ = train(trainer, voices, NO_CHECKS)
     if model.calibration(settings.scoring.system) is None:
         raise MetricError(f"{background.where}: the background has too few speakers for calibrated ratios; add more")
-    update = Verifier(model, name).verify_file(verified)
+    update = Verifier(model, name).verify_file(verified, channel=channel)
     if update.llr is None:
         raise NotEnoughSpeechError(
             str(verified), seconds=update.speech_seconds, needed=model.config.scoring.min_seconds
