@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline.cli.evaluate import TRIALS_HELP, number
-from pipeline.cli.options import Jobs, Json, Log, LogKey, StoreArgument
+from pipeline.cli.options import Channel, Jobs, Json, Log, LogKey, StoreArgument
 from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def calibrate(
         Path | None,
         typer.Option(metavar="DIR", help="Directory that audio paths are relative to.", show_default="the list's"),
     ] = None,
+    channel: Channel = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Erase the trials; go back to thresholds from enrollment.")
     ] = False,
@@ -41,7 +42,7 @@ def calibrate(
     - `voiceclaim calibrate speakers.store trials.txt`
     - `voiceclaim calibrate speakers.store --reset`
     """
-    if reset != (trials is None) or (reset and root is not None):
+    if reset != (trials is None) or (reset and (root, channel) != (None, None)):
         raise typer.BadParameter("give a list TRIALS, or --reset alone")
     from pipeline.evaluation import read_trials
     from pipeline.evaluation.calibrate import calibrate as calibrate_store
@@ -65,6 +66,7 @@ def calibrate(
             store,
             claims,
             trials.parent if root is None else root,
+            channel=channel,
             jobs=jobs or cores(),
             progress=lambda done, total: advance("scoring", done, total),
         )

@@ -13,6 +13,7 @@ import typer
 from pipeline.cli.options import (
     IN_PART,
     Backend,
+    Channel,
     Jobs,
     Json,
     Scheduler,
@@ -75,6 +76,7 @@ def evaluate(
         list[str] | None,
         typer.Option(metavar="NAME", help="Somebody who could not be enrolled: their trials count as rejected."),
     ] = None,
+    channel: Channel = None,
     date: Annotated[str | None, typer.Option(metavar="TEXT", help="Date to print in the report.")] = None,
     jobs: Jobs = None,
     backend: Backend = None,
@@ -94,9 +96,10 @@ def evaluate(
     """
     check_backend(backend, scheduler)
     if scores is not None:
-        needs_audio = {"--root": root, "--jobs": jobs, "--backend": backend, "--unknown-impostors": unknown_impostors}
+        needs_audio = {"--root": root, "--channel": channel, "--jobs": jobs, "--backend": backend}
         needs_store = {"STORE": store, "TRIALS": trials, "--not-enrolled": not_enrolled}
-        refuse("cannot be combined with --scores", **needs_store, **needs_audio)
+        needs_both = {"--unknown-impostors": unknown_impostors}
+        refuse("cannot be combined with --scores", **needs_store, **needs_audio, **needs_both)
         formats = {"scores_format": format_name, "key_format": key_format}
         table, written = _evaluate_scores(scores, key, out, date=date, **formats, llr=llr, systems=names_of(systems))
     elif store is None or trials is None:
@@ -110,6 +113,7 @@ def evaluate(
             date=date,
             unknown_impostors=unknown_impostors,
             not_enrolled=not_enrolled or (),
+            channel=channel,
             scheduler=scheduler,
         )
     if as_json:
@@ -149,6 +153,7 @@ def evaluate_list(
     date: str | None = None,
     unknown_impostors: float | None = None,
     not_enrolled: Sequence[str] = (),
+    channel: int | None = None,
     scheduler: str | None = None,
 ) -> Written:
     """Score the list ``trials`` and write every result to ``out``."""
@@ -175,6 +180,7 @@ def evaluate_list(
             root,
             systems=systems,
             not_enrolled=not_enrolled,
+            channel=channel,
             workers=workers,
             progress=lambda done, total: advance("scoring", done, total),
         )
