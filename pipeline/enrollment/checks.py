@@ -109,7 +109,7 @@ def _mixed(settings: ChecksConfig, voice: NewSpeaker) -> Finding:
     mixed = _mixed_in(voice)
     reason = (
         f"{len(mixed)} of {len(voice.recordings)} recordings are the mean of channels that differ, the first of them"
-        f" {mixed[0].path}. Two people, or one channel inverted? Enroll one channel: --channel N"
+        f" {mixed[0].path}. Two people, or one channel inverted? Enroll one channel: --channel N (channel=N)"
     )
     return _finding(voice.name, "channels", settings.channels, reason)
 

@@ -160,7 +160,7 @@ async def _enrolled(
 async def _usable(
     service: Service, caller: Caller, uploads: Recordings, channel: int | None
 ) -> tuple[Recordings, list[dict[str, str]]]:
-    """Return the files whose ``channel`` can be decoded, and the others with the reason; raises AudioError if none can be."""
+    """Return the files whose ``channel`` can be read, and the others with the reason; raises AudioError if none can."""
     paths = list(uploads)
     reasons = await service.decoders.result(caller, check, paths, service.settings.limits.audio, channel)
     recordings = {path: uploads[path] for path, reason in zip(paths, reasons, strict=True) if reason is None}
@@ -194,7 +194,8 @@ async def verify(request: Request, service: Here, caller: Verifying) -> dict[str
     """Verify the claim that an enrolled speaker speaks in an audio file.
 
     The decision may be `not_enough_speech`, which is no error. `channel`, from 1, is the one to score; by default the
-    mean of all. `system` selects another scoring system, with the scope `rules`. Without the scope `scores` the answer has the decision, and no score or threshold.
+    mean of all. `system` selects another scoring system, with the scope `rules`. Without the scope `scores` the answer
+    has the decision, and no score or threshold.
     """
     async with saved(request, service, "file", files=1, texts=("claim", "system", CHANNEL)) as (uploads, form):
         claim, system, channel = text_in(form, "claim"), text_in(form, "system"), channel_in(form)
@@ -227,7 +228,8 @@ async def verify(request: Request, service: Here, caller: Verifying) -> dict[str
 async def identify(request: Request, service: Here, caller: Identifying) -> dict[str, Any]:
     """Find who of the enrolled speaks in an audio file: the likeliest five, and the probability of nobody enrolled.
 
-    `channel`, from 1, is the one to score; by default the mean of all. No failure is counted, and the answer has scores of several speakers: access must not rest on it alone.
+    `channel`, from 1, is the one to score; by default the mean of all. No failure is counted, and the answer has scores
+    of several speakers: access must not rest on it alone.
     """
     async with saved(request, service, "file", files=1, texts=(CHANNEL,)) as (uploads, form):
         [path], channel = uploads, channel_in(form)

@@ -45,7 +45,7 @@ class AudioClaim:
 
 @dataclass(slots=True)
 class MixedElsewhere:
-    """What another process, which decoded the audio, found out about its channels (``pipeline.audio.downmix.Mixed``)."""
+    """What the process that decoded the audio found out about its channels (``pipeline.audio.downmix.Mixed``)."""
 
     channels_differ: bool = False
 

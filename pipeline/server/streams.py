@@ -126,7 +126,10 @@ async def verify_file(
 async def identify_file(
     service: Service, caller: Caller, identifier: Identifier, path: Path, channel: int | None
 ) -> Identification:
-    """Find who speaks in a ``channel`` of a file, decoded as ``verify_file`` does; raises StreamClosedError for somebody removed."""
+    """Find who speaks in a ``channel`` of a file, decoded as by ``verify_file``.
+
+    Raises StreamClosedError for somebody removed.
+    """
     mixed = MixedElsewhere()
     async with _decoded(service, caller, path, channel, mixed) as (rate, audio):
         stream = await service.run("disk", partial(identifier.stream, rate, mix=mixed))
