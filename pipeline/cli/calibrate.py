@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.evaluate import TRIALS_HELP, number
+from pipeline.cli.evaluate import TRIALS_HELP, note_mixed, number
 from pipeline.cli.options import Channel, Jobs, Json, Log, LogKey, StoreArgument
 from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
 
@@ -72,6 +72,7 @@ def calibrate(
         )
     if audit is not None:
         record_calibration(audit, report)
+    note_mixed(report.mixed, report.model.config.checks)
     if as_json:
         print_json(_as_json(store, report))
     else:

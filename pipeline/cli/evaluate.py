@@ -29,6 +29,7 @@ from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import FORMATS
 
 if TYPE_CHECKING:
+    from pipeline.config import ChecksConfig
     from pipeline.evaluation import Trial
     from pipeline.evaluation.assess import FailedFile
     from pipeline.store.model import SpeakerModel
@@ -185,6 +186,7 @@ def evaluate_list(
             progress=lambda done, total: advance("scoring", done, total),
         )
     _name_failed(assessment.failed, root, len(claims))
+    note_mixed(assessment.mixed, opened.config.checks)
     if assessment.failed_trials == len(claims):
         raise InputError(f"{trials}: none of the {len(claims)} trials could be scored; the reasons are above")
     metrics = {
@@ -200,6 +202,15 @@ def evaluate_list(
     return table, write_evaluation(
         out, assessment.scores, table, failed=assessment.failed, command=_command(), date=date
     )
+
+
+def note_mixed(files: Sequence[str], checks: ChecksConfig) -> None:
+    """Print how many ``files`` were scored by the mean of channels that differ, unless ``checks`` leave it out."""
+    if files and checks.channels != "off":
+        print_note(
+            f"note: {len(files)} files were scored by the mean of channels that differ, the first of them {files[0]};"
+            " choose one: --channel N"
+        )
 
 
 def _name_failed(failed: Sequence[FailedFile], root: Path, trials: int) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pipeline.audio.corpus import Utterance, audio_suffixes
+from pipeline.audio.downmix import Downmix
 from pipeline.errors import AudioError, InputError, NotEnoughSpeechError
 from pipeline.evaluation import (
     NameColumn,
@@ -52,16 +53,20 @@ class FailedFile:
 class ScoredFile:
     """``seconds`` of speech of a file, and its ``scores`` by (system, speaker).
 
-    Each is a score, and a log-likelihood ratio where there is a calibration.
+    Each is a score, and a log-likelihood ratio where there is a calibration. ``channels_differ`` where its samples are
+    the mean of channels that hold different sounds.
     """
 
     seconds: float
     scores: Mapping[tuple[str, str], tuple[float, float | None]]
+    channels_differ: bool = False
 
 
 @dataclass(frozen=True)
 class Assessment:
     """Scores of every trial that could be scored, by system, the files that ``failed``, and ``unscored`` trials.
+
+    ``mixed`` are the files of which the mean of channels that differ was scored.
 
     Examples
     --------
@@ -74,6 +79,7 @@ class Assessment:
     scores: dict[str, SystemScores]
     failed: tuple[FailedFile, ...]
     unscored: Unscored
+    mixed: tuple[str, ...] = ()
 
     @property
     def failed_trials(self) -> int:
@@ -217,20 +223,24 @@ class _FileScorer:
         return (self.root / path,)
 
 
-def speech_of(model: SpeakerModel, root: Path, path: str, channel: int | None) -> FeatureBlock:
-    """Return the features of the file at ``path`` below ``root``; raises AudioError or NotEnoughSpeechError."""
-    speech = read_features(Utterance("", root / path, channel=channel), model.config.features)
+def speech_of(model: SpeakerModel, root: Path, path: str, channel: int | None) -> tuple[FeatureBlock, bool]:
+    """Return the features of the file at ``path`` below ``root``, and whether channels that differ were mixed.
+
+    Raises AudioError or NotEnoughSpeechError.
+    """
+    mix = Downmix(str(root / path), channel)
+    speech = read_features(Utterance("", root / path, channel=channel), model.config.features, mix=mix)
     if len(speech.vectors) < model.config.min_frames:
         step = model.config.features.step_seconds
         raise NotEnoughSpeechError(path, seconds=len(speech.vectors) * step, needed=model.config.min_frames * step)
-    return speech
+    return speech, mix.channels_differ
 
 
 def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: int) -> ScoredFile | FailedFile:
     """Return the scores of the file at ``path`` for all ``claims``, or the reason why its ``trials`` have none."""
     model, scorer = files.model, files.scorer(claims)
     try:
-        speech = speech_of(model, files.root, path, files.channel)
+        speech, channels_differ = speech_of(model, files.root, path, files.channel)
     except (AudioError, NotEnoughSpeechError) as error:
         return FailedFile(path, str(error), trials)
     running = scorer.start()
@@ -240,7 +250,7 @@ def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: 
         llrs = model.llrs(system, scores, running.frames)
         for number, claim in enumerate(claims):
             results[system, claim] = float(scores[number]), None if llrs is None else float(llrs[number])
-    return ScoredFile(running.frames * model.config.features.step_seconds, results)
+    return ScoredFile(running.frames * model.config.features.step_seconds, results, channels_differ)
 
 
 def _collect(
@@ -264,4 +274,5 @@ def _collect(
         ratios = np.array(llrs) if calibrated else None
         by_system[system] = SystemScores(speakers, paths, scores, targets, ratios, metadata)
     failed = tuple(result for result in results.values() if isinstance(result, FailedFile))
-    return Assessment(by_system, failed, Unscored(lost[True], lost[False], refused[True], refused[False]))
+    mixed = tuple(path for path, result in done.items() if result.channels_differ)
+    return Assessment(by_system, failed, Unscored(lost[True], lost[False], refused[True], refused[False]), mixed)

@@ -239,12 +239,18 @@ def test_trials_are_scored_and_calibrated_on_the_chosen_channel(inside, copied, 
         words = ("trials.txt", "--root", folder, *more, "--json")
         scored = inside("evaluate", copied, *words, "--out", f"{folder}{len(scores)}").lines[0]["systems"]
         scores.append(scored)
-        fits.append(inside("calibrate", copied, *words).lines[0]["after"])
+        fitted = inside("calibrate", copied, *words)
+        fits.append(fitted.lines[0]["after"])
+        assert "note: " not in fitted.err
         inside("calibrate", copied, "--reset")
     assert scores[0] == scores[1] != scores[2]
     assert fits[0] == fits[1] != fits[2]
     with_two = inside("evaluate", copied, "trials.txt", "--root", "alone", "--channel", 2, "--out", "none")
     assert with_two.code == 2
+    note = "note: 12 files were scored by the mean of channels that differ, the first of them anna0.wav"
+    mixed = ("calls", "--json")
+    assert note in inside("evaluate", copied, "trials.txt", "--root", *mixed, "--out", "mixed").err
+    assert note in inside("calibrate", copied, "trials.txt", "--root", *mixed).err
     assert "channel 2 was to be read, and the recording has 1 channel" in with_two.err
 
 
