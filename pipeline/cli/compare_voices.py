@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline.cli.evaluate import note_mixed
 from pipeline.cli.options import DONE, REJECTED, Channel, Jobs, Json
 from pipeline.cli.terminal import coloured, cores, escape, print_json, print_line
 
@@ -33,7 +34,9 @@ def compare_voices(
     from pipeline.store.store import Store
     from pipeline.verification.voice_comparison import compare_voices as compare
 
-    found = compare(Store(background).load(), first, second, channel=channel, jobs=jobs or cores())
+    model = Store(background).load()
+    found = compare(model, first, second, channel=channel, jobs=jobs or cores())
+    note_mixed(found.mixed, model.config.checks)
     if as_json:
         print_json({"first": str(first), "second": str(second), **found.as_json()})
     else:

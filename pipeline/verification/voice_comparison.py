@@ -18,6 +18,7 @@ from pipeline.machines.workers import LocalThreads
 from pipeline.posteriors import sigmoid
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model
+from pipeline.verification.audio_warnings import codes
 from pipeline.verification.verifier import Verifier
 
 
@@ -27,6 +28,7 @@ class VoiceComparison:
 
     ``first_enrolled`` and ``second_enrolled`` are the ratios with either recording enrolled and the other verified.
     ``probability`` is that of one voice at the ``prior`` of the background's settings, which decides with their costs.
+    ``mixed`` are the recordings that were compared by the mean of channels that differ.
 
     Examples
     --------
@@ -41,6 +43,7 @@ class VoiceComparison:
     prior: float
     first_enrolled: float
     second_enrolled: float
+    mixed: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as one table for JSON."""
@@ -88,17 +91,22 @@ def compare_voices(
     True
     """
     background = as_model(background)
-    ratios = [
-        _ratio(background, Path(enrolled), Path(verified), channel, jobs)
+    updates = [
+        _verified(background, Path(enrolled), Path(verified), channel, jobs)
         for enrolled, verified in ((first, second), (second, first))
     ]
+    ratios = [llr for llr, _ in updates]
+    both = zip((first, second), reversed(updates), strict=True)
+    mixed = tuple(dict.fromkeys(str(path) for path, (_, warnings) in both if "channels" in codes(warnings)))
     costs, llr = background.config.threshold, sum(ratios) / 2
     same = llr >= background.operating_point.threshold
-    return VoiceComparison(same, llr, sigmoid.posterior(llr, costs.prior), costs.prior, *ratios)
+    return VoiceComparison(same, llr, sigmoid.posterior(llr, costs.prior), costs.prior, ratios[0], ratios[1], mixed)
 
 
-def _ratio(background: SpeakerModel, enrolled: Path, verified: Path, channel: int | None, jobs: int) -> float:
-    """Return the log-likelihood ratio of the file ``verified`` for the speaker of ``enrolled``."""
+def _verified(
+    background: SpeakerModel, enrolled: Path, verified: Path, channel: int | None, jobs: int
+) -> tuple[float, tuple[str, ...]]:
+    """Return the log-likelihood ratio of the file ``verified`` for the speaker of ``enrolled``, and warnings of it."""
     name, names = str(enrolled), {speaker.name for speaker in background.speakers}
     while name in names:
         name += "'"
@@ -120,4 +128,4 @@ def _ratio(background: SpeakerModel, enrolled: Path, verified: Path, channel: in
         raise NotEnoughSpeechError(
             str(verified), seconds=update.speech_seconds, needed=model.config.scoring.min_seconds
         )
-    return update.llr
+    return update.llr, update.warnings

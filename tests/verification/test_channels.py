@@ -112,7 +112,13 @@ def test_voices_are_compared_on_the_chosen_channel(opened, inside, store, long_c
         words = ("compare-voices", *long_calls, "--background", store, "--channel", channel, "--json")
         ratios[channel] = inside(*words).lines[0]["llr"]
         assert ratios[channel] == pytest.approx(found.llr, abs=1e-6)
+        assert found.mixed == ()
     assert ratios[1] > ratios[2]
+    mixed = inside("compare-voices", *long_calls, "--background", store, "--json")
+    assert mixed.lines[0]["mixed"] == [str(long_calls[0]), str(long_calls[1])]
+    assert (
+        f"note: 2 files were scored by the mean of channels that differ, the first of them {long_calls[0]}" in mixed.err
+    )
 
 
 @settings(deadline=None, max_examples=10)
