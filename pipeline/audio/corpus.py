@@ -20,6 +20,7 @@ from typing import Literal
 import soundfile
 
 from pipeline.audio import ffmpeg
+from pipeline.audio.downmix import Downmix
 from pipeline.audio.lists import Segment, read_kaldi, read_recordings_table, read_rttm
 from pipeline.errors import InputError
 from pipeline.files import background_folder
@@ -32,6 +33,8 @@ Skipped = tuple[Path, str]
 class Utterance:
     """One recording of one speaker, or its part from ``start`` to ``end`` in seconds (None: its own ends).
 
+    ``channel`` is the one to read, from 1; None is the mean of all. Two channels of one file are two utterances.
+
     Examples
     --------
     >>> import pathlib, pipeline
@@ -43,6 +46,7 @@ class Utterance:
     path: Path
     start: float | None = None
     end: float | None = None
+    channel: int | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Corpus:
     """Speakers and their utterances.
 
     ``root`` is the folder that holds the speakers, for YOHO its ENROLL. ``speakers`` maps a name to at least
-    one utterance, names sorted, utterances sorted by path and start. ``skipped`` lists every file and folder
+    one utterance, names sorted, utterances sorted by path, start and channel. ``skipped`` lists every file and folder
     without an utterance, with the reason.
 
     Examples
@@ -70,6 +74,17 @@ class Corpus:
     def left_out(self) -> tuple[Skipped, ...]:
         """Return what was ``skipped`` and is not hidden."""
         return tuple(entry for entry in self.skipped if entry[1] != HIDDEN)
+
+    def of_channel(self, channel: int | None) -> Corpus:
+        """Return the corpus with ``channel`` for each utterance that names none; raises AudioError for no number."""
+        if channel is None:
+            return self
+        Downmix("recordings", channel)
+        speakers = {
+            name: tuple(replace(one, channel=channel) if one.channel is None else one for one in its)
+            for name, its in self.speakers.items()
+        }
+        return replace(self, speakers=speakers)
 
 
 Recordings = Path | str | Corpus | Mapping[str, Path | str | Sequence[Utterance | Path | str]]
@@ -326,7 +341,7 @@ def _read_names(root: Path, pattern: str) -> Corpus:
     for path in _audio_files(root, root, skipped):
         found = names.match(path.name)
         if speaker := found and found[group]:
-            segments.append((speaker, path, None, None))
+            segments.append((speaker, path, None, None, None))
         else:
             skipped.append((path, "an audio file whose name the speaker pattern does not match"))
     if not segments:
@@ -340,28 +355,41 @@ def _read_rttm(root: Path, marked: list[Path]) -> Corpus:
     for path in _audio_files(root, root, skipped):
         for name in {path.stem, path.name}:
             by_name.setdefault(name, []).append(path)
-    channels: dict[Path, str] = {}
-    segments: list[Segment] = []
+    turns: list[tuple[Path, str, str, Segment]] = []
+    channels: dict[Path, set[str]] = {}
     for source in marked:
         for file, channel, speaker, start, end in read_rttm(source):
             files = by_name.get(file, [])
             if len(files) != 1:
                 raise InputError(f"{source}: one audio file must be called {file!r}, got {len(files)} under {root}")
-            if channels.setdefault(files[0], channel) != channel:
-                raise InputError(
-                    f"{source}: {file!r} has speech in two channels, which would be mixed; split them first"
-                )
-            segments.append((speaker, files[0], start, end))
+            channels.setdefault(files[0], set()).add(channel)
+            turns.append((source, file, channel, (speaker, files[0], start, end, None)))
     unnamed = {path for paths in by_name.values() for path in paths} - channels.keys()
     skipped = [entry for entry in skipped if entry[0] not in marked]
     skipped += [(path, "not in an RTTM file") for path in unnamed]
+    segments = [
+        (*segment[:-1], _channel_number(source, file, channel)) if len(channels[segment[1]]) > 1 else segment
+        for source, file, channel, segment in turns
+    ]
     return Corpus(root, "rttm", _by_speaker(segments), tuple(sorted(skipped)))
 
 
+def _channel_number(source: Path, file: str, channel: str) -> int:
+    """Return the channel of a turn in a recording of which several are named; raises InputError for no number.
+
+    Where all turns are in one channel, as many programs write for audio that was mixed, it says nothing.
+    """
+    if not (channel.isascii() and channel.isdecimal() and int(channel) > 0):
+        raise InputError(
+            f"{source}: {file!r} has turns in several channels, which must be numbers from 1, got {channel!r}"
+        )
+    return int(channel)
+
+
 def _by_speaker(segments: list[Segment]) -> dict[str, tuple[Utterance, ...]]:
-    def place(segment: Segment) -> tuple[str, str, float, float]:
-        speaker, path, start, end = segment
-        return speaker, str(path), start or 0.0, end or float("inf")
+    def place(segment: Segment) -> tuple[str, str, float, float, int]:
+        speaker, path, start, end, channel = segment
+        return speaker, str(path), start or 0.0, end or float("inf"), channel or 0
 
     owned = groupby(sorted(segments, key=place), key=itemgetter(0))
     return {speaker: tuple(Utterance(*segment) for segment in its) for speaker, its in owned}

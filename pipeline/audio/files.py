@@ -1,6 +1,6 @@
 """Audio files to mono float64 samples in bounded blocks.
 
-Conventions. Samples are float64, full scale is [-1, 1], several channels become one by their mean.
+Conventions. Samples are float64, full scale is [-1, 1], several channels become one by a ``Downmix``.
 Nothing is clipped: a float file may go beyond 1. The format is detected from the content, whatever the suffix, and a
 header is trusted only as far as the file goes. What libsndfile does not read, ffmpeg may (``pipeline.audio.ffmpeg``).
 The output of one file is bounded, whatever its header and its compression promise. Every failure is an ``AudioError``
@@ -20,7 +20,8 @@ import soundfile
 
 from pipeline.audio import ffmpeg
 from pipeline.audio.corpus import Utterance
-from pipeline.audio.streams import DECODER_ERRORS, Downmix, Samples, check_channels, check_rate, check_samples, reason
+from pipeline.audio.downmix import Downmix
+from pipeline.audio.streams import DECODER_ERRORS, Samples, check_channels, check_rate, check_samples, reason
 from pipeline.errors import AudioError
 from pipeline.files import open_regular
 
@@ -47,30 +48,44 @@ _EXACT_SEEK = {"PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBL
 _NO_RECORDINGS = {"HTK", "MAT4", "MAT5", "SD2", "SDS"}
 
 
-def open_audio(source: Path | str | BinaryIO, *, start: float | None = None, end: float | None = None) -> AudioReader:
+def open_audio(
+    source: Path | str | BinaryIO,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+    mix: Downmix | None = None,
+) -> AudioReader:
     """Open an audio file, or a seekable binary file object, for reading in blocks.
 
     ``start`` and ``end`` are seconds and choose a segment: frames round(start * rate) up to, not including,
     round(end * rate). An ``end`` after the end of the audio is no error; a ``start`` there is.
+    ``mix`` makes one channel of several, by default their mean.
 
     Raises ``AudioError`` for a path that is missing or not a regular file, for content that libsndfile cannot
-    decode, for a rate or a number of channels out of range, and for a segment without extent.
+    decode, for a rate or a number of channels out of range, a channel that is not there, and a segment without extent.
     """
     if isinstance(source, str | Path):
-        return AudioReader(_open_path(Path(source)), str(source), start=start, end=end, owned=True)
+        return AudioReader(_open_path(Path(source)), str(source), start=start, end=end, owned=True, mix=mix)
     if not hasattr(source, "seek"):
         raise AudioError(
             f"audio: a path or a binary file was expected, got {type(source).__name__}; an array of samples is verified"
             " by verify(samples, rate)"
         )
     name = getattr(source, "name", None)
-    return AudioReader(source, name if isinstance(name, str) else "audio", start=start, end=end, owned=False)
+    name = name if isinstance(name, str) else "audio"
+    return AudioReader(source, name, start=start, end=end, owned=False, mix=mix)
 
 
-def read_samples(utterance: Utterance) -> tuple[Samples, int]:
-    """Decode one utterance whole: mono samples (n,) and their rate in Hz; raises AudioError."""
+def open_utterance(utterance: Utterance, mix: Downmix | None = None) -> AudioReader:
+    """Open one utterance as ``open_audio``; ``mix`` takes the place of a downmix of its own, of the same channel."""
+    mix = Downmix(str(utterance.path), utterance.channel) if mix is None else mix
+    return open_audio(utterance.path, start=utterance.start, end=utterance.end, mix=mix)
+
+
+def read_samples(utterance: Utterance, mix: Downmix | None = None) -> tuple[Samples, int]:
+    """Decode one utterance whole: mono samples (n,) and their rate in Hz; ``mix`` and errors as ``open_utterance``."""
     blocks, count = [np.empty(0)], 0
-    with open_audio(utterance.path, start=utterance.start, end=utterance.end) as audio:
+    with open_utterance(utterance, mix) as audio:
         for samples in audio.blocks():
             blocks.append(samples)
             count += len(samples)
@@ -88,7 +103,16 @@ class AudioReader(AbstractContextManager["AudioReader"]):
     ``rate`` is in Hz; ``channels`` is the number in the file, before the downmix.
     """
 
-    def __init__(self, file: BinaryIO, name: str, *, start: float | None, end: float | None, owned: bool) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        name: str,
+        *,
+        start: float | None,
+        end: float | None,
+        owned: bool,
+        mix: Downmix | None = None,
+    ) -> None:
         self.name = name
         self._file = file if owned else None
         self._source = _Source(file)
@@ -111,6 +135,8 @@ class AudioReader(AbstractContextManager["AudioReader"]):
             self.channels = int(self._sound.channels)
             check_rate(self.rate, name)
             check_channels(self.channels, name)
+            self._mix = Downmix(name) if mix is None else mix
+            self._mix.check_has(self.channels)
             self._start, self._stop = self._segment(start, end)
             total = int(self._sound.frames)
             self._total = total if total < _UNKNOWN_FRAMES and self._decoder is None else None
@@ -119,7 +145,6 @@ class AudioReader(AbstractContextManager["AudioReader"]):
             self.close()
             raise
         self._position = self._decoded = 0
-        self._mix = Downmix(name)
 
     @property
     def frames(self) -> int | None:

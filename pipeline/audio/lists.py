@@ -18,15 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
-import soundfile
-
 from pipeline.errors import InputError
-from pipeline.files import open_regular, read_bounded
+from pipeline.files import read_bounded
 
-Segment = tuple[str, Path, float | None, float | None]
-"""Speaker, recording, start and end in seconds (None: its own ends)."""
-Part = tuple[Path, float | None, float | None]
-"""Recording, start and end of an utterance, as in a ``Segment``."""
+Part = tuple[Path, float | None, float | None, int | None]
+"""Recording, start and end in seconds (None: its own ends), and channel from 1 (None: the mean of all)."""
+Segment = tuple[str, Path, float | None, float | None, int | None]
+"""Speaker, and a ``Part`` of a recording."""
 
 _MOST_BYTES = 2**28  # of one list
 _SHOWN = 60  # characters of a bad line that a message quotes
@@ -81,7 +79,7 @@ def read_kaldi_parts(root: Path) -> dict[str, Part]:
 
 def _parts(root: Path) -> tuple[Path, dict[str, tuple[int, Part]]]:
     """Return the list of a data directory's utterances, and the line and the part of each."""
-    recordings = {key: _recording_path(root, line, rest) for key, line, rest in _keyed(root / "wav.scp")}
+    recordings = {key: _recording(root, line, rest) for key, line, rest in _keyed(root / "wav.scp")}
     segmented = (root / "segments").exists()
     listing = root / ("segments" if segmented else "wav.scp")
     parts: dict[str, tuple[int, Part]] = {}
@@ -89,7 +87,8 @@ def _parts(root: Path) -> tuple[Path, dict[str, tuple[int, Part]]]:
         recording, start, end = _segment(listing, line, rest) if segmented else (utterance, None, None)
         if recording not in recordings:
             _refuse(listing, line, f"every recording must be in wav.scp, {recording!r} is not")
-        parts[utterance] = line, (recordings[recording], start, end)
+        path, channel = recordings[recording]
+        parts[utterance] = line, (path, start, end, channel)
     return listing, parts
 
 
@@ -148,7 +147,7 @@ def read_recordings_table(path: Path) -> list[Segment]:
             _refuse(path, line, f"a path and a speaker were expected, got {text[:_SHOWN]!r}")
         rule = f"a start and an end in seconds were expected, got {text[:_SHOWN]!r}"
         ends = _ends(path, line, row.get("start") or "0", row.get("end") or "-1", rule)
-        utterances.append((row["speaker"], _found(path, line, row["path"], folders), *ends))
+        utterances.append((row["speaker"], _found(path, line, row["path"], folders), *ends, None))
     if not utterances:
         raise InputError(f"{path}: it must list at least one recording below its header, got none")
     return utterances
@@ -210,11 +209,11 @@ def _keyed(path: Path) -> Iterator[tuple[str, int, str]]:
         yield key, line, text[len(key) :].strip(_BLANKS)
 
 
-def _recording_path(root: Path, line: int, text: str) -> Path:
-    """Return the file that a ``wav.scp`` names, by itself or in a pipe that does no more than decode it."""
+def _recording(root: Path, line: int, text: str) -> tuple[Path, int | None]:
+    """Return the file that a ``wav.scp`` names, by itself or in a pipe that only decodes it, and the pipe's channel."""
     scp = root / "wav.scp"
     if not text.endswith("|") and not text.startswith("|"):
-        return _found(scp, line, text, (Path(), root))
+        return _found(scp, line, text, (Path(), root)), None
     try:
         words = shlex.split(text.removesuffix("|"))  # words alone: no shell sees them
     except ValueError:
@@ -228,27 +227,8 @@ def _recording_path(root: Path, line: int, text: str) -> Path:
             "a file path was expected, or a pipe in which sph2pipe, flac -d or cat decodes one file and does no more;"
             f" commands are not executed, got {text!r}: convert the recordings to files, and list these",
         )
-    path = _found(scp, line, words[-1], (Path(), root))
-    if (channel := options.groupdict().get("channel")) is not None:
-        _check_channel(scp, line, path, int(channel))
-    return path
-
-
-def _check_channel(scp: Path, line: int, path: Path, channel: int) -> None:
-    """Raise InputError unless ``channel``, from 1, is the only one: several are mixed when audio is read."""
-    try:
-        with open_regular(path) as file:
-            channels = soundfile.info(file).channels
-    except (OSError, soundfile.SoundFileError):
-        return  # the error of whoever decodes it says more
-    if (channel, channels) != (1, 1):
-        there = "1 channel" if channels == 1 else f"{channels} channels, which are mixed here"
-        _refuse(
-            scp,
-            line,
-            f"channel {channel} of {str(path)!r} was asked for, which has {there}; write each channel to a file of its"
-            " own (sph2pipe -c, sox remix), and list these",
-        )
+    channel = options.groupdict().get("channel")
+    return _found(scp, line, words[-1], (Path(), root)), None if channel is None else int(channel)
 
 
 def _found(path: Path, line: int, text: str, folders: tuple[Path, ...]) -> Path:

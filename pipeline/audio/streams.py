@@ -1,6 +1,6 @@
 """Raw audio as bytes, and WAV or raw audio from a pipe while it arrives, to mono float64 samples.
 
-Conventions. Samples are float64, full scale is [-1, 1], several channels become one by their mean, nothing
+Conventions. Samples are float64, full scale is [-1, 1], several channels become one by a ``Downmix``, nothing
 is clipped. libsndfile decodes every coding: integers are divided by 2**(bits - 1).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import select
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
 
@@ -17,6 +17,7 @@ import numpy as np
 import soundfile
 from numpy.typing import ArrayLike, NDArray
 
+from pipeline.audio.downmix import Downmix
 from pipeline.errors import AudioError
 
 Samples = NDArray[np.float64]
@@ -28,8 +29,6 @@ MAX_CHANNELS = 64
 MAX_MAGNITUDE = 2.0**32  # leaves room for integers stored as floats; beyond it the bytes were never samples
 DECODER_ERRORS = (soundfile.SoundFileError, OSError, RuntimeError, TypeError, ValueError)
 _BLOCK_SECONDS = 0.02  # of audio that a pipe is read by
-# Power of the mean of the channels over that of the channels: unrelated ones have at least -18 dB (64 of them).
-_CANCELLED = 1e-3
 # Encoding: libsndfile's name, and bytes a sample.
 _CODINGS: dict[str, tuple[str, int]] = {
     "u8": ("PCM_U8", 1),
@@ -91,11 +90,11 @@ def check_samples(samples: Samples, where: str, *, rate: int, first: int = 0) ->
     )
 
 
-def as_samples(given: ArrayLike, where: str, mix: Callable[[Samples], Samples] | None = None) -> Samples:
-    """Return a copy of ``given`` as mono samples (n,), full scale 1; ``mix`` is the ``push`` of a recording's downmix.
+def as_samples(given: ArrayLike, where: str, mix: Downmix | None = None) -> Samples:
+    """Return a copy of ``given`` as mono samples (n,), full scale 1; ``mix`` is that of the whole recording.
 
     ``given`` are floats of full scale 1, or integers of 8 (unsigned), 16 or 32 bits, of shape (n,) or (n, channels).
-    Raises AudioError for any other array.
+    Raises AudioError for any other array, and one without the channel that ``mix`` was to take.
     """
     if given is None or isinstance(given, str | bytes | os.PathLike):
         raise AudioError(
@@ -107,6 +106,9 @@ def as_samples(given: ArrayLike, where: str, mix: Callable[[Samples], Samples] |
         raise AudioError(
             f"{where}: samples must be an array of numbers, got {error}; lists of unequal length?"
         ) from None
+    mix = Downmix(where) if mix is None else mix
+    if array.ndim == 1 and array.size:
+        mix.check_has(1)
     if array.dtype == np.float64 and array.ndim == 1:
         return np.array(array, order="C")
     if array.dtype.name in _FULL_SCALE:
@@ -126,39 +128,7 @@ def as_samples(given: ArrayLike, where: str, mix: Callable[[Samples], Samples] |
             f"{where}: samples must have the shape (n,) or (n, channels), got {samples.shape}; transpose an array of"
             " (channels, n)"
         )
-    return np.ascontiguousarray((mix or Downmix(where).push)(samples))
-
-
-class Downmix:
-    """The mean of the channels of one recording, ``where``, block by block, and whether they cancel each other."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._power = self._mono_power = 0.0
-
-    def push(self, frames: Samples) -> Samples:
-        """Return the mean of the channels: (n, channels) to (n,).
-
-        Summed channel by channel, not by ``mean``: its order of summation, and so the last bit, may depend on n.
-        """
-        mono: Samples = frames[:, 0]
-        if frames.shape[1] == 1:
-            return mono
-        for channel in range(1, frames.shape[1]):
-            mono = mono + frames[:, channel]
-        mono = mono / frames.shape[1]
-        with np.errstate(all="ignore"):  # samples that are not finite may still come to be refused
-            self._power += float(np.vdot(frames, frames)) / frames.shape[1]
-            self._mono_power += float(np.vdot(mono, mono))
-        return mono
-
-    def check(self) -> None:
-        """Raise AudioError, at the end of the recording, where the channels cancel each other."""
-        if self._mono_power < _CANCELLED * self._power:
-            raise AudioError(
-                f"{self._where}: the channels cancel each other, and nothing is left of their mean; one of them is"
-                " inverted: give one channel alone"
-            )
+    return np.ascontiguousarray(mix.push(samples))
 
 
 @dataclass(frozen=True)
@@ -219,15 +189,17 @@ class PcmDecoder:
         return Downmix(self._where).push(frames)
 
 
-def stream_pipe(pipe: BinaryIO, raw: PcmFormat | None = None) -> tuple[int, Iterator[Samples]]:
+def stream_pipe(
+    pipe: BinaryIO, raw: PcmFormat | None = None, *, mix: Downmix | None = None
+) -> tuple[int, Iterator[Samples]]:
     """Read audio from a pipe as it arrives: the rate in Hz and an iterator over mono samples (n,), n >= 1.
 
     With ``raw`` None the pipe must carry a WAV file, whose header is read before this returns; its data may end before
     the size in the header. Blocks are of 20 ms, the last may be shorter. The pipe, which must have a file descriptor
-    that nothing has been read from, is not closed.
+    that nothing has been read from, is not closed. ``mix`` makes one channel of several, by default their mean.
 
-    Raises ``AudioError``, here or from the iterator, for a header that cannot be used, a pipe that fails, samples
-    that are not finite and, at the end, channels that cancel each other.
+    Raises ``AudioError``, here or from the iterator, for a header that cannot be used, a channel that is not there, a
+    pipe that fails, samples that are not finite and, at the end, channels that cancel each other.
     """
     name = pipe.name if isinstance(getattr(pipe, "name", None), str) else "pipe"
     try:
@@ -245,7 +217,9 @@ def stream_pipe(pipe: BinaryIO, raw: PcmFormat | None = None) -> tuple[int, Iter
         ) from error
     if raw is None:
         _check_header(sound, name)
-    return sound.samplerate, _blocks(sound, descriptor, name)
+    mix = Downmix(name) if mix is None else mix
+    mix.check_has(sound.channels)
+    return sound.samplerate, _blocks(sound, descriptor, name, mix)
 
 
 def _check_header(sound: soundfile.SoundFile, name: str) -> None:
@@ -264,8 +238,8 @@ def _no_wav(name: str, found: str) -> AudioError:
     return AudioError(f"{name}: a pipe must carry a WAV file, got {found}; convert it to WAV on the way")
 
 
-def _blocks(sound: soundfile.SoundFile, descriptor: int, name: str) -> Iterator[Samples]:
-    size, position, mix = max(1, round(_BLOCK_SECONDS * sound.samplerate)), 0, Downmix(name)
+def _blocks(sound: soundfile.SoundFile, descriptor: int, name: str, mix: Downmix) -> Iterator[Samples]:
+    size, position = max(1, round(_BLOCK_SECONDS * sound.samplerate)), 0
     with sound:
         while True:
             try:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.evaluate import TRIALS_HELP, number
-from pipeline.cli.options import Jobs, Json, Log, LogKey, Root, StoreArgument
+from pipeline.cli.evaluate import TRIALS_HELP, note_mixed, number
+from pipeline.cli.options import Channel, Jobs, Json, Log, LogKey, Root, StoreArgument
 from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def calibrate(
     store: StoreArgument,
     trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=TRIALS_HELP, show_default=False)] = None,
     root: Root = None,
+    channel: Channel = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Erase the trials; go back to thresholds from enrollment.")
     ] = False,
@@ -38,7 +39,7 @@ def calibrate(
     - `voiceclaim calibrate speakers.store trials.txt`
     - `voiceclaim calibrate speakers.store --reset`
     """
-    if reset != (trials is None) or (reset and root is not None):
+    if reset != (trials is None) or (reset and (root, channel) != (None, None)):
         raise typer.BadParameter("give a list TRIALS, or --reset alone")
     from pipeline.evaluation import read_trials
     from pipeline.evaluation.calibrate import calibrate as calibrate_store
@@ -62,11 +63,13 @@ def calibrate(
             store,
             claims,
             trials.parent if root is None else root,
+            channel=channel,
             jobs=jobs or cores(),
             progress=lambda done, total: advance("scoring", done, total),
         )
     if audit is not None:
         record_calibration(audit, report)
+    note_mixed(report.mixed, report.model.config.checks)
     if as_json:
         print_json(_as_json(store, report))
     else:

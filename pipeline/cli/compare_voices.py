@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.options import DONE, REJECTED, Jobs, Json
+from pipeline.cli.evaluate import note_mixed
+from pipeline.cli.options import DONE, REJECTED, Channel, Jobs, Json
 from pipeline.cli.terminal import coloured, cores, escape, print_json, print_line
 
 
@@ -17,6 +18,7 @@ def compare_voices(
     background: Annotated[
         Path, typer.Option("--background", metavar="STORE", help="Speaker store of other people to compare with.")
     ],
+    channel: Channel = None,
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
@@ -32,7 +34,9 @@ def compare_voices(
     from pipeline.store.store import Store
     from pipeline.verification.voice_comparison import compare_voices as compare
 
-    found = compare(Store(background).load(), first, second, jobs=jobs or cores())
+    model = Store(background).load()
+    found = compare(model, first, second, channel=channel, jobs=jobs or cores())
+    note_mixed(found.mixed, model.config.checks)
     if as_json:
         print_json({"first": str(first), "second": str(second), **found.as_json()})
     else:

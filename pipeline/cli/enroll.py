@@ -14,6 +14,7 @@ import typer
 from pipeline.cli.options import (
     IN_PART,
     Backend,
+    Channel,
     ConfigFile,
     Jobs,
     Json,
@@ -71,6 +72,7 @@ def enroll(
         list[str] | None,
         typer.Option(metavar="CHECK=off|warn|refuse", help="Override one enrollment check.", show_default="settings"),
     ] = None,
+    channel: Channel = None,
     log: Log = None,
     log_key: LogKey = None,
     jobs: Jobs = None,
@@ -80,11 +82,11 @@ def enroll(
 ) -> None:
     """Enroll every speaker of a folder of audio.
 
-    Before anything is written, speakers are checked for too little speech, clipping, noise, recordings that end at
-    4 kHz where most do not (narrow_band), copies of one recording under two names (duplicates), two voices in one
-    folder (consistency) and one voice under two names (matches). The settings under [checks], or --check, define which
-    checks warn and which refuse. Exit codes: 0 everybody was enrolled, 4 somebody was refused or a file could not be
-    read, 2 or 3 nobody was enrolled.
+    Before anything is written, speakers are checked for too little speech, clipping, noise, channels that differ and
+    would be mixed (channels), recordings that end at 4 kHz where most do not (narrow_band), copies of one recording
+    under two names (duplicates), two voices in one folder (consistency) and one voice under two names (matches). The
+    settings under [checks], or --check, define which checks warn and which refuse. Exit codes: 0 everybody was
+    enrolled, 4 somebody was refused or a file could not be read, 2 or 3 nobody was enrolled.
 
     Examples:
     - `voiceclaim enroll recordings/ --store speakers.store`
@@ -122,6 +124,7 @@ def enroll(
             quality=_quality(store, settings, check) if check else None,
             add=add,
             anew=anew,
+            channel=channel,
             workers=workers,
             progress=progress,
         )

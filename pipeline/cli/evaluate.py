@@ -14,6 +14,7 @@ import typer
 from pipeline.cli.options import (
     IN_PART,
     Backend,
+    Channel,
     Jobs,
     Json,
     Root,
@@ -31,6 +32,7 @@ from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import FORMATS
 
 if TYPE_CHECKING:
+    from pipeline.config import ChecksConfig
     from pipeline.evaluation import Trial
     from pipeline.evaluation.assess import FailedFile
     from pipeline.store.model import SpeakerModel
@@ -79,6 +81,7 @@ def evaluate(
         list[str] | None,
         typer.Option(metavar="NAME", help="Somebody who could not be enrolled: their trials count as rejected."),
     ] = None,
+    channel: Channel = None,
     date: Annotated[str | None, typer.Option(metavar="TEXT", help="Date to print in the report.")] = None,
     jobs: Jobs = None,
     backend: Backend = None,
@@ -103,9 +106,10 @@ def evaluate(
         of_claims = {"--systems": systems, "--not-enrolled": not_enrolled, "--backend": backend}
         refuse("cannot be combined with --pairs", **of_claims, **{"--scores": scores})
     if scores is not None:
-        needs_audio = {"--root": root, "--jobs": jobs, "--backend": backend, "--unknown-impostors": unknown_impostors}
+        needs_audio = {"--root": root, "--channel": channel, "--jobs": jobs, "--backend": backend}
         needs_store = {"STORE": store, "TRIALS": trials, "--not-enrolled": not_enrolled}
-        refuse("cannot be combined with --scores", **needs_store, **needs_audio)
+        needs_both = {"--unknown-impostors": unknown_impostors}
+        refuse("cannot be combined with --scores", **needs_store, **needs_audio, **needs_both)
         formats = {"scores_format": format_name, "key_format": key_format}
         with folder_of_results(out):
             options = {**formats, "llr": llr, "systems": names_of(systems)}
@@ -122,6 +126,7 @@ def evaluate(
                 date=date,
                 unknown_impostors=unknown_impostors,
                 not_enrolled=not_enrolled or (),
+                channel=channel,
                 scheduler=scheduler,
                 pairs=pairs,
             )
@@ -162,6 +167,7 @@ def evaluate_list(
     date: str | None = None,
     unknown_impostors: float | None = None,
     not_enrolled: Sequence[str] = (),
+    channel: int | None = None,
     scheduler: str | None = None,
     pairs: bool = False,
 ) -> Written:
@@ -192,8 +198,11 @@ def evaluate_list(
         score = partial(assess_pairs, jobs=jobs) if pairs else of_claims
         # A folder's paths are names of files, whatever lists lie in the current folder.
         where = Recordings(path_for(root, workers), {}) if listed is None else root
-        assessment = score(opened, claims, where, progress=lambda done, total: advance("scoring", done, total))
+        assessment = score(
+            opened, claims, where, channel=channel, progress=lambda done, total: advance("scoring", done, total)
+        )
     _name_failed(assessment.failed, root, len(claims))
+    note_mixed(assessment.mixed, opened.config.checks)
     if assessment.failed_trials == len(claims):
         raise InputError(f"{trials}: none of the {len(claims)} trials could be scored; the reasons are above")
     metrics = {
@@ -211,6 +220,15 @@ def evaluate_list(
     return table, write_evaluation(
         out, assessment.scores, table, failed=assessment.failed, command=_command(), date=date
     )
+
+
+def note_mixed(files: Sequence[str], checks: ChecksConfig) -> None:
+    """Print how many ``files`` were scored by the mean of channels that differ, unless ``checks`` leave it out."""
+    if files and checks.channels != "off":
+        print_note(
+            f"note: {len(files)} files were scored by the mean of channels that differ, the first of them {files[0]};"
+            " choose one: --channel N"
+        )
 
 
 def _name_failed(failed: Sequence[FailedFile], root: Path, trials: int) -> None:

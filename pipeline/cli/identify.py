@@ -13,6 +13,7 @@ from pipeline.cli.options import (
     NOT_ENOUGH_SPEECH,
     REJECTED,
     WORST_FIRST,
+    Channel,
     Json,
     Log,
     LogKey,
@@ -48,6 +49,7 @@ def identify(
     log: Log = None,
     log_key: LogKey = None,
     log_paths: LogPaths = False,
+    channel: Channel = None,
     raw: Raw = None,
     as_json: Json = False,
 ) -> None:
@@ -72,7 +74,7 @@ def identify(
     codes = []
     for name in audio:
         try:
-            found = _identified(identifier, name, raw)
+            found = _identified(identifier, name, raw, channel)
         except AudioError as error:
             record(None if name == "-" else name, error)
             if as_json:
@@ -89,11 +91,14 @@ def identify(
     raise typer.Exit(min(codes, key=WORST_FIRST.index))
 
 
-def _identified(identifier: Identifier, name: str, raw: str | None) -> Identification:
+def _identified(identifier: Identifier, name: str, raw: str | None, channel: int | None) -> Identification:
+    from pipeline.audio.downmix import Downmix
+
     if name != "-":
-        return identifier.identify_file(name)
-    with pipe(raw) as (rate, blocks):
-        stream = identifier.stream(rate)
+        return identifier.identify_file(name, channel=channel)
+    mix = Downmix("<stdin>", channel)
+    with pipe(raw, mix) as (rate, blocks):
+        stream = identifier.stream(rate, mix=mix)
         for block in blocks:
             stream.push(block)
     return stream.close()

@@ -14,6 +14,7 @@ from pipeline.cli.terminal import live_line, print_error
 from pipeline.errors import AudioError
 
 if TYPE_CHECKING:
+    from pipeline.audio.downmix import Downmix
     from pipeline.scoring.decisions import Update
     from pipeline.verification.verifier import Verifier
 
@@ -26,13 +27,16 @@ _CELLS = 12
 
 
 @contextmanager
-def pipe(raw: str | None) -> Iterator[tuple[int, Blocks]]:
-    """Yield the rate in Hz and the blocks of the standard input: WAV, or PCM in the format ``raw``."""
+def pipe(raw: str | None, mix: Downmix) -> Iterator[tuple[int, Blocks]]:
+    """Yield the rate in Hz and the blocks of the standard input: WAV, or PCM in the format ``raw``.
+
+    ``mix`` makes one channel of several.
+    """
     from pipeline.audio.streams import stream_pipe
 
     if sys.stdin is None:
         raise AudioError("-: the standard input is closed; pipe audio into the command")
-    yield stream_pipe(sys.stdin.buffer, None if raw is None else _pcm_format(raw))
+    yield stream_pipe(sys.stdin.buffer, None if raw is None else _pcm_format(raw), mix=mix)
 
 
 @contextmanager
@@ -97,14 +101,22 @@ class LevelMeter:
 
 
 def verify_live(
-    verifier: Verifier, rate: int, blocks: Blocks, interval: float, report: Callable[[Update], None], *, live: bool
+    verifier: Verifier,
+    rate: int,
+    blocks: Blocks,
+    interval: float,
+    report: Callable[[Update], None],
+    *,
+    mix: Downmix,
+    live: bool,
 ) -> Update:
-    """Verify ``blocks`` until they end or the claim is decided, and return the last update.
+    """Verify ``blocks``, made by ``mix``, until they end or the claim is decided, and return the last update.
 
     ``report`` is called with an update every ``interval`` seconds of audio; with ``live`` a line on the terminal shows
     each update.
     """
-    stream, meter, reported = verifier.stream(rate), LevelMeter(verifier.model.config.checks.max_clipped), 0.0
+    stream, reported = verifier.stream(rate, mix=mix), 0.0
+    meter = LevelMeter(verifier.model.config.checks.max_clipped)
     with live_line(quiet=not live) as show:
         show(f"{verifier.claim}: listening")
         for block in blocks:

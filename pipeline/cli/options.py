@@ -79,6 +79,10 @@ Device = Annotated[str | None, typer.Option(metavar="NAME", help="Microphone: it
 Raw = Annotated[
     str | None, typer.Option(metavar="RATE[:CHANNELS[:ENCODING]]", help="Headerless pipe: 16000, 8000:1:mulaw, ...")
 ]
+Channel = Annotated[
+    int | None,
+    typer.Option("--channel", metavar="N", min=1, help="Channel to read, from 1.", show_default="the mean of all"),
+]
 _BACKEND = "Where to run: local threads or a Dask cluster."
 Backend = Annotated[
     Literal["threads", "dask"] | None,

@@ -17,7 +17,19 @@ import typer
 
 from pipeline.cli.enroll import print_warnings, warnings_of
 from pipeline.cli.live import QUIET_DB, Blocks, LevelMeter, microphone, pipe
-from pipeline.cli.options import ConfigFile, Device, Jobs, Json, NewStore, Override, Raw, make_folder, read_settings
+from pipeline.cli.options import (
+    Channel,
+    ConfigFile,
+    Device,
+    Jobs,
+    Json,
+    NewStore,
+    Override,
+    Raw,
+    make_folder,
+    read_settings,
+    refuse,
+)
 from pipeline.cli.terminal import cores, escape, live_line, print_json, print_line, print_note, progress_bar
 from pipeline.errors import InputError, NotEnoughSpeechError, SpeakerExistsError
 
@@ -37,6 +49,7 @@ def record(
     audio: Annotated[str, typer.Argument(metavar="[-]", help="Read a pipe instead of the microphone.")] = "",
     seconds: Annotated[float, typer.Option(min=1, metavar="S", help="Seconds of speech to collect.")] = 40.0,
     device: Device = None,
+    channel: Channel = None,
     raw: Raw = None,
     keep: Annotated[
         Path | None,
@@ -58,17 +71,24 @@ def record(
     - `arecord -f S16_LE -r 16000 | voiceclaim record anna --store speakers.store -`
     """
     from pipeline.audio.corpus import Utterance
+    from pipeline.audio.downmix import Downmix
     from pipeline.config import Config
     from pipeline.enrollment.enroll import enroll
+    from pipeline.verification.audio_warnings import WARNINGS
 
     if audio not in {"", "-"}:
         raise typer.BadParameter(f"AUDIO must be - for a pipe, or omitted for the microphone, got {audio!r}")
+    if not audio:
+        refuse("is for a pipe: a microphone is read as one channel", **{"--channel": channel})
+    mix = Downmix("<stdin>", channel)
     requested = read_settings(config, override)
     settings = _stored_settings(store, name) or requested or Config()
     if keep is not None:
         keep = _folder_of(name, keep)
-    with pipe(raw) if audio == "-" else microphone(device) as (rate, blocks):
+    with pipe(raw, mix) if audio == "-" else microphone(device) as (rate, blocks):
         phrases, spoken = _record_phrases(settings, rate, blocks, seconds, name)
+    if mix.channels_differ and settings.checks.channels != "off":
+        print_note(f"warning: {WARNINGS['channels']}")
     least = settings.codebook.min_seconds
     if spoken < least:
         raise NotEnoughSpeechError(f"recording of {name!r}", seconds=spoken, needed=least)

@@ -16,6 +16,7 @@ from pipeline.cli.options import (
     NOT_ENOUGH_SPEECH,
     REJECTED,
     WORST_FIRST,
+    Channel,
     CostFalseAccept,
     CostMiss,
     Device,
@@ -31,11 +32,13 @@ from pipeline.cli.options import (
     check_log_and_raw,
     complete_names,
     point_of,
+    refuse,
 )
 from pipeline.cli.terminal import coloured, escape, print_error, print_json, print_line, print_note
 from pipeline.errors import AudioError, VoiceclaimError
 
 if TYPE_CHECKING:
+    from pipeline.audio.downmix import Downmix
     from pipeline.scoring.decisions import Update
     from pipeline.scoring.sequential import SequentialTest
     from pipeline.store.model import SpeakerModel
@@ -70,6 +73,7 @@ def verify(
         Literal["undecided", "fixed"],
         typer.Option(metavar="undecided|fixed", help="Decision of --sequential if the audio ends first."),
     ] = "undecided",
+    channel: Channel = None,
     raw: Raw = None,
     interval: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Audio between live updates.")] = 0.25,
     log: Log = None,
@@ -90,9 +94,11 @@ def verify(
     Examples:
     - `voiceclaim verify speakers.store --claim anna call.wav`
     - `voiceclaim verify speakers.store --claim anna --prior 0.5 --cost-false-accept 10 call.wav`
+    - `voiceclaim verify speakers.store --claim anna --channel 1 stereo-call.wav`
     - `sox -d -t wav - | voiceclaim verify speakers.store --claim anna -`
     - `voiceclaim verify speakers.store --claim anna --sequential 0.005:0.005 --mic`
     """
+    from pipeline.audio.downmix import Downmix
     from pipeline.store.store import Store
     from pipeline.verification.audit_events import duplicate_memory, verification_recorder
     from pipeline.verification.policies import policy_of
@@ -102,6 +108,8 @@ def verify(
         raise typer.BadParameter("give audio files, - for a pipe, or --mic")
     if len(claim) > 1 or claim == ["*"]:
         raise typer.BadParameter("one claim is verified at a time; who speaks: voiceclaim identify STORE AUDIO")
+    if mic:
+        refuse("is for files and pipes: a microphone is read as one channel", **{"--channel": channel})
     check_log_and_raw(log, log_key, log_paths, raw, audio or [])
     (name,) = claim
     rule = _sequential_test(sequential, at_end)
@@ -121,11 +129,13 @@ def verify(
     codes = []
     for source in audio or ():
         if source == "-":
-            codes.append(_verify_stream(verifier, pipe(raw), "-", interval, record, as_json=as_json))
+            mix = Downmix("<stdin>", channel)
+            codes.append(_verify_stream(verifier, pipe(raw, mix), mix, "-", interval, record, as_json=as_json))
         else:
-            codes.append(verify_file(verifier, source, record, as_json=as_json))
+            codes.append(verify_file(verifier, source, record, channel=channel, as_json=as_json))
     if mic:
-        codes.append(_verify_stream(verifier, microphone(device), "microphone", interval, record, as_json=as_json))
+        live, mix = microphone(device), Downmix("microphone")
+        codes.append(_verify_stream(verifier, live, mix, "microphone", interval, record, as_json=as_json))
     raise typer.Exit(min(codes, key=WORST_FIRST.index))
 
 
@@ -140,10 +150,10 @@ def _warn_of_few_trials(model: SpeakerModel, far: float) -> None:
         )
 
 
-def verify_file(verifier: Verifier, name: str, record: Recorder, *, as_json: bool) -> int:
+def verify_file(verifier: Verifier, name: str, record: Recorder, *, channel: int | None = None, as_json: bool) -> int:
     """Verify one file, ``record`` the outcome and print it."""
     try:
-        update = verifier.verify_file(name)
+        update = verifier.verify_file(name, channel=channel)
     except VoiceclaimError as error:
         record(verifier, name, error)
         if not isinstance(error, AudioError):
@@ -160,6 +170,7 @@ def verify_file(verifier: Verifier, name: str, record: Recorder, *, as_json: boo
 def _verify_stream(
     verifier: Verifier,
     source: AbstractContextManager[tuple[int, Any]],
+    mix: Downmix,
     name: str,
     interval: float,
     record: Recorder,
@@ -175,7 +186,7 @@ def _verify_stream(
 
     try:
         with source as (rate, blocks):
-            update = verify_live(verifier, rate, blocks, interval, report, live=not as_json)
+            update = verify_live(verifier, rate, blocks, interval, report, mix=mix, live=not as_json)
     except VoiceclaimError as error:
         record(verifier, None, error)
         raise

@@ -51,17 +51,19 @@ class ChecksConfig(Section):
     """Enrollment checks (``pipeline.enrollment.checks``): each off, a warning or a refusal.
 
     ``clipping``: more than the share ``max_clipped`` of a speaker's samples is clipped. ``noise``: the signal-to-noise
-    ratio is below ``min_snr_db``. ``narrow_band``: recordings end at 4 kHz, and most speakers' do not. ``duplicates``:
-    a recording duplicates one of another speaker. ``consistency``: the mean log-likelihood ratio of a speaker's
-    held-out utterances is below ``min_consistency`` times the typical one. ``matches``: that of the utterances claimed
-    for somebody else is more than ``max_match`` times so. Verification warns of ``clipping`` and ``noise``, too, unless
-    they are off.
+    ratio is below ``min_snr_db``. ``channels``: a recording is the mean of channels that hold different sounds, or
+    cancel each other. ``narrow_band``: recordings end at 4 kHz, and most speakers' do not. ``duplicates``: a recording
+    duplicates one of another speaker. ``consistency``: the mean log-likelihood ratio of a speaker's held-out utterances
+    is below ``min_consistency`` times the typical one. ``matches``: that of the utterances claimed for somebody else is
+    more than ``max_match`` times so. Verification warns of ``clipping``, ``noise`` and ``channels``, too, unless they
+    are off.
     """
 
     clipping: Action = "warn"
     max_clipped: Share = 0.001
     noise: Action = "warn"
     min_snr_db: Finite = 10.0
+    channels: Action = "warn"
     narrow_band: Action = "warn"
     duplicates: Action = "refuse"
     consistency: Action = "warn"

@@ -1,14 +1,14 @@
 """Enrollment checks: problems with new speakers' recordings, found before anything is written.
 
-Six checks, each off, a warning or a refusal by the settings (``ChecksConfig``); too little speech is always refused
-(``pipeline.enrollment.speech.audible``). Clipping, noise, a band that ends at 4 kHz where most speakers' does not, and
-recordings shared with another speaker are measured on the recordings. The other two use the held-out trials, in
-log-likelihood ratios of the default scoring system, calibrated on the trials of the other speakers: ``consistency``
-compares a speaker's own held-out utterances, and ``matches`` those utterances claimed for anyone else with the speaker
-left out of the machines, to the typical value, the median of the other speakers' own. With fewer than ``MIN_OTHERS``
-other speakers, or less than ``MIN_HELD_OUT`` seconds held out, both are skipped. Two voices in one folder are detected
-if one follows the other, since the last utterances are held out; if they alternate, the machines contain both. Measured
-in ``benchmarks/ENROLLMENT_CHECKS.md``.
+Seven checks, each off, a warning or a refusal by the settings (``ChecksConfig``); too little speech is always refused
+(``pipeline.enrollment.speech.audible``). Clipping, noise, channels that differ and were mixed, a band that ends at 4
+kHz where most speakers' does not, and recordings shared with another speaker are measured on the recordings. The other
+two use the held-out trials, in log-likelihood ratios of the default scoring system, calibrated on the trials of the
+other speakers: ``consistency`` compares a speaker's own held-out utterances, and ``matches`` those utterances claimed
+for anyone else with the speaker left out of the machines, to the typical value, the median of the other speakers' own.
+With fewer than ``MIN_OTHERS`` other speakers, or less than ``MIN_HELD_OUT`` seconds held out, both are skipped. Two
+voices in one folder are detected if one follows the other, since the last utterances are held out; if they alternate,
+the machines contain both. Measured in ``benchmarks/ENROLLMENT_CHECKS.md``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Strength:
 
 def needs_recordings(settings: ChecksConfig) -> bool:
     """Return True if recordings must be measured while they are read."""
-    return not {settings.clipping, settings.noise, settings.narrow_band, settings.duplicates} <= {"off"}
+    measured = (settings.clipping, settings.noise, settings.channels, settings.narrow_band, settings.duplicates)
+    return not set(measured) <= {"off"}
 
 
 def check_recordings(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:
@@ -86,6 +87,7 @@ def check_recordings(settings: ChecksConfig, voices: Sequence[NewSpeaker], known
                 " Use another microphone or a quieter room?"
             )
             findings.append(_finding(voice.name, "noise", settings.noise, reason))
+    findings += [_mixed(settings, voice) for voice in voices if settings.channels != "off" and _mixed_in(voice)]
     if settings.narrow_band != "off":
         findings += _narrow_band(settings, voices, known)
     if settings.duplicates == "off":
@@ -95,6 +97,21 @@ def check_recordings(settings: ChecksConfig, voices: Sequence[NewSpeaker], known
     stored |= {voice.name: voice.earlier.arrays for voice in voices if voice.earlier}  # the same recordings once more
     prints = {name: arrays["fingerprints"] for name, arrays in stored.items() if "fingerprints" in arrays}
     return findings + _duplicates(settings, voices, prints)
+
+
+def _mixed_in(voice: NewSpeaker) -> list[Recording]:
+    """Return the recordings that are the mean of channels that hold different sounds."""
+    return [one for one in voice.recordings if one.channels_differ]
+
+
+def _mixed(settings: ChecksConfig, voice: NewSpeaker) -> Finding:
+    """Return the finding about a speaker of whom channels that differ were mixed."""
+    mixed = _mixed_in(voice)
+    reason = (
+        f"{len(mixed)} of {len(voice.recordings)} recordings are the mean of channels that differ, the first of them"
+        f" {mixed[0].path}. Two people, or one channel inverted? Enroll one channel: --channel N (channel=N)"
+    )
+    return _finding(voice.name, "channels", settings.channels, reason)
 
 
 def _narrow_band(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:

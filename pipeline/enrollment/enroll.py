@@ -100,6 +100,7 @@ def enroll(
     quality: ChecksConfig | None = None,
     add: bool = False,
     anew: bool = False,
+    channel: int | None = None,
     jobs: int = 1,
     workers: Workers | None = None,
     progress: Progress | None = None,
@@ -128,6 +129,9 @@ def enroll(
         Enroll everybody again, in one go: background models are trained on all of ``recordings``, and not on those
         who were the first in the store. Settings may be others; trials of the user's own go (``calibrate``). All
         speakers of the store must be among ``recordings``.
+    channel : int, optional
+        Channel to read of each recording, from 1, unless its ``Utterance`` names one; by default the mean of all. A
+        file that has fewer is skipped.
     jobs, workers : int, Workers, optional
         Threads, or workers elsewhere.
     progress : callable, optional
@@ -154,7 +158,7 @@ def enroll(
     if role not in get_args(Role):
         raise InputError(f"role: one of {', '.join(get_args(Role))} was expected, got {role!r}")
     started = time.perf_counter()
-    corpus = as_corpus(recordings)
+    corpus = as_corpus(recordings).of_channel(channel)
     speakers = corpus.speakers
     workers = LocalThreads(jobs) if workers is None else workers
     store = store if isinstance(store, Store) else Store(store)

@@ -25,7 +25,7 @@ class Recording:
     """One recording: its ``samples``, the ``clipped`` among them, its ``snr_db`` (None without speech).
 
     ``prints`` (T,) are its fingerprints; ``loud`` (T,) marks those loud enough to be compared. ``high_db`` is that of
-    ``SpeechMeter``.
+    ``SpeechMeter``. ``channels_differ`` where the samples are the mean of channels that hold different sounds.
     """
 
     path: Path
@@ -35,6 +35,7 @@ class Recording:
     prints: Prints
     loud: NDArray[np.bool_]
     high_db: float | None = None
+    channels_differ: bool = False
 
 
 class RecordingMeter:
@@ -60,8 +61,8 @@ class RecordingMeter:
         self._prints.append(fingerprints.push(samples))
         self._measure(resampler.push(samples))
 
-    def finish(self) -> Recording:
-        """Return the measurements."""
+    def finish(self, *, channels_differ: bool = False) -> Recording:
+        """Return the measurements, and what the downmix has found."""
         if self._streams is not None:
             resampler, fingerprints = self._streams
             self._prints.append(fingerprints.flush())
@@ -70,7 +71,9 @@ class RecordingMeter:
         levels = np.concatenate([np.empty(0), *(part for _, part in self._prints)])
         loud = (levels > np.maximum.accumulate(levels) - RANGE_DB) & (prints != 0)
         clipping, speech = self._clipping, self._speech
-        return Recording(self._path, clipping.samples, clipping.clipped, speech.snr_db, prints, loud, speech.high_db)
+        return Recording(
+            self._path, clipping.samples, clipping.clipped, speech.snr_db, prints, loud, speech.high_db, channels_differ
+        )
 
     def _measure(self, samples: Array) -> None:
         frames = self._frames.push(samples)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.audio.augmentation import Augmenter
 from pipeline.audio.corpus import Utterance
+from pipeline.audio.downmix import Downmix
 from pipeline.audio.files import read_samples
 from pipeline.config import Analysis, Config, FeatureSettings
 from pipeline.enrollment.quality import Recording, RecordingMeter
@@ -193,11 +194,12 @@ def _read(
     meter = RecordingMeter(utterance.path, settings.features) if measured else None
     listen = None if meter is None else meter.push
     try:
+        mix = Downmix(str(utterance.path), utterance.channel)
         if augmenter is None:
-            speech = Speech([[read_features(utterance, settings.features, listen=listen)]], [])
+            speech = Speech([[read_features(utterance, settings.features, listen=listen, mix=mix)]], [])
         else:
-            speech = _augmented(augmenter, utterance, settings, (speaker, number), scored, listen)
-        return speech, None if meter is None else meter.finish()
+            speech = _augmented(augmenter, utterance, settings, (speaker, number), scored, listen, mix)
+        return speech, None if meter is None else meter.finish(channels_differ=mix.channels_differ)
     except AudioError as error:
         return error
 
@@ -219,13 +221,14 @@ def _augmented(
     place: tuple[str, int],
     scored: Sequence[int],
     listen: Listener | None,
+    mix: Downmix,
 ) -> Speech:
     """Return the speech of the utterance at ``place``, a speaker's number so many, and of its augmented versions.
 
     There are none where there is no speech. Those that are not ``scored`` have what machines are trained on alone. A
     long recording is read piece by piece: all versions of all of it would take gigabytes.
     """
-    samples, rate = read_samples(utterance)
+    samples, rate = read_samples(utterance, mix)
     made = []
     for piece in np.array_split(samples, max(1, math.ceil(len(samples) / (PIECE_SECONDS * rate)))):
         if listen is not None:

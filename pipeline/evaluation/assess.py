@@ -14,6 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pipeline.audio.corpus import audio_suffixes
+from pipeline.audio.downmix import Downmix
 from pipeline.errors import AudioError, InputError, NotEnoughSpeechError
 from pipeline.evaluation import (
     NameColumn,
@@ -53,16 +54,20 @@ class FailedFile:
 class ScoredFile:
     """``seconds`` of speech of a file, and its ``scores`` by (system, speaker).
 
-    Each is a score, and a log-likelihood ratio where there is a calibration.
+    Each is a score, and a log-likelihood ratio where there is a calibration. ``channels_differ`` where its samples are
+    the mean of channels that hold different sounds.
     """
 
     seconds: float
     scores: Mapping[tuple[str, str], tuple[float, float | None]]
+    channels_differ: bool = False
 
 
 @dataclass(frozen=True)
 class Assessment:
     """Scores of every trial that could be scored, by system, the files that ``failed``, and ``unscored`` trials.
+
+    ``mixed`` are the files of which the mean of channels that differ was scored.
 
     Examples
     --------
@@ -75,6 +80,7 @@ class Assessment:
     scores: dict[str, SystemScores]
     failed: tuple[FailedFile, ...]
     unscored: Unscored
+    mixed: tuple[str, ...] = ()
 
     @property
     def failed_trials(self) -> int:
@@ -89,6 +95,7 @@ def assess(
     *,
     systems: Iterable[str] | None = None,
     not_enrolled: Collection[str] = (),
+    channel: int | None = None,
     jobs: int = 1,
     workers: Workers | None = None,
     progress: Progress | None = None,
@@ -111,6 +118,8 @@ def assess(
         Scoring systems.
     not_enrolled : collection of str, optional
         People who could not be enrolled (``EnrollmentReport.refused``): claims on them are failures to enroll.
+    channel : int, optional
+        Channel to read of each file, from 1; by default the mean of all.
     jobs, workers : int, Workers, optional
         Threads, or workers elsewhere; neither changes a bit of any score.
     progress : callable, optional
@@ -143,7 +152,7 @@ def assess(
     by_claims: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for path, its_trials in by_path.items():
         by_claims[tuple(dict.fromkeys(trial.speaker for trial in its_trials))].append(path)
-    files = _FileScorer(model, Recordings.under(root, workers), names, positions)
+    files = _FileScorer(model, Recordings.under(root, workers, channel), names, positions)
     # Files of the same claims follow each other, and share a scorer.
     tasks = [(path, claims, len(by_path[path])) for claims, paths in by_claims.items() for path in paths]
     results: dict[str, ScoredFile | FailedFile] = {}
@@ -214,20 +223,25 @@ class _FileScorer:
         return (self.recordings.find(path).path,)
 
 
-def speech_of(model: SpeakerModel, recordings: Recordings, path: str) -> FeatureBlock:
-    """Return the features of the recording that a trial calls ``path``; raises AudioError or NotEnoughSpeechError."""
-    speech = read_features(recordings.find(path), model.config.features)
+def speech_of(model: SpeakerModel, recordings: Recordings, path: str) -> tuple[FeatureBlock, bool]:
+    """Return the features of the recording that a trial calls ``path``, and whether channels that differ were mixed.
+
+    Raises AudioError or NotEnoughSpeechError.
+    """
+    utterance = recordings.find(path)
+    mix = Downmix(str(utterance.path), utterance.channel)
+    speech = read_features(utterance, model.config.features, mix=mix)
     if len(speech.vectors) < model.config.min_frames:
         step = model.config.features.step_seconds
         raise NotEnoughSpeechError(path, seconds=len(speech.vectors) * step, needed=model.config.min_frames * step)
-    return speech
+    return speech, mix.channels_differ
 
 
 def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: int) -> ScoredFile | FailedFile:
     """Return the scores of the file at ``path`` for all ``claims``, or the reason why its ``trials`` have none."""
     model, scorer = files.model, files.scorer(claims)
     try:
-        speech = speech_of(model, files.recordings, path)
+        speech, channels_differ = speech_of(model, files.recordings, path)
     except (AudioError, NotEnoughSpeechError) as error:
         return FailedFile(path, str(error), trials)
     running = scorer.start()
@@ -237,7 +251,7 @@ def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: 
         llrs = model.llrs(system, scores, running.frames)
         for number, claim in enumerate(claims):
             results[system, claim] = float(scores[number]), None if llrs is None else float(llrs[number])
-    return ScoredFile(running.frames * model.config.features.step_seconds, results)
+    return ScoredFile(running.frames * model.config.features.step_seconds, results, channels_differ)
 
 
 def _collect(
@@ -261,4 +275,5 @@ def _collect(
         ratios = np.array(llrs) if calibrated else None
         by_system[system] = SystemScores(speakers, paths, scores, targets, ratios, metadata)
     failed = tuple(result for result in results.values() if isinstance(result, FailedFile))
-    return Assessment(by_system, failed, Unscored(lost[True], lost[False], refused[True], refused[False]))
+    mixed = tuple(path for path, result in done.items() if result.channels_differ)
+    return Assessment(by_system, failed, Unscored(lost[True], lost[False], refused[True], refused[False]), mixed)

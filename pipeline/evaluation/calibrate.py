@@ -50,7 +50,8 @@ class CalibrationReport:
     """The model as stored, its own ``trials``, files that ``failed``, and the fit to these trials before and after.
 
     ``before`` is None where the store had no threshold. Error rates ``after`` are of the trials that thresholds, and
-    the ratios of ``fused``, were fitted to, and so too good.
+    the ratios of ``fused``, were fitted to, and so too good. ``mixed`` are the files of which the mean of channels that
+    differ was scored.
 
     Examples
     --------
@@ -66,6 +67,7 @@ class CalibrationReport:
     failed: tuple[FailedFile, ...]
     before: Fit | None
     after: Fit
+    mixed: tuple[str, ...] = ()
 
     @property
     def target_trials(self) -> int:
@@ -93,6 +95,7 @@ def calibrate(
     trials: Sequence[Trial],
     root: Path | str,
     *,
+    channel: int | None = None,
     jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> CalibrationReport:
@@ -110,6 +113,8 @@ def calibrate(
         Claims on audio files that nobody was enrolled with (``read_trials``).
     root : path
         Folder that the trials' paths are relative to, or Kaldi data directory of the utterances that they name.
+    channel : int, optional
+        Channel to read of each file, from 1; by default the mean of all.
     jobs : int
         Threads.
     progress : callable, optional
@@ -140,13 +145,13 @@ def calibrate(
     store.load()  # where there is no store, none is made
     with store.writing() as transaction, threadpool_limits(1):
         model = _model_of(store, transaction)
-        own, failed = _scored(model, labels, Recordings.under(root), jobs, progress)
+        own, failed, mixed = _scored(model, labels, Recordings.under(root, channel=channel), jobs, progress)
         before = _fit(model, own)
         fitted = transaction.save(_with_own(model, own))
     after = _fit(fitted, own)
     if after is None:
         raise AssertionError("own trials of both classes give a threshold")
-    return CalibrationReport(fitted, own, failed, before, after)
+    return CalibrationReport(fitted, own, failed, before, after, mixed)
 
 
 def reset_calibration(store: Store | Path | str) -> SpeakerModel:
@@ -230,29 +235,35 @@ class _Scorer:
 
 def _scored(
     model: SpeakerModel, labels: Labels, recordings: Recordings, jobs: int, progress: Callable[[int, int], None] | None
-) -> tuple[HeldOutTrials, tuple[FailedFile, ...]]:
-    """Return the trials of ``labels`` as scored by ``model``, and files without a score; raises InputError."""
+) -> tuple[HeldOutTrials, tuple[FailedFile, ...], tuple[str, ...]]:
+    """Return the trials of ``labels`` as scored by ``model``, files without a score, and those that were mixed.
+
+    Raises InputError.
+    """
     numbers = {name: model.position(name) for claims in labels.values() for name in claims}
     ids = [speaker.id for speaker in model.speakers]
     claims = sorted(numbers.values())
     scoring = HeldOutScoring(model.config, model.population(), {}, claims, ids, condition=model.condition())
-    scored, failed = [], []
-    results = LocalThreads(jobs).map(_score_file, labels.items(), common=_Scorer(model, recordings, scoring, numbers))
-    for result in results:
+    scored, failed, mixed = [], [], []
+    files = _Scorer(model, recordings, scoring, numbers)
+    results = LocalThreads(jobs).map(_score_file, labels.items(), common=files)
+    for path, result in zip(labels, results, strict=True):
         if progress is not None:
             progress(1, len(labels))
         if isinstance(result, FailedFile):
             failed.append(result)
         else:
-            scored.append(result)
+            trials, channels_differ = result
+            scored.append(trials)
+            mixed += [path] if channels_differ else []
     _check_enough(labels, failed)
-    return HeldOutTrials.joined(scored), tuple(failed)
+    return HeldOutTrials.joined(scored), tuple(failed), tuple(mixed)
 
 
-def _score_file(files: _Scorer, path: str, claims: Mapping[str, bool]) -> HeldOutTrials | FailedFile:
-    """Return the trials of one file, those that are listed; or why there are none."""
+def _score_file(files: _Scorer, path: str, claims: Mapping[str, bool]) -> tuple[HeldOutTrials, bool] | FailedFile:
+    """Return the trials of one file, those that are listed, and if channels were mixed; or why there are none."""
     try:
-        speech = speech_of(files.model, files.recordings, path)
+        speech, channels_differ = speech_of(files.model, files.recordings, path)
     except (AudioError, NotEnoughSpeechError) as error:
         return FailedFile(path, str(error), len(claims))
     spoken = [files.numbers[name] for name, is_target in claims.items() if is_target]
@@ -261,9 +272,10 @@ def _score_file(files: _Scorer, path: str, claims: Mapping[str, bool]) -> HeldOu
     # Machines of held-out trials leave an unknown impostor out; here they never had one in.
     listed = everybody.where(np.isin(everybody.claims, np.array(ids, dtype=np.uint64)) & ~everybody.unknown)
     if spoken:
-        return listed
+        return listed, channels_differ
     count = len(listed)
-    return replace(listed, speakers=np.full(count, NOBODY, dtype=np.uint64), unknown=np.ones(count, dtype=bool))
+    strangers = replace(listed, speakers=np.full(count, NOBODY, dtype=np.uint64), unknown=np.ones(count, dtype=bool))
+    return strangers, channels_differ
 
 
 def _is_target(trials: HeldOutTrials) -> NDArray[np.bool_]:

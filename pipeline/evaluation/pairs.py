@@ -31,6 +31,7 @@ def assess_pairs(
     pairs: Sequence[Trial],
     root: Path | str,
     *,
+    channel: int | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Assessment:
@@ -48,6 +49,8 @@ def assess_pairs(
         ``speaker`` and ``path`` are the two recordings; ``target`` if they are of one voice.
     root : path
         Folder that their paths are relative to, or Kaldi data directory of the utterances that they name.
+    channel : int, optional
+        Channel to read of each file, from 1; by default the mean of all.
     jobs : int
         Threads.
     progress : callable, optional
@@ -72,18 +75,19 @@ def assess_pairs(
     >>> (pipeline.assess_pairs(background, pairs, pathlib.Path()).scores["compare_voices"].scores > 0).tolist()
     [True]
     """
-    model, recordings = as_model(background), Recordings.under(root)
+    model, recordings = as_model(background), Recordings.under(root, channel=channel)
     partners: dict[str, dict[str, None]] = defaultdict(dict)  # sets in the list's order
     for pair in pairs:
         partners[pair.speaker][pair.path] = None
         partners[pair.path][pair.speaker] = None
     ratios: Ratios = {}
     reasons: dict[str, str] = {}
+    mixed: dict[str, None] = {}  # a set in the list's order
     for enrolled, others in partners.items():
-        _score(model, recordings, enrolled, others, ratios, reasons, jobs)
+        _score(model, recordings, enrolled, others, ratios, reasons, mixed, jobs)
         if progress is not None:
             progress(1, len(partners))
-    return _collect(pairs, ratios, reasons)
+    return _collect(pairs, ratios, reasons, tuple(mixed))
 
 
 def _score(
@@ -93,9 +97,12 @@ def _score(
     others: Iterable[str],
     ratios: Ratios,
     reasons: dict[str, str],
+    mixed: dict[str, None],
     jobs: int,
 ) -> None:
-    """Add to ``ratios`` those of the ``others`` for the speaker of ``enrolled``, and ``reasons`` why some have none."""
+    """Add to ``ratios`` those of the ``others`` for the speaker of ``enrolled``, ``reasons`` why some have none, and
+    to ``mixed`` those whose channels differ.
+    """
     try:
         model, name = enrolled_beside(background, recordings.find(enrolled), LocalThreads(jobs))
     except (AudioError, NotEnoughSpeechError) as error:
@@ -105,6 +112,7 @@ def _score(
     claims = [Trial(name, other, True) for other in others if other not in reasons]
     found = assess(model, claims, recordings, systems=[system], jobs=jobs)
     reasons.update({failed.path: failed.reason for failed in found.failed})
+    mixed.update(dict.fromkeys(found.mixed))
     scores = found.scores[system]
     ratios.update({(enrolled, other): llr for other, llr in zip(scores.paths, _ratios_of(scores), strict=True)})
 
@@ -113,7 +121,7 @@ def _ratios_of(scores: SystemScores) -> list[float]:
     return [] if scores.llrs is None else scores.llrs.tolist()
 
 
-def _collect(pairs: Sequence[Trial], ratios: Ratios, reasons: dict[str, str]) -> Assessment:
+def _collect(pairs: Sequence[Trial], ratios: Ratios, reasons: dict[str, str], mixed: tuple[str, ...]) -> Assessment:
     lost = [pair for pair in pairs if not reasons.keys().isdisjoint({pair.speaker, pair.path})]
     without = Counter(pair.speaker if pair.speaker in reasons else pair.path for pair in lost)
     scored = [pair for pair in pairs if reasons.keys().isdisjoint({pair.speaker, pair.path})]
@@ -128,4 +136,4 @@ def _collect(pairs: Sequence[Trial], ratios: Ratios, reasons: dict[str, str]) ->
     )
     failed = tuple(FailedFile(path, reasons[path], count) for path, count in without.items())
     targets = sum(pair.target for pair in lost)
-    return Assessment({SYSTEM: scores}, failed, Unscored(targets, len(lost) - targets))
+    return Assessment({SYSTEM: scores}, failed, Unscored(targets, len(lost) - targets), mixed)

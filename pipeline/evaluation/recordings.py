@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.audio.corpus import Utterance
@@ -13,24 +13,34 @@ from pipeline.machines.workers import LocalThreads, Workers, path_for
 
 @dataclass(frozen=True)
 class Recordings:
-    """Recordings by the names that trials give them: ``utterances``, or else paths below ``root``."""
+    """Recordings by the names that trials give them: ``utterances``, or else paths below ``root``.
+
+    ``channel`` is read of those that have none of their own, from 1; None is the mean of all.
+    """
 
     root: Path
     utterances: Mapping[str, Utterance]
+    channel: int | None = None
 
     @classmethod
-    def under(cls, root: Path | str | Recordings, workers: Workers | None = None) -> Recordings:
+    def under(
+        cls, root: Path | str | Recordings, workers: Workers | None = None, channel: int | None = None
+    ) -> Recordings:
         """Return the recordings below ``root`` as ``workers`` name them; raises InputError for lists of bad lines.
 
         Where ``root`` has a ``wav.scp``, names of its utterances stand for them.
         """
         if isinstance(root, Recordings):
-            return root
+            return root if channel is None else replace(root, channel=channel)
         home, workers = Path(root), LocalThreads(1) if workers is None else workers
         parts = read_kaldi_parts(home) if (home / "wav.scp").is_file() else {}
-        utterances = {name: Utterance("", path_for(path, workers), *ends) for name, (path, *ends) in parts.items()}
-        return cls(path_for(home, workers), utterances)
+        utterances = {
+            name: Utterance("", path_for(path, workers), start, end, its_channel)
+            for name, (path, start, end, its_channel) in parts.items()
+        }
+        return cls(path_for(home, workers), utterances, channel)
 
     def find(self, name: str) -> Utterance:
         """Return the recording, or the part of one, that a trial calls ``name``; its file may be missing."""
-        return self.utterances.get(name) or Utterance("", self.root / name)
+        found = self.utterances.get(name) or Utterance("", self.root / name)
+        return found if found.channel is not None else replace(found, channel=self.channel)

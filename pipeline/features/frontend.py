@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio.corpus import Utterance
-from pipeline.audio.files import open_audio
+from pipeline.audio.downmix import Downmix
+from pipeline.audio.files import open_utterance
 from pipeline.audio.resampling import Resampler
 from pipeline.audio.streams import check_samples
 from pipeline.config import Analysis, FeatureSettings
@@ -68,14 +69,15 @@ def read_features(
     settings: FeatureSettings,
     *,
     listen: Listener | None = None,
+    mix: Downmix | None = None,
 ) -> FeatureBlock:
     """Decode one utterance and push it through a front end of its own, block by block.
 
-    ``listen`` receives every block too. Raises AudioError.
+    ``listen`` receives every block too; ``mix`` is as in ``open_utterance``. Raises AudioError.
     """
-    path, blocks = utterance.path, []
-    with open_audio(path, start=utterance.start, end=utterance.end) as audio:
-        front_end = FrontEnd(settings, audio.rate, where=str(path))
+    blocks = []
+    with open_utterance(utterance, mix) as audio:
+        front_end = FrontEnd(settings, audio.rate, where=str(utterance.path))
         for samples in audio.blocks():
             blocks.append(front_end.push(samples))
             if listen is not None:

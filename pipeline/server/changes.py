@@ -78,17 +78,19 @@ class Changes:
         recordings: Recordings,
         *,
         to: Known | None = None,
+        channel: int | None = None,
         progress: Callable[[Table], None] = lambda _table: None,
     ) -> Table:
         """Enroll ``name``, or add ``to`` them, and return the fields of ``Enrolled``; raises ServiceError.
 
-        ``progress`` is called with the ``stage`` of the training and the ``share`` of it that is done.
+        ``channel``, from 1, of the recordings is read, or the mean of all. ``progress`` is called with the ``stage`` of
+        the training and the ``share`` of it that is done.
         """
         async with self._enrollments.turns.place(caller):
-            table = await self._train(name, recordings, to, progress, may_be_ended=True)
+            table = await self._train(name, recordings, to, channel, progress, may_be_ended=True)
             if not table:  # a removal ended it, and the next ones wait for it
                 async with self._removals.turns.place(caller):
-                    table = await self._train(name, recordings, to, progress)
+                    table = await self._train(name, recordings, to, channel, progress)
             return table
 
     async def _train(
@@ -96,13 +98,14 @@ class Changes:
         name: str,
         recordings: Recordings,
         to: Known | None,
+        channel: int | None,
         progress: Callable[[Table], None],
         *,
         may_be_ended: bool = False,
     ) -> Table:
         """Enroll as ``enroll``; return nothing where a removal ended it, as only happens if it ``may_be_ended``."""
         known_id = None if to is None else to.id
-        arguments = (self._settings, self._shown(), name, dict(recordings), known_id)
+        arguments = (self._settings, self._shown(), name, dict(recordings), known_id, channel)
         async with self._enrollments.begun(_enroll, *arguments) as (worker, messages):
             if may_be_ended and self._removing:
                 return {}
@@ -160,14 +163,20 @@ class Changes:
 
 
 def _enroll(
-    channel: Channel, settings: Settings, shown: Shown, name: str, recordings: Recordings, known_id: int | None
+    channel: Channel,
+    settings: Settings,
+    shown: Shown,
+    name: str,
+    recordings: Recordings,
+    known_id: int | None,
+    chosen: int | None,
 ) -> Table:
     from pipeline.audio.corpus import Utterance
     from pipeline.enrollment.enroll import enroll
     from pipeline.verification.audit_events import record_enrollment
 
     shown = [*shown, *recordings.items()]
-    speakers = {name: [Utterance(name, path) for path in recordings]}
+    speakers = {name: [Utterance(name, path, channel=chosen) for path in recordings]}
 
     def check_known() -> None:
         if known_id is not None and known_id not in {speaker.id for speaker in Store(settings.store).load().speakers}:

@@ -85,12 +85,16 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
         with _reaching(self._url):
             self._http = httpx.Client(base_url=self._url, headers=headers, timeout=timeout)
 
-    def enroll(self, name: str, files: Sequence[Audio], *, add: bool = False) -> Enrollment:
-        """Enroll ``name``, or ``add`` to them, from audio files or their content. Raises ServiceError or AudioError."""
+    def enroll(self, name: str, files: Sequence[Audio], *, add: bool = False, channel: int | None = None) -> Enrollment:
+        """Enroll ``name``, or ``add`` to them, from audio files or their content. Raises ServiceError or AudioError.
+
+        ``channel``, from 1, is the one to read of each file; by default the mean of all.
+        """
         with ExitStack() as opened:
             parts = [("files", _part(audio, number, opened)) for number, audio in enumerate(files, start=1)]
             path, method = f"/speakers/{quote(name, safe='')}", "PUT" if add else "POST"
-            return self._ask(_enrollment, method, path, files=parts, timeout=_TRAINING_SECONDS)
+            data = _fields(channel=channel)
+            return self._ask(_enrollment, method, path, files=parts, data=data, timeout=_TRAINING_SECONDS)
 
     def remove(self, name: str) -> int:
         """Erase ``name`` and return the number of speakers left. Raises ServiceError."""
@@ -103,17 +107,26 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
             lambda table: tuple(EnrolledSpeaker(**entry) for entry in table["speakers"]), "GET", "/speakers"
         )
 
-    def verify(self, claim: str, file: Audio, *, system: str | None = None) -> Verification:
-        """Verify the claim on an audio file, or its content. Raises ServiceError, AudioError."""
+    def verify(self, claim: str, file: Audio, *, system: str | None = None, channel: int | None = None) -> Verification:
+        """Verify the claim on an audio file, or its content. Raises ServiceError, AudioError.
+
+        ``channel``, from 1, is the one to score; by default the mean of all.
+        """
         with ExitStack() as opened:
             part = {"file": _part(file, 1, opened)}
-            return self._ask(_verification, "POST", "/verify", files=part, data=_claim(claim, system))
+            return self._ask(
+                _verification, "POST", "/verify", files=part, data=_fields(claim=claim, system=system, channel=channel)
+            )
 
-    def identify(self, file: Audio) -> Identification:
-        """Find who of the enrolled speaks in an audio file, or its content. Raises ServiceError, AudioError."""
+    def identify(self, file: Audio, *, channel: int | None = None) -> Identification:
+        """Find who of the enrolled speaks in an audio file, or its content. Raises ServiceError, AudioError.
+
+        ``channel``, from 1, is the one to score; by default the mean of all.
+        """
         with ExitStack() as opened:
             files = {"file": _part(file, 1, opened)}
-            return self._ask(_IDENTIFICATION.validate_python, "POST", "/identify", files=files)
+            fields = _fields(channel=channel)
+            return self._ask(_IDENTIFICATION.validate_python, "POST", "/identify", files=files, data=fields)
 
     @contextmanager
     def stream(
@@ -124,7 +137,7 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
         With an ``early`` rule updates are ``settled`` as soon as the evidence suffices. A block that is left by an
         exception has no final outcome.
         """
-        hello: dict[str, Any] = {**_claim(claim, system), "rate": rate, "format": "f32le"}
+        hello: dict[str, Any] = {**_fields(claim=claim, system=system), "rate": rate, "format": "f32le"}
         if early is not None:
             hello["early"] = asdict(early)
         with self._connected("/verify") as socket:
@@ -303,8 +316,9 @@ def _verification(table: Mapping[str, Any]) -> Verification:
     return Verification(_TERMS.validate_python(table), _UPDATE.validate_python(table))
 
 
-def _claim(claim: str, system: str | None) -> dict[str, str]:
-    return {"claim": claim} if system is None else {"claim": claim, "system": system}
+def _fields(**fields: str | int | None) -> dict[str, str]:
+    """Return the fields of a request that are given."""
+    return {name: str(value) for name, value in fields.items() if value is not None}
 
 
 def _part(audio: Audio, number: int, opened: ExitStack) -> tuple[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.audio.downmix import Downmix
 from pipeline.audio.files import open_audio
 from pipeline.audio.streams import Samples
 from pipeline.errors import AudioError, ServiceError
@@ -25,10 +26,14 @@ class AudioBounds:
 
 
 class Decoder:
-    """Decodes files one after the other within ``bounds``."""
+    """Decodes files one after the other within ``bounds``: the one ``chosen`` channel, from 1, or the mean of all.
 
-    def __init__(self, bounds: AudioBounds) -> None:
-        self._bounds = bounds
+    ``mix`` made one channel of the latest file's.
+    """
+
+    def __init__(self, bounds: AudioBounds, chosen: int | None) -> None:
+        self._bounds, self._chosen = bounds, chosen
+        self.mix = Downmix("audio", chosen)
         self._seconds, self._samples = 0.0, 0
 
     def blocks(self, path: Path) -> Iterator[tuple[int, Samples]]:
@@ -36,8 +41,9 @@ class Decoder:
 
         Raises AudioError, or ServiceError beyond the bounds.
         """
-        bounds = self._bounds
-        with os.fdopen(os.open(path, os.O_RDONLY), "rb") as file, open_audio(file) as audio:  # which has no name
+        bounds, self.mix = self._bounds, Downmix("audio", self._chosen)
+        # The file has no name.
+        with os.fdopen(os.open(path, os.O_RDONLY), "rb") as file, open_audio(file, mix=self.mix) as audio:
             yield audio.rate, np.empty(0)
             seconds = 0.0
             for block in audio.blocks():
@@ -60,18 +66,20 @@ def _too_much(detail: str) -> ServiceError:
     return ServiceError(413, detail, kind="InputError")
 
 
-def decode(channel: Channel, path: Path, bounds: AudioBounds) -> None:
-    """Send the rate of a file, then its samples."""
-    for rate, block in Decoder(bounds).blocks(path):
+def decode(channel: Channel, path: Path, bounds: AudioBounds, chosen: int | None) -> None:
+    """Send the rate of a file, then the samples of its ``chosen`` channel, then whether mixed channels differ."""
+    decoder = Decoder(bounds, chosen)
+    for rate, block in decoder.blocks(path):
         if len(block):
             channel.samples(block)
         else:
             channel.value({"rate": rate})
+    channel.value({"channels_differ": decoder.mix.channels_differ})
 
 
-def check(_channel: Channel, paths: Sequence[Path], bounds: AudioBounds) -> list[str | None]:
+def check(_channel: Channel, paths: Sequence[Path], bounds: AudioBounds, chosen: int | None) -> list[str | None]:
     """Return for each file why it cannot be decoded, None where it can be; raises ServiceError beyond the bounds."""
-    decoder, reasons = Decoder(bounds), list[str | None]()
+    decoder, reasons = Decoder(bounds, chosen), list[str | None]()
     for path in paths:
         try:
             for _ in decoder.blocks(path):

@@ -17,7 +17,10 @@ from pipeline.server.service import Service
 from pipeline.server.utterances import Recordings
 
 FILE = {"type": "string", "format": "binary"}
+CHANNEL = "channel"
+NUMBER = {"type": "integer", "minimum": 1}
 _CHARSETS = (b"utf-8", b"utf8", b"iso-8859-1", b"latin-1")  # Python's other ones decode to what is no text, or fail
+_MOST_DIGITS = 9
 _MAX_FIELDS = 8
 _MAX_FIELD_BYTES = 8192
 
@@ -76,6 +79,16 @@ def text_in(form: FormData, name: str) -> str | None:
     if len(values) > 1 or not isinstance(values[0], str):
         raise InputError(f"the field {name!r} must be text, once")
     return values[0]
+
+
+def channel_in(form: FormData) -> int | None:
+    """Return the number in the field 'channel', if any; raises InputError for what is none, or none from 1."""
+    text = text_in(form, CHANNEL)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and 1 <= len(text) <= _MOST_DIGITS and int(text) > 0):
+        raise InputError(f"the field 'channel' must be the number of a channel, from 1, got {text!r:.80}")
+    return int(text)
 
 
 def _files_in(form: FormData, name: str) -> list[tuple[str, BinaryIO]]:

@@ -23,7 +23,7 @@ from pipeline.server.changes import Known
 from pipeline.server.connections import serve_stream
 from pipeline.server.curves import last_evaluation
 from pipeline.server.decoding import check
-from pipeline.server.forms import FILE, described, saved, text_in
+from pipeline.server.forms import CHANNEL, FILE, NUMBER, channel_in, described, saved, text_in
 from pipeline.server.messages import PROBLEM_TYPE, EnrolledSpeaker, service_error, shown
 from pipeline.server.metrics import MEDIA_TYPE as METRICS_TYPE
 from pipeline.server.security import ENROLL, IDENTIFY, SCORES, VERIFY, allowed, caller_of
@@ -75,8 +75,10 @@ class _Name(PathConvertor):
 register_url_convertor("name", _Name())
 
 
-_FORM_OF_FILES = described({"files": {"type": "array", "items": FILE}}, "files")
-_FORM_OF_CLAIM = described({"claim": {"type": "string"}, "file": FILE, "system": {"type": "string"}}, "claim", "file")
+_FORM_OF_FILES = described({"files": {"type": "array", "items": FILE}, CHANNEL: NUMBER}, "files")
+_FORM_OF_CLAIM = described(
+    {"claim": {"type": "string"}, "file": FILE, "system": {"type": "string"}, CHANNEL: NUMBER}, "claim", "file"
+)
 _METRICS_TEXT: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {}}, "description": "Counters in Prometheus' text format"}
 }
@@ -114,7 +116,8 @@ async def speakers(service: Here) -> dict[str, Any]:
 async def enroll(name: str, request: Request, service: Here, caller: Enrolling) -> dict[str, Any]:
     """Enroll a new speaker from one or more audio files. It takes seconds to minutes, with the number of speakers.
 
-    409 for a name that is enrolled; 422 for files without enough speech.
+    `channel`, from 1, is the one to read of each file; by default the mean of all. 409 for a name that is enrolled; 422
+    for files without enough speech.
     """
     name, _ = await service.check_new(caller, name)
     return await _enrolled(name, request, service, caller)
@@ -129,7 +132,7 @@ async def enroll(name: str, request: Request, service: Here, caller: Enrolling) 
 async def add(name: str, request: Request, service: Here, caller: Enrolling) -> dict[str, Any]:
     """Add recordings to those of an enrolled speaker; counts and warnings of the answer are of all of them together.
 
-    404 for a name that is not enrolled; 422 for files without enough speech.
+    `channel` is as for a new speaker. 404 for a name that is not enrolled; 422 for files without enough speech.
     """
     name, to = await service.known(name)
     return await _enrolled(name, request, service, caller, to=to)
@@ -141,9 +144,11 @@ async def _enrolled(
     """Enroll ``name``, or add ``to`` them, from the files of the form, and return the fields of ``Enrolled``."""
     outcome = "enrolled" if to is None else "added"
     try:
-        async with saved(request, service, "files", files=service.settings.limits.files) as (uploads, _):
-            recordings, skipped = await _unless_gone(request, _usable(service, caller, uploads))
-            summary = await service.enroll(caller, name, recordings, to=to)
+        most = service.settings.limits.files
+        async with saved(request, service, "files", files=most, texts=(CHANNEL,)) as (uploads, form):
+            channel = channel_in(form)
+            recordings, skipped = await _unless_gone(request, _usable(service, caller, uploads, channel))
+            summary = await service.enroll(caller, name, recordings, to=to, channel=channel)
     except VoiceclaimError as error:
         outcome = service_error(error).kind
         raise
@@ -152,10 +157,12 @@ async def _enrolled(
     return {**summary, "skipped": [*skipped, *summary["skipped"]]}
 
 
-async def _usable(service: Service, caller: Caller, uploads: Recordings) -> tuple[Recordings, list[dict[str, str]]]:
-    """Return the files that can be decoded, and the others with the reason; raises AudioError if none can be."""
+async def _usable(
+    service: Service, caller: Caller, uploads: Recordings, channel: int | None
+) -> tuple[Recordings, list[dict[str, str]]]:
+    """Return the files whose ``channel`` can be read, and the others with the reason; raises AudioError if none can."""
     paths = list(uploads)
-    reasons = await service.decoders.result(caller, check, paths, service.settings.limits.audio)
+    reasons = await service.decoders.result(caller, check, paths, service.settings.limits.audio, channel)
     recordings = {path: uploads[path] for path, reason in zip(paths, reasons, strict=True) if reason is None}
     skipped = [{"file": uploads[path], "reason": reason} for path, reason in zip(paths, reasons, strict=True) if reason]
     if not recordings:
@@ -186,11 +193,12 @@ async def remove(name: str, service: Here, caller: Enrolling) -> dict[str, Any]:
 async def verify(request: Request, service: Here, caller: Verifying) -> dict[str, Any]:
     """Verify the claim that an enrolled speaker speaks in an audio file.
 
-    The decision may be `not_enough_speech`, which is no error. `system` selects another scoring system, with the scope
-    `rules`. Without the scope `scores` the answer has the decision, and no score or threshold.
+    The decision may be `not_enough_speech`, which is no error. `channel`, from 1, is the one to score; by default the
+    mean of all. `system` selects another scoring system, with the scope `rules`. Without the scope `scores` the answer
+    has the decision, and no score or threshold.
     """
-    async with saved(request, service, "file", files=1, texts=("claim", "system")) as (uploads, form):
-        claim, system = text_in(form, "claim"), text_in(form, "system")
+    async with saved(request, service, "file", files=1, texts=("claim", "system", CHANNEL)) as (uploads, form):
+        claim, system, channel = text_in(form, "claim"), text_in(form, "system"), channel_in(form)
         if claim is None:
             raise InputError("the field 'claim' must name a speaker, and is missing")
         streams.check_rules(caller, system)
@@ -198,7 +206,7 @@ async def verify(request: Request, service: Here, caller: Verifying) -> dict[str
         try:
             async with service.attempt(caller, verifier) as attempt:
                 [path] = uploads
-                verifying = streams.verify_file(service, caller, claim, system, path)
+                verifying = streams.verify_file(service, caller, claim, system, path, channel)
                 verifier, update = await _unless_gone(request, verifying)
                 attempt.note(update)
         except TooManyAttemptsError:
@@ -215,17 +223,18 @@ async def verify(request: Request, service: Here, caller: Verifying) -> dict[str
     "/identify",
     response_model=messages.Identified,
     summary="Identify who speaks in a file",
-    openapi_extra=described({"file": FILE}, "file"),
+    openapi_extra=described({"file": FILE, CHANNEL: NUMBER}, "file"),
 )
 async def identify(request: Request, service: Here, caller: Identifying) -> dict[str, Any]:
     """Find who of the enrolled speaks in an audio file: the likeliest five, and the probability of nobody enrolled.
 
-    No failure is counted, and the answer has scores of several speakers: access must not rest on it alone.
+    `channel`, from 1, is the one to score; by default the mean of all. No failure is counted, and the answer has scores
+    of several speakers: access must not rest on it alone.
     """
-    async with saved(request, service, "file", files=1) as (uploads, _):
-        [path] = uploads
+    async with saved(request, service, "file", files=1, texts=(CHANNEL,)) as (uploads, form):
+        [path], channel = uploads, channel_in(form)
         identifier = await service.identifier()
-        found = await _unless_gone(request, streams.identify_file(service, caller, identifier, path))
+        found = await _unless_gone(request, streams.identify_file(service, caller, identifier, path, channel))
     service.metrics.audio_seconds.labels("file").inc(found.audio_seconds)
     return found.as_json()
 

@@ -99,9 +99,9 @@ class ScoredClaim:
         """Score ``samples`` (n,)."""
         await self.do(scoring.feed, self.number, samples)
 
-    async def close(self) -> tuple[Update, dict[str, Any]]:
-        """End the stream and return its final update, and the state."""
-        state = await self.do(scoring.close, self.number)
+    async def close(self, *, channels_differ: bool = False) -> tuple[Update, dict[str, Any]]:
+        """End the stream, whose audio may be the mean of channels that differ; return the last update and state."""
+        state = await self.do(scoring.close, self.number, channels_differ)
         return update_of(state), state
 
 

@@ -44,9 +44,17 @@ class AudioClaim:
 
 
 @dataclass(slots=True)
+class MixedElsewhere:
+    """What the process that decoded the audio found out about its channels (``pipeline.audio.downmix.Mixed``)."""
+
+    channels_differ: bool = False
+
+
+@dataclass(slots=True)
 class _Live:
     stream: VerificationStream
     decoder: PcmDecoder
+    mixed: MixedElsewhere
 
 
 CHANGED = "StoreChanged"
@@ -66,8 +74,9 @@ def begin(_channel: Channel, voices: Voices, number: int, live: AudioClaim, revi
     verifier = _newest(voices).verifier(live.claim, live.system, live.early)
     if verifier.model.revision != revision:
         raise ServiceError(503, "the store has just changed; try again", kind=CHANGED)
-    stream = verifier.stream(live.pcm.rate)
-    _LIVE[number] = _Live(stream, PcmDecoder(live.pcm, where="the stream"))
+    mixed = MixedElsewhere()
+    stream = verifier.stream(live.pcm.rate, mix=mixed)
+    _LIVE[number] = _Live(stream, PcmDecoder(live.pcm, where="the stream"), mixed)
     return stream.delay_ms
 
 
@@ -83,9 +92,10 @@ def feed(_channel: Channel, number: int, samples: Samples) -> None:
     _LIVE[number].stream.feed(samples)
 
 
-def close(_channel: Channel, number: int) -> dict[str, Any]:
-    """End the stream and return its final state."""
+def close(_channel: Channel, number: int, channels_differ: bool) -> dict[str, Any]:
+    """End the stream, whose audio may be the mean of channels that differ, and return its final state."""
     live = _LIVE.pop(number)
+    live.mixed.channels_differ = channels_differ
     return _state(live.stream, live.stream.close())
 
 

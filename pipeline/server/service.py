@@ -150,12 +150,13 @@ class Service:
         recordings: Recordings,
         *,
         to: Known | None = None,
+        channel: int | None = None,
         progress: Callable[[dict[str, Any]], None] = lambda _table: None,
     ) -> dict[str, Any]:
         """Enroll as ``Changes.enroll``, and note how long it took."""
         started = time.perf_counter()
         try:
-            return await self.changes.enroll(caller, name, recordings, to=to, progress=progress)
+            return await self.changes.enroll(caller, name, recordings, to=to, channel=channel, progress=progress)
         finally:
             seconds = time.perf_counter() - started
             self.metrics.enrollment_seconds.observe(seconds)

@@ -24,7 +24,7 @@ from pipeline.server.connections import Connection
 from pipeline.server.decoding import decode
 from pipeline.server.messages import EnrollHello, Hello, VerifyHello, read_command
 from pipeline.server.scorers import ScoredClaim
-from pipeline.server.scoring import AudioClaim
+from pipeline.server.scoring import AudioClaim, MixedElsewhere
 from pipeline.server.security import RULES
 from pipeline.server.service import Attempt, Service
 from pipeline.server.utterances import UtteranceFiles
@@ -109,23 +109,30 @@ async def _close(service: Service, claim: ScoredClaim, attempt: Attempt, error: 
 
 
 async def verify_file(
-    service: Service, caller: Caller, claim: str, system: str | None, path: Path
+    service: Service, caller: Caller, claim: str, system: str | None, path: Path, channel: int | None
 ) -> tuple[Verifier, Update]:
-    """Decode a file in a process of its own, and verify it; cancelled, that process ends."""
-    async with _decoded(service, caller, path) as (rate, audio):
+    """Decode a ``channel`` of a file in a process of its own, and verify it; cancelled, that process ends."""
+    mixed = MixedElsewhere()
+    async with _decoded(service, caller, path, channel, mixed) as (rate, audio):
         made = partial(service.verifier, claim, system)
         async with service.file_scorers.claim(caller, made, AudioClaim(claim, system, PcmFormat(rate))) as scored:
             async for samples in audio:
                 await scored.feed(samples)
-            update, _ = await scored.close()
+            update, _ = await scored.close(channels_differ=mixed.channels_differ)
     await service.run("disk", service.check_enrolled, scored.verifier)
     return scored.verifier, update
 
 
-async def identify_file(service: Service, caller: Caller, identifier: Identifier, path: Path) -> Identification:
-    """Find who speaks in a file, decoded as ``verify_file`` does; raises StreamClosedError for somebody removed."""
-    async with _decoded(service, caller, path) as (rate, audio):
-        stream = await service.run("disk", identifier.stream, rate)
+async def identify_file(
+    service: Service, caller: Caller, identifier: Identifier, path: Path, channel: int | None
+) -> Identification:
+    """Find who speaks in a ``channel`` of a file, decoded as by ``verify_file``.
+
+    Raises StreamClosedError for somebody removed.
+    """
+    mixed = MixedElsewhere()
+    async with _decoded(service, caller, path, channel, mixed) as (rate, audio):
+        stream = await service.run("disk", partial(identifier.stream, rate, mix=mixed))
         async for samples in audio:
             await service.score(caller, stream.push, samples)
     return await _identified(service, caller, stream)
@@ -159,11 +166,22 @@ async def identify(connection: Connection, hello: Hello) -> None:
 
 
 @asynccontextmanager
-async def _decoded(service: Service, caller: Caller, path: Path) -> AsyncIterator[tuple[int, AsyncIterator[Samples]]]:
-    """Decode a file, and give its rate and its samples (n,) piece by piece."""
-    async with service.decoders.conversation(caller, decode, path, service.settings.limits.audio) as (_, messages):
+async def _decoded(
+    service: Service, caller: Caller, path: Path, channel: int | None, mixed: MixedElsewhere
+) -> AsyncIterator[tuple[int, AsyncIterator[Samples]]]:
+    """Decode a ``channel`` of a file, and give its rate and its samples (n,) piece by piece; ``mixed`` is told last."""
+    bounds = service.settings.limits.audio
+    async with service.decoders.conversation(caller, decode, path, bounds, channel) as (_, messages):
         begins = await anext(messages)
-        yield begins["rate"], (message async for message in messages if isinstance(message, np.ndarray))
+        yield begins["rate"], _samples_of(messages, mixed)
+
+
+async def _samples_of(messages: AsyncIterator[Any], mixed: MixedElsewhere) -> AsyncIterator[Samples]:
+    async for message in messages:
+        if isinstance(message, np.ndarray):
+            yield message
+        elif "channels_differ" in message:
+            mixed.channels_differ = message["channels_differ"]
 
 
 # Enrollment

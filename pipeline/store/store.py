@@ -89,23 +89,23 @@ class Store:
     def _repr_html_(self) -> str:
         return self.load()._repr_html_()
 
-    def verify(self, name: str, file: Path | str, **options: Any) -> Update:
+    def verify(self, name: str, file: Path | str, *, channel: int | None = None, **options: Any) -> Update:
         """Verify that ``name`` speaks in an audio file; for several files, a ``Verifier`` reads the store once.
 
-        The ``options`` are those of ``Verifier``.
+        ``channel``, from 1, is the one to score; by default the mean of all. ``options`` are those of ``Verifier``.
         """
         import pipeline
 
-        return pipeline.Verifier(self, name, **options).verify_file(file)
+        return pipeline.Verifier(self, name, **options).verify_file(file, channel=channel)
 
-    def identify(self, file: Path | str, **options: Any) -> Identification:
+    def identify(self, file: Path | str, *, channel: int | None = None, **options: Any) -> Identification:
         """Find who of the enrolled speaks in an audio file; for several files, an ``Identifier`` reads the store once.
 
-        The ``options`` are those of ``Identifier``.
+        ``channel``, from 1, is the one to score; by default the mean of all. ``options`` are those of ``Identifier``.
         """
         import pipeline
 
-        return pipeline.Identifier(self, **options).identify_file(file)
+        return pipeline.Identifier(self, **options).identify_file(file, channel=channel)
 
     def load(self, *, unknown_impostors: float | None = None) -> SpeakerModel:
         """Return the model as it stands; it stays as it is, whatever is written meanwhile.

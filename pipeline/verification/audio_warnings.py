@@ -9,6 +9,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.audio.downmix import Mixed
 from pipeline.audio.levels import Clipping
 from pipeline.audio.streams import check_rate
 from pipeline.features.framing import FrameStream
@@ -23,6 +24,8 @@ WARNINGS = {
     "condition": "the channel, the room or the noise is unlike that of the enrollment recordings",
     "outlier": "the sound is unlike all enrollment speech, as music and noise are; the score is lower for it",
     "little_speech": "there is little speech, and a score of more would be more certain",
+    "channels": "the audio is the mean of channels that differ, as those of two people, or where one is inverted;"
+    " choose one: --channel N (channel=N)",
 }
 """Every code, and its sentence; a warning reads "code: sentence"."""
 
@@ -39,13 +42,13 @@ _BLOCK_SECONDS = 0.25  # of audio whose clipping is measured at a time, however 
 class AudioMeter:
     """Measures audio at ``rate`` Hz that is scored on ``model``, in constant memory.
 
-    The front end measures speech with ``speech``.
+    The front end measures speech with ``speech``; ``mix`` made one channel of the recording's.
     """
 
-    def __init__(self, model: SpeakerModel, rate: int) -> None:
+    def __init__(self, model: SpeakerModel, rate: int, mix: Mixed) -> None:
         check_rate(rate, "audio")
         self.speech = SpeechMeter(model.config.features)
-        self._config = model.config
+        self._config, self._mix = model.config, mix
         self._enrolled_db = cache(model.high_band)
         self._clipping = Clipping()
         block = max(1, round(_BLOCK_SECONDS * rate))
@@ -73,6 +76,7 @@ class AudioMeter:
             "condition": condition is not None and condition > CHANGED_LOG_ODDS,
             "outlier": is_outlying,
             "little_speech": not sequential and self._config.min_frames <= scores.frames < least,
+            "channels": checks.channels != "off" and self._mix.channels_differ,
         }
         return tuple(f"{code}: {sentence}" for code, sentence in WARNINGS.items() if applies[code])
 

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pipeline.audio.downmix import Downmix, Mixed
 from pipeline.audio.files import open_audio
-from pipeline.audio.streams import Downmix, as_samples
+from pipeline.audio.streams import as_samples
 from pipeline.errors import InputError, MetricError, StreamClosedError
 from pipeline.features.frontend import FrontEnd
 from pipeline.notebooks import html_table
@@ -164,20 +165,26 @@ class Identifier:
     def __repr__(self) -> str:
         return f"<Identifier of {len(self.model.names)} speakers in {self.model.where} by {self.system!r}>"
 
-    def stream(self, rate: int | None = None) -> IdentificationStream:
-        """Return a new stream for audio at ``rate`` Hz (None: the model's own rate)."""
-        return IdentificationStream(self, rate)
+    def stream(
+        self, rate: int | None = None, *, channel: int | None = None, mix: Mixed | None = None
+    ) -> IdentificationStream:
+        """Return a new stream for audio at ``rate`` Hz (None: the model's own rate), as ``VerificationStream``."""
+        return IdentificationStream(self, rate, channel=channel, mix=mix)
 
-    def identify(self, samples: ArrayLike, rate: int) -> Identification:
-        """Identify who speaks in ``samples`` (n,) or (n, channels) at ``rate`` Hz; raises AudioError."""
-        stream = self.stream(rate)
+    def identify(self, samples: ArrayLike, rate: int, *, channel: int | None = None) -> Identification:
+        """Identify who speaks in ``samples`` (n,) or (n, channels) at ``rate`` Hz; raises AudioError.
+
+        ``channel``, from 1, is the one to score; by default the mean of all.
+        """
+        stream = self.stream(rate, channel=channel)
         stream.push(samples)
         return stream.close()
 
-    def identify_file(self, path: Path | str) -> Identification:
-        """Decode a file and identify who speaks in it; raises AudioError."""
-        with open_audio(path) as audio:
-            stream = self.stream(audio.rate)
+    def identify_file(self, path: Path | str, *, channel: int | None = None) -> Identification:
+        """Decode a file and identify who speaks in it, or in one ``channel``, from 1, of it; raises AudioError."""
+        mix = Downmix(str(path), channel)
+        with open_audio(path, mix=mix) as audio:
+            stream = self.stream(audio.rate, mix=mix)
             for block in audio.blocks():
                 stream.push(block)
         return stream.close()
@@ -199,14 +206,21 @@ class Identifier:
 class IdentificationStream:
     """One stream of audio in which a speaker is to be found: ``push`` any number of times, then ``close``."""
 
-    def __init__(self, identifier: Identifier, rate: int | None = None) -> None:
+    def __init__(
+        self,
+        identifier: Identifier,
+        rate: int | None = None,
+        *,
+        channel: int | None = None,
+        mix: Mixed | None = None,
+    ) -> None:
         config = identifier.model.config
         self.identifier = identifier
         rate = config.features.rate if rate is None else rate
-        self._meter = AudioMeter(identifier.model, rate)
+        self._mix = Downmix("identification", channel)
+        self._meter = AudioMeter(identifier.model, rate, self._mix if mix is None else mix)
         self.front_end = FrontEnd(config.features, rate, where="identification", meter=self._meter.speech)
         self._scores = identifier._scorer.start()
-        self._mix = Downmix("identification")
         self._every = identifier.update_ms * rate / 1000
         self._next_look = 0.0
         self._last = self._look()
@@ -215,7 +229,7 @@ class IdentificationStream:
         """Score more audio, (n,) or (n, channels), and return who speaks by now; raises AudioError."""
         if self._last.closed:
             raise StreamClosedError("identification: the stream is closed and takes no more audio")
-        mono = as_samples(samples, "identification", self._mix.push)
+        mono = as_samples(samples, "identification", self._mix)
         self._meter.push(mono)
         self._scores.push(self.front_end.push(mono))
         if self.front_end.samples >= self._next_look:

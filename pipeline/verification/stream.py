@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pipeline.audio.streams import Downmix, as_samples, check_samples
+from pipeline.audio.downmix import Downmix, Mixed
+from pipeline.audio.streams import as_samples, check_samples
 from pipeline.errors import StreamClosedError
 from pipeline.features.frontend import FrontEnd
 from pipeline.features.stream import FeatureBlock
@@ -39,6 +40,10 @@ class VerificationStream:
         Name of the speaker, unless a verifier is given.
     rate : int, optional
         Sampling rate of the audio in Hz; the model's own by default.
+    channel : int, optional
+        Channel to score, from 1; by default the mean of all.
+    mix : Mixed, optional
+        What made one channel of a recording's before they are pushed, to warn of channels that differ.
 
     Examples
     --------
@@ -57,6 +62,8 @@ class VerificationStream:
         claim: str | None = None,
         *,
         rate: int | None = None,
+        channel: int | None = None,
+        mix: Mixed | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(verifier, Verifier):
@@ -65,10 +72,10 @@ class VerificationStream:
         self.verifier = verifier
         self._where = f"claim {verifier.claim!r}"
         rate = config.features.rate if rate is None else rate
-        self._mix = Downmix(self._where)
+        self._mix = Downmix(self._where, channel)
         self._warned: tuple[str, ...] = ()
         self._next_warnings = 0.0
-        self._meter = AudioMeter(verifier.model, rate)
+        self._meter = AudioMeter(verifier.model, rate, self._mix if mix is None else mix)
         self.front_end = FrontEnd(config.features, rate, where=self._where, meter=self._meter.speech)
         self._scores = verifier.scores()
         self._accepted: bool | None = None  # by a sequential test
@@ -91,8 +98,8 @@ class VerificationStream:
         Parameters
         ----------
         samples : array, shape (n,) or (n, channels)
-            Floats of full scale 1, or integers of 8, 16 or 32 bits. Channels are averaged. They are scored once there
-            are ``Verifier.update_ms`` of audio.
+            Floats of full scale 1, or integers of 8, 16 or 32 bits. Of several channels the mean
+            is scored, or the one chosen. They are scored once there are ``Verifier.update_ms`` of audio.
 
         Returns
         -------
@@ -101,7 +108,8 @@ class VerificationStream:
         Raises
         ------
         AudioError
-            For samples that are not finite or far beyond full scale, and arrays of another shape or type.
+            For samples that are not finite or far beyond full scale, arrays of another shape or type, and a channel
+            that they lack.
         StreamClosedError
             After ``close``.
         """
@@ -140,7 +148,7 @@ class VerificationStream:
         """Return a mono copy of ``given`` samples: the caller's may change before they are scored."""
         if self._last.state is State.CLOSED:
             raise StreamClosedError(f"{self._where}: the stream is closed and takes no more audio")
-        samples = as_samples(given, self._where, self._mix.push)
+        samples = as_samples(given, self._where, self._mix)
         first = self.front_end.samples + self._batched
         check_samples(samples, self._where, rate=self.front_end.rate, first=first)
         if self._duplicates is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pipeline.audio.downmix import Downmix, Mixed
 from pipeline.audio.files import open_audio
 from pipeline.errors import InputError
 from pipeline.features.copies import DuplicateDetector
@@ -202,11 +203,13 @@ class Verifier:
         ratios = trials.ratios(calibration)
         return RatioUncertainty.of(ratios[own], ratios[~own], prior=FIT_PRIOR)
 
-    def stream(self, rate: int | None = None) -> VerificationStream:
-        """Return a new stream for audio at ``rate`` Hz (None: the model's own rate)."""
+    def stream(
+        self, rate: int | None = None, *, channel: int | None = None, mix: Mixed | None = None
+    ) -> VerificationStream:
+        """Return a new stream for audio at ``rate`` Hz (None: the model's own rate), as ``VerificationStream``."""
         from pipeline.verification.stream import VerificationStream
 
-        return VerificationStream(self, rate=rate)
+        return VerificationStream(self, rate=rate, channel=channel, mix=mix)
 
     def scores(self) -> RunningScores:
         """Return a fresh running score for this claim."""
@@ -221,19 +224,23 @@ class Verifier:
             return DuplicateDetector(known, rate, keep=0)
         return DuplicateDetector(known + self.memory.known(self.model, self.claim), rate, keep=MOST_OF_ONE)
 
-    def verify(self, samples: ArrayLike, rate: int) -> Update:
+    def verify(self, samples: ArrayLike, rate: int, *, channel: int | None = None) -> Update:
         """Score a whole utterance: ``samples`` (n,) or (n, channels) at ``rate`` Hz, as ``VerificationStream.push``.
 
-        Raises AudioError.
+        ``channel``, from 1, is the one to score; by default the mean of all. Raises AudioError.
         """
-        stream = self.stream(rate)
+        stream = self.stream(rate, channel=channel)
         stream.feed(samples)
         return stream.close()
 
-    def verify_file(self, path: Path | str) -> Update:
-        """Decode a file and score it: a stream fed to its end, or until it is settled. Raises AudioError."""
-        with open_audio(path) as audio:
-            stream = self.stream(audio.rate)
+    def verify_file(self, path: Path | str, *, channel: int | None = None) -> Update:
+        """Decode a file and score it: a stream fed to its end, or until it is settled.
+
+        ``channel``, from 1, is the one to score; by default the mean of all. Raises AudioError.
+        """
+        mix = Downmix(str(path), channel)
+        with open_audio(path, mix=mix) as audio:
+            stream = self.stream(audio.rate, mix=mix)
             for block in audio.blocks():
                 if self.decider.test is None:
                     stream.feed(block)

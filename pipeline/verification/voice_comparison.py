@@ -18,6 +18,7 @@ from pipeline.machines.workers import LocalThreads, Workers
 from pipeline.posteriors import sigmoid
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model
+from pipeline.verification.audio_warnings import codes
 from pipeline.verification.verifier import Verifier
 
 
@@ -27,6 +28,7 @@ class VoiceComparison:
 
     ``first_enrolled`` and ``second_enrolled`` are the ratios with either recording enrolled and the other verified.
     ``probability`` is that of one voice at the ``prior`` of the background's settings, which decides with their costs.
+    ``mixed`` are the recordings that were compared by the mean of channels that differ.
 
     Examples
     --------
@@ -41,6 +43,7 @@ class VoiceComparison:
     prior: float
     first_enrolled: float
     second_enrolled: float
+    mixed: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as one table for JSON."""
@@ -48,7 +51,12 @@ class VoiceComparison:
 
 
 def compare_voices(
-    background: SpeakerModel | Store | Path | str, first: Path | str, second: Path | str, *, jobs: int = 1
+    background: SpeakerModel | Store | Path | str,
+    first: Path | str,
+    second: Path | str,
+    *,
+    channel: int | None = None,
+    jobs: int = 1,
 ) -> VoiceComparison:
     """Compare the voices of two recordings against the speakers of a background model.
 
@@ -61,6 +69,8 @@ def compare_voices(
         Speakers to compare with, of whom neither recording should be.
     first, second : path
         Audio files.
+    channel : int, optional
+        Channel to read of both, from 1; by default the mean of all.
     jobs : int
         Threads.
 
@@ -81,13 +91,16 @@ def compare_voices(
     True
     """
     background = as_model(background)
-    ratios = [
-        _ratio(background, Path(enrolled), Path(verified), jobs)
+    updates = [
+        _verified(background, Path(enrolled), Path(verified), channel, jobs)
         for enrolled, verified in ((first, second), (second, first))
     ]
+    ratios = [llr for llr, _ in updates]
+    both = zip((first, second), reversed(updates), strict=True)
+    mixed = tuple(dict.fromkeys(str(path) for path, (_, warnings) in both if "channels" in codes(warnings)))
     costs, llr = background.config.threshold, sum(ratios) / 2
     same = llr >= background.operating_point.threshold
-    return VoiceComparison(same, llr, sigmoid.posterior(llr, costs.prior), costs.prior, *ratios)
+    return VoiceComparison(same, llr, sigmoid.posterior(llr, costs.prior), costs.prior, ratios[0], ratios[1], mixed)
 
 
 def enrolled_beside(background: SpeakerModel, recording: Utterance, workers: Workers) -> tuple[SpeakerModel, str]:
@@ -113,11 +126,14 @@ def enrolled_beside(background: SpeakerModel, recording: Utterance, workers: Wor
     return model, name
 
 
-def _ratio(background: SpeakerModel, enrolled: Path, verified: Path, jobs: int) -> float:
-    """Return the log-likelihood ratio of the file ``verified`` for the speaker of ``enrolled``."""
-    update = Verifier(*enrolled_beside(background, Utterance("", enrolled), LocalThreads(jobs))).verify_file(verified)
+def _verified(
+    background: SpeakerModel, enrolled: Path, verified: Path, channel: int | None, jobs: int
+) -> tuple[float, tuple[str, ...]]:
+    """Return the log-likelihood ratio of the file ``verified`` for the speaker of ``enrolled``, and warnings of it."""
+    model, name = enrolled_beside(background, Utterance("", enrolled, channel=channel), LocalThreads(jobs))
+    update = Verifier(model, name).verify_file(verified, channel=channel)
     if update.llr is None:
         raise NotEnoughSpeechError(
             str(verified), seconds=update.speech_seconds, needed=background.config.scoring.min_seconds
         )
-    return update.llr
+    return update.llr, update.warnings

@@ -28,7 +28,7 @@ from pipeline.enrollment.quality import Clipping, RecordingMeter, clipped_share,
 from pipeline.errors import ConfigError, EnrollmentRefusedError
 from pipeline.scoring.trials import HeldOutTrials
 
-EVERY = ("clipping", "noise", "narrow_band", "duplicates", "consistency", "matches")
+EVERY = ("clipping", "noise", "channels", "narrow_band", "duplicates", "consistency", "matches")
 RATE = 8000
 SYSTEM = "supervector_rival"
 
