@@ -55,6 +55,9 @@ def enroll(
     add: Annotated[
         bool, typer.Option("--add", help="Add the recordings of speakers who are enrolled already to theirs.")
     ] = False,
+    new: Annotated[
+        bool, typer.Option("--new", help="As --add, without the recordings that are enrolled already.")
+    ] = False,
     anew: Annotated[
         bool, typer.Option("--anew", help="Enroll everybody in the store again, from these recordings, in one go.")
     ] = False,
@@ -80,6 +83,7 @@ def enroll(
     Examples:
     - `voiceclaim enroll recordings/ --store speakers.store`
     - `voiceclaim enroll more-recordings/ --store speakers.store --add`
+    - `voiceclaim enroll recordings/ --store speakers.store --new`
     - `voiceclaim enroll all-recordings/ --store speakers.store --anew`
     - `voiceclaim enroll recordings/ --store speakers.store --check matches=refuse --log changes.jsonl`
     - `voiceclaim enroll recordings/ --store speakers.store --backend dask --scheduler tcp://host:8786`
@@ -93,8 +97,9 @@ def enroll(
     corpus = as_corpus(audio_dir)
     names = corpus.speakers.keys() if only is None else _matching(only, corpus.speakers, audio_dir)
     speakers = {name: utterances for name, utterances in corpus.speakers.items() if name in names}
-    if add and (new := speakers.keys() - {one.name for one in Store(store).load().speakers}):
-        print_note(f"note: recordings are added, of speakers not enrolled so far: {', '.join(map(repr, sorted(new)))}")
+    if (add or new) and (unknown := speakers.keys() - {one.name for one in Store(store).load().speakers}):
+        listed = ", ".join(map(repr, sorted(unknown)))
+        print_note(f"note: recordings are added, of speakers not enrolled so far: {listed}")
     # Loads scikit-learn, which takes seconds: only after the arguments are checked.
     from pipeline.enrollment.enroll import enroll as enroll_speakers
 
@@ -110,6 +115,7 @@ def enroll(
             role="background" if background else "speaker",
             quality=_quality(store, settings, check) if check else None,
             add=add,
+            new=new,
             anew=anew,
             workers=workers,
             progress=progress,
@@ -146,6 +152,7 @@ def _as_json(store: Path, report: EnrollmentReport) -> dict[str, Any]:
         "refused": [{"name": name, "reason": reason} for name, reason in report.refused],
         "warnings": warnings_of(report),
         "skipped": [{"file": str(path), "reason": reason} for path, reason in report.skipped],
+        "left_out": dict(report.left_out),
         "narrow_band": report.narrow_band,
         "machines": report.machines,
         "held_out_trials": report.held_out_trials,
@@ -170,6 +177,12 @@ def _print_report(store: Path, report: EnrollmentReport) -> None:
         print_note(f"skipped {path}: {reason}")
     for _, reason in report.refused:
         print_note(f"refused {reason}")
+    if report.left_out:
+        counts = ", ".join(f"{count} of {name!r}" for name, count in report.left_out.items())
+        print_note(f"left out, as they are enrolled already or have no speech: {counts}")
+    if not report.enrolled:
+        print_line(f"nothing new to enroll -> {store}")
+        return
     print_warnings(report)
     print_table(
         ("speaker", "files", "speech s", "frames", "centroids"),
