@@ -55,15 +55,15 @@ class FitError(InputError, ValueError):
 
 
 class UnknownSpeakerError(InputError):
-    """A claim names somebody who is not enrolled; ``nearest`` holds the closest enrolled names.
+    """A claim names somebody who is not enrolled; ``nearest`` holds enrolled names that are similar, if there are any.
 
     It is None where there are too many to look for them.
     """
 
-    def __init__(self, name: str, nearest: tuple[str, ...] | None = ()) -> None:
+    def __init__(self, name: str, nearest: tuple[str, ...] | None = (), *, nobody: bool = False) -> None:
         self.name = name
         self.nearest = nearest
-        hint = "; nobody is enrolled" if nearest is not None else ""
+        hint = "; nobody is enrolled" if nobody else ""
         if nearest:
             hint = f"; nearest enrolled: {', '.join(map(repr, nearest))}"
         super().__init__(f"claim {name!r}: no such speaker is enrolled{hint}")

@@ -137,10 +137,9 @@ def _matching(globs: list[str], speakers: Iterable[str], where: Path) -> set[str
     names, found = sorted(speakers), set[str]()
     for glob in globs:
         if not (matched := {name for name in names if fnmatch.fnmatchcase(name, glob)}):
-            near = difflib.get_close_matches(glob, names, n=3, cutoff=0.0)
-            raise InputError(
-                f"{where}: no speaker among {len(names)} matches --only {glob}; nearest: {', '.join(map(repr, near))}"
-            )
+            near = ", ".join(map(repr, difflib.get_close_matches(glob, names, n=3)))
+            hint = f"; nearest: {near}" if near else ""
+            raise InputError(f"{where}: no speaker among {len(names)} matches --only {glob}{hint}")
         found.update(matched)
     return found
 

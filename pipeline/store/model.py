@@ -144,8 +144,9 @@ class SpeakerModel:
         folded: dict[str, list[str]] = {}
         for known in self.names:
             folded.setdefault(known.casefold(), []).append(known)
-        near = difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.0)
-        raise UnknownSpeakerError(name, tuple(known for key in near for known in folded[key])[:3])
+        given = plain.casefold()
+        near = difflib.get_close_matches(given, folded, n=3) or [key for key in folded if given and given in key]
+        raise UnknownSpeakerError(name, tuple(known for key in near for known in folded[key])[:3], nobody=not folded)
 
     # Scoring systems
 

@@ -203,3 +203,9 @@ def test_recordings_added_of_somebody_new_are_noted(inside, folder, heard):
     assert "of speakers not enrolled so far: 'bruno'" in result.err
     assert result.code == 0, result.err
     assert "1 enrolled" in result.out
+
+
+def test_names_unlike_what_was_typed_are_not_suggested(inside, folder):
+    for words in ((*ENROLL, "--only", "zzzz"), ("verify", "s.store", "--claim", "zzzz", "call.flac")):
+        result = inside(*words)
+        assert (result.code, "nearest" in result.err) == (2, False)
