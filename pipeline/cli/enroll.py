@@ -31,6 +31,7 @@ from pipeline.cli.terminal import cores, print_error, print_json, print_line, pr
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
+    from pipeline.audio.corpus import Corpus
     from pipeline.config import ChecksConfig, Config
     from pipeline.enrollment.enroll import EnrollmentReport
     from pipeline.enrollment.expected import ErrorShare, ExpectedErrors
@@ -95,6 +96,7 @@ def enroll(
 
     settings = read_settings(config, override)
     corpus = as_corpus(audio_dir)
+    _note_folders_of_one(corpus)
     names = corpus.speakers.keys() if only is None else _matching(only, corpus.speakers, audio_dir)
     speakers = {name: utterances for name, utterances in corpus.speakers.items() if name in names}
     if (add or new) and (unknown := speakers.keys() - {one.name for one in Store(store).load().speakers}):
@@ -130,6 +132,21 @@ def enroll(
     if unread or report.refused:
         print_error(f"not everything was enrolled: {len(report.refused)} speakers refused, {unread} files not read")
         raise typer.Exit(IN_PART)
+
+
+def _note_folders_of_one(corpus: Corpus) -> None:
+    """Say what is enrolled as whom where the only speaker has nothing but folders, which may be speakers."""
+    if corpus.kind != "folders" or len(corpus.speakers) != 1:
+        return
+    ((name, utterances),) = corpus.speakers.items()
+    places = [one.path.relative_to(corpus.root).parts for one in utterances]
+    inner = {parts[1] if len(parts) > 2 else "" for parts in places}
+    if len(inner) > 1 and "" not in inner:
+        shown = ", ".join(sorted(inner)[:3]) + (" ..." if len(inner) > 3 else "")
+        print_note(
+            f"note: {len(inner)} folders ({shown}) are enrolled as the one speaker {name!r}; if they are speakers,"
+            f" enroll the folder that they are in: {corpus.root / places[0][0]}"
+        )
 
 
 def _matching(globs: list[str], speakers: Iterable[str], where: Path) -> set[str]:

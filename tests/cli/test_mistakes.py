@@ -209,3 +209,17 @@ def test_names_unlike_what_was_typed_are_not_suggested(inside, folder):
     for words in ((*ENROLL, "--only", "zzzz"), ("verify", "s.store", "--claim", "zzzz", "call.flac")):
         result = inside(*words)
         assert (result.code, "nearest" in result.err) == (2, False)
+
+
+def test_folders_that_may_be_speakers_are_noted(inside, folder, heard):
+    """A folder too high is given; sessions of one person in folders are recordings as any."""
+    (folder / "disk").mkdir()
+    shutil.copytree(folder / "recordings", folder / "disk" / "recordings")
+    words = ("--set", "features.rate=8000", "--set", "codebook.min_seconds=1", "--set", "codebook.centroids=8")
+    noted = "note: 2 folders (anna, ivan) are enrolled as the one speaker 'recordings'; if they are speakers"
+    high = inside("enroll", "disk", "--store", "high.store", *words)
+    assert f"{noted}, enroll the folder that they are in: disk/recordings\n" in high.err
+    shutil.copy(heard("anna"), folder / "disk" / "recordings")
+    mixed = inside("enroll", "disk", "--store", "mixed.store", *words)
+    assert (high.code, mixed.code) == (0, 0)
+    assert "if they are speakers" not in mixed.err + inside(*ENROLL, *words).err
