@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import fnmatch
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ import typer
 
 from pipeline.cli.options import (
     IN_PART,
+    WAIT_SECONDS,
     Backend,
     ConfigFile,
     Jobs,
@@ -22,7 +24,9 @@ from pipeline.cli.options import (
     NewStore,
     Override,
     Scheduler,
+    Wait,
     check_backend,
+    in_turn,
     logged_failures,
     read_settings,
     workers_of,
@@ -71,6 +75,7 @@ def enroll(
     jobs: Jobs = None,
     backend: Backend = None,
     scheduler: Scheduler = None,
+    wait: Wait = WAIT_SECONDS,
     as_json: Json = False,
 ) -> None:
     """Enroll every speaker of a folder of audio.
@@ -110,7 +115,8 @@ def enroll(
         workers_of(scheduler, jobs or cores()) as workers,
         progress_bar(quiet=as_json) as progress,
     ):
-        report = enroll_speakers(
+        write = partial(
+            enroll_speakers,
             store,
             dataclasses.replace(corpus, speakers=speakers),
             settings,
@@ -122,6 +128,7 @@ def enroll(
             workers=workers,
             progress=progress,
         )
+        report = in_turn(store, wait, write)
     if audit is not None:
         record_enrollment(audit, report)
     if as_json:
