@@ -13,6 +13,8 @@ A message says what failed and where, the rule, the value got, and the likely ca
 
 from __future__ import annotations
 
+from types import UnionType
+
 
 class VoiceclaimError(Exception):
     """Root of the tree: catching it catches everything raised on purpose.
@@ -40,6 +42,15 @@ def _rebuilt(kind: type[VoiceclaimError], arguments: tuple[object, ...], fields:
 
 class InputError(VoiceclaimError):
     """Input that cannot be used: a corpus, a list of trials or scores, an option."""
+
+
+def check_type(name: str, value: object, kinds: type | tuple[type, ...] | UnionType, expected: str) -> None:
+    """Raise InputError, which names the parameter and what was ``expected``, for a ``value`` of none of the ``kinds``.
+
+    True and False are no numbers.
+    """
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise InputError(f"{name}: {expected} was expected, got {type(value).__name__}")
 
 
 class ConfigError(InputError):

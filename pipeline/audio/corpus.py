@@ -20,7 +20,7 @@ import soundfile
 
 from pipeline.audio import ffmpeg
 from pipeline.audio.lists import Segment, read_kaldi, read_rttm
-from pipeline.errors import InputError
+from pipeline.errors import InputError, check_type
 from pipeline.files import background_folder
 
 Kind = Literal["folders", "kaldi", "rttm", "yoho"]
@@ -137,6 +137,7 @@ def read_corpus(root: Path | str) -> Corpus:
     >>> len(pipeline.read_corpus("recordings").speakers["anna"])
     3
     """
+    check_type("root", root, os.PathLike | str, "the path of a folder")
     root = Path(root)
     try:
         if not root.is_dir():
