@@ -162,6 +162,7 @@ def evaluate_list(
     opened = Store(store).load(unknown_impostors=unknown_impostors)
     claims, root, metadata = claims_of(trials, root, opened.names)
     with workers_of(scheduler, jobs) as workers, progress_bar(quiet=quiet) as advance:
+        advance("reading machines", 0, 1)
         assessment = assess(
             opened,
             claims,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,7 @@ from pipeline.cli.options import (
     in_turn,
     logged_failures,
 )
-from pipeline.cli.terminal import cores, escape, print_json, print_line, print_table
+from pipeline.cli.terminal import cores, escape, print_json, print_line, print_table, progress_bar
 
 if TYPE_CHECKING:
     from pipeline.store.model import Speaker
@@ -82,8 +83,9 @@ def remove(
     from pipeline.enrollment.removal import remove_speaker
     from pipeline.verification.audit_events import REMOVE, record_removal
 
-    with logged_failures(log, log_key, REMOVE, [name]) as audit:
-        rest = in_turn(store, wait, lambda: remove_speaker(store, name, jobs=jobs or cores()))
+    with logged_failures(log, log_key, REMOVE, [name]) as audit, progress_bar(quiet=as_json) as progress:
+        write = partial(remove_speaker, store, name, jobs=jobs or cores(), progress=progress)
+        rest = in_turn(store, wait, write)
     if audit is not None:
         record_removal(audit, rest, name)  # also forgets the audio that was accepted
     left = len(rest.speakers)
