@@ -7,6 +7,7 @@ from .evaluation import read_trials, trials_of_folder
 from .evaluation.assess import Assessment, assess
 from .evaluation.calibrate import CalibrationReport, calibrate, reset_calibration
 from .evaluation.measure import measure
+from .evaluation.pairs import assess_pairs
 from .metrics import OperatingPoint, equal_error_rate, error_curve
 from .posteriors.classifiers import OneVsRestPosteriorClassifier, PairwisePosteriorClassifier
 from .posteriors.estimators import make_posterior
@@ -56,6 +57,7 @@ __all__ = [
     "VoiceclaimError",
     "__version__",
     "assess",
+    "assess_pairs",
     "background_voices",
     "calibrate",
     "check_store",

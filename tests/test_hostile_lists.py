@@ -65,7 +65,9 @@ def test_names_in_kaldi_lists_are_data(tmp_path):
     assert content_of(tmp_path) == before
 
 
-@pytest.mark.parametrize("target", ["/dev/zero", "pipe", "n" * 5000, "a\0b", "missing.wav", "cat /etc/passwd |", "."])
+@pytest.mark.parametrize(
+    "target", ["/dev/zero", "pipe", "n" * 5000, "a\0b", "missing.wav", "cat /etc/passwd | sh |", "."]
+)
 def test_a_kaldi_list_that_names_no_file_is_refused_with_its_line(tmp_path, target):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "wav.scp").write_text(f"u {target}\n")

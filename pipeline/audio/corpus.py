@@ -1,4 +1,4 @@
-"""Folders on disk to utterance records: speaker folders, Kaldi data directories, RTTM files, the YOHO tree.
+"""Folders and tables on disk to utterance records: speaker folders, Kaldi data directories, RTTM files, the YOHO tree.
 
 No audio is decoded here. Speaker names are data: any text, never part of a path that this package makes. The same tree
 gives the same corpus, in the same order.
@@ -7,6 +7,7 @@ gives the same corpus, in the same order.
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +20,11 @@ from typing import Literal
 import soundfile
 
 from pipeline.audio import ffmpeg
-from pipeline.audio.lists import Segment, read_kaldi, read_rttm
+from pipeline.audio.lists import Segment, read_kaldi, read_recordings_table, read_rttm
 from pipeline.errors import InputError, check_type
 from pipeline.files import background_folder
 
-Kind = Literal["folders", "kaldi", "rttm", "yoho"]
+Kind = Literal["folders", "kaldi", "names", "rttm", "table", "yoho"]
 Skipped = tuple[Path, str]
 
 
@@ -112,20 +113,25 @@ def _in_form_c(corpus: Corpus) -> Corpus:
     return replace(corpus, speakers=speakers)
 
 
-def read_corpus(root: Path | str) -> Corpus:
+def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corpus:
     """Find the utterances under ``root``, whose layout is detected from its content.
 
     - "kaldi": a ``wav.scp`` is there, with ``utt2spk`` (or ``spk2utt``) and maybe ``segments``.
     - "rttm": files ``*.rttm`` are there, with speaker segments of the audio files at any depth.
     - "yoho": a folder ENROLL (in any case) holds the speaker folders; VERIFY beside it is left alone.
     - "folders": otherwise, one folder per speaker with audio files at any depth.
+    - "table": ``root`` is a CSV or TSV file with the columns path and speaker, and maybe start and end in seconds.
+    - "names": ``speaker_pattern`` finds the speakers in the names of the audio files, at any depth.
 
-    Raises ``InputError`` for a root that is no folder, holds no utterance or breaks the rules of its layout.
+    Raises ``InputError`` for a root that is none of these, holds no utterance or breaks the rules of its layout.
 
     Parameters
     ----------
     root : path
-        The folder.
+        The folder or the table.
+    speaker_pattern : str, optional
+        Regular expression, matched from the start of a file's name; its group is the speaker: ``([^_-]+)`` for what
+        is before the first ``_`` or ``-``. A group called ``speaker`` counts before the first one.
 
     Returns
     -------
@@ -140,9 +146,16 @@ def read_corpus(root: Path | str) -> Corpus:
     check_type("root", root, os.PathLike | str, "the path of a folder")
     root = Path(root)
     try:
+        if root.suffix.lower() in _TABLES and root.is_file() and speaker_pattern is None:
+            return Corpus(root.parent, "table", _by_speaker(read_recordings_table(root)))
         if not root.is_dir():
             kind = "a file" if root.exists() else "nothing"
-            raise InputError(f"{root}: a corpus must be a folder, got {kind}; a mistyped or moved path?")
+            raise InputError(
+                f"{root}: a corpus must be a folder, got {kind}; a mistyped or moved path, or a table that is"
+                " not called .csv or .tsv?"
+            )
+        if speaker_pattern is not None:
+            return _read_names(root, speaker_pattern)
         if (root / "wav.scp").exists():
             return Corpus(root, "kaldi", _by_speaker(read_kaldi(root)))
         if marked := sorted(path for path in root.glob("*.rttm") if path.is_file()):
@@ -188,6 +201,7 @@ _ALIASES = {
     "WAV": "wave",
 }
 
+_TABLES = {".csv", ".tsv"}
 HIDDEN, NO_AUDIO = "hidden", "not the name of an audio file"
 # Following such a link would never end, or mix two speakers.
 _ELSEWHERE = "a link to a folder that is read elsewhere"
@@ -297,6 +311,28 @@ def _yoho_enroll(root: Path) -> Path | None:
     return (
         enroll if next((file for folder in others for file in _audio_files(folder, root, [])), None) is None else None
     )
+
+
+def _read_names(root: Path, pattern: str) -> Corpus:
+    """Return the corpus of the files under ``root`` in whose names ``pattern`` finds the speaker."""
+    try:
+        names = re.compile(pattern)
+    except re.error as error:
+        raise InputError(f"speaker pattern: {pattern!r} is no regular expression ({error})") from None
+    if not names.groups:
+        raise InputError(f"speaker pattern: a group in brackets must be the speaker, as in ([^_-]+), got {pattern!r}")
+    group = names.groupindex.get("speaker", 1)
+    skipped: list[Skipped] = []
+    segments: list[Segment] = []
+    for path in _audio_files(root, root, skipped):
+        found = names.match(path.name)
+        if speaker := found and found[group]:
+            segments.append((speaker, path, None, None))
+        else:
+            skipped.append((path, "an audio file whose name the speaker pattern does not match"))
+    if not segments:
+        raise InputError(f"{root}: the name of an audio file must match the speaker pattern {pattern!r}, got none")
+    return Corpus(root, "names", _by_speaker(segments), tuple(sorted(skipped)))
 
 
 def _read_rttm(root: Path, marked: list[Path]) -> Corpus:

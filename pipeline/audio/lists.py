@@ -11,45 +11,86 @@ Fields are separated by blanks; times are in seconds. Every failure is a ``Input
 
 from __future__ import annotations
 
+import csv
+import re
+import shlex
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
+import soundfile
+
 from pipeline.errors import InputError
-from pipeline.files import read_bounded
+from pipeline.files import open_regular, read_bounded
 
 Segment = tuple[str, Path, float | None, float | None]
 """Speaker, recording, start and end in seconds (None: its own ends)."""
+Part = tuple[Path, float | None, float | None]
+"""Recording, start and end of an utterance, as in a ``Segment``."""
 
 _MOST_BYTES = 2**28  # of one list
 _SHOWN = 60  # characters of a bad line that a message quotes
 _BLANKS = " \t\r"  # Kaldi's separators; other white space may be part of a name
 _RTTM_FIELDS = 8  # at least, up to the speaker
+# Options of the programs in pipes of a wav.scp with which they do no more than decode the file that follows.
+_DECODERS = {
+    "cat": re.compile(""),
+    "flac": re.compile(r"(?=.* (?:-[cs]*d|--decode))(?: (?:-[cds]+|--decode|--stdout|--silent|--totally-silent))+"),
+    "sph2pipe": re.compile(r"(?: -p| -f (?:wav|rif)| -c (?P<channel>[1-9]))*"),
+}
+# Columns of a table of recordings, by what they hold; client_id is Common Voice's.
+_COLUMNS = {
+    name: field
+    for field, names in {
+        "path": "path file filename file_name audio audio_path wav",
+        "speaker": "speaker speaker_id spk_id label client_id",
+        "start": "start",
+        "end": "end",
+    }.items()
+    for name in names.split()
+}
 
 
 def read_kaldi(root: Path) -> list[Segment]:
     """Return the utterances of the Kaldi data directory ``root``, in the order of its list; raises InputError."""
-    recordings = {key: _recording_path(root, line, rest) for key, line, rest in _keyed(root / "wav.scp")}
+    listing, parts = _parts(root)
     by_speaker = (root / "spk2utt").exists() and not (root / "utt2spk").exists()
     owned = root / ("spk2utt" if by_speaker else "utt2spk")
     if not owned.exists():
         raise InputError(f"{root}: a Kaldi data directory must hold wav.scp and utt2spk, got no utt2spk")
     owners = _owners(owned) if by_speaker else _speakers(owned)
-    segmented = (root / "segments").exists()
-    listing = root / ("segments" if segmented else "wav.scp")
     utterances: list[Segment] = []
-    for utterance, line, rest in _keyed(listing):
-        recording, start, end = _segment(listing, line, rest) if segmented else (utterance, None, None)
+    for utterance, (line, part) in parts.items():
         if utterance not in owners:
             _refuse(listing, line, f"every utterance must be in {owned.name}, {utterance!r} is not")
-        if recording not in recordings:
-            _refuse(listing, line, f"every recording must be in wav.scp, {recording!r} is not")
-        utterances.append((owners.pop(utterance)[1], recordings[recording], start, end))
+        utterances.append((owners.pop(utterance)[1], *part))
     for utterance, (line, _) in owners.items():
         _refuse(owned, line, f"every utterance must be in {listing.name}, {utterance!r} is not")
     if not utterances:
         raise InputError(f"{listing}: it must list at least one utterance, got none")
     return utterances
+
+
+def read_kaldi_parts(root: Path) -> dict[str, Part]:
+    """Return what each utterance of the Kaldi data directory ``root`` is a part of, by name; raises InputError.
+
+    ``wav.scp`` is read, and ``segments`` where it is there; speakers are not.
+    """
+    return {utterance: part for utterance, (_, part) in _parts(root)[1].items()}
+
+
+def _parts(root: Path) -> tuple[Path, dict[str, tuple[int, Part]]]:
+    """Return the list of a data directory's utterances, and the line and the part of each."""
+    recordings = {key: _recording_path(root, line, rest) for key, line, rest in _keyed(root / "wav.scp")}
+    segmented = (root / "segments").exists()
+    listing = root / ("segments" if segmented else "wav.scp")
+    parts: dict[str, tuple[int, Part]] = {}
+    for utterance, line, rest in _keyed(listing):
+        recording, start, end = _segment(listing, line, rest) if segmented else (utterance, None, None)
+        if recording not in recordings:
+            _refuse(listing, line, f"every recording must be in wav.scp, {recording!r} is not")
+        parts[utterance] = line, (recordings[recording], start, end)
+    return listing, parts
 
 
 def read_spk2utt(path: Path) -> dict[str, str]:
@@ -77,6 +118,47 @@ def read_rttm(path: Path) -> list[tuple[str, str, str, float, float]]:
     if not turns:
         raise InputError(f"{path}: an RTTM file needs at least one SPEAKER line, got none; is it an RTTM file?")
     return turns
+
+
+def read_recordings_table(path: Path) -> list[Segment]:
+    """Return the utterances of a table under a header, CSV or tab-separated; raises InputError, naming file and line.
+
+    Columns are found by name (``_COLUMNS``), others are ignored; ``start`` and ``end``, in seconds, may be empty or
+    missing. Files are looked for from the folder of the table and from ``clips`` in it, as Common Voice has them.
+    """
+    rows = ((number, _text(path, number, raw).rstrip("\r")) for number, raw in _lines(path) if raw.strip())
+    line, header = next(rows, (1, ""))
+    split = _split_csv if "\t" not in header else lambda _path, _line, text: text.split("\t")
+    fields = [_COLUMNS.get(name.strip().lower(), "") for name in split(path, line, header)]
+    if fields.count("path") != 1 or fields.count("speaker") != 1 or fields.count("start") != fields.count("end"):
+        _refuse(
+            path,
+            line,
+            "a header with one column path (or file, audio, wav) and one speaker (or speaker_id, label, client_id) was"
+            f" expected, and start and end, in seconds, both or neither, got {header[:_SHOWN]!r}",
+        )
+    folders = path.parent, path.parent / "clips"
+    utterances: list[Segment] = []
+    for line, text in rows:
+        cells = split(path, line, text)
+        if len(cells) != len(fields):
+            _refuse(path, line, f"{len(fields)} fields were expected, as in the header, got {len(cells)}")
+        row = {field: cell.strip() for field, cell in zip(fields, cells, strict=True)}
+        if not row["speaker"] or not row["path"]:
+            _refuse(path, line, f"a path and a speaker were expected, got {text[:_SHOWN]!r}")
+        rule = f"a start and an end in seconds were expected, got {text[:_SHOWN]!r}"
+        ends = _ends(path, line, row.get("start") or "0", row.get("end") or "-1", rule)
+        utterances.append((row["speaker"], _found(path, line, row["path"], folders), *ends))
+    if not utterances:
+        raise InputError(f"{path}: it must list at least one recording below its header, got none")
+    return utterances
+
+
+def _split_csv(path: Path, line: int, text: str) -> list[str]:
+    try:
+        return next(csv.reader([text], strict=True), [])
+    except csv.Error as error:
+        _refuse(path, line, f"a row of CSV was expected ({error}); a quote that is missing?")
 
 
 def _turn(path: Path, number: int, line: bytes, words: list[bytes]) -> tuple[str, str, str, float, float]:
@@ -129,16 +211,56 @@ def _keyed(path: Path) -> Iterator[tuple[str, int, str]]:
 
 
 def _recording_path(root: Path, line: int, text: str) -> Path:
+    """Return the file that a ``wav.scp`` names, by itself or in a pipe that does no more than decode it."""
     scp = root / "wav.scp"
-    if text.endswith("|") or text.startswith("|"):
-        _refuse(scp, line, f"a file path was expected; commands are not executed, got {text!r}")
+    if not text.endswith("|") and not text.startswith("|"):
+        return _found(scp, line, text, (Path(), root))
     try:
-        for path in (Path(text), root / text):
-            if path.is_file():
-                return path
+        words = shlex.split(text.removesuffix("|"))  # words alone: no shell sees them
+    except ValueError:
+        words = []
+    known = _DECODERS.get(PurePosixPath(words[0]).name if words else "")
+    options = None if known is None else known.fullmatch("".join(f" {word}" for word in words[1:-1]))
+    if options is None or len(words) < 2:
+        _refuse(
+            scp,
+            line,
+            "a file path was expected, or a pipe in which sph2pipe, flac -d or cat decodes one file and does no more;"
+            f" commands are not executed, got {text!r}: convert the recordings to files, and list these",
+        )
+    path = _found(scp, line, words[-1], (Path(), root))
+    if (channel := options.groupdict().get("channel")) is not None:
+        _check_channel(scp, line, path, int(channel))
+    return path
+
+
+def _check_channel(scp: Path, line: int, path: Path, channel: int) -> None:
+    """Raise InputError unless ``channel``, from 1, is the only one: several are mixed when audio is read."""
+    try:
+        with open_regular(path) as file:
+            channels = soundfile.info(file).channels
+    except (OSError, soundfile.SoundFileError):
+        return  # the error of whoever decodes it says more
+    if (channel, channels) != (1, 1):
+        there = "1 channel" if channels == 1 else f"{channels} channels, which are mixed here"
+        _refuse(
+            scp,
+            line,
+            f"channel {channel} of {str(path)!r} was asked for, which has {there}; write each channel to a file of its"
+            " own (sph2pipe -c, sox remix), and list these",
+        )
+
+
+def _found(path: Path, line: int, text: str, folders: tuple[Path, ...]) -> Path:
+    """Return the first file called ``text`` from one of ``folders``; raises InputError for the line of ``path``."""
+    try:
+        for folder in folders:
+            if (folder / text).is_file():
+                return folder / text
     except (OSError, ValueError):  # longer than any path, for instance
         pass
-    _refuse(scp, line, f"no such file: {text!r}, looked for from the current folder and from {root}")
+    places = " and from ".join("the current folder" if folder == Path() else str(folder) for folder in folders)
+    _refuse(path, line, f"no such file: {text!r}, looked for from {places}")
 
 
 def _speakers(path: Path) -> dict[str, tuple[int, str]]:
@@ -163,14 +285,21 @@ def _owners(path: Path) -> dict[str, tuple[int, str]]:
 
 
 def _segment(path: Path, line: int, text: str) -> tuple[str, float, float | None]:
-    """Read 'recording start end' in seconds; an end of -1 stands for the end of the recording."""
+    rule = f"'utterance recording start end' was expected, got {text!r}"
+    words = text.split()
+    if len(words) != 3:
+        _refuse(path, line, rule)
+    return words[0], *_ends(path, line, words[1], words[2], rule)
+
+
+def _ends(path: Path, line: int, first: str, last: str, rule: str) -> tuple[float, float | None]:
+    """Read a start and an end in seconds; an end of -1 stands for the end of the recording."""
     try:
-        recording, first, last = text.split()
         start, end = float(first), float(last)
     except ValueError:
-        _refuse(path, line, f"'utterance recording start end' was expected, got {text!r}")
+        _refuse(path, line, rule)
     if end == -1.0 and 0.0 <= start < float("inf"):
-        return recording, start, None
+        return start, None
     if not 0.0 <= start < end < float("inf"):
         _refuse(path, line, f"0 <= start < end must hold (in seconds), got {first} to {last}")
-    return recording, start, end
+    return start, end

@@ -50,7 +50,7 @@ def _about(path: Path, model: SpeakerModel) -> dict[str, Any]:
 
     from pipeline.store.reading import VERSION
 
-    status, trials = path.stat(), model.trials([], before=model.fitted_to)
+    status, trials = path.stat(), model.trials([], kind=model.fitted_to)
     true = 0 if trials is None else int((trials.claims == trials.speakers).sum())
     own = sum(one.role == "speaker" for one in model.speakers)
     return {

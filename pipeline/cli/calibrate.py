@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline.cli.evaluate import TRIALS_HELP, claims_of, number
-from pipeline.cli.options import WAIT_SECONDS, Jobs, Json, Log, LogKey, StoreArgument, Wait, in_turn
+from pipeline.cli.options import WAIT_SECONDS, Jobs, Json, Log, LogKey, Root, StoreArgument, Wait, in_turn
 from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
 
 if TYPE_CHECKING:
@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 def calibrate(
     store: StoreArgument,
     trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=TRIALS_HELP, show_default=False)] = None,
-    root: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Directory that audio paths are relative to.", show_default="the list's"),
-    ] = None,
+    root: Root = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Erase the trials; go back to thresholds from enrollment.")
     ] = False,
@@ -48,6 +45,7 @@ def calibrate(
         raise typer.BadParameter("give a list or folder TRIALS, or --reset alone")
     from pipeline.evaluation.calibrate import calibrate as calibrate_store
     from pipeline.evaluation.calibrate import reset_calibration
+    from pipeline.evaluation.recordings import Recordings
     from pipeline.store.store import Store
     from pipeline.verification.audit import AuditLog, read_key
     from pipeline.verification.audit_events import record_calibration, record_reset
@@ -68,7 +66,7 @@ def calibrate(
             calibrate_store,
             store,
             claims,
-            root,
+            Recordings(root, {}) if trials.is_dir() else root,
             jobs=jobs or cores(),
             progress=lambda done, total: advance("scoring", done, total),
         )

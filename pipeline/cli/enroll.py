@@ -46,13 +46,22 @@ FEW_SPEAKERS = 10
 
 def enroll(
     audio_dir: Annotated[
-        Path, typer.Argument(metavar="AUDIO_DIR", help="One folder per speaker, a Kaldi data directory or a YOHO tree.")
+        Path,
+        typer.Argument(
+            metavar="AUDIO_DIR",
+            help="One folder per speaker, a Kaldi data directory, a YOHO tree, or a table of paths and speakers (.csv,"
+            " .tsv).",
+        ),
     ],
     store: NewStore,
     config: ConfigFile = None,
     override: Override = None,
     only: Annotated[
         list[str] | None, typer.Option(metavar="GLOB", help="Enroll only speakers whose names match (repeatable).")
+    ] = None,
+    speaker_pattern: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="Speakers are in file names, as the group of this: '([^_-]+)'."),
     ] = None,
     background: Annotated[
         bool, typer.Option("--background", help="Enroll as background speakers, whom nobody can claim to be.")
@@ -91,16 +100,18 @@ def enroll(
     - `voiceclaim enroll more-recordings/ --store speakers.store --add`
     - `voiceclaim enroll recordings/ --store speakers.store --new`
     - `voiceclaim enroll all-recordings/ --store speakers.store --anew`
+    - `voiceclaim enroll validated.tsv --store speakers.store`
+    - `voiceclaim enroll flat/ --store speakers.store --speaker-pattern '([^_-]+)'`
     - `voiceclaim enroll recordings/ --store speakers.store --check matches=refuse --log changes.jsonl`
     - `voiceclaim enroll recordings/ --store speakers.store --backend dask --scheduler tcp://host:8786`
     """
     check_backend(backend, scheduler)
-    from pipeline.audio.corpus import NO_AUDIO, as_corpus
+    from pipeline.audio.corpus import NO_AUDIO, as_corpus, read_corpus
     from pipeline.store.store import Store
     from pipeline.verification.audit_events import ENROLL, record_enrollment
 
     settings = read_settings(config, override)
-    corpus = as_corpus(audio_dir)
+    corpus = as_corpus(read_corpus(audio_dir, speaker_pattern=speaker_pattern))
     _note_folders_of_one(corpus)
     names = corpus.speakers.keys() if only is None else _matching(only, corpus.speakers, audio_dir)
     speakers = {name: utterances for name, utterances in corpus.speakers.items() if name in names}

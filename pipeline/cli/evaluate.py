@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,10 +16,12 @@ from pipeline.cli.options import (
     Backend,
     Jobs,
     Json,
+    Root,
     Scheduler,
     Systems,
     UnknownImpostors,
     check_backend,
+    folder_of_results,
     names_of,
     refuse,
     workers_of,
@@ -48,10 +51,7 @@ def evaluate(
     ],
     store: Annotated[Path | None, typer.Argument(metavar="STORE", help="Speaker store.", show_default=False)] = None,
     trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=TRIALS_HELP, show_default=False)] = None,
-    root: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Directory that audio paths are relative to.", show_default="the list's"),
-    ] = None,
+    root: Root = None,
     scores: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Score file of any system, instead of STORE and TRIALS.")
     ] = None,
@@ -71,6 +71,10 @@ def evaluate(
             "--llr/--no-llr", help="--scores are natural-log likelihood ratios.", show_default="as the file declares"
         ),
     ] = None,
+    pairs: Annotated[
+        bool,
+        typer.Option("--pairs", help="TRIALS are pairs of recordings, as VoxCeleb's; STORE is the background."),
+    ] = False,
     systems: Systems = None,
     unknown_impostors: UnknownImpostors = None,
     not_enrolled: Annotated[
@@ -86,34 +90,43 @@ def evaluate(
     """Score a trial list and write a report.
 
     The results are scores, error rates, costs, figures and a self-contained page, report.html. With --scores, measure
-    the scores of any other system instead. Exit codes: 0 done, 4 some trials have no score, 2 an error.
+    the scores of any other system instead. With --pairs, compare two recordings in every trial: the time of an
+    enrollment for each recording. Exit codes: 0 done, 4 some trials have no score, 2 an error.
 
     Examples:
     - `voiceclaim evaluate speakers.store verify/ --out results/`
     - `voiceclaim evaluate speakers.store trials.txt --out results/`
+    - `voiceclaim evaluate background.store veri_test.txt --pairs --root wav/ --out results/`
     - `voiceclaim evaluate --scores scores.tsv --key key.tsv --out results/`
     - `voiceclaim evaluate speakers.store trials.txt --out results/ --backend dask --scheduler tcp://host:8786`
     """
     check_backend(backend, scheduler)
+    if pairs:
+        of_claims = {"--systems": systems, "--not-enrolled": not_enrolled, "--backend": backend}
+        refuse("cannot be combined with --pairs", **of_claims, **{"--scores": scores})
     if scores is not None:
         needs_audio = {"--root": root, "--jobs": jobs, "--backend": backend, "--unknown-impostors": unknown_impostors}
         needs_store = {"STORE": store, "TRIALS": trials, "--not-enrolled": not_enrolled}
         refuse("cannot be combined with --scores", **needs_store, **needs_audio)
         formats = {"scores_format": format_name, "key_format": key_format}
-        table, written = _evaluate_scores(scores, key, out, date=date, **formats, llr=llr, systems=names_of(systems))
+        with folder_of_results(out):
+            options = {**formats, "llr": llr, "systems": names_of(systems)}
+            table, written = _evaluate_scores(scores, key, out, date=date, **options)
     elif store is None or trials is None:
         raise typer.BadParameter("give STORE and TRIALS, or --scores FILE and --key FILE")
     else:
         of_scores = {"--key": key, "--format": format_name, "--key-format": key_format, "--llr": llr}
         refuse("requires --scores", **of_scores)
-        table, written = evaluate_list(
-            *(store, trials, root, out, names_of(systems), jobs or cores()),
-            quiet=as_json,
-            date=date,
-            unknown_impostors=unknown_impostors,
-            not_enrolled=not_enrolled or (),
-            scheduler=scheduler,
-        )
+        with folder_of_results(out):  # tried before hours of scoring
+            table, written = evaluate_list(
+                *(store, trials, root, out, names_of(systems), jobs or cores()),
+                quiet=as_json,
+                date=date,
+                unknown_impostors=unknown_impostors,
+                not_enrolled=not_enrolled or (),
+                scheduler=scheduler,
+                pairs=pairs,
+            )
     if as_json:
         print_json(table)
     else:
@@ -152,31 +165,35 @@ def evaluate_list(
     unknown_impostors: float | None = None,
     not_enrolled: Sequence[str] = (),
     scheduler: str | None = None,
+    pairs: bool = False,
 ) -> Written:
-    """Score the list ``trials`` and write every result to ``out``."""
+    """Score the list ``trials``, of claims or ``pairs`` of recordings, and write every result to ``out``."""
     from pipeline.evaluation.assess import assess
     from pipeline.evaluation.measure import measure
+    from pipeline.evaluation.pairs import assess_pairs
+    from pipeline.evaluation.recordings import Recordings
     from pipeline.evaluation.report import about_evaluation, metrics_table, write_evaluation
+    from pipeline.machines.workers import path_for
     from pipeline.store.store import Store
 
+    if pairs and trials.is_dir():
+        raise typer.BadParameter("--pairs is for a list of pairs, and a folder was given")
     opened = Store(store).load(unknown_impostors=unknown_impostors)
     claims, root, metadata = claims_of(trials, root, opened.names)
     with workers_of(scheduler, jobs) as workers, progress_bar(quiet=quiet) as advance:
         advance("reading machines", 0, 1)
-        assessment = assess(
-            opened,
-            claims,
-            root,
-            systems=systems,
-            not_enrolled=not_enrolled,
-            workers=workers,
-            progress=lambda done, total: advance("scoring", done, total),
-        )
+        of_claims = partial(assess, systems=systems, not_enrolled=not_enrolled, workers=workers)
+        score = partial(assess_pairs, jobs=jobs) if pairs else of_claims
+        # A folder's paths are names of files, whatever lists lie in the current folder.
+        where = Recordings(path_for(root, workers), {}) if trials.is_dir() else root
+        assessment = score(opened, claims, where, progress=lambda done, total: advance("scoring", done, total))
     _name_failed(assessment.failed, root, len(claims))
     if assessment.failed_trials == len(claims):
         raise InputError(f"{trials}: none of the {len(claims)} trials could be scored; the reasons are above")
     metrics = {
-        name: measure(scores, threshold=_threshold(opened, name), seed=opened.config.seed, unscored=assessment.unscored)
+        name: measure(
+            scores, threshold=_threshold(opened, name, pairs), seed=opened.config.seed, unscored=assessment.unscored
+        )
         for name, scores in assessment.scores.items()
     }
     default = opened.config.scoring.system
@@ -199,15 +216,18 @@ def _name_failed(failed: Sequence[FailedFile], root: Path, trials: int) -> None:
     if len(missing) > _MOST_NAMED or 0 < lost == trials:
         print_note(
             f"not scored ({lost} trials): {len(missing)} files are missing, the first is {missing[0].path}; paths are"
-            f" relative to {root.absolute()}; give the folder of the audio with --root"
+            f" relative to {root.absolute()}; give the folder of the audio with --root, or the Kaldi"
+            " data directory of these utterances"
         )
         failed = [one for one in failed if one not in missing]
     for one in failed:
         print_note(f"not scored ({one.trials} trials): {one.reason}")
 
 
-def _threshold(model: SpeakerModel, system: str) -> float | None:
-    """Return the store's threshold of ``system``; None where it has none: of machines that were not enrolled."""
+def _threshold(model: SpeakerModel, system: str, pairs: bool) -> float | None:
+    """Return the store's threshold of ``system``, or of ratios of ``pairs``; None without one: of absent machines."""
+    if pairs:
+        return model.operating_point.threshold
     try:
         return model.threshold(system)
     except MetricError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
@@ -55,6 +55,14 @@ CostFalseAccept = Annotated[
 _UNKNOWN = "Assumed share of impostors who are not enrolled."
 UnknownImpostors = Annotated[
     float | None, typer.Option(metavar="SHARE", min=0, max=1, help=_UNKNOWN, show_default="settings")
+]
+Root = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Directory that audio paths are relative to, or Kaldi data directory (wav.scp) of the utterances.",
+        show_default="the list's",
+    ),
 ]
 Log = Annotated[Path | None, typer.Option("--log", metavar="FILE", help="Append every outcome to this audit log.")]
 LogKey = Annotated[
@@ -167,6 +175,20 @@ def make_folder(path: Path) -> None:
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise InputError(f"{path}: a folder to write to was expected: {error.strerror or error}") from None
+
+
+@contextmanager
+def folder_of_results(path: Path) -> Iterator[None]:
+    """Make the folder at ``path`` as ``make_folder`` for what the body writes; where it fails, no new folder stays."""
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    make_folder(path)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # it holds something by now
+            for folder in new:
+                folder.rmdir()
+        raise
 
 
 def point_of(

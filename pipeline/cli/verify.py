@@ -131,7 +131,7 @@ def verify(
 
 def _warn_of_few_trials(model: SpeakerModel, far: float) -> None:
     """Warn where the store's nontarget trials are too few to show the rate that is asked for."""
-    trials = model.trials([], before=model.fitted_to)
+    trials = model.trials([], kind=model.fitted_to)
     count = 0 if trials is None else int((trials.claims != trials.speakers).sum())
     if far * count < 1:
         print_note(

@@ -21,7 +21,7 @@ from pipeline.enrollment.checks import Finding
 from pipeline.enrollment.removal import in_cohorts_without
 from pipeline.enrollment.speech import Earlier, NewSpeaker
 from pipeline.errors import EnrollmentRefusedError, InputError
-from pipeline.scoring.trials import KEPT
+from pipeline.scoring.trials import TRIAL_KINDS
 from pipeline.store.arrays import Changed
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import Role, SpeakerModel
@@ -69,7 +69,7 @@ def taken_out(model: SpeakerModel, names: Container[str], role: Role, *, jobs: i
     for name in earlier:
         rest = in_cohorts_without(rest, name, jobs=jobs)
     trials: dict[str, AnyArray] = {}
-    for before in KEPT:
-        kept = model.trials(before=before)
-        trials |= {} if kept is None else kept.renumbered(ids).as_arrays(before=before)
+    for kind in TRIAL_KINDS:
+        kept = model.trials(kind=kind)
+        trials |= {} if kept is None else kept.renumbered(ids).as_arrays(kind=kind)
     return TakenOut(replace(rest, shared=Changed(trials, rest.shared)), earlier)

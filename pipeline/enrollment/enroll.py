@@ -31,7 +31,7 @@ from pipeline.machines.training import machine_count
 from pipeline.machines.workers import LocalThreads, Workers
 from pipeline.names import check_new_names
 from pipeline.scoring.rules import systems_of
-from pipeline.scoring.trials import CHANGED, HeldOutTrials
+from pipeline.scoring.trials import HELD_OUT, HeldOutTrials
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import Role, Speaker, SpeakerModel
 from pipeline.store.store import Store
@@ -261,12 +261,12 @@ def _one_at_a_time(progress: Progress) -> Progress:
 def _with_held_out(model: SpeakerModel, known: SpeakerModel, held_out: HeldOut) -> SpeakerModel:
     """Return the trained ``model`` with the held-out trials of all its speakers."""
     arrays: dict[str, AnyArray] = {}
-    for prefix, trials in (("", held_out.trials), (CHANGED, held_out.changed)):
+    for kind, trials in zip(HELD_OUT, (held_out.trials, held_out.changed), strict=True):
         if trials is not None:
-            before = known.trials(before=prefix)
+            before = known.trials(kind=kind)
             everything = trials if before is None else HeldOutTrials.joined([before, trials])
-            arrays |= everything.as_arrays(before=prefix)
-    held = tuple(f"{before}trials." for before in ("", CHANGED))
+            arrays |= everything.as_arrays(kind=kind)
+    held = tuple(f"{kind}trials." for kind in HELD_OUT)
     gone = [name for name in model.shared if name.startswith(held) and name not in arrays]
     return model.changed([{} for _ in model.speakers], arrays, removed=gone)
 

@@ -94,8 +94,8 @@ def _scored(
         for voice in voices:
             voice.keep_frame_vectors()
         give_back()
-    trained = trainer.solved(prepared)
-    model, solvers = trained.model, trained.solvers
+    provisional = trainer.provisional(prepared)
+    model, solvers = provisional.model, provisional.solvers
     population, condition = model.population(), model.condition()
     claims, ids = list(range(len(model))), [speaker.id for speaker in model.speakers]
     scoring = partial(
@@ -109,7 +109,7 @@ def _scored(
         for recorded, *versions in held
     ]
     trials, *changed = _scores(trainer, scorings, of_each)
-    return trials, changed[0] if changed else None, trained
+    return trials, changed[0] if changed else None, provisional
 
 
 def _scores(

@@ -16,7 +16,7 @@ from pipeline.machines.branches import RAW, UtteranceKind, utterance_kinds_of
 from pipeline.machines.cohorts import cohorts_without
 from pipeline.machines.pairs import Pairs
 from pipeline.machines.training import one_vs_rest
-from pipeline.scoring.trials import KEPT
+from pipeline.scoring.trials import TRIAL_KINDS
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 
@@ -79,7 +79,7 @@ def retrained_without(
     done(0)
     rest = in_cohorts_without(model, name, jobs=jobs)
     if not len(rest):
-        trials = tuple(f"{before}trials." for before in KEPT)
+        trials = tuple(f"{kind}trials." for kind in TRIAL_KINDS)
         gone_too = [key for key in rest.shared if not key.startswith(trials)]
         return rest.changed([], {}, removed=gone_too, pairs=None).calibrated()
     arrays: list[Named] = [{} for _ in rest.speakers]

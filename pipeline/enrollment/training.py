@@ -6,9 +6,10 @@ everybody in them and are trained again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,12 +38,25 @@ FRAME_KINDS = frozenset({"one_vs_one", "one_class", "one_vs_rest"})
 
 
 @dataclass(frozen=True)
+class Prepared:
+    """What training takes of new speakers' speech: vectors of machines over frames, and what all else is made of.
+
+    ``kept`` are the speakers without held-out utterances, with those vectors alone, and ``own_kept`` their own arrays:
+    condition vectors and the histogram of pitches. ``own`` are those of all speech, and ``branches`` what each
+    branch's machines over utterances are made of.
+    """
+
+    kept: list[NewSpeaker]
+    own_kept: list[Arrays]
+    own: list[Arrays]
+    branches: dict[Branch, BranchTraining]
+
+
+@dataclass(frozen=True)
 class Provisional:
     """A ``model`` without held-out utterances, and what the final one takes besides vectors of machines over frames.
 
-    That is what each branch's machines over utterances are made of, and each new speaker's ``own`` arrays: condition
-    vectors and the histogram of pitches. Until its supervector machines are ``solved``, the model has machines over
-    frames alone.
+    That is, as ``Prepared`` has them, each branch and each new speaker's ``own`` arrays.
     """
 
     model: SpeakerModel
@@ -72,30 +86,31 @@ class Trainer:
     workers: Workers
     progress: Progress
 
-    def prepared(self, voices: Sequence[NewSpeaker], kept: Sequence[Speech], held_out: Sequence[Speech]) -> Provisional:
-        """Train codebooks of the new ``voices``, and machines over frames, on the speech that is ``kept``.
-
-        What ``solved`` makes the other machines of is made here, too, so that it reads no speech.
-        """
-        some = [replace(voice, speech=speech) for voice, speech in zip(voices, kept, strict=True)]
+    def prepared(self, voices: Sequence[NewSpeaker], kept: Sequence[Speech], held_out: Sequence[Speech]) -> Prepared:
+        """Return what training takes of the speech of new ``voices``, of which so much is ``kept``."""
         beside, trainers = self._trainers_of(len(voices))
-        branches = [partial(one.prepared, self.known, voices, kept, held_out) for one in trainers]
-        tasks = ((task,) for task in (partial(self._frame_machines, some, "thresholds"), *branches))
-        population, *prepared = run_parallel(lambda task: task(), tasks, jobs=beside)
-        without = [*({} for _ in self.known.speakers), *map(self._own, some)]
-        model = self._assembled(some, population).changed(without, {})
-        made = {trainer.branch: branch for trainer, branch in zip(trainers, prepared, strict=True)}
-        return Provisional(model, made, list(map(self._own, voices)))
+        tasks = ((trainer, self.known, voices, kept, held_out) for trainer in trainers)
+        branches = run_parallel(UtteranceTrainer.prepared, tasks, jobs=beside)
+        some = [replace(voice, speech=speech) for voice, speech in zip(voices, kept, strict=True)]
+        own_kept, own = list(map(self._own, some)), list(map(self._own, voices))
+        for voice in some:
+            voice.keep_frame_vectors()
+        made = {trainer.branch: branch for trainer, branch in zip(trainers, branches, strict=True)}
+        return Prepared(some, own_kept, own, made)
 
-    def solved(self, prepared: Provisional) -> Provisional:
-        """Return what was ``prepared`` with all machines over utterances, of speech that is kept."""
-        beside, trainers = self._trainers_of(len(prepared.own))
-        tasks = ((trainer, prepared.branches[trainer.branch]) for trainer in trainers)
-        solved = run_parallel(lambda trainer, branch: trainer.solved(self.known, branch), tasks, jobs=beside)
-        model, made = prepared.model, {}
+    def provisional(self, prepared: Prepared) -> Provisional:
+        """Train all machines on the speech that is kept."""
+        beside, trainers = self._trainers_of(len(prepared.kept))
+        tasks: list[Callable[[], Any]] = [
+            partial(trainer.solved, self.known, prepared.branches[trainer.branch]) for trainer in trainers
+        ]
+        tasks.append(partial(self._frame_machines, prepared.kept, "thresholds"))
+        *solved, population = run_parallel(lambda task: task(), ((task,) for task in tasks), jobs=beside)
+        without = [*({} for _ in self.known.speakers), *prepared.own_kept]
+        model, made = self._assembled(prepared.kept, population).changed(without, {}), {}
         for trainer, branch in zip(trainers, solved, strict=True):
             model, made[trainer.branch] = trainer.trained(model, self.known, branch, whole=False), branch
-        return replace(prepared, model=model, branches=made)
+        return Provisional(model, made, prepared.own)
 
     def final(self, voices: Sequence[NewSpeaker], provisional: Provisional) -> SpeakerModel:
         """Train the same on all speech of the new ``voices``; only vectors of machines over frames are read."""

@@ -13,7 +13,7 @@ from threading import Lock
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pipeline.audio.corpus import Utterance, audio_suffixes
+from pipeline.audio.corpus import audio_suffixes
 from pipeline.errors import AudioError, InputError, NotEnoughSpeechError
 from pipeline.evaluation import (
     NameColumn,
@@ -21,9 +21,10 @@ from pipeline.evaluation import (
     Trial,
 )
 from pipeline.evaluation.breakdowns import SPEECH, metadata_of, speech_groups
+from pipeline.evaluation.recordings import Recordings
 from pipeline.features.frontend import read_features
 from pipeline.features.stream import FeatureBlock
-from pipeline.machines.workers import LocalThreads, Workers, path_for
+from pipeline.machines.workers import LocalThreads, Workers
 from pipeline.metrics import (
     Unscored,
 )
@@ -84,7 +85,7 @@ class Assessment:
 def assess(
     model: SpeakerModel | Store | Path | str,
     trials: Sequence[Trial],
-    root: Path | str,
+    root: Path | str | Recordings,
     *,
     systems: Iterable[str] | None = None,
     not_enrolled: Collection[str] = (),
@@ -105,7 +106,7 @@ def assess(
     trials : sequence of Trial
         Claims on audio files (``read_trials``).
     root : path
-        Folder that the trials' paths are relative to.
+        Folder that the trials' paths are relative to, or Kaldi data directory of the utterances that they name.
     systems : iterable of str, optional
         Scoring systems.
     not_enrolled : collection of str, optional
@@ -142,7 +143,7 @@ def assess(
     by_claims: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for path, its_trials in by_path.items():
         by_claims[tuple(dict.fromkeys(trial.speaker for trial in its_trials))].append(path)
-    files = _FileScorer(model, path_for(Path(root), workers), names, positions)
+    files = _FileScorer(model, Recordings.under(root, workers), names, positions)
     # Files of the same claims follow each other, and share a scorer.
     tasks = [(path, claims, len(by_path[path])) for claims, paths in by_claims.items() for path in paths]
     results: dict[str, ScoredFile | FailedFile] = {}
@@ -182,16 +183,16 @@ def _check_columns(model: SpeakerModel, trials: Sequence[Trial]) -> None:
     if all(Path(trial.speaker).suffix.lower() in audio_suffixes() for trial in trials):
         raise InputError(
             f"trials: a claim must name an enrolled speaker, got {first.speaker!r}, which looks like an audio file;"
-            " lists of file pairs, as VoxCeleb's, are not scored by a store: enroll people, and list claims on them"
+            " lists of file pairs, as VoxCeleb's, are scored with --pairs (assess_pairs), by comparing two recordings"
         )
 
 
 @dataclass(frozen=True, eq=False)
 class _FileScorer:
-    """Files under ``root`` scored by ``systems`` of ``model``; ``positions`` number the claimed speakers."""
+    """Recordings scored by ``systems`` of ``model``; ``positions`` number the claimed speakers."""
 
     model: SpeakerModel
-    root: Path
+    recordings: Recordings
     systems: tuple[str, ...]
     positions: Mapping[str, int]
     _latest: dict[tuple[str, ...], ClaimScorer] = field(default_factory=dict, init=False)
@@ -210,12 +211,12 @@ class _FileScorer:
 
     def reads(self, path: str, *_: object) -> tuple[Path, ...]:
         """Return the paths that are read to score the file at ``path``."""
-        return (self.root / path,)
+        return (self.recordings.find(path).path,)
 
 
-def speech_of(model: SpeakerModel, root: Path, path: str) -> FeatureBlock:
-    """Return the features of the file at ``path`` below ``root``; raises AudioError or NotEnoughSpeechError."""
-    speech = read_features(Utterance("", root / path), model.config.features)
+def speech_of(model: SpeakerModel, recordings: Recordings, path: str) -> FeatureBlock:
+    """Return the features of the recording that a trial calls ``path``; raises AudioError or NotEnoughSpeechError."""
+    speech = read_features(recordings.find(path), model.config.features)
     if len(speech.vectors) < model.config.min_frames:
         step = model.config.features.step_seconds
         raise NotEnoughSpeechError(path, seconds=len(speech.vectors) * step, needed=model.config.min_frames * step)
@@ -226,7 +227,7 @@ def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: 
     """Return the scores of the file at ``path`` for all ``claims``, or the reason why its ``trials`` have none."""
     model, scorer = files.model, files.scorer(claims)
     try:
-        speech = speech_of(model, files.root, path)
+        speech = speech_of(model, files.recordings, path)
     except (AudioError, NotEnoughSpeechError) as error:
         return FailedFile(path, str(error), trials)
     running = scorer.start()

@@ -19,6 +19,7 @@ from pipeline.enrollment.heldout_scoring import HeldOutScoring
 from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError, StoreMissingError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import FailedFile, speech_of
+from pipeline.evaluation.recordings import Recordings
 from pipeline.machines.workers import LocalThreads
 from pipeline.metrics import ErrorRates, equal_error_rate, log_likelihood_ratio_cost, rates_at
 from pipeline.scoring.rules import RULES
@@ -90,7 +91,7 @@ class CalibrationReport:
 def calibrate(
     store: Store | Path | str,
     trials: Sequence[Trial],
-    root: Path | str,
+    root: Path | str | Recordings,
     *,
     jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
@@ -108,7 +109,7 @@ def calibrate(
     trials : sequence of Trial
         Claims on audio files that nobody was enrolled with (``read_trials``).
     root : path
-        Folder that the trials' paths are relative to.
+        Folder that the trials' paths are relative to, or Kaldi data directory of the utterances that they name.
     jobs : int
         Threads.
     progress : callable, optional
@@ -139,7 +140,7 @@ def calibrate(
     store.load()  # where there is no store, none is made
     with store.writing() as transaction, threadpool_limits(1):
         model = _model_of(store, transaction)
-        own, failed = _scored(model, labels, Path(root), jobs, progress)
+        own, failed = _scored(model, labels, Recordings.under(root), jobs, progress)
         before = _fit(model, own)
         fitted = transaction.save(_with_own(model, own))
     after = _fit(fitted, own)
@@ -181,7 +182,7 @@ def _model_of(store: Store, transaction: Transaction) -> SpeakerModel:
 def _with_own(model: SpeakerModel, own: HeldOutTrials | None) -> SpeakerModel:
     """Return ``model`` with these own trials in place of those it has, and calibrated to them."""
     gone = frozenset(name for name in model.shared if name.startswith(OWN))
-    arrays = {} if own is None else own.as_arrays(before=OWN)
+    arrays = {} if own is None else own.as_arrays(kind=OWN)
     return replace(model, shared=Changed(arrays, model.shared, gone)).calibrated()
 
 
@@ -219,16 +220,16 @@ def _check_enough(labels: Labels, failed: Sequence[FailedFile]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Scorer:
-    """Files under ``root`` scored by ``scoring``, which claims everybody in ``numbers`` (of speakers, by name)."""
+    """Recordings scored by ``scoring``, which claims everybody in ``numbers`` (of speakers, by name)."""
 
     model: SpeakerModel
-    root: Path
+    recordings: Recordings
     scoring: HeldOutScoring
     numbers: Mapping[str, int]
 
 
 def _scored(
-    model: SpeakerModel, labels: Labels, root: Path, jobs: int, progress: Callable[[int, int], None] | None
+    model: SpeakerModel, labels: Labels, recordings: Recordings, jobs: int, progress: Callable[[int, int], None] | None
 ) -> tuple[HeldOutTrials, tuple[FailedFile, ...]]:
     """Return the trials of ``labels`` as scored by ``model``, and files without a score; raises InputError."""
     numbers = {name: model.position(name) for claims in labels.values() for name in claims}
@@ -236,7 +237,7 @@ def _scored(
     claims = sorted(numbers.values())
     scoring = HeldOutScoring(model.config, model.population(), {}, claims, ids, condition=model.condition())
     scored, failed = [], []
-    results = LocalThreads(jobs).map(_score_file, labels.items(), common=_Scorer(model, root, scoring, numbers))
+    results = LocalThreads(jobs).map(_score_file, labels.items(), common=_Scorer(model, recordings, scoring, numbers))
     for result in results:
         if progress is not None:
             progress(1, len(labels))
@@ -251,7 +252,7 @@ def _scored(
 def _score_file(files: _Scorer, path: str, claims: Mapping[str, bool]) -> HeldOutTrials | FailedFile:
     """Return the trials of one file, those that are listed; or why there are none."""
     try:
-        speech = speech_of(files.model, files.root, path)
+        speech = speech_of(files.model, files.recordings, path)
     except (AudioError, NotEnoughSpeechError) as error:
         return FailedFile(path, str(error), len(claims))
     spoken = [files.numbers[name] for name, is_target in claims.items() if is_target]

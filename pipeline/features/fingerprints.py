@@ -73,10 +73,10 @@ class ScaledFingerprintStream:
     """Mono samples at ``rate`` Hz to fingerprints with the bands multiplied by each of ``scales``; the first is 1."""
 
     def __init__(self, rate: int, scales: Sequence[float] = SCALES) -> None:
-        self._edges = np.round(np.outer(scales, _EDGES)).astype(int)
+        self._ends = np.round(np.outer(scales, _EDGES)).astype(int) - 1
         self._resampler = Resampler(rate, RATE)
         self._frames = FrameStream(_LENGTH, STEP)
-        self._bands = np.empty((0, len(scales), BITS + 1))
+        self._rises = np.empty((0, len(scales), BITS))
 
     def push(self, samples: Array) -> tuple[Prints, Array]:
         """Return fingerprints (T, S) and levels (T,) of the frames that ``samples`` (n,) complete."""
@@ -87,19 +87,20 @@ class ScaledFingerprintStream:
         return self._prints_of(self._resampler.flush())
 
     def _prints_of(self, samples: Array) -> tuple[Prints, Array]:
-        bands = np.concatenate((self._bands, self._band_powers(self._frames.push(samples))))
-        self._bands = bands[max(0, len(bands) - _LAG) :]
-        before, now = bands[:-_LAG], bands[_LAG:]
-        # log now_{b+1} - log now_b > log before_{b+1} - log before_b, without logarithms
-        rising = now[..., 1:] * before[..., :-1] > before[..., 1:] * now[..., :-1]
-        energies = now[:, 0].sum(axis=1)
-        prints = np.packbits(rising, axis=2, bitorder="little").view("<u4")[..., 0].astype(np.uint32, copy=False)
+        bands = self._band_powers(self._frames.push(samples))
+        # log r_b = log P_b+1 - log P_b, which is compared with what it was _LAG frames ago
+        rises = np.concatenate((self._rises, bands[..., 1:] / bands[..., :-1]))
+        self._rises = rises[max(0, len(rises) - _LAG) :]
+        more = rises[_LAG:] > rises[:-_LAG]
+        energies = bands[len(bands) - len(more) :, 0].sum(axis=1)
+        prints = np.packbits(more, axis=2, bitorder="little").view("<u4")[..., 0].astype(np.uint32, copy=False)
         return np.where(energies[:, None] > _SILENCE, prints, np.uint32(0)), 10.0 * np.log10(energies)
 
     def _band_powers(self, frames: Array) -> Array:
         """Return the powers (T, S, B + 1), above 0, of ``frames`` (T, L) in the bands of each scale."""
-        spectrum = np.fft.rfft(frames * _WINDOW, axis=1)
-        below = np.cumsum(spectrum.real**2 + spectrum.imag**2, axis=1)[:, self._edges - 1]
+        spectrum = np.fft.rfft(frames * _WINDOW, axis=1)[:, : self._ends.max() + 1]
+        below = np.cumsum(spectrum.real**2 + spectrum.imag**2, axis=1).take(self._ends.ravel(), axis=1)
+        below = below.reshape(len(below), *self._ends.shape)
         powers: Array = below[..., 1:] - below[..., :-1]
         powers += _LEAST_POWER
         return powers

@@ -31,9 +31,11 @@ Array = NDArray[np.float64]
 # A population is much smaller when it had fewer than this share of today's speakers.
 COMPARABLE_SHARE = 0.5
 
-# Trials of augmented versions, and those of the user's own, are kept under names that begin with these.
-CHANGED, OWN = "changed.", "own."
-KEPT = ("", CHANGED, OWN)
+# Kinds of trials that a store keeps, by the beginnings of their arrays' names: held out, as they were recorded and in
+# augmented versions, and the user's own.
+RECORDED, CHANGED, OWN = "", "changed.", "own."
+HELD_OUT = (RECORDED, CHANGED)
+TRIAL_KINDS = (*HELD_OUT, OWN)
 
 # The speaker of a trial by somebody who is not enrolled: speakers' ids are smaller.
 NOBODY = 2**63
@@ -69,13 +71,13 @@ class HeldOutTrials:
 
     @classmethod
     def from_arrays(
-        cls, arrays: Mapping[str, NDArray[Any]], systems: Sequence[str] | None = None, *, before: str = ""
+        cls, arrays: Mapping[str, NDArray[Any]], systems: Sequence[str] | None = None, *, kind: str = RECORDED
     ) -> Self | None:
-        """Read the trials among a model's shared ``arrays``, of ``systems`` only where named; None without any.
+        """Read the trials of a ``kind`` among a model's shared ``arrays``; None without any.
 
-        Their names begin with ``before``.
+        Where ``systems`` are named, only their scores are read.
         """
-        start = before + _PREFIX
+        start = kind + _PREFIX
         names = [name.removeprefix(start) for name in arrays if name.startswith(start)]
         if "claims" not in names:
             return None
@@ -89,9 +91,9 @@ class HeldOutTrials:
         scores = {system: arrays[start + _SCORE + system] for system in wanted}
         return cls(scores=scores, prefixes=prefixes, **{name: arrays[start + name] for name in COLUMNS})
 
-    def as_arrays(self, *, before: str = "") -> dict[str, NDArray[Any]]:
+    def as_arrays(self, *, kind: str = RECORDED) -> dict[str, NDArray[Any]]:
         """Return the arrays that ``from_arrays`` reads."""
-        start = before + _PREFIX
+        start = kind + _PREFIX
         arrays: dict[str, NDArray[Any]] = {start + name: getattr(self, name) for name in COLUMNS}
         arrays |= {f"{start}{_SCORE}{name}": scores for name, scores in self.scores.items()}
         for frames, by_system in self.prefixes.items():

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.scoring.trials import CHANGED, OWN
+from pipeline.scoring.trials import CHANGED, OWN, RECORDED
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
 
-_TRIALS = {"held_out_trials": "", "changed_trials": CHANGED, "own_trials": OWN}
+_TRIALS = {"held_out_trials": RECORDED, "changed_trials": CHANGED, "own_trials": OWN}
 
 
 def export_speaker(model: SpeakerModel, name: str, path: Path) -> Path:
@@ -32,7 +32,7 @@ def export_speaker(model: SpeakerModel, name: str, path: Path) -> Path:
     table = {
         "speaker": {**asdict(speaker), "id": _hexadecimal(speaker.id)},
         "store": {"id": model.identity, "revision": model.revision},
-        **{kind: _trials(model, speaker.id, before) for kind, before in _TRIALS.items()},
+        **{name: _trials(model, speaker.id, kind) for name, kind in _TRIALS.items()},
         "arrays": {key: {"shape": array.shape, "dtype": str(array.dtype)} for key, array in arrays.items()},
     }
     packed = BytesIO()
@@ -59,9 +59,9 @@ def _pairs(model: SpeakerModel, number: int) -> dict[str, AnyArray]:
     return arrays
 
 
-def _trials(model: SpeakerModel, identity: int, before: str) -> dict[str, list[object]]:
-    """Return the columns of the trials of one kind in which the speaker spoke or was claimed."""
-    trials = model.trials(before=before)
+def _trials(model: SpeakerModel, identity: int, kind: str) -> dict[str, list[object]]:
+    """Return the columns of the trials of one ``kind`` in which the speaker spoke or was claimed."""
+    trials = model.trials(kind=kind)
     if trials is None:
         return {}
     arrays = {name.removeprefix("trials."): array for name, array in trials.as_arrays().items()}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.config import Config
 from pipeline.errors import StoreFormatError
 from pipeline.machines.branches import BACKGROUNDS, UTTERANCE_KINDS, utterance_kinds_of
-from pipeline.scoring.trials import COLUMNS, KEPT
+from pipeline.scoring.trials import COLUMNS, TRIAL_KINDS
 
 AnyArray = NDArray[Any]
 Lengths = Mapping[str, int]
@@ -61,7 +61,7 @@ SHARED: dict[str, Expected] = {
     "cohort.similarity": Expected("f", ("N", "W")),
 }
 
-for _p in KEPT:
+for _p in TRIAL_KINDS:
     SHARED |= {
         f"{_p}trials.claims": Expected("u", (f"{_p}T",)),
         f"{_p}trials.speakers": Expected("u", (f"{_p}T",)),

@@ -32,7 +32,7 @@ from pipeline.scoring.calibration import Calibration, Calibrations, SystemCalibr
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
 from pipeline.scoring.conditions import ConditionClassifier, train_conditions
 from pipeline.scoring.rules import RULES, systems_of
-from pipeline.scoring.trials import KEPT, OWN, HeldOutTrials
+from pipeline.scoring.trials import OWN, RECORDED, TRIAL_KINDS, HeldOutTrials
 from pipeline.store.arrays import Arrays, Changed, Renumbered
 from pipeline.store.layout import AnyArray
 from pipeline.store.machines import read_cohorts, read_machines, read_ubm, read_utterance_machines
@@ -295,21 +295,21 @@ class SpeakerModel:
         costs = self.config.threshold
         return OperatingPoint(costs.prior, costs.cost_miss, costs.cost_false_accept)
 
-    def trials(self, systems: Sequence[str] | None = None, *, before: str = "") -> HeldOutTrials | None:
-        """Return the held-out trials, with the scores of ``systems`` (default: all); None without any.
+    def trials(self, systems: Sequence[str] | None = None, *, kind: str = RECORDED) -> HeldOutTrials | None:
+        """Return the trials of a ``kind``, with the scores of ``systems`` (default: all); None without any.
 
-        With ``before`` = ``CHANGED``, those of augmented versions; with ``OWN``, the user's own.
+        Held-out ones are ``RECORDED`` or, of augmented versions, ``CHANGED``; the user's are ``OWN``.
         """
-        return HeldOutTrials.from_arrays(self.shared, systems, before=before)
+        return HeldOutTrials.from_arrays(self.shared, systems, kind=kind)
 
     @property
     def fitted_to(self) -> str:
-        """Return which trials calibrations and thresholds are fitted to: ``OWN`` where they have both classes, or "".
+        """Return the kind of trials that calibrations and thresholds are fitted to.
 
-        Removals of speakers may leave one class only.
+        That is ``OWN`` where they have both classes, of which removals may leave one, or else ``RECORDED``.
         """
-        own = self.trials([], before=OWN)
-        return OWN if own is not None and own.has_both_classes else ""
+        own = self.trials([], kind=OWN)
+        return OWN if own is not None and own.has_both_classes else RECORDED
 
     def threshold(self, system: str, *, false_accept: float | None = None) -> float:
         """Return the threshold from the trials ``fitted_to``: see ``HeldOutTrials.threshold``. Raises MetricError.
@@ -414,9 +414,9 @@ class SpeakerModel:
         gone = {self.speaker(name).id for name in names}
         kept = [number for number, speaker in enumerate(self.speakers) if speaker.id not in gone]
         trials: dict[str, AnyArray] = {}
-        for before in KEPT:
-            held_out = self.trials(before=before)
-            trials |= {} if held_out is None else held_out.without(*gone).as_arrays(before=before)
+        for kind in TRIAL_KINDS:
+            held_out = self.trials(kind=kind)
+            trials |= {} if held_out is None else held_out.without(*gone).as_arrays(kind=kind)
         return replace(
             self,
             speakers=tuple(self.speakers[number] for number in kept),

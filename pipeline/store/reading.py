@@ -12,7 +12,7 @@ from pipeline.config import Config, parse_config
 from pipeline.errors import ConfigError, StoreFormatError, StoreSealError
 from pipeline.machines.branches import BACKGROUNDS, EMBEDDING, PITCH, UTTERANCE_KINDS
 from pipeline.scoring.calibration import Calibrations
-from pipeline.scoring.trials import KEPT
+from pipeline.scoring.trials import TRIAL_KINDS
 from pipeline.store.arrays import Arrays, StoredArrays, StoredPairs
 from pipeline.store.layout import TRIALS, required
 from pipeline.store.model import CONDITIONS, Role, Speaker, SpeakerModel
@@ -102,9 +102,9 @@ def _check_names(rows: Rows, config: Config, arrays: Sequence[Container[str]], s
     own, everybody = required(config, len(arrays))
     missing = {name for listed in arrays for name in own if name not in listed}
     missing |= {name for name in everybody if name not in shared}
-    for before in KEPT:
-        if f"{before}trials.claims" in shared:
-            missing |= {before + name for name in TRIALS if before + name not in shared}
+    for kind in TRIAL_KINDS:
+        if f"{kind}trials.claims" in shared:
+            missing |= {kind + name for name in TRIALS if kind + name not in shared}
     if missing:
         raise StoreFormatError(f"{rows.path}: array {min(missing)!r} is missing; damaged, or changed by hand")
 
@@ -132,7 +132,7 @@ def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], config
         f"{PITCH.array}.B": config.pitch.bins,
     }
     measured = [(f"{of.name}.K", f"{of.name}.means") for of in BACKGROUNDS]
-    measured += [(f"{before}T", f"{before}trials.claims") for before in KEPT]
+    measured += [(f"{kind}T", f"{kind}trials.claims") for kind in TRIAL_KINDS]
     measured += [(f"{kind.array}.S", f"{kind.array}.inner.speakers") for kind in UTTERANCE_KINDS]
     measured.append((f"{EMBEDDING.array}.D", f"{EMBEDDING.array}.mean"))
     for length, name in measured:

@@ -30,6 +30,7 @@ from pipeline.errors import (
     StoreMissingError,
     check_type,
 )
+from pipeline.machines.memory import keep_freed
 from pipeline.machines.pairs import PairMachine, Pairs, PairSource
 from pipeline.names import check_new_names
 from pipeline.store.arrays import Arrays, Changed, Renumbered, StoredArrays, StoredPairs
@@ -119,6 +120,7 @@ class Store:
         check_type("unknown_impostors", unknown_impostors, Real | None, "a share from 0 to 1")
         if unknown_impostors is not None and not 0.0 <= unknown_impostors <= 1.0:
             raise InputError(f"unknown impostors: a share lies between 0 and 1, got {unknown_impostors:g}")
+        keep_freed()  # for the claims on it
         rows = opened(self.path, self.key)
         try:
             model = read_model(rows)

@@ -10,7 +10,7 @@ from pipeline.scoring.claims import is_judged_in_cohort
 from pipeline.scoring.conditions import SIDE_INFORMATION
 from pipeline.scoring.fitting import fit_system, fit_threshold
 from pipeline.scoring.rules import RULES
-from pipeline.scoring.trials import CHANGED, HeldOutTrials
+from pipeline.scoring.trials import CHANGED, OWN, HeldOutTrials
 from pipeline.scoring.typical import Typicality
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def threshold_of(model: SpeakerModel, system: str, false_accept: float | None) -
     rule = RULES[system]
     if false_accept is None and model.scores_are_ratios(system) and model.calibration(system) is not None:
         return model.operating_point.threshold
-    trials = model.trials([system, *rule.parts, rule.alone_key, *SIDE_INFORMATION], before=model.fitted_to)
+    trials = model.trials([system, *rule.parts, rule.alone_key, *SIDE_INFORMATION], kind=model.fitted_to)
     if trials is None:
         raise MetricError(f"{model.where}: the store holds no held-out trials; give the threshold itself")
     trials, population = judged_trials(model, trials, system)
@@ -41,16 +41,16 @@ def fitted(model: SpeakerModel, system: str, *, at_every_length: bool = False) -
 
     The user's own are of the condition in use, and leave none to tell from it.
     """
-    before = model.fitted_to
+    kind, has_own = model.fitted_to, model.fitted_to == OWN
     read = [system, *RULES[system].parts, *SIDE_INFORMATION]
-    trials = model.trials(read, before=before)
+    trials = model.trials(read, kind=kind)
     if trials is None:
         return None
     return fit_system(
         system,
         judged_trials(model, trials, system),
-        changed=None if before else model.trials(read, before=CHANGED),
-        typical=None if before else Typicality(model.operating_point.threshold, len(model.names)),
+        changed=None if has_own else model.trials(read, kind=CHANGED),
+        typical=None if has_own else Typicality(model.operating_point.threshold, len(model.names)),
         at_every_length=at_every_length,
     )
 

@@ -196,7 +196,7 @@ class Verifier:
         """The uncertainty of ratios that the number of trials leaves; None where the system's scores are none."""
         model, system = self.model, self.system
         calibration = model.calibration(system)
-        trials = model.trials([*RULES[system].parts, *SIDE_INFORMATION], before=model.fitted_to)
+        trials = model.trials([*RULES[system].parts, *SIDE_INFORMATION], kind=model.fitted_to)
         if calibration is None or trials is None or not model.scores_are_ratios(system):
             return None
         trials = trials.comparable(len(model))

@@ -14,7 +14,7 @@ from pipeline.enrollment.enroll import train
 from pipeline.enrollment.speech import audible, read_speech
 from pipeline.enrollment.training import Trainer
 from pipeline.errors import AudioError, MetricError, NotEnoughSpeechError
-from pipeline.machines.workers import LocalThreads
+from pipeline.machines.workers import LocalThreads, Workers
 from pipeline.posteriors import sigmoid
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model
@@ -90,27 +90,34 @@ def compare_voices(
     return VoiceComparison(same, llr, sigmoid.posterior(llr, costs.prior), costs.prior, *ratios)
 
 
-def _ratio(background: SpeakerModel, enrolled: Path, verified: Path, jobs: int) -> float:
-    """Return the log-likelihood ratio of the file ``verified`` for the speaker of ``enrolled``."""
-    name, names = str(enrolled), {speaker.name for speaker in background.speakers}
+def enrolled_beside(background: SpeakerModel, recording: Utterance, workers: Workers) -> tuple[SpeakerModel, str]:
+    """Return the speakers of ``background`` and beside them the one of ``recording``, in memory alone; and their name.
+
+    Raises AudioError, NotEnoughSpeechError or MetricError.
+    """
+    name, names = str(recording.path), {speaker.name for speaker in background.speakers}
     while name in names:
         name += "'"
-    workers, settings = LocalThreads(jobs), background.config
+    settings = background.config
     trainer = Trainer(settings, background, "speaker", workers, lambda *_: None)
     with threadpool_limits(1):
         voices, unread = read_speech(
-            {name: [Utterance(name, enrolled)]}, settings, enrolled=len(names), workers=workers,
-            progress=trainer.progress,
-        )  # fmt: skip
+            {name: [recording]}, settings, enrolled=len(names), workers=workers, progress=trainer.progress
+        )
         if unread:
             raise AudioError("{}: {}".format(*unread[0]))
         voices, _ = audible(voices, settings)
         model, _ = train(trainer, voices, NO_CHECKS)
     if model.calibration(settings.scoring.system) is None:
         raise MetricError(f"{background.where}: the background has too few speakers for calibrated ratios; add more")
-    update = Verifier(model, name).verify_file(verified)
+    return model, name
+
+
+def _ratio(background: SpeakerModel, enrolled: Path, verified: Path, jobs: int) -> float:
+    """Return the log-likelihood ratio of the file ``verified`` for the speaker of ``enrolled``."""
+    update = Verifier(*enrolled_beside(background, Utterance("", enrolled), LocalThreads(jobs))).verify_file(verified)
     if update.llr is None:
         raise NotEnoughSpeechError(
-            str(verified), seconds=update.speech_seconds, needed=model.config.scoring.min_seconds
+            str(verified), seconds=update.speech_seconds, needed=background.config.scoring.min_seconds
         )
     return update.llr

@@ -162,7 +162,7 @@ def test_own_trials_and_versions_of_another_condition_stay(own, tmp_path, record
     trials = [Trial(claim, path, claim == name) for name, path in files for claim in voices]
     kept = calibrate(own, trials, demo).trials
     model = enroll(own, {"anna": recordings["anna"][4:]}, add=True).model
-    own_trials = model.trials(before=OWN)
+    own_trials = model.trials(kind=OWN)
     assert (own_trials.claims == named(model, "anna")[0].id).sum() == len(files)
     assert ((own_trials.claims == own_trials.speakers) == (kept.claims == kept.speakers)).all()
     assert model.fitted_to == OWN

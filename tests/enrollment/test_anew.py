@@ -13,7 +13,7 @@ from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import EnrollmentRefusedError, InputError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.calibrate import calibrate
-from pipeline.scoring.trials import OWN
+from pipeline.scoring.trials import OWN, RECORDED
 from pipeline.store.store import Store
 
 
@@ -74,8 +74,8 @@ def test_trials_of_the_users_own_go(path, recordings, voices, demo):
     trials = [Trial(claim, name, name.startswith(f"{claim}/")) for name in names for claim in voices]
     assert calibrate(path, trials, demo / "verify").model.fitted_to == OWN
     model = enroll(path, {name: recordings[name] for name in voices}, anew=True).model
-    assert model.fitted_to == ""
-    assert model.trials(before=OWN) is None
+    assert model.fitted_to == RECORDED
+    assert model.trials(kind=OWN) is None
 
 
 def test_nobody_is_lost_and_nobody_changes_roles(path, recordings, voices, tiny):

@@ -36,7 +36,7 @@ from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.supervectors import segments_of, unit
 from pipeline.machines.ubm import loudness
 from pipeline.machines.workers import LocalThreads
-from pipeline.scoring.trials import CHANGED
+from pipeline.scoring.trials import HELD_OUT, RECORDED
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.policies import Threshold
@@ -342,8 +342,8 @@ def test_with_many_speakers_segments_are_longer_and_held_out_trials_are_drawn(
     monkeypatch.setattr(heldout_scoring, "SPEAKERS_A_DRAW", 1)
     monkeypatch.setattr(speech, "ENOUGH_CHANGED", 4)
     some = enroll(tmp_path / "some", speakers, config).model
-    for before in ("", CHANGED):
-        ours, theirs = some.trials(before=before), whole.trials(before=before)
+    for kind in HELD_OUT:
+        ours, theirs = some.trials(kind=kind), whole.trials(kind=kind)
         assert set(ours.speakers.tolist()) == {one.id for one in some.speakers}
         own, others = (
             [
@@ -352,7 +352,7 @@ def test_with_many_speakers_segments_are_longer_and_held_out_trials_are_drawn(
             ]
             for is_own in (True, False)
         )
-        assert own[0] == own[1] if before == "" else 0 < own[0] < own[1]
+        assert own[0] == own[1] if kind == RECORDED else 0 < own[0] < own[1]
         assert others[1] == 3 * own[1]
         assert own[0] <= others[0] <= 2 * own[0]
 

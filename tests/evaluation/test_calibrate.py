@@ -24,7 +24,7 @@ from pipeline.evaluation.calibrate import calibrate, reset_calibration
 from pipeline.evaluation.measure import measure
 from pipeline.metrics import equal_error_rate
 from pipeline.scoring.rules import RULES
-from pipeline.scoring.trials import CHANGED, NOBODY, OWN
+from pipeline.scoring.trials import CHANGED, NOBODY, OWN, RECORDED
 from pipeline.store.export import export_speaker
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
@@ -107,9 +107,9 @@ def test_own_trials_are_of_one_condition_and_no_other_is_weighed(tmp_path, recor
     assert before.calibrations.whole["fused"].changed is not None
     model = calibrate(tmp_path / "s", fitted + fitted, lists[0]).model
     assert model.calibrations.whole["fused"].changed is None
-    assert len(model.trials(before=CHANGED)) == len(before.trials(before=CHANGED))
+    assert len(model.trials(kind=CHANGED)) == len(before.trials(kind=CHANGED))
     file = lists[0] / "anna-1.wav"
-    own_trials = model.trials(before=OWN)
+    own_trials = model.trials(kind=OWN)
     own_scores = model.calibration("fused").llr(own_trials.scores, own_trials.frames.astype(float))
     row = np.flatnonzero(own_trials.claims == model.speakers[0].id)[0]
     assert Verifier(model, "anna").verify_file(lists[0] / "anna-0.wav").score == pytest.approx(own_scores[row])
@@ -133,7 +133,7 @@ def test_a_sequential_test_counts_on_the_same_trials(calibrated, opened, lists):
 
 def test_trials_are_kept_as_the_scores_of_listed_claims_by_who_spoke_or_nobody(calibrated, opened, lists, voices):
     root, fitted, _ = lists
-    trials, held_out = calibrated.trials(before=OWN), calibrated.trials()
+    trials, held_out = calibrated.trials(kind=OWN), calibrated.trials()
     ids = {speaker.name: speaker.id for speaker in calibrated.speakers}
     spoken = [trial.path.partition("-")[0] for trial in fitted]
     assert trials.claims.tolist() == [ids[trial.speaker] for trial in fitted]
@@ -156,15 +156,15 @@ def test_all_listed_trials_are_kept_where_enrollment_would_draw_some(tmp_path, s
     monkeypatch.setattr(holdout, "MOST_OTHERS", 1)
     monkeypatch.setattr(heldout_scoring, "SPEAKERS_A_DRAW", 1)
     path = Path(shutil.copy(store, tmp_path / "s"))
-    assert len(calibrate(path, lists[1], lists[0]).model.trials(before=OWN)) == len(lists[1])
+    assert len(calibrate(path, lists[1], lists[0]).model.trials(kind=OWN)) == len(lists[1])
 
 
 def test_calibrating_again_and_resetting_leave_nothing_of_the_trials_before(own, opened, lists):
     root, _, others = lists
     again = calibrate(own, others, root, jobs=2).model
-    assert len(again.trials(before=OWN)) == len(others)
+    assert len(again.trials(kind=OWN)) == len(others)
     model = reset_calibration(own)
-    assert model.trials(before=OWN) is None
+    assert model.trials(kind=OWN) is None
     assert not any(name.startswith(OWN) for name in model.shared)
     assert model.calibrations.as_json() == opened.calibrations.as_json()
     assert [model.threshold(name) for name in SYSTEMS] == [opened.threshold(name) for name in SYSTEMS]
@@ -172,13 +172,13 @@ def test_calibrating_again_and_resetting_leave_nothing_of_the_trials_before(own,
 
 
 def test_trials_stay_when_others_are_enrolled_and_go_with_a_speaker_who_is_removed(own, recordings, opened):
-    kept = Store(own).load().trials(before=OWN)
+    kept = Store(own).load().trials(kind=OWN)
     model = enroll(own, {"greta": recordings["greta"]}).model
-    np.testing.assert_array_equal(model.trials(before=OWN).claims, kept.claims)
+    np.testing.assert_array_equal(model.trials(kind=OWN).claims, kept.claims)
     assert model.fitted_to == OWN
     gone = opened.speakers[1].id
     model = remove_speaker(own, "dexter")
-    trials = model.trials(before=OWN)
+    trials = model.trials(kind=OWN)
     rows = (kept.claims != gone) & (kept.speakers != gone)
     np.testing.assert_array_equal(trials.scores["poar"], kept.scores["poar"][rows])
     assert 0 < rows.sum() < len(rows)
@@ -193,19 +193,19 @@ def test_where_removals_leave_one_class_the_held_out_trials_count_again(own, lis
     plain = Path(shutil.copy(store, tmp_path / "plain.store"))
     for name in ("ivan", "anna"):
         model, other = remove_speaker(own, name), remove_speaker(plain, name)
-    assert len(model.trials(before=OWN)) == 12
-    assert model.fitted_to == ""
+    assert len(model.trials(kind=OWN)) == 12
+    assert model.fitted_to == RECORDED
     assert [model.threshold(name) for name in SYSTEMS] == [other.threshold(name) for name in SYSTEMS]
     for name in ("dexter", "lars"):
         model = remove_speaker(own, name)
-    assert len(model) == len(model.trials(before=OWN)) == 0
+    assert len(model) == len(model.trials(kind=OWN)) == 0
     Store(own).check()
 
 
 def test_the_only_speaker_left_is_judged_by_own_trials_of_strangers(own):
     for name in ("ivan", "dexter", "lars"):
         model = remove_speaker(own, name)
-    trials = model.trials(before=OWN)
+    trials = model.trials(kind=OWN)
     assert model.fitted_to == OWN
     scores, is_target = trials.scores["alone.log"], trials.claims == trials.speakers
     assert trials.unknown.tolist() == (~is_target).tolist()
@@ -215,7 +215,7 @@ def test_the_only_speaker_left_is_judged_by_own_trials_of_strangers(own):
 def test_an_export_has_the_own_trials_of_the_speaker_too(calibrated, tmp_path):
     export_speaker(calibrated, "dexter", tmp_path / "x.json")
     table = json.loads((tmp_path / "x.json").read_text())
-    identity, trials = calibrated.speakers[1].id, calibrated.trials(before=OWN)
+    identity, trials = calibrated.speakers[1].id, calibrated.trials(kind=OWN)
     rows = (trials.claims == identity) | (trials.speakers == identity)
     assert table["own_trials"]["score.rpoao"] == trials.scores["rpoao"][rows].tolist()
     assert table["changed_trials"] == {}
@@ -292,7 +292,7 @@ def test_own_trials_that_do_not_fit_each_other_are_refused_though_digests_hold(o
     if how == "left out" and name in ("claims", "score.rpoao"):
         # Without claims there are no own trials; of a system without scores there is no threshold.
         model = Store(own).load()
-        assert (name == "claims") == (model.fitted_to == "")
+        assert (name == "claims") == (model.fitted_to == RECORDED)
         return
     with pytest.raises(StoreFormatError, match=re.escape(str(own))):
         Store(own).check()

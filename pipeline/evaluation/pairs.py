@@ -1,0 +1,131 @@
+"""Assessment of pairs of recordings, as in VoxCeleb's lists: one voice or two, by ``compare_voices``."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.errors import AudioError, NotEnoughSpeechError
+from pipeline.evaluation import NameColumn, SystemScores, Trial
+from pipeline.evaluation.assess import Assessment, FailedFile, Progress, assess
+from pipeline.evaluation.breakdowns import metadata_of
+from pipeline.evaluation.recordings import Recordings
+from pipeline.machines.workers import LocalThreads
+from pipeline.metrics import Unscored
+from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Store, as_model
+from pipeline.verification.voice_comparison import enrolled_beside
+
+SYSTEM = "compare_voices"
+"""Name under which the ratios of pairs are reported."""
+
+Ratios = dict[tuple[str, str], float]
+"""Log-likelihood ratio, in nats, by the recording that was enrolled and the one that was verified."""
+
+
+def assess_pairs(
+    background: SpeakerModel | Store | Path | str,
+    pairs: Sequence[Trial],
+    root: Path | str,
+    *,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Assessment:
+    """Score pairs of recordings by the mean ratio of both directions, as ``compare_voices`` does.
+
+    Every recording is enrolled once beside the background, in memory alone, and those that it is paired with are
+    verified: a list takes the time of an enrollment for each recording. A pair with a recording that cannot be decoded
+    or has too little speech has no score.
+
+    Parameters
+    ----------
+    background : SpeakerModel, Store or path
+        Speakers to compare with, of whom no recording should be.
+    pairs : sequence of Trial
+        ``speaker`` and ``path`` are the two recordings; ``target`` if they are of one voice.
+    root : path
+        Folder that their paths are relative to, or Kaldi data directory of the utterances that they name.
+    jobs : int
+        Threads.
+    progress : callable, optional
+        Called as ``progress(recordings just enrolled, recordings in all)``.
+
+    Returns
+    -------
+    Assessment
+        Of the one system ``compare_voices``, whose scores are natural-log likelihood ratios.
+
+    Raises
+    ------
+    MetricError
+        For a background without calibrated ratios.
+
+    Examples
+    --------
+    >>> import pathlib, pipeline
+    >>> from pipeline.evaluation import Trial
+    >>> background = pipeline.Store("speakers.store").load().view_without("anna")
+    >>> pairs = [Trial("letter.wav", "letter.wav", True)]
+    >>> (pipeline.assess_pairs(background, pairs, pathlib.Path()).scores["compare_voices"].scores > 0).tolist()
+    [True]
+    """
+    model, recordings = as_model(background), Recordings.under(root)
+    partners: dict[str, dict[str, None]] = defaultdict(dict)  # sets in the list's order
+    for pair in pairs:
+        partners[pair.speaker][pair.path] = None
+        partners[pair.path][pair.speaker] = None
+    ratios: Ratios = {}
+    reasons: dict[str, str] = {}
+    for enrolled, others in partners.items():
+        _score(model, recordings, enrolled, others, ratios, reasons, jobs)
+        if progress is not None:
+            progress(1, len(partners))
+    return _collect(pairs, ratios, reasons)
+
+
+def _score(
+    background: SpeakerModel,
+    recordings: Recordings,
+    enrolled: str,
+    others: Iterable[str],
+    ratios: Ratios,
+    reasons: dict[str, str],
+    jobs: int,
+) -> None:
+    """Add to ``ratios`` those of the ``others`` for the speaker of ``enrolled``, and ``reasons`` why some have none."""
+    try:
+        model, name = enrolled_beside(background, recordings.find(enrolled), LocalThreads(jobs))
+    except (AudioError, NotEnoughSpeechError) as error:
+        reasons[enrolled] = str(error)
+        return
+    system = model.config.scoring.system
+    claims = [Trial(name, other, True) for other in others if other not in reasons]
+    found = assess(model, claims, recordings, systems=[system], jobs=jobs)
+    reasons.update({failed.path: failed.reason for failed in found.failed})
+    scores = found.scores[system]
+    ratios.update({(enrolled, other): llr for other, llr in zip(scores.paths, _ratios_of(scores), strict=True)})
+
+
+def _ratios_of(scores: SystemScores) -> list[float]:
+    return [] if scores.llrs is None else scores.llrs.tolist()
+
+
+def _collect(pairs: Sequence[Trial], ratios: Ratios, reasons: dict[str, str]) -> Assessment:
+    lost = [pair for pair in pairs if not reasons.keys().isdisjoint({pair.speaker, pair.path})]
+    without = Counter(pair.speaker if pair.speaker in reasons else pair.path for pair in lost)
+    scored = [pair for pair in pairs if reasons.keys().isdisjoint({pair.speaker, pair.path})]
+    both = [(ratios[one.speaker, one.path] + ratios[one.path, one.speaker]) / 2 for one in scored]
+    scores = SystemScores(
+        NameColumn.of(pair.speaker for pair in scored),
+        NameColumn.of(pair.path for pair in scored),
+        np.array(both),
+        np.array([pair.target for pair in scored], dtype=np.bool_),
+        np.array(both) if both else None,
+        metadata_of(pair.metadata for pair in scored),
+    )
+    failed = tuple(FailedFile(path, reasons[path], count) for path, count in without.items())
+    targets = sum(pair.target for pair in lost)
+    return Assessment({SYSTEM: scores}, failed, Unscored(targets, len(lost) - targets))
