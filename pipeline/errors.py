@@ -13,6 +13,8 @@ A message says what failed and where, the rule, the value got, and the likely ca
 
 from __future__ import annotations
 
+from types import UnionType
+
 
 class VoiceclaimError(Exception):
     """Root of the tree: catching it catches everything raised on purpose.
@@ -42,6 +44,15 @@ class InputError(VoiceclaimError):
     """Input that cannot be used: a corpus, a list of trials or scores, an option."""
 
 
+def check_type(name: str, value: object, kinds: type | tuple[type, ...] | UnionType, expected: str) -> None:
+    """Raise InputError, which names the parameter and what was ``expected``, for a ``value`` of none of the ``kinds``.
+
+    True and False are no numbers.
+    """
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise InputError(f"{name}: {expected} was expected, got {type(value).__name__}")
+
+
 class ConfigError(InputError):
     """A settings file or key breaks a rule."""
 
@@ -55,15 +66,15 @@ class FitError(InputError, ValueError):
 
 
 class UnknownSpeakerError(InputError):
-    """A claim names somebody who is not enrolled; ``nearest`` holds the closest enrolled names.
+    """A claim names somebody who is not enrolled; ``nearest`` holds enrolled names that are similar, if there are any.
 
     It is None where there are too many to look for them.
     """
 
-    def __init__(self, name: str, nearest: tuple[str, ...] | None = ()) -> None:
+    def __init__(self, name: str, nearest: tuple[str, ...] | None = (), *, nobody: bool = False) -> None:
         self.name = name
         self.nearest = nearest
-        hint = "; nobody is enrolled" if nearest is not None else ""
+        hint = "; nobody is enrolled" if nobody else ""
         if nearest:
             hint = f"; nearest enrolled: {', '.join(map(repr, nearest))}"
         super().__init__(f"claim {name!r}: no such speaker is enrolled{hint}")

@@ -223,3 +223,25 @@ def test_the_least_frames_are_the_fewest_that_last_min_seconds(rate, step_ms, hu
     assert frames >= 1
     assert frames * step >= hundredths / 100 - 1e-6
     assert frames == 1 or (frames - 1) * step < hundredths / 100
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("codebook.centroids=eight", "codebook.centroids: must be a whole number, got 'eight'"),
+        ("codebook.centroids=0", "codebook.centroids: must be at least 1, got 0"),
+        ("threshold.prior=1.0", "threshold.prior: must be below 1, got 1.0"),
+        ("threshold.cost_miss=0", "threshold.cost_miss: must be above 0, got 0"),
+        ("threshold.holdout=0.7", "threshold.holdout: must be at most 0.5, got 0.7"),
+        ("features.pitch=maybe", "features.pitch: must be true or false, got 'maybe'"),
+        ("machines.kinds=gmm", "machines.kinds: must be a list, got 'gmm'"),
+        ("embedding.path=3", "embedding.path: must be text, got 3"),
+        ("checks.noise=no", "checks.noise: must be 'off', 'warn' or 'refuse', got 'no'"),
+        ("machines.cohort=some", "machines.cohort: must be 'all' or a whole number, got 'some'"),
+        ("features=3", "features: it is a section, whose settings are features.KEY, got 3"),
+    ],
+)
+def test_a_wrong_value_is_told_in_plain_words(override, words):
+    with pytest.raises(ConfigError) as caught:
+        load_config(overrides=[override])
+    assert str(caught.value) == f"settings: {words}"

@@ -22,7 +22,7 @@ import soundfile
 from pipeline.audio import ffmpeg
 from pipeline.audio.downmix import Downmix
 from pipeline.audio.lists import Segment, read_kaldi, read_recordings_table, read_rttm
-from pipeline.errors import InputError
+from pipeline.errors import InputError, check_type
 from pipeline.files import background_folder
 
 Kind = Literal["folders", "kaldi", "names", "rttm", "table", "yoho"]
@@ -158,6 +158,7 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
     >>> len(pipeline.read_corpus("recordings").speakers["anna"])
     3
     """
+    check_type("root", root, os.PathLike | str, "the path of a folder")
     root = Path(root)
     try:
         if root.suffix.lower() in _TABLES and root.is_file() and speaker_pattern is None:

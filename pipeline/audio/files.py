@@ -9,7 +9,6 @@ that names the file, the rule, the value and the likely cause.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,6 +20,7 @@ import soundfile
 from pipeline.audio import ffmpeg
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.downmix import Downmix
+from pipeline.audio.endings import LONGEST_OGG_PAGE, ends_within_ogg_page, frames_promised
 from pipeline.audio.streams import DECODER_ERRORS, Samples, check_channels, check_rate, check_samples, reason
 from pipeline.errors import AudioError
 from pipeline.files import open_regular
@@ -36,10 +36,6 @@ _FRAMES_A_BYTE = 512
 _FRAMES_FOR_NOTHING = 2**22
 _MOST_VALUES = 2**20  # of one block over all its channels (8 MiB), whatever a header or a caller asks for
 _UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 for "until the end"
-# libsndfile's remark on a header that promises more bytes of samples than follow.
-_REDUCED = re.compile(r"^ *(?:data|SSND|Data Size) *: (\d+) \(should be (\d+)\)", re.MULTILINE)
-_UNKNOWN_BYTES = 2**31 - 2**16  # from here on, "until the end": 2**31 - 4096 by sox, 2**32 - 1 by ffmpeg
-_MISCOUNTED = 256  # bytes by which programs miscount, adding the header to the samples
 
 # Codings in which a seek to a frame gives the very samples that decoding up to it would have given.
 _EXACT_SEEK = {"PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"}
@@ -120,7 +116,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         self._decoder: ffmpeg.Decoder | None = None
         try:
             self._size = self._source.seek(0, 2)
-            head = _head(self._source, name)
+            self._head = head = _head(self._source, name)
             if (kind := ffmpeg.container(head)) is None:
                 self._sound = _open_sound(self._source, head, name)
             elif owned:
@@ -233,30 +229,27 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         )
 
     def _refuse_if_cut_short(self) -> None:
-        """Raise AudioError where ffmpeg failed, and at the end of a file whose header says more.
-
-        A FLAC file cut between two frames just ends. Of others, libsndfile reduces the size to what there is, and
-        says so; a size that only a recorder into a pipe writes, which cannot know it, promises nothing.
-        """
+        """Raise AudioError where ffmpeg failed, and at the end of a file that should go on (``audio.endings``)."""
         if self._decoder is not None:
             self._decoder.check(self._position / self.rate)
-        said = self._total if self._sound.format == "FLAC" else self._frames_said()
+        said = None if self._total is None else frames_promised(self._sound, self._head)
         if said is not None and self._position < said:
-            raise AudioError(
-                f"{self.name}: it ends at {self._position / self.rate:.3f} s, and its header says"
-                f" {said / self.rate:.3f} s; the file is damaged or cut short"
-            )
+            raise self._cut_short(f"and its header says {said / self.rate:.3f} s")
+        if self._sound.format == "OGG" and ends_within_ogg_page(self._tail(LONGEST_OGG_PAGE)):
+            raise self._cut_short("within a page of its Ogg stream")
 
-    def _frames_said(self) -> int | None:
-        """Return the frames that a WAV, AIFF or AU header promises, None where they are all there."""
-        found = _REDUCED.search(self._sound.extra_info)
-        if found is None or self._total is None:
-            return None
-        said, there = map(int, found.groups())
-        lacks = said - there
-        if said >= _UNKNOWN_BYTES or lacks <= _MISCOUNTED or there <= 0:
-            return None
-        return round(self._total * said / there)
+    def _cut_short(self, why: str) -> AudioError:
+        end = self._position / self.rate
+        return AudioError(f"{self.name}: it ends at {end:.3f} s, {why}; the file is damaged or cut short")
+
+    def _tail(self, most: int) -> bytes:
+        """Return up to ``most`` bytes at the end of the file."""
+        place, tail = self._source.tell(), bytearray(min(most, self._size))
+        self._source.seek(self._size - len(tail))
+        del tail[self._source.readinto(tail) :]
+        self._source.seek(place)
+        self._source.reraise(self.name)
+        return bytes(tail)
 
     def _skip(self) -> None:
         """Move to the start of the segment, by decoding where a seek would not land on the same samples."""

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pipeline.cli.options import IN_PART, ConfigFile, Jobs, Json, NewStore, Override, read_settings
+from pipeline.cli.options import (
+    IN_PART,
+    WAIT_SECONDS,
+    ConfigFile,
+    Jobs,
+    Json,
+    NewStore,
+    Override,
+    Wait,
+    in_turn,
+    read_settings,
+)
 from pipeline.cli.terminal import cores, print_error, print_json, print_line, print_note, progress_bar
 
 if TYPE_CHECKING:
@@ -16,7 +27,12 @@ if TYPE_CHECKING:
 
 
 def background(
-    store: NewStore, config: ConfigFile = None, override: Override = None, jobs: Jobs = None, as_json: Json = False
+    store: NewStore,
+    config: ConfigFile = None,
+    override: Override = None,
+    jobs: Jobs = None,
+    wait: Wait = WAIT_SECONDS,
+    as_json: Json = False,
 ) -> None:
     """Enroll the synthetic voices that come with the package, whom nobody can claim to be.
 
@@ -26,7 +42,8 @@ def background(
     Examples:
     - `voiceclaim background --store speakers.store`
     """
-    report = enroll_background(store, read_settings(config, override), jobs=jobs or cores(), quiet=as_json)
+    settings, threads = read_settings(config, override), jobs or cores()
+    report = in_turn(store, wait, lambda: enroll_background(store, settings, jobs=threads, quiet=as_json))
     if as_json:
         refused = [{"name": name, "reason": reason} for name, reason in report.refused]
         print_json({"store": str(store), "enrolled": [one.name for one in report.enrolled], "refused": refused})

@@ -1,16 +1,95 @@
-"""The commands `voiceclaim store backup|restore`: copies of a store that is in use."""
+"""The commands `voiceclaim store show|backup|restore`: what a store holds, and copies of one that is in use."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.options import Json, StoreArgument
+from pipeline.cli.options import WAIT_SECONDS, Json, StoreArgument, Wait, in_turn
 from pipeline.cli.terminal import escape, print_json, print_line
 
-store = typer.Typer(help="Back up a store that is in use, or put a backup in its place.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from pipeline.config import Config
+    from pipeline.store.model import SpeakerModel
+
+store = typer.Typer(help="Show what a store holds, back it up while it is in use, or restore it.", no_args_is_help=True)
+
+
+@store.command()
+def show(store: StoreArgument, as_json: Json = False) -> None:
+    """Show what a store holds: its size and date, speakers, calibration, and settings that differ from the defaults.
+
+    Examples:
+    - `voiceclaim store show speakers.store`
+    """
+    from pipeline.store.store import Store
+
+    table = _about(store, Store(store).load())
+    if as_json:
+        print_json(table)
+        return
+    print_line(f"{escape(table['store'])}: {table['bytes'] / 1e6:.1f} MB, changed {table['changed']}")
+    state = "sealed" if table["sealed"] else "not sealed"
+    print_line(f"format {table['format']}, revision {table['revision']}, {state}, identity {table['identity']}")
+    print_line(
+        f"{table['speakers']} speakers and {table['background_speakers']} background speakers,"
+        f" {table['recordings']} recordings, {table['speech_seconds']:.1f} s of speech"
+    )
+    print_line(
+        f"{table['system']}: calibrated to {table['trials']} trials, {table['true_claims']} true claims and"
+        f" {table['impostors']} by impostors ({table['unknown_impostors']} by people who are not enrolled)"
+    )
+    settings = [f"  {escape(key)} = {escape(str(value))}" for key, value in table["settings"].items()]
+    print_line("\n".join(["settings that differ from the defaults:", *settings] if settings else ["default settings"]))
+
+
+def _about(path: Path, model: SpeakerModel) -> dict[str, Any]:
+    from datetime import UTC, datetime
+
+    from pipeline.store.reading import VERSION
+
+    status, trials = path.stat(), model.trials([], kind=model.fitted_to)
+    true = 0 if trials is None else int((trials.claims == trials.speakers).sum())
+    own = sum(one.role == "speaker" for one in model.speakers)
+    return {
+        "store": str(path),
+        "bytes": status.st_size,
+        "changed": datetime.fromtimestamp(status.st_mtime, UTC).isoformat(" ", "seconds"),
+        "format": VERSION,
+        "revision": model.revision,
+        "identity": model.identity,
+        "sealed": model.sealed,
+        "speakers": own,
+        "background_speakers": len(model) - own,
+        "recordings": sum(one.utterances for one in model.speakers),
+        "speech_seconds": sum(one.seconds for one in model.speakers),
+        "system": model.config.scoring.system,
+        "trials": "own" if model.fitted_to else "held-out",
+        "true_claims": true,
+        "impostors": 0 if trials is None else len(trials) - true,
+        "unknown_impostors": 0 if trials is None else int(trials.unknown.sum()),
+        "settings": _changed_settings(model.config),
+    }
+
+
+def _changed_settings(config: Config) -> dict[str, Any]:
+    """Return the settings that differ from the defaults, by section and key."""
+
+    def flat(settings: Config) -> dict[str, Any]:
+        table: dict[str, Any] = {}
+        pending = list(settings.model_dump(mode="json").items())
+        while pending:
+            key, value = pending.pop(0)
+            if isinstance(value, dict):
+                pending += [(f"{key}.{name}", inner) for name, inner in value.items()]
+            else:
+                table[key] = value
+        return table
+
+    default = flat(type(config)())
+    return {key: value for key, value in flat(config).items() if value != default.get(key)}
 
 
 @store.command()
@@ -39,6 +118,7 @@ def backup(
 def restore(
     copy: Annotated[Path, typer.Argument(metavar="COPY", help="Backup of the store.")],
     store: StoreArgument,
+    wait: Wait = WAIT_SECONDS,
     as_json: Json = False,
 ) -> None:
     """Put a backup in the place of a store, beside services that use it.
@@ -51,7 +131,7 @@ def restore(
     """
     from pipeline.store.backup import restore_store
 
-    back = restore_store(copy, store)
+    back = in_turn(store, wait, lambda: restore_store(copy, store))
     if as_json:
         print_json({"restored": str(store), "brought_back": list(back)})
         return

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.evaluate import TRIALS_HELP, note_mixed, number
-from pipeline.cli.options import Channel, Jobs, Json, Log, LogKey, Root, StoreArgument
+from pipeline.cli.evaluate import TRIALS_HELP, claims_of, note_mixed, number
+from pipeline.cli.options import WAIT_SECONDS, Channel, Jobs, Json, Log, LogKey, Root, StoreArgument, Wait, in_turn
 from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def calibrate(
     jobs: Jobs = None,
     log: Log = None,
     log_key: LogKey = None,
+    wait: Wait = WAIT_SECONDS,
     as_json: Json = False,
 ) -> None:
     """Fit thresholds and log-likelihood ratios to your own trials.
@@ -37,19 +39,21 @@ def calibrate(
 
     Examples:
     - `voiceclaim calibrate speakers.store trials.txt`
+    - `voiceclaim calibrate speakers.store own-recordings/`
     - `voiceclaim calibrate speakers.store --reset`
     """
     if reset != (trials is None) or (reset and (root, channel) != (None, None)):
-        raise typer.BadParameter("give a list TRIALS, or --reset alone")
-    from pipeline.evaluation import read_trials
+        raise typer.BadParameter("give a list or folder TRIALS, or --reset alone")
     from pipeline.evaluation.calibrate import calibrate as calibrate_store
     from pipeline.evaluation.calibrate import reset_calibration
+    from pipeline.evaluation.recordings import Recordings
+    from pipeline.store.store import Store
     from pipeline.verification.audit import AuditLog, read_key
     from pipeline.verification.audit_events import record_calibration, record_reset
 
     audit = None if log is None else AuditLog(log, key=read_key(log_key))
     if trials is None:
-        model = reset_calibration(store)
+        model = in_turn(store, wait, lambda: reset_calibration(store))
         if audit is not None:
             record_reset(audit, model)
         if as_json:
@@ -57,16 +61,18 @@ def calibrate(
         else:
             print_line("own trials erased; thresholds are those of the held-out trials")
         return
-    claims = read_trials(trials)
+    claims, root, _ = claims_of(trials, root, Store(store).load().names)
     with progress_bar(quiet=as_json) as advance:
-        report = calibrate_store(
+        write = partial(
+            calibrate_store,
             store,
             claims,
-            trials.parent if root is None else root,
+            Recordings(root, {}) if trials.is_dir() else root,
             channel=channel,
             jobs=jobs or cores(),
             progress=lambda done, total: advance("scoring", done, total),
         )
+        report = in_turn(store, wait, write)
     if audit is not None:
         record_calibration(audit, report)
     note_mixed(report.mixed, report.model.config.checks)

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import fnmatch
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ import typer
 
 from pipeline.cli.options import (
     IN_PART,
+    WAIT_SECONDS,
     Backend,
     Channel,
     ConfigFile,
@@ -23,7 +25,9 @@ from pipeline.cli.options import (
     NewStore,
     Override,
     Scheduler,
+    Wait,
     check_backend,
+    in_turn,
     logged_failures,
     read_settings,
     workers_of,
@@ -32,6 +36,7 @@ from pipeline.cli.terminal import cores, print_error, print_json, print_line, pr
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
+    from pipeline.audio.corpus import Corpus
     from pipeline.config import ChecksConfig, Config
     from pipeline.enrollment.enroll import EnrollmentReport
     from pipeline.enrollment.expected import ErrorShare, ExpectedErrors
@@ -65,6 +70,9 @@ def enroll(
     add: Annotated[
         bool, typer.Option("--add", help="Add the recordings of speakers who are enrolled already to theirs.")
     ] = False,
+    new: Annotated[
+        bool, typer.Option("--new", help="As --add, without the recordings that are enrolled already.")
+    ] = False,
     anew: Annotated[
         bool, typer.Option("--anew", help="Enroll everybody in the store again, from these recordings, in one go.")
     ] = False,
@@ -78,6 +86,7 @@ def enroll(
     jobs: Jobs = None,
     backend: Backend = None,
     scheduler: Scheduler = None,
+    wait: Wait = WAIT_SECONDS,
     as_json: Json = False,
 ) -> None:
     """Enroll every speaker of a folder of audio.
@@ -91,6 +100,7 @@ def enroll(
     Examples:
     - `voiceclaim enroll recordings/ --store speakers.store`
     - `voiceclaim enroll more-recordings/ --store speakers.store --add`
+    - `voiceclaim enroll recordings/ --store speakers.store --new`
     - `voiceclaim enroll all-recordings/ --store speakers.store --anew`
     - `voiceclaim enroll validated.tsv --store speakers.store`
     - `voiceclaim enroll flat/ --store speakers.store --speaker-pattern '([^_-]+)'`
@@ -104,10 +114,12 @@ def enroll(
 
     settings = read_settings(config, override)
     corpus = as_corpus(read_corpus(audio_dir, speaker_pattern=speaker_pattern))
+    _note_folders_of_one(corpus)
     names = corpus.speakers.keys() if only is None else _matching(only, corpus.speakers, audio_dir)
     speakers = {name: utterances for name, utterances in corpus.speakers.items() if name in names}
-    if add and (new := speakers.keys() - {one.name for one in Store(store).load().speakers}):
-        print_note(f"note: recordings are added, of speakers not enrolled so far: {', '.join(map(repr, sorted(new)))}")
+    if (add or new) and (unknown := speakers.keys() - {one.name for one in Store(store).load().speakers}):
+        listed = ", ".join(map(repr, sorted(unknown)))
+        print_note(f"note: recordings are added, of speakers not enrolled so far: {listed}")
     # Loads scikit-learn, which takes seconds: only after the arguments are checked.
     from pipeline.enrollment.enroll import enroll as enroll_speakers
 
@@ -116,18 +128,21 @@ def enroll(
         workers_of(scheduler, jobs or cores()) as workers,
         progress_bar(quiet=as_json) as progress,
     ):
-        report = enroll_speakers(
+        write = partial(
+            enroll_speakers,
             store,
             dataclasses.replace(corpus, speakers=speakers),
             settings,
             role="background" if background else "speaker",
             quality=_quality(store, settings, check) if check else None,
             add=add,
+            new=new,
             anew=anew,
             channel=channel,
             workers=workers,
             progress=progress,
         )
+        report = in_turn(store, wait, write)
     if audit is not None:
         record_enrollment(audit, report)
     if as_json:
@@ -140,15 +155,29 @@ def enroll(
         raise typer.Exit(IN_PART)
 
 
+def _note_folders_of_one(corpus: Corpus) -> None:
+    """Say what is enrolled as whom where the only speaker has nothing but folders, which may be speakers."""
+    if corpus.kind != "folders" or len(corpus.speakers) != 1:
+        return
+    ((name, utterances),) = corpus.speakers.items()
+    places = [one.path.relative_to(corpus.root).parts for one in utterances]
+    inner = {parts[1] if len(parts) > 2 else "" for parts in places}
+    if len(inner) > 1 and "" not in inner:
+        shown = ", ".join(sorted(inner)[:3]) + (" ..." if len(inner) > 3 else "")
+        print_note(
+            f"note: {len(inner)} folders ({shown}) are enrolled as the one speaker {name!r}; if they are speakers,"
+            f" enroll the folder that they are in: {corpus.root / places[0][0]}"
+        )
+
+
 def _matching(globs: list[str], speakers: Iterable[str], where: Path) -> set[str]:
     """Return the ``speakers`` whose names match; raises InputError for a glob that none matches."""
     names, found = sorted(speakers), set[str]()
     for glob in globs:
         if not (matched := {name for name in names if fnmatch.fnmatchcase(name, glob)}):
-            near = difflib.get_close_matches(glob, names, n=3, cutoff=0.0)
-            raise InputError(
-                f"{where}: no speaker among {len(names)} matches --only {glob}; nearest: {', '.join(map(repr, near))}"
-            )
+            near = ", ".join(map(repr, difflib.get_close_matches(glob, names, n=3)))
+            hint = f"; nearest: {near}" if near else ""
+            raise InputError(f"{where}: no speaker among {len(names)} matches --only {glob}{hint}")
         found.update(matched)
     return found
 
@@ -160,6 +189,7 @@ def _as_json(store: Path, report: EnrollmentReport) -> dict[str, Any]:
         "refused": [{"name": name, "reason": reason} for name, reason in report.refused],
         "warnings": warnings_of(report),
         "skipped": [{"file": str(path), "reason": reason} for path, reason in report.skipped],
+        "left_out": dict(report.left_out),
         "narrow_band": report.narrow_band,
         "machines": report.machines,
         "held_out_trials": report.held_out_trials,
@@ -184,6 +214,12 @@ def _print_report(store: Path, report: EnrollmentReport) -> None:
         print_note(f"skipped {path}: {reason}")
     for _, reason in report.refused:
         print_note(f"refused {reason}")
+    if report.left_out:
+        counts = ", ".join(f"{count} of {name!r}" for name, count in report.left_out.items())
+        print_note(f"left out, as they are enrolled already or have no speech: {counts}")
+    if not report.enrolled:
+        print_line(f"nothing new to enroll -> {store}")
+        return
     print_warnings(report)
     print_table(
         ("speaker", "files", "speech s", "frames", "centroids"),

@@ -35,14 +35,16 @@ if TYPE_CHECKING:
     from pipeline.config import ChecksConfig
     from pipeline.evaluation import Trial
     from pipeline.evaluation.assess import FailedFile
+    from pipeline.evaluation.columns import Metadata
     from pipeline.store.model import SpeakerModel
 
 Written = tuple[dict[str, Any], tuple[Path, ...]]
 """Table of metrics, and the files written."""
-TRIALS_HELP = "Trial list: lines `speaker path target|nontarget` or `1|0 speaker path`, or CSV under a header."
+TRIALS_HELP = (
+    "Trial list: lines `speaker path target|nontarget` or `1|0 speaker path`, or CSV under a header. Or a folder with"
+    " one folder per speaker."
+)
 _MOST_NAMED = 10  # missing files that are named one by one
-
-_TRIALS_OR_FOLDER = f"{TRIALS_HELP} Or a folder with one folder per speaker."
 
 
 def evaluate(
@@ -50,7 +52,7 @@ def evaluate(
         Path, typer.Option("--out", metavar="DIR", help="Directory for scores, metrics, figures and report.html.")
     ],
     store: Annotated[Path | None, typer.Argument(metavar="STORE", help="Speaker store.", show_default=False)] = None,
-    trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=_TRIALS_OR_FOLDER, show_default=False)] = None,
+    trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=TRIALS_HELP, show_default=False)] = None,
     root: Root = None,
     scores: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Score file of any system, instead of STORE and TRIALS.")
@@ -172,9 +174,7 @@ def evaluate_list(
     pairs: bool = False,
 ) -> Written:
     """Score the list ``trials``, of claims or ``pairs`` of recordings, and write every result to ``out``."""
-    from pipeline.evaluation import read_list
     from pipeline.evaluation.assess import assess
-    from pipeline.evaluation.lists import trials_of
     from pipeline.evaluation.measure import measure
     from pipeline.evaluation.pairs import assess_pairs
     from pipeline.evaluation.recordings import Recordings
@@ -185,19 +185,13 @@ def evaluate_list(
     if pairs and trials.is_dir():
         raise typer.BadParameter("--pairs is for a list of pairs, and a folder was given")
     opened = Store(store).load(unknown_impostors=unknown_impostors)
-    listed = None if trials.is_dir() else read_list(trials, kind="key")
-    claims = _claims_in(trials, opened.names) if listed is None else trials_of(listed, str(trials))
-    if listed is None:
-        if root is not None:
-            raise typer.BadParameter("--root is for a trial list, and a folder was given")
-        root = Path()
-    elif root is None:
-        root = trials.parent
+    claims, root, metadata = claims_of(trials, root, opened.names)
     with workers_of(scheduler, jobs) as workers, progress_bar(quiet=quiet) as advance:
+        advance("reading machines", 0, 1)
         of_claims = partial(assess, systems=systems, not_enrolled=not_enrolled, workers=workers)
         score = partial(assess_pairs, jobs=jobs) if pairs else of_claims
         # A folder's paths are names of files, whatever lists lie in the current folder.
-        where = Recordings(path_for(root, workers), {}) if listed is None else root
+        where = Recordings(path_for(root, workers), {}) if trials.is_dir() else root
         assessment = score(
             opened, claims, where, channel=channel, progress=lambda done, total: advance("scoring", done, total)
         )
@@ -215,7 +209,7 @@ def evaluate_list(
     table = metrics_table(
         metrics,
         default_system=default if default in metrics else next(iter(metrics)),
-        about=about_evaluation(opened, trials, claims, None if listed is None else listed.metadata),
+        about=about_evaluation(opened, trials, claims, metadata),
     )
     return table, write_evaluation(
         out, assessment.scores, table, failed=assessment.failed, command=_command(), date=date
@@ -256,6 +250,19 @@ def _threshold(model: SpeakerModel, system: str, pairs: bool) -> float | None:
         return model.threshold(system)
     except MetricError:
         return None
+
+
+def claims_of(trials: Path, root: Path | None, names: tuple[str, ...]) -> tuple[Sequence[Trial], Path, Metadata | None]:
+    """Return the trials of a list, or of a folder against ``names``, whence their paths begin, and further columns."""
+    from pipeline.evaluation import read_list
+    from pipeline.evaluation.lists import trials_of
+
+    if not trials.is_dir():
+        listed = read_list(trials, kind="key")
+        return trials_of(listed, str(trials)), trials.parent if root is None else root, listed.metadata
+    if root is not None:
+        raise typer.BadParameter("--root is for a trial list, and a folder was given")
+    return _claims_in(trials, names), Path(), None
 
 
 def _claims_in(folder: Path, names: tuple[str, ...]) -> tuple[Trial, ...]:

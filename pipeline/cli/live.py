@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,16 +46,34 @@ def microphone(device: str | None) -> Iterator[tuple[int, Blocks]]:
     from pipeline.audio.microphone import open_microphone
 
     with open_microphone(int(device) if device is not None and device.isdecimal() else device) as opened:
-        yield opened.rate, _until_interrupted(opened.blocks())
+        yield opened.rate, until_interrupted(opened.blocks())
         if opened.lost:
             print_error(f"this machine is too slow for the microphone: {opened.lost:.1f} s of sound were lost")
 
 
-def _until_interrupted(blocks: Blocks) -> Blocks:
+def until_interrupted(blocks: Blocks) -> Blocks:
+    """Yield ``blocks`` until Ctrl-C; while one of them is being scored it waits for the end of that, the first time."""
+    listening = stopped = False
+
+    def interrupt(*_: object) -> None:
+        nonlocal stopped
+        if listening or stopped:
+            raise KeyboardInterrupt
+        stopped = True
+
+    earlier = signal.signal(signal.SIGINT, interrupt)
     try:
-        yield from blocks
+        while not stopped:
+            listening = True
+            block = next(blocks, None)
+            listening = False
+            if block is None:
+                return
+            yield block
     except KeyboardInterrupt:
         return
+    finally:
+        signal.signal(signal.SIGINT, earlier)
 
 
 def _pcm_format(text: str) -> Any:

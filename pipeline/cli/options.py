@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
-from pipeline.cli.terminal import print_error
+from pipeline.cli.terminal import print_error, print_note
 from pipeline.errors import AuditError, InputError, VoiceclaimError
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pipeline.machines.workers import Workers
     from pipeline.metrics import OperatingPoint
     from pipeline.verification.audit import AuditLog
+
+T = TypeVar("T")
 
 # Exit codes of the commands.
 DONE, REJECTED, ERROR, NOT_ENOUGH_SPEECH, IN_PART = range(5)
@@ -36,6 +38,10 @@ Override = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Number of threads.", show_default="all cores")]
+Wait = Annotated[
+    float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait this long for another writer of the store.")
+]
+WAIT_SECONDS = 10.0
 Far = Annotated[float | None, typer.Option("--far", metavar="P", help="Accept at this false-accept rate.")]
 Prior = Annotated[
     float | None, typer.Option(metavar="P", help="Decide by cost: prior of target trials.", show_default="settings")
@@ -137,6 +143,16 @@ def read_settings(config: str | None, overrides: list[str] | None) -> Config | N
     from pipeline.config import load_config
 
     return load_config(config or None, overrides or ())
+
+
+def in_turn(store: Path, wait: float, write: Callable[[], T]) -> T:
+    """Call ``write``; for ``wait`` seconds again and again while another process writes to ``store``, which is said."""
+    from pipeline.store.waiting import when_free
+
+    def say() -> None:
+        print_note(f"{store}: another process is writing to this store; waiting for up to {wait:g} s (--wait)")
+
+    return when_free(write, wait, on_wait=say)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import random
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ import typer
 from pipeline.cli.enroll import print_warnings, warnings_of
 from pipeline.cli.live import QUIET_DB, Blocks, LevelMeter, microphone, pipe
 from pipeline.cli.options import (
+    WAIT_SECONDS,
     Channel,
     ConfigFile,
     Device,
@@ -26,6 +28,8 @@ from pipeline.cli.options import (
     NewStore,
     Override,
     Raw,
+    Wait,
+    in_turn,
     make_folder,
     read_settings,
     refuse,
@@ -58,6 +62,7 @@ def record(
     config: ConfigFile = None,
     override: Override = None,
     jobs: Jobs = None,
+    wait: Wait = WAIT_SECONDS,
     as_json: Json = False,
 ) -> None:
     """Enroll a person who reads digits aloud.
@@ -78,8 +83,8 @@ def record(
 
     if audio not in {"", "-"}:
         raise typer.BadParameter(f"AUDIO must be - for a pipe, or omitted for the microphone, got {audio!r}")
-    if not audio:
-        refuse("is for a pipe: a microphone is read as one channel", **{"--channel": channel})
+    if audio != "-":
+        refuse("is for a pipe: give - as AUDIO", **{"--raw": raw, "--channel": channel})
     mix = Downmix("<stdin>", channel)
     requested = read_settings(config, override)
     settings = _stored_settings(store, name) or requested or Config()
@@ -93,8 +98,9 @@ def record(
     if spoken < least:
         raise NotEnoughSpeechError(f"recording of {name!r}", seconds=spoken, needed=least)
     with _files(phrases, rate, keep) as paths, progress_bar(quiet=as_json) as progress:
-        utterances = [Utterance(name, path) for path in paths]
-        report = enroll(store, {name: utterances}, requested, jobs=jobs or cores(), progress=progress)
+        spoken_by = {name: [Utterance(name, path) for path in paths]}
+        write = partial(enroll, store, spoken_by, requested, jobs=jobs or cores(), progress=progress)
+        report = in_turn(store, wait, write)
     enrolled = report.enrolled[0]
     if as_json:
         print_json(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipeline.cli.options import Json, StoreArgument
+from pipeline.cli.options import WAIT_SECONDS, Json, StoreArgument, Wait, in_turn
 from pipeline.cli.terminal import escape, print_json, print_line
 
 _VARIABLE = "$VOICECLAIM_STORE_KEY"
@@ -24,6 +25,7 @@ def seal(
     anchor: Annotated[
         str | None, typer.Option(metavar="ANCHOR", help="With --check: anchor of an earlier check, to detect rollback.")
     ] = None,
+    wait: Wait = WAIT_SECONDS,
     as_json: Json = False,
 ) -> None:
     """Seal a store against changes, or check its seal.
@@ -53,7 +55,8 @@ def seal(
     elif secret is None:
         raise typer.BadParameter(f"a key is required: --key or the variable {_VARIABLE}")
     else:
-        report = seal_store(store, secret, old_key=None if old_key is None else read_store_key(old_key))
+        old = None if old_key is None else read_store_key(old_key)
+        report = in_turn(store, wait, partial(seal_store, store, secret, old_key=old))
     if as_json:
         print_json({**dataclasses.asdict(report), "path": str(report.path), "anchor": report.anchor})
         return

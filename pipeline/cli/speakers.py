@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.options import Jobs, Json, Log, LogKey, StoreArgument, complete_names, logged_failures
-from pipeline.cli.terminal import cores, escape, print_json, print_line, print_table
+from pipeline.cli.options import (
+    WAIT_SECONDS,
+    Jobs,
+    Json,
+    Log,
+    LogKey,
+    StoreArgument,
+    Wait,
+    complete_names,
+    in_turn,
+    logged_failures,
+)
+from pipeline.cli.terminal import cores, escape, print_json, print_line, print_table, progress_bar
 
 if TYPE_CHECKING:
     from pipeline.store.model import Speaker
@@ -57,6 +69,7 @@ def remove(
     log: Log = None,
     log_key: LogKey = None,
     jobs: Jobs = None,
+    wait: Wait = WAIT_SECONDS,
     as_json: Json = False,
 ) -> None:
     """Erase a speaker from every machine in the store.
@@ -70,8 +83,9 @@ def remove(
     from pipeline.enrollment.removal import remove_speaker
     from pipeline.verification.audit_events import REMOVE, record_removal
 
-    with logged_failures(log, log_key, REMOVE, [name]) as audit:
-        rest = remove_speaker(store, name, jobs=jobs or cores())
+    with logged_failures(log, log_key, REMOVE, [name]) as audit, progress_bar(quiet=as_json) as progress:
+        write = partial(remove_speaker, store, name, jobs=jobs or cores(), progress=progress)
+        rest = in_turn(store, wait, write)
     if audit is not None:
         record_removal(audit, rest, name)  # also forgets the audio that was accepted
     left = len(rest.speakers)
@@ -89,6 +103,7 @@ def rename(
     new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", help="The name from now on.")],
     log: Log = None,
     log_key: LogKey = None,
+    wait: Wait = WAIT_SECONDS,
     as_json: Json = False,
 ) -> None:
     """Give a speaker another name; nothing is trained again.
@@ -102,7 +117,7 @@ def rename(
     from pipeline.verification.audit_events import RENAME, record_renaming
 
     with logged_failures(log, log_key, RENAME, [name]) as audit:
-        model = Store(store).rename(name, new_name)
+        model = in_turn(store, wait, lambda: Store(store).rename(name, new_name))
     if audit is not None:
         record_renaming(audit, model, name, new_name)
     if as_json:

@@ -153,11 +153,11 @@ def progress_bar(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
         stages: dict[str, TaskID] = {}
 
         def advance(stage: str, steps: int, total: int) -> None:
-            if stage not in stages:
+            if is_new := stage not in stages:
                 stages[stage] = bar.add_task(stage, total=total, visible=False)
             for task in set(stages.values()) - {stages[stage]}:  # one is shown, and stages may alternate
                 bar.update(task, visible=False)
-            bar.update(stages[stage], advance=steps, visible=True)
+            bar.update(stages[stage], advance=steps, visible=True, refresh=is_new)
 
         yield advance
 

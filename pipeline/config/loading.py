@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,8 @@ def load_config(path: Path | str | None = None, overrides: Iterable[str] = ()) -
     path = find_config(path) if isinstance(path, str) else path
     table: dict[str, Any] = {} if path is None else _read_toml(path)
     for override in [overrides] if isinstance(overrides, str) else overrides:
+        if not isinstance(override, str):
+            raise ConfigError(f"override: a text section.key=value was expected, got {type(override).__name__}")
         _apply(table, override)
     return parse_config(table, source="settings" if path is None else str(path))
 
@@ -56,7 +58,7 @@ def parse_config(table: Mapping[str, Any], *, source: str) -> Config:
     try:
         return Config.model_validate(_tuples(table))
     except ValidationError as error:
-        raise ConfigError("\n".join(_explain(source, detail) for detail in error.errors())) from None
+        raise ConfigError(_explained(source, error.errors())) from None
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -109,12 +111,45 @@ def _names(table: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"{key}.{name}" for name in _names(value))
 
 
-def _explain(source: str, detail: Any) -> str:
-    key = ".".join(str(part) for part in detail["loc"] if not str(part).startswith(("literal", "constrained")))
-    if detail["type"] == "extra_forbidden":
+_PLAIN = {
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid string": "text",
+    "a valid boolean": "true or false",
+    "a valid tuple": "a list",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "above",
+    "less than": "below",
+}
+"""Words of pydantic about a value, and plain ones."""
+
+
+def _explained(source: str, details: Iterable[Any]) -> str:
+    """Return a line for each setting that is wrong; where two kinds of value would do, both are in it."""
+    wrong: dict[str, list[Any]] = {}
+    for detail in details:
+        key = ".".join(str(part) for part in detail["loc"] if not str(part).startswith(("literal", "constrained")))
+        wrong.setdefault(key, []).append(detail)
+    return "\n".join(f"{source}: {key or 'settings'}: {_explain(key, its)}" for key, its in wrong.items())
+
+
+def _explain(key: str, details: Sequence[Any]) -> str:
+    kind, value = details[0]["type"], details[0]["input"]
+    if kind == "extra_forbidden":
         known = {name.lower(): name for name in _names(Config().model_dump())}
         near = [known[name] for name in get_close_matches(key.lower(), known, n=3)]
-        return f"{source}: {key}: there is no such setting" + (f"; did you mean {', '.join(near)}?" if near else "")
-    if detail["type"] == "value_error":
-        return f"{source}: {key or 'settings'}: {detail['ctx']['error']}"
-    return f"{source}: {key or 'settings'}: {detail['msg']}, got {detail['input']!r}"
+        return "there is no such setting" + (f"; did you mean {', '.join(near)}?" if near else "")
+    if kind == "value_error":
+        return str(details[0]["ctx"]["error"])
+    if kind == "model_type":
+        return f"it is a section, whose settings are {key}.KEY, got {value!r}"
+    return f"must be {' or '.join(map(_rule, details))}, got {value!r}"
+
+
+def _rule(detail: Any) -> str:
+    """Return what pydantic says that a value should be, in plain words."""
+    rule = str(detail["msg"]).removeprefix("Input should be ")
+    for words, plain in _PLAIN.items():
+        rule = rule.replace(words, plain)
+    return rule

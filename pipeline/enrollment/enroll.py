@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -22,6 +22,7 @@ from pipeline.config import ChecksConfig, Config
 from pipeline.enrollment.adding import TakenOut, taken_out
 from pipeline.enrollment.checks import Finding, needs_recordings
 from pipeline.enrollment.expected import ExpectedErrors, expected_errors
+from pipeline.enrollment.growing import Grown, grown
 from pipeline.enrollment.holdout import HeldOut, hold_out_pass
 from pipeline.enrollment.speech import NewSpeaker, Progress, audible, is_narrow_band, read_speech
 from pipeline.enrollment.training import Trainer
@@ -41,7 +42,8 @@ class EnrollmentReport:
     """Speakers enrolled, speakers refused and files skipped with the reasons, and the model as stored.
 
     ``findings`` are those of the enrollment checks (``pipeline.enrollment.checks``), and of too little speech. With
-    ``narrow_band``, the recordings made this a store of features at 8 kHz (``features.narrow_band``).
+    ``narrow_band``, the recordings made this a store of features at 8 kHz (``features.narrow_band``). ``left_out`` has
+    the number of recordings by name that ``new`` left out.
 
     Examples
     --------
@@ -60,6 +62,7 @@ class EnrollmentReport:
     machines: int
     narrow_band: bool
     elapsed_seconds: float
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def refused(self) -> tuple[tuple[str, str], ...]:
@@ -99,6 +102,7 @@ def enroll(
     role: Role = "speaker",
     quality: ChecksConfig | None = None,
     add: bool = False,
+    new: bool = False,
     anew: bool = False,
     channel: int | None = None,
     jobs: int = 1,
@@ -125,6 +129,9 @@ def enroll(
     add : bool
         Add recordings to speakers who are enrolled already, in place of an error (``pipeline.enrollment.adding``).
         Where a check refuses any of these, nobody is enrolled.
+    new : bool
+        As ``add``, and leave out recordings that the store has of the same speaker (``pipeline.enrollment.growing``).
+        Where no others are left, the store stays as it is, and the report has nobody.
     anew : bool
         Enroll everybody again, in one go: background models are trained on all of ``recordings``, and not on those
         who were the first in the store. Settings may be others; trials of the user's own go (``calibrate``). All
@@ -159,10 +166,17 @@ def enroll(
         raise InputError(f"role: one of {', '.join(get_args(Role))} was expected, got {role!r}")
     started = time.perf_counter()
     corpus = as_corpus(recordings).of_channel(channel)
-    speakers = corpus.speakers
+    left = Grown(corpus.speakers, {}, ())
+    add = add or new
     workers = LocalThreads(jobs) if workers is None else workers
+    report = _one_at_a_time(progress or _silent)
     store = store if isinstance(store, Store) else Store(store)
     with store.writing() as transaction, threadpool_limits(1):
+        if new and not anew and transaction.model is not None:
+            left = grown(transaction.model, corpus.speakers, workers=workers, progress=report)
+            if not left.speakers and corpus.speakers:
+                return _nothing_new(store.load(), left, corpus.left_out, started)
+        speakers = left.speakers
         if anew:
             _check_covered(transaction.model, speakers, role, add=add)
         before = None if anew else transaction.model
@@ -176,7 +190,6 @@ def enroll(
         elif anew and transaction.model is not None:
             out = replace(out, earlier=dict.fromkeys(one.name for one in transaction.model.speakers))
         checks = _checks(settings, quality)
-        report = _one_at_a_time(progress or _silent)
         read = partial(
             read_speech,
             speakers,
@@ -197,12 +210,21 @@ def enroll(
         model=model,
         enrolled=model.speakers[-len(held_out.voices) :],
         findings=findings,
-        skipped=(*corpus.left_out, *skipped),
+        skipped=(*corpus.left_out, *left.skipped, *skipped),
         held_out_trials=len(held_out.trials),
         machines=_trained_count(model, len(held_out.voices)),
         narrow_band=used != settings,
         elapsed_seconds=time.perf_counter() - started,
+        left_out=left.left_out,
     )
+
+
+def _nothing_new(
+    model: SpeakerModel, left: Grown, not_read: Sequence[tuple[Path, str]], started: float
+) -> EnrollmentReport:
+    """Return the report on recordings of which none is new to ``model``."""
+    skipped, elapsed = (*not_read, *left.skipped), time.perf_counter() - started
+    return EnrollmentReport(model, (), (), skipped, 0, 0, False, elapsed, left.left_out)
 
 
 def _read_at_its_band(

@@ -9,9 +9,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pipeline.enrollment.solving import machine_arrays, solve, voices_of
+from pipeline.enrollment.speech import Progress
 from pipeline.enrollment.training import rest_arrays
 from pipeline.errors import StoreMissingError
-from pipeline.machines.branches import RAW, utterance_kinds_of
+from pipeline.machines.branches import RAW, UtteranceKind, utterance_kinds_of
 from pipeline.machines.cohorts import cohorts_without
 from pipeline.machines.pairs import Pairs
 from pipeline.machines.training import one_vs_rest
@@ -22,7 +23,9 @@ from pipeline.store.store import Store
 Named = dict[str, np.ndarray[Any, Any]]
 
 
-def remove_speaker(store: Store | Path | str, name: str, *, jobs: int = 1) -> SpeakerModel:
+def remove_speaker(
+    store: Store | Path | str, name: str, *, jobs: int = 1, progress: Progress | None = None
+) -> SpeakerModel:
     """Erase a speaker from a store, and return the model of those who remain.
 
     Parameters
@@ -33,6 +36,8 @@ def remove_speaker(store: Store | Path | str, name: str, *, jobs: int = 1) -> Sp
         Name of the speaker, a background speaker's too.
     jobs : int
         Threads for what is trained again.
+    progress : callable, optional
+        Called as ``progress(stage, steps just done, steps in all)``, first with 0.
 
     Returns
     -------
@@ -54,15 +59,24 @@ def remove_speaker(store: Store | Path | str, name: str, *, jobs: int = 1) -> Sp
     with store.writing() as transaction, threadpool_limits(1):
         if transaction.model is None:
             raise StoreMissingError(store.path)
-        return transaction.save(retrained_without(transaction.model, name, jobs=jobs))
+        return transaction.save(retrained_without(transaction.model, name, jobs=jobs, progress=progress))
 
 
-def retrained_without(model: SpeakerModel, name: str, *, jobs: int = 1) -> SpeakerModel:
+def retrained_without(
+    model: SpeakerModel, name: str, *, jobs: int = 1, progress: Progress | None = None
+) -> SpeakerModel:
     """Train again what the speech of ``name`` went into, and return the model of everybody else.
 
     That is one-vs-rest and supervector machines, cohorts and calibrations. The UBM stays as it was fitted to the first
     speakers.
     """
+    kinds = [kind for kind in utterance_kinds_of(model.config.machines.kinds) if kind.machine == "supervector"]
+
+    def done(steps: int) -> None:
+        if progress is not None:
+            progress("machines without the speaker", steps, 2 + len(kinds))
+
+    done(0)
     rest = in_cohorts_without(model, name, jobs=jobs)
     if not len(rest):
         trials = tuple(f"{kind}trials." for kind in TRIAL_KINDS)
@@ -71,8 +85,13 @@ def retrained_without(model: SpeakerModel, name: str, *, jobs: int = 1) -> Speak
     arrays: list[Named] = [{} for _ in rest.speakers]
     shared: Named = {}
     removed = _one_vs_rest(rest, arrays, jobs)
-    _supervectors(rest, arrays, shared, jobs)
-    return rest.changed(arrays, shared, removed=removed).calibrated(jobs=jobs)
+    done(1)
+    for kind in kinds:
+        _supervectors(rest, kind, arrays, shared, jobs)
+        done(1)
+    left = rest.changed(arrays, shared, removed=removed).calibrated(jobs=jobs)
+    done(1)
+    return left
 
 
 def in_cohorts_without(model: SpeakerModel, name: str, *, jobs: int) -> SpeakerModel:
@@ -99,15 +118,12 @@ def _one_vs_rest(rest: SpeakerModel, arrays: list[Named], jobs: int) -> tuple[st
     return ()
 
 
-def _supervectors(rest: SpeakerModel, arrays: list[Named], shared: Named, jobs: int) -> None:
+def _supervectors(rest: SpeakerModel, kind: UtteranceKind, arrays: list[Named], shared: Named, jobs: int) -> None:
     """Solve the supervector machines of those who remain: the solution has everybody's speech in it."""
-    for kind in utterance_kinds_of(rest.config.machines.kinds):
-        if kind.machine != "supervector":
-            continue
-        has_pseudo = kind.branch is RAW and rest.config.supervector.has_pseudo_speakers(len(rest))
-        voices = voices_of(rest, kind, has_pseudo=has_pseudo)
-        solver, inner = solve(voices, rest.config, kind, known=rest, jobs=jobs)
-        machines, everybody = machine_arrays(solver, kind, jobs=jobs)
-        shared.update({**everybody, **inner})
-        for own, machine in zip(arrays, machines, strict=True):
-            own.update(machine)
+    has_pseudo = kind.branch is RAW and rest.config.supervector.has_pseudo_speakers(len(rest))
+    voices = voices_of(rest, kind, has_pseudo=has_pseudo)
+    solver, inner = solve(voices, rest.config, kind, known=rest, jobs=jobs)
+    machines, everybody = machine_arrays(solver, kind, jobs=jobs)
+    shared.update({**everybody, **inner})
+    for own, machine in zip(arrays, machines, strict=True):
+        own.update(machine)

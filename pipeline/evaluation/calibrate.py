@@ -93,7 +93,7 @@ class CalibrationReport:
 def calibrate(
     store: Store | Path | str,
     trials: Sequence[Trial],
-    root: Path | str,
+    root: Path | str | Recordings,
     *,
     channel: int | None = None,
     jobs: int = 1,

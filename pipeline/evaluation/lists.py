@@ -24,6 +24,7 @@ Conventions
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -32,7 +33,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.audio.lists import read_spk2utt
-from pipeline.errors import InputError
+from pipeline.errors import InputError, check_type
 from pipeline.evaluation import FORMATS
 from pipeline.evaluation.columns import NameColumn, TrialTable, pair_ids, rows_by_label
 from pipeline.evaluation.text_lists import (
@@ -120,6 +121,7 @@ def read_list(path: Path | str, *, kind: Kind | None = None, format_name: str | 
     UnavailableError
         For Parquet without pyarrow.
     """
+    check_type("path", path, os.PathLike | str, "the path of a list")
     path = Path(path)
     table = _read(path, kind, format_of(path, kind, format_name))
     if kind == "key" and table.targets is None:

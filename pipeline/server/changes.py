@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 from weakref import WeakSet
 
-from pipeline.errors import AuditError, ServiceError, StoreBusyError, VoiceclaimError
+from pipeline.errors import AuditError, ServiceError, VoiceclaimError
 from pipeline.server.callers import Caller
 from pipeline.server.messages import service_error, without_paths
 from pipeline.server.settings import Settings
 from pipeline.server.utterances import Recordings, Table
 from pipeline.server.workers import Bounds, Channel, Worker, Workers
 from pipeline.store.store import Store
+from pipeline.store.waiting import when_free
 from pipeline.verification.audit import AuditLog, read_key
 
 _NICE, _REMOVAL_NICE = 19, 10
@@ -29,7 +29,6 @@ _BUSY_SECONDS = 30.0  # another process may be writing to the store
 _PROGRESS_SECONDS = 0.25
 _COMMITTING = "committing"
 Shown = Sequence[tuple[Path, str]]
-T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -191,7 +190,7 @@ def _enroll(
     try:
         check_known()
         config = None if settings.store.exists() else settings.config  # a store has its own
-        report = _when_free(
+        report = when_free(
             lambda: enroll(
                 store, speakers, config, add=known_id is not None, jobs=settings.jobs, progress=_reporter(channel)
             ),
@@ -231,7 +230,7 @@ def _remove(channel: Channel, settings: Settings, shown: Shown, name: str) -> Ta
 
     store = Store(settings.store, before_commit=lambda: _ask_to_commit(channel, settings))
     try:
-        left = _when_free(lambda: remove_speaker(store, name, jobs=settings.jobs), _BUSY_SECONDS)
+        left = when_free(lambda: remove_speaker(store, name, jobs=settings.jobs), _BUSY_SECONDS)
         _log_change(settings, lambda log: record_removal(log, left, name))
     except VoiceclaimError as error:
         raise service_error(error, shown) from None
@@ -256,15 +255,3 @@ def _log_change(settings: Settings, record: Callable[[AuditLog], None]) -> None:
 
 def _log_of(settings: Settings) -> AuditLog | None:
     return None if settings.log is None else AuditLog(settings.log, key=read_key(settings.log_key))
-
-
-def _when_free(write: Callable[[], T], seconds: float) -> T:
-    """Call ``write``, again and again while another process writes to the store."""
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            return write()
-        except StoreBusyError:
-            if time.monotonic() >= until:
-                raise
-            time.sleep(0.2)

@@ -88,7 +88,7 @@ class NewestModel:
         with self._making:
             model = self.current()
             if model is None:
-                raise UnknownSpeakerError(claim)
+                raise UnknownSpeakerError(claim, nobody=True)
             return self._verifier(model, claim, system, early)
 
     def identifier(self) -> Identifier | None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import Config
-from pipeline.errors import InputError, MetricError, UnknownSpeakerError
+from pipeline.errors import InputError, MetricError, UnknownSpeakerError, check_type
 from pipeline.machines.branches import BACKGROUNDS, Background, Branch, UtteranceKind
 from pipeline.machines.cohorts import CohortTable
 from pipeline.machines.encoder import BackgroundModel, Encoder
@@ -135,6 +135,7 @@ class SpeakerModel:
         return self.speakers[self._number_of(name, get_args(Role))]
 
     def _number_of(self, name: str, roles: Sequence[Role]) -> int:
+        check_type("name", name, str, "the name of a speaker")
         plain = unicodedata.normalize("NFC", name)
         for number, speaker in enumerate(self.speakers):
             if speaker.name == plain and speaker.role in roles:
@@ -144,8 +145,9 @@ class SpeakerModel:
         folded: dict[str, list[str]] = {}
         for known in self.names:
             folded.setdefault(known.casefold(), []).append(known)
-        near = difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.0)
-        raise UnknownSpeakerError(name, tuple(known for key in near for known in folded[key])[:3])
+        given = plain.casefold()
+        near = difflib.get_close_matches(given, folded, n=3) or [key for key in folded if given and given in key]
+        raise UnknownSpeakerError(name, tuple(known for key in near for known in folded[key])[:3], nobody=not folded)
 
     # Scoring systems
 
@@ -173,6 +175,7 @@ class SpeakerModel:
         """
         available = self.systems if available is None else available
         system = self.config.scoring.system if system is None else system
+        check_type("system", system, str, "the name of a scoring system")
         cohort = self.config.machines.cohort
         if system in RULES and RULES[system].every_claim and system not in available and cohort != "all":
             raise InputError(

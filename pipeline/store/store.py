@@ -17,6 +17,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from pipeline.errors import (
     StoreError,
     StoreFormatError,
     StoreMissingError,
+    check_type,
 )
 from pipeline.machines.memory import keep_freed
 from pipeline.machines.pairs import PairMachine, Pairs, PairSource
@@ -79,6 +81,7 @@ class Store:
     """
 
     def __init__(self, path: Path | str, *, key: Key = None, before_commit: Callable[[], None] = lambda: None) -> None:
+        check_type("store", path, os.PathLike | str, "the path of a store")
         self.path = Path(path)
         self.key = key_in_use(key)
         self.before_commit = before_commit
@@ -114,6 +117,7 @@ class Store:
         log-likelihood ratios and thresholds depend on it. Raises InputError, StoreMissingError, StoreFormatError or
         StoreSealError.
         """
+        check_type("unknown_impostors", unknown_impostors, Real | None, "a share from 0 to 1")
         if unknown_impostors is not None and not 0.0 <= unknown_impostors <= 1.0:
             raise InputError(f"unknown impostors: a share lies between 0 and 1, got {unknown_impostors:g}")
         keep_freed()  # for the claims on it
@@ -181,6 +185,7 @@ class Store:
         Raises UnknownSpeakerError, and SpeakerExistsError for a name that is taken.
         """
         self.load().speaker(name)  # a wrong name is an error before anything is locked
+        check_type("new_name", new_name, str, "a name")
         new_name = unicodedata.normalize("NFC", new_name)
         with self.writing() as transaction:
             model = transaction.model

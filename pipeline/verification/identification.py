@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from pipeline.audio.downmix import Downmix, Mixed
 from pipeline.audio.files import open_audio
 from pipeline.audio.streams import as_samples
-from pipeline.errors import InputError, MetricError, StreamClosedError
+from pipeline.errors import InputError, MetricError, StreamClosedError, check_type
 from pipeline.features.frontend import FrontEnd
 from pipeline.notebooks import html_table
 from pipeline.store.model import SpeakerModel
@@ -143,6 +144,9 @@ class Identifier:
     ) -> None:
         self.model = model = as_model(model)
         self.system = model.check_system(system)
+        check_type("best", best, Integral, "a number of candidates")
+        check_type("nobody", nobody, Real | None, "a probability from 0 to below 1")
+        check_type("threshold", threshold, Real | None, "a log-likelihood ratio")
         self.best, self.threshold, self.update_ms = best, threshold, checked_update_ms(update_ms)
         self.nobody = model.unknown if nobody is None else nobody
         if best < 1 or not 0.0 <= self.nobody < 1.0 or (threshold is not None and math.isnan(threshold)):

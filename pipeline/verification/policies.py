@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Literal
 
-from pipeline.errors import InputError, MetricError
+from pipeline.errors import InputError, MetricError, check_type
 from pipeline.metrics import OperatingPoint
 from pipeline.scoring.calibration import Calibration
 from pipeline.scoring.sequential import SequentialTest
@@ -95,6 +96,7 @@ class FalseAcceptRate:
     rate: float
 
     def __post_init__(self) -> None:
+        check_type("rate", self.rate, Real, "a false-accept rate, as 0.01,")
         if not 0 < self.rate < MOST_FALSE_ACCEPTS:
             raise InputError(
                 f"a false-accept rate is above 0 and below {MOST_FALSE_ACCEPTS}, got {self.rate:g} (1 % is 0.01)"
@@ -125,6 +127,7 @@ class Threshold:
     value: float
 
     def __post_init__(self) -> None:
+        check_type("value", self.value, Real, "a score")
         if math.isnan(self.value):
             raise InputError("threshold: must be a number, got nan")
 
@@ -152,6 +155,9 @@ class BayesCost:
     """
 
     point: OperatingPoint
+
+    def __post_init__(self) -> None:
+        check_type("point", self.point, OperatingPoint, "an OperatingPoint(prior)")
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
         """Return what decides scores of ``system`` on ``model``."""
@@ -186,6 +192,9 @@ class Sequential:
 
     test: SequentialTest = field(default_factory=SequentialTest)
     otherwise: Policy = field(default_factory=DefaultThreshold)
+
+    def __post_init__(self) -> None:
+        check_type("test", self.test, SequentialTest, "a SequentialTest(miss, false_accept)")
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
         """Return what decides scores of ``system`` on ``model``."""

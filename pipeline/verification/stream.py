@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -67,7 +67,7 @@ class VerificationStream:
         **options: Any,
     ) -> None:
         if not isinstance(verifier, Verifier):
-            verifier = Verifier(verifier, str(claim), **options)
+            verifier = Verifier(verifier, cast("str", claim), **options)  # which is checked there
         config = verifier.model.config
         self.verifier = verifier
         self._where = f"claim {verifier.claim!r}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from pipeline.audio.downmix import Downmix, Mixed
 from pipeline.audio.files import open_audio
-from pipeline.errors import InputError
+from pipeline.errors import InputError, check_type
 from pipeline.features.copies import DuplicateDetector
 from pipeline.machines.cohorts import Cohorts
 from pipeline.machines.margins import Population
@@ -38,6 +39,7 @@ MOST_UPDATE_MS = 3_600_000.0
 
 def checked_update_ms(update_ms: float) -> float:
     """Return ``update_ms``; raises InputError unless it is from 0 to an hour."""
+    check_type("update_ms", update_ms, Real, "a number of milliseconds")
     if not 0.0 <= update_ms <= MOST_UPDATE_MS:
         raise InputError(f"update_ms: must be 0 to {MOST_UPDATE_MS:g} milliseconds of audio, got {update_ms:g}")
     return update_ms
@@ -130,7 +132,9 @@ class Verifier:
         self.claim = claim
         self.system = model.check_system(system)
         self.competing = model.competing(self.system)
+        check_type("memory", memory, DuplicateMemory | None, "a DuplicateMemory")
         self.memory = memory
+        check_type("claim", claim, str, "the name of a speaker")
         position = model.position(claim)
         if not isinstance(decide_by, Policy | None):
             raise InputError(f"decide_by: a policy was expected, as pipeline.FalseAcceptRate(0.01), got {decide_by!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import time
 
@@ -91,13 +92,45 @@ def test_a_flac_cut_between_two_frames_is_cut_short():
         decode(io.BytesIO(whole[: 42 + 3 * frame]))
 
 
-@pytest.mark.parametrize("kind", ["WAV", "AIFF", "AU"])
+@pytest.mark.parametrize("kind", ["WAV", "AIFF", "AU", "W64", "RF64", "NIST", "SVX"])
 def test_a_file_whose_header_says_more_than_there_is_is_cut_short(kind):
     whole = io.BytesIO()
     soundfile.write(whole, hostile.tone(3.0), hostile.RATE, format=kind, subtype="PCM_16")
     assert len(decode(io.BytesIO(whole.getvalue()))) == 3 * hostile.RATE
     with pytest.raises(AudioError, match=r"it ends at 1\.\d+ s, and its header says 3\.000 s; .*cut short"):
         decode(io.BytesIO(whole.getvalue()[: len(whole.getvalue()) // 2]))
+
+
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+def test_an_ogg_stream_that_ends_within_a_page_is_cut_short_and_one_without_a_last_page_is_not(subtype):
+    """Live streams are recorded from page to page: what ends after any page is whole."""
+    whole, noise = io.BytesIO(), np.random.default_rng(1).normal(0, 0.1, 30 * hostile.RATE)
+    soundfile.write(whole, noise, hostile.RATE, format="OGG", subtype=subtype)
+    data = whole.getvalue()
+    assert len(decode(io.BytesIO(data + bytes(99)))) == len(decode(io.BytesIO(data))) == len(noise)
+    pages = [at.start() for at in re.finditer(b"OggS", data)]
+    assert len(pages) > 4
+    assert 0 < len(decode(io.BytesIO(data[: pages[-1]]))) < len(noise)
+    for end in (pages[-1] + 10, pages[-1] + 29, len(data) - 1, (pages[-2] + pages[-1]) // 2):
+        with pytest.raises(AudioError, match=r"it ends at \d+\.\d+ s, within a page of its Ogg stream; .*cut short"):
+            decode(io.BytesIO(data[:end]))
+
+
+@pytest.mark.parametrize("count", [b"0", b"32000", b"16100", b"18000"])
+def test_a_sphere_file_is_read_whose_count_is_of_all_channels_or_miscounted(count):
+    """A recorder into a pipe cannot know the count; some programs multiply it by the channels."""
+    whole, sound = io.BytesIO(), np.stack([hostile.tone(1.0)] * 2, axis=1)
+    soundfile.write(whole, sound, hostile.RATE, format="NIST", subtype="PCM_16")
+    frames = len(sound)
+    line = f"sample_count -i {frames}".encode()
+    data = whole.getvalue()
+    assert line in data and len(data) == 1024 + 4 * frames
+    other = data.replace(line, (b"sample_count -i " + count).ljust(len(line)), 1)
+    if count == b"18000":
+        with pytest.raises(AudioError, match="cut short"):
+            decode(io.BytesIO(other))
+    else:
+        assert len(decode(io.BytesIO(other))) == frames
 
 
 @pytest.mark.parametrize("size", [2**32 - 1, 2**31 - 1, 2**31, 2**31 - 4096, 2 * hostile.RATE + 44])

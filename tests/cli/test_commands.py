@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
 
 import pytest
 from html_outline import check_self_contained
 
 import pipeline
 from pipeline.cli.demo import PAPER, remove_earlier
+from pipeline.config import load_config
 from pipeline.store.store import Store
 
 SETTINGS = tuple(f"--set={setting}" for setting in ("features.rate=8000", "codebook.min_seconds=3"))
@@ -38,7 +41,7 @@ def test_every_commands_help_has_an_example_that_starts_it(inside, name):
     ("group", "name"),
     [
         *(("speakers", name) for name in ("list", "show", "remove", "rename", "export")),
-        ("store", "backup"), ("store", "restore"),
+        ("store", "show"), ("store", "backup"), ("store", "restore"),
     ],
 )  # fmt: skip
 def test_every_command_of_a_group_has_an_example_that_starts_it(inside, group, name):
@@ -168,7 +171,7 @@ def test_enroll_reports_who_was_enrolled_refused_and_skipped(inside, corpus_of, 
     assert (result.code, result.err) == (4, last)
     (reported,) = result.lines
     assert reported.keys() == {
-        "store", "enrolled", "refused", "skipped", "warnings", "narrow_band", "machines", "held_out_trials",
+        "store", "enrolled", "refused", "skipped", "left_out", "warnings", "narrow_band", "machines", "held_out_trials",
         "expected", "elapsed_seconds",
     }  # fmt: skip
     assert reported["store"] == "s"
@@ -285,6 +288,72 @@ def test_memory_that_runs_out_is_an_error_in_one_line_and_no_rejection(refused, 
     monkeypatch.setattr(Store, "load", load)
     line = refused("verify", "s.store", "--claim", "anna", "call.flac")
     assert line.startswith(f"voiceclaim: not enough memory: {error or 'an allocation failed'}; ")
+
+
+# Stores
+
+
+def test_what_a_store_holds_is_shown(inside, copied, voices, tiny):
+    (table,) = inside("store", "show", copied, "--json").lines
+    model = Store(copied).load()
+    assert table["bytes"] == copied.stat().st_size
+    counts = {"speakers": 4, "background_speakers": 0, "recordings": 12 * len(voices), "revision": 1, "sealed": False}
+    assert {key: table[key] for key in counts} == counts
+    trials = model.trials([])
+    assert table["true_claims"] + table["impostors"] == len(trials)
+    assert 0 < table["true_claims"] < table["impostors"]
+    again = load_config(overrides=[f"{key}={json.dumps(value)}" for key, value in table["settings"].items()])
+    assert again == tiny == model.config  # what is shown makes the same settings
+    assert "machines.kinds" in table["settings"] and "features.order" not in table["settings"]
+    assert inside("store", "restore", copied, "plain.store").code == 0
+    lines = inside("store", "show", "plain.store").out.splitlines()
+    assert "4 speakers and 0 background speakers, 48 recordings" in lines[2]
+    assert f"{table['true_claims']} true claims and {table['impostors']} by impostors" in lines[3]
+    assert "  features.rate = 8000" in lines[5:]
+
+
+@contextlib.contextmanager
+def writer_for(path, seconds: float):
+    """Another process that writes to the store at ``path``, and is done after so many seconds."""
+    hold = "with Store(sys.argv[1]).writing():\n print(flush=True)\n input()"
+    words = [sys.executable, "-c", f"import sys\nfrom pipeline.store.store import Store\n{hold}", str(path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        process.stdout.readline()
+        timer = threading.Timer(seconds, process.kill)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            process.kill()
+
+
+def test_a_command_waits_for_another_writer_and_says_so(inside, refused, copied):
+    with writer_for(copied, 600):
+        words = ("speakers", "rename", copied, "anna", "a")
+        assert "another process is writing to this store; try again" in refused(*words, "--wait", 0)
+        told = refused(*words, "--wait", 0.3).splitlines()
+        assert told[0] == f"{copied}: another process is writing to this store; waiting for up to 0.3 s (--wait)"
+        assert len(told) == 2
+    with writer_for(copied, 1):
+        result = inside("speakers", "remove", copied, "ivan", "--jobs", 1, "--wait", 300)
+    assert (result.code, result.err.count("waiting for up to 300 s")) == (0, 1)
+    assert Store(copied).load().names == ("anna", "dexter", "lars")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("enroll", "DIR", "--store", "STORE"), ("background", "--store", "STORE"), ("seal", "STORE", "--key", "KEY"),
+        ("calibrate", "STORE", "--reset"),
+    ],
+)  # fmt: skip
+def test_every_command_that_writes_waits(refused, copied, corpus_of, tmp_path, words):
+    (tmp_path / "key").write_bytes(b"k" * 32)
+    places = {"STORE": copied, "KEY": tmp_path / "key"}
+    with writer_for(copied, 600):
+        given = [corpus_of(greta=3) if word == "DIR" else places.get(word, word) for word in words]
+        assert "waiting for up to 0.1 s" in refused(*given, "--wait", 0.1)
 
 
 # The demo

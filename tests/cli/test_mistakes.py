@@ -39,7 +39,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "settings file missing": ((*ENROLL, "--config", "my.toml"), 2, "my.toml"),
     "setting in lower case": ((*ENROLL, "--set", "machines.c=1"), 2, "did you mean machines.C"),
     "section misspelt": ((*ENROLL, "--set", "machine.C=1"), 2, "did you mean machines"),
-    "value in words": ((*ENROLL, "--set", "codebook.centroids=eight"), 2, "codebook.centroids: Input should be"),
+    "value in words": ((*ENROLL, "--set", "codebook.centroids=eight"), 2, "codebook.centroids: must be a whole"),
     "no value": ((*ENROLL, "--set", "codebook.centroids"), 2, "must read section.key=value"),
     "check misspelt": ((*ENROLL, "--check", "nois=off"), 2, "CHECK=off|warn|refuse"),
     "action misspelt": ((*ENROLL, "--check", "noise=of"), 2, "checks.noise"),
@@ -110,6 +110,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "option misspelt": (("verify", "s.store", "--clam", "anna"), 2, "Possible options: --claim"),
     "object before verb": (("speakers", "s.store", "list"), 2, "'s.store'; see voiceclaim speakers --help"),
     "removal of a stranger": (("speakers", "remove", "s.store", "Ana"), 2, "'anna'"),
+    "raw record by microphone": (("record", "hugo", "--store", "n", "--raw", "8000"), 2, "give - as AUDIO"),
     "recorded already": (("record", "anna", "--store", "s.store"), 2, "add recordings (enroll --add)"),
     "recorded alike": (("record", "Anna", "--store", "s.store"), 2, "'Anna' looks like 'anna'"),
     "recorded without a name": (("record", "an\u200bna", "--store", "n"), 2, "a name has visible characters"),
@@ -203,3 +204,23 @@ def test_recordings_added_of_somebody_new_are_noted(inside, folder, heard):
     assert "of speakers not enrolled so far: 'bruno'" in result.err
     assert result.code == 0, result.err
     assert "1 enrolled" in result.out
+
+
+def test_names_unlike_what_was_typed_are_not_suggested(inside, folder):
+    for words in ((*ENROLL, "--only", "zzzz"), ("verify", "s.store", "--claim", "zzzz", "call.flac")):
+        result = inside(*words)
+        assert (result.code, "nearest" in result.err) == (2, False)
+
+
+def test_folders_that_may_be_speakers_are_noted(inside, folder, heard):
+    """A folder too high is given; sessions of one person in folders are recordings as any."""
+    (folder / "disk").mkdir()
+    shutil.copytree(folder / "recordings", folder / "disk" / "recordings")
+    words = ("--set", "features.rate=8000", "--set", "codebook.min_seconds=1", "--set", "codebook.centroids=8")
+    noted = "note: 2 folders (anna, ivan) are enrolled as the one speaker 'recordings'; if they are speakers"
+    high = inside("enroll", "disk", "--store", "high.store", *words)
+    assert f"{noted}, enroll the folder that they are in: disk/recordings\n" in high.err
+    shutil.copy(heard("anna"), folder / "disk" / "recordings")
+    mixed = inside("enroll", "disk", "--store", "mixed.store", *words)
+    assert (high.code, mixed.code) == (0, 0)
+    assert "if they are speakers" not in mixed.err + inside(*ENROLL, *words).err

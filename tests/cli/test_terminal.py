@@ -127,6 +127,17 @@ def test_one_bar_shows_the_stage_and_leaves_an_empty_line(terminal):
     assert shown.getvalue().endswith("\r\x1b[1A\x1b[2K")  # the line is erased, and the cursor at its start
 
 
+def test_commands_that_take_long_show_at_once_what_they_do(terminal, inside, copied, trial_lines, demo, tmp_path):
+    lines = [f"{claim} {path} {'target' if own else 'nontarget'}\n" for claim, path, own in trial_lines[:8]]
+    (tmp_path / "list").write_text("".join(lines))
+    evaluate = ("evaluate", copied, "list", "--root", demo, "--out", "results", "--systems", "fused")
+    stages = {evaluate: "reading machines", ("speakers", "remove", copied, "ivan"): "machines without the speaker"}
+    for words, stage in stages.items():
+        shown = terminal("stderr")
+        assert inside(*words).code == 0, shown.getvalue()
+        assert re.search(rf"{stage} [^\n]* 0/\d", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.getvalue()))
+
+
 def test_a_hostile_name_cannot_move_the_cursor_of_the_live_line(terminal):
     shown = terminal("stderr")
     with live_line() as show:

@@ -204,3 +204,56 @@ def test_the_command_adds(inside, own, corpus_of, tmp_path):
     (enrolled,) = table["enrolled"]
     assert (enrolled["name"], enrolled["utterances"]) == ("anna", 6)
     assert json.loads(json.dumps(table["refused"])) == []
+
+
+# A folder that has grown
+
+
+def test_of_a_folder_that_has_grown_only_what_is_new_is_added(few, more, own, recordings, voices):
+    """The store is the one that adding the new recordings by themselves gives."""
+    folder = {name: recordings[name][: 12 if name == "dexter" else 4] for name in voices}
+    report = enroll(own, folder, new=True)
+    assert report.left_out == dict.fromkeys(voices, 4)
+    assert [(one.name, one.utterances) for one in report.enrolled] == [("dexter", 12)]
+    (mine, arrays), (other, expected) = named(report.model, "dexter"), named(more, "dexter")
+    assert (mine.frames, report.model.names) == (other.frames, more.names)
+    for name in expected:
+        np.testing.assert_array_equal(arrays[name], expected[name], err_msg=name)
+    Store(own).check()
+
+
+def test_a_folder_with_nothing_new_changes_nothing(own, recordings, voices, silence):
+    before = own.read_bytes()
+    folder = {name: recordings[name][:4] for name in voices}
+    report = enroll(own, {**folder, "anna": [*folder["anna"], Utterance("anna", silence)]}, new=True)
+    assert report.left_out == {**dict.fromkeys(voices, 4), "anna": 5}
+    assert (report.enrolled, report.refused, report.skipped) == ((), (), ())
+    assert own.read_bytes() == before
+
+
+def test_new_recordings_of_another_speaker_are_refused_all_the_same(own, recordings):
+    before = own.read_bytes()
+    with pytest.raises(EnrollmentRefusedError, match="enrolled speaker 'ivan'"):
+        enroll(own, {"anna": [*recordings["anna"][:6], recordings["ivan"][0]]}, new=True)
+    assert own.read_bytes() == before
+
+
+def test_without_fingerprints_nothing_is_told_apart(tmp_path, recordings, tiny_with):
+    folder = {name: recordings[name][:4] for name in ("anna", "ivan")}
+    enroll(tmp_path / "s", folder, tiny_with("duplicate_audio.keep=false"))
+    with pytest.raises(InputError, match=r"the store keeps none of 'anna' \(duplicate_audio.keep = false\)"):
+        enroll(tmp_path / "s", folder, new=True)
+
+
+def test_the_command_adds_what_is_new(inside, own, corpus_of, garbage):
+    words = ("enroll", corpus_of(anna=6, ivan=4), "--store", own, "--new", "--jobs", 1)
+    first = inside(*words)
+    assert first.code == 0, first.err
+    assert "left out, as they are enrolled already or have no speech: 4 of 'anna', 4 of 'ivan'\n" in first.err
+    assert "1 enrolled, 0 refused" in first.out
+    second = inside(*words)
+    assert (second.code, second.out) == (0, f"nothing new to enroll -> {own}\n")
+    shutil.copy(garbage, corpus_of("corpus") / "anna")
+    third = inside(*words, "--json")
+    assert (third.code, third.lines[0]["left_out"]) == (4, {"anna": 6, "ivan": 4})
+    assert "1 files not read" in third.err

@@ -58,6 +58,17 @@ def test_two_channels_of_the_same_files_are_two_speakers(tmp_path, calls, alone,
     assert_same(report.model, enroll(tmp_path / "files", files, tiny).model)
 
 
+def test_what_is_new_is_told_by_the_channel(tmp_path, calls, tiny):
+    first, both = (
+        {name: of_channel(name, paths, channel) for channel, name in enumerate(NAMES, start=1)}
+        for paths in (calls[:-1], calls)
+    )
+    enroll(tmp_path / "s", first, tiny)
+    report = enroll(tmp_path / "s", both, new=True)
+    assert report.left_out == dict.fromkeys(NAMES, len(calls) - 1)
+    assert [one.utterances for one in report.model.speakers] == [len(calls)] * 2
+
+
 def test_augmented_versions_are_of_the_channel(tmp_path, calls, alone, recordings, tiny_with):
     config = tiny_with("scoring.system=fused", 'augmentation.kinds=["telephone", "babble"]')
     both = {name: of_channel(name, calls, channel) for channel, name in enumerate(NAMES, start=1)}

@@ -18,7 +18,7 @@ from pipeline.enrollment import heldout_scoring, holdout
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import InputError, StoreFormatError, StoreMissingError, UnknownSpeakerError
-from pipeline.evaluation import Trial
+from pipeline.evaluation import Trial, trials_of_folder
 from pipeline.evaluation.assess import assess
 from pipeline.evaluation.calibrate import calibrate, reset_calibration
 from pipeline.evaluation.measure import measure
@@ -326,6 +326,22 @@ def test_the_command_prints_the_threshold_before_and_after_and_resets(inside, co
     assert inside("calibrate", copied, "--reset").code == 0
     assert Store(copied).load().threshold("refined_worst_rival") == before
     assert inside("calibrate", copied, "--reset", "--json").lines[0]["revision"] == 5
+
+
+def test_a_folder_of_speakers_stands_for_the_list_of_its_trials(inside, store, tmp_path, demo, voices):
+    for name in (*voices[:3], "marta"):
+        (tmp_path / "own" / name).mkdir(parents=True)
+        for file in sorted((demo / "verify" / name).glob("*.flac"))[:4]:
+            shutil.copy(file, tmp_path / "own" / name)
+    tables = []
+    write_list(tmp_path / "list", trials_of_folder(tmp_path / "own", voices).trials)
+    for number, given in enumerate(("own", "list")):
+        copied = shutil.copy(store, tmp_path / f"{number}.store")
+        result = inside("calibrate", copied, tmp_path / given, "--jobs", 1, "--json")
+        assert (result.code, "those of impostors: marta" in result.err) == (0, given == "own")
+        tables.append({**result.lines[0], "store": ""})
+    assert tables[0] == tables[1]
+    assert (tables[0]["target_trials"], tables[0]["unknown_trials"]) == (12, 16)
 
 
 def test_the_audit_log_has_a_line_for_each_calibration(inside, copied, lists, tmp_path):

@@ -54,6 +54,14 @@ def test_no_byte_of_a_removed_speaker_is_left_in_the_file_or_its_log(five, gone)
     assert traces() == set()
 
 
+def test_the_progress_of_a_removal_begins_at_once_and_adds_up_to_what_was_announced(five):
+    steps = []
+    remove_speaker(five, NAMES[1], progress=lambda *step: steps.append(step))
+    ((stage, total),) = {(stage, total) for stage, _, total in steps}
+    assert (steps[0], sum(done for _, done, _ in steps)) == ((stage, 0, total), total)
+    assert total > 2
+
+
 @pytest.mark.parametrize("seed", [26, 131])
 def test_no_copy_of_a_name_is_left_where_pages_of_rows_were_divided_and_joined(tmp_path, seed):
     """With ``secure_delete`` alone SQLite leaves copies of moved rows there: at these seeds, among others."""

@@ -29,6 +29,26 @@ MISTAKES = {
     "a preset for settings": (ConfigError, "got str; pipeline.load", lambda _: pipeline.enroll("n", WAV, "lean")),
     "a table for settings": (ConfigError, "got dict; pipeline.load", lambda _: pipeline.enroll("n", WAV, {"seed": 1})),
     "a table to load": (ConfigError, "name of a preset was expected, got dict", lambda _: pipeline.load_config({})),
+    "a number as the claim": (InputError, "claim: .* expected, got int", lambda v: pipeline.Verifier(v.model, 1)),
+    "no claim": (InputError, "claim: .* expected, got NoneType", lambda v: pipeline.VerificationStream(v.model)),
+    "systems": (InputError, "system: .* expected, got list", lambda v: again(v, system=["fused"])),
+    "a path as the memory": (InputError, "memory: .* expected, got str", lambda v: again(v, memory="log")),
+    "milliseconds as text": (InputError, "update_ms: .* expected, got str", lambda v: again(v, update_ms="9")),
+    "candidates as text": (InputError, "best: .* expected, got str", lambda v: pipeline.Identifier(v.model, best="3")),
+    "prior as text": (InputError, "nobody: .* expected, got str", lambda v: pipeline.Identifier(v.model, nobody="0")),
+    "score as text": (InputError, "threshold: .*, got str", lambda v: pipeline.Identifier(v.model, threshold="0")),
+    "no store": (InputError, "store: .* expected, got NoneType", lambda _: pipeline.Store(None)),
+    "a number as the store": (InputError, "store: .* expected, got int", lambda _: pipeline.enroll(3, WAV)),
+    "share as text": (InputError, "unknown_impostors: .*, got str", lambda v: stored(v).load(unknown_impostors="0.5")),
+    "a number removed": (InputError, "name: .*, got int", lambda v: pipeline.remove_speaker(v.model.where, 1)),
+    "renamed to a number": (InputError, "new_name: .*, got int", lambda v: stored(v).rename(v.claim, 1)),
+    "rate of a policy as text": (InputError, "rate: .* expected, got str", lambda _: pipeline.FalseAcceptRate("1 %")),
+    "threshold as text": (InputError, "value: .* expected, got str", lambda _: pipeline.Threshold("0")),
+    "a prior as the point": (InputError, "point: .* expected, got float", lambda _: pipeline.BayesCost(0.5)),
+    "a rate as the test": (InputError, "test: .* expected, got float", lambda _: pipeline.Sequential(0.01)),
+    "a number as the corpus": (InputError, "root: .* expected, got int", lambda _: pipeline.read_corpus(3)),
+    "a number as the list": (InputError, "path: .* expected, got int", lambda _: pipeline.read_trials(3)),
+    "a number as an override": (ConfigError, "override: .*, got int", lambda _: pipeline.load_config(overrides=[3])),
     "preset misspelt": (ConfigError, "neither a file nor a preset", lambda _: pipeline.load_config("defualt")),
 }  # fmt: skip
 WAV = {"anna": ["a.wav"]}
@@ -36,6 +56,10 @@ WAV = {"anna": ["a.wav"]}
 
 def again(verifier, **options) -> pipeline.Verifier:
     return pipeline.Verifier(verifier.model, verifier.claim, **options)
+
+
+def stored(verifier) -> pipeline.Store:
+    return pipeline.Store(verifier.model.where)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -60,3 +84,9 @@ def test_a_store_or_its_path_stands_for_its_model(store, opened, heard):
 def test_a_preset_is_named_and_one_override_needs_no_list():
     assert pipeline.load_config("lean", "machines.C=2").machines.C == 2.0
     assert pipeline.load_config("lean").machines != pipeline.Config().machines
+
+
+def test_numbers_of_other_libraries_are_numbers(opened):
+    assert pipeline.FalseAcceptRate(np.float32(0.25)).rate == 0.25
+    assert pipeline.Threshold(np.int64(2)).value == 2
+    assert pipeline.Identifier(opened, best=np.int64(2), nobody=np.float32(0.5)).best == 2

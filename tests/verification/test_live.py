@@ -8,6 +8,7 @@ import math
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -21,8 +22,9 @@ import pytest
 import soundfile
 from populations import TINY
 
+from pipeline.audio.downmix import Downmix
 from pipeline.audio.microphone import SampleQueue, open_microphone
-from pipeline.cli.live import LevelMeter
+from pipeline.cli.live import LevelMeter, until_interrupted, verify_live
 from pipeline.cli.record import PhraseRecorder, prompts, record
 from pipeline.config import Config, FeatureSettings
 from pipeline.errors import AudioError, InputError, NotEnoughSpeechError, SpeakerExistsError
@@ -80,6 +82,34 @@ def wav(samples: np.ndarray, rate: int) -> bytes:
     file = io.BytesIO()
     soundfile.write(file, samples, rate, format="WAV", subtype="PCM_16")
     return file.getvalue()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send")
+@pytest.mark.parametrize("where", ["while a block is scored", "while it listens"])
+def test_an_interruption_ends_the_audio_and_the_claim_is_decided_by_what_was_heard(opened, said, where):
+    samples, rate = said
+    blocks = np.array_split(samples, 40)
+    verifier, before = Verifier(opened, "anna"), signal.getsignal(signal.SIGINT)
+
+    def listen():
+        for number, block in enumerate(blocks):
+            if number == 30 and where == "while it listens":
+                os.kill(os.getpid(), signal.SIGINT)
+            yield block
+
+    def report(update) -> None:
+        if update.audio_seconds * rate >= 0.7 * len(samples) and where == "while a block is scored":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    update = verify_live(
+        verifier, rate, until_interrupted(listen()), 0.0, report, mix=Downmix("microphone"), live=False
+    )
+    heard = round(update.audio_seconds * rate)
+    assert 0.7 * len(samples) <= heard < len(samples)
+    whole = verifier.verify(samples[:heard], rate)
+    assert (update.settled, update.decision, update.frames) == (True, whole.decision, whole.frames)
+    assert update.score == pytest.approx(whole.score, abs=1e-6)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 # The queue of a microphone

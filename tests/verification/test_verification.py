@@ -239,9 +239,14 @@ def test_an_unknown_claim_is_refused_with_the_nearest_names_if_there_are_any(ope
     with pytest.raises(UnknownSpeakerError, match=r"'Ana'.*'anna'") as caught:
         Verifier(opened, "Ana")
     assert caught.value.nearest[0] == "anna"
-    with pytest.raises(UnknownSpeakerError) as caught:
+    with pytest.raises(UnknownSpeakerError, match=r"claim 'Xqzw': no such speaker is enrolled$") as caught:
         Verifier(opened, "Xqzw")
-    assert "nobody is enrolled" not in str(caught.value)
+    assert caught.value.nearest == ()
+    full = tuple(replace(one, name=f"{one.name} van der Meulen") for one in opened.speakers)
+    with pytest.raises(UnknownSpeakerError, match=r"nearest enrolled: 'ivan van der Meulen'$"):
+        replace(opened, speakers=full).position("Ivan")
+    with pytest.raises(UnknownSpeakerError, match=r"nobody is enrolled$"):
+        replace(opened, speakers=(), arrays=()).position("anna")
 
 
 def test_the_nearest_names_of_many_are_not_looked_for(opened):

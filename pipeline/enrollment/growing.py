@@ -1,0 +1,85 @@
+"""Recordings of a folder that has grown: those that are in the store already are told by their fingerprints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pipeline.audio.corpus import Utterance
+from pipeline.audio.files import open_utterance
+from pipeline.config import FeatureSettings
+from pipeline.enrollment.duplicates import duplicates
+from pipeline.enrollment.quality import Recording, RecordingMeter
+from pipeline.enrollment.speech import Progress
+from pipeline.errors import AudioError, InputError
+from pipeline.features.fingerprints import Prints
+from pipeline.machines.workers import Workers, path_for
+from pipeline.store.arrays import Arrays
+from pipeline.store.model import SpeakerModel
+
+
+@dataclass(frozen=True)
+class Grown:
+    """The utterances by ``speakers`` that are new, how many were ``left_out`` by name, and files that were not read.
+
+    Those left out are duplicates of recordings of the same speaker, or have no speech.
+    """
+
+    speakers: Mapping[str, Sequence[Utterance]]
+    left_out: dict[str, int]
+    skipped: tuple[tuple[Path, str], ...]
+
+
+def grown(
+    model: SpeakerModel, speakers: Mapping[str, Sequence[Utterance]], *, workers: Workers, progress: Progress
+) -> Grown:
+    """Return what of ``speakers`` is not in ``model`` yet; people who are not enrolled are left as they are.
+
+    Raises InputError where the model keeps no fingerprints of one of them.
+    """
+    known = {
+        one.name: _prints(model, one.name, arrays)
+        for one, arrays in zip(model.speakers, model.arrays, strict=True)
+        if one.name in speakers
+    }
+    tasks = [(name, replace(one, path=path_for(one.path, workers))) for name in known for one in speakers[name]]
+    results = workers.map(
+        _measure, tasks, common=model.config.features, reads=lambda _, one: (one.path,), many=len(tasks)
+    )
+    new: dict[str, Sequence[Utterance]] = {name: [] if name in known else its for name, its in speakers.items()}
+    left_out, skipped = Counter[str](), []
+    for (name, utterance), result in zip(tasks, results, strict=True):
+        progress("comparing", 1, len(tasks))
+        if isinstance(result, AudioError):
+            skipped.append((utterance.path, str(result).removeprefix(f"{utterance.path}: ")))
+        elif result.snr_db is None or _is_known(result, known[name]):
+            left_out[name] += 1
+        else:
+            new[name] = [*new[name], utterance]
+    return Grown({name: its for name, its in new.items() if its}, dict(left_out), tuple(skipped))
+
+
+def _prints(model: SpeakerModel, name: str, arrays: Arrays) -> Prints:
+    if "fingerprints" not in arrays:
+        raise InputError(
+            f"{model.where}: recordings that are enrolled already are told by fingerprints, and the store keeps none of"
+            f" {name!r} (duplicate_audio.keep = false); give a folder of new recordings alone, and enroll --add"
+        )
+    return arrays["fingerprints"]
+
+
+def _measure(settings: FeatureSettings, _name: str, utterance: Utterance) -> Recording | AudioError:
+    meter = RecordingMeter(utterance.path, settings)
+    try:
+        with open_utterance(utterance) as audio:
+            for samples in audio.blocks():
+                meter.push(samples, audio.rate)
+    except AudioError as error:
+        return error
+    return meter.finish()
+
+
+def _is_known(recording: Recording, prints: Prints) -> bool:
+    return bool(duplicates([(0, recording), (1, Recording(Path(), 0, 0, None, prints, prints != 0))]))
