@@ -44,6 +44,8 @@ def load_config(path: Path | str | None = None, overrides: Iterable[str] = ()) -
         raise ConfigError(
             f"settings: the path of a file or the name of a preset was expected, got {type(path).__name__}"
         )
+    if not isinstance(overrides, Iterable):
+        raise ConfigError(f"overrides: texts section.key=value were expected, got {type(overrides).__name__}")
     path = find_config(path) if isinstance(path, str) else path
     table: dict[str, Any] = {} if path is None else _read_toml(path)
     for override in [overrides] if isinstance(overrides, str) else overrides:

@@ -22,6 +22,7 @@ from pipeline.evaluation import (
     Trial,
 )
 from pipeline.evaluation.breakdowns import SPEECH, metadata_of, speech_groups
+from pipeline.evaluation.lists import as_trials
 from pipeline.evaluation.recordings import Recordings
 from pipeline.features.frontend import read_features
 from pipeline.features.stream import FeatureBlock
@@ -90,7 +91,7 @@ class Assessment:
 
 def assess(
     model: SpeakerModel | Store | Path | str,
-    trials: Sequence[Trial],
+    trials: Sequence[Trial] | Path | str,
     root: Path | str | Recordings,
     *,
     systems: Iterable[str] | None = None,
@@ -110,7 +111,7 @@ def assess(
     ----------
     model : SpeakerModel, Store or path
         The enrolled speakers.
-    trials : sequence of Trial
+    trials : sequence of Trial, or path of a list
         Claims on audio files (``read_trials``).
     root : path
         Folder that the trials' paths are relative to, or Kaldi data directory of the utterances that they name.
@@ -137,7 +138,7 @@ def assess(
     ['poao', 'rpoao']
     """
     workers = LocalThreads(jobs) if workers is None else workers
-    model = as_model(model)
+    model, trials = as_model(model), as_trials(trials)
     available = model.evaluated_systems
     named = dict.fromkeys(available if systems is None else systems)
     names = tuple(model.check_system(name, available) for name in named)

@@ -19,6 +19,7 @@ from pipeline.enrollment.heldout_scoring import HeldOutScoring
 from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError, StoreMissingError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import FailedFile, speech_of
+from pipeline.evaluation.lists import as_trials
 from pipeline.evaluation.recordings import Recordings
 from pipeline.machines.workers import LocalThreads
 from pipeline.metrics import ErrorRates, equal_error_rate, log_likelihood_ratio_cost, rates_at
@@ -92,7 +93,7 @@ class CalibrationReport:
 
 def calibrate(
     store: Store | Path | str,
-    trials: Sequence[Trial],
+    trials: Sequence[Trial] | Path | str,
     root: Path | str | Recordings,
     *,
     channel: int | None = None,
@@ -109,7 +110,7 @@ def calibrate(
     ----------
     store : Store or path
         Where the model is kept.
-    trials : sequence of Trial
+    trials : sequence of Trial, or path of a list
         Claims on audio files that nobody was enrolled with (``read_trials``).
     root : path
         Folder that the trials' paths are relative to, or Kaldi data directory of the utterances that they name.
@@ -139,7 +140,7 @@ def calibrate(
     >>> report.model.threshold("poao") == report.before.threshold
     False
     """
-    labels = _labelled(trials)
+    labels = _labelled(as_trials(trials))
     _check_enough(labels, ())
     store = store if isinstance(store, Store) else Store(store)
     store.load()  # where there is no store, none is made

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -84,6 +84,17 @@ def read_trials(path: Path | str) -> tuple[Trial, ...]:
     Trial(speaker='anna', path='call.wav', target=True)
     """
     return trials_of(read_list(path, kind="key"), str(path))
+
+
+def as_trials(trials: Sequence[Trial] | Path | str) -> Sequence[Trial]:
+    """Return the ``trials``, read where they are the path of a list; raises InputError for what is neither."""
+    if isinstance(trials, os.PathLike | str):
+        return read_trials(trials)
+    expected = "the path of a list, or a sequence of Trial(speaker, path, target),"
+    check_type("trials", trials, Sequence, expected)
+    for trial in trials:
+        check_type("trials", trial, Trial, expected)
+    return trials
 
 
 def trials_of(table: TrialTable, name: str) -> tuple[Trial, ...]:

@@ -12,6 +12,7 @@ from pipeline.errors import AudioError, NotEnoughSpeechError
 from pipeline.evaluation import NameColumn, SystemScores, Trial
 from pipeline.evaluation.assess import Assessment, FailedFile, Progress, assess
 from pipeline.evaluation.breakdowns import metadata_of
+from pipeline.evaluation.lists import as_trials
 from pipeline.evaluation.recordings import Recordings
 from pipeline.machines.workers import LocalThreads
 from pipeline.metrics import Unscored
@@ -28,7 +29,7 @@ Ratios = dict[tuple[str, str], float]
 
 def assess_pairs(
     background: SpeakerModel | Store | Path | str,
-    pairs: Sequence[Trial],
+    pairs: Sequence[Trial] | Path | str,
     root: Path | str,
     *,
     channel: int | None = None,
@@ -45,7 +46,7 @@ def assess_pairs(
     ----------
     background : SpeakerModel, Store or path
         Speakers to compare with, of whom no recording should be.
-    pairs : sequence of Trial
+    pairs : sequence of Trial, or path of a list
         ``speaker`` and ``path`` are the two recordings; ``target`` if they are of one voice.
     root : path
         Folder that their paths are relative to, or Kaldi data directory of the utterances that they name.
@@ -75,7 +76,7 @@ def assess_pairs(
     >>> (pipeline.assess_pairs(background, pairs, pathlib.Path()).scores["compare_voices"].scores > 0).tolist()
     [True]
     """
-    model, recordings = as_model(background), Recordings.under(root, channel=channel)
+    model, pairs, recordings = as_model(background), as_trials(pairs), Recordings.under(root, channel=channel)
     partners: dict[str, dict[str, None]] = defaultdict(dict)  # sets in the list's order
     for pair in pairs:
         partners[pair.speaker][pair.path] = None

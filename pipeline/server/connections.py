@@ -39,8 +39,9 @@ _GONE = (TimeoutError, OSError, RuntimeError, WebSocketDisconnect)
 class Connection:
     """One accepted WebSocket of a ``kind``, which is also the name of the scope that it needs.
 
-    Nothing is read ahead: while the last messages are processed, TCP holds up the sender. After the hello there is a
-    ``caller``, and then what it has taken of the ``room`` for recordings.
+    Little is read ahead: while the last messages are processed, those that come are collected up to a bound, and then
+    TCP holds up the sender. After the hello there is a ``caller``, and then what it has taken of the ``room`` for
+    recordings.
     """
 
     caller: Caller

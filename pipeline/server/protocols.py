@@ -20,6 +20,7 @@ from websockets.exceptions import InvalidState
 
 _FREE_PIECES, _MEAN_BYTES = 1000, 32  # frames or chunks beyond those that have so many bytes on average
 _MOST_AFTER_ANSWER = 2**20
+_READ_AHEAD = 2**16  # bytes of messages that may wait for the application: two seconds of 16-bit audio at 16 kHz
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -80,9 +81,14 @@ class HttpProtocol(H11Protocol, _SlicedProtocol):
 
 
 class LiveProtocol(WebSocketsSansIOProtocol, _SlicedProtocol):
-    """A WebSocket by uvicorn and websockets, without tiny frames and without pongs that nobody reads."""
+    """A WebSocket by uvicorn and websockets, without tiny frames and without pongs that nobody reads.
+
+    Messages are read ahead, where uvicorn reads one at a time: those that wait are scored together, which takes less
+    time than one after the other, and the peer's pongs are not held up behind them.
+    """
 
     _spare: float = _FREE_PIECES
+    _unread = 0  # bytes of messages that wait
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol. A request that is none for a WebSocket gets no answer by uvicorn."""
@@ -99,6 +105,21 @@ class LiveProtocol(WebSocketsSansIOProtocol, _SlicedProtocol):
             self.transport.close()
         else:
             super().handle_events()
+
+    def send_receive_event_to_app(self) -> None:
+        """Hand a message to the application, and stop reading where too much waits."""
+        self._unread += sum(map(len, self.frames))
+        read_on = self._unread < _READ_AHEAD
+        self.read_paused |= read_on  # uvicorn stops where it has not stopped yet
+        super().send_receive_event_to_app()
+        self.read_paused &= not read_on
+
+    async def receive(self) -> Any:
+        """Return the next message; reading goes on when none waits any more."""
+        event = await super().receive()
+        if self.queue.empty():
+            self._unread = 0
+        return event
 
     def handle_ping(self) -> None:
         """Answer, or drop the pong where the peer does not read (RFC 6455, 5.5.3, asks for the last one alone)."""

@@ -99,6 +99,21 @@ def test_there_are_only_so_many_streams(guarded):
         assert (third["status"], "2 streams" in third["detail"]) == (503, True)
 
 
+def test_chunks_that_come_together_are_scored_together(service, heard):
+    """A process that falls behind catches up: the more audio a turn has, the less its seconds cost."""
+    data = 4 * pcm16(samples_of(heard("anna"))[0])
+    chunks = [data[at : at + 3200] for at in range(0, len(data), 3200)]
+    with begun(service) as (socket, _):
+        for chunk in chunks:
+            socket.send(chunk)
+        send(socket, type="end")
+        states = [receive(socket)]
+        while states[-1]["type"] != "final":
+            states.append(receive(socket))
+    assert (states[-1]["chunks"], states[-1]["audio_seconds"]) == (len(chunks), len(data) / 16_000)
+    assert len(states) < len(chunks) / 4, len(states)
+
+
 def test_a_sender_who_is_faster_than_the_maths_is_held_up_and_loses_nothing(service, store, heard):
     samples, rate = samples_of(heard("lars"))
     many = np.tile(samples, 20)

@@ -48,6 +48,10 @@ MISTAKES = {
     "a rate as the test": (InputError, "test: .* expected, got float", lambda _: pipeline.Sequential(0.01)),
     "a number as the corpus": (InputError, "root: .* expected, got int", lambda _: pipeline.read_corpus(3)),
     "a number as the list": (InputError, "path: .* expected, got int", lambda _: pipeline.read_trials(3)),
+    "a number as the trials": (InputError, "trials: .* expected, got int", lambda v: pipeline.assess(v.model, 3, ".")),
+    "tuples as trials": (InputError, "trials: .*, got tuple", lambda v: pipeline.assess(v.model, [("a", "b")], ".")),
+    "a missing list": (InputError, "own.txt: cannot read it", lambda v: pipeline.assess(v.model, "own.txt", ".")),
+    "a number for overrides": (ConfigError, "overrides: .*, got int", lambda _: pipeline.load_config(overrides=3)),
     "a number as an override": (ConfigError, "override: .*, got int", lambda _: pipeline.load_config(overrides=[3])),
     "preset misspelt": (ConfigError, "neither a file nor a preset", lambda _: pipeline.load_config("defualt")),
 }  # fmt: skip
@@ -79,6 +83,17 @@ def test_a_store_or_its_path_stands_for_its_model(store, opened, heard):
         assert pipeline.Verifier(model, "anna").verify_file(heard("anna")) == expected
         assert pipeline.Identifier(model, system="fused").model.revision == opened.revision
         assert pipeline.VerificationStream(model, "anna").verifier.model.names == opened.names
+
+
+def test_the_path_of_a_list_stands_for_its_trials(tmp_path, opened, heard):
+    path = tmp_path / "trials.txt"
+    path.write_text(f"anna {heard('anna')} target\nivan {heard('anna')} nontarget\n")
+    scores = [
+        pipeline.assess(opened, given, tmp_path, systems=["poao"]).scores["poao"].scores.tolist()
+        for given in (pipeline.read_trials(path), path, str(path))
+    ]
+    assert scores[0] == scores[1] == scores[2]
+    assert scores[0][0] > scores[0][1]
 
 
 def test_a_preset_is_named_and_one_override_needs_no_list():
