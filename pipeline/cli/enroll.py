@@ -62,7 +62,7 @@ def enroll(
     ] = None,
     speaker_pattern: Annotated[
         str | None,
-        typer.Option(metavar="REGEX", help="Speakers are in file names, as the group of this: '([^_-]+)'."),
+        typer.Option(metavar="REGEX", help="The speaker is in a file's name: the group of this."),
     ] = None,
     background: Annotated[
         bool, typer.Option("--background", help="Enroll as background speakers, whom nobody can claim to be.")
