@@ -1,4 +1,4 @@
-"""How long a file should be, against what there is of it: the beginning of a recording is no recording.
+"""Files that end too early: the length that a header promises, against what there is of it.
 
 A FLAC file cut between two frames just ends. Of others, libsndfile reduces the size to what there is, and says so, or
 says nothing. A size that only a recorder into a pipe writes, which cannot know it, promises nothing.

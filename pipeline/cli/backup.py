@@ -76,20 +76,10 @@ def _about(path: Path, model: SpeakerModel) -> dict[str, Any]:
 
 def _changed_settings(config: Config) -> dict[str, Any]:
     """Return the settings that differ from the defaults, by section and key."""
+    from pipeline.config.loading import by_dotted_name
 
-    def flat(settings: Config) -> dict[str, Any]:
-        table: dict[str, Any] = {}
-        pending = list(settings.model_dump(mode="json").items())
-        while pending:
-            key, value = pending.pop(0)
-            if isinstance(value, dict):
-                pending += [(f"{key}.{name}", inner) for name, inner in value.items()]
-            else:
-                table[key] = value
-        return table
-
-    default = flat(type(config)())
-    return {key: value for key, value in flat(config).items() if value != default.get(key)}
+    default, own = (by_dotted_name(one.model_dump(mode="json")) for one in (type(config)(), config))
+    return {key: value for key, value in own.items() if value != default.get(key)}
 
 
 @store.command()

@@ -63,6 +63,15 @@ def parse_config(table: Mapping[str, Any], *, source: str) -> Config:
         raise ConfigError(_explained(source, error.errors())) from None
 
 
+def by_dotted_name(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the settings of a nested ``table`` by their names ``section.key``, each after ``prefix``."""
+    leaves: dict[str, Any] = {}
+    for key, value in table.items():
+        inner = by_dotted_name(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        leaves |= inner
+    return leaves
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return _parse_toml(read_bounded(path, _MOST_BYTES).decode("utf-8"))

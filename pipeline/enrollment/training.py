@@ -39,7 +39,7 @@ FRAME_KINDS = frozenset({"one_vs_one", "one_class", "one_vs_rest"})
 
 @dataclass(frozen=True)
 class Prepared:
-    """What training takes of new speakers' speech: vectors of machines over frames, and what all else is made of.
+    """New speakers' speech as training takes it: vectors of machines over frames, and what all else is made of.
 
     ``kept`` are the speakers without held-out utterances, with those vectors alone, and ``own_kept`` their own arrays:
     condition vectors and the histogram of pitches. ``own`` are those of all speech, and ``branches`` what each

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.loading import by_dotted_name
 from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import SystemScores, paired_bootstrap
 from pipeline.evaluation.exports import COMPARED_COLUMNS, tables
@@ -209,15 +210,8 @@ def _differing_settings(settings: Sequence[Any]) -> dict[str, list[Any]] | None:
     """Return the value in each folder of settings that differ, by dotted name; None if a folder records no settings."""
     if not all(isinstance(tree, dict) for tree in settings):
         return None
-    flat = [_flat(tree) for tree in settings]
+    flat = [by_dotted_name(tree) for tree in settings]
     values = {
         key: [leaves.get(key) for leaves in flat] for key in dict.fromkeys(key for leaves in flat for key in leaves)
     }
     return {key: row for key, row in values.items() if any(value != row[0] for value in row)}
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    leaves: dict[str, Any] = {}
-    for key, value in settings.items():
-        leaves |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return leaves

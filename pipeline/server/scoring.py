@@ -45,7 +45,7 @@ class AudioClaim:
 
 @dataclass(slots=True)
 class MixedElsewhere:
-    """What the process that decoded the audio found out about its channels (``pipeline.audio.downmix.Mixed``)."""
+    """The finding about its channels of a process that decoded the audio (``pipeline.audio.downmix.Mixed``)."""
 
     channels_differ: bool = False
 
