@@ -103,14 +103,15 @@ class DuplicateDetector:
 
     def close(self) -> bool:
         """Check what is left."""
-        self._process()
+        if self._waiting:
+            self._process()
         self._take(*self._stream.flush())
         self._check()
         self._check_changed()
         return self.suspected
 
     def _process(self) -> None:
-        samples = np.concatenate([np.empty(0), *self._waiting])
+        samples = np.concatenate(self._waiting)
         self._waiting, self._samples = [], 0
         self._take(*self._stream.push(samples))
 

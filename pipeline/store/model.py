@@ -204,9 +204,20 @@ class SpeakerModel:
         return own["fingerprints"]
 
     def high_band(self, name: str) -> float | None:
-        """Return the median ``SpeechMeter.high_db`` of the enrollment recordings of ``name``; None if unmeasured."""
-        own = self.arrays[self.position(name)]
-        return float(own["high_band"][0]) if "high_band" in own else None
+        """Return the median ``SpeechMeter.high_db`` of the enrollment recordings of ``name``; None if unmeasured.
+
+        Read once.
+        """
+        number = self.position(name)
+        if number not in self._high_bands:
+            own = self.arrays[number]
+            self._high_bands[number] = float(own["high_band"][0]) if "high_band" in own else None
+        return self._high_bands[number]
+
+    @cached_property
+    def _high_bands(self) -> dict[int, float | None]:
+        """Return those that were read so far."""
+        return {}
 
     def segments(self, kind: UtteranceKind) -> list[AnyArray]:
         """Return the supervectors (S, D) of each speaker that supervector machines of ``kind`` are trained on."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
 from math import log
 
 import numpy as np
@@ -48,8 +47,7 @@ class AudioMeter:
     def __init__(self, model: SpeakerModel, rate: int, mix: Mixed) -> None:
         check_rate(rate, "audio")
         self.speech = SpeechMeter(model.config.features)
-        self._config, self._mix = model.config, mix
-        self._enrolled_db = cache(model.high_band)
+        self._model, self._config, self._mix = model, model.config, mix
         self._clipping = Clipping()
         block = max(1, round(_BLOCK_SECONDS * rate))
         self._blocks = FrameStream(block, block)
@@ -64,7 +62,7 @@ class AudioMeter:
 
         A ``sequential`` test decides when speech suffices.
         """
-        enrolled = None if claim is None else self._enrolled_db(claim)
+        enrolled = None if claim is None else self._model.high_band(claim)
         checks, snr, high = self._config.checks, self.speech.snr_db, self.speech.high_db
         if snr is None:  # no speech
             return ()
