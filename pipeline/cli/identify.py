@@ -100,7 +100,7 @@ def _identified(identifier: Identifier, name: str, raw: str | None, channel: int
     with pipe(raw, mix) as (rate, blocks):
         stream = identifier.stream(rate, mix=mix)
         for block in blocks:
-            stream.push(block)
+            stream.feed(block)
     return stream.close()
 
 

@@ -134,7 +134,7 @@ async def identify_file(
     async with _decoded(service, caller, path, channel, mixed) as (rate, audio):
         stream = await service.run("disk", partial(identifier.stream, rate, mix=mixed))
         async for samples in audio:
-            await service.score(caller, stream.push, samples)
+            await service.score(caller, stream.feed, samples)
     return await _identified(service, caller, stream)
 
 

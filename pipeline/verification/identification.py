@@ -7,7 +7,7 @@ nobody enrolled and equal priors of the enrolled, Bayes' rule makes probabilitie
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from numbers import Integral, Real
 from pathlib import Path
@@ -18,13 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from pipeline.audio.downmix import Downmix, Mixed
 from pipeline.audio.files import open_audio
-from pipeline.audio.streams import as_samples
 from pipeline.errors import InputError, MetricError, StreamClosedError, check_type
-from pipeline.features.frontend import FrontEnd
 from pipeline.notebooks import html_table
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model
-from pipeline.verification.audio_warnings import AudioMeter
+from pipeline.verification.streamed_audio import StreamedAudio
 from pipeline.verification.verifier import UPDATE_MS, checked_update_ms, claim_scorers
 
 Array = NDArray[np.float64]
@@ -181,7 +179,7 @@ class Identifier:
         ``channel``, from 1, is the one to score; by default the mean of all.
         """
         stream = self.stream(rate, channel=channel)
-        stream.push(samples)
+        stream.feed(samples)
         return stream.close()
 
     def identify_file(self, path: Path | str, *, channel: int | None = None) -> Identification:
@@ -190,7 +188,7 @@ class Identifier:
         with open_audio(path, mix=mix) as audio:
             stream = self.stream(audio.rate, mix=mix)
             for block in audio.blocks():
-                stream.push(block)
+                stream.feed(block)
         return stream.close()
 
     def probabilities(self, llrs: Array) -> tuple[Array, float]:
@@ -218,34 +216,35 @@ class IdentificationStream:
         channel: int | None = None,
         mix: Mixed | None = None,
     ) -> None:
-        config = identifier.model.config
         self.identifier = identifier
-        rate = config.features.rate if rate is None else rate
-        self._mix = Downmix("identification", channel)
-        self._meter = AudioMeter(identifier.model, rate, self._mix if mix is None else mix)
-        self.front_end = FrontEnd(config.features, rate, where="identification", meter=self._meter.speech)
+        model, update_ms = identifier.model, identifier.update_ms
+        self._audio = StreamedAudio(model, rate, "identification", update_ms=update_ms, channel=channel, mix=mix)
         self._scores = identifier._scorer.start()
-        self._every = identifier.update_ms * rate / 1000
-        self._next_look = 0.0
         self._last = self._look()
 
     def push(self, samples: ArrayLike) -> Identification:
-        """Score more audio, (n,) or (n, channels), and return who speaks by now; raises AudioError."""
+        """Score more audio, (n,) or (n, channels), and return who speaks by now; raises AudioError.
+
+        It is scored once there are ``Identifier.update_ms`` of it.
+        """
+        self.feed(samples)
+        if self._audio.is_enough:
+            self._scores.push(self._audio.features())
+            self._last = self._look()
+        return replace(self._last, audio_seconds=self._audio.seconds)
+
+    def feed(self, samples: ArrayLike) -> None:
+        """Take more audio, as ``push`` does, and decide nothing yet: it is scored when there is more, or at the end."""
         if self._last.closed:
             raise StreamClosedError("identification: the stream is closed and takes no more audio")
-        mono = as_samples(samples, "identification", self._mix)
-        self._meter.push(mono)
-        self._scores.push(self.front_end.push(mono))
-        if self.front_end.samples >= self._next_look:
-            self._next_look = self.front_end.samples + self._every
-            self._last = self._look()
-        return self._last
+        if self._audio.is_enough:
+            self._scores.push(self._audio.features())
+        self._audio.take(samples)
 
     def close(self) -> Identification:
         """End the audio and return the outcome; a second call repeats it. Raises AudioError for cancelling channels."""
         if not self._last.closed:
-            self._mix.check()
-            self._scores.push(self.front_end.flush())
+            self._scores.push(self._audio.end())
             self._last = self._look(closed=True)
         return self._last
 
@@ -265,9 +264,9 @@ class IdentificationStream:
             nobody=nobody,
             frames=frames,
             speech_seconds=frames * model.config.features.step_seconds,
-            audio_seconds=self.front_end.samples / self.front_end.rate,
+            audio_seconds=self._audio.seconds,
             closed=closed,
-            warnings=self._meter.warnings(self._scores, nearest, sequential=False) if closed else (),
+            warnings=self._audio.meter.warnings(self._scores, nearest, sequential=False) if closed else (),
         )
 
     def _candidates(self) -> tuple[tuple[Candidate, ...], float]:

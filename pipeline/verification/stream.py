@@ -6,22 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from pipeline.audio.downmix import Downmix, Mixed
-from pipeline.audio.streams import as_samples, check_samples
+from pipeline.audio.downmix import Mixed
 from pipeline.errors import StreamClosedError
 from pipeline.features.frontend import FrontEnd
-from pipeline.features.stream import FeatureBlock, joined
+from pipeline.features.stream import FeatureBlock
 from pipeline.scoring.decisions import Decision, State, Update
 from pipeline.scoring.sequential import check_frames
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
-from pipeline.verification.audio_warnings import AudioMeter
+from pipeline.verification.streamed_audio import StreamedAudio
 from pipeline.verification.verifier import Verifier
-
-Array = NDArray[np.float64]
 
 WARN_SECONDS = 1.0  # of audio between two looks for warnings
 
@@ -70,22 +66,22 @@ class VerificationStream:
             verifier = Verifier(verifier, cast("str", claim), **options)  # which is checked there
         config = verifier.model.config
         self.verifier = verifier
-        self._where = f"claim {verifier.claim!r}"
-        rate = config.features.rate if rate is None else rate
-        self._mix = Downmix(self._where, channel)
+        self._audio = StreamedAudio(
+            verifier.model, rate, f"claim {verifier.claim!r}", update_ms=verifier.update_ms, channel=channel, mix=mix
+        )
         self._warned: tuple[str, ...] = ()
         self._next_warnings = 0.0
-        self._meter = AudioMeter(verifier.model, rate, self._mix if mix is None else mix)
-        self.front_end = FrontEnd(config.features, rate, where=self._where, meter=self._meter.speech)
         self._scores = verifier.scores()
         self._accepted: bool | None = None  # by a sequential test
         self._sequential_llr: float | None = None
         self._next_check, self._check_every = check_frames(config.min_frames, config.features.step_seconds)
         self._duplicates = verifier.duplicate_detector(self.front_end.rate)
-        self._batch: list[Array] = []
-        self._batched = 0
-        self._batch_samples = round(self.front_end.rate * verifier.update_ms / 1000)
         self._last = self._decide()
+
+    @property
+    def front_end(self) -> FrontEnd:
+        """Return what analyses the audio."""
+        return self._audio.front_end
 
     @property
     def delay_ms(self) -> float:
@@ -114,18 +110,20 @@ class VerificationStream:
             After ``close``.
         """
         self.feed(samples)
-        if self._is_full:
-            self._score(self.front_end.push(self._take_batch()))
+        if self._audio.is_enough:
+            self._score(self._audio.features())
             self._last = self._decide()
-        return replace(self._last, audio_seconds=self._audio_seconds)
+        return replace(self._last, audio_seconds=self._audio.seconds)
 
     def feed(self, samples: ArrayLike) -> None:
         """Take more audio, as ``push`` does, and decide nothing yet: it is scored when there is more, or at the end."""
-        samples = self._checked(samples)
-        if self._is_full:
-            self._score(self.front_end.push(self._take_batch()))
-        self._batch.append(samples)
-        self._batched += len(samples)
+        if self._last.state is State.CLOSED:
+            raise StreamClosedError(f"claim {self.verifier.claim!r}: the stream is closed and takes no more audio")
+        if self._audio.is_enough:
+            self._score(self._audio.features())
+        taken = self._audio.take(samples)
+        if self._duplicates is not None:
+            self._duplicates.push(taken)
 
     def close(self) -> Update:
         """End the audio: the last frames are scored and the decision is final. A second call repeats it.
@@ -135,35 +133,12 @@ class VerificationStream:
         """
         if self._last.state is State.CLOSED:
             return self._last
-        self._mix.check()
-        # The last frames with those before them: what a few take by themselves is a twentieth of a claim's time.
-        self._score(joined([self.front_end.push(self._take_batch()), self.front_end.flush()]))
+        self._score(self._audio.end())
         if self._duplicates is not None:
             self._duplicates.close()
         self._last = self._decide(closed=True)
         self._remember()
         return self._last
-
-    def _checked(self, given: ArrayLike) -> Array:
-        """Return a mono copy of ``given`` samples: the caller's may change before they are scored."""
-        if self._last.state is State.CLOSED:
-            raise StreamClosedError(f"{self._where}: the stream is closed and takes no more audio")
-        samples = as_samples(given, self._where, self._mix)
-        first = self.front_end.samples + self._batched
-        check_samples(samples, self._where, rate=self.front_end.rate, first=first)
-        if self._duplicates is not None:
-            self._duplicates.push(samples)
-        return samples
-
-    @property
-    def _is_full(self) -> bool:
-        return self._batched >= self._batch_samples
-
-    def _take_batch(self) -> Array:
-        samples = np.concatenate(self._batch) if self._batch else np.empty(0)
-        self._batch, self._batched = [], 0
-        self._meter.push(samples)
-        return samples
 
     def _score(self, speech: FeatureBlock) -> None:
         """Score frames; under a sequential test up to the one that settles the claim."""
@@ -200,7 +175,7 @@ class VerificationStream:
             probability=verifier.probability(llr),
             frames=frames,
             speech_seconds=frames * config.features.step_seconds,
-            audio_seconds=self._audio_seconds,
+            audio_seconds=self._audio.seconds,
             settled=closed or self._accepted is not None,
             sequential_llr=self._sequential_llr,
             duplicate_suspected=None if self._duplicates is None else self._duplicates.suspected,
@@ -213,9 +188,9 @@ class VerificationStream:
         A stream that goes on has them once a second.
         """
         ends = closed or self._accepted is not None
-        if not (ends and self._last.settled) and (ends or self._audio_seconds >= self._next_warnings):
-            self._next_warnings = self._audio_seconds + WARN_SECONDS
-            self._warned = self._meter.warnings(
+        if not (ends and self._last.settled) and (ends or self._audio.seconds >= self._next_warnings):
+            self._next_warnings = self._audio.seconds + WARN_SECONDS
+            self._warned = self._audio.meter.warnings(
                 self._scores, self.verifier.claim, sequential=self.verifier.decider.test is not None
             )
         return self._warned
@@ -236,7 +211,3 @@ class VerificationStream:
             return
         if self._last.decision is Decision.ACCEPTED:
             memory.add(self.verifier.model, self.verifier.claim, duplicates.prints)
-
-    @property
-    def _audio_seconds(self) -> float:
-        return (self.front_end.samples + self._batched) / self.front_end.rate

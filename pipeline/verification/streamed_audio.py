@@ -1,0 +1,75 @@
+"""Audio on its way to scores: mixed down, checked, measured, and collected until there is enough to analyse."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pipeline.audio.downmix import Downmix, Mixed
+from pipeline.audio.streams import as_samples, check_samples
+from pipeline.features.frontend import FrontEnd
+from pipeline.features.stream import FeatureBlock, joined
+from pipeline.store.model import SpeakerModel
+from pipeline.verification.audio_warnings import AudioMeter
+
+Array = NDArray[np.float64]
+
+
+class StreamedAudio:
+    """The audio of one stream that is scored on ``model``, in chunks of any length.
+
+    ``rate`` in Hz is the model's own by default, ``where`` begins every error, and audio is analysed once there are
+    ``update_ms`` of it. Of several channels the mean is taken or one ``channel``, from 1; ``mix`` made one channel of
+    the recording's before.
+    """
+
+    def __init__(
+        self,
+        model: SpeakerModel,
+        rate: int | None,
+        where: str,
+        *,
+        update_ms: float,
+        channel: int | None = None,
+        mix: Mixed | None = None,
+    ) -> None:
+        features = model.config.features
+        rate = features.rate if rate is None else rate
+        self._where = where
+        self._mix = Downmix(where, channel)
+        self.meter = AudioMeter(model, rate, self._mix if mix is None else mix)
+        self.front_end = FrontEnd(features, rate, where=where, meter=self.meter.speech)
+        self._waiting: list[Array] = []
+        self._samples, self._enough = 0, round(rate * update_ms / 1000)
+
+    @property
+    def seconds(self) -> float:
+        """Return the length of all audio so far."""
+        return (self.front_end.samples + self._samples) / self.front_end.rate
+
+    @property
+    def is_enough(self) -> bool:
+        """Return True where there is as much as is analysed together."""
+        return self._samples >= self._enough
+
+    def take(self, given: ArrayLike) -> Array:
+        """Keep a mono copy of ``given`` samples, since the caller's may change, and return it; raises AudioError."""
+        samples = as_samples(given, self._where, self._mix)
+        first = self.front_end.samples + self._samples
+        check_samples(samples, self._where, rate=self.front_end.rate, first=first)
+        self._waiting.append(samples)
+        self._samples += len(samples)
+        return samples
+
+    def features(self) -> FeatureBlock:
+        """Return the features of what has been kept since the last call."""
+        samples = np.concatenate([np.empty(0), *self._waiting])
+        self._waiting, self._samples = [], 0
+        self.meter.push(samples)
+        return self.front_end.push(samples)
+
+    def end(self) -> FeatureBlock:
+        """Return the last features; raises AudioError for channels that cancel each other."""
+        self._mix.check()
+        # Together: what a few frames take by themselves is a twentieth of a claim's time.
+        return joined([self.features(), self.front_end.flush()])
