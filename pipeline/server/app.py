@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket
 
 from pipeline import __version__
 from pipeline.errors import ServiceError, TooManyAttemptsError, VoiceclaimError
@@ -60,9 +61,15 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.hosts), www_redirect=False)
     app.add_middleware(count_requests, metrics=service.metrics)
     app.include_router(router)
+    app.add_api_websocket_route("/{path:path}", _no_stream)
     app.mount("/page/charts", StaticFiles(directory=CHARTS))
     app.mount("/page", StaticFiles(directory=PAGE))
     return app
+
+
+async def _no_stream(_socket: WebSocket) -> None:
+    """Refuse a WebSocket to any other path, as a request is refused."""
+    raise HTTPException(404)
 
 
 async def _problem_response(request: Request, error: Exception) -> Response:
@@ -80,7 +87,8 @@ def _as_service_error(request: Request, error: Exception) -> ServiceError:
     if isinstance(error, VoiceclaimError):
         return service_error(error, service_of(request).paths)
     if isinstance(error, HTTPException):
-        why = {404: "there is no such path", 405: f"the path does not take {request.method:.20}"}.get(error.status_code)
+        method = request.scope.get("method", "GET")  # a WebSocket is asked for by GET
+        why = {404: "there is no such path", 405: f"the path does not take {method:.20}"}.get(error.status_code)
         detail = str(error.detail) if why is None else f"{request.url.path:.100}: {why}; /docs lists what there is"
         return ServiceError(error.status_code, detail, kind="HTTPException")
     if isinstance(error, TimeoutError):

@@ -11,6 +11,8 @@ from typing import Any, BinaryIO
 from fastapi import Request
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
 
 from pipeline.errors import InputError, ServiceError
 from pipeline.server.service import Service
@@ -61,14 +63,36 @@ def _save(uploads: list[tuple[str, BinaryIO]], folder: Path) -> Recordings:
     return recordings
 
 
+class _Parser(MultiPartParser):
+    """A parser that knows whether the form has ``ended``: without its end, the last part would be missing unnoticed."""
+
+    ended = False
+
+    def on_end(self) -> None:
+        """See MultiPartParser."""
+        self.ended = True
+
+
 @asynccontextmanager
 async def _form_of(request: Request, *, files: int) -> AsyncIterator[FormData]:
     """Parse the form in the body of ``request``, with at most so many ``files``; raises ServiceError."""
     kind, parameters = parse_options_header(request.headers.get("content-type"))
     if kind != b"multipart/form-data" or parameters.get(b"charset", b"utf-8").lower() not in _CHARSETS:
         raise ServiceError(415, "a body of the type multipart/form-data was expected, in UTF-8", kind="InputError")
-    async with request.form(max_files=files, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES) as form:
+    parser = _Parser(
+        request.headers, request.stream(), max_files=files, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES
+    )
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise HTTPException(400, error.message) from None
+    try:
+        if not parser.ended:
+            reason = "the form does not end with its boundary: the body was cut short, or the boundary is another one"
+            raise ServiceError(400, reason, kind="InputError")
         yield form
+    finally:
+        await form.close()
 
 
 def text_in(form: FormData, name: str) -> str | None:

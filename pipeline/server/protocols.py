@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from typing import Any
 
 import h11
@@ -17,11 +18,25 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
+from websockets.frames import CloseCode
+
+from pipeline.errors import ServiceError
+from pipeline.server.messages import PROBLEM_TYPE, problem
 
 _FREE_PIECES, _MEAN_BYTES = 1000, 32  # frames or chunks beyond those that have so many bytes on average
 _MOST_AFTER_ANSWER = 2**20
 _READ_AHEAD = 2**16  # bytes of messages that may wait for the application: two seconds of 16-bit audio at 16 kHz
-_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_PROBLEM = json.dumps(problem(ServiceError(400, "this is no valid request of HTTP/1.1", kind="InputError"))).encode()
+_REFUSAL = h11.Response(
+    status_code=400,
+    headers=[("content-type", PROBLEM_TYPE), ("content-length", str(len(_PROBLEM))), ("connection", "close")],
+    reason="Bad Request",
+)
+
+
+def _refused(connection: h11.Connection) -> bytes:
+    """Return the answer of ``connection`` to what is no request."""
+    return b"".join(connection.send(event) or b"" for event in (_REFUSAL, h11.Data(data=_PROBLEM), h11.EndOfMessage()))
 
 
 class _SlicedProtocol(asyncio.BufferedProtocol):
@@ -79,24 +94,32 @@ class HttpProtocol(H11Protocol, _SlicedProtocol):
         if self._chunks.spare < 0:
             self.transport.close()
 
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
+        """Refuse what is no request, by a problem in JSON as every refusal."""
+        self.transport.write(_refused(self.conn))
+        self.transport.close()
+
 
 class LiveProtocol(WebSocketsSansIOProtocol, _SlicedProtocol):
     """A WebSocket by uvicorn and websockets, without tiny frames and without pongs that nobody reads.
 
     Messages are read ahead, where uvicorn reads one at a time: those that wait are scored together, which takes less
-    time than one after the other, and the peer's pongs are not held up behind them.
+    time than one after the other, and the peer's pongs are not held up behind them. Whoever has sent no hello yet, or
+    was refused, is given little memory.
     """
 
     _spare: float = _FREE_PIECES
     _unread = 0  # bytes of messages that wait
+    _greeted = False  # a first message is complete
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol. A request that is none for a WebSocket gets no answer by uvicorn."""
         self._spare += len(data) / _MEAN_BYTES
         super().data_received(data)
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
-            self.transport.write(b"".join(self.conn.data_to_send()) or _BAD_REQUEST)
+            self.transport.write(b"".join(self.conn.data_to_send()) or _refused(h11.Connection(h11.SERVER)))
             self.transport.close()
+        self._end_what_is_long()
 
     def handle_events(self) -> None:
         """Handle all frames that have been read, or close."""
@@ -108,6 +131,7 @@ class LiveProtocol(WebSocketsSansIOProtocol, _SlicedProtocol):
 
     def send_receive_event_to_app(self) -> None:
         """Hand a message to the application, and stop reading where too much waits."""
+        self._greeted = True
         self._unread += sum(map(len, self.frames))
         read_on = self._unread < _READ_AHEAD
         self.read_paused |= read_on  # uvicorn stops where it has not stopped yet
@@ -120,6 +144,21 @@ class LiveProtocol(WebSocketsSansIOProtocol, _SlicedProtocol):
         if self.queue.empty():
             self._unread = 0
         return event
+
+    async def send(self, message: Any) -> None:
+        """Send for the application."""
+        await super().send(message)
+        self.handshake_complete |= self.close_sent  # else uvicorn logs that a refused handshake is incomplete
+        self._end_what_is_long()
+
+    def _end_what_is_long(self) -> None:
+        """End the connection where a long message is unfinished before the hello, or after a close."""
+        if self._greeted and not self.close_sent:
+            return
+        if len(self.conn.reader.buffer) + sum(map(len, self.frames)) > _READ_AHEAD:
+            self.conn.fail(CloseCode.MESSAGE_TOO_BIG)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.transport.close()
 
     def handle_ping(self) -> None:
         """Answer, or drop the pong where the peer does not read (RFC 6455, 5.5.3, asks for the last one alone)."""

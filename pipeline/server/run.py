@@ -134,6 +134,7 @@ def _config(app: ASGIApp, settings: Settings, certificate: Path | None, key: Pat
         ws=LiveProtocol,
         ws_max_size=limits.message_bytes,
         ws_per_message_deflate=False,
+        ws_ping_interval=None,  # a pong comes behind the audio that TCP holds; streams have their own patience
         limit_concurrency=limits.connections,
         timeout_keep_alive=int(limits.idle_seconds),
         timeout_graceful_shutdown=int(limits.grace_seconds),

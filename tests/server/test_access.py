@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from contextlib import ExitStack
 from pathlib import Path
@@ -65,6 +66,7 @@ def test_other_hosts_and_pages_of_other_origins_are_refused(service):
     with pytest.raises(InvalidStatus) as refused:
         service.socket("/verify", additional_headers={"Origin": "http://evil.example"})
     assert refused.value.response.status_code == 403
+    assert "without completing" not in service.log_text
     with service.socket("/verify", additional_headers={"Origin": f"http://{host}"}) as socket:
         send(socket, claim="anna", rate=8000, format="f32le")
         assert receive(socket)["type"] == "ready"
@@ -193,6 +195,16 @@ def test_what_is_not_there_is_a_problem_and_the_page_gives_no_other_file(service
     problem_of(service.request("PUT", "/verify"), 405)
     for path in ("/page/../app.py", "/page/%2e%2e/app.py", "/page//etc/passwd", "/page/"):
         assert service.request("GET", path).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/healthz", "/page/index.html", "/verify%ff"])
+def test_a_websocket_to_another_path_is_refused_by_a_problem(guarded, path):
+    with pytest.raises(InvalidStatus) as refused:
+        guarded.socket(path)
+    answer = refused.value.response
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+    assert "no such path" in json.loads(answer.body)["detail"]
+    assert "ERROR" not in guarded.log_text
 
 
 def test_the_head_of_a_request_has_an_end(service):

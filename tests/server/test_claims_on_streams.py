@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import threading
+import time
 from contextlib import contextmanager
 
 import numpy as np
+import psutil
 import pytest
 import soxr
 from service import (
@@ -45,6 +49,26 @@ def test_a_stream_in_chunks_of_any_size_has_the_librarys_score(service, opened, 
             result = streamed(service, claim, rate, data, form, seed)
             assert result["score"] == pytest.approx(expected.score, abs=1e-6)
             assert (result["decision"], result["frames"]) == (expected.decision, expected.frames)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are halted by signals")
+def test_audio_that_waits_for_scoring_ends_no_stream(copied, tmp_path):
+    """For longer than any keepalive waits, nothing behind that audio is read, a pong neither."""
+    with running(copied, tmp_path) as service, service.socket("/verify", ping_interval=None) as socket:
+        send(socket, claim="anna", rate=48_000, format="f32le")
+        until(socket, "ready")
+        scorers = psutil.Process(service.process.pid).children()
+        audio = threading.Thread(target=lambda: [socket.send(bytes(19_200)) for _ in range(700)])  # 13 MB
+        for process in scorers:
+            process.suspend()
+        audio.start()
+        time.sleep(45)
+        for process in scorers:
+            process.resume()
+        audio.join(60)
+        send(socket, type="end")
+        assert until(socket, "final")["audio_seconds"] == pytest.approx(70)
 
 
 @pytest.mark.parametrize(

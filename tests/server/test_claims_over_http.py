@@ -75,6 +75,20 @@ def test_a_form_is_in_one_of_two_encodings(service, charset, status):
     problem_of(service.request("POST", "/verify", content=body, headers=headers), status)
 
 
+@pytest.mark.parametrize("cut", [b"\r\n--B--\r\n", b"9\r\n--B--\r\n", b"--\r\n", b""], ids=repr)
+def test_a_form_that_was_cut_short_is_refused_and_none_of_it_is_used(service, heard, cut):
+    """Its last field, the channel that the recording does not have, would be missing unnoticed."""
+    body = (
+        b'--B\r\nContent-Disposition: form-data; name="claim"\r\n\r\nanna\r\n'
+        b'--B\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n%b\r\n'
+        b'--B\r\nContent-Disposition: form-data; name="channel"\r\n\r\n9\r\n--B--\r\n'
+    ) % heard("anna").read_bytes()
+    headers = {"content-type": "multipart/form-data; boundary=B"}
+    answer = service.request("POST", "/verify", content=body.removesuffix(cut), headers=headers)
+    assert ("cut short" if cut else "channel 9") in problem_of(answer, 400 if cut else 422)
+    assert service.uploads == []
+
+
 def test_audio_that_was_accepted_before_is_told_when_there_is_a_log(guarded, heard):
     """The guarded service keeps a log, and fingerprints of what it accepted beside it."""
     files = {"file": heard("lars", 2).read_bytes()}  # of words that this synthetic voice was not enrolled with

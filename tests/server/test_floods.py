@@ -145,6 +145,33 @@ def test_a_request_that_is_none_for_a_websocket_is_answered_and_ends(guarded, me
         assert rest_of(caller).startswith(b"HTTP/1.1 %d " % status)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"POST /verify" + CHUNKED[:-2] + b"Content-Length: -5\r\n\r\n",
+        b"POST" + UPGRADE + b"Content-Length: 5\r\n\r\n",
+    ],
+    ids=["no host", "a length below 0", "none for a WebSocket"],
+)
+def test_what_is_no_request_is_refused_by_a_problem(guarded, data):
+    with connected(guarded, data) as caller:
+        head, _, body = rest_of(caller).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ") and b"application/problem+json" in head
+    assert json.loads(body)["type"] == "urn:voiceclaim:InputError"
+
+
+def test_a_long_message_is_not_kept_of_who_is_not_let_in(guarded):
+    """Without a hello, or after one that is refused, a message may not fill memory until the stream ends."""
+    begun, more = frame(Opcode.TEXT, bytes(2**14), last=False), frame(Opcode.CONT, bytes(2**14), last=False)
+    refused = frame(Opcode.TEXT, b"{}")
+    for first in (begun, refused + begun):
+        with live(guarded, first) as caller:
+            assert ends(caller, more, 2**19, 0.1)
+    with live(guarded, refused + b"\x82\xff" + (2**20).to_bytes(8, "big") + bytes(4)) as caller:
+        assert ends(caller, bytes(2**14), 2**19, 0.1)
+
+
 def test_what_uvicorn_refuses_too_late_ends_without_a_traceback(guarded):
     with live(guarded, frame(Opcode.TEXT, b"\xffanna") + frame(Opcode.CLOSE, b"\x03\xe8")) as caller:
         rest_of(caller)
