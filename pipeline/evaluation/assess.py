@@ -94,7 +94,7 @@ def assess(
     trials: Sequence[Trial] | Path | str,
     root: Path | str | Recordings,
     *,
-    systems: Iterable[str] | None = None,
+    systems: Iterable[str] | str | None = None,
     not_enrolled: Collection[str] = (),
     channel: int | None = None,
     jobs: int = 1,
@@ -115,8 +115,8 @@ def assess(
         Claims on audio files (``read_trials``).
     root : path
         Folder that the trials' paths are relative to, or Kaldi data directory of the utterances that they name.
-    systems : iterable of str, optional
-        Scoring systems.
+    systems : iterable of str, or str, optional
+        Scoring systems, or one.
     not_enrolled : collection of str, optional
         People who could not be enrolled (``EnrollmentReport.refused``): claims on them are failures to enroll.
     channel : int, optional
@@ -140,6 +140,7 @@ def assess(
     workers = LocalThreads(jobs) if workers is None else workers
     model, trials = as_model(model), as_trials(trials)
     available = model.evaluated_systems
+    systems = [systems] if isinstance(systems, str) else systems
     named = dict.fromkeys(available if systems is None else systems)
     names = tuple(model.check_system(name, available) for name in named)
     absent = _absent(model, trials, not_enrolled)

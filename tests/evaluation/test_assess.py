@@ -63,6 +63,10 @@ def test_a_store_and_a_folder_may_be_named_by_their_paths(store, trial_list, ass
     assert first == pytest.approx(assessed.scores["rpoao"].scores[0], abs=1e-12)
 
 
+def test_one_system_may_be_named_by_a_text(opened, trial_list, demo):
+    assert tuple(assess(opened, trial_list[:1], demo, systems="rpoao").scores) == ("rpoao",)
+
+
 @pytest.mark.parametrize("jobs", [0, 1.5, "2"])
 def test_a_number_of_threads_that_is_none_is_refused(opened, trial_list, demo, jobs):
     with pytest.raises(InputError, match=f"jobs: a number of threads was expected.* got {jobs!r}"):
