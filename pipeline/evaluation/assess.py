@@ -83,6 +83,10 @@ class Assessment:
     unscored: Unscored
     mixed: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        scored = max((one.scores.size for one in self.scores.values()), default=0)
+        return f"<Assessment by {', '.join(self.scores)}: {scored} trials scored, {self.failed_trials} not>"
+
     @property
     def failed_trials(self) -> int:
         """Trials without a score."""
