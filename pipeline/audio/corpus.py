@@ -70,6 +70,12 @@ class Corpus:
     speakers: dict[str, tuple[Utterance, ...]]
     skipped: tuple[Skipped, ...] = ()
 
+    def __repr__(self) -> str:
+        files = sum(map(len, self.speakers.values()))
+        return (
+            f"<Corpus of {self.root}: {len(self.speakers)} speakers, {files} utterances, {len(self.skipped)} skipped>"
+        )
+
     @property
     def left_out(self) -> tuple[Skipped, ...]:
         """Return what was ``skipped`` and is not hidden."""

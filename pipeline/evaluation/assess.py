@@ -83,6 +83,10 @@ class Assessment:
     unscored: Unscored
     mixed: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        scored = max((one.scores.size for one in self.scores.values()), default=0)
+        return f"<Assessment by {', '.join(self.scores)}: {scored} trials scored, {self.failed_trials} not>"
+
     @property
     def failed_trials(self) -> int:
         """Trials without a score."""
@@ -94,7 +98,7 @@ def assess(
     trials: Sequence[Trial] | Path | str,
     root: Path | str | Recordings,
     *,
-    systems: Iterable[str] | None = None,
+    systems: Iterable[str] | str | None = None,
     not_enrolled: Collection[str] = (),
     channel: int | None = None,
     jobs: int = 1,
@@ -115,8 +119,8 @@ def assess(
         Claims on audio files (``read_trials``).
     root : path
         Folder that the trials' paths are relative to, or Kaldi data directory of the utterances that they name.
-    systems : iterable of str, optional
-        Scoring systems.
+    systems : iterable of str, or str, optional
+        Scoring systems, or one.
     not_enrolled : collection of str, optional
         People who could not be enrolled (``EnrollmentReport.refused``): claims on them are failures to enroll.
     channel : int, optional
@@ -140,6 +144,7 @@ def assess(
     workers = LocalThreads(jobs) if workers is None else workers
     model, trials = as_model(model), as_trials(trials)
     available = model.evaluated_systems
+    systems = [systems] if isinstance(systems, str) else systems
     named = dict.fromkeys(available if systems is None else systems)
     names = tuple(model.check_system(name, available) for name in named)
     absent = _absent(model, trials, not_enrolled)

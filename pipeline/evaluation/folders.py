@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.audio.corpus import HIDDEN, NO_AUDIO, Skipped, as_corpus
-from pipeline.errors import InputError
+from pipeline.errors import InputError, check_type
 from pipeline.evaluation.lists import Trial
 
 
@@ -35,7 +35,7 @@ def trials_of_folder(folder: Path | str, names: Collection[str] | None = None) -
     folder : path
         One folder per speaker, of recordings that nobody was enrolled with.
     names : collection of str, optional
-        Names that are claimed: those of a store.
+        Names that are claimed: those of a store; or one name.
 
     Returns
     -------
@@ -53,6 +53,8 @@ def trials_of_folder(folder: Path | str, names: Collection[str] | None = None) -
     >>> found.trials[0].speaker, found.trials[0].target, found.strangers
     ('anna', True, ('ivan',))
     """
+    check_type("names", names, Collection | None, "a collection of names, as SpeakerModel.names is,")
+    names = [names] if isinstance(names, str) else names
     corpus = as_corpus(folder)
     if corpus.kind != "folders":
         raise InputError(

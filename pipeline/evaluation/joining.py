@@ -13,6 +13,7 @@ Scores and key may list the trials in any order. The key decides which trials co
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.audio.lists import read_spk2utt
-from pipeline.errors import InputError
+from pipeline.errors import InputError, check_type
 from pipeline.evaluation.columns import (
     Codes,
     NameColumn,
@@ -52,21 +53,21 @@ class ScoredList:
 
 
 def read_scored(
-    scores: Path,
-    key: Path | None = None,
+    scores: Path | str,
+    key: Path | str | None = None,
     *,
     scores_format: str | None = None,
     key_format: str | None = None,
     llr: bool | None = None,
-    systems: Collection[str] | None = None,
+    systems: Collection[str] | str | None = None,
 ) -> ScoredList:
     """Read a score file and label its scores by a key.
 
     Parameters
     ----------
-    scores : Path
+    scores : path
         A score file; if it names no system, its only one is named after the file.
-    key : Path, optional
+    key : path, optional
         The key; by default the labels in the score file. With a spk2utt, a trial is a target trial where the segment
         is one of the model's own.
     scores_format, key_format : str, optional
@@ -74,8 +75,8 @@ def read_scored(
     llr : bool, optional
         True if scores are natural-log likelihood ratios, False if not; by default those of a NIST file or of a column
         ``llr`` are.
-    systems : collection of str, optional
-        Systems to keep, by default all.
+    systems : collection of str, or str, optional
+        Systems to keep, or one; by default all.
 
     Returns
     -------
@@ -88,6 +89,10 @@ def read_scored(
     UnavailableError
         For Parquet without pyarrow.
     """
+    check_type("scores", scores, os.PathLike | str, "the path of a score file")
+    check_type("key", key, os.PathLike | str | None, "the path of a key")
+    scores, key = Path(scores), None if key is None else Path(key)
+    systems = [systems] if isinstance(systems, str) else systems
     name = format_of(scores, "scores", scores_format)
     table = read_list(scores, kind="scores", format_name=name)
     if llr is not None:

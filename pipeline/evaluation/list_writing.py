@@ -18,7 +18,7 @@ from typing import BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import InputError
+from pipeline.errors import InputError, check_type
 from pipeline.evaluation import WRITTEN
 from pipeline.evaluation.columns import NameColumn, TrialTable, as_names, checked_llrs, split_by_system
 from pipeline.evaluation.text_lists import SHOWN
@@ -43,12 +43,12 @@ _NOT_HELD = {
 }
 
 
-def write_list(path: Path, table: TrialTable, *, format_name: str, kind: Kind | None = None) -> None:
+def write_list(path: Path | str, table: TrialTable, *, format_name: str, kind: Kind | None = None) -> None:
     """Write a list, replacing any file at ``path``.
 
     Parameters
     ----------
-    path : Path
+    path : path
         The file to write.
     table : TrialTable
         At least one trial.
@@ -65,6 +65,8 @@ def write_list(path: Path, table: TrialTable, *, format_name: str, kind: Kind | 
         project's need labels), several systems in a format that holds one, a place that cannot be written to, and a
         format or a part that is not written.
     """
+    check_type("path", path, os.PathLike | str, "the path of a list")
+    path = Path(path)
     if format_name not in WRITTEN:
         raise InputError(f"the format to write must be one of {', '.join(WRITTEN)}, got {format_name!r}")
     if len(table) == 0:

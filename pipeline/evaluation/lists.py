@@ -50,6 +50,11 @@ from pipeline.evaluation.text_lists import (
 
 _OWN_HEADER = b"system\tspeaker\tpath\tscore\tlabel"
 _LOOKED_AT = 100  # lines that decide on a format
+_NO_TEXT = {
+    b"PK\x03\x04": "a ZIP file, as .xlsx and .npz are: export it as CSV",
+    b"\x1f\x8b": "a gzip file: decompress it",
+    b"\x89HDF": "an HDF5 file, as of BOSARIS and SIDEKIT: export its trials as CSV or Parquet",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +207,20 @@ def _layout_of(path: Path, kind: Kind | None, name: str | None) -> tuple[str, Ki
         "scores": ("'enroll test score', 'score enroll test'", "score file"),
         None: ("'enroll test target|nontarget', '1|0 enroll test', 'enroll test score'", "list of trials"),
     }[kind]
-    cause = f"a missing or misspelt field, or the file is no {content_name}"
+    rule, cause = f"the first line must read {expected} or be a header", _why_unknown(first, content_name)
+    raise bad_line(path, number, b" ".join(first), rule, cause)
+
+
+def _why_unknown(first: Sequence[bytes], content_name: str) -> str:
+    """Return the likely cause why the words of a first line are of no known layout."""
+    for begin, kind_of_file in _NO_TEXT.items():
+        if first[0].startswith(begin):
+            return f"the file is {kind_of_file}"
     if b"\0" in b"".join(first):
-        cause = "the file is not UTF-8 text (UTF-16 or binary)"
-    elif b"," in first[0]:
-        cause = "comma-separated fields need a header: speaker,path,label"
-    raise bad_line(path, number, b" ".join(first), f"the first line must read {expected} or be a header", cause)
+        return "the file is not UTF-8 text (UTF-16 or binary)"
+    if b"," in first[0]:
+        return "comma-separated fields need a header: speaker,path,label"
+    return f"a missing or misspelt field, or the file is no {content_name}"
 
 
 def _are_numbers(words: Iterable[bytes]) -> bool:

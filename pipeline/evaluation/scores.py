@@ -63,13 +63,14 @@ class SystemScores:
         return bool(self.is_target.any() and not self.is_target.all())
 
 
-def read_scores(path: Path) -> dict[str, SystemScores]:
+def read_scores(path: Path | str) -> dict[str, SystemScores]:
     """Read a score file of this project, by system in order of first appearance.
 
     Raises InputError as ``read_list``, for a file without labels or scores, and for a system that has the
     log-likelihood ratios of some rows only.
     """
     table = read_list(path, format_name="voiceclaim")
+    path = Path(path)
     if table.targets is None or table.scores is None:
         raise InputError(f"{path}: a score file must have scores and labels, got none; is it a trial list?")
     return by_system(table, path)

@@ -103,7 +103,12 @@ def fields_of(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     shown = ", ".join(names)[:SHOWN]
     for needed, example in (("model", "modelid"), ("segment", "segmentid")):
         if needed not in fields:
-            raise InputError(f"{path}: a table of trials needs a column {example!r} (or alike), got {shown!r}")
+            alike = ", ".join(name for name, field in COLUMNS.items() if field == needed)
+            cause = f"no header in the first line, or the column has none of the names {alike}"
+            if len(names) == 1 and ";" in shown:
+                cause = "its fields are separated by semicolons, not by commas"
+            rule = f"a table of trials needs a column {example!r} (or alike)"
+            raise InputError(f"{path}: {rule}, got {shown!r}; likely cause: {cause}")
     for field in COLUMNS.values():
         if fields.count(field) > 1:
             raise InputError(f"{path}: a table may have one column for the {field}, got two or more in {shown!r}")

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import MetricError
+from pipeline.errors import MetricError, check_type
 from pipeline.metrics.cllr import pooled_cllr
 from pipeline.metrics.costs import MAIN_POINT, OPERATING_POINTS, OperatingPoint
 from pipeline.metrics.curves import FloatArray, IntArray, as_scores, crossing, rates_of
@@ -86,8 +87,10 @@ def bootstrap_interval(
     Raises
     ------
     MetricError
-        For speakers of one class only, in the wrong number, or fewer than two; for a parameter out of range; and for
-        scores as ``error_curve``.
+        For speakers of one class only, in the wrong number, fewer than two, or of several types; for a parameter out of
+        range; and for scores as ``error_curve``.
+    InputError
+        For a parameter that is no number.
 
     References
     ----------
@@ -132,7 +135,12 @@ def det_band(
 
 
 def check_sampling(level: float, samples: int) -> None:
-    """Raise MetricError unless ``level`` is a share inside (0, 1) and there are at least 2 samples."""
+    """Raise MetricError unless ``level`` is a share inside (0, 1) and there are at least 2 samples.
+
+    Raises InputError for what is no number.
+    """
+    check_type("level", level, Real, "a share, as 0.95,")
+    check_type("samples", samples, Integral, "a number of resamples")
     if not 0.0 < level < 1.0:
         raise MetricError(f"the level must lie between 0 and 1, got {level}; percent for a share?")
     if samples < 2:
@@ -175,7 +183,12 @@ def draws_of(
     for side, of, n in zip(("target", "nontarget"), labels, (targets, nontargets), strict=True):
         if of.shape != (n,):
             raise MetricError(f"{side} speakers must name one speaker a trial, shape ({n},), got shape {of.shape}")
-    names, codes = np.unique(np.concatenate(labels), return_inverse=True)
+    try:
+        names, codes = np.unique(np.concatenate(labels), return_inverse=True)
+    except TypeError as error:
+        raise MetricError(
+            f"speakers must all be texts or all be numbers: {error}; likely cause: a missing name"
+        ) from error
     if names.size < 2:
         raise MetricError("resampling speakers needs at least 2 of them, got 1: its spread would read as zero")
 

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from numbers import Real
 from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import MetricError
+from pipeline.errors import MetricError, check_type
 from pipeline.metrics.curves import ErrorCurve, FloatArray, as_scores, error_curve, threshold_for
 
 
@@ -40,6 +41,8 @@ class OperatingPoint:
     ------
     MetricError
         For values outside those ranges.
+    InputError
+        For what is no number.
 
     Examples
     --------
@@ -53,6 +56,8 @@ class OperatingPoint:
     cost_false_accept: float = 1.0
 
     def __post_init__(self) -> None:
+        for one in fields(self):
+            check_type(one.name, getattr(self, one.name), Real, "a number")
         if not 0.0 < self.prior < 1.0:
             raise MetricError(f"the prior of a target trial must lie between 0 and 1, got {self.prior}")
         if not (0.0 < self.cost_miss < math.inf and 0.0 < self.cost_false_accept < math.inf):

@@ -94,6 +94,10 @@ def as_scores(values: npt.ArrayLike, side: str, *, allow_empty: bool = False) ->
         array = np.asarray(values)
     except ValueError as error:
         raise MetricError(f"{side} scores must form one array of numbers: {error}") from error
+    if np.ma.is_masked(values):
+        raise MetricError(
+            f"{side} scores must not be masked, got a masked array; a failed trial? Take its compressed()"
+        )
     if array.ndim != 1:
         raise MetricError(f"{side} scores must be one-dimensional, got shape {array.shape}")
     if array.size == 0:

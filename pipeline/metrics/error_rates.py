@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import MetricError
+from pipeline.errors import MetricError, check_type
 from pipeline.metrics.curves import ErrorCurve, as_scores, crossing, error_curve, threshold_for
 
 # Points this close below a hull edge, as a rate, lie on it but for rounding.
@@ -115,8 +116,10 @@ def equal_error_rate_hull_of(curve: ErrorCurve) -> float:
 def rates_at(target: npt.ArrayLike, nontarget: npt.ArrayLike, threshold: float) -> ErrorRates:
     """Return FA and FR at one threshold, which may be infinite. Either class may be empty.
 
-    Raises MetricError for a NaN threshold or for scores that are not one-dimensional, numeric and finite.
+    Raises InputError for a threshold that is no number, MetricError for NaN and for scores that are not
+    one-dimensional, numeric and finite.
     """
+    check_type("threshold", threshold, Real, "a score")
     if math.isnan(threshold):
         raise MetricError("the threshold must be a number, got nan")
     targets = as_scores(target, "target", allow_empty=True)
@@ -150,7 +153,8 @@ def false_accept_at(curve: ErrorCurve, false_reject: float) -> float:
 
 
 def check_share(rate: float, name: str) -> None:
-    """Raise MetricError unless ``rate`` lies in [0, 1]."""
+    """Raise InputError unless ``rate`` is a number, MetricError unless it lies in [0, 1]."""
+    check_type(f"{name} rate", rate, Real, "a share from 0 to 1")
     if not 0.0 <= rate <= 1.0:
         raise MetricError(f"a {name} rate must lie in [0, 1], got {rate}; percent for a share?")
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log
+from numbers import Real
 from typing import Literal
 
-from pipeline.errors import InputError
+from pipeline.errors import InputError, check_type
 
 AtEnd = Literal["undecided", "fixed"]
 
@@ -38,7 +39,7 @@ class SequentialTest:
     Raises
     ------
     InputError
-        For values out of range.
+        For values out of range, and what is no number.
 
     Examples
     --------
@@ -54,6 +55,7 @@ class SequentialTest:
 
     def __post_init__(self) -> None:
         for name, rate in (("miss", self.miss), ("false_accept", self.false_accept)):
+            check_type(f"sequential test: {name}", rate, Real, "an error rate, as 0.01,")
             if not LEAST_RATE <= rate < 0.5:
                 raise InputError(
                     f"sequential test: the {name} rate must be at least {LEAST_RATE:g} and below 0.5, got {rate:g}"

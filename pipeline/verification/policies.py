@@ -133,7 +133,7 @@ class Threshold:
 
     def decider(self, _model: SpeakerModel, _system: str) -> Decider:
         """Return what decides scores."""
-        return Decider("given", threshold=self.value)
+        return Decider("given", threshold=float(self.value))  # of single precision, it would round scores to it
 
 
 @dataclass(frozen=True, slots=True)

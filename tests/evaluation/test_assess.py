@@ -7,6 +7,7 @@ import pytest
 from populations import SYSTEMS
 from score_rows import rows_of
 
+from pipeline.audio.corpus import read_corpus
 from pipeline.errors import InputError, UnknownSpeakerError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import assess
@@ -61,6 +62,19 @@ def test_scores_do_not_depend_on_threads_systems_or_the_other_trials(opened, tri
 def test_a_store_and_a_folder_may_be_named_by_their_paths(store, trial_list, assessed, demo):
     (first,) = assess(str(store), trial_list[:1], str(demo), systems=["rpoao"]).scores["rpoao"].scores
     assert first == pytest.approx(assessed.scores["rpoao"].scores[0], abs=1e-12)
+
+
+def test_an_assessment_and_a_corpus_are_shown_in_a_line(assessed, trial_list, demo):
+    assert repr(assessed) == f"<Assessment by {', '.join(assessed.scores)}: {len(trial_list)} trials scored, 0 not>"
+    corpus = read_corpus(demo / "enroll")
+    files = len([*(demo / "enroll").glob("*/*.flac")])
+    assert (
+        repr(corpus) == f"<Corpus of {demo / 'enroll'}: {len(corpus.speakers)} speakers, {files} utterances, 0 skipped>"
+    )
+
+
+def test_one_system_may_be_named_by_a_text(opened, trial_list, demo):
+    assert tuple(assess(opened, trial_list[:1], demo, systems="rpoao").scores) == ("rpoao",)
 
 
 @pytest.mark.parametrize("jobs", [0, 1.5, "2"])

@@ -34,6 +34,12 @@ def test_every_file_is_claimed_for_every_name_and_true_in_its_own_folder(tree):
     assert {trial.speaker for trial in trials_of_folder(tree).trials} == {"anna", "clara", "ivan"}
 
 
+def test_one_name_may_be_given_as_a_text_and_a_model_is_none(tree, opened):
+    assert trials_of_folder(tree, "anna") == trials_of_folder(tree, ["anna"])
+    with pytest.raises(InputError, match=r"names: a collection of names, as SpeakerModel\.names is, was expected"):
+        trials_of_folder(tree, opened)
+
+
 def test_a_recording_that_cannot_be_decoded_here_is_a_trial_without_a_score(tree, monkeypatch):
     monkeypatch.setenv("PATH", "")  # no ffmpeg
     (tree / "anna" / "memo.m4a").write_bytes(b"\0\0\0\x20ftypM4A " + bytes(100))

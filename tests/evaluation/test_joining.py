@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import InputError
-from pipeline.evaluation import NameColumn, TrialTable, distinct
+from pipeline.evaluation import NameColumn, TrialTable, distinct, read_list, read_scored, write_list
 from pipeline.evaluation.columns import checked_llrs, split_by_system
 from pipeline.evaluation.joining import join, label_by_owner
 from pipeline.evaluation.scores import by_system, table_of
@@ -165,3 +165,20 @@ def test_systems_are_taken_apart_and_put_together():
     assert list(split_by_system(replace(whole, systems=None), Path("folder/file.txt"))) == ["file"]
     with pytest.raises(InputError, match=r"file: system 's' must have .* in all of its rows or in none"):
         checked_llrs(whole, "s", Path("file"))
+
+
+def test_lists_may_be_named_by_texts(tmp_path):
+    text = "m s 1.5\nn s -0.5\n"
+    (tmp_path / "scores").write_text(text)
+    (tmp_path / "key").write_text("n s nontarget\nm s target\n")
+    found = read_scored(str(tmp_path / "scores"), str(tmp_path / "key"), systems="scores").scores["scores"]
+    assert (found.target.tolist(), found.nontarget.tolist()) == ([1.5], [-0.5])
+    write_list(str(tmp_path / "again"), read_list(tmp_path / "scores"), format_name="kaldi")
+    assert (tmp_path / "again").read_text() == text
+    for call in (
+        lambda: read_scored(3),
+        lambda: read_scored("scores", 3),
+        lambda: write_list(3, None, format_name="csv"),
+    ):
+        with pytest.raises(InputError, match=r"the path of a .* was expected, got int"):
+            call()

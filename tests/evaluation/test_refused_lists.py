@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import sys
 import time
@@ -110,6 +111,28 @@ def test_utf16_is_recognised_and_a_list_without_labels_refused(listed):
         read_trials(listed("anna a.wav target\n".encode("utf-16")))
     with pytest.raises(InputError, match=r"list\.txt: a key must label its trials"):
         read_trials(listed("modelid\tsegmentid\n1\t2\n"))
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (gzip.compress(b"anna a.wav target\n", mtime=0), "the file is a gzip file: decompress it"),
+        (b"PK\x03\x04\x14\x00\x06\x00", r"the file is a ZIP file, as \.xlsx and \.npz are"),
+        (b"\x89HDF\r\n\x1a\n\x00", "the file is an HDF5 file, as of BOSARIS"),
+    ],
+    ids=["gzip", "zip", "hdf5"],
+)
+@pytest.mark.parametrize("kind", [None, "key", "scores"])
+def test_files_of_other_programs_are_recognised(listed, content, cause, kind):
+    with pytest.raises(InputError, match=f"likely cause: {cause}"):
+        read_list(listed(content), kind=kind)
+
+
+def test_a_table_without_the_columns_says_what_they_may_be_called(listed):
+    with pytest.raises(InputError, match=r"the names model, modelid, enroll, enrollment, speaker, claim$"):
+        read_list(listed("enrol,test,label\na,b,target\n", "list.csv"))
+    with pytest.raises(InputError, match=r"its fields are separated by semicolons, not by commas$"):
+        read_list(listed("model;segment;score\na;b;0,5\n", "list.csv"))
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from scipy.stats import norm
 from sklearn.metrics import roc_curve
 from trial_scores import SCORES, TIED, gaussians
 
-from pipeline.errors import MetricError
+from pipeline.errors import InputError, MetricError
 from pipeline.metrics import (
     ErrorRates,
     OperatingPoint,
@@ -209,6 +210,7 @@ FUNCTIONS = [
         ([True], [1.0], "real numbers, got bool"),
         ([1j], [1.0], "real numbers, got complex"),
         ([[1.0], [1.0, 2.0]], [1.0], "target scores must form one array"),
+        (np.ma.masked_invalid([1.0, math.nan]), [1.0], "target scores must not be masked"),
     ],
 )
 def test_unusable_scores_are_refused_by_class(target, nontarget, words):
@@ -257,3 +259,33 @@ def test_unusable_scores_are_refused_by_class(target, nontarget, words):
 def test_parameters_out_of_range_are_refused(call):
     with pytest.raises(MetricError):
         call()
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("prior", lambda: OperatingPoint("0.05")),
+        ("cost_miss", lambda: detection_cost([1.0], [0.0], prior=0.5, cost_miss=None)),
+        ("prior", lambda: actual_cost([1.0], [0.0], "0.5")),
+        ("threshold", lambda: rates_at([1.0], [0.0], None)),
+        ("false accept rate", lambda: threshold_at_false_accept([1.0], "1%")),
+        ("level", lambda: bootstrap_interval([1.0], [0.0], seed=0, level="95")),
+        ("samples", lambda: bootstrap_interval([1.0], [0.0], seed=0, samples=10.5)),
+    ],
+)
+def test_parameters_that_are_no_numbers_are_refused_by_name(name, call):
+    with pytest.raises(InputError, match=rf"^{name}: .* was expected, got (str|NoneType|float)$"):
+        call()
+
+
+def test_a_speaker_without_a_name_is_refused():
+    names = {"target_speakers": np.array(["a", None]), "nontarget_speakers": ["a"]}
+    with pytest.raises(MetricError, match=r"speakers must all be texts or all be numbers.* a missing name"):
+        bootstrap_interval([1.0, 2.0], [0.0], seed=0, **names)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.int8, np.uint8, pa.array])
+def test_scores_of_any_numbers_are_those_of_python(kind):
+    target, nontarget = [3, 7, 7, 9], [0, 1, 7, 3, 2]
+    assert equal_error_rate(kind(target), kind(nontarget)) == equal_error_rate(target, nontarget)
+    assert OperatingPoint(np.float16(0.25), np.int8(2)).threshold == OperatingPoint(0.25, 2).threshold

@@ -57,6 +57,7 @@ def test_the_bounds_are_walds(miss, false_accept):
         {"miss": 0.5},
         {"false_accept": -0.1},
         {"false_accept": math.nan},
+        {"miss": "0.01"},
         {"at_end": "maybe"},
     ],
 )

@@ -286,9 +286,10 @@ def test_voices_that_nobody_enrolled_score_below_the_true_speaker(opened, voices
 
 
 def test_equality_accepts_by_score_or_by_llr_whatever_the_score(opened):
-    by_score = Threshold(0.5).decider(opened, "poar")
-    assert by_score.accepts(0.5, None)
-    assert not by_score.accepts(np.nextafter(0.5, 0), None)
+    for value in (0.5, np.float32(0.5)):
+        by_score = Threshold(value).decider(opened, "poar")
+        assert by_score.accepts(0.5, None)
+        assert not by_score.accepts(np.nextafter(0.5, 0).item(), None)
     by_cost = BayesCost(POINT).decider(opened, "poar")
     assert by_cost.llr_threshold == pytest.approx(math.log(2.0 * 0.8) - math.log(3.0 * 0.2), abs=1e-15)
     for score in (-1e9, 1e9):
