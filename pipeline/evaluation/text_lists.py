@@ -103,7 +103,8 @@ def fields_of(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     shown = ", ".join(names)[:SHOWN]
     for needed, example in (("model", "modelid"), ("segment", "segmentid")):
         if needed not in fields:
-            raise InputError(f"{path}: a table of trials needs a column {example!r} (or alike), got {shown!r}")
+            cause = "; columns are separated by commas or tabs" if len(names) == 1 and ";" in shown else ""
+            raise InputError(f"{path}: a table of trials needs a column {example!r} (or alike), got {shown!r}{cause}")
     for field in COLUMNS.values():
         if fields.count(field) > 1:
             raise InputError(f"{path}: a table may have one column for the {field}, got two or more in {shown!r}")
