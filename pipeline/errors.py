@@ -71,13 +71,16 @@ class UnknownSpeakerError(InputError):
     It is None where there are too many to look for them.
     """
 
-    def __init__(self, name: str, nearest: tuple[str, ...] | None = (), *, nobody: bool = False) -> None:
+    def __init__(
+        self, name: str, nearest: tuple[str, ...] | None = (), *, nobody: bool = False, more: str = ""
+    ) -> None:
         self.name = name
         self.nearest = nearest
+        self.nobody = nobody
         hint = "; nobody is enrolled" if nobody else ""
         if nearest:
             hint = f"; nearest enrolled: {', '.join(map(repr, nearest))}"
-        super().__init__(f"claim {name!r}: no such speaker is enrolled{hint}")
+        super().__init__(f"claim {name!r}: no such speaker is enrolled{hint}{more}")
 
 
 class NotEnoughSpeechError(VoiceclaimError):

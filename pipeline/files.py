@@ -66,6 +66,13 @@ def beside(path: Path, suffix: str, *, prefix: str = "") -> Path:
     return path.with_name(f"{prefix}{path.name}{suffix}")
 
 
+def obstacle(path: Path, error: Exception) -> str:
+    """Return in words why no file could be made at ``path``: most often its folder is not there."""
+    if isinstance(error, FileNotFoundError) and not path.parent.exists():
+        return f"there is no folder {path.parent}"
+    return getattr(error, "strerror", None) or str(error)
+
+
 def sync_folder(folder: Path) -> None:
     """Wait until the disk has the names in ``folder`` (where the system can: not on Windows)."""
     if os.name == "nt":

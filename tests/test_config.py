@@ -234,7 +234,7 @@ def test_the_least_frames_are_the_fewest_that_last_min_seconds(rate, step_ms, hu
         ("threshold.cost_miss=0", "threshold.cost_miss: must be above 0, got 0"),
         ("threshold.holdout=0.7", "threshold.holdout: must be at most 0.5, got 0.7"),
         ("features.pitch=maybe", "features.pitch: must be true or false, got 'maybe'"),
-        ("machines.kinds=gmm", "machines.kinds: must be a list, got 'gmm'"),
+        ("machines.kinds=gmm", 'machines.kinds: must be a list, got \'gmm\'; a list is written ["a", "b"]'),
         ("embedding.path=3", "embedding.path: must be text, got 3"),
         ("checks.noise=no", "checks.noise: must be 'off', 'warn' or 'refuse', got 'no'"),
         ("machines.cohort=some", "machines.cohort: must be 'all' or a whole number, got 'some'"),

@@ -129,7 +129,9 @@ def _in_form_c(corpus: Corpus) -> Corpus:
     for name, its in corpus.speakers.items():
         plain = unicodedata.normalize("NFC", name)
         if plain in speakers:
-            raise InputError(f"{corpus.root}: {plain!r} is there twice, its accents written in two ways")
+            raise InputError(
+                f"{corpus.root}: {plain!r} is there twice, its accents written in two ways; rename one of them"
+            )
         speakers[plain] = its
     return replace(corpus, speakers=speakers)
 

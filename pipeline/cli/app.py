@@ -112,4 +112,6 @@ def _likely_cause(error: typer.TyperException, command: str) -> str:
         return "; the store is an argument here, and the first one"
     if command == "voiceclaim enroll" and "extra argument" in error.format_message():
         return "; one folder is enrolled, with a folder per speaker in it: give the folder above them"
+    if getattr(getattr(error, "param", None), "metavar", None) == "P":
+        return "; one percent is 0.01"
     return ""

@@ -42,8 +42,10 @@ def separate_output() -> None:
         shown, errors = old.fileno(), sys.stderr.fileno()
     except (AttributeError, OSError, ValueError):  # closed by the parent process, or not a file
         return
+    # Help has characters that ASCII, and many other encodings, do not have.
+    lenient = old.errors if old.encoding.lower() == "utf-8" else "backslashreplace"
     sys.stdout = os.fdopen(
-        os.dup(shown), "w", 1 if old.isatty() else -1, encoding=old.encoding, errors=old.errors, newline=None
+        os.dup(shown), "w", 1 if old.isatty() else -1, encoding=old.encoding, errors=lenient, newline=None
     )
     os.dup2(errors, shown)
 

@@ -155,7 +155,8 @@ def _explain(key: str, details: Sequence[Any]) -> str:
         return str(details[0]["ctx"]["error"])
     if kind == "model_type":
         return f"it is a section, whose settings are {key}.KEY, got {value!r}"
-    return f"must be {' or '.join(map(_rule, details))}, got {value!r}"
+    remedy = """; a list is written ["a", "b"]""" if kind == "tuple_type" else ""
+    return f"must be {' or '.join(map(_rule, details))}, got {value!r}{remedy}"
 
 
 def _rule(detail: Any) -> str:

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.audio.corpus import audio_suffixes
 from pipeline.audio.downmix import Downmix
-from pipeline.errors import AudioError, InputError, NotEnoughSpeechError
+from pipeline.errors import AudioError, InputError, NotEnoughSpeechError, UnknownSpeakerError
 from pipeline.evaluation import (
     NameColumn,
     SystemScores,
@@ -151,7 +151,7 @@ def assess(
     refused = Counter(trial.target for trial in trials if _form_c(trial.speaker) in absent)
     trials = [trial for trial in trials if _form_c(trial.speaker) not in absent]
     _check_columns(model, trials)
-    positions = {name: model.position(name) for name in dict.fromkeys(trial.speaker for trial in trials)}
+    positions = _positions(model, trials)
     by_path: dict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
         by_path[trial.path].append(trial)
@@ -200,6 +200,21 @@ def _check_columns(model: SpeakerModel, trials: Sequence[Trial]) -> None:
             f"trials: a claim must name an enrolled speaker, got {first.speaker!r}, which looks like an audio file;"
             " lists of file pairs, as VoxCeleb's, are scored with --pairs (assess_pairs), by comparing two recordings"
         )
+
+
+def _positions(model: SpeakerModel, trials: Sequence[Trial]) -> dict[str, int]:
+    """Return the number of each claimed speaker; the UnknownSpeakerError of others says how many trials are theirs."""
+    claims = Counter(trial.speaker for trial in trials)
+    try:
+        return {name: model.position(name) for name in claims}
+    except UnknownSpeakerError as error:
+        known = set(model.names)
+        theirs = [count for name, count in claims.items() if _form_c(name) not in known]
+        more = (
+            f"; {sum(theirs)} of {len(trials)} trials claim people who are not enrolled (names: {len(theirs)});"
+            " where enrollment refused them, --not-enrolled NAME (not_enrolled) counts their trials as rejected"
+        )
+        raise UnknownSpeakerError(error.name, error.nearest, nobody=error.nobody, more=more) from None
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from pipeline.errors import InputError, check_type
 from pipeline.evaluation import WRITTEN
 from pipeline.evaluation.columns import NameColumn, TrialTable, as_names, checked_llrs, split_by_system
 from pipeline.evaluation.text_lists import SHOWN
-from pipeline.files import beside
+from pipeline.files import beside, obstacle
 
 Kind = Literal["key", "scores", "trials"]
 """Part of a list to write: labels, scores, or the trials alone."""
@@ -177,7 +177,9 @@ def _check_names(path: Path, names: Iterable[str], format_name: str) -> None:
     """Raise InputError for a name that the format cannot hold."""
     for rule, pattern in {**_NOWHERE, **_NOT_HELD[format_name]}.items():
         for name in filter(re.compile(pattern).search, names):
-            raise InputError(f"{path}: a name must {rule} to be written as {format_name}, got {name[:SHOWN]!r}")
+            unheld = any(re.search(other, name) for other in (_NOWHERE | _NOT_HELD["csv"]).values())
+            remedy = "" if unheld else "; CSV holds it (trials --out FILE.csv, convert --to csv)"
+            raise InputError(f"{path}: a name must {rule} to be written as {format_name}, got {name[:SHOWN]!r}{remedy}")
 
 
 @contextmanager
@@ -193,4 +195,4 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
             with suppress(OSError):  # the first error is the one to tell
                 partial.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"{path}: cannot write the list: {error.strerror or error}") from error
+        raise InputError(f"{path}: cannot write the list: {obstacle(path, error)}") from error

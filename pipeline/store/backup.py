@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from pipeline.errors import StoreBusyError, StoreError, StoreMissingError
-from pipeline.files import beside, sync_folder
+from pipeline.files import beside, obstacle, sync_folder
 from pipeline.store.keys import Key
 from pipeline.store.model import SpeakerModel
 from pipeline.store.rows import connected, opened, typed
@@ -58,7 +58,7 @@ def backup_store(store: Path | str, copy: Path | str, *, key: Key = None) -> Spe
             part.unlink(missing_ok=True)
         sync_folder(copy.parent)
     except OSError as error:
-        raise StoreError(f"{copy}: no backup can be made here: {error.strerror or error}") from None
+        raise StoreError(f"{copy}: no backup can be made here: {obstacle(copy, error)}") from None
     return Store(copy, key=key).load()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import InputError
+from pipeline.files import obstacle
 from pipeline.scoring.trials import CHANGED, OWN, RECORDED
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
@@ -80,10 +81,10 @@ def _write_new(path: Path, data: bytes) -> None:
     except FileExistsError:
         raise InputError(f"{path}: an export needs a new file, and this one exists") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
+        raise InputError(f"{path}: cannot be written: {obstacle(path, error)}") from None
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
     except OSError as error:
         path.unlink(missing_ok=True)
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise InputError(f"{path}: cannot be written: {obstacle(path, error)}") from None

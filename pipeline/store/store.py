@@ -30,6 +30,7 @@ from pipeline.errors import (
     StoreMissingError,
     check_type,
 )
+from pipeline.files import obstacle
 from pipeline.machines.memory import keep_freed
 from pipeline.machines.pairs import PairMachine, Pairs, PairSource
 from pipeline.names import check_new_names
@@ -333,7 +334,7 @@ def _file_at(path: Path) -> tuple[tuple[int, int] | None, bool]:
     except FileExistsError:
         return _inode(path), False
     except (OSError, ValueError, RuntimeError) as error:
-        raise StoreError(f"{path}: no store can be made here: {getattr(error, 'strerror', None) or error}") from None
+        raise StoreError(f"{path}: no store can be made here: {obstacle(path, error)}") from None
     return _inode(path), True
 
 

@@ -70,6 +70,14 @@ def test_output_is_json_whatever_it_can_hold(monkeypatch, encoding):
     assert words == "M\\udcfcller.wav"
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "ascii:surrogateescape", "latin-1"])  # as of LC_ALL=C, and others
+def test_help_is_printed_in_encodings_without_its_characters(run_in, tmp_path, monkeypatch, encoding):
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    result = run_in(tmp_path, "verify", "--help")
+    assert (result.code, result.err) == (0, "")
+    assert "voiceclaim verify speakers.store --claim anna call.wav" in result.out
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
 def test_output_that_cannot_be_written_is_said_so_once(monkeypatch, capsys):
     with Path("/dev/full").open("w") as full:

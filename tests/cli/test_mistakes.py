@@ -31,6 +31,10 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no store named": (("enroll", "recordings"), 2, "Missing option '--store'"),
     "enrolled already": (("enroll", "recordings", "--store", "s.store"), 2, "add to them (enroll --add)"),
     "a recording as the store": (("enroll", "recordings", "--store", "call.flac"), 2, "not a speaker store"),
+    "a store below no folder": (
+        ("enroll", "recordings", "--store", "nowhere/s.store"), 2,
+        "nowhere/s.store: no store can be made here: there is no folder nowhere",
+    ),
     "a folder as the store": (("enroll", "recordings", "--store", "empty"), 2, "a speaker store is one file"),
     "added to no store": ((*ENROLL, "--add"), 2, "new.store: no speaker store here; enroll somebody first"),
     "two ways of enrolling": (("enroll", "recordings", "--store", "s.store", "--add", "--anew"), 2, "not both"),
@@ -43,6 +47,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no value": ((*ENROLL, "--set", "codebook.centroids"), 2, "must read section.key=value"),
     "check misspelt": ((*ENROLL, "--check", "nois=off"), 2, "CHECK=off|warn|refuse"),
     "action misspelt": ((*ENROLL, "--check", "noise=of"), 2, "checks.noise"),
+    "a list in words": ((*ENROLL, "--set", "augmentation.kinds=babble,noise"), 2, 'a list is written ["a", "b"]'),
     # Audio
     "no such file": ((*VERIFY, "nothere.wav"), 2, "nothere.wav: no such file; a mistyped or moved path?"),
     "empty file": ((*VERIFY, "empty.wav"), 2, "empty.wav: an audio file cannot be empty"),
@@ -68,6 +73,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "store and audio swapped": (("verify", "call.flac", "--claim", "anna", "s.store"), 2, "first argument is the"),
     "identify, swapped": (("identify", "call.flac", "s.store"), 2, "first argument is the store"),
     "percent for a rate": ((*VERIFY, "--far", "1", "call.flac"), 2, "got 1 (1 % is 0.01)"),
+    "percent sign": ((*VERIFY, "--far", "0.1%", "call.flac"), 2, "; one percent is 0.01; see voiceclaim verify"),
     "rate beyond the trials": ((*VERIFY, "--far", "0.000001", "call.flac"), 0, "cannot show a false-accept rate"),
     "threshold in words": ((*VERIFY, "--threshold", "high", "call.flac"), 2, "'--threshold'"),
     "prior of one": ((*VERIFY, "--prior", "1", "call.flac"), 2, "between 0 and 1"),
@@ -82,6 +88,14 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "columns swapped": (("evaluate", "s.store", "swapped.txt", *EVALUATE), 2, "the columns look swapped"),
     "CSV without a header": (("evaluate", "s.store", "bare.txt", *EVALUATE), 2, "need a header: speaker,path,label"),
     "label misspelt": (("evaluate", "s.store", "label.txt", *EVALUATE), 2, "line 1"),
+    "claims of strangers": (
+        ("evaluate", "s.store", "strangers.txt", *EVALUATE), 2,
+        "'hugo': no such speaker is enrolled; 3 of 4 trials claim people who are not enrolled (names: 2); where"
+        " enrollment refused them, --not-enrolled NAME",
+    ),
+    "names of two words": (("trials", "others", "--out", "t.txt"), 2, "CSV holds it (trials --out FILE.csv, convert"),
+    "semicolons": (("evaluate", "s.store", "semicolons.csv", *EVALUATE), 2, "separated by commas or tabs"),
+    "list below no folder": (("trials", "recordings", "--out", "nowhere/t.txt"), 2, "there is no folder nowhere"),
     "true claims alone": (("evaluate", "s.store", "true.txt", *EVALUATE), 0, "need claims of both classes"),
     "missing files": (("evaluate", "s.store", "missing.txt", *EVALUATE), 2, "none of the 1 trials could be scored"),
     "list missing": (("evaluate", "s.store", "nolist.txt", *EVALUATE), 2, "nolist.txt: cannot read it"),
@@ -101,6 +115,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "export into a folder": (("speakers", "export", "s.store", "anna", "--out", "."), 2, "needs a new file"),
     "a folder as the log": ((*VERIFY, "--log", ".", "call.flac"), 2, ".: the audit log cannot be written: a file"),
     "backup into a folder": (("store", "backup", "s.store", "."), 2, ".: no backup can be made here: a file was exp"),
+    "backup below no folder": (("store", "backup", "s.store", "nowhere/b"), 2, "there is no folder nowhere"),
     "backup of too long a name": (("store", "backup", "s.store", LONG), 2, f"{LONG}: no backup can be made here"),
     "settings of too long a name": ((*ENROLL, "--config", LONG), 2, "neither a file nor a preset (default, lean"),
     "plot of too long a name": (("plot", LONG, "--out", "x.png"), 2, f"{LONG}: cannot be read"),
@@ -163,7 +178,9 @@ def folder(tmp_path, store, demo, heard, garbage, monkeypatch):
         "label": "anna call.flac maybe",
         "true": "anna call.flac target",
         "missing": "anna nope.flac target",
+        "strangers": "anna call.flac target\nhugo call.flac nontarget\nnoah call.flac nontarget\nhugo b.flac target",
     }
+    (tmp_path / "semicolons.csv").write_text("speaker;path;label\nanna;call.flac;target\n")
     for name, text in lists.items():
         (tmp_path / f"{name}.txt").write_text(f"{text}\n")
     return tmp_path

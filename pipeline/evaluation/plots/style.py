@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import SystemScores
-from pipeline.files import beside
+from pipeline.files import beside, obstacle
 from pipeline.metrics.curves import FloatArray, as_scores
 
 Scores = SystemScores | tuple[npt.ArrayLike, npt.ArrayLike]
@@ -87,7 +87,7 @@ def save_figure(figure: Figure, path: Path, formats: Sequence[str] = ("png", "sv
             for kind, file in files.items():
                 figure.savefig(file, format=kind, dpi=300, metadata=_METADATA[kind])
     except OSError as error:
-        raise InputError(f"{path}: cannot write the figure: {error.strerror or error}") from error
+        raise InputError(f"{path}: cannot write the figure: {obstacle(path, error)}") from error
     return tuple(files.values())
 
 
