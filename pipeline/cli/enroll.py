@@ -108,7 +108,8 @@ def enroll(
     - `voiceclaim enroll recordings/ --store speakers.store --backend dask --scheduler tcp://host:8786`
     """
     check_backend(backend, scheduler)
-    from pipeline.audio.corpus import NO_AUDIO, as_corpus, read_corpus
+    from pipeline.audio.corpus import as_corpus, read_corpus
+    from pipeline.audio.folders import NO_AUDIO
     from pipeline.store.store import Store
     from pipeline.verification.audit_events import ENROLL, record_enrollment
 
