@@ -33,7 +33,8 @@ from pipeline.names import check_new_names
 from pipeline.scoring.rules import systems_of
 from pipeline.scoring.trials import HELD_OUT, HeldOutTrials
 from pipeline.store.layout import AnyArray
-from pipeline.store.model import Role, Speaker, SpeakerModel
+from pipeline.store.model import SpeakerModel
+from pipeline.store.speakers import Role, Speaker
 from pipeline.store.store import Store
 
 

@@ -15,8 +15,9 @@ from pipeline.scoring.calibration import Calibrations
 from pipeline.scoring.trials import TRIAL_KINDS
 from pipeline.store.arrays import Arrays, StoredArrays, StoredPairs
 from pipeline.store.layout import TRIALS, required
-from pipeline.store.model import CONDITIONS, Role, Speaker, SpeakerModel
+from pipeline.store.model import CONDITIONS, SpeakerModel
 from pipeline.store.rows import LISTING, Rows, digest_of, shape_of
+from pipeline.store.speakers import Role, Speaker
 
 FORMAT = "voiceclaim-store"
 VERSION = 7
