@@ -20,7 +20,7 @@ from pipeline.audio.downmix import Downmix
 from pipeline.audio.folders import ELSEWHERE, HIDDEN, Skipped, audio_files, read_names, reason_to_skip, yoho_enroll
 from pipeline.audio.lists import Segment, read_kaldi, read_recordings_table, read_rttm
 from pipeline.errors import InputError, check_type
-from pipeline.files import background_folder
+from pipeline.resources import background_folder
 
 Kind = Literal["folders", "kaldi", "names", "rttm", "table", "yoho"]
 _TABLES = {".csv", ".tsv"}

@@ -49,7 +49,7 @@ def demo(
     from pipeline.enrollment.enroll import enroll as enroll_speakers
     from pipeline.evaluation import read_trials
     from pipeline.evaluation.comparison_report import plot_evaluations
-    from pipeline.files import demo_folder
+    from pipeline.resources import demo_folder
     from pipeline.store.store import Store
     from pipeline.verification.verifier import Verifier
 

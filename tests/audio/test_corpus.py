@@ -18,7 +18,7 @@ from pipeline.audio.files import read_samples
 from pipeline.audio.folders import audio_suffixes
 from pipeline.audio.lists import read_rttm
 from pipeline.errors import InputError
-from pipeline.files import demo_folder
+from pipeline.resources import demo_folder
 
 needs_links = pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege on Windows")
 
