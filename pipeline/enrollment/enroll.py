@@ -185,11 +185,12 @@ def enroll(
             config = transaction.model.config
         settings = agreed_settings(store, before, config)
         _check_names(store, before, speakers, add=add)
-        out = TakenOut(before or SpeakerModel(settings), {})  # a store that was emptied begins anew
+        rest = before or SpeakerModel(settings)  # a store that was emptied begins anew
         if add:
-            out = taken_out(out.rest, speakers, role, jobs=workers.jobs)
-        elif anew and transaction.model is not None:
-            out = replace(out, earlier=dict.fromkeys(one.name for one in transaction.model.speakers))
+            out = taken_out(rest, speakers, role, jobs=workers.jobs)
+        else:
+            again = transaction.model.speakers if anew and transaction.model is not None else ()
+            out = TakenOut(rest, dict.fromkeys(one.name for one in again))
         checks = _checks(settings, quality)
         read = partial(
             read_speech,

@@ -41,16 +41,12 @@ def read_model(rows: Rows) -> SpeakerModel:
             f" version {VERSION}; enroll again"
         )
     speakers = _speakers(rows)
-    try:
-        config = parse_config(json.loads(about["config"]), source=f"{rows.path}: config")
-        calibrations = Calibrations.from_json(json.loads(about["calibrations"]))
-    except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise StoreFormatError(f"{rows.path}: settings or calibrations cannot be read: {error}") from None
+    config, calibrations = _settings(rows, about)
     lengths = _lengths(rows, listing, speakers, config)
     shared = StoredArrays(rows, None, listing.get(None, {}), lengths)
     arrays = tuple(
         StoredArrays(rows, speaker.id, listing.get(speaker.id, {}), {**lengths, "k": speaker.centroids})
-        for number, speaker in enumerate(speakers)
+        for speaker in speakers
     )
     _check_names(rows, config, arrays, shared)
     _check_conditions(rows, calibrations, arrays)
@@ -79,6 +75,15 @@ def about_of(rows: Rows) -> tuple[dict[str, Any], str]:
         raise StoreFormatError(f"{rows.path}: what the store says about itself is damaged, or was changed by hand")
     *values, digest = records[0]
     return dict(zip(ABOUT, values, strict=True)), digest
+
+
+def _settings(rows: Rows, about: Mapping[str, Any]) -> tuple[Config, Calibrations]:
+    """Return what the store's row about itself holds as JSON; raises StoreFormatError."""
+    try:
+        config = parse_config(json.loads(about["config"]), source=f"{rows.path}: config")
+        return config, Calibrations.from_json(json.loads(about["calibrations"]))
+    except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreFormatError(f"{rows.path}: settings or calibrations cannot be read: {error}") from None
 
 
 def _speakers(rows: Rows) -> tuple[Speaker, ...]:
