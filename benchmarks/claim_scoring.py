@@ -32,12 +32,12 @@ from pipeline.audio.corpus import read_corpus
 from pipeline.config import Config, load_config
 from pipeline.features.frontend import read_features
 from pipeline.features.stream import FeatureBlock
-from pipeline.files import demo_folder
 from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.margins import MarginScorer, Population
 from pipeline.machines.pairs import PairMachine, Pairs
 from pipeline.machines.pool import Pool
 from pipeline.posteriors.sigmoid import FixedSigmoid
+from pipeline.resources import demo_folder
 from pipeline.scoring.claims import ClaimScorer, ScoringSettings
 
 SYSTEM = "refined_worst_rival"

@@ -31,13 +31,13 @@ from pipeline.config import Config, MachineConfig, load_config
 from pipeline.evaluation import Trial, read_trials
 from pipeline.features.frontend import read_features
 from pipeline.features.stream import FeatureBlock
-from pipeline.files import find_config
 from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
 from pipeline.machines.training import train_population
 from pipeline.metrics import equal_error_rate
 from pipeline.posteriors.sigmoid import FixedSigmoid
+from pipeline.resources import find_config
 from pipeline.scoring.claims import ClaimScorer, ScoringSettings
 
 SYSTEMS = ("boar", "poar", "boao", "poao", "rpoao", "worst_rival", "refined_worst_rival")

@@ -51,8 +51,8 @@ from pipeline.audio.files import open_audio
 from pipeline.audio.streams import Samples
 from pipeline.config import Config
 from pipeline.evaluation import Trial
-from pipeline.files import find_config
 from pipeline.metrics import rates_at
+from pipeline.resources import find_config
 
 RATIOS_DB = (20, 10, 5, 0)
 CODECS = (("MP3", "MP3", "MPEG_LAYER_III"), ("Opus", "OGG", "OPUS"))

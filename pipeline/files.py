@@ -1,4 +1,4 @@
-"""Files: bounded reading of untrusted paths, and the presets and demo corpus of the package.
+"""Files: bounded reading of untrusted paths, names beside a file, and names that are on the disk.
 
 Failures to read or write are an ``OSError`` with a reason in words (``strerror``); the caller adds the file and its
 purpose.
@@ -9,11 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
-
-from pipeline.errors import ConfigError
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -89,42 +86,3 @@ def _refuse_others(mode: int) -> None:
         kind = _KINDS.get(stat.S_IFMT(mode), "something else")
         code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
         raise OSError(code, f"a regular file was expected, got {kind}")
-
-
-# A wheel carries presets and data inside the package; in a checkout they stand beside it.
-_PACKAGE = Path(__file__).resolve().parent
-_ALIASES = {"xin2002": "paper"}
-
-
-def configs_folder() -> Path:
-    """Return the folder of presets."""
-    packed = _PACKAGE / "_resources" / "configs"
-    return packed if packed.is_dir() else _PACKAGE.parent / "configs"
-
-
-def demo_folder() -> Path:
-    """Return the folder of the demo corpus."""
-    return _data_folder("demo")
-
-
-def background_folder() -> Path:
-    """Return the folder of the background voices."""
-    return _data_folder("background")
-
-
-def _data_folder(name: str) -> Path:
-    packed = _PACKAGE / "_resources" / name
-    return packed if packed.is_dir() else _PACKAGE.parent / "data" / name
-
-
-def find_config(name: str) -> Path:
-    """Return the settings file ``name``: a path, or a preset (``paper``, or ``xin2002``); raises ConfigError."""
-    path = Path(name)
-    with suppress(OSError):  # a path that no file can have
-        if path.suffix == ".toml" or path.exists():
-            return path
-    presets = {file.stem: file for file in sorted(configs_folder().glob("*.toml"))}
-    packaged = presets.get(_ALIASES.get(name, name))
-    if packaged is None:
-        raise ConfigError(f"settings {name!r}: neither a file nor a preset ({', '.join(presets)})")
-    return packaged

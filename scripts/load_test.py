@@ -30,8 +30,9 @@ from running_service import resident_mib, running_service
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from pipeline.audio.corpus import audio_suffixes, read_corpus
+from pipeline.audio.corpus import read_corpus
 from pipeline.audio.files import open_audio
+from pipeline.audio.folders import audio_suffixes
 from pipeline.cli.terminal import cores
 from pipeline.config import load_config
 from pipeline.enrollment.enroll import enroll

@@ -24,7 +24,8 @@ from pipeline.machines.training import train_population
 from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.scoring.rules import systems_of
 from pipeline.store.keys import Key
-from pipeline.store.model import Role, Speaker, SpeakerModel
+from pipeline.store.model import SpeakerModel
+from pipeline.store.speakers import Role, Speaker
 from pipeline.store.store import Store
 
 KINDS = tuple(kind for kind in get_args(MachineKind) if kind != "embedding")  # which needs a network

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline.config import Config, FeatureSettings, ScoringConfig, load_config, parse_config
 from pipeline.errors import ConfigError
-from pipeline.files import find_config
+from pipeline.resources import find_config
 from pipeline.scoring.rules import RULES
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"

@@ -22,7 +22,7 @@ from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import SystemScores, Trial, read_trials
 from pipeline.evaluation.assess import Assessment, assess
 from pipeline.evaluation.measure import SystemMetrics, measure
-from pipeline.files import find_config
+from pipeline.resources import find_config
 from pipeline.scoring.rules import RULES
 
 if TYPE_CHECKING:

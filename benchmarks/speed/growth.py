@@ -28,7 +28,8 @@ from pipeline.machines.pairs import PairMachine, Pairs
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.training import train_population
-from pipeline.store.model import Speaker, SpeakerModel
+from pipeline.store.model import SpeakerModel
+from pipeline.store.speakers import Speaker
 from pipeline.store.store import Store
 
 SETTINGS = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config import Config, load_config
-from pipeline.files import configs_folder, demo_folder
+from pipeline.resources import configs_folder, demo_folder
 
 SIZES = (10, 50, 158, 500, 1000)
 QUICK_SIZES = (10, 50, 158, 300)

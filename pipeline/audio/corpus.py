@@ -7,26 +7,23 @@ gives the same corpus, in the same order.
 from __future__ import annotations
 
 import os
-import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
-import soundfile
-
-from pipeline.audio import ffmpeg
 from pipeline.audio.downmix import Downmix
+from pipeline.audio.folders import ELSEWHERE, HIDDEN, Skipped, audio_files, read_names, reason_to_skip, yoho_enroll
 from pipeline.audio.lists import Segment, read_kaldi, read_recordings_table, read_rttm
 from pipeline.errors import InputError, check_type
-from pipeline.files import background_folder
+from pipeline.resources import background_folder
 
 Kind = Literal["folders", "kaldi", "names", "rttm", "table", "yoho"]
-Skipped = tuple[Path, str]
+_TABLES = {".csv", ".tsv"}
 
 
 @dataclass(frozen=True)
@@ -178,12 +175,13 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
                 " not called .csv or .tsv?"
             )
         if speaker_pattern is not None:
-            return _read_names(root, speaker_pattern)
+            segments, skipped = read_names(root, speaker_pattern)
+            return Corpus(root, "names", _by_speaker(segments), tuple(sorted(skipped)))
         if (root / "wav.scp").exists():
             return Corpus(root, "kaldi", _by_speaker(read_kaldi(root)))
         if marked := sorted(path for path in root.glob("*.rttm") if path.is_file()):
             return _read_rttm(root, marked)
-        enroll = _yoho_enroll(root)
+        enroll = yoho_enroll(root)
         return _read_folders(root, "folders") if enroll is None else _read_folders(enroll, "yoho")
     except (OSError, ValueError) as error:
         raise InputError(f"{root}: the corpus cannot be read ({error})") from error
@@ -210,34 +208,6 @@ def background_voices() -> Corpus:
     return Corpus(root, "folders", {name: (Utterance(name, path),) for name, path in speakers.items()})
 
 
-# Not recordings: parameters missing (RAW), or matrices, features and sample dumps that would be taken for sound.
-_NOT_RECORDINGS = {"RAW", "MAT4", "MAT5", "HTK", "SDS"}
-_ALIASES = {
-    "AIFF": "aif aifc",
-    "AU": "snd",
-    "FLAC": "fla",
-    "IRCAM": "sf",
-    "MP3": "mp2 mpga",
-    "NIST": "sph sphere",
-    "OGG": "oga opus",
-    "SVX": "8svx 16sv iff",
-    "WAV": "wave",
-}
-
-_TABLES = {".csv", ".tsv"}
-HIDDEN, NO_AUDIO = "hidden", "not the name of an audio file"
-# Following such a link would never end, or mix two speakers.
-_ELSEWHERE = "a link to a folder that is read elsewhere"
-
-
-@cache
-def audio_suffixes() -> frozenset[str]:
-    """Return the suffixes, in lower case and with their dot, of the formats that this machine's libsndfile reads."""
-    formats = set(soundfile.available_formats()) - _NOT_RECORDINGS
-    names = {name.lower() for name in formats}
-    return frozenset(f".{name}" for name in names.union(*(_ALIASES.get(key, "").split() for key in formats)))
-
-
 def _read_folders(root: Path, kind: Kind) -> Corpus:
     speakers: dict[str, tuple[Utterance, ...]] = {}
     skipped: list[Skipped] = []
@@ -247,14 +217,14 @@ def _read_folders(root: Path, kind: Kind) -> Corpus:
         if entry.name.startswith("."):
             skipped.append((entry, HIDDEN))
         elif entry.is_symlink() and entry.is_dir() and home.is_relative_to(os.path.realpath(entry)):
-            skipped.append((entry, _ELSEWHERE))
+            skipped.append((entry, ELSEWHERE))
         elif entry.is_dir():
-            files = sorted(_audio_files(entry, root, skipped), key=str)
+            files = sorted(audio_files(entry, root, skipped), key=str)
             if files:
                 speakers[_speaker_name(entry)] = tuple(Utterance(entry.name, path) for path in files)
             elif all(path != entry for path, _ in skipped):  # it could be read
                 skipped.append((entry, "a folder without audio files"))
-        elif (reason := _reason_to_skip(entry)) is not None:
+        elif (reason := reason_to_skip(entry)) is not None:
             skipped.append((entry, reason))
         else:
             loose.append(entry)
@@ -286,82 +256,10 @@ def _speaker_name(folder: Path) -> str:
     return folder.name
 
 
-def _audio_files(folder: Path, root: Path, skipped: list[Skipped]) -> Iterator[Path]:
-    """Yield the audio files at any depth under ``folder``; the others are added to ``skipped``."""
-    home, pending, visited = Path(os.path.realpath(root)), [folder], {Path(os.path.realpath(folder))}
-    while pending:
-        inner = pending.pop()
-        try:
-            entries = [(entry, entry.is_dir()) for entry in sorted(inner.iterdir())]
-        except OSError as error:
-            skipped.append((inner, f"a folder that cannot be read ({error.strerror})"))
-            continue
-        for entry, is_folder in entries:
-            real = Path(os.path.realpath(entry))
-            if entry.name.startswith("."):
-                skipped.append((entry, HIDDEN))
-            elif not is_folder:
-                if (reason := _reason_to_skip(entry)) is None:
-                    yield entry
-                else:
-                    skipped.append((entry, reason))
-            elif real in visited or (entry.is_symlink() and (real.is_relative_to(home) or home.is_relative_to(real))):
-                skipped.append((entry, _ELSEWHERE))
-            else:
-                visited.add(real)
-                pending.append(entry)
-
-
-def _reason_to_skip(entry: Path) -> str | None:
-    if not entry.is_file():
-        return "a broken link or not a regular file"
-    suffix = entry.suffix.lower()
-    if suffix in ffmpeg.SUFFIXES:
-        return None if ffmpeg.is_available() else ffmpeg.advice(entry)
-    return None if suffix in audio_suffixes() else NO_AUDIO
-
-
-def _yoho_enroll(root: Path) -> Path | None:
-    """Return the ENROLL folder of a YOHO tree, None where there is none.
-
-    A speaker may be called Enroll: the name alone decides only while no third folder holds audio.
-    """
-    folders = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and not entry.name.startswith(".")]
-    enroll = next((folder for folder in folders if folder.name.lower() == "enroll"), None)
-    if enroll is None or not any(entry.is_dir() for entry in enroll.iterdir()):
-        return None
-    others = [folder for folder in folders if folder.name.lower() not in {"enroll", "verify"}]
-    return (
-        enroll if next((file for folder in others for file in _audio_files(folder, root, [])), None) is None else None
-    )
-
-
-def _read_names(root: Path, pattern: str) -> Corpus:
-    """Return the corpus of the files under ``root`` in whose names ``pattern`` finds the speaker."""
-    try:
-        names = re.compile(pattern)
-    except re.error as error:
-        raise InputError(f"speaker pattern: {pattern!r} is no regular expression ({error})") from None
-    if not names.groups:
-        raise InputError(f"speaker pattern: a group in brackets must be the speaker, as in ([^_-]+), got {pattern!r}")
-    group = names.groupindex.get("speaker", 1)
-    skipped: list[Skipped] = []
-    segments: list[Segment] = []
-    for path in _audio_files(root, root, skipped):
-        found = names.match(path.name)
-        if speaker := found and found[group]:
-            segments.append((speaker, path, None, None, None))
-        else:
-            skipped.append((path, "an audio file whose name the speaker pattern does not match"))
-    if not segments:
-        raise InputError(f"{root}: the name of an audio file must match the speaker pattern {pattern!r}, got none")
-    return Corpus(root, "names", _by_speaker(segments), tuple(sorted(skipped)))
-
-
 def _read_rttm(root: Path, marked: list[Path]) -> Corpus:
     skipped: list[Skipped] = []
     by_name: dict[str, list[Path]] = {}
-    for path in _audio_files(root, root, skipped):
+    for path in audio_files(root, root, skipped):
         for name in {path.stem, path.name}:
             by_name.setdefault(name, []).append(path)
     turns: list[tuple[Path, str, str, Segment]] = []

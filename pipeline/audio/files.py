@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import soundfile
 
 from pipeline.audio import ffmpeg
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.downmix import Downmix
 from pipeline.audio.endings import LONGEST_OGG_PAGE, ends_within_ogg_page, frames_promised
+from pipeline.audio.libsndfile import Source, head_of, open_sound
 from pipeline.audio.streams import DECODER_ERRORS, Samples, check_channels, check_rate, check_samples, reason
 from pipeline.errors import AudioError
 from pipeline.files import open_regular
@@ -39,9 +39,6 @@ _UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 for "until the end"
 
 # Codings in which a seek to a frame gives the very samples that decoding up to it would have given.
 _EXACT_SEEK = {"PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"}
-# Matrices, feature files and sample dumps that libsndfile would play. A file "._" in the current folder, taken for a
-# resource fork, makes it play any file as Sound Designer's (SD2).
-_NO_RECORDINGS = {"HTK", "MAT4", "MAT5", "SD2", "SDS"}
 
 
 def open_audio(
@@ -111,14 +108,14 @@ class AudioReader(AbstractContextManager["AudioReader"]):
     ) -> None:
         self.name = name
         self._file = file if owned else None
-        self._source = _Source(file)
+        self._source = Source(file)
         self._sound: Any = None
         self._decoder: ffmpeg.Decoder | None = None
         try:
             self._size = self._source.seek(0, 2)
-            self._head = head = _head(self._source, name)
+            self._head = head = head_of(self._source, name)
             if (kind := ffmpeg.container(head)) is None:
-                self._sound = _open_sound(self._source, head, name)
+                self._sound = open_sound(self._source, head, name)
             elif owned:
                 self._decoder = ffmpeg.Decoder(name, kind)
                 self._sound = self._decoder.sound
@@ -292,90 +289,3 @@ def _open_path(path: Path) -> BinaryIO:
 def _is_address(path: Path) -> bool:
     """Return True for what was an address before it became a path, as https:/host/call.wav."""
     return len(path.parts) > 2 and len(path.parts[0]) > 2 and path.parts[0].endswith(":")
-
-
-def _head(source: _Source, name: str) -> bytes:
-    """Return the first bytes of ``source``; raises AudioError for an empty one."""
-    head = bytearray(1024)
-    source.seek(0)
-    del head[source.readinto(head) :]
-    source.seek(0)
-    source.reraise(name)
-    if not head:
-        raise AudioError(f"{name}: an audio file cannot be empty, got 0 bytes; a failed recording?")
-    return bytes(head)
-
-
-def _open_sound(source: _Source, head: bytes, name: str) -> soundfile.SoundFile:
-    """Open ``source``, which begins with ``head``, by libsndfile; raises AudioError with the likely cause.
-
-    ``SoundFile.read`` seeks to the new position after every block of a seekable file. For MP3 that restarts the
-    decoder, and the samples then depend on the block size; so the file claims that it cannot seek.
-    """
-    try:
-        sound = soundfile.SoundFile(source)
-    except DECODER_ERRORS as error:
-        source.reraise(name)
-        raise AudioError(f"{name}: cannot be decoded as audio ({reason(error)}); {_likely_cause(head)}") from error
-    sound.seekable = lambda: False
-    source.reraise(name)
-    if sound.format in _NO_RECORDINGS:
-        sound.close()
-        raise AudioError(f"{name}: {sound.format} is no format of recordings; if it is one, convert it to WAV")
-    return sound
-
-
-def _likely_cause(head: bytes) -> str:
-    """Guess from the first bytes of a file why libsndfile refused it."""
-    if head.startswith(b"NIST_1A") and b"shorten" in head:
-        return "SPHERE with 'shorten' compression, which libsndfile does not read: expand it with sph2pipe"
-    if b"\0" not in head and all(c.isprintable() or c.isspace() for c in head.decode("utf-8", "ignore")):
-        return "it holds text, not audio"
-    return "it is damaged, cut short, or not in an audio format that libsndfile reads"
-
-
-class _Source:
-    """A binary file behind libsndfile's callbacks.
-
-    An exception inside a callback is kept for ``reraise``: one that left it, an interrupt included, would be printed,
-    dropped and taken for the end of the file.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._error: BaseException | None = None
-
-    def reraise(self, name: str) -> None:
-        """Raise the exception of a callback: as ``AudioError``, but an interrupt as itself."""
-        error, self._error = self._error, None
-        if isinstance(error, Exception):
-            raise AudioError(
-                f"{name}: cannot be read ({error}); audio files must be seekable, a pipe is read as a stream"
-            ) from error
-        if error is not None:
-            raise error
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill ``buffer`` as far as the file goes and return the number of bytes."""
-        done = 0
-        try:
-            while done < len(buffer) and (data := self._file.read(len(buffer) - done)):
-                buffer[done : done + len(data)] = data
-                done += len(data)
-        except BaseException as error:
-            self._error = error
-        return done
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        """Move and return the new position; -1 for one before the start, as damaged headers ask for."""
-        try:
-            if whence < 2 and offset + (self._file.tell() if whence == 1 else 0) < 0:
-                return -1
-            return self._file.seek(offset, whence)
-        except BaseException as error:
-            self._error = error
-            return 0
-
-    def tell(self) -> int:
-        """Return the position."""
-        return self.seek(0, 1)

@@ -1,4 +1,4 @@
-"""Recordings and speakers in lists: Kaldi's data directories, and RTTM files.
+"""Recordings and speakers in lists: Kaldi's data directories, RTTM files, and tables.
 
 Kaldi's ``wav.scp`` has a recording a line, ``utt2spk`` an utterance and its speaker (``spk2utt`` a speaker and the
 utterances), ``segments`` an utterance, its recording, start and end. A Rich Transcription Time Marked (RTTM) file has a

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.evaluate import TRIALS_HELP, claims_of, note_mixed, number
+from pipeline.cli.evaluate import TRIALS_HELP, claims_of, note_mixed
+from pipeline.cli.metrics import number
 from pipeline.cli.options import WAIT_SECONDS, Channel, Jobs, Json, Log, LogKey, Root, StoreArgument, Wait, in_turn
 from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.evaluate import number, with_interval
+from pipeline.cli.metrics import number, with_interval
 from pipeline.cli.options import Json, names_of
 from pipeline.cli.terminal import print_json, print_line, print_table
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.evaluate import evaluate_list, number
+from pipeline.cli.evaluate import evaluate_list
+from pipeline.cli.metrics import number
 from pipeline.cli.options import Jobs, make_folder
 from pipeline.cli.terminal import cores, print_line, print_table, progress_bar
 from pipeline.cli.verify import verify_file
@@ -48,7 +49,7 @@ def demo(
     from pipeline.enrollment.enroll import enroll as enroll_speakers
     from pipeline.evaluation import read_trials
     from pipeline.evaluation.comparison_report import plot_evaluations
-    from pipeline.files import demo_folder
+    from pipeline.resources import demo_folder
     from pipeline.store.store import Store
     from pipeline.verification.verifier import Verifier
 

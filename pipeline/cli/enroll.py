@@ -108,8 +108,7 @@ def enroll(
     - `voiceclaim enroll recordings/ --store speakers.store --backend dask --scheduler tcp://host:8786`
     """
     check_backend(backend, scheduler)
-    from pipeline.audio.corpus import NO_AUDIO, as_corpus, read_corpus
-    from pipeline.store.store import Store
+    from pipeline.audio.corpus import as_corpus, read_corpus
     from pipeline.verification.audit_events import ENROLL, record_enrollment
 
     settings = read_settings(config, override)
@@ -117,9 +116,8 @@ def enroll(
     _note_folders_of_one(corpus)
     names = corpus.speakers.keys() if only is None else _matching(only, corpus.speakers, audio_dir)
     speakers = {name: utterances for name, utterances in corpus.speakers.items() if name in names}
-    if (add or new) and (unknown := speakers.keys() - {one.name for one in Store(store).load().speakers}):
-        listed = ", ".join(map(repr, sorted(unknown)))
-        print_note(f"note: recordings are added, of speakers not enrolled so far: {listed}")
+    if add or new:
+        _note_newcomers(store, speakers)
     # Loads scikit-learn, which takes seconds: only after the arguments are checked.
     from pipeline.enrollment.enroll import enroll as enroll_speakers
 
@@ -149,10 +147,26 @@ def enroll(
         print_json(_as_json(store, report))
     else:
         _print_report(store, report)
+    _end(report)
+
+
+def _end(report: EnrollmentReport) -> None:
+    """Say last who and what was not enrolled, and exit with a code of its own."""
+    from pipeline.audio.folders import NO_AUDIO
+
     unread = sum(reason != NO_AUDIO for _, reason in report.skipped)
     if unread or report.refused:
         print_error(f"not everything was enrolled: {len(report.refused)} speakers refused, {unread} files not read")
         raise typer.Exit(IN_PART)
+
+
+def _note_newcomers(store: Path, names: Iterable[str]) -> None:
+    """Say which of ``names`` are not in the store, where recordings are added."""
+    from pipeline.store.store import Store
+
+    known = {one.name for one in Store(store).load().speakers}
+    if unknown := sorted(set(names) - known):
+        print_note(f"note: recordings are added, of speakers not enrolled so far: {', '.join(map(repr, unknown))}")
 
 
 def _note_folders_of_one(corpus: Corpus) -> None:
@@ -221,6 +235,22 @@ def _print_report(store: Path, report: EnrollmentReport) -> None:
         print_line(f"nothing new to enroll -> {store}")
         return
     print_warnings(report)
+    _print_speakers(report)
+    print_line(
+        f"{len(report.enrolled)} enrolled, {len(report.refused)} refused, {len(report.skipped)} files skipped;"
+        f" {report.machines} machines in {report.elapsed_seconds:.1f} s -> {store}"
+    )
+    if report.narrow_band:
+        print_note(
+            "note: the recordings end at 4 kHz, as on a telephone, so features are at 8 kHz and speech by any"
+            " microphone can be verified; --set features.narrow_band=false keeps features.rate"
+        )
+    if (expected := report.expected) is not None:
+        _print_expected(expected)
+    _note_few_speakers(len(report.model))
+
+
+def _print_speakers(report: EnrollmentReport) -> None:
     print_table(
         ("speaker", "files", "speech s", "frames", "centroids"),
         [
@@ -234,26 +264,19 @@ def _print_report(store: Path, report: EnrollmentReport) -> None:
             for s in report.summaries
         ],
     )
-    print_line(
-        f"{len(report.enrolled)} enrolled, {len(report.refused)} refused, {len(report.skipped)} files skipped;"
-        f" {report.machines} machines in {report.elapsed_seconds:.1f} s -> {store}"
-    )
-    if report.narrow_band:
-        print_note(
-            "note: the recordings end at 4 kHz, as on a telephone, so features are at 8 kHz and speech by any"
-            " microphone can be verified; --set features.narrow_band=false keeps features.rate"
-        )
-    if (expected := report.expected) is not None:
-        _print_expected(expected)
-    if len(report.model) == 1:
+
+
+def _note_few_speakers(count: int) -> None:
+    """Say what too few speakers in the store, ``count``, mean for claims."""
+    if count == 1:
         print_note(
             "note: with one speaker in the store there is nobody to compare with, and no claim can be decided, except"
             " at a given --threshold; enroll a second speaker, or background speakers: enroll --background, or"
             " voiceclaim background"
         )
-    elif len(report.model) < FEW_SPEAKERS:
+    elif count < FEW_SPEAKERS:
         print_note(
-            f"note: with {len(report.model)} speakers in the store, people who are not enrolled are accepted more often"
+            f"note: with {count} speakers in the store, people who are not enrolled are accepted more often"
             " than held-out trials say; enroll background speakers before the users: enroll --background, or voiceclaim"
             " background"
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipeline.cli.metrics import print_evaluation
 from pipeline.cli.options import (
     IN_PART,
     Backend,
@@ -27,15 +28,16 @@ from pipeline.cli.options import (
     refuse,
     workers_of,
 )
-from pipeline.cli.terminal import cores, print_error, print_json, print_line, print_note, print_table, progress_bar
+from pipeline.cli.terminal import cores, print_error, print_json, print_note, progress_bar
 from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import FORMATS
 
 if TYPE_CHECKING:
     from pipeline.config import ChecksConfig
     from pipeline.evaluation import Trial
-    from pipeline.evaluation.assess import FailedFile
+    from pipeline.evaluation.assess import Assessment, FailedFile
     from pipeline.evaluation.columns import Metadata
+    from pipeline.evaluation.measure import SystemMetrics
     from pipeline.store.model import SpeakerModel
 
 Written = tuple[dict[str, Any], tuple[Path, ...]]
@@ -135,13 +137,7 @@ def evaluate(
     if as_json:
         print_json(table)
     else:
-        print_metrics(table)
-        print_by_metadata(table)
-        for line in _remarks(table):
-            print_line(line)
-        figures = [path for path in written if path.suffix in {".png", ".svg"}]
-        files = ", ".join(str(path) for path in written if path not in figures)
-        print_line(f"written: {files}" + (f", {len(figures)} figures" if figures else ""))
+        print_evaluation(table, written)
     _end(table["systems"][table["default_system"]])
 
 
@@ -175,7 +171,6 @@ def evaluate_list(
 ) -> Written:
     """Score the list ``trials``, of claims or ``pairs`` of recordings, and write every result to ``out``."""
     from pipeline.evaluation.assess import assess
-    from pipeline.evaluation.measure import measure
     from pipeline.evaluation.pairs import assess_pairs
     from pipeline.evaluation.recordings import Recordings
     from pipeline.evaluation.report import about_evaluation, metrics_table, write_evaluation
@@ -192,28 +187,20 @@ def evaluate_list(
         score = partial(assess_pairs, jobs=jobs) if pairs else of_claims
         # A folder's paths are names of files, whatever lists lie in the current folder.
         where = Recordings(path_for(root, workers), {}) if trials.is_dir() else root
-        assessment = score(
-            opened, claims, where, channel=channel, progress=lambda done, total: advance("scoring", done, total)
-        )
+        assessment = score(opened, claims, where, channel=channel, progress=partial(advance, "scoring"))
     _name_failed(assessment.failed, root, len(claims))
     note_mixed(assessment.mixed, opened.config.checks)
     if assessment.failed_trials == len(claims):
         raise InputError(f"{trials}: none of the {len(claims)} trials could be scored; the reasons are above")
-    metrics = {
-        name: measure(
-            scores, threshold=_threshold(opened, name, pairs), seed=opened.config.seed, unscored=assessment.unscored
-        )
-        for name, scores in assessment.scores.items()
-    }
+    metrics = _measured(opened, assessment, pairs)
     default = opened.config.scoring.system
     table = metrics_table(
         metrics,
         default_system=default if default in metrics else next(iter(metrics)),
         about=about_evaluation(opened, trials, claims, metadata),
     )
-    return table, write_evaluation(
-        out, assessment.scores, table, failed=assessment.failed, command=_command(), date=date
-    )
+    scores, failed = assessment.scores, assessment.failed
+    return table, write_evaluation(out, scores, table, failed=failed, command=_command(), date=date)
 
 
 def note_mixed(files: Sequence[str], checks: ChecksConfig) -> None:
@@ -240,6 +227,16 @@ def _name_failed(failed: Sequence[FailedFile], root: Path, trials: int) -> None:
         failed = [one for one in failed if one not in missing]
     for one in failed:
         print_note(f"not scored ({one.trials} trials): {one.reason}")
+
+
+def _measured(model: SpeakerModel, assessment: Assessment, pairs: bool) -> dict[str, SystemMetrics]:
+    """Return the metrics of each system, with the errors at the threshold of the store."""
+    from pipeline.evaluation.measure import measure
+
+    measured = partial(measure, seed=model.config.seed, unscored=assessment.unscored)
+    return {
+        name: measured(scores, threshold=_threshold(model, name, pairs)) for name, scores in assessment.scores.items()
+    }
 
 
 def _threshold(model: SpeakerModel, system: str, pairs: bool) -> float | None:
@@ -292,98 +289,3 @@ def _evaluate_scores(scores: Path, key: Path | None, out: Path, *, date: str | N
 
 def _command() -> str:
     return shlex.join(["voiceclaim", *sys.argv[1:]])
-
-
-def _remarks(table: dict[str, Any]) -> list[str]:
-    """Describe scores and trials that did not match one to one, scores that look reversed, and what was left out."""
-    words = {
-        "extra_scores": "scores of trials that are not in the key were ignored",
-        "repeated_trials": "trials are repeated in the key and count each time",
-        "repeated_scores": "scores are repeated with the same value",
-    }
-    counted = [
-        f"{name}: {counts[key]:,} {meaning}"
-        for name, counts in table.get("joined", {}).items()
-        for key, meaning in words.items()
-        if counts[key]
-    ]
-    lower = [
-        f"{name}: targets score lower than nontargets; are these distances? Negate them"
-        for name, entry in table["systems"].items()
-        if "scores" in table and (entry["eer_percent"] or 0.0) > 50.0
-    ]
-    return [*counted, *lower, *(f"left out: {what}" for what in table.get("left_out", ()))]
-
-
-def print_metrics(table: dict[str, Any]) -> None:
-    """Print the content of metrics.json as a table, the default system first."""
-    default = table["default_system"]
-    counts = table["systems"][default]
-    print_table(
-        ("system", "EER % [95 %]", "minDCF", "actDCF", "Cllr/min", "ID err %", "FA %", "FR %"),
-        [
-            (
-                f"{name} *" if name == default else name,
-                with_interval(entry["eer_percent"], entry["eer_percent_ci95"], ".2f"),
-                number(entry["min_dcf"], ".3f"),
-                number(entry["act_dcf"], ".3f"),
-                f"{number(entry['cllr'], '.3f')}/{number(entry['min_cllr'], '.3f')}",
-                number(entry["identification_error_percent"], ".2f"),
-                number(entry["false_accept_percent"], ".2f"),
-                number(entry["false_reject_percent"], ".2f"),
-            )
-            for name, entry in sorted(table["systems"].items(), key=lambda item: item[0] != default)
-        ],
-        optional=" [",
-    )
-    trials = (
-        f"{counts['n_target']} target and {counts['n_nontarget']} nontarget trials, {counts['n_failed']} not scored"
-    )
-    print_line(f"* default; {trials}")
-    if counts["n_failed"]:
-        rates = counts["generalised"]
-        print_line(
-            f"with those as rejected (ISO/IEC 19795-1): EER {number(rates['eer_percent'], '.2f')} %,"
-            f" FA {number(rates['false_accept_percent'], '.2f')} %, FR {number(rates['false_reject_percent'], '.2f')} %"
-        )
-    kinds = ("false_accept_percent", "false_reject_percent")
-    at_threshold = any(entry[kind] is not None for entry in table["systems"].values() for kind in kinds)
-    rates = " FA, FR at the store's threshold;" if at_threshold else ""
-    print_line(f"DCF at prior 0.05;{rates} ID err: rank-1 errors")
-
-
-def print_by_metadata(table: dict[str, Any]) -> None:
-    """Print the default system's rates by each further column of the list."""
-    from pipeline.evaluation.breakdowns import SPEECH
-
-    columns = {
-        name: of for name, of in table["systems"][table["default_system"]]["by_metadata"].items() if name != SPEECH
-    }
-    for name, groups in columns.items():
-        print_table(
-            (name, "targets", "nontargets", "EER %", "FA %", "FR %"),
-            [
-                (
-                    value or "(empty)",
-                    str(group["n_target"]),
-                    str(group["n_nontarget"]),
-                    number(group["eer_percent"], ".2f") + ("" if group["rule_of_30"] else "†"),
-                    number(group["false_accept_percent"], ".2f"),
-                    number(group["false_reject_percent"], ".2f"),
-                )
-                for value, group in groups.items()
-            ],
-        )
-    if columns:
-        print_line("FA, FR at one threshold for all; † fewer than 30 errors of a kind")
-
-
-def number(value: float | None, form: str) -> str:
-    """Format a number, or "-" for None."""
-    return "-" if value is None else format(value, form)
-
-
-def with_interval(value: float | None, low_high: list[float] | None, form: str) -> str:
-    """Format a number with its confidence interval."""
-    ends = "" if low_high is None else f" [{low_high[0]:{form}}, {low_high[1]:{form}}]"
-    return f"{number(value, form)}{ends}"

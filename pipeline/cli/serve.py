@@ -100,13 +100,7 @@ def serve(
     - `voiceclaim serve speakers.store`
     - `voiceclaim serve speakers.store --host 0.0.0.0 --tokens tokens.txt --tls-cert cert.pem --tls-key key.pem`
     """
-    try:
-        import fastapi as _fastapi  # noqa: F401
-        import uvicorn as _uvicorn  # noqa: F401
-    except ImportError as error:
-        raise UnavailableError(
-            f"serve: {error.name} is not installed; in the checkout, with the extra `server`: pip install '.[server]'"
-        ) from None
+    _check_installed()
     from pipeline.evaluation.report import read_metrics, read_results
     from pipeline.server import run
     from pipeline.server.security import is_loopback, read_tokens
@@ -118,11 +112,8 @@ def serve(
         raise typer.BadParameter("--tls-key requires --tls-cert")
     requested = read_settings(config, override)
     policy = _policy(store, requested, far, (prior, cost_miss, cost_false_accept))
-    if not store.exists() and not store.parent.is_dir():
-        raise StoreMissingError(f"{store}: no speaker store can be made here: there is no folder {store.parent}")
     if not store.exists():
-        what = "is made with synthetic background voices" if background else "is made by the first enrollment"
-        print_error(f"{store}: no speaker store here yet; it {what}")
+        _announce(store, background)
     if evaluation is not None:
         read_metrics(evaluation)
         read_results(evaluation)
@@ -177,6 +168,25 @@ def serve(
         prepare=prepare,
         started=lambda url: print_line(f"serving {store} at {url}"),
     )
+
+
+def _check_installed() -> None:
+    """Raise UnavailableError where a library of the service is missing."""
+    try:
+        import fastapi as _fastapi  # noqa: F401
+        import uvicorn as _uvicorn  # noqa: F401
+    except ImportError as error:
+        raise UnavailableError(
+            f"serve: {error.name} is not installed; in the checkout, with the extra `server`: pip install '.[server]'"
+        ) from None
+
+
+def _announce(store: Path, background: bool) -> None:
+    """Say that there is no ``store`` yet, and what makes it; raises StoreMissingError where none can be made."""
+    if not store.parent.is_dir():
+        raise StoreMissingError(f"{store}: no speaker store can be made here: there is no folder {store.parent}")
+    what = "is made with synthetic background voices" if background else "is made by the first enrollment"
+    print_error(f"{store}: no speaker store here yet; it {what}")
 
 
 def _policy(store: Path, requested: Config | None, far: float | None, costs: tuple[float | None, ...]) -> Policy:

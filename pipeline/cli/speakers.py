@@ -24,7 +24,7 @@ from pipeline.cli.options import (
 from pipeline.cli.terminal import cores, escape, print_json, print_line, print_table, progress_bar
 
 if TYPE_CHECKING:
-    from pipeline.store.model import Speaker
+    from pipeline.store.speakers import Speaker
 
 speakers = typer.Typer(help="List, show, remove, rename or export enrolled speakers.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Enrolled speaker.", autocompletion=complete_names)]

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from pipeline.config.settings import Config
 from pipeline.errors import ConfigError
-from pipeline.files import find_config, read_bounded
+from pipeline.files import read_bounded
+from pipeline.resources import find_config
 
 _MOST_BYTES = 2**18  # of a settings file
 _MOST_COLUMNS = 1000

@@ -24,7 +24,8 @@ from pipeline.errors import EnrollmentRefusedError, InputError
 from pipeline.scoring.trials import TRIAL_KINDS
 from pipeline.store.arrays import Changed
 from pipeline.store.layout import AnyArray
-from pipeline.store.model import Role, SpeakerModel
+from pipeline.store.model import SpeakerModel
+from pipeline.store.speakers import Role
 
 
 @dataclass(frozen=True)

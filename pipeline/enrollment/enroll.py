@@ -33,7 +33,8 @@ from pipeline.names import check_new_names
 from pipeline.scoring.rules import systems_of
 from pipeline.scoring.trials import HELD_OUT, HeldOutTrials
 from pipeline.store.layout import AnyArray
-from pipeline.store.model import Role, Speaker, SpeakerModel
+from pipeline.store.model import SpeakerModel
+from pipeline.store.speakers import Role, Speaker
 from pipeline.store.store import Store
 
 
@@ -184,11 +185,12 @@ def enroll(
             config = transaction.model.config
         settings = agreed_settings(store, before, config)
         _check_names(store, before, speakers, add=add)
-        out = TakenOut(before or SpeakerModel(settings), {})  # a store that was emptied begins anew
+        rest = before or SpeakerModel(settings)  # a store that was emptied begins anew
         if add:
-            out = taken_out(out.rest, speakers, role, jobs=workers.jobs)
-        elif anew and transaction.model is not None:
-            out = replace(out, earlier=dict.fromkeys(one.name for one in transaction.model.speakers))
+            out = taken_out(rest, speakers, role, jobs=workers.jobs)
+        else:
+            again = transaction.model.speakers if anew and transaction.model is not None else ()
+            out = TakenOut(rest, dict.fromkeys(one.name for one in again))
         checks = _checks(settings, quality)
         read = partial(
             read_speech,

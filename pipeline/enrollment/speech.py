@@ -26,7 +26,7 @@ from pipeline.machines.branches import EMBEDDED, NORMALISED, RAW, Branch, reads_
 from pipeline.machines.workers import Item, Workers, path_for
 from pipeline.store.arrays import Arrays
 from pipeline.store.layout import AnyArray
-from pipeline.store.model import Speaker
+from pipeline.store.speakers import Speaker
 
 Samples = NDArray[np.float64]
 Utterances = list[FeatureBlock]

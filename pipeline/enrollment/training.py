@@ -31,7 +31,8 @@ from pipeline.machines.workers import Workers, jobs_of, run_parallel
 from pipeline.scoring.conditions import condition_sums, condition_vector
 from pipeline.store.arrays import Arrays
 from pipeline.store.layout import AnyArray
-from pipeline.store.model import CONDITIONS, Role, Speaker, SpeakerModel
+from pipeline.store.model import CONDITIONS, SpeakerModel
+from pipeline.store.speakers import Role, Speaker
 
 Array = NDArray[np.float64]
 FRAME_KINDS = frozenset({"one_vs_one", "one_class", "one_vs_rest"})

@@ -13,8 +13,8 @@ from threading import Lock
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pipeline.audio.corpus import audio_suffixes
 from pipeline.audio.downmix import Downmix
+from pipeline.audio.folders import audio_suffixes
 from pipeline.errors import AudioError, InputError, NotEnoughSpeechError, UnknownSpeakerError
 from pipeline.evaluation import (
     NameColumn,

@@ -7,7 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.audio.corpus import HIDDEN, NO_AUDIO, Skipped, as_corpus
+from pipeline.audio.corpus import as_corpus
+from pipeline.audio.folders import HIDDEN, NO_AUDIO, Skipped
 from pipeline.errors import InputError, check_type
 from pipeline.evaluation.lists import Trial
 

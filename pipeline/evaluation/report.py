@@ -20,7 +20,7 @@ from pipeline.evaluation.details import Details, details_of
 from pipeline.evaluation.exports import SYSTEM_COLUMNS, tables
 from pipeline.evaluation.measure import MOST_RESAMPLED, SystemMetrics, cost_scores, left_out
 from pipeline.evaluation.pages import evaluation_page
-from pipeline.evaluation.scores import by_system, table_of
+from pipeline.evaluation.scores import SpeakerSpread, by_system, table_of
 from pipeline.files import read_bounded
 from pipeline.metrics import (
     MAIN_POINT,
@@ -136,14 +136,7 @@ def _system_entry(metrics: SystemMetrics) -> dict[str, Any]:
         "min_cllr": metrics.min_cllr,
         "affine_cllr": metrics.affine_cllr,
         "identification_error_percent": _percent(metrics.identification_error),
-        "speaker_eer_percent": None
-        if spread is None
-        else {
-            "median": _percent(spread.median),
-            "quartiles": [_percent(spread.lower_quartile), _percent(spread.upper_quartile)],
-            "worst": _percent(spread.worst),
-            "worst_speaker": spread.worst_speaker,
-        },
+        "speaker_eer_percent": None if spread is None else _spread_entry(spread),
         "operating_points": {
             name: {**asdict(OPERATING_POINTS[name]), "min_dcf": minimum, "act_dcf": actual}
             for name, (minimum, actual) in metrics.costs.items()
@@ -168,6 +161,15 @@ def _system_entry(metrics: SystemMetrics) -> dict[str, Any]:
             name: {value: _group_entry(group) for value, group in groups.items()}
             for name, groups in metrics.by_metadata.items()
         },
+    }
+
+
+def _spread_entry(spread: SpeakerSpread) -> dict[str, Any]:
+    return {
+        "median": _percent(spread.median),
+        "quartiles": [_percent(spread.lower_quartile), _percent(spread.upper_quartile)],
+        "worst": _percent(spread.worst),
+        "worst_speaker": spread.worst_speaker,
     }
 
 

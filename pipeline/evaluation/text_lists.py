@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -223,14 +223,21 @@ def _read_rows(
             raise bad_line(path, number, cells[k], *_broken_rule(field, labels, error)) from None
     if not columns["model"]:
         raise InputError(f"{path}: a list needs at least one trial, got none; the file is empty or has only comments")
+    return _table_of(columns, names, others, order)
+
+
+def _table_of(
+    columns: Mapping[str, array[Any]], names: Mapping[str, _NameNumbers], others: Sequence[str], given: Container[str]
+) -> TrialTable:
+    """Return the table of the ``columns`` that were read, of which a list has those that are ``given``."""
     coded = {field: names[field].column(columns[field]) for field in _NAMES if names[field]}
     metadata = {
         field.removeprefix(METADATA): None if len(names[field]) > MOST_VALUES else names[field].column(columns[field])
         for field in others
     }
-    targets = np.array(columns["label"], dtype=np.bool_) if "label" in order else None
-    llrs = np.array(columns["llr"], dtype=np.float64) if "llr" in order else None
-    scores = np.array(columns["score"], dtype=np.float64) if "score" in order else llrs
+    targets = np.array(columns["label"], dtype=np.bool_) if "label" in given else None
+    llrs = np.array(columns["llr"], dtype=np.float64) if "llr" in given else None
+    scores = np.array(columns["score"], dtype=np.float64) if "score" in given else llrs
     return TrialTable(coded["model"], coded["segment"], targets, scores, llrs, coded.get("system"), metadata)
 
 

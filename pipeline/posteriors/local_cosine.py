@@ -19,8 +19,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pipeline.errors import FitError
 from pipeline.posteriors.base import two_classes
-from pipeline.posteriors.estimators import CosineExpansion
 from pipeline.posteriors.heldout import Method, heldout_rows
+from pipeline.posteriors.nonparametric import CosineExpansion
 
 Array = NDArray[np.float64]
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from pipeline.errors import AuditError, ServiceError, VoiceclaimError
@@ -23,6 +24,9 @@ from pipeline.server.workers import Bounds, Channel, Worker, Workers
 from pipeline.store.store import Store
 from pipeline.store.waiting import when_free
 from pipeline.verification.audit import AuditLog, read_key
+
+if TYPE_CHECKING:
+    from pipeline.enrollment.enroll import EnrollmentReport
 
 _NICE, _REMOVAL_NICE = 19, 10
 _BUSY_SECONDS = 30.0  # another process may be writing to the store
@@ -199,6 +203,11 @@ def _enroll(
         _log_change(settings, lambda log: record_enrollment(log, report))
     except VoiceclaimError as error:
         raise service_error(error, shown) from None
+    return _enrolled(report, recordings, shown)
+
+
+def _enrolled(report: EnrollmentReport, recordings: Recordings, shown: Shown) -> Table:
+    """Return the fields of ``Enrolled``, and the speaker's id in the store."""
     return {
         **report.summaries[0],
         "id": report.enrolled[0].id,

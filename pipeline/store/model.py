@@ -6,18 +6,16 @@ name (``store.layout``): those of each speaker, and those of the population.
 
 from __future__ import annotations
 
-import difflib
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import Config
-from pipeline.errors import InputError, MetricError, UnknownSpeakerError, check_type
+from pipeline.errors import InputError, MetricError, check_type
 from pipeline.machines.branches import BACKGROUNDS, Background, Branch, UtteranceKind
 from pipeline.machines.cohorts import CohortTable
 from pipeline.machines.encoder import BackgroundModel, Encoder
@@ -36,32 +34,13 @@ from pipeline.scoring.trials import OWN, RECORDED, TRIAL_KINDS, HeldOutTrials
 from pipeline.store.arrays import Arrays, Changed, Renumbered
 from pipeline.store.layout import AnyArray
 from pipeline.store.machines import read_cohorts, read_machines, read_ubm, read_utterance_machines
+from pipeline.store.speakers import Role, Speaker, number_of
 from pipeline.store.thresholds import fitted, threshold_of
 
 Array = NDArray[np.float64]
-Role = Literal["speaker", "background"]
 PSEUDO = "pseudo."
-# Letters of a name times those of all others up to which the nearest are looked for: about 0.1 s.
-_NEAR_LETTERS = 300_000
 CONDITIONS = ("condition.recorded", "condition.changed")
 _COHORTS = frozenset({"cohort.nearest", "cohort.similarity"})  # they number the speakers
-
-
-@dataclass(frozen=True, slots=True)
-class Speaker:
-    """One enrolled speaker; ``background`` speakers are in cohorts only and cannot be claimed.
-
-    ``seconds`` of speech in ``frames`` feature vectors of ``utterances`` recordings made ``centroids`` centroids. The
-    ``id`` is random and says nothing of the name.
-    """
-
-    id: int
-    name: str
-    role: Role
-    seconds: float
-    frames: int
-    utterances: int
-    centroids: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,26 +107,11 @@ class SpeakerModel:
 
     def position(self, name: str) -> int:
         """Return the number of the speaker claimed as ``name``; raises UnknownSpeakerError with the nearest names."""
-        return self._number_of(name, ("speaker",))
+        return number_of(name, self.speakers, ("speaker",))
 
     def speaker(self, name: str) -> Speaker:
         """Return the entry of ``name``, a background speaker's too; raises UnknownSpeakerError."""
-        return self.speakers[self._number_of(name, get_args(Role))]
-
-    def _number_of(self, name: str, roles: Sequence[Role]) -> int:
-        check_type("name", name, str, "the name of a speaker")
-        plain = unicodedata.normalize("NFC", name)
-        for number, speaker in enumerate(self.speakers):
-            if speaker.name == plain and speaker.role in roles:
-                return number
-        if len(name) * sum(map(len, self.names)) > _NEAR_LETTERS:
-            raise UnknownSpeakerError(name, None)
-        folded: dict[str, list[str]] = {}
-        for known in self.names:
-            folded.setdefault(known.casefold(), []).append(known)
-        given = plain.casefold()
-        near = difflib.get_close_matches(given, folded, n=3) or [key for key in folded if given and given in key]
-        raise UnknownSpeakerError(name, tuple(known for key in near for known in folded[key])[:3], nobody=not folded)
+        return self.speakers[number_of(name, self.speakers, get_args(Role))]
 
     # Scoring systems
 

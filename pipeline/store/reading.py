@@ -15,8 +15,9 @@ from pipeline.scoring.calibration import Calibrations
 from pipeline.scoring.trials import TRIAL_KINDS
 from pipeline.store.arrays import Arrays, StoredArrays, StoredPairs
 from pipeline.store.layout import TRIALS, required
-from pipeline.store.model import CONDITIONS, Role, Speaker, SpeakerModel
+from pipeline.store.model import CONDITIONS, SpeakerModel
 from pipeline.store.rows import LISTING, Rows, digest_of, shape_of
+from pipeline.store.speakers import Role, Speaker
 
 FORMAT = "voiceclaim-store"
 VERSION = 7
@@ -40,16 +41,12 @@ def read_model(rows: Rows) -> SpeakerModel:
             f" version {VERSION}; enroll again"
         )
     speakers = _speakers(rows)
-    try:
-        config = parse_config(json.loads(about["config"]), source=f"{rows.path}: config")
-        calibrations = Calibrations.from_json(json.loads(about["calibrations"]))
-    except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise StoreFormatError(f"{rows.path}: settings or calibrations cannot be read: {error}") from None
+    config, calibrations = _settings(rows, about)
     lengths = _lengths(rows, listing, speakers, config)
     shared = StoredArrays(rows, None, listing.get(None, {}), lengths)
     arrays = tuple(
         StoredArrays(rows, speaker.id, listing.get(speaker.id, {}), {**lengths, "k": speaker.centroids})
-        for number, speaker in enumerate(speakers)
+        for speaker in speakers
     )
     _check_names(rows, config, arrays, shared)
     _check_conditions(rows, calibrations, arrays)
@@ -78,6 +75,15 @@ def about_of(rows: Rows) -> tuple[dict[str, Any], str]:
         raise StoreFormatError(f"{rows.path}: what the store says about itself is damaged, or was changed by hand")
     *values, digest = records[0]
     return dict(zip(ABOUT, values, strict=True)), digest
+
+
+def _settings(rows: Rows, about: Mapping[str, Any]) -> tuple[Config, Calibrations]:
+    """Return what the store's row about itself holds as JSON; raises StoreFormatError."""
+    try:
+        config = parse_config(json.loads(about["config"]), source=f"{rows.path}: config")
+        return config, Calibrations.from_json(json.loads(about["calibrations"]))
+    except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreFormatError(f"{rows.path}: settings or calibrations cannot be read: {error}") from None
 
 
 def _speakers(rows: Rows) -> tuple[Speaker, ...]:

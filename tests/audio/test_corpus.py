@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from permissions import as_another_user, open_folder
 
-from pipeline.audio.corpus import Utterance, as_corpus, audio_suffixes, background_voices, read_corpus
+from pipeline.audio.corpus import Utterance, as_corpus, background_voices, read_corpus
 from pipeline.audio.files import read_samples
+from pipeline.audio.folders import audio_suffixes
 from pipeline.audio.lists import read_rttm
 from pipeline.errors import InputError
-from pipeline.files import demo_folder
+from pipeline.resources import demo_folder
 
 needs_links = pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege on Windows")
 

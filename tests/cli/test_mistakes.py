@@ -94,7 +94,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
         " enrollment refused them, --not-enrolled NAME",
     ),
     "names of two words": (("trials", "others", "--out", "t.txt"), 2, "CSV holds it (trials --out FILE.csv, convert"),
-    "semicolons": (("evaluate", "s.store", "semicolons.csv", *EVALUATE), 2, "separated by commas or tabs"),
+    "semicolons": (("evaluate", "s.store", "semicolons.csv", *EVALUATE), 2, "separated by semicolons"),
     "list below no folder": (("trials", "recordings", "--out", "nowhere/t.txt"), 2, "there is no folder nowhere"),
     "true claims alone": (("evaluate", "s.store", "true.txt", *EVALUATE), 0, "need claims of both classes"),
     "missing files": (("evaluate", "s.store", "missing.txt", *EVALUATE), 2, "none of the 1 trials could be scored"),

@@ -11,7 +11,7 @@ import unicodedata
 import pytest
 
 from pipeline.cli.compare import print_comparison
-from pipeline.cli.evaluate import print_metrics
+from pipeline.cli.metrics import print_metrics
 from pipeline.cli.terminal import live_line, print_table, progress_bar
 from pipeline.scoring.rules import RULES
 

@@ -12,8 +12,8 @@ from scipy.stats import norm
 from sklearn.isotonic import IsotonicRegression
 
 from pipeline.errors import FitError
-from pipeline.posteriors.estimators import CosineExpansion, HistogramPosterior, IsotonicPosterior
 from pipeline.posteriors.gaussian import TiedGaussian, TwoGaussian
+from pipeline.posteriors.nonparametric import CosineExpansion, HistogramPosterior, IsotonicPosterior
 
 SYMMETRIC = {
     "tied, crossing at zero": TiedGaussian(),

@@ -11,9 +11,9 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import check_estimator
 
 from pipeline.errors import FitError
-from pipeline.posteriors.estimators import CosineExpansion
 from pipeline.posteriors.heldout import margins_for
 from pipeline.posteriors.local_cosine import LocalCosineSVC
+from pipeline.posteriors.nonparametric import CosineExpansion
 
 
 def sample(rows: int, seed: int):

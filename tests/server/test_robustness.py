@@ -16,7 +16,7 @@ import pytest
 from populations import NAMES, SMALL, content, model_of
 from service import Running, receive, running, send, until, wait_until
 
-from pipeline.store.model import Speaker
+from pipeline.store.speakers import Speaker
 from pipeline.store.store import Store
 from pipeline.verification.audit import check_log
 

@@ -1,0 +1,121 @@
+"""Audio files in folders: which files are audio by their names, why others are skipped, and speakers in the names.
+
+No audio is decoded here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import soundfile
+
+from pipeline.audio import ffmpeg
+from pipeline.audio.lists import Segment
+from pipeline.errors import InputError
+
+Skipped = tuple[Path, str]
+"""A file or folder without an utterance, and the reason."""
+
+# Not recordings: parameters missing (RAW), or matrices, features and sample dumps that would be taken for sound.
+_NOT_RECORDINGS = {"RAW", "MAT4", "MAT5", "HTK", "SDS"}
+_ALIASES = {
+    "AIFF": "aif aifc",
+    "AU": "snd",
+    "FLAC": "fla",
+    "IRCAM": "sf",
+    "MP3": "mp2 mpga",
+    "NIST": "sph sphere",
+    "OGG": "oga opus",
+    "SVX": "8svx 16sv iff",
+    "WAV": "wave",
+}
+
+HIDDEN, NO_AUDIO = "hidden", "not the name of an audio file"
+# Following such a link would never end, or mix two speakers.
+ELSEWHERE = "a link to a folder that is read elsewhere"
+
+
+@cache
+def audio_suffixes() -> frozenset[str]:
+    """Return the suffixes, in lower case and with their dot, of the formats that this machine's libsndfile reads."""
+    formats = set(soundfile.available_formats()) - _NOT_RECORDINGS
+    names = {name.lower() for name in formats}
+    return frozenset(f".{name}" for name in names.union(*(_ALIASES.get(key, "").split() for key in formats)))
+
+
+def audio_files(folder: Path, root: Path, skipped: list[Skipped]) -> Iterator[Path]:
+    """Yield the audio files at any depth under ``folder``; the others are added to ``skipped``."""
+    home, pending, visited = Path(os.path.realpath(root)), [folder], {Path(os.path.realpath(folder))}
+    while pending:
+        inner = pending.pop()
+        try:
+            entries = [(entry, entry.is_dir()) for entry in sorted(inner.iterdir())]
+        except OSError as error:
+            skipped.append((inner, f"a folder that cannot be read ({error.strerror})"))
+            continue
+        for entry, is_folder in entries:
+            real = Path(os.path.realpath(entry))
+            if entry.name.startswith("."):
+                skipped.append((entry, HIDDEN))
+            elif not is_folder:
+                if (reason := reason_to_skip(entry)) is None:
+                    yield entry
+                else:
+                    skipped.append((entry, reason))
+            elif real in visited or (entry.is_symlink() and (real.is_relative_to(home) or home.is_relative_to(real))):
+                skipped.append((entry, ELSEWHERE))
+            else:
+                visited.add(real)
+                pending.append(entry)
+
+
+def reason_to_skip(entry: Path) -> str | None:
+    """Return why ``entry`` is no audio file that this machine decodes; None where it is one."""
+    if not entry.is_file():
+        return "a broken link or not a regular file"
+    suffix = entry.suffix.lower()
+    if suffix in ffmpeg.SUFFIXES:
+        return None if ffmpeg.is_available() else ffmpeg.advice(entry)
+    return None if suffix in audio_suffixes() else NO_AUDIO
+
+
+def read_names(root: Path, pattern: str) -> tuple[list[Segment], list[Skipped]]:
+    """Return the files under ``root`` whose speakers ``pattern`` finds in their names, and the others.
+
+    Raises InputError for a pattern without a group, and where it matches no name.
+    """
+    try:
+        names = re.compile(pattern)
+    except re.error as error:
+        raise InputError(f"speaker pattern: {pattern!r} is no regular expression ({error})") from None
+    if not names.groups:
+        raise InputError(f"speaker pattern: a group in brackets must be the speaker, as in ([^_-]+), got {pattern!r}")
+    group = names.groupindex.get("speaker", 1)
+    skipped: list[Skipped] = []
+    segments: list[Segment] = []
+    for path in audio_files(root, root, skipped):
+        found = names.match(path.name)
+        if speaker := found and found[group]:
+            segments.append((speaker, path, None, None, None))
+        else:
+            skipped.append((path, "an audio file whose name the speaker pattern does not match"))
+    if not segments:
+        raise InputError(f"{root}: the name of an audio file must match the speaker pattern {pattern!r}, got none")
+    return segments, skipped
+
+
+def yoho_enroll(root: Path) -> Path | None:
+    """Return the ENROLL folder of a YOHO tree, None where there is none.
+
+    A speaker may be called Enroll: the name alone decides only while no third folder holds audio.
+    """
+    folders = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and not entry.name.startswith(".")]
+    enroll = next((folder for folder in folders if folder.name.lower() == "enroll"), None)
+    if enroll is None or not any(entry.is_dir() for entry in enroll.iterdir()):
+        return None
+    others = [folder for folder in folders if folder.name.lower() not in {"enroll", "verify"}]
+    return enroll if next((file for folder in others for file in audio_files(folder, root, [])), None) is None else None

@@ -1,0 +1,101 @@
+"""Audio files behind libsndfile: opened from binary files, with the likely cause where that fails."""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+import soundfile
+
+from pipeline.audio.streams import DECODER_ERRORS, reason
+from pipeline.errors import AudioError
+
+# Matrices, feature files and sample dumps that libsndfile would play. A file "._" in the current folder, taken for a
+# resource fork, makes it play any file as Sound Designer's (SD2).
+_NO_RECORDINGS = {"HTK", "MAT4", "MAT5", "SD2", "SDS"}
+
+
+class Source:
+    """A binary file behind libsndfile's callbacks.
+
+    An exception inside a callback is kept for ``reraise``: one that left it, an interrupt included, would be printed,
+    dropped and taken for the end of the file.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._error: BaseException | None = None
+
+    def reraise(self, name: str) -> None:
+        """Raise the exception of a callback: as ``AudioError``, but an interrupt as itself."""
+        error, self._error = self._error, None
+        if isinstance(error, Exception):
+            raise AudioError(
+                f"{name}: cannot be read ({error}); audio files must be seekable, a pipe is read as a stream"
+            ) from error
+        if error is not None:
+            raise error
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill ``buffer`` as far as the file goes and return the number of bytes."""
+        done = 0
+        try:
+            while done < len(buffer) and (data := self._file.read(len(buffer) - done)):
+                buffer[done : done + len(data)] = data
+                done += len(data)
+        except BaseException as error:
+            self._error = error
+        return done
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Move and return the new position; -1 for one before the start, as damaged headers ask for."""
+        try:
+            if whence < 2 and offset + (self._file.tell() if whence == 1 else 0) < 0:
+                return -1
+            return self._file.seek(offset, whence)
+        except BaseException as error:
+            self._error = error
+            return 0
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self.seek(0, 1)
+
+
+def head_of(source: Source, name: str) -> bytes:
+    """Return the first bytes of ``source``; raises AudioError for an empty one."""
+    head = bytearray(1024)
+    source.seek(0)
+    del head[source.readinto(head) :]
+    source.seek(0)
+    source.reraise(name)
+    if not head:
+        raise AudioError(f"{name}: an audio file cannot be empty, got 0 bytes; a failed recording?")
+    return bytes(head)
+
+
+def open_sound(source: Source, head: bytes, name: str) -> soundfile.SoundFile:
+    """Open ``source``, which begins with ``head``, by libsndfile; raises AudioError with the likely cause.
+
+    ``SoundFile.read`` seeks to the new position after every block of a seekable file. For MP3 that restarts the
+    decoder, and the samples then depend on the block size; so the file claims that it cannot seek.
+    """
+    try:
+        sound = soundfile.SoundFile(source)
+    except DECODER_ERRORS as error:
+        source.reraise(name)
+        raise AudioError(f"{name}: cannot be decoded as audio ({reason(error)}); {_likely_cause(head)}") from error
+    sound.seekable = lambda: False
+    source.reraise(name)
+    if sound.format in _NO_RECORDINGS:
+        sound.close()
+        raise AudioError(f"{name}: {sound.format} is no format of recordings; if it is one, convert it to WAV")
+    return sound
+
+
+def _likely_cause(head: bytes) -> str:
+    """Guess from the first bytes of a file why libsndfile refused it."""
+    if head.startswith(b"NIST_1A") and b"shorten" in head:
+        return "SPHERE with 'shorten' compression, which libsndfile does not read: expand it with sph2pipe"
+    if b"\0" not in head and all(c.isprintable() or c.isspace() for c in head.decode("utf-8", "ignore")):
+        return "it holds text, not audio"
+    return "it is damaged, cut short, or not in an audio format that libsndfile reads"

@@ -1,0 +1,153 @@
+"""Non-parametric posteriors of single margins: histograms, isotonic regression, sums of cosines.
+
+Priors are everywhere the classes' shares of the trials' weight. Margins may have any finite size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pipeline.errors import FitError
+from pipeline.posteriors.base import Array, Flags, MarginPosterior, smoothed_range
+
+Between = Literal["linear", "step"]
+
+
+@dataclass(eq=False)
+class HistogramPosterior(MarginPosterior):
+    """P by Bayes' rule from p(bin | class) = (n + s) / (N + s B): n of the class's N trials are in the bin, of B.
+
+    Source: Platt 1999, eq. 7 over histograms (the marks of its figure 2); s is Laplace's ``smoothing`` > 0. At most
+    ``bins`` bins hold equally many trials each, fewer where trials tie. A margin on an edge belongs to the bin above;
+    margins beyond the outermost trials to the outermost bins. All margins equal: one bin, P is the share of positives.
+    Learned: ``edges_`` (B - 1,), ``log_odds_`` (B,).
+
+    Assumes no shape, and needs several tens of trials a bin. A non-parametric yardstick, not a monotone map.
+    """
+
+    kind: ClassVar[str] = "histogram"
+
+    bins: int = 20
+    smoothing: float = 1.0
+
+    def _check_settings(self) -> None:
+        if self.bins < 1 or not self.smoothing > 0:
+            raise FitError(f"histogram: bins and smoothing above 0 expected, got {self.bins} and {self.smoothing}")
+
+    def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
+        counted = weights > 0
+        shares = np.arange(1, self.bins) / self.bins
+        edges = np.unique(np.quantile(margins[counted], shares, weights=weights[counted], method="inverted_cdf"))
+        # An edge at the smallest margin would leave the first bin empty.
+        self.edges_ = edges[edges > margins[counted].min()]
+        place = np.asarray(np.searchsorted(self.edges_, margins, side="right"), dtype=np.int_)
+        prior = np.log(weights[positive].sum()) - np.log(weights[~positive].sum())
+        ratio = self._log_mass(place, weights * positive) - self._log_mass(place, weights * ~positive)
+        self.log_odds_ = ratio + prior
+
+    def _log_mass(self, place: NDArray[np.int_], w: Array) -> Array:
+        """Return the log of the smoothed share (B,) of a class whose trials have weights ``w`` (n,)."""
+        mass = np.bincount(place, weights=w, minlength=len(self.edges_) + 1) + self.smoothing
+        return np.asarray(np.log(mass / mass.sum()))
+
+    def log_odds(self, margins: ArrayLike) -> Array:
+        """Return the log-odds at ``margins``, any shape; finite."""
+        return np.asarray(self.log_odds_[np.searchsorted(self.edges_, np.asarray(margins, dtype=float), side="right")])
+
+
+@dataclass(eq=False)
+class IsotonicPosterior(MarginPosterior):
+    """P minimises sum w (P(f) - t)^2 over all functions that never fall, with Platt's smoothed targets t.
+
+    Source: pool adjacent violators, Ayer and others 1955; Zadrozny and Elkan 2002. As the fit is equivariant, it is the
+    plain fit to 1 and 0 mapped linearly to ``smoothed_range``, so that log-odds are finite. Between margins P is linear
+    (``between`` "linear") or jumps half-way ("step"); beyond the trials it is that of the nearest end.
+
+    Learned: ``knots_`` (m,), the margins, rising strictly, and ``values_`` (m,), P at each, never falling.
+
+    Assumes only a monotone P. Not for few trials (a hundred or so), which it overfits (Niculescu-Mizil and Caruana
+    2005). It merges margins into ties.
+    """
+
+    kind: ClassVar[str] = "isotonic"
+
+    between: Between = "linear"
+
+    def _check_settings(self) -> None:
+        if self.between not in ("linear", "step"):
+            raise FitError(f"isotonic: between is 'linear' or 'step', got {self.between!r}")
+
+    def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
+        from scipy.optimize import isotonic_regression  # slow to import
+
+        counted = weights > 0
+        self.knots_, place = np.unique(margins[counted], return_inverse=True)
+        total = np.bincount(place, weights=weights[counted])
+        hits = np.bincount(place, weights=(weights * positive)[counted])
+        low, high = smoothed_range(positive, weights)
+        self.values_ = low + (high - low) * np.clip(isotonic_regression(hits / total, weights=total).x, 0.0, 1.0)
+
+    def probability(self, margins: ArrayLike) -> Array:
+        """Return P(positive | margin) at ``margins``, any shape."""
+        f = np.asarray(margins, dtype=float)
+        if self.between == "linear":
+            return np.asarray(np.interp(f, self.knots_, self.values_))
+        halfway = self.knots_[:-1] / 2 + self.knots_[1:] / 2
+        return np.asarray(self.values_[np.searchsorted(halfway, f)])
+
+
+@dataclass(eq=False)
+class CosineExpansion(MarginPosterior):
+    """P = a_0 + sum over n = 1..N of a_n cos(n t), t the margin mapped to [0, pi]; clipped.
+
+    Source: Platt 1999, eq. 6 (Vapnik 1998, section 11.11), but with constant a_n: margins alone do not determine an
+    input's place along the separating plane. They minimise
+
+        mean of w (P(t) - y)^2 + penalty * sum of n^4 a_n^2,  y = 1 for positives, else 0,
+
+    the second term being proportional to the integral of P''^2: a linear system of ``terms`` + 1 equations. The sum
+    (``expansion``) may leave [0, 1] and need not rise; it is clipped to Platt's range (``smoothed_range``). Margins
+    outside the training range count as its nearest end. All margins equal: P is the share of positives.
+
+    Learned: ``coefficients_`` (N + 1,), ``limits_`` (margins at t = 0 and pi), ``range_`` (lowest and highest P).
+
+    Assumes a smooth posterior, flat at both ends. Not where P must be monotone or one far margin stretches the range.
+    """
+
+    kind: ClassVar[str] = "cosine"
+
+    terms: int = 8
+    penalty: float = 1e-4
+
+    def _check_settings(self) -> None:
+        if self.terms < 0 or not self.penalty >= 0:
+            raise FitError(f"cosine: terms and penalty of at least 0 expected, got {self.terms} and {self.penalty}")
+
+    def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
+        self.limits_ = (float(margins[weights > 0].min()), float(margins[weights > 0].max()))
+        self.range_ = smoothed_range(positive, weights)
+        columns = self._cosines(margins)
+        share = weights / weights.sum()
+        system = (columns.T * share) @ columns + np.diag(self.penalty * np.arange(self.terms + 1.0) ** 4)
+        # Minimum-norm solution: without a penalty, few margins have many.
+        self.coefficients_ = np.linalg.lstsq(system, columns.T @ (share * positive), rcond=None)[0]
+
+    def _cosines(self, margins: Array) -> Array:
+        """Return cos(n t), n = 0..N, on a new last axis."""
+        low, high = self.limits_
+        # Halves, so that the width of the range cannot overflow.
+        width = high / 2 - low / 2
+        t = np.pi * (np.clip(margins, low, high) / 2 - low / 2) / width if width > 0 else np.zeros(margins.shape)
+        return np.asarray(np.cos(t[..., None] * np.arange(self.terms + 1)))
+
+    def expansion(self, margins: ArrayLike) -> Array:
+        """Return the unclipped sum of cosines at ``margins``, any shape."""
+        return np.asarray(self._cosines(np.asarray(margins, dtype=float)) @ self.coefficients_)
+
+    def probability(self, margins: ArrayLike) -> Array:
+        """Return P(positive | margin) at ``margins``, any shape."""
+        return np.asarray(np.clip(self.expansion(margins), *self.range_))
