@@ -1,4 +1,4 @@
-"""Files that end too early: the length that a header promises, against what there is of it.
+"""Files that are decoded too short: the length that a header promises, against what there is of it.
 
 A FLAC file cut between two frames just ends. Of others, libsndfile reduces the size to what there is, and says so, or
 says nothing. A size that only a recorder into a pipe writes, which cannot know it, promises nothing.
@@ -17,6 +17,7 @@ _SPHERE_COUNT = re.compile(rb"^sample_count -i (\d+)\s*$", re.MULTILINE)
 _UNKNOWN_BYTES = 2**31 - 2**16  # from here on, "until the end": 2**31 - 4096 by sox, 2**32 - 1 by ffmpeg
 _MISCOUNTED = 256  # bytes by which programs miscount, adding the header to the samples
 _OGG_HEADER, LONGEST_OGG_PAGE = 27, 65_307  # bytes
+_OGG_STREAM = slice(14, 18)  # of a page's header: the number of its stream
 
 
 def frames_promised(sound: Any, head: bytes) -> int | None:
@@ -61,3 +62,12 @@ def ends_within_ogg_page(tail: bytes) -> bool:
         return True
     segments = page[_OGG_HEADER : _OGG_HEADER + page[26]]
     return len(segments) < page[26] or len(page) < _OGG_HEADER + page[26] + sum(segments)
+
+
+def is_followed_by_another_ogg_stream(head: bytes, tail: bytes) -> bool:
+    """Check whether the last page, in the ``tail`` of a file, is of another stream than the first, in its ``head``.
+
+    So it is in files that were joined end to end, of which libsndfile reads the first stream.
+    """
+    last = tail[tail.rfind(b"OggS") :]
+    return head.startswith(b"OggS") and head[_OGG_STREAM] != last[_OGG_STREAM]

@@ -19,7 +19,12 @@ import numpy as np
 from pipeline.audio import ffmpeg
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.downmix import Downmix
-from pipeline.audio.endings import LONGEST_OGG_PAGE, ends_within_ogg_page, frames_promised
+from pipeline.audio.endings import (
+    LONGEST_OGG_PAGE,
+    ends_within_ogg_page,
+    frames_promised,
+    is_followed_by_another_ogg_stream,
+)
 from pipeline.audio.libsndfile import Source, head_of, open_sound
 from pipeline.audio.streams import DECODER_ERRORS, Samples, check_channels, check_rate, check_samples, reason
 from pipeline.errors import AudioError
@@ -232,8 +237,15 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         said = None if self._total is None else frames_promised(self._sound, self._head)
         if said is not None and self._position < said:
             raise self._cut_short(f"and its header says {said / self.rate:.3f} s")
-        if self._sound.format == "OGG" and ends_within_ogg_page(self._tail(LONGEST_OGG_PAGE)):
-            raise self._cut_short("within a page of its Ogg stream")
+        if self._sound.format == "OGG":
+            tail = self._tail(LONGEST_OGG_PAGE)
+            if ends_within_ogg_page(tail):
+                raise self._cut_short("within a page of its Ogg stream")
+            if is_followed_by_another_ogg_stream(self._head, tail):
+                raise AudioError(
+                    f"{self.name}: another Ogg stream follows at {self._position / self.rate:.3f} s, as in files that"
+                    " were joined end to end, and only the first would be read; ffmpeg -i FILE OTHER.wav decodes all"
+                )
 
     def _cut_short(self, why: str) -> AudioError:
         end = self._position / self.rate

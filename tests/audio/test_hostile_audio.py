@@ -116,6 +116,18 @@ def test_an_ogg_stream_that_ends_within_a_page_is_cut_short_and_one_without_a_la
             decode(io.BytesIO(data[:end]))
 
 
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+def test_ogg_files_joined_end_to_end_are_refused_since_the_first_alone_would_be_read(subtype):
+    parts = []
+    for seed in range(2):
+        part, noise = io.BytesIO(), np.random.default_rng(seed).normal(0, 0.1, hostile.RATE)
+        soundfile.write(part, noise, hostile.RATE, format="OGG", subtype=subtype)
+        parts.append(part.getvalue())
+    assert len(decode(io.BytesIO(parts[1]))) == hostile.RATE
+    with pytest.raises(AudioError, match=r"another Ogg stream follows at 1\.000 s, .*; ffmpeg -i FILE OTHER\.wav"):
+        decode(io.BytesIO(b"".join(parts)))
+
+
 @pytest.mark.parametrize("count", [b"0", b"32000", b"16100", b"18000"])
 def test_a_sphere_file_is_read_whose_count_is_of_all_channels_or_miscounted(count):
     """A recorder into a pipe cannot know the count; some programs multiply it by the channels."""
