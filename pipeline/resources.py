@@ -1,4 +1,4 @@
-"""What comes with the package: presets of settings, the demo corpus and the background voices."""
+"""Files that come with the package: presets of settings, the demo corpus and the background voices."""
 
 from __future__ import annotations
 
