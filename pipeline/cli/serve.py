@@ -27,6 +27,7 @@ from pipeline.errors import StoreMissingError, UnavailableError
 
 if TYPE_CHECKING:
     from pipeline.config import Config
+    from pipeline.store.store import Store
     from pipeline.verification.policies import Policy
 
 
@@ -105,14 +106,16 @@ def serve(
     from pipeline.server import run
     from pipeline.server.security import is_loopback, read_tokens
     from pipeline.server.settings import HOSTS, MIB, Limits, Settings
+    from pipeline.store.store import Store
     from pipeline.verification.attempts import AttemptLimits
     from pipeline.verification.audit import read_key
 
     if tls_key is not None and tls_cert is None:
         raise typer.BadParameter("--tls-key requires --tls-cert")
     requested = read_settings(config, override)
-    policy = _policy(store, requested, far, (prior, cost_miss, cost_false_accept))
-    if not store.exists():
+    is_new = Store(store).state() is None
+    policy = _policy(None if is_new else Store(store), requested, far, (prior, cost_miss, cost_false_accept))
+    if is_new:
         _announce(store, background)
     if evaluation is not None:
         read_metrics(evaluation)
@@ -155,7 +158,7 @@ def serve(
         print_error("warning: tokens and voices cross the network unencrypted; use --tls-cert or a TLS proxy")
 
     def prepare() -> None:
-        if background and not store.exists():
+        if background and is_new:
             enroll_background(store, settings.config, jobs=settings.jobs)
 
     run.serve(
@@ -189,15 +192,19 @@ def _announce(store: Path, background: bool) -> None:
     print_error(f"{store}: no speaker store here yet; it {what}")
 
 
-def _policy(store: Path, requested: Config | None, far: float | None, costs: tuple[float | None, ...]) -> Policy:
-    """Return what decides claims; raises VoiceclaimError where the store has other settings, or no trials for it."""
+def _policy(
+    store: Store | None, requested: Config | None, far: float | None, costs: tuple[float | None, ...]
+) -> Policy:
+    """Return what decides claims; raises VoiceclaimError where ``store`` has other settings, or no trials for it."""
     from pipeline.config import Config
     from pipeline.enrollment.enroll import agreed_settings
-    from pipeline.store.store import Store
     from pipeline.verification.policies import policy_of
 
-    model = Store(store).load() if store.exists() else None
-    config = requested or Config() if model is None else agreed_settings(Store(store), model, requested)
+    if store is None:
+        model, config = None, requested or Config()
+    else:
+        model = store.load()
+        config = agreed_settings(store, model, requested)
     policy = policy_of(false_accept=far, point=point_of(config, *costs))
     if model is not None and model.names and (far, *costs) != (None,) * 4:
         policy.decider(model, model.check_system(None))

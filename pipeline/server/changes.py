@@ -193,7 +193,7 @@ def _enroll(
     store = Store(settings.store, before_commit=before_commit)
     try:
         check_known()
-        config = None if settings.store.exists() else settings.config  # a store has its own
+        config = settings.config if store.state() is None else None  # a store has its own
         report = when_free(
             lambda: enroll(
                 store, speakers, config, add=known_id is not None, jobs=settings.jobs, progress=_reporter(channel)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from packed_flac import packed_flac
-from service import Running, files_of, names_in, problem_of, receive, running, send, until, wait_until
+from service import COMMAND, Running, files_of, names_in, problem_of, receive, running, send, until, wait_until
 from websockets.exceptions import ConnectionClosed
 
 from pipeline.store.store import Store
@@ -131,3 +132,21 @@ def test_nothing_is_left_of_a_service_however_it_ends(copied, tmp_path, heard, n
         assert bool(service.uploads) == (code != 0)
     with running(copied, Path(tmp_path / "next"), spool=service.spool) as service:
         assert service.uploads == []
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_a_service_starts_where_the_first_enrollment_was_killed(tmp_path, recordings, background):
+    store, options = (
+        tmp_path / "s",
+        ("--set", "seed=5", "--set", 'machines.kinds=["one_vs_one", "one_class"]', "--set", "scoring.system=rpoao"),
+    )
+    first = (*COMMAND, "background", "--store", str(store))
+    with subprocess.Popen(first, stdout=subprocess.DEVNULL) as enrolling:
+        wait_until(store.exists)
+        enrolling.kill()
+    assert store.read_bytes() == b""
+    with running(store, tmp_path, *options, *([] if background else ["--no-background"])) as service:
+        assert (Store(store).state() is not None) == background
+        answer = service.request("POST", "/speakers/anna", files=files_of(recordings, "anna"))
+        assert answer.status_code == 201, answer.text
+    assert Store(store).load().config.seed == 5
