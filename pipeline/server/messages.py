@@ -191,10 +191,14 @@ _STATUS: tuple[tuple[tuple[type[VoiceclaimError], ...], int], ...] = (
 )
 
 
-def service_error(error: VoiceclaimError, shown: Iterable[tuple[Path, str]] = ()) -> ServiceError:
-    """Return ``error`` with its status; ``shown`` replaces paths of the server by names."""
+def service_error(error: Exception, shown: Iterable[tuple[Path, str]] = ()) -> ServiceError:
+    """Return what a caller is told of ``error``, with its status; ``shown`` replaces paths of the server by names."""
     if isinstance(error, ServiceError):
         return error
+    if isinstance(error, MemoryError | OSError):
+        return _system_error(error)
+    if not isinstance(error, VoiceclaimError):
+        return fault()
     status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), 500)
     return ServiceError(status, without_paths(str(error), shown), kind=type(error).__name__)
 
@@ -203,7 +207,7 @@ _STORAGE_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _TOO_LITTLE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 
 
-def system_error(error: MemoryError | OSError) -> ServiceError:
+def _system_error(error: MemoryError | OSError) -> ServiceError:
     """Return the error for a machine that has too little of something: 507 for storage, else 503, or a fault."""
     if isinstance(error, MemoryError):
         return ServiceError(503, "there is not enough memory for this, and nothing was changed; try a smaller request")
