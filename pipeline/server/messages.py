@@ -10,7 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic_core import PydanticCustomError
 
 from pipeline.audio.streams import Encoding, PcmFormat
@@ -158,6 +158,9 @@ Removed = _answer("Removed", "A speaker removed, and the number left.", removed=
 Health = _answer("Health", "A sign of life.", status=Literal["ok"], version=str)
 Problem = _answer("Problem", "An error (RFC 9457).", type=str, title=str, status=int, detail=str)
 
+
+# Readers of answers, which ignore what a table has besides: the fields of a later version.
+TERMS, UPDATE, IDENTIFICATION = TypeAdapter(Terms), TypeAdapter(Update), TypeAdapter(Identification)
 
 _EVIDENCE = (
     "score", "llr", "probability", "sequential_llr", "threshold", "llr_threshold", "threshold_probability",

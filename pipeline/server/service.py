@@ -26,9 +26,8 @@ from pipeline.server.callers import Caller, Shares, Turns
 from pipeline.server.changes import Changes, Known
 from pipeline.server.logs import log_event
 from pipeline.server.metrics import Metrics
-from pipeline.server.newest import NewestModel, speaker_key
+from pipeline.server.newest import NewestModel, VerifierSettings, speaker_key
 from pipeline.server.scorers import Scorers
-from pipeline.server.scoring import Voices
 from pipeline.server.settings import Settings
 from pipeline.server.spool import Spool
 from pipeline.server.utterances import Recordings
@@ -67,22 +66,16 @@ class Service:
         if limits.share < 1:
             self.decoders.turns.keep_one()
         self._scoring = Turns("pieces of audio to score", threads, waiting=limits.streams)
-        assumed = settings.unknown_impostors, settings.decide_by
-        voices = Voices(settings.store, limits.verifiers, *assumed, settings.log)
-        scorers = partial(Scorers, voices, threads, waiting=limits.streams, shown=lambda: self.paths)
+        verifiers = VerifierSettings(
+            settings.store, limits.verifiers, settings.unknown_impostors, settings.decide_by, settings.log
+        )
+        scorers = partial(Scorers, verifiers, threads, waiting=limits.streams, shown=lambda: self.paths)
         self.scorers, self.file_scorers = scorers(), scorers(claims_each=1, nice=_FILES_NICE)
         every = (self._scoring, self.scorers, self.file_scorers)
         self.metrics.watch("scoring", lambda: sum(each.waiting for each in every))
         for what, turns in (("decoding", self.decoders.turns), ("changes", self.changes)):
             self.metrics.watch(what, partial(getattr, turns, "waiting"))
-        self._memory = duplicate_memory(settings.log)
-        self._newest = NewestModel(
-            settings.store,
-            most=limits.verifiers,
-            unknown_impostors=settings.unknown_impostors,
-            decide_by=settings.decide_by,
-            memory=self._memory,
-        )
+        self._newest = NewestModel(verifiers)
         self._attempts = None if settings.attempts is None else Attempts.beside(settings.store, settings.attempts)
         sizes: dict[Pool, int] = {"scoring": threads, "disk": 4, "machines": 1}
         self._pools = {name: ThreadPoolExecutor(size, thread_name_prefix=name) for name, size in sizes.items()}
@@ -251,9 +244,9 @@ class Service:
 
     def erase_the_removed(self) -> None:
         """Erase what is remembered of accepted audio of speakers who were removed while no service looked."""
-        model = self._newest.current()
-        if self._memory is not None and model is not None:
-            self._memory.keep_enrolled(model)
+        model, memory = self._newest.current(), duplicate_memory(self.settings.log)
+        if memory is not None and model is not None:
+            memory.keep_enrolled(model)
 
     def close(self) -> None:
         """End the threads and the processes, and delete what was sent."""
