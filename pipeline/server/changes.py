@@ -23,7 +23,7 @@ from pipeline.server.utterances import Recordings, Table
 from pipeline.server.workers import Bounds, Channel, Worker, Workers
 from pipeline.store.store import Store
 from pipeline.store.waiting import when_free
-from pipeline.verification.audit import AuditLog, read_key
+from pipeline.verification.audit import AuditLog
 
 if TYPE_CHECKING:
     from pipeline.enrollment.enroll import EnrollmentReport
@@ -248,7 +248,7 @@ def _remove(channel: Channel, settings: Settings, shown: Shown, name: str) -> Ta
 
 def _ask_to_commit(channel: Channel, settings: Settings) -> None:
     """Wait until the service lets this process commit; raises AuditError where the change could not be logged."""
-    if (log := _log_of(settings)) is not None:
+    if (log := settings.audit_log) is not None:
         log.check_writable()
     channel.ask(_COMMITTING)
 
@@ -256,11 +256,7 @@ def _ask_to_commit(channel: Channel, settings: Settings) -> None:
 def _log_change(settings: Settings, record: Callable[[AuditLog], None]) -> None:
     """Record a change that was made, if there is a log; raises AuditError, which says that it was made."""
     try:
-        if (log := _log_of(settings)) is not None:
+        if (log := settings.audit_log) is not None:
             record(log)
     except AuditError as error:
         raise AuditError(f"the change was made, and its record failed: {error}") from None
-
-
-def _log_of(settings: Settings) -> AuditLog | None:
-    return None if settings.log is None else AuditLog(settings.log, key=read_key(settings.log_key))

@@ -34,7 +34,6 @@ from pipeline.server.utterances import Recordings
 from pipeline.server.workers import Bounds, Workers
 from pipeline.store.model import SpeakerModel
 from pipeline.verification.attempts import Attempts, Outcome
-from pipeline.verification.audit import AuditLog, read_key
 from pipeline.verification.audit_events import (
     duplicate_memory,
     identification_recorder,
@@ -219,8 +218,7 @@ class Service:
 
     def _end_attempt(self, attempts: Attempts, caller: Caller, verifier: Verifier, attempt: Attempt) -> None:
         seconds = attempts.end(caller.key, speaker_key(verifier), attempt.outcome or "failed")
-        if seconds and self.settings.log is not None:
-            log = AuditLog(self.settings.log, key=read_key(self.settings.log_key))
+        if seconds and (log := self.settings.audit_log) is not None:
             record_delay(log, verifier.model, verifier.claim, seconds)
 
     async def record(self, claim: str, verifier: Verifier | None, outcome: Update | VoiceclaimError) -> None:
