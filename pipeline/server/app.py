@@ -93,4 +93,4 @@ def _as_service_error(request: Request, error: Exception) -> ServiceError:
         return ServiceError(408, "the request did not arrive in time", kind="TimeoutError")
     if isinstance(error, ClientDisconnect):
         return ServiceError(400, "the request ended before its end", kind="InputError")
-    return service_error(error, service_of(request).paths)
+    return service_error(error, service_of(request).aliases)

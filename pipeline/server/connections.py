@@ -144,7 +144,7 @@ async def serve_stream(socket: WebSocket, service: Service, kind: str, hello: ty
     except TimeoutError:
         error = ServiceError(408, "nothing came for too long; the stream is closed", kind="TimeoutError")
     except (VoiceclaimError, OSError, MemoryError) as failure:
-        error = service_error(failure, service.paths)
+        error = service_error(failure, service.aliases)
     except Exception:
         error = fault()
         raise

@@ -183,6 +183,8 @@ def shown(table: dict[str, Any], *, scores: bool) -> dict[str, Any]:
 
 # Errors
 
+Aliases = Iterable[tuple[Path, str]]
+"""Paths that no caller is told, and the names that stand for them."""
 
 # The first class that matches decides.
 _STATUS: tuple[tuple[tuple[type[VoiceclaimError], ...], int], ...] = (
@@ -194,8 +196,8 @@ _STATUS: tuple[tuple[tuple[type[VoiceclaimError], ...], int], ...] = (
 )
 
 
-def service_error(error: Exception, shown: Iterable[tuple[Path, str]] = ()) -> ServiceError:
-    """Return what a caller is told of ``error``, with its status; ``shown`` replaces paths of the server by names."""
+def service_error(error: Exception, aliases: Aliases = ()) -> ServiceError:
+    """Return what a caller is told of ``error``, with its status; ``aliases`` stand for paths of the server."""
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, MemoryError | OSError):
@@ -203,7 +205,7 @@ def service_error(error: Exception, shown: Iterable[tuple[Path, str]] = ()) -> S
     if not isinstance(error, VoiceclaimError):
         return fault()
     status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), 500)
-    return ServiceError(status, without_paths(str(error), shown), kind=type(error).__name__)
+    return ServiceError(status, without_paths(str(error), aliases), kind=type(error).__name__)
 
 
 _STORAGE_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -221,9 +223,9 @@ def _system_error(error: MemoryError | OSError) -> ServiceError:
     return fault()
 
 
-def without_paths(text: str, shown: Iterable[tuple[Path, str]]) -> str:
-    """Replace paths of the server in ``text``, the longest first, by the names that callers know them by."""
-    for path, name in sorted(shown, key=lambda entry: -len(str(entry[0]))):
+def without_paths(text: str, aliases: Aliases) -> str:
+    """Replace paths of the server in ``text`` by their ``aliases``, the longest first."""
+    for path, name in sorted(aliases, key=lambda entry: -len(str(entry[0]))):
         text = text.replace(str(path), name)
     return text
 

@@ -65,8 +65,8 @@ class NewestModel:
             return self._model
 
     @property
-    def paths(self) -> list[tuple[Path, str]]:
-        """Return paths that the model's settings name, with names for callers."""
+    def aliases(self) -> list[tuple[Path, str]]:
+        """Return paths that the model's settings name, with the names that stand for them."""
         encoder = "" if self._model is None else self._model.config.embedding.path
         return [(Path(encoder), "the encoder")] if encoder else []
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pipeline.audio.streams import Samples
@@ -16,7 +15,7 @@ from pipeline.errors import AudioError, AuditError, ServiceError, StreamClosedEr
 from pipeline.scoring.decisions import Update
 from pipeline.server import scoring
 from pipeline.server.callers import Caller, Turns
-from pipeline.server.messages import UPDATE, without_paths
+from pipeline.server.messages import UPDATE, Aliases, without_paths
 from pipeline.server.newest import VerifierSettings
 from pipeline.server.scoring import AudioClaim
 from pipeline.server.workers import Bounds, Worker
@@ -109,8 +108,8 @@ class ScoredClaim:
 class Scorers:
     """At most ``most`` processes for claims under ``settings``, one more where each has ``claims_each``.
 
-    ``nice`` is added to their ``nice`` value, ``waiting`` that of ``Turns``; ``shown`` returns what ``without_paths``
-    takes.
+    ``nice`` is added to their ``nice`` value, ``waiting`` that of ``Turns``; ``aliases`` returns
+    those of errors.
     """
 
     def __init__(
@@ -119,11 +118,11 @@ class Scorers:
         most: int,
         *,
         waiting: int,
-        shown: Callable[[], Iterable[tuple[Path, str]]],
+        aliases: Callable[[], Aliases],
         claims_each: int = CLAIMS_EACH,
         nice: int = 0,
     ) -> None:
-        self._settings, self._most, self._waiting, self._shown = settings, most, waiting, shown
+        self._settings, self._most, self._waiting, self._aliases = settings, most, waiting, aliases
         self._claims_each, self._nice = claims_each, nice
         self._scorers: list[_Scorer] = []
         self._numbers = itertools.count()
@@ -186,7 +185,7 @@ class Scorers:
 
     def _as_here(self, error: ServiceError) -> Exception:
         """Return what the process met, with no path of the server, as if it had been met here."""
-        detail = without_paths(error.detail, self._shown())
+        detail = without_paths(error.detail, self._aliases())
         kind = _RAISED_AGAIN.get(error.kind)
         return ServiceError(error.status, detail, kind=error.kind) if kind is None else kind(detail)
 

@@ -59,7 +59,7 @@ class Service:
         self.spool = Spool(settings.spool, limits.spool_bytes)
         self.streams = Shares("streams", limits.streams, max(1, int(limits.share * limits.streams)))
         self.room = Shares("bytes of uploads", self.spool.bytes, max(1, int(limits.share * self.spool.bytes)))
-        self.changes = Changes(settings, shown=lambda: self.paths)
+        self.changes = Changes(settings, aliases=lambda: self.aliases)
         decoding = Bounds(_FILES_NICE, limits.decode_seconds, limits.decode_memory)
         self.decoders = Workers("files to decode", threads, decoding, waiting=limits.waiting)
         if limits.share < 1:
@@ -68,7 +68,7 @@ class Service:
         verifiers = VerifierSettings(
             settings.store, limits.verifiers, settings.unknown_impostors, settings.decide_by, settings.log
         )
-        scorers = partial(Scorers, verifiers, threads, waiting=limits.streams, shown=lambda: self.paths)
+        scorers = partial(Scorers, verifiers, threads, waiting=limits.streams, aliases=lambda: self.aliases)
         self.scorers, self.file_scorers = scorers(), scorers(claims_each=1, nice=_FILES_NICE)
         every = (self._scoring, self.scorers, self.file_scorers)
         self.metrics.watch("scoring", lambda: sum(each.waiting for each in every))
@@ -80,17 +80,20 @@ class Service:
         self._pools = {name: ThreadPoolExecutor(size, thread_name_prefix=name) for name, size in sizes.items()}
 
     @property
-    def paths(self) -> list[tuple[Path, str]]:
-        """Return paths that no caller is told, with the names that they are told."""
+    def aliases(self) -> list[tuple[Path, str]]:
+        """Return paths that no caller is told, with the names that stand for them."""
         settings = self.settings
-        paths = [(settings.store, "the store"), (self.spool.folder, "uploads"), *self._newest.paths]
+        aliases = [(settings.store, "the store"), (self.spool.folder, "uploads"), *self._newest.aliases]
         if self._attempts is not None:
-            paths.append((self._attempts.path, "the attempts"))
+            aliases.append((self._attempts.path, "the attempts"))
         if settings.log is not None:
-            paths += [(DuplicateMemory.beside(settings.log).path, "the fingerprints"), (settings.log, "the audit log")]
+            aliases += [
+                (DuplicateMemory.beside(settings.log).path, "the fingerprints"),
+                (settings.log, "the audit log"),
+            ]
         if settings.log_key is not None:
-            paths.append((settings.log_key, "the key of the audit log"))
-        return paths
+            aliases.append((settings.log_key, "the key of the audit log"))
+        return aliases
 
     async def run(self, pool: Pool, work: Callable[..., T], *arguments: object) -> T:
         """Run ``work`` off the event loop, in a thread of ``pool``."""

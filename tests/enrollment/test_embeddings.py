@@ -138,9 +138,9 @@ def test_another_network_under_the_same_path_is_refused(path, network, heard):
 
 def test_callers_of_the_service_are_not_told_where_the_network_is(path, network):
     newest = NewestModel(VerifierSettings(path, most=1))
-    assert newest.paths == []
+    assert newest.aliases == []
     assert newest.current() is not None
-    told = service_error(ConfigError(f"embedding.path: {network}: cannot be read"), newest.paths)
+    told = service_error(ConfigError(f"embedding.path: {network}: cannot be read"), newest.aliases)
     assert told.detail == "embedding.path: the encoder: cannot be read"
 
 

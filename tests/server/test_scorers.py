@@ -29,7 +29,7 @@ class Live:
     def __init__(self, path, rate, most):
         settings = VerifierSettings(path, most=4)
         self.newest = NewestModel(settings)
-        self.scorers = Scorers(settings, most, waiting=64, shown=lambda: [(path, "the store")])
+        self.scorers = Scorers(settings, most, waiting=64, aliases=lambda: [(path, "the store")])
         self.hello = AudioClaim("anna", None, PcmFormat(rate))
 
     async def verifier(self):
