@@ -43,7 +43,7 @@ class Known:
 class Changes:
     """The changes that callers ask for; at most ``limits.waiting_enrollments`` of a caller wait for their turn.
 
-    ``aliases`` returns those of errors.
+    ``aliases`` returns the paths that no error may tell.
     """
 
     def __init__(self, settings: Settings, aliases: Callable[[], Aliases]) -> None:

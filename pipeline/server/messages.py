@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -183,7 +183,7 @@ def shown(table: dict[str, Any], *, scores: bool) -> dict[str, Any]:
 
 # Errors
 
-Aliases = Iterable[tuple[Path, str]]
+Aliases = Sequence[tuple[Path, str]]
 """Paths that no caller is told, and the names that stand for them."""
 
 # The first class that matches decides.

@@ -109,7 +109,7 @@ class Scorers:
     """At most ``most`` processes for claims under ``settings``, one more where each has ``claims_each``.
 
     ``nice`` is added to their ``nice`` value, ``waiting`` that of ``Turns``; ``aliases`` returns
-    those of errors.
+    the paths that no error may tell.
     """
 
     def __init__(
