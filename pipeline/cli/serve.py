@@ -192,12 +192,12 @@ def _announce(store: Path, background: bool) -> None:
 def _policy(store: Path, requested: Config | None, far: float | None, costs: tuple[float | None, ...]) -> Policy:
     """Return what decides claims; raises VoiceclaimError where the store has other settings, or no trials for it."""
     from pipeline.config import Config
-    from pipeline.enrollment.enroll import agreed_settings
+    from pipeline.enrollment.arguments import agreed_settings
     from pipeline.store.store import Store
     from pipeline.verification.policies import policy_of
 
     model = Store(store).load() if store.exists() else None
-    config = requested or Config() if model is None else agreed_settings(Store(store), model, requested)
+    config = requested or Config() if model is None else agreed_settings(store, model, requested)
     policy = policy_of(false_accept=far, point=point_of(config, *costs))
     if model is not None and model.names and (far, *costs) != (None,) * 4:
         policy.decider(model, model.check_system(None))
