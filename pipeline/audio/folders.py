@@ -14,14 +14,13 @@ from pathlib import Path
 import soundfile
 
 from pipeline.audio import ffmpeg
+from pipeline.audio.libsndfile import NO_RECORDINGS
 from pipeline.audio.lists import Segment
 from pipeline.errors import InputError
 
 Skipped = tuple[Path, str]
 """A file or folder without an utterance, and the reason."""
 
-# Not recordings: parameters missing (RAW), or matrices, features and sample dumps that would be taken for sound.
-_NOT_RECORDINGS = {"RAW", "MAT4", "MAT5", "HTK", "SDS"}
 _ALIASES = {
     "AIFF": "aif aifc",
     "AU": "snd",
@@ -42,7 +41,7 @@ ELSEWHERE = "a link to a folder that is read elsewhere"
 @cache
 def audio_suffixes() -> frozenset[str]:
     """Return the suffixes, in lower case and with their dot, of the formats that this machine's libsndfile reads."""
-    formats = set(soundfile.available_formats()) - _NOT_RECORDINGS
+    formats = set(soundfile.available_formats()) - NO_RECORDINGS
     names = {name.lower() for name in formats}
     return frozenset(f".{name}" for name in names.union(*(_ALIASES.get(key, "").split() for key in formats)))
 

@@ -9,9 +9,10 @@ import soundfile
 from pipeline.audio.streams import DECODER_ERRORS, reason
 from pipeline.errors import AudioError
 
-# Matrices, feature files and sample dumps that libsndfile would play. A file "._" in the current folder, taken for a
-# resource fork, makes it play any file as Sound Designer's (SD2).
-_NO_RECORDINGS = {"HTK", "MAT4", "MAT5", "SD2", "SDS"}
+# Matrices, feature files and sample dumps, which libsndfile would play, and samples without a header.
+NO_RECORDINGS = frozenset({"HTK", "MAT4", "MAT5", "RAW", "SDS"})
+# Read by libsndfile from the path alone; a file "._" in the current folder makes it take any other file for this.
+_SOUND_DESIGNER = "SD2"
 
 
 class Source:
@@ -86,7 +87,7 @@ def open_sound(source: Source, head: bytes, name: str) -> soundfile.SoundFile:
         raise AudioError(f"{name}: cannot be decoded as audio ({reason(error)}); {_likely_cause(head)}") from error
     sound.seekable = lambda: False
     source.reraise(name)
-    if sound.format in _NO_RECORDINGS:
+    if sound.format in NO_RECORDINGS or sound.format == _SOUND_DESIGNER:
         sound.close()
         raise AudioError(f"{name}: {sound.format} is no format of recordings; if it is one, convert it to WAV")
     return sound

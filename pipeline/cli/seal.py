@@ -43,7 +43,8 @@ def seal(
     - `VOICECLAIM_STORE_KEY="$(cat store.key)" voiceclaim verify speakers.store --claim anna call.wav`
     - `voiceclaim seal speakers.store --key store.key --check --anchor 5e8f...:12`
     """
-    from pipeline.store.sealing import check_store, read_store_key, seal_store
+    from pipeline.store.keys import read_store_key
+    from pipeline.store.sealing import check_store, seal_store
 
     if anchor is not None and not check:
         raise typer.BadParameter("--anchor requires --check")

@@ -197,7 +197,7 @@ def _policy(
 ) -> Policy:
     """Return what decides claims; raises VoiceclaimError where ``store`` has other settings, or no trials for it."""
     from pipeline.config import Config
-    from pipeline.enrollment.enroll import agreed_settings
+    from pipeline.enrollment.arguments import agreed_settings
     from pipeline.verification.policies import policy_of
 
     if store is None:

@@ -20,17 +20,16 @@ from threadpoolctl import threadpool_limits
 from pipeline.audio.corpus import Recordings, Utterance, as_corpus
 from pipeline.config import ChecksConfig, Config
 from pipeline.enrollment.adding import TakenOut, taken_out
+from pipeline.enrollment.arguments import agreed_settings, check_covered, check_names, checks_of
 from pipeline.enrollment.checks import Finding, needs_recordings
 from pipeline.enrollment.expected import ExpectedErrors, expected_errors
 from pipeline.enrollment.growing import Grown, grown
 from pipeline.enrollment.holdout import HeldOut, hold_out_pass
 from pipeline.enrollment.speech import NewSpeaker, Progress, audible, is_narrow_band, read_speech
 from pipeline.enrollment.training import Trainer
-from pipeline.errors import ConfigError, InputError, SpeakerExistsError
+from pipeline.errors import InputError
 from pipeline.machines.training import machine_count
 from pipeline.machines.workers import LocalThreads, Workers
-from pipeline.names import check_new_names
-from pipeline.scoring.rules import systems_of
 from pipeline.scoring.trials import HELD_OUT, HeldOutTrials
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
@@ -177,31 +176,21 @@ def enroll(
             left = grown(transaction.model, corpus.speakers, workers=workers, progress=report)
             if not left.speakers and corpus.speakers:
                 return _nothing_new(store.load(), left, corpus.left_out, started)
-        speakers = left.speakers
-        if anew:
-            _check_covered(transaction.model, speakers, role, add=add)
-        before = None if anew else transaction.model
-        if config is None and transaction.model is not None:
-            config = transaction.model.config
-        settings = agreed_settings(store, before, config)
-        _check_names(store, before, speakers, add=add)
-        rest = before or SpeakerModel(settings)  # a store that was emptied begins anew
-        if add:
-            out = taken_out(rest, speakers, role, jobs=workers.jobs)
-        else:
-            again = transaction.model.speakers if anew and transaction.model is not None else ()
-            out = TakenOut(rest, dict.fromkeys(one.name for one in again))
-        checks = _checks(settings, quality)
+        out, is_new = _beside(
+            transaction.model, left.speakers, config, role, store=store.path, add=add, anew=anew, jobs=workers.jobs
+        )
+        settings = out.rest.config
+        checks = checks_of(settings, quality)
         read = partial(
             read_speech,
-            speakers,
+            left.speakers,
             enrolled=len(out.rest),
             workers=workers,
             progress=report,
             measured=needs_recordings(checks) or settings.duplicate_audio.keep,
         )
-        used, voices, skipped = _read_at_its_band(read, settings, is_new=not before)
-        out = out if before else replace(out, rest=SpeakerModel(used))
+        used, voices, skipped = _read_at_its_band(read, settings, is_new=is_new)
+        out = replace(out, rest=SpeakerModel(used)) if is_new else out
         trainer = Trainer(used, out.rest, role, workers, report)
         voices, short = audible([out.returned(voice) for voice in voices], used, skipped)
         trained, held_out = train(trainer, voices, checks)
@@ -219,6 +208,33 @@ def enroll(
         elapsed_seconds=time.perf_counter() - started,
         left_out=left.left_out,
     )
+
+
+def _beside(
+    model: SpeakerModel | None,
+    speakers: Mapping[str, Sequence[Utterance]],
+    config: Config | None,
+    role: Role,
+    *,
+    store: Path,
+    add: bool,
+    anew: bool,
+    jobs: int,
+) -> tuple[TakenOut, bool]:
+    """Return what ``speakers`` are trained beside, and whether that is nobody, as in a new ``store``.
+
+    ``model`` is what stands there, None for nothing. Raises InputError, ConfigError and SpeakerExistsError.
+    """
+    if anew:
+        check_covered(model, speakers, role, add=add)
+    before = None if anew else model
+    settings = agreed_settings(store, before, model.config if config is None and model is not None else config)
+    check_names(store, before, speakers, add=add)
+    rest = before or SpeakerModel(settings)  # a store that was emptied begins anew
+    if add:
+        return taken_out(rest, speakers, role, jobs=jobs), not before
+    again = model.speakers if anew and model is not None else ()
+    return TakenOut(rest, dict.fromkeys(one.name for one in again)), not before
 
 
 def _nothing_new(
@@ -282,74 +298,3 @@ def _trained_count(model: SpeakerModel, newcomers: int) -> int:
     if model.cohort_table is not None and model.pairs is not None:
         pairs = sum(sum(other < n for other in model.pairs.against(n)) for n in range(first, len(model)))
     return machine_count(len(model), first, model.config.machines, pairs)
-
-
-def agreed_settings(store: Store, known: SpeakerModel | None, config: Config | None) -> Config:
-    """Return the settings of the ``known`` model, or ``config`` for a new store; raises ConfigError if they differ."""
-    if not isinstance(config, Config | None):
-        raise ConfigError(
-            f"settings: a Config was expected, got {type(config).__name__}; pipeline.load_config makes one"
-        )
-    if known is None:
-        return _with_machines(Config() if config is None else config)
-    if config is not None and known.config not in (config, config.narrowed):
-        differing = [key for key in Config.model_fields if getattr(config, key) != getattr(known.config, key)]
-        raise ConfigError(
-            f"{store.path}: the store was enrolled with other settings (they differ in {', '.join(differing)});"
-            " leave the settings out to add to it, or enroll into a new store"
-        )
-    return known.config
-
-
-def _checks(settings: Config, quality: ChecksConfig | None) -> ChecksConfig:
-    if not isinstance(quality, ChecksConfig | None):
-        raise ConfigError(
-            f"quality: a ChecksConfig was expected, got {type(quality).__name__}; load_config(...).checks is one"
-        )
-    return settings.checks if quality is None else quality
-
-
-def _with_machines(config: Config) -> Config:
-    """Return ``config`` if its default scoring system has its machines, however many enroll; raises ConfigError."""
-    systems = systems_of(config.machines.kinds, every_pair=config.machines.cohort == "all")
-    try:
-        SpeakerModel(config, where="scoring.system").check_system(None, systems)
-    except InputError as error:
-        raise ConfigError(str(error)) from None
-    return config
-
-
-def _check_covered(
-    model: SpeakerModel | None, speakers: Mapping[str, Sequence[Utterance]], role: Role, *, add: bool
-) -> None:
-    """Raise InputError where somebody in the store would be lost, or change roles, if everybody were enrolled anew."""
-    if add:
-        raise InputError("enroll: recordings are added to what is there, or everybody is enrolled anew, not both")
-    others = [] if model is None else [one for one in model.speakers if one.role != role]
-    if model is not None and others:
-        raise InputError(
-            f"{model.where}: {others[0].name!r} is enrolled as a {others[0].role}, and everybody was to be enrolled"
-            f" anew as a {role}; where there are both, remove those of one kind and enroll them again"
-        )
-    lost = [] if model is None else [one.name for one in model.speakers if not speakers.get(one.name)]
-    if model is not None and lost:
-        raise InputError(
-            f"{model.where}: to enroll everybody anew takes recordings of everybody in the store, and there are none of"
-            f" {', '.join(map(repr, lost[:5]))}{' ...' if len(lost) > 5 else ''}; give theirs too, or remove them first"
-        )
-
-
-def _check_names(
-    store: Store, known: SpeakerModel | None, speakers: Mapping[str, Sequence[Utterance]], *, add: bool
-) -> None:
-    if not speakers:
-        raise InputError(f"{store.path}: nobody to enroll: no speakers were given")
-    taken = set() if known is None or add else {speaker.name for speaker in known.speakers}
-    if doubles := sorted(taken & set(speakers)):
-        raise SpeakerExistsError(
-            f"{store.path}: enrolled already: {', '.join(map(repr, doubles[:5]))}"
-            f"{' ...' if len(doubles) > 5 else ''}; add to them (enroll --add), remove them first, or leave"
-            " them out"
-        )
-    enrolled = [] if known is None else [speaker.name for speaker in known.speakers]
-    check_new_names(sorted(set(speakers) - set(enrolled)), enrolled)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pipeline.enrollment.solving import machine_arrays, solve, voices_of
+from pipeline.enrollment.solving import Named, machine_arrays, solve, voices_of
 from pipeline.enrollment.speech import Progress
 from pipeline.enrollment.training import rest_arrays
 from pipeline.errors import StoreMissingError
@@ -19,8 +18,6 @@ from pipeline.machines.training import one_vs_rest
 from pipeline.scoring.trials import TRIAL_KINDS
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
-
-Named = dict[str, np.ndarray[Any, Any]]
 
 
 def remove_speaker(

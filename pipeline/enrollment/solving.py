@@ -21,7 +21,8 @@ from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
 
-Named = dict[str, NDArray[np.generic]]
+Named = dict[str, AnyArray]
+"""New arrays, by their names in a model."""
 Numbers = NDArray[np.intp]
 
 

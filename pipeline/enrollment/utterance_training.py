@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import Config
-from pipeline.enrollment.solving import Voice, evenly, machine_arrays, most_rows, solve, voices_of
+from pipeline.enrollment.solving import Named, Voice, evenly, machine_arrays, most_rows, solve, voices_of
 from pipeline.enrollment.speech import NewSpeaker, Progress, Speech, Utterances, by_turns
 from pipeline.features.stream import FeatureBlock, joined_to
 from pipeline.machines.branches import (
@@ -43,7 +43,6 @@ from pipeline.store.machines import UBM_ARRAYS
 from pipeline.store.model import PSEUDO, SpeakerModel
 
 Array = NDArray[np.float64]
-Named = dict[str, NDArray[np.generic]]
 Backgrounds = Mapping[Background, BackgroundModel]
 Weighed = dict[Background, list[Segment]]
 """Frames and posteriors of each of several utterances, under each background model."""

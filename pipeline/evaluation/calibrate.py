@@ -27,7 +27,8 @@ from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import NOBODY, OWN, HeldOutTrials
 from pipeline.store.arrays import Changed
 from pipeline.store.model import SpeakerModel
-from pipeline.store.store import Store, Transaction
+from pipeline.store.store import Store
+from pipeline.store.writing import Transaction
 
 # Fewer say nothing of a threshold: trials of each class, and speakers of target trials.
 LEAST_TRIALS, LEAST_SPEAKERS = 10, 2

@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket
 from pipeline import __version__
 from pipeline.errors import ServiceError, TooManyAttemptsError, VoiceclaimError
 from pipeline.evaluation.pages import CHARTS
-from pipeline.server.messages import PROBLEM_TYPE, fault, problem, service_error, system_error
+from pipeline.server.messages import PROBLEM_TYPE, problem, service_error
 from pipeline.server.metrics import count_requests
 from pipeline.server.routes import PAGE, router, service_of
 from pipeline.server.security import check_origin, limit_bodies
@@ -84,8 +84,6 @@ async def _problem_response(request: Request, error: Exception) -> Response:
 
 
 def _as_service_error(request: Request, error: Exception) -> ServiceError:
-    if isinstance(error, VoiceclaimError):
-        return service_error(error, service_of(request).paths)
     if isinstance(error, HTTPException):
         method = request.scope.get("method", "GET")  # a WebSocket is asked for by GET
         why = {404: "there is no such path", 405: f"the path does not take {method:.20}"}.get(error.status_code)
@@ -95,6 +93,4 @@ def _as_service_error(request: Request, error: Exception) -> ServiceError:
         return ServiceError(408, "the request did not arrive in time", kind="TimeoutError")
     if isinstance(error, ClientDisconnect):
         return ServiceError(400, "the request ended before its end", kind="InputError")
-    if isinstance(error, OSError | MemoryError):
-        return system_error(error)
-    return fault()
+    return service_error(error, service_of(request).aliases)

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from pipeline.errors import AuditError, ServiceError, VoiceclaimError
 from pipeline.server.callers import Caller
-from pipeline.server.messages import service_error, without_paths
+from pipeline.server.messages import Aliases, service_error, without_paths
 from pipeline.server.settings import Settings
 from pipeline.server.utterances import Recordings, Table
 from pipeline.server.workers import Bounds, Channel, Worker, Workers
 from pipeline.store.store import Store
 from pipeline.store.waiting import when_free
-from pipeline.verification.audit import AuditLog, read_key
+from pipeline.verification.audit import AuditLog
 
 if TYPE_CHECKING:
     from pipeline.enrollment.enroll import EnrollmentReport
@@ -32,7 +31,6 @@ _NICE, _REMOVAL_NICE = 19, 10
 _BUSY_SECONDS = 30.0  # another process may be writing to the store
 _PROGRESS_SECONDS = 0.25
 _COMMITTING = "committing"
-Shown = Sequence[tuple[Path, str]]
 
 
 @dataclass(eq=False)
@@ -45,12 +43,12 @@ class Known:
 class Changes:
     """The changes that callers ask for; at most ``limits.waiting_enrollments`` of a caller wait for their turn.
 
-    ``shown`` returns what ``without_paths`` replaces in errors.
+    ``aliases`` returns the paths that no error may tell.
     """
 
-    def __init__(self, settings: Settings, shown: Callable[[], Shown]) -> None:
+    def __init__(self, settings: Settings, aliases: Callable[[], Aliases]) -> None:
         self._settings = replace(settings, tokens=None)  # which the processes do not need
-        self._shown = shown
+        self._aliases = aliases
         limits = settings.limits
         seconds, waiting = limits.train_seconds, limits.waiting_enrollments
         self._enrollments = Workers("enrollments", 1, Bounds(_NICE, seconds), waiting=waiting)
@@ -108,7 +106,7 @@ class Changes:
     ) -> Table:
         """Enroll as ``enroll``; return nothing where a removal ended it, as only happens if it ``may_be_ended``."""
         known_id = None if to is None else to.id
-        arguments = (self._settings, self._shown(), name, dict(recordings), known_id, channel)
+        arguments = (self._settings, self._aliases(), name, dict(recordings), known_id, channel)
         async with self._enrollments.begun(_enroll, *arguments) as (worker, messages):
             if may_be_ended and self._removing:
                 return {}
@@ -145,7 +143,7 @@ class Changes:
             if self._training is not None:
                 self._training.end()
                 self._training = None
-            arguments = (self._settings, self._shown(), name)
+            arguments = (self._settings, self._aliases(), name)
             async with self._removals.conversation(caller, _remove, *arguments) as (worker, messages):
                 async for message in messages:
                     if message == _COMMITTING:
@@ -168,7 +166,7 @@ class Changes:
 def _enroll(
     channel: Channel,
     settings: Settings,
-    shown: Shown,
+    aliases: Aliases,
     name: str,
     recordings: Recordings,
     known_id: int | None,
@@ -178,7 +176,7 @@ def _enroll(
     from pipeline.enrollment.enroll import enroll
     from pipeline.verification.audit_events import record_enrollment
 
-    shown = [*shown, *recordings.items()]
+    aliases = [*aliases, *recordings.items()]
     speakers = {name: [Utterance(name, path, channel=chosen) for path in recordings]}
 
     def check_known() -> None:
@@ -202,19 +200,19 @@ def _enroll(
         )
         _log_change(settings, lambda log: record_enrollment(log, report))
     except VoiceclaimError as error:
-        raise service_error(error, shown) from None
-    return _enrolled(report, recordings, shown)
+        raise service_error(error, aliases) from None
+    return _enrolled(report, recordings, aliases)
 
 
-def _enrolled(report: EnrollmentReport, recordings: Recordings, shown: Shown) -> Table:
+def _enrolled(report: EnrollmentReport, recordings: Recordings, aliases: Aliases) -> Table:
     """Return the fields of ``Enrolled``, and the speaker's id in the store."""
     return {
         **report.summaries[0],
         "id": report.enrolled[0].id,
         "revision": report.model.revision,
-        "warnings": [without_paths(finding.reason, shown) for finding in report.warnings],
+        "warnings": [without_paths(finding.reason, aliases) for finding in report.warnings],
         "skipped": [
-            {"file": recordings[path], "reason": without_paths(reason, shown)} for path, reason in report.skipped
+            {"file": recordings[path], "reason": without_paths(reason, aliases)} for path, reason in report.skipped
         ],
     }
 
@@ -233,7 +231,7 @@ def _reporter(channel: Channel) -> Callable[[str, int, int], None]:
     return report
 
 
-def _remove(channel: Channel, settings: Settings, shown: Shown, name: str) -> Table:
+def _remove(channel: Channel, settings: Settings, aliases: Aliases, name: str) -> Table:
     from pipeline.enrollment.removal import remove_speaker
     from pipeline.verification.audit_events import record_removal
 
@@ -242,13 +240,13 @@ def _remove(channel: Channel, settings: Settings, shown: Shown, name: str) -> Ta
         left = when_free(lambda: remove_speaker(store, name, jobs=settings.jobs), _BUSY_SECONDS)
         _log_change(settings, lambda log: record_removal(log, left, name))
     except VoiceclaimError as error:
-        raise service_error(error, shown) from None
+        raise service_error(error, aliases) from None
     return {"removed": name, "left": len(left.names), "revision": left.revision}
 
 
 def _ask_to_commit(channel: Channel, settings: Settings) -> None:
     """Wait until the service lets this process commit; raises AuditError where the change could not be logged."""
-    if (log := _log_of(settings)) is not None:
+    if (log := settings.audit_log) is not None:
         log.check_writable()
     channel.ask(_COMMITTING)
 
@@ -256,11 +254,7 @@ def _ask_to_commit(channel: Channel, settings: Settings) -> None:
 def _log_change(settings: Settings, record: Callable[[AuditLog], None]) -> None:
     """Record a change that was made, if there is a log; raises AuditError, which says that it was made."""
     try:
-        if (log := _log_of(settings)) is not None:
+        if (log := settings.audit_log) is not None:
             record(log)
     except AuditError as error:
         raise AuditError(f"the change was made, and its record failed: {error}") from None
-
-
-def _log_of(settings: Settings) -> AuditLog | None:
-    return None if settings.log is None else AuditLog(settings.log, key=read_key(settings.log_key))

@@ -24,7 +24,6 @@ from urllib.parse import quote
 import httpx
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import TypeAdapter
 from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.frames import CloseCode
 from websockets.sync.client import ClientConnection, connect
@@ -32,7 +31,7 @@ from websockets.sync.client import ClientConnection, connect
 from pipeline.errors import AudioError, ServiceError, StreamClosedError
 from pipeline.scoring.decisions import Decision, Terms, Update
 from pipeline.scoring.sequential import SequentialTest
-from pipeline.server.messages import EnrolledSpeaker
+from pipeline.server.messages import IDENTIFICATION, TERMS, UPDATE, EnrolledSpeaker
 from pipeline.verification.identification import Identification
 
 Audio = Path | str | bytes
@@ -40,8 +39,6 @@ _CHUNK_SAMPLES = 2**16  # in one message
 _MESSAGE_BYTES = 2**20  # in one answer
 _SWITCHED = 101  # status of a WebSocket
 _TRAINING_SECONDS = 3600.0  # to enroll into a large store
-# They ignore the fields of a later version.
-_TERMS, _UPDATE, _IDENTIFICATION = TypeAdapter(Terms), TypeAdapter(Update), TypeAdapter(Identification)
 State = TypeVar("State")
 Outcome = TypeVar("Outcome")
 Answer = TypeVar("Answer")
@@ -126,7 +123,7 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
         with ExitStack() as opened:
             files = {"file": _part(file, 1, opened)}
             fields = _fields(channel=channel)
-            return self._ask(_IDENTIFICATION.validate_python, "POST", "/identify", files=files, data=fields)
+            return self._ask(IDENTIFICATION.validate_python, "POST", "/identify", files=files, data=fields)
 
     @contextmanager
     def stream(
@@ -143,7 +140,7 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
         with self._connected("/verify") as socket:
             stream = ClaimStream(socket, self._url, self._timeout)
             with _understanding(self._url, _SWITCHED):
-                stream.terms = _TERMS.validate_python(stream._begin(self._signed(hello)))
+                stream.terms = TERMS.validate_python(stream._begin(self._signed(hello)))
             yield stream
             stream._end()
 
@@ -260,7 +257,7 @@ class ClaimStream(LiveStream[Update, Verification]):
     terms: Terms
 
     def _state(self, table: dict[str, Any]) -> Update:
-        return _UPDATE.validate_python(table)
+        return UPDATE.validate_python(table)
 
     def _outcome(self, table: dict[str, Any]) -> Verification:
         return _verification(table)
@@ -270,10 +267,10 @@ class IdentificationStream(LiveStream[Identification, Identification]):
     """Identification in live audio; made by ``VoiceclaimClient.identification``."""
 
     def _state(self, table: dict[str, Any]) -> Identification:
-        return _IDENTIFICATION.validate_python(table)
+        return IDENTIFICATION.validate_python(table)
 
     def _outcome(self, table: dict[str, Any]) -> Identification:
-        return _IDENTIFICATION.validate_python(table)
+        return IDENTIFICATION.validate_python(table)
 
 
 @contextmanager
@@ -313,7 +310,7 @@ def _enrollment(table: Mapping[str, Any]) -> Enrollment:
 
 
 def _verification(table: Mapping[str, Any]) -> Verification:
-    return Verification(_TERMS.validate_python(table), _UPDATE.validate_python(table))
+    return Verification(TERMS.validate_python(table), UPDATE.validate_python(table))
 
 
 def _fields(**fields: str | int | None) -> dict[str, str]:

@@ -14,16 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from pipeline.errors import ServiceError, VoiceclaimError
 from pipeline.server.callers import Caller, Patience, Taken
 from pipeline.server.logs import log_event
-from pipeline.server.messages import (
-    Hello,
-    fault,
-    problem,
-    read_hello,
-    service_error,
-    shown,
-    system_error,
-    text_of,
-)
+from pipeline.server.messages import Hello, fault, problem, read_hello, service_error, shown, text_of
 from pipeline.server.security import SCORES, allowed, caller_of, token_in
 from pipeline.server.service import Service
 
@@ -152,10 +143,8 @@ async def serve_stream(socket: WebSocket, service: Service, kind: str, hello: ty
         how = "gone"
     except TimeoutError:
         error = ServiceError(408, "nothing came for too long; the stream is closed", kind="TimeoutError")
-    except VoiceclaimError as failure:
-        error = service_error(failure, service.paths)
-    except (OSError, MemoryError) as failure:
-        error = system_error(failure)
+    except (VoiceclaimError, OSError, MemoryError) as failure:
+        error = service_error(failure, service.aliases)
     except Exception:
         error = fault()
         raise

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic_core import PydanticCustomError
 
 from pipeline.audio.streams import Encoding, PcmFormat
@@ -159,6 +159,9 @@ Health = _answer("Health", "A sign of life.", status=Literal["ok"], version=str)
 Problem = _answer("Problem", "An error (RFC 9457).", type=str, title=str, status=int, detail=str)
 
 
+# Readers of answers, which ignore what a table has besides: the fields of a later version.
+TERMS, UPDATE, IDENTIFICATION = TypeAdapter(Terms), TypeAdapter(Update), TypeAdapter(Identification)
+
 _EVIDENCE = (
     "score", "llr", "probability", "sequential_llr", "threshold", "llr_threshold", "threshold_probability",
     "sequential_bounds",
@@ -180,6 +183,8 @@ def shown(table: dict[str, Any], *, scores: bool) -> dict[str, Any]:
 
 # Errors
 
+Aliases = Sequence[tuple[Path, str]]
+"""Paths that no caller is told, and the names that stand for them."""
 
 # The first class that matches decides.
 _STATUS: tuple[tuple[tuple[type[VoiceclaimError], ...], int], ...] = (
@@ -191,19 +196,23 @@ _STATUS: tuple[tuple[tuple[type[VoiceclaimError], ...], int], ...] = (
 )
 
 
-def service_error(error: VoiceclaimError, shown: Iterable[tuple[Path, str]] = ()) -> ServiceError:
-    """Return ``error`` with its status; ``shown`` replaces paths of the server by names."""
+def service_error(error: Exception, aliases: Aliases = ()) -> ServiceError:
+    """Return what a caller is told of ``error``, with its status; ``aliases`` stand for paths of the server."""
     if isinstance(error, ServiceError):
         return error
+    if isinstance(error, MemoryError | OSError):
+        return _system_error(error)
+    if not isinstance(error, VoiceclaimError):
+        return fault()
     status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), 500)
-    return ServiceError(status, without_paths(str(error), shown), kind=type(error).__name__)
+    return ServiceError(status, without_paths(str(error), aliases), kind=type(error).__name__)
 
 
 _STORAGE_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _TOO_LITTLE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 
 
-def system_error(error: MemoryError | OSError) -> ServiceError:
+def _system_error(error: MemoryError | OSError) -> ServiceError:
     """Return the error for a machine that has too little of something: 507 for storage, else 503, or a fault."""
     if isinstance(error, MemoryError):
         return ServiceError(503, "there is not enough memory for this, and nothing was changed; try a smaller request")
@@ -214,9 +223,9 @@ def system_error(error: MemoryError | OSError) -> ServiceError:
     return fault()
 
 
-def without_paths(text: str, shown: Iterable[tuple[Path, str]]) -> str:
-    """Replace paths of the server in ``text``, the longest first, by the names that callers know them by."""
-    for path, name in sorted(shown, key=lambda entry: -len(str(entry[0]))):
+def without_paths(text: str, aliases: Aliases) -> str:
+    """Replace paths of the server in ``text`` by their ``aliases``, the longest first."""
+    for path, name in sorted(aliases, key=lambda entry: -len(str(entry[0]))):
         text = text.replace(str(path), name)
     return text
 

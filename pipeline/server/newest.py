@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -12,38 +13,41 @@ from pipeline.errors import StoreMissingError, StreamClosedError, UnknownSpeaker
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Stamp, Store
-from pipeline.verification.duplicate_audio import DuplicateMemory
+from pipeline.verification.audit_events import duplicate_memory
 from pipeline.verification.identification import Identifier
 from pipeline.verification.policies import DefaultThreshold, Policy, Sequential
 from pipeline.verification.verifier import Verifier
 
 
-class NewestModel:
-    """The newest model in the store at ``path``, which need not exist yet, and its ``most`` latest verifiers.
+@dataclass(frozen=True, slots=True)
+class VerifierSettings:
+    """Settings of verifiers on the ``store``, which need not exist yet; the ``most`` latest verifiers are kept.
 
-    A ``Verifier`` keeps the model that it was made of. ``unknown_impostors`` is that of ``Store.load``, ``decide_by``
-    and ``memory`` are those of ``Verifier``. Thread-safe.
+    ``unknown_impostors`` is that of ``Store.load``, ``decide_by`` that of ``Verifier``, and fingerprints of accepted
+    audio lie beside the audit ``log``.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        most: int,
-        unknown_impostors: float | None = None,
-        decide_by: Policy | None = None,
-        memory: DuplicateMemory | None = None,
-    ) -> None:
-        self._store = Store(path)
-        self._unknown = unknown_impostors
-        self._decide_by = DefaultThreshold() if decide_by is None else decide_by
-        self._memory = memory
+    store: Path
+    most: int
+    unknown_impostors: float | None = None
+    decide_by: Policy | None = None
+    log: Path | None = None
+
+
+class NewestModel:
+    """The newest model in a store, and its latest verifiers; each keeps the model that it was made of. Thread-safe."""
+
+    def __init__(self, settings: VerifierSettings) -> None:
+        self._store = Store(settings.store)
+        self._unknown = settings.unknown_impostors
+        self._decide_by = DefaultThreshold() if settings.decide_by is None else settings.decide_by
+        self._memory = duplicate_memory(settings.log)
         self._opening = Lock()
         self._stamp: Stamp | None = None
         self._model: SpeakerModel | None = None
         self._keys = frozenset[str]()
         self._making = Lock()
-        self._verifier = lru_cache(most)(self._make)
+        self._verifier = lru_cache(settings.most)(self._make)
         self._identifier: Identifier | None = None
 
     def current(self) -> SpeakerModel | None:
@@ -61,8 +65,8 @@ class NewestModel:
             return self._model
 
     @property
-    def paths(self) -> list[tuple[Path, str]]:
-        """Return paths that the model's settings name, with names for callers."""
+    def aliases(self) -> list[tuple[Path, str]]:
+        """Return paths that the model's settings name, with the names that stand for them."""
         encoder = "" if self._model is None else self._model.config.embedding.path
         return [(Path(encoder), "the encoder")] if encoder else []
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pipeline.audio.streams import Samples
@@ -16,8 +15,9 @@ from pipeline.errors import AudioError, AuditError, ServiceError, StreamClosedEr
 from pipeline.scoring.decisions import Update
 from pipeline.server import scoring
 from pipeline.server.callers import Caller, Turns
-from pipeline.server.messages import without_paths
-from pipeline.server.scoring import AudioClaim, Voices, update_of
+from pipeline.server.messages import UPDATE, Aliases, without_paths
+from pipeline.server.newest import VerifierSettings
+from pipeline.server.scoring import AudioClaim
 from pipeline.server.workers import Bounds, Worker
 from pipeline.verification.verifier import Verifier
 
@@ -86,13 +86,13 @@ class ScoredClaim:
 
     verifier: Verifier
     delay_ms: float
-    voices: Voices
+    settings: VerifierSettings
     do: Callable[..., Awaitable[Any]]
     number: int
 
     async def push(self, data: bytes) -> dict[str, Any]:
         """Score ``data``, and return the state."""
-        state: dict[str, Any] = await self.do(scoring.push, self.voices, self.number, data)
+        state: dict[str, Any] = await self.do(scoring.push, self.settings, self.number, data)
         return state
 
     async def feed(self, samples: Samples) -> None:
@@ -102,27 +102,27 @@ class ScoredClaim:
     async def close(self, *, channels_differ: bool = False) -> tuple[Update, dict[str, Any]]:
         """End the stream, whose audio may be the mean of channels that differ; return the last update and state."""
         state = await self.do(scoring.close, self.number, channels_differ)
-        return update_of(state), state
+        return UPDATE.validate_python(state), state
 
 
 class Scorers:
-    """At most ``most`` processes for claims on ``voices``, one more where each has ``claims_each``.
+    """At most ``most`` processes for claims under ``settings``, one more where each has ``claims_each``.
 
-    ``nice`` is added to their ``nice`` value, ``waiting`` that of ``Turns``; ``shown`` returns what ``without_paths``
-    takes.
+    ``nice`` is added to their ``nice`` value, ``waiting`` that of ``Turns``; ``aliases`` returns
+    the paths that no error may tell.
     """
 
     def __init__(
         self,
-        voices: Voices,
+        settings: VerifierSettings,
         most: int,
         *,
         waiting: int,
-        shown: Callable[[], Iterable[tuple[Path, str]]],
+        aliases: Callable[[], Aliases],
         claims_each: int = CLAIMS_EACH,
         nice: int = 0,
     ) -> None:
-        self._voices, self._most, self._waiting, self._shown = voices, most, waiting, shown
+        self._settings, self._most, self._waiting, self._aliases = settings, most, waiting, aliases
         self._claims_each, self._nice = claims_each, nice
         self._scorers: list[_Scorer] = []
         self._numbers = itertools.count()
@@ -153,7 +153,7 @@ class Scorers:
         scorer.claims += 1
         try:
             verifier, delay_ms = await self._begun(do, made, number, hello)
-            yield ScoredClaim(verifier, delay_ms, self._voices, do, number)
+            yield ScoredClaim(verifier, delay_ms, self._settings, do, number)
         finally:
             scorer.claims -= 1
             scorer.forget(number)
@@ -164,7 +164,7 @@ class Scorers:
         for tries_left in reversed(range(_TRIES)):
             verifier = await made()
             try:
-                return verifier, await do(scoring.begin, self._voices, number, hello, verifier.model.revision)
+                return verifier, await do(scoring.begin, self._settings, number, hello, verifier.model.revision)
             except ServiceError as error:
                 if error.kind != scoring.CHANGED or not tries_left:
                     raise
@@ -180,12 +180,12 @@ class Scorers:
 
     def _started(self) -> _Scorer:
         scorer = _Scorer(self._nice, self._waiting)
-        scorer.begin(scoring.prepare, self._voices).result()
+        scorer.begin(scoring.prepare, self._settings).result()
         return scorer
 
     def _as_here(self, error: ServiceError) -> Exception:
         """Return what the process met, with no path of the server, as if it had been met here."""
-        detail = without_paths(error.detail, self._shown())
+        detail = without_paths(error.detail, self._aliases())
         kind = _RAISED_AGAIN.get(error.kind)
         return ServiceError(error.status, detail, kind=error.kind) if kind is None else kind(detail)
 

@@ -8,29 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from pipeline.audio.streams import PcmDecoder, PcmFormat, Samples
 from pipeline.errors import ServiceError
-from pipeline.scoring.decisions import Decision, State, Update, as_json
+from pipeline.scoring.decisions import Update, as_json
 from pipeline.scoring.sequential import SequentialTest
-from pipeline.server.newest import NewestModel, threshold_probability
+from pipeline.server.newest import NewestModel, VerifierSettings, threshold_probability
 from pipeline.server.workers import Channel
-from pipeline.verification.audit_events import duplicate_memory
-from pipeline.verification.policies import Policy
 from pipeline.verification.stream import VerificationStream
-
-
-@dataclass(frozen=True, slots=True)
-class Voices:
-    """The store at ``path``; ``most`` verifiers are kept, and the others are as ``Settings`` has them."""
-
-    path: Path
-    most: int
-    unknown_impostors: float | None
-    decide_by: Policy | None
-    log: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +44,21 @@ class _Live:
 
 
 CHANGED = "StoreChanged"
+_newest = cache(NewestModel)
 _LIVE: dict[int, _Live] = {}
 
 
-def prepare(_channel: Channel, voices: Voices) -> None:
+def prepare(_channel: Channel, settings: VerifierSettings) -> None:
     """Read the newest model, so that the first claim need not wait for it."""
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1)  # for good: each process has a core
-    _newest(voices).current()
+    _newest(settings).current()
 
 
-def begin(_channel: Channel, voices: Voices, number: int, live: AudioClaim, revision: int) -> float:
+def begin(_channel: Channel, settings: VerifierSettings, number: int, live: AudioClaim, revision: int) -> float:
     """Begin the stream ``number`` and return its delay in ms; raises ServiceError beyond ``revision`` of the store."""
-    verifier = _newest(voices).verifier(live.claim, live.system, live.early)
+    verifier = _newest(settings).verifier(live.claim, live.system, live.early)
     if verifier.model.revision != revision:
         raise ServiceError(503, "the store has just changed; try again", kind=CHANGED)
     mixed = MixedElsewhere()
@@ -80,10 +67,10 @@ def begin(_channel: Channel, voices: Voices, number: int, live: AudioClaim, revi
     return stream.delay_ms
 
 
-def push(_channel: Channel, voices: Voices, number: int, data: bytes) -> dict[str, Any]:
+def push(_channel: Channel, settings: VerifierSettings, number: int, data: bytes) -> dict[str, Any]:
     """Score ``data`` and return the state; raises StreamClosedError if the speaker has been removed."""
     live = _LIVE[number]
-    _newest(voices).check_enrolled(live.stream.verifier)
+    _newest(settings).check_enrolled(live.stream.verifier)
     return _state(live.stream, live.stream.push(live.decoder.push(data)))
 
 
@@ -104,23 +91,5 @@ def forget(_channel: Channel, number: int) -> None:
     _LIVE.pop(number, None)
 
 
-@cache
-def _newest(voices: Voices) -> NewestModel:
-    return NewestModel(
-        voices.path,
-        most=voices.most,
-        unknown_impostors=voices.unknown_impostors,
-        decide_by=voices.decide_by,
-        memory=duplicate_memory(voices.log),
-    )
-
-
 def _state(stream: VerificationStream, update: Update) -> dict[str, Any]:
     return {**as_json(update), "threshold_probability": threshold_probability(stream.verifier, update.frames)}
-
-
-def update_of(state: dict[str, Any]) -> Update:
-    """Return the update that ``state`` has the fields of."""
-    fields = {name: value for name, value in state.items() if name != "threshold_probability"}
-    enums = {"state": State(fields["state"]), "decision": Decision(fields["decision"])}
-    return Update(**{**fields, **enums, "warnings": tuple(fields["warnings"])})

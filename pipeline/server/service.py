@@ -26,16 +26,14 @@ from pipeline.server.callers import Caller, Shares, Turns
 from pipeline.server.changes import Changes, Known
 from pipeline.server.logs import log_event
 from pipeline.server.metrics import Metrics
-from pipeline.server.newest import NewestModel, speaker_key
+from pipeline.server.newest import NewestModel, VerifierSettings, speaker_key
 from pipeline.server.scorers import Scorers
-from pipeline.server.scoring import Voices
 from pipeline.server.settings import Settings
 from pipeline.server.spool import Spool
 from pipeline.server.utterances import Recordings
 from pipeline.server.workers import Bounds, Workers
 from pipeline.store.model import SpeakerModel
 from pipeline.verification.attempts import Attempts, Outcome
-from pipeline.verification.audit import AuditLog, read_key
 from pipeline.verification.audit_events import (
     duplicate_memory,
     identification_recorder,
@@ -61,44 +59,41 @@ class Service:
         self.spool = Spool(settings.spool, limits.spool_bytes)
         self.streams = Shares("streams", limits.streams, max(1, int(limits.share * limits.streams)))
         self.room = Shares("bytes of uploads", self.spool.bytes, max(1, int(limits.share * self.spool.bytes)))
-        self.changes = Changes(settings, shown=lambda: self.paths)
+        self.changes = Changes(settings, aliases=lambda: self.aliases)
         decoding = Bounds(_FILES_NICE, limits.decode_seconds, limits.decode_memory)
         self.decoders = Workers("files to decode", threads, decoding, waiting=limits.waiting)
         if limits.share < 1:
             self.decoders.turns.keep_one()
         self._scoring = Turns("pieces of audio to score", threads, waiting=limits.streams)
-        assumed = settings.unknown_impostors, settings.decide_by
-        voices = Voices(settings.store, limits.verifiers, *assumed, settings.log)
-        scorers = partial(Scorers, voices, threads, waiting=limits.streams, shown=lambda: self.paths)
+        verifiers = VerifierSettings(
+            settings.store, limits.verifiers, settings.unknown_impostors, settings.decide_by, settings.log
+        )
+        scorers = partial(Scorers, verifiers, threads, waiting=limits.streams, aliases=lambda: self.aliases)
         self.scorers, self.file_scorers = scorers(), scorers(claims_each=1, nice=_FILES_NICE)
         every = (self._scoring, self.scorers, self.file_scorers)
         self.metrics.watch("scoring", lambda: sum(each.waiting for each in every))
         for what, turns in (("decoding", self.decoders.turns), ("changes", self.changes)):
             self.metrics.watch(what, partial(getattr, turns, "waiting"))
-        self._memory = duplicate_memory(settings.log)
-        self._newest = NewestModel(
-            settings.store,
-            most=limits.verifiers,
-            unknown_impostors=settings.unknown_impostors,
-            decide_by=settings.decide_by,
-            memory=self._memory,
-        )
+        self._newest = NewestModel(verifiers)
         self._attempts = None if settings.attempts is None else Attempts.beside(settings.store, settings.attempts)
         sizes: dict[Pool, int] = {"scoring": threads, "disk": 4, "machines": 1}
         self._pools = {name: ThreadPoolExecutor(size, thread_name_prefix=name) for name, size in sizes.items()}
 
     @property
-    def paths(self) -> list[tuple[Path, str]]:
-        """Return paths that no caller is told, with the names that they are told."""
+    def aliases(self) -> list[tuple[Path, str]]:
+        """Return paths that no caller is told, with the names that stand for them."""
         settings = self.settings
-        paths = [(settings.store, "the store"), (self.spool.folder, "uploads"), *self._newest.paths]
+        aliases = [(settings.store, "the store"), (self.spool.folder, "uploads"), *self._newest.aliases]
         if self._attempts is not None:
-            paths.append((self._attempts.path, "the attempts"))
+            aliases.append((self._attempts.path, "the attempts"))
         if settings.log is not None:
-            paths += [(DuplicateMemory.beside(settings.log).path, "the fingerprints"), (settings.log, "the audit log")]
+            aliases += [
+                (DuplicateMemory.beside(settings.log).path, "the fingerprints"),
+                (settings.log, "the audit log"),
+            ]
         if settings.log_key is not None:
-            paths.append((settings.log_key, "the key of the audit log"))
-        return paths
+            aliases.append((settings.log_key, "the key of the audit log"))
+        return aliases
 
     async def run(self, pool: Pool, work: Callable[..., T], *arguments: object) -> T:
         """Run ``work`` off the event loop, in a thread of ``pool``."""
@@ -226,8 +221,7 @@ class Service:
 
     def _end_attempt(self, attempts: Attempts, caller: Caller, verifier: Verifier, attempt: Attempt) -> None:
         seconds = attempts.end(caller.key, speaker_key(verifier), attempt.outcome or "failed")
-        if seconds and self.settings.log is not None:
-            log = AuditLog(self.settings.log, key=read_key(self.settings.log_key))
+        if seconds and (log := self.settings.audit_log) is not None:
             record_delay(log, verifier.model, verifier.claim, seconds)
 
     async def record(self, claim: str, verifier: Verifier | None, outcome: Update | VoiceclaimError) -> None:
@@ -251,9 +245,9 @@ class Service:
 
     def erase_the_removed(self) -> None:
         """Erase what is remembered of accepted audio of speakers who were removed while no service looked."""
-        model = self._newest.current()
-        if self._memory is not None and model is not None:
-            self._memory.keep_enrolled(model)
+        model, memory = self._newest.current(), duplicate_memory(self.settings.log)
+        if memory is not None and model is not None:
+            memory.keep_enrolled(model)
 
     def close(self) -> None:
         """End the threads and the processes, and delete what was sent."""

@@ -10,6 +10,7 @@ from pipeline.config import Config
 from pipeline.server.decoding import AudioBounds
 from pipeline.server.security import Tokens
 from pipeline.verification.attempts import AttemptLimits
+from pipeline.verification.audit import AuditLog, read_key
 from pipeline.verification.policies import Policy
 
 MIB = 2**20
@@ -90,3 +91,8 @@ class Settings:
     attempts: AttemptLimits | None = None
     log_level: str = "warning"
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def audit_log(self) -> AuditLog | None:
+        """Return the audit log with its key, if there is one; raises AuditError for a key that cannot be read."""
+        return None if self.log is None else AuditLog(self.log, key=read_key(self.log_key))

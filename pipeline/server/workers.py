@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.audio.streams import Samples
-from pipeline.errors import ServiceError, VoiceclaimError
+from pipeline.errors import ServiceError
 from pipeline.server.callers import Caller, Turns
-from pipeline.server.messages import fault, service_error, system_error
+from pipeline.server.messages import service_error
 
 Message = Any
 _SAMPLES, _JSON = b"s", b"j"
@@ -217,17 +217,9 @@ def _work(pipe: Any, bounds: Bounds) -> None:
         try:
             channel.value({"result": task(channel, *arguments)})
         except Exception as error:
-            problem = _problem_of(error)
+            problem = service_error(error)
             fields = {"status": problem.status, "detail": problem.detail, "kind": problem.kind}
             channel.value({"problem": fields})
-
-
-def _problem_of(error: Exception) -> ServiceError:
-    if isinstance(error, VoiceclaimError):
-        return service_error(error)
-    if isinstance(error, MemoryError | OSError):
-        return system_error(error)
-    return fault()
 
 
 def _settle(bounds: Bounds) -> None:

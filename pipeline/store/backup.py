@@ -7,11 +7,12 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from pipeline.errors import StoreBusyError, StoreError, StoreMissingError
+from pipeline.errors import StoreError, StoreMissingError
 from pipeline.files import beside, obstacle, sync_folder
+from pipeline.store.connection import busy, connected, typed
 from pipeline.store.keys import Key
 from pipeline.store.model import SpeakerModel
-from pipeline.store.rows import connected, opened, typed
+from pipeline.store.rows import opened
 from pipeline.store.store import Store
 
 
@@ -108,7 +109,7 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
 def _refuse_busy(status: int, path: Path) -> None:
     """Raise StoreBusyError where SQLite would wait for another writer for ever."""
     if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        raise StoreBusyError(f"{path}: another process is writing to this store; try again when it is done")
+        raise busy(path)
 
 
 def _copy(source: sqlite3.Connection, path: Path) -> None:

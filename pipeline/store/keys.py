@@ -29,8 +29,13 @@ def key_in_use(key: Key = None) -> bytes | None:
     Raises StoreSealError for a key under 16 bytes.
     """
     if key is None:
-        return read_key(None, variable=KEY_VARIABLE, error=StoreSealError)
-    return None if isinstance(key, NoKey) else checked_key(key, "key", StoreSealError)
+        return read_store_key()
+    return None if isinstance(key, NoKey) else _checked(key, "key", StoreSealError)
+
+
+def read_store_key(path: Path | None = None) -> bytes | None:
+    """Return the key in the file ``path``, else in VOICECLAIM_STORE_KEY; None without either. Raises StoreSealError."""
+    return read_key(path, variable=KEY_VARIABLE, error=StoreSealError)
 
 
 def read_key(path: Path | None, *, variable: str, error: type[VoiceclaimError]) -> bytes | None:
@@ -45,10 +50,10 @@ def read_key(path: Path | None, *, variable: str, error: type[VoiceclaimError]) 
         key = os.fsencode(os.environ[variable]) if path is None else read_bounded(path, _MAX_FILE)
     except OSError as failure:
         raise error(f"{where}: the key cannot be read: {failure.strerror or failure}") from None
-    return checked_key(key.strip(b"\r\n"), where, error)
+    return _checked(key.strip(b"\r\n"), where, error)
 
 
-def checked_key(key: bytes, where: str, error: type[VoiceclaimError]) -> bytes:
+def _checked(key: bytes, where: str, error: type[VoiceclaimError]) -> bytes:
     """Return ``key`` if it is long enough; the ``error`` raised otherwise names ``where`` it came from."""
     if len(key) < MIN_KEY:
         raise error(f"{where}: a key must have at least {MIN_KEY} bytes, got {len(key)}; is it cut off?")

@@ -12,10 +12,8 @@ import hmac
 import json
 import os
 import sqlite3
-import stat
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -24,6 +22,7 @@ import numpy as np
 
 from pipeline.errors import StoreBusyError, StoreError, StoreFormatError, StoreMissingError
 from pipeline.machines.pairs import PairMachine
+from pipeline.store.connection import connected, status_of, typed
 from pipeline.store.keys import key_in_use
 from pipeline.store.layout import SHARED, SPEAKER, AnyArray, Lengths, check_array
 
@@ -51,17 +50,6 @@ _PRAGMAS = (
     "trusted_schema = OFF",
     "cell_size_check = ON",
 )
-_NO_ROOM = "is the disk full? Readers need 32 KiB beside the store, too"
-_NOT_OURS = "may its user write to it, to its folder and to the files -wal and -shm beside it?"
-_ENVIRONMENT = {
-    sqlite3.SQLITE_CANTOPEN: _NOT_OURS,
-    sqlite3.SQLITE_FULL: _NO_ROOM,
-    sqlite3.SQLITE_IOERR: _NO_ROOM,
-    sqlite3.SQLITE_NOMEM: "is there memory left?",
-    sqlite3.SQLITE_PERM: _NOT_OURS,
-    sqlite3.SQLITE_READONLY: _NOT_OURS,
-}
-_PATIENCE = 5000  # milliseconds to wait for somebody who opens or closes the file at this moment
 DTYPES = ("<f2", "<f4", "<f8", "<u4", "<u8", "<i8", "|b1")
 LISTING = dict[int | None, dict[str, tuple[str, str, bytes]]]
 """Data type, shape and digest of each array, by owner and name; arrays of the whole population have the owner None."""
@@ -69,26 +57,6 @@ LISTING = dict[int | None, dict[str, tuple[str, str, bytes]]]
 _INHERITED: list[sqlite3.Connection] = []  # of the process that this one was forked from: never used or closed
 _PAIR_ROW = tuple[int, int, float, bytes, bytes, bytes]
 _SELECT_PAIR = "SELECT later, earlier, bias, own, rival, digest FROM pair WHERE"
-
-
-@contextmanager
-def typed(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into the store's own, with the file and the likely cause."""
-    try:
-        yield
-    except UnicodeEncodeError as error:
-        raise StoreError(f"{path}: text that is no Unicode cannot be stored: {error.object!r:.200}") from None
-    except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise StoreBusyError(
-                f"{path}: another process is writing to this store; try again when it is done"
-            ) from None
-        if code in _ENVIRONMENT:
-            cause = _ENVIRONMENT[code]
-            raise StoreError(f"{path}: the store cannot be read or written: {error}; {cause}") from None
-        order = "; a command's first argument is the store" if code == sqlite3.SQLITE_NOTADB else ""
-        raise StoreFormatError(f"{path}: not a speaker store, or a damaged one ({str(error)[:200]}){order}") from None
 
 
 def digest_of(key: bytes | None, *parts: bytes) -> bytes:
@@ -279,30 +247,6 @@ def opened(path: Path, key: bytes | None, *, writable: bool = False) -> Rows:
         rows.close()
         raise
     return rows
-
-
-def status_of(path: Path) -> os.stat_result | None:
-    """Return the status of the regular file at ``path``, None for nothing there; raises StoreError for other things."""
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        shown = str(path).encode("ascii", "backslashreplace").decode()
-        raise StoreError(f"{shown}: no store can be here: {getattr(error, 'strerror', None) or error}") from None
-    if not stat.S_ISREG(status.st_mode):
-        what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise StoreError(f"{path}: {what}; a speaker store is one file")
-    return status
-
-
-def connected(path: Path, *, writable: bool) -> sqlite3.Connection:
-    """Connect to the file; one that cannot be written to, and that nobody writes to, is opened as it stands."""
-    real, mode = path.resolve(), "rw"
-    if not writable and not (os.access(real, os.W_OK) and os.access(real.parent, os.W_OK)):
-        mode = "ro" if real.with_name(f"{real.name}-wal").exists() else "ro&immutable=1"
-    uri = f"{real.as_uri()}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, timeout=_PATIENCE / 1000, isolation_level=None, check_same_thread=False)
 
 
 def _reopened(path: Path, identity: str, sealed: bool) -> Rows:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import StoreError, StoreSealError
-from pipeline.store.keys import KEY_VARIABLE, Key, NoKey, read_key
+from pipeline.store.keys import Key, NoKey
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 
@@ -33,11 +33,6 @@ class StoreCheck:
     def anchor(self) -> str:
         """Return what a later ``check_store`` compares with."""
         return f"{self.identity}:{self.revision}"
-
-
-def read_store_key(path: Path | None = None) -> bytes | None:
-    """Return the key in the file ``path``, else in VOICECLAIM_STORE_KEY; None without either. Raises StoreSealError."""
-    return read_key(path, variable=KEY_VARIABLE, error=StoreSealError)
 
 
 def seal_store(path: Path | str, key: bytes, *, old_key: bytes | None = None) -> StoreCheck:

@@ -17,7 +17,8 @@ from pipeline.scoring.decisions import Update, as_json
 from pipeline.store.model import SpeakerModel
 from pipeline.store.reading import VERSION
 from pipeline.verification.audio_warnings import codes
-from pipeline.verification.audit import AuditLog, Value, read_key
+from pipeline.verification.audit import AuditLog, read_key
+from pipeline.verification.audit_chain import Value
 from pipeline.verification.duplicate_audio import DuplicateMemory
 from pipeline.verification.identification import Identification, Identifier
 from pipeline.verification.verifier import Verifier

@@ -17,7 +17,7 @@ from pipeline.audio.corpus import Utterance, as_corpus, background_voices, read_
 from pipeline.audio.files import read_samples
 from pipeline.audio.folders import audio_suffixes
 from pipeline.audio.lists import read_rttm
-from pipeline.errors import InputError
+from pipeline.errors import AudioError, InputError
 from pipeline.resources import demo_folder
 
 needs_links = pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege on Windows")
@@ -88,6 +88,15 @@ def test_every_format_of_libsndfile_counts():
     expected = [".wav", ".flac", ".aiff", ".aif", ".aifc", ".au", ".caf", ".w64", ".rf64", ".sph", ".nist", ".oga"]
     assert {*expected, ".ogg", ".mp3"} <= audio_suffixes()
     assert not {".raw", ".txt", ".mat", ".htk", ".json", ".npy"} & audio_suffixes()
+
+
+def test_a_recording_in_a_format_that_cannot_be_read_is_reported_and_not_taken_for_a_note(tmp_path):
+    (tmp_path / "a").mkdir()
+    soundfile.write(tmp_path / "a" / "1.sd2", np.ones(800) / 2, 8000, format="SD2", subtype="PCM_16")
+    corpus = read_corpus(tmp_path)
+    assert names(corpus) == {"a": ["a/1.sd2"]}
+    with pytest.raises(AudioError, match=r"1\.sd2: cannot be decoded as audio"):
+        read_samples(corpus.speakers["a"][0])
 
 
 def test_roots_without_speakers(tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ from pipeline.features.frontend import read_features
 from pipeline.machines.branches import EMBEDDING
 from pipeline.scoring.rules import systems_of
 from pipeline.server.messages import service_error
-from pipeline.server.newest import NewestModel
+from pipeline.server.newest import NewestModel, VerifierSettings
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.verifier import Verifier
@@ -137,10 +137,10 @@ def test_another_network_under_the_same_path_is_refused(path, network, heard):
 
 
 def test_callers_of_the_service_are_not_told_where_the_network_is(path, network):
-    newest = NewestModel(path, most=1)
-    assert newest.paths == []
+    newest = NewestModel(VerifierSettings(path, most=1))
+    assert newest.aliases == []
     assert newest.current() is not None
-    told = service_error(ConfigError(f"embedding.path: {network}: cannot be read"), newest.paths)
+    told = service_error(ConfigError(f"embedding.path: {network}: cannot be read"), newest.aliases)
     assert told.detail == "embedding.path: the encoder: cannot be read"
 
 

@@ -15,9 +15,9 @@ from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import AudioError, ServiceError, StreamClosedError
 from pipeline.scoring.decisions import as_json
 from pipeline.server.callers import Caller
-from pipeline.server.newest import NewestModel
+from pipeline.server.newest import NewestModel, VerifierSettings
 from pipeline.server.scorers import CLAIMS_EACH, Scorers
-from pipeline.server.scoring import AudioClaim, Voices
+from pipeline.server.scoring import AudioClaim
 
 CALLER = Caller("address 127.0.0.1", None, frozenset())
 PIECE = 1600
@@ -27,9 +27,9 @@ class Live:
     """Processes for claims of anna on a copied store."""
 
     def __init__(self, path, rate, most):
-        self.voices = Voices(path, 4, None, None, None)
-        self.newest = NewestModel(path, most=4)
-        self.scorers = Scorers(self.voices, most, waiting=64, shown=lambda: [(path, "the store")])
+        settings = VerifierSettings(path, most=4)
+        self.newest = NewestModel(settings)
+        self.scorers = Scorers(settings, most, waiting=64, aliases=lambda: [(path, "the store")])
         self.hello = AudioClaim("anna", None, PcmFormat(rate))
 
     async def verifier(self):

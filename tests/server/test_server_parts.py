@@ -21,7 +21,7 @@ from pipeline.evaluation import read_list, write_list
 from pipeline.metrics import equal_error_rate, error_curve
 from pipeline.server.curves import last_evaluation
 from pipeline.server.messages import problem, service_error
-from pipeline.server.newest import NewestModel
+from pipeline.server.newest import NewestModel, VerifierSettings
 from pipeline.server.run import listen, serve, url_of
 from pipeline.server.security import SCOPES, VARIABLE, is_loopback, parse_tokens, read_tokens, scopes_of
 from pipeline.server.service import Service
@@ -78,7 +78,7 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path, monkeypatch):
 
 
 def test_the_newest_revision_is_seen_and_an_older_one_goes_on(copied, recordings, heard):
-    live = NewestModel(copied, most=2)
+    live = NewestModel(VerifierSettings(copied, most=2))
     first = live.current()
     assert live.current() is first
     verifier = live.verifier("anna")
@@ -95,7 +95,7 @@ def test_the_newest_revision_is_seen_and_an_older_one_goes_on(copied, recordings
 
 
 def test_only_so_many_verifiers_are_kept(copied):
-    live = NewestModel(copied, most=2)
+    live = NewestModel(VerifierSettings(copied, most=2))
     anna, lars = live.verifier("anna"), live.verifier("lars")
     assert live.verifier("anna") is anna
     live.verifier("ivan")
@@ -104,13 +104,13 @@ def test_only_so_many_verifiers_are_kept(copied):
 
 
 def test_threads_that_ask_at_once_get_the_same_verifier(copied):
-    live = NewestModel(copied, most=4)
+    live = NewestModel(VerifierSettings(copied, most=4))
     with ThreadPoolExecutor(4) as pool:
         assert len(set(map(id, pool.map(live.verifier, ["anna"] * 4)))) == 1
 
 
 def test_a_store_that_is_not_there_yet_has_nobody(tmp_path):
-    live = NewestModel(tmp_path / "none", most=2)
+    live = NewestModel(VerifierSettings(tmp_path / "none", most=2))
     assert live.current() is None
     with pytest.raises(UnknownSpeakerError, match="nobody is enrolled"):
         live.verifier("anna")

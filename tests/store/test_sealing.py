@@ -15,8 +15,8 @@ from populations import NAMES, add, assert_same, cohorts_of, content, left_over,
 
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import SpeakerExistsError, StoreError, StoreFormatError, StoreMissingError, StoreSealError
-from pipeline.store.keys import KEY_VARIABLE, NoKey
-from pipeline.store.sealing import check_store, read_store_key, seal_store
+from pipeline.store.keys import KEY_VARIABLE, NoKey, read_store_key
+from pipeline.store.sealing import check_store, seal_store
 from pipeline.store.store import Store
 from pipeline.verification.policies import Threshold
 from pipeline.verification.verifier import Verifier
