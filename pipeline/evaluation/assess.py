@@ -124,7 +124,7 @@ def assess(
     not_enrolled : collection of str, optional
         People who could not be enrolled (``EnrollmentReport.refused``): claims on them are failures to enroll.
     channel : int, optional
-        Channel to read of each file, from 1; by default the mean of all.
+        Channel to read of each file, from 1, where a trial chooses none; by default the mean of all.
     jobs, workers : int, Workers, optional
         Threads, or workers elsewhere; neither changes a bit of any score.
     progress : callable, optional
@@ -154,11 +154,11 @@ def assess(
     positions = _positions(model, trials)
     by_path: dict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
-        by_path[trial.path].append(trial)
+        by_path[trial.segment].append(trial)
     by_claims: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for path, its_trials in by_path.items():
         by_claims[tuple(dict.fromkeys(trial.speaker for trial in its_trials))].append(path)
-    files = _FileScorer(model, Recordings.under(root, workers, channel), names, positions)
+    files = _FileScorer(model, Recordings.under(root, workers, channel).of(trials), names, positions)
     # Files of the same claims follow each other, and share a scorer.
     tasks = [(path, claims, len(by_path[path])) for claims, paths in by_claims.items() for path in paths]
     results: dict[str, ScoredFile | FailedFile] = {}
@@ -282,15 +282,15 @@ def _collect(
     refused: Mapping[bool, int],
 ) -> Assessment:
     done = {path: result for path, result in results.items() if not isinstance(result, FailedFile)}
-    scored = [trial for trial in trials if trial.path in done]
-    lost = Counter(trial.target for trial in trials if trial.path not in done)
-    speakers, paths = NameColumn.of(trial.speaker for trial in scored), NameColumn.of(trial.path for trial in scored)
+    scored = [trial for trial in trials if trial.segment in done]
+    lost = Counter(trial.target for trial in trials if trial.segment not in done)
+    speakers, paths = NameColumn.of(trial.speaker for trial in scored), NameColumn.of(trial.segment for trial in scored)
     targets = np.array([trial.target for trial in scored], dtype=np.bool_)
-    speech = speech_groups(done[trial.path].seconds for trial in scored)
+    speech = speech_groups(done[trial.segment].seconds for trial in scored)
     metadata = {SPEECH: speech, **metadata_of(trial.metadata for trial in scored)}
     by_system = {}
     for system in systems:
-        pairs = [done[trial.path].scores[system, trial.speaker] for trial in scored]
+        pairs = [done[trial.segment].scores[system, trial.speaker] for trial in scored]
         scores, llrs = np.array([score for score, _ in pairs]), [llr for _, llr in pairs]
         calibrated = pairs and None not in llrs
         ratios = np.array(llrs) if calibrated else None

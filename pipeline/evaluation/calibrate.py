@@ -33,7 +33,7 @@ from pipeline.store.store import Store, Transaction
 LEAST_TRIALS, LEAST_SPEAKERS = 10, 2
 
 Labels = Mapping[str, Mapping[str, bool]]
-"""True for target trials, by path and claimed speaker."""
+"""True for target trials, by segment and claimed speaker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def calibrate(
     root : path
         Folder that the trials' paths are relative to, or Kaldi data directory of the utterances that they name.
     channel : int, optional
-        Channel to read of each file, from 1; by default the mean of all.
+        Channel to read of each file, from 1, where a trial chooses none; by default the mean of all.
     jobs : int
         Threads.
     progress : callable, optional
@@ -140,13 +140,15 @@ def calibrate(
     >>> report.model.threshold("poao") == report.before.threshold
     False
     """
-    labels = _labelled(as_trials(trials))
+    trials = as_trials(trials)
+    labels = _labelled(trials)
     _check_enough(labels, ())
     store = store if isinstance(store, Store) else Store(store)
     store.load()  # where there is no store, none is made
+    recordings = Recordings.under(root, channel=channel)
     with store.writing() as transaction, threadpool_limits(1):
         model = _model_of(store, transaction)
-        own, failed, mixed = _scored(model, labels, Recordings.under(root, channel=channel), jobs, progress)
+        own, failed, mixed = _scored(model, labels, recordings.of(trials), jobs, progress)
         before = _fit(model, own)
         fitted = transaction.save(_with_own(model, own))
     after = _fit(fitted, own)
@@ -196,9 +198,9 @@ def _labelled(trials: Sequence[Trial]) -> Labels:
     """Return the labels of ``trials``; raises InputError where they contradict each other."""
     labels: dict[str, dict[str, bool]] = {}
     for trial in trials:
-        claims = labels.setdefault(trial.path, {})
+        claims = labels.setdefault(trial.segment, {})
         if claims.setdefault(trial.speaker, trial.target) != trial.target:
-            raise InputError(f"trials: {trial.path} claimed for {trial.speaker!r} is both target and nontarget")
+            raise InputError(f"trials: {trial.segment} claimed for {trial.speaker!r} is both target and nontarget")
     for path, claims in labels.items():
         spoken = [name for name, is_target in claims.items() if is_target]
         if len(spoken) > 1:
