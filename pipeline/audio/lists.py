@@ -2,7 +2,8 @@
 
 Kaldi's ``wav.scp`` has a recording a line, ``utt2spk`` an utterance and its speaker (``spk2utt`` a speaker and the
 utterances), ``segments`` an utterance, its recording, start, end and maybe channel, from 0. A Rich Transcription Time
-Marked (RTTM) file has a speaker turn a line (NIST, The 2009 (RT-09) Rich Transcription Meeting Recognition Evaluation Plan, appendix A):
+Marked (RTTM) file has a speaker turn a line (NIST, The 2009 (RT-09) Rich Transcription Meeting Recognition Evaluation
+Plan, appendix A):
 
     SPEAKER file channel start duration <NA> <NA> speaker <NA> <NA>
 

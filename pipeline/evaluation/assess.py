@@ -39,6 +39,7 @@ Progress = Callable[[int, int], None]
 """Called as progress(files just done, files in all)."""
 
 _MAKING = Lock()
+_REFUSED = "where enrollment refused them, --not-enrolled NAME (not_enrolled) counts their trials as rejected"
 _form_c = partial(unicodedata.normalize, "NFC")
 
 
@@ -150,8 +151,7 @@ def assess(
     absent = _absent(model, trials, not_enrolled)
     refused = Counter(trial.target for trial in trials if _form_c(trial.speaker) in absent)
     trials = [trial for trial in trials if _form_c(trial.speaker) not in absent]
-    _check_columns(model, trials)
-    positions = _positions(model, trials)
+    positions = positions_of(model, trials, _REFUSED)
     by_path: dict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
         by_path[trial.segment].append(trial)
@@ -202,8 +202,12 @@ def _check_columns(model: SpeakerModel, trials: Sequence[Trial]) -> None:
         )
 
 
-def _positions(model: SpeakerModel, trials: Sequence[Trial]) -> dict[str, int]:
-    """Return the number of each claimed speaker; the UnknownSpeakerError of others says how many trials are theirs."""
+def positions_of(model: SpeakerModel, trials: Sequence[Trial], remedy: str) -> dict[str, int]:
+    """Return the number of each claimed speaker.
+
+    Raises InputError where no name is one's, and UnknownSpeakerError with the number of such trials, and a ``remedy``.
+    """
+    _check_columns(model, trials)
     claims = Counter(trial.speaker for trial in trials)
     try:
         return {name: model.position(name) for name in claims}
@@ -212,7 +216,7 @@ def _positions(model: SpeakerModel, trials: Sequence[Trial]) -> dict[str, int]:
         theirs = [count for name, count in claims.items() if _form_c(name) not in known]
         more = (
             f"; {sum(theirs)} of {len(trials)} trials claim people who are not enrolled (names: {len(theirs)});"
-            " where enrollment refused them, --not-enrolled NAME (not_enrolled) counts their trials as rejected"
+            f" {remedy}"
         )
         raise UnknownSpeakerError(error.name, error.nearest, nobody=error.nobody, more=more) from None
 

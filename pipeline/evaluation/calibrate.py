@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.enrollment.heldout_scoring import HeldOutScoring
 from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError, StoreMissingError
 from pipeline.evaluation import Trial
-from pipeline.evaluation.assess import FailedFile, speech_of
+from pipeline.evaluation.assess import FailedFile, positions_of, speech_of
 from pipeline.evaluation.lists import as_trials
 from pipeline.evaluation.recordings import Recordings
 from pipeline.machines.workers import LocalThreads
@@ -148,7 +148,8 @@ def calibrate(
     recordings = Recordings.under(root, channel=channel)
     with store.writing() as transaction, threadpool_limits(1):
         model = _model_of(store, transaction)
-        own, failed, mixed = _scored(model, labels, recordings.of(trials), jobs, progress)
+        positions = positions_of(model, trials, "leave these trials out of the list")
+        own, failed, mixed = _scored(model, labels, positions, recordings.of(trials), jobs, progress)
         before = _fit(model, own)
         fitted = transaction.save(_with_own(model, own))
     after = _fit(fitted, own)
@@ -237,13 +238,17 @@ class _Scorer:
 
 
 def _scored(
-    model: SpeakerModel, labels: Labels, recordings: Recordings, jobs: int, progress: Callable[[int, int], None] | None
+    model: SpeakerModel,
+    labels: Labels,
+    numbers: Mapping[str, int],
+    recordings: Recordings,
+    jobs: int,
+    progress: Callable[[int, int], None] | None,
 ) -> tuple[HeldOutTrials, tuple[FailedFile, ...], tuple[str, ...]]:
     """Return the trials of ``labels`` as scored by ``model``, files without a score, and those that were mixed.
 
-    Raises InputError.
+    ``numbers`` are those of the claimed speakers. Raises InputError.
     """
-    numbers = {name: model.position(name) for claims in labels.values() for name in claims}
     ids = [speaker.id for speaker in model.speakers]
     claims = sorted(numbers.values())
     scoring = HeldOutScoring(model.config, model.population(), {}, claims, ids, condition=model.condition())
