@@ -2,7 +2,7 @@
 
 Text is read line by line, in one way for all formats and with the standard library alone; Parquet takes pyarrow.
 
-    enroll test target|nontarget                     Kaldi, key; this project's trial lists
+    enroll test target|nontarget                     Kaldi, key; this project's trial lists; also tgt|imp, or 1|0
     enroll test 1.23                                 Kaldi, scores
     1|0 enroll test                                  VoxCeleb, key; this project's trial lists
     1.23 enroll test                                 VoxCeleb, scores
@@ -206,7 +206,7 @@ def _layout_of(path: Path, kind: Kind | None, name: str | None) -> tuple[str, Ki
         raise InputError(f"{path}: a list needs at least one trial, got none; it is empty or has only comments")
     number, first = lines[0]
     layouts: tuple[tuple[str, Kind, bool], ...] = (
-        ("kaldi", "key", first[-1] in LABELS),
+        ("kaldi", "key", first[-1] in LABELS or (kind == "key" and _ends_in_label(first))),
         ("voxceleb", "key", first[0] in VOXCELEB_LABELS and not (kind is None and _is_number(first[-1]))),
         ("kaldi", "scores", _are_numbers(words[-1] for _, words in lines)),
         ("voxceleb", "scores", _are_numbers(words[0] for _, words in lines)),
@@ -225,6 +225,11 @@ def _layout_of(path: Path, kind: Kind | None, name: str | None) -> tuple[str, Ki
     raise bad_line(path, number, b" ".join(first), rule, cause)
 
 
+def _ends_in_label(first: Sequence[bytes]) -> bool:
+    """Return True for a line such as CN-Celeb's, whose label is 1 or 0 and stands last, where a key is expected."""
+    return len(first) > 2 and first[-1] in VOXCELEB_LABELS and first[0] not in VOXCELEB_LABELS
+
+
 def _why_unknown(first: Sequence[bytes], content_name: str) -> str:
     """Return the likely cause why the words of a first line are of no known layout."""
     for begin, kind_of_file in _NO_TEXT.items():
@@ -233,7 +238,9 @@ def _why_unknown(first: Sequence[bytes], content_name: str) -> str:
     if b"\0" in b"".join(first):
         return "the file is not UTF-8 text (UTF-16 or binary)"
     if b"," in first[0]:
-        return "comma-separated fields need a header: speaker,path,label"
+        return (
+            f"comma-separated fields need a header: speaker,path,{'score' if content_name == 'score file' else 'label'}"
+        )
     return f"a missing or misspelt field, or the file is no {content_name}"
 
 

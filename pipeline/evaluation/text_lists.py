@@ -25,7 +25,10 @@ Kind = Literal["key", "scores"]
 MOST_BYTES = 2**32  # of a file
 MOST_IN_LINE = 2**20  # bytes
 SHOWN = 60  # characters of a bad line that a message quotes
-LABELS = {b"target": True, b"nontarget": False, b"true": True, b"false": False, b"True": True, b"False": False}
+LABELS = {
+    **{b"target": True, b"nontarget": False, b"tgt": True, b"imp": False},
+    **{b"true": True, b"false": False, b"True": True, b"False": False},
+}
 VOXCELEB_LABELS = {b"1": True, b"0": False}
 TABLE_LABELS = {**LABELS, **VOXCELEB_LABELS}
 COLUMNS: Mapping[str, str] = {
@@ -107,6 +110,8 @@ def fields_of(path: Path, names: Sequence[str]) -> tuple[str, ...]:
             cause = f"no header in the first line, or the column has none of the names {alike}"
             if len(names) == 1 and ";" in shown:
                 cause = "its fields are separated by semicolons, not by commas"
+            if "\0" in shown:
+                cause = "the file is not UTF-8 text (UTF-16 or binary)"
             rule = f"a table of trials needs a column {example!r} (or alike)"
             raise InputError(f"{path}: {rule}, got {shown!r}; likely cause: {cause}")
     for field in COLUMNS.values():
@@ -122,7 +127,9 @@ def read_words(path: Path, name: str, kind: Kind) -> TrialTable:
     if voxceleb:
         fields, rule, labels = (field, "model", "segment"), f"'{shown} enroll test'", VOXCELEB_LABELS
     else:
-        fields, rule, labels = ("model", "segment", field), f"'enroll test {shown}'", LABELS
+        first = next(without_comments(path), (1, b""))[1]
+        labels = VOXCELEB_LABELS if first.split()[-1:] in [[b"1"], [b"0"]] else LABELS
+        fields, rule = ("model", "segment", field), f"'enroll test {shown}'"
     split = (lambda line: line.split(None, 2)) if voxceleb else _split_kaldi
     return _read_rows(path, without_comments(path), fields, rule, split, labels)
 
