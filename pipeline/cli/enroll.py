@@ -32,7 +32,16 @@ from pipeline.cli.options import (
     read_settings,
     workers_of,
 )
-from pipeline.cli.terminal import cores, print_error, print_json, print_line, print_note, print_table, progress_bar
+from pipeline.cli.terminal import (
+    cores,
+    print_error,
+    print_json,
+    print_line,
+    print_note,
+    print_skipped,
+    print_table,
+    progress_bar,
+)
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,7 +71,9 @@ def enroll(
     ] = None,
     speaker_pattern: Annotated[
         str | None,
-        typer.Option(metavar="REGEX", help="The speaker is in a file's name: the group of this."),
+        typer.Option(
+            metavar="REGEX", help="The speaker is in a file's name, or with a / in its path: the group of this."
+        ),
     ] = None,
     background: Annotated[
         bool, typer.Option("--background", help="Enroll as background speakers, whom nobody can claim to be.")
@@ -104,6 +115,7 @@ def enroll(
     - `voiceclaim enroll all-recordings/ --store speakers.store --anew`
     - `voiceclaim enroll validated.tsv --store speakers.store`
     - `voiceclaim enroll flat/ --store speakers.store --speaker-pattern '([^_-]+)'`
+    - `voiceclaim enroll TIMIT/TRAIN/ --store speakers.store --speaker-pattern '[^/]+/([^/]+)/'`
     - `voiceclaim enroll recordings/ --store speakers.store --check matches=refuse --log changes.jsonl`
     - `voiceclaim enroll recordings/ --store speakers.store --backend dask --scheduler tcp://host:8786`
     """
@@ -224,8 +236,7 @@ def print_warnings(report: EnrollmentReport) -> None:
 
 
 def _print_report(store: Path, report: EnrollmentReport) -> None:
-    for path, reason in report.skipped:
-        print_note(f"skipped {path}: {reason}")
+    print_skipped(report.skipped)
     for _, reason in report.refused:
         print_note(f"refused {reason}")
     if report.left_out:

@@ -182,6 +182,9 @@ def test_speakers_in_the_names_of_files(tmp_path, heard):
     assert [path.name for path, _ in corpus.left_out] == ["_.flac", "notes.txt"]
     by_number = read_corpus(tmp_path, speaker_pattern=r"(.*)[_-](?P<speaker>\d)")
     assert {name: len(its) for name, its in by_number.speakers.items()} == {"1": 2, "2": 1}
+    (tmp_path.parent / "other.flac").write_bytes(heard("anna").read_bytes())
+    by_folder = read_corpus(tmp_path.parent, speaker_pattern=f"{tmp_path.name}/([^/]+)/").speakers
+    assert by_folder == {"deeper": (Utterance("deeper", tmp_path / "deeper" / "anna-2.flac"),)}
     for pattern, reason in (
         ("(", "no regular expression"), ("[a-z]+", "a group in brackets"), ("(x+)", "must match the speaker pattern")
     ):  # fmt: skip
