@@ -151,7 +151,8 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
         The folder or the table.
     speaker_pattern : str, optional
         Regular expression, matched from the start of a file's name; its group is the speaker: ``([^_-]+)`` for what
-        is before the first ``_`` or ``-``. A group called ``speaker`` counts before the first one.
+        is before the first ``_`` or ``-``. A group called ``speaker`` counts before the first one. With a slash in it,
+        it is matched to the path from ``root`` on: ``[^/]+/([^/]+)/`` for the folders in the folders of ``root``.
 
     Returns
     -------

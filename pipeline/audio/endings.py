@@ -1,13 +1,18 @@
 """Files that are decoded too short: the length that a header promises, against what there is of it.
 
 A FLAC file cut between two frames just ends. Of others, libsndfile reduces the size to what there is, and says so, or
-says nothing. A size that only a recorder into a pipe writes, which cannot know it, promises nothing.
+says nothing. A size that only a recorder into a pipe writes, which cannot know it, promises nothing. The first frame of
+an MP3 file may count the others, as Xing's encoder did first. The pages of an Ogg file are checked one by one, since
+decoders leave out what is damaged.
 """
 
 from __future__ import annotations
 
 import re
+import zlib
 from typing import Any
+
+from pipeline.audio.libsndfile import Source
 
 # libsndfile's remarks on a header that promises more bytes than follow: of samples, and of the whole file.
 _REDUCED = re.compile(r"^ *(?:data|SSND|Data Size|BODY) *: (\d+) \(should be (\d+)\)", re.MULTILINE)
@@ -15,19 +20,51 @@ _REDUCED_FILE = re.compile(r"^ *(?:riff|Riff size) *: (\d+) \(should be (\d+)\)"
 _FRAME_BYTES = re.compile(r"^ *Block Align *: (\d+)", re.MULTILINE)
 _SPHERE_COUNT = re.compile(rb"^sample_count -i (\d+)\s*$", re.MULTILINE)
 _UNKNOWN_BYTES = 2**31 - 2**16  # from here on, "until the end": 2**31 - 4096 by sox, 2**32 - 1 by ffmpeg
+_UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1
 _MISCOUNTED = 256  # bytes by which programs miscount, adding the header to the samples
-_OGG_HEADER, LONGEST_OGG_PAGE = 27, 65_307  # bytes
-_OGG_STREAM = slice(14, 18)  # of a page's header: the number of its stream
+_OGG, _OGG_HEADER = b"OggS", 27  # the beginning of a page, and bytes of its header
+_OGG_STREAM, _OGG_CHECKSUM = slice(14, 18), slice(22, 26)  # in a page's header
+_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))  # the bits of each byte
+# What the first frame of an MP3 file says: flags, the count of frames, and of bytes.
+_MP3_COUNTS = re.compile(rb"\xff[\xe0-\xff].{7,40}?(?:Xing|Info)...([\x03\x07\x0b\x0f])(.{4})(.{4})", re.DOTALL)
+_MP3_MISCOUNTED = 2 * 1152  # samples: the first frame, which has no sound, may be counted too
+_CHUNK = 2**16  # bytes
+_DAMAGED = "the file is damaged or cut short"
 
 
-def frames_promised(sound: Any, head: bytes) -> int | None:
+def fault_at_end(sound: Any, source: Source, head: bytes, position: int) -> str | None:
+    """Return what is wrong with a file of which ``position`` frames were decoded to its end; None where it is whole.
+
+    ``sound`` is the file as libsndfile reads it from ``source``, and ``head`` its first bytes.
+    """
+    place, end = source.tell(), f"{position / sound.samplerate:.3f} s"
+    said, slack, joined, fault = _frames_promised(sound, head), 0, None, None
+    if sound.format == "OGG":
+        fault, joined = _ogg_pages(source)
+    elif sound.format == "MP3":
+        said, joined = _mp3_counts(source, int(sound.frames))
+        slack = _MP3_MISCOUNTED
+    source.seek(place)
+    if said is not None and position < said - slack:
+        return f"it ends at {end}, and its header says {said / sound.samplerate:.3f} s; {_DAMAGED}"
+    if fault is not None:
+        return f"it ends at {end}, {fault}; {_DAMAGED}"
+    if joined is None:
+        return None
+    return (
+        f"another {joined} stream follows at {end}, as in files that were joined end to end, and only the first would"
+        " be read; ffmpeg -i FILE OTHER.wav decodes all"
+    )
+
+
+def _frames_promised(sound: Any, head: bytes) -> int | None:
     """Return the frames that the header of a file promises; None where it promises no more than there are.
 
     ``sound`` is the file as libsndfile reads it, which knows where it ends, and ``head`` its first bytes.
     """
     total, remarks = int(sound.frames), sound.extra_info
     if sound.format == "FLAC":
-        return total
+        return total if total < _UNKNOWN_FRAMES else None
     if sound.format == "NIST":
         return _sphere_frames(head, total, int(sound.channels))
     lacks_samples, lacks_bytes = _REDUCED.search(remarks), _REDUCED_FILE.search(remarks)
@@ -49,25 +86,65 @@ def _sphere_frames(head: bytes, total: int, channels: int) -> int | None:
     return said if said - total > _MISCOUNTED and abs(said - total * channels) > _MISCOUNTED else None
 
 
-def ends_within_ogg_page(tail: bytes) -> bool:
-    """Check whether the last page of an Ogg stream is incomplete, by the last ``LONGEST_OGG_PAGE`` bytes of the file.
+def _mp3_counts(source: Source, total: int) -> tuple[int | None, str | None]:
+    """Return the samples that an MP3 file must have by its first frame, and "MP3" where another file follows.
 
-    A recording of a live stream may end without the flag that marks its last page, but not within a page.
+    ``total`` is how many libsndfile, which reads the count too, expects.
     """
-    start = tail.rfind(b"OggS")
-    if start < 0:
-        return False
-    page = tail[start:]
-    if len(page) < _OGG_HEADER:
-        return True
-    segments = page[_OGG_HEADER : _OGG_HEADER + page[26]]
-    return len(segments) < page[26] or len(page) < _OGG_HEADER + page[26] + sum(segments)
+    tag = _bytes_at(source, 0, 10)
+    start = 0
+    if tag.startswith(b"ID3"):
+        start = 10 + sum(byte << shift for byte, shift in zip(tag[6:], (21, 14, 7, 0), strict=True))
+    frame = _bytes_at(source, start, 80)
+    if (found := _MP3_COUNTS.match(frame)) is None:
+        return None, None
+    frames, size = (int.from_bytes(count) for count in found.groups()[1:])
+    samples = 1152 if frame[1] & 0x18 == 0x18 else 576  # of a frame of MPEG 1, or 2
+    after = _bytes_at(source, start + size, 3)
+    follows = after == b"ID3" or (len(after) == 3 and after[0] == 0xFF and after[1] >= 0xE0)
+    return min(total, frames * samples), "MP3" if follows and size > 0 else None
 
 
-def is_followed_by_another_ogg_stream(head: bytes, tail: bytes) -> bool:
-    """Check whether the last page, in the ``tail`` of a file, is of another stream than the first, in its ``head``.
+def _ogg_pages(source: Source) -> tuple[str | None, str | None]:
+    """Return where the pages of an Ogg file are broken, and "Ogg" where the last is of another stream than the first.
 
-    So it is in files that were joined end to end, of which libsndfile reads the first stream.
+    What follows the last page is no page, and no damage.
     """
-    last = tail[tail.rfind(b"OggS") :]
-    return head.startswith(b"OggS") and head[_OGG_STREAM] != last[_OGG_STREAM]
+    streams: list[bytes] = []
+    place = 0
+    while (head := _bytes_at(source, place, _OGG_HEADER)).startswith(_OGG):
+        sizes = _bytes_at(source, place + _OGG_HEADER, head[-1] if len(head) == _OGG_HEADER else 0)
+        page = head + sizes + _bytes_at(source, place + _OGG_HEADER + len(sizes), sum(sizes))
+        if len(page) < _OGG_HEADER or len(page) < _OGG_HEADER + head[-1] + sum(sizes):
+            return "within a page of its Ogg stream", None
+        if _ogg_checksum(page) != page[_OGG_CHECKSUM]:
+            return f"and the page of its Ogg stream at byte {place:,} breaks its checksum", None
+        streams = [*streams[:1], head[_OGG_STREAM]]
+        place += len(page)
+    if _is_further(source, _OGG, place):
+        return f"and its Ogg stream is interrupted at byte {place:,}", None
+    return None, "Ogg" if streams and streams[0] != streams[-1] else None
+
+
+def _ogg_checksum(page: bytes) -> bytes:
+    """Return the checksum of a page: a CRC-32 of the usual polynomial with the bits in the other order, from 0."""
+    blank = page[: _OGG_CHECKSUM.start] + bytes(4) + page[_OGG_CHECKSUM.stop :]
+    checksum = zlib.crc32(blank.translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return checksum.to_bytes(4, "big").translate(_REVERSED)
+
+
+def _is_further(source: Source, pattern: bytes, place: int) -> bool:
+    """Check whether ``pattern`` is anywhere from ``place`` to the end."""
+    while len(chunk := _bytes_at(source, place, _CHUNK)) >= len(pattern):
+        if pattern in chunk:
+            return True
+        place += len(chunk) - len(pattern) + 1
+    return False
+
+
+def _bytes_at(source: Source, place: int, count: int) -> bytes:
+    """Return up to ``count`` bytes from ``place`` on."""
+    content = bytearray(count)
+    source.seek(place)
+    del content[source.readinto(content) :]
+    return bytes(content)

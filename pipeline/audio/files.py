@@ -19,12 +19,7 @@ import numpy as np
 from pipeline.audio import ffmpeg
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.downmix import Downmix
-from pipeline.audio.endings import (
-    LONGEST_OGG_PAGE,
-    ends_within_ogg_page,
-    frames_promised,
-    is_followed_by_another_ogg_stream,
-)
+from pipeline.audio.endings import fault_at_end
 from pipeline.audio.libsndfile import Source, head_of, open_sound
 from pipeline.audio.streams import DECODER_ERRORS, Samples, check_channels, check_rate, check_samples, reason
 from pipeline.errors import AudioError
@@ -234,31 +229,11 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         """Raise AudioError where ffmpeg failed, and at the end of a file that should go on (``audio.endings``)."""
         if self._decoder is not None:
             self._decoder.check(self._position / self.rate)
-        said = None if self._total is None else frames_promised(self._sound, self._head)
-        if said is not None and self._position < said:
-            raise self._cut_short(f"and its header says {said / self.rate:.3f} s")
-        if self._sound.format == "OGG":
-            tail = self._tail(LONGEST_OGG_PAGE)
-            if ends_within_ogg_page(tail):
-                raise self._cut_short("within a page of its Ogg stream")
-            if is_followed_by_another_ogg_stream(self._head, tail):
-                raise AudioError(
-                    f"{self.name}: another Ogg stream follows at {self._position / self.rate:.3f} s, as in files that"
-                    " were joined end to end, and only the first would be read; ffmpeg -i FILE OTHER.wav decodes all"
-                )
-
-    def _cut_short(self, why: str) -> AudioError:
-        end = self._position / self.rate
-        return AudioError(f"{self.name}: it ends at {end:.3f} s, {why}; the file is damaged or cut short")
-
-    def _tail(self, most: int) -> bytes:
-        """Return up to ``most`` bytes at the end of the file."""
-        place, tail = self._source.tell(), bytearray(min(most, self._size))
-        self._source.seek(self._size - len(tail))
-        del tail[self._source.readinto(tail) :]
-        self._source.seek(place)
+            return
+        fault = fault_at_end(self._sound, self._source, self._head, self._position)
         self._source.reraise(self.name)
-        return bytes(tail)
+        if fault is not None:
+            raise AudioError(f"{self.name}: {fault}")
 
     def _skip(self) -> None:
         """Move to the start of the segment, by decoding where a seek would not land on the same samples."""

@@ -85,6 +85,8 @@ def reason_to_skip(entry: Path) -> str | None:
 def read_names(root: Path, pattern: str) -> tuple[list[Segment], list[Skipped]]:
     """Return the files under ``root`` whose speakers ``pattern`` finds in their names, and the others.
 
+    A pattern with a slash is matched to their paths from ``root`` on, with slashes between the folders.
+
     Raises InputError for a pattern without a group, and where it matches no name.
     """
     try:
@@ -97,7 +99,7 @@ def read_names(root: Path, pattern: str) -> tuple[list[Segment], list[Skipped]]:
     skipped: list[Skipped] = []
     segments: list[Segment] = []
     for path in audio_files(root, root, skipped):
-        found = names.match(path.name)
+        found = names.match(path.relative_to(root).as_posix() if "/" in pattern else path.name)
         if speaker := found and found[group]:
             segments.append((speaker, path, None, None, None))
         else:

@@ -1,8 +1,9 @@
 """Recordings and speakers in lists: Kaldi's data directories, RTTM files, and tables.
 
 Kaldi's ``wav.scp`` has a recording a line, ``utt2spk`` an utterance and its speaker (``spk2utt`` a speaker and the
-utterances), ``segments`` an utterance, its recording, start and end. A Rich Transcription Time Marked (RTTM) file has a
-speaker turn a line (NIST, The 2009 (RT-09) Rich Transcription Meeting Recognition Evaluation Plan, appendix A):
+utterances), ``segments`` an utterance, its recording, start, end and maybe channel, from 0. A Rich Transcription Time
+Marked (RTTM) file has a speaker turn a line (NIST, The 2009 (RT-09) Rich Transcription Meeting Recognition Evaluation
+Plan, appendix A):
 
     SPEAKER file channel start duration <NA> <NA> speaker <NA> <NA>
 
@@ -84,11 +85,14 @@ def _parts(root: Path) -> tuple[Path, dict[str, tuple[int, Part]]]:
     listing = root / ("segments" if segmented else "wav.scp")
     parts: dict[str, tuple[int, Part]] = {}
     for utterance, line, rest in _keyed(listing):
-        recording, start, end = _segment(listing, line, rest) if segmented else (utterance, None, None)
+        where = _segment(listing, line, rest) if segmented else (utterance, None, None, None)
+        recording, start, end, side = where
         if recording not in recordings:
             _refuse(listing, line, f"every recording must be in wav.scp, {recording!r} is not")
         path, channel = recordings[recording]
-        parts[utterance] = line, (path, start, end, channel)
+        if channel is not None and side not in {None, 1}:
+            _refuse(listing, line, f"the pipe of {recording!r} in wav.scp gives one channel, 0, got {rest!r}")
+        parts[utterance] = line, (path, start, end, channel or side)
     return listing, parts
 
 
@@ -264,12 +268,14 @@ def _owners(path: Path) -> dict[str, tuple[int, str]]:
     return owners
 
 
-def _segment(path: Path, line: int, text: str) -> tuple[str, float, float | None]:
-    rule = f"'utterance recording start end' was expected, got {text!r}"
+def _segment(path: Path, line: int, text: str) -> tuple[str, float, float | None, int | None]:
+    """Read recording, start, end and channel, from 1; in Kaldi's file it is counted from 0, and may be missing."""
+    rule = f"'utterance recording start end' was expected, and maybe a channel (0, 1 ...), got {text!r}"
     words = text.split()
-    if len(words) != 3:
+    if len(words) not in {3, 4} or not re.fullmatch("[0-9]{1,3}", words[-1] if len(words) == 4 else "0"):
         _refuse(path, line, rule)
-    return words[0], *_ends(path, line, words[1], words[2], rule)
+    channel = int(words[3]) + 1 if len(words) == 4 else None
+    return words[0], *_ends(path, line, words[1], words[2], rule), channel
 
 
 def _ends(path: Path, line: int, first: str, last: str, rule: str) -> tuple[float, float | None]:

@@ -32,7 +32,16 @@ from pipeline.cli.options import (
     read_settings,
     workers_of,
 )
-from pipeline.cli.terminal import cores, print_error, print_json, print_line, print_note, print_table, progress_bar
+from pipeline.cli.terminal import (
+    cores,
+    print_error,
+    print_json,
+    print_line,
+    print_note,
+    print_skipped,
+    print_table,
+    progress_bar,
+)
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,7 +71,9 @@ def enroll(
     ] = None,
     speaker_pattern: Annotated[
         str | None,
-        typer.Option(metavar="REGEX", help="The speaker is in a file's name: the group of this."),
+        typer.Option(
+            metavar="REGEX", help="The speaker is in a file's name, or with a / in its path: the group of this."
+        ),
     ] = None,
     background: Annotated[
         bool, typer.Option("--background", help="Enroll as background speakers, whom nobody can claim to be.")
@@ -104,6 +115,7 @@ def enroll(
     - `voiceclaim enroll all-recordings/ --store speakers.store --anew`
     - `voiceclaim enroll validated.tsv --store speakers.store`
     - `voiceclaim enroll flat/ --store speakers.store --speaker-pattern '([^_-]+)'`
+    - `voiceclaim enroll TIMIT/TRAIN/ --store speakers.store --speaker-pattern '[^/]+/([^/]+)/'`
     - `voiceclaim enroll recordings/ --store speakers.store --check matches=refuse --log changes.jsonl`
     - `voiceclaim enroll recordings/ --store speakers.store --backend dask --scheduler tcp://host:8786`
     """
@@ -113,7 +125,7 @@ def enroll(
 
     settings = read_settings(config, override)
     corpus = as_corpus(read_corpus(audio_dir, speaker_pattern=speaker_pattern))
-    _note_folders_of_one(corpus)
+    _note_inner_folders(corpus)
     names = corpus.speakers.keys() if only is None else _matching(only, corpus.speakers, audio_dir)
     speakers = {name: utterances for name, utterances in corpus.speakers.items() if name in names}
     if add or new:
@@ -169,19 +181,24 @@ def _note_newcomers(store: Path, names: Iterable[str]) -> None:
         print_note(f"note: recordings are added, of speakers not enrolled so far: {', '.join(map(repr, unknown))}")
 
 
-def _note_folders_of_one(corpus: Corpus) -> None:
-    """Say what is enrolled as whom where the only speaker has nothing but folders, which may be speakers."""
-    if corpus.kind != "folders" or len(corpus.speakers) != 1:
-        return
-    ((name, utterances),) = corpus.speakers.items()
-    places = [one.path.relative_to(corpus.root).parts for one in utterances]
-    inner = {parts[1] if len(parts) > 2 else "" for parts in places}
-    if len(inner) > 1 and "" not in inner:
-        shown = ", ".join(sorted(inner)[:3]) + (" ..." if len(inner) > 3 else "")
-        print_note(
-            f"note: {len(inner)} folders ({shown}) are enrolled as the one speaker {name!r}; if they are speakers,"
-            f" enroll the folder that they are in: {corpus.root / places[0][0]}"
-        )
+def _note_inner_folders(corpus: Corpus) -> None:
+    """Say what is enrolled as whom where a speaker, the first of these, has nothing but folders, which may be speakers.
+
+    So it is in VoxCeleb, where they are not, and in TIMIT, where they are.
+    """
+    for name, utterances in corpus.speakers.items() if corpus.kind == "folders" else ():
+        places = [one.path.relative_to(corpus.root).parts for one in utterances]
+        inner = {parts[1] if len(parts) > 2 else "" for parts in places}
+        if len(inner) > 1 and "" not in inner:
+            shown = ", ".join(sorted(inner)[:3]) + (" ..." if len(inner) > 3 else "")
+            remedy = f"enroll the folder that they are in: {corpus.root / places[0][0]}"
+            if len(corpus.speakers) > 1:
+                remedy = "give --speaker-pattern '[^/]+/([^/]+)/'"
+            print_note(
+                f"note: {len(inner)} folders ({shown}) are enrolled as the one speaker {name!r}; if they are speakers,"
+                f" {remedy}"
+            )
+            return
 
 
 def _matching(globs: list[str], speakers: Iterable[str], where: Path) -> set[str]:
@@ -224,8 +241,7 @@ def print_warnings(report: EnrollmentReport) -> None:
 
 
 def _print_report(store: Path, report: EnrollmentReport) -> None:
-    for path, reason in report.skipped:
-        print_note(f"skipped {path}: {reason}")
+    print_skipped(report.skipped)
     for _, reason in report.refused:
         print_note(f"refused {reason}")
     if report.left_out:

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +29,7 @@ from pipeline.cli.options import (
     refuse,
     workers_of,
 )
-from pipeline.cli.terminal import cores, print_error, print_json, print_note, progress_bar
+from pipeline.cli.terminal import cores, print_error, print_json, print_note, print_skipped, progress_bar
 from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import FORMATS
 
@@ -189,6 +190,8 @@ def evaluate_list(
         where = Recordings(path_for(root, workers), {}) if trials.is_dir() else root
         assessment = score(opened, claims, where, channel=channel, progress=partial(advance, "scoring"))
     _name_failed(assessment.failed, root, len(claims))
+    if repeated := len(claims) - len({(claim.speaker, claim.segment) for claim in claims}):
+        print_note(f"note: {repeated} trials are listed before, and count as often as they are listed")
     note_mixed(assessment.mixed, opened.config.checks)
     if assessment.failed_trials == len(claims):
         raise InputError(f"{trials}: none of the {len(claims)} trials could be scored; the reasons are above")
@@ -219,14 +222,22 @@ def _name_failed(failed: Sequence[FailedFile], root: Path, trials: int) -> None:
     missing = [one for one in failed if f": {NO_SUCH_FILE}; " in one.reason]
     lost = sum(one.trials for one in missing)
     if len(missing) > _MOST_NAMED or 0 < lost == trials:
+        first = missing[0].path
         print_note(
-            f"not scored ({lost} trials): {len(missing)} files are missing, the first is {missing[0].path}; paths are"
-            f" relative to {root.absolute()}; give the folder of the audio with --root, or the Kaldi"
-            " data directory of these utterances"
+            f"not scored ({lost} trials): {len(missing)} files are missing, the first is {first}; paths are"
+            f" relative to {root.absolute()}; {_where(root / first)}"
         )
         failed = [one for one in failed if one not in missing]
     for one in failed:
         print_note(f"not scored ({one.trials} trials): {one.reason}")
+
+
+def _where(path: Path) -> str:
+    """Return where else to look for a file that is missing at ``path``."""
+    longer = sorted(path.parent.glob(f"{escape(path.name)}.*"))
+    if longer:
+        return f"{longer[0].name} is there: files are listed with their suffixes"
+    return "give the folder of the audio with --root, or the Kaldi data directory of these utterances"
 
 
 def _measured(model: SpeakerModel, assessment: Assessment, pairs: bool) -> dict[str, SystemMetrics]:
@@ -267,8 +278,7 @@ def _claims_in(folder: Path, names: tuple[str, ...]) -> tuple[Trial, ...]:
     from pipeline.evaluation import trials_of_folder
 
     found = trials_of_folder(folder, names)
-    for path, reason in found.skipped:
-        print_note(f"skipped {path}: {reason}")
+    print_skipped(found.skipped)
     if found.strangers:
         print_note(f"not enrolled, so their files are those of impostors: {', '.join(found.strangers)}")
     return found.trials

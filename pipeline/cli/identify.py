@@ -70,7 +70,7 @@ def identify(
     check_log_and_raw(log, log_key, log_paths, raw, audio)
     model = Store(store).load(unknown_impostors=unknown_impostors)
     identifier = Identifier(model, system=system, best=best, nobody=nobody, threshold=threshold)
-    record = identification_recorder(log, identifier, key_file=log_key, paths=log_paths)
+    record = identification_recorder(log, identifier, key_file=log_key, paths=log_paths, channel=channel)
     codes = []
     for name in audio:
         try:

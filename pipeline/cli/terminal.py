@@ -7,13 +7,16 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 import typer
 
 _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # change the writing direction
+_MOST_SKIPPED = 10  # files skipped for one reason that are named one by one
 _UNBOUNDED = 10_000  # columns of a table that goes to a file or a pipe
 
 
@@ -80,6 +83,17 @@ def print_note(text: str, *, before: str = "") -> None:
         start = coloured(before, "red", sys.stderr) if before else ""
         sys.stderr.write(start + "\n".join(map(escape, text.split("\n"))) + "\n")
         sys.stderr.flush()
+
+
+def print_skipped(skipped: Sequence[tuple[Path, str]]) -> None:
+    """Name the files that were skipped and the reasons; of many with one reason, the first alone."""
+    counts = Counter(reason for _, reason in skipped)
+    for path, reason in skipped:
+        if counts[reason] > _MOST_SKIPPED:
+            print_note(f"skipped {counts[reason]} files, the first {path}: {reason}")
+            counts[reason] = 0
+        elif counts[reason]:
+            print_note(f"skipped {path}: {reason}")
 
 
 def coloured(text: str, colour: str, stream: TextIO | None = None) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.terminal import escape, print_line, print_note
+from pipeline.cli.terminal import escape, print_line, print_note, print_skipped
 from pipeline.errors import InputError
 
 
@@ -41,8 +41,7 @@ def trials(
     if out.is_file():
         raise InputError(f"{out}: --out needs a new file, and this one exists; a list with changes of your own?")
     found = trials_of_folder(folder, None if store is None else Store(store).load().names)
-    for path, reason in found.skipped:
-        print_note(f"skipped {path}: {reason}")
+    print_skipped(found.skipped)
     targets = np.array([one.target for one in found.trials])
     speakers = NameColumn.of(one.speaker for one in found.trials)
     home = os.path.realpath(out.parent)

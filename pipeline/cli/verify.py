@@ -114,7 +114,7 @@ def verify(
     (name,) = claim
     rule = _sequential_test(sequential, at_end)
     model = Store(store).load(unknown_impostors=unknown_impostors)
-    record = verification_recorder(log, model, name, key_file=log_key, paths=log_paths)
+    record = verification_recorder(log, model, name, key_file=log_key, paths=log_paths, channel=channel)
     try:
         point = point_of(model.config, prior, cost_miss, cost_false_accept)
         policy = policy_of(threshold=threshold, false_accept=far, point=point, sequential=rule)

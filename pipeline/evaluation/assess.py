@@ -39,6 +39,7 @@ Progress = Callable[[int, int], None]
 """Called as progress(files just done, files in all)."""
 
 _MAKING = Lock()
+_REFUSED = "where enrollment refused them, --not-enrolled NAME (not_enrolled) counts their trials as rejected"
 _form_c = partial(unicodedata.normalize, "NFC")
 
 
@@ -124,7 +125,7 @@ def assess(
     not_enrolled : collection of str, optional
         People who could not be enrolled (``EnrollmentReport.refused``): claims on them are failures to enroll.
     channel : int, optional
-        Channel to read of each file, from 1; by default the mean of all.
+        Channel to read of each file, from 1, where a trial chooses none; by default the mean of all.
     jobs, workers : int, Workers, optional
         Threads, or workers elsewhere; neither changes a bit of any score.
     progress : callable, optional
@@ -150,15 +151,14 @@ def assess(
     absent = _absent(model, trials, not_enrolled)
     refused = Counter(trial.target for trial in trials if _form_c(trial.speaker) in absent)
     trials = [trial for trial in trials if _form_c(trial.speaker) not in absent]
-    _check_columns(model, trials)
-    positions = _positions(model, trials)
+    positions = positions_of(model, trials, _REFUSED)
     by_path: dict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
-        by_path[trial.path].append(trial)
+        by_path[trial.segment].append(trial)
     by_claims: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for path, its_trials in by_path.items():
         by_claims[tuple(dict.fromkeys(trial.speaker for trial in its_trials))].append(path)
-    files = _FileScorer(model, Recordings.under(root, workers, channel), names, positions)
+    files = _FileScorer(model, Recordings.under(root, workers, channel).of(trials), names, positions)
     # Files of the same claims follow each other, and share a scorer.
     tasks = [(path, claims, len(by_path[path])) for claims, paths in by_claims.items() for path in paths]
     results: dict[str, ScoredFile | FailedFile] = {}
@@ -202,8 +202,12 @@ def _check_columns(model: SpeakerModel, trials: Sequence[Trial]) -> None:
         )
 
 
-def _positions(model: SpeakerModel, trials: Sequence[Trial]) -> dict[str, int]:
-    """Return the number of each claimed speaker; the UnknownSpeakerError of others says how many trials are theirs."""
+def positions_of(model: SpeakerModel, trials: Sequence[Trial], remedy: str) -> dict[str, int]:
+    """Return the number of each claimed speaker.
+
+    Raises InputError where no name is one's, and UnknownSpeakerError with the number of such trials, and a ``remedy``.
+    """
+    _check_columns(model, trials)
     claims = Counter(trial.speaker for trial in trials)
     try:
         return {name: model.position(name) for name in claims}
@@ -212,7 +216,7 @@ def _positions(model: SpeakerModel, trials: Sequence[Trial]) -> dict[str, int]:
         theirs = [count for name, count in claims.items() if _form_c(name) not in known]
         more = (
             f"; {sum(theirs)} of {len(trials)} trials claim people who are not enrolled (names: {len(theirs)});"
-            " where enrollment refused them, --not-enrolled NAME (not_enrolled) counts their trials as rejected"
+            f" {remedy}"
         )
         raise UnknownSpeakerError(error.name, error.nearest, nobody=error.nobody, more=more) from None
 
@@ -282,15 +286,15 @@ def _collect(
     refused: Mapping[bool, int],
 ) -> Assessment:
     done = {path: result for path, result in results.items() if not isinstance(result, FailedFile)}
-    scored = [trial for trial in trials if trial.path in done]
-    lost = Counter(trial.target for trial in trials if trial.path not in done)
-    speakers, paths = NameColumn.of(trial.speaker for trial in scored), NameColumn.of(trial.path for trial in scored)
+    scored = [trial for trial in trials if trial.segment in done]
+    lost = Counter(trial.target for trial in trials if trial.segment not in done)
+    speakers, paths = NameColumn.of(trial.speaker for trial in scored), NameColumn.of(trial.segment for trial in scored)
     targets = np.array([trial.target for trial in scored], dtype=np.bool_)
-    speech = speech_groups(done[trial.path].seconds for trial in scored)
+    speech = speech_groups(done[trial.segment].seconds for trial in scored)
     metadata = {SPEECH: speech, **metadata_of(trial.metadata for trial in scored)}
     by_system = {}
     for system in systems:
-        pairs = [done[trial.path].scores[system, trial.speaker] for trial in scored]
+        pairs = [done[trial.segment].scores[system, trial.speaker] for trial in scored]
         scores, llrs = np.array([score for score, _ in pairs]), [llr for _, llr in pairs]
         calibrated = pairs and None not in llrs
         ratios = np.array(llrs) if calibrated else None

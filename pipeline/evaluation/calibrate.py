@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.enrollment.heldout_scoring import HeldOutScoring
 from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError, StoreMissingError
 from pipeline.evaluation import Trial
-from pipeline.evaluation.assess import FailedFile, speech_of
+from pipeline.evaluation.assess import FailedFile, positions_of, speech_of
 from pipeline.evaluation.lists import as_trials
 from pipeline.evaluation.recordings import Recordings
 from pipeline.machines.workers import LocalThreads
@@ -34,7 +34,7 @@ from pipeline.store.writing import Transaction
 LEAST_TRIALS, LEAST_SPEAKERS = 10, 2
 
 Labels = Mapping[str, Mapping[str, bool]]
-"""True for target trials, by path and claimed speaker."""
+"""True for target trials, by segment and claimed speaker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def calibrate(
     root : path
         Folder that the trials' paths are relative to, or Kaldi data directory of the utterances that they name.
     channel : int, optional
-        Channel to read of each file, from 1; by default the mean of all.
+        Channel to read of each file, from 1, where a trial chooses none; by default the mean of all.
     jobs : int
         Threads.
     progress : callable, optional
@@ -141,13 +141,16 @@ def calibrate(
     >>> report.model.threshold("poao") == report.before.threshold
     False
     """
-    labels = _labelled(as_trials(trials))
+    trials = as_trials(trials)
+    labels = _labelled(trials)
     _check_enough(labels, ())
     store = store if isinstance(store, Store) else Store(store)
     store.load()  # where there is no store, none is made
+    recordings = Recordings.under(root, channel=channel)
     with store.writing() as transaction, threadpool_limits(1):
         model = _model_of(store, transaction)
-        own, failed, mixed = _scored(model, labels, Recordings.under(root, channel=channel), jobs, progress)
+        positions = positions_of(model, trials, "leave these trials out of the list")
+        own, failed, mixed = _scored(model, labels, positions, recordings.of(trials), jobs, progress)
         before = _fit(model, own)
         fitted = transaction.save(_with_own(model, own))
     after = _fit(fitted, own)
@@ -197,9 +200,9 @@ def _labelled(trials: Sequence[Trial]) -> Labels:
     """Return the labels of ``trials``; raises InputError where they contradict each other."""
     labels: dict[str, dict[str, bool]] = {}
     for trial in trials:
-        claims = labels.setdefault(trial.path, {})
+        claims = labels.setdefault(trial.segment, {})
         if claims.setdefault(trial.speaker, trial.target) != trial.target:
-            raise InputError(f"trials: {trial.path} claimed for {trial.speaker!r} is both target and nontarget")
+            raise InputError(f"trials: {trial.segment} claimed for {trial.speaker!r} is both target and nontarget")
     for path, claims in labels.items():
         spoken = [name for name, is_target in claims.items() if is_target]
         if len(spoken) > 1:
@@ -236,13 +239,17 @@ class _Scorer:
 
 
 def _scored(
-    model: SpeakerModel, labels: Labels, recordings: Recordings, jobs: int, progress: Callable[[int, int], None] | None
+    model: SpeakerModel,
+    labels: Labels,
+    numbers: Mapping[str, int],
+    recordings: Recordings,
+    jobs: int,
+    progress: Callable[[int, int], None] | None,
 ) -> tuple[HeldOutTrials, tuple[FailedFile, ...], tuple[str, ...]]:
     """Return the trials of ``labels`` as scored by ``model``, files without a score, and those that were mixed.
 
-    Raises InputError.
+    ``numbers`` are those of the claimed speakers. Raises InputError.
     """
-    numbers = {name: model.position(name) for claims in labels.values() for name in claims}
     ids = [speaker.id for speaker in model.speakers]
     claims = sorted(numbers.values())
     scoring = HeldOutScoring(model.config, model.population(), {}, claims, ids, condition=model.condition())

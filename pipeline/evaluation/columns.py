@@ -17,6 +17,9 @@ Numbers = npt.NDArray[np.intp]
 Rows = npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice
 
 MOST_VALUES = 20  # of a column by which trials are grouped
+CHANNELS = {"a": 1, "b": 2, "A": 1, "B": 2, **{str(number): number for number in range(1, 10)}}
+"""Channel, from 1, by what a column ``side`` or ``channel`` calls it."""
+_BASE = 10  # above any channel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +93,14 @@ def rows_of(metadata: Metadata, rows: Rows) -> Metadata:
     return {name: None if column is None else column[rows] for name, column in metadata.items()}
 
 
+def suffix_of(channel: int | None) -> str:
+    """Return what the name of a segment ends in that is this channel of a recording, from 1; None is the mean of all.
+
+    Sides of a call are named as NIST names them: side a of ``x`` is ``x``, side b ``x:b``, further ones ``x:3`` ...
+    """
+    return "" if channel in {None, 1} else ":b" if channel == 2 else f":{channel}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TrialTable:
     """A list of trials, row by row as in its file; all columns have shape (trials,).
@@ -97,7 +108,8 @@ class TrialTable:
     A trial is the claim that the audio ``segments`` (a file or a part of one) was spoken by the person enrolled as
     ``models``. ``targets`` is True for target trials, ``scores`` are those of a system, ``llrs`` their natural-log
     likelihood ratios (NaN where missing), ``systems`` the name of the system. Columns that the list lacks are None.
-    ``metadata`` are its other columns.
+    ``channels`` are those that are read of the recordings, from 1, of which ``segments`` have the names
+    (``suffix_of``). ``metadata`` are its other columns.
     """
 
     models: NameColumn
@@ -107,6 +119,7 @@ class TrialTable:
     llrs: npt.NDArray[np.float64] | None = None
     systems: NameColumn | None = None
     metadata: Metadata = field(default_factory=dict)
+    channels: npt.NDArray[np.int8] | None = None
 
     def __len__(self) -> int:
         return len(self.models)
@@ -133,6 +146,25 @@ class TrialTable:
     def trial(self, row: int) -> str:
         """Describe one trial for a message."""
         return f"model {self.models[row]!r}, segment {self.segments[row]!r}"
+
+
+def by_channel(table: TrialTable) -> TrialTable:
+    """Return a table whose ``segments`` are recordings with the names of their ``channels`` in place of these.
+
+    Without ``channels``, a further column called ``channel`` has them, if it holds nothing else.
+    """
+    channels, metadata = table.channels, dict(table.metadata)
+    if channels is None:
+        name = next((name for name in metadata if name.lower() == "channel"), "")
+        column = metadata.get(name)
+        if column is None or not CHANNELS.keys() >= set(column.names):
+            return table
+        channels = np.array([CHANNELS[value] for value in column.names], dtype=np.int8)[column.codes]
+        del metadata[name]
+    codes, rows = np.unique(table.segments.codes.astype(np.int64) * _BASE + channels, return_inverse=True)
+    pairs = (divmod(int(code), _BASE) for code in codes)
+    named = NameColumn.of(table.segments.names[segment] + suffix_of(channel) for segment, channel in pairs)
+    return replace(table, segments=NameColumn(named.names, named.codes[rows]), channels=channels, metadata=metadata)
 
 
 def split_by_system(table: TrialTable, path: Path) -> dict[str, TrialTable]:

@@ -2,7 +2,7 @@
 
 Text is read line by line, in one way for all formats and with the standard library alone; Parquet takes pyarrow.
 
-    enroll test target|nontarget                     Kaldi, key; this project's trial lists
+    enroll test target|nontarget                     Kaldi, key; this project's trial lists; also tgt|imp, or 1|0
     enroll test 1.23                                 Kaldi, scores
     1|0 enroll test                                  VoxCeleb, key; this project's trial lists
     1.23 enroll test                                 VoxCeleb, scores
@@ -17,7 +17,8 @@ Conventions
   may not. Blank lines and lines that begin with ``#`` are skipped.
 - Columns of a table are identified by name, in any order and case (``COLUMNS``); others are metadata, by which trials
   are grouped where they have few values.
-- Side b of the NIST segment ``x``, a two-channel call, is the segment ``x:b``; side a is ``x``.
+- A column ``side``, or a column ``channel`` of nothing but such values, has a or b, or 1 to 9, and says which channel
+  of the recording is meant. Side b of ``x``, its second channel, is the segment ``x:b``, side a is ``x``.
 - ``llr`` is a natural-log likelihood ratio, empty or ``-`` where the system has no calibration.
 """
 
@@ -35,7 +36,7 @@ import numpy as np
 from pipeline.audio.lists import read_spk2utt
 from pipeline.errors import InputError, check_type
 from pipeline.evaluation import FORMATS
-from pipeline.evaluation.columns import NameColumn, TrialTable, pair_ids, rows_by_label
+from pipeline.evaluation.columns import NameColumn, TrialTable, pair_ids, rows_by_label, suffix_of
 from pipeline.evaluation.text_lists import (
     COLUMNS,
     LABELS,
@@ -61,13 +62,20 @@ _NO_TEXT = {
 class Trial:
     """The claim that the audio at ``path`` was spoken by ``speaker``; ``target`` if it is true.
 
-    ``metadata`` are the values of the list's further columns, such as a channel.
+    ``metadata`` are the values of the list's further columns, such as a language. ``channel`` is the one to read, from
+    1; None is the mean of all.
     """
 
     speaker: str
     path: str
     target: bool
     metadata: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    channel: int | None = None
+
+    @property
+    def segment(self) -> str:
+        """Name of the audio in results: the path, of a second channel with ``:b`` after it."""
+        return self.path + suffix_of(self.channel)
 
 
 def read_trials(path: Path | str) -> tuple[Trial, ...]:
@@ -86,7 +94,7 @@ def read_trials(path: Path | str) -> tuple[Trial, ...]:
     --------
     >>> import pathlib, pipeline
     >>> pipeline.read_trials(pathlib.Path("trials.txt"))[0]
-    Trial(speaker='anna', path='call.wav', target=True)
+    Trial(speaker='anna', path='call.wav', target=True, channel=None)
     """
     return trials_of(read_list(path, kind="key"), str(path))
 
@@ -106,11 +114,17 @@ def trials_of(table: TrialTable, name: str) -> tuple[Trial, ...]:
     """Return the trials of the list ``name``, in its order; raises InputError for a trial with two labels."""
     rows_by_label(table, pair_ids(table, table.models.codes, table.segments.codes), name)
     trials = map(Trial, table.models, table.segments, table.needed_targets.tolist())
+    if table.channels is not None:
+        trials = map(_of_channel, trials, table.channels.tolist())
     columns = {name: column for name, column in table.metadata.items() if column is not None}
     if not columns:
         return tuple(trials)
     rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
     return tuple(replace(trial, metadata=row) for trial, row in zip(trials, rows, strict=True))
+
+
+def _of_channel(trial: Trial, channel: int) -> Trial:
+    return replace(trial, path=trial.path.removesuffix(suffix_of(channel)), channel=channel)
 
 
 def read_list(path: Path | str, *, kind: Kind | None = None, format_name: str | None = None) -> TrialTable:
@@ -192,7 +206,7 @@ def _layout_of(path: Path, kind: Kind | None, name: str | None) -> tuple[str, Ki
         raise InputError(f"{path}: a list needs at least one trial, got none; it is empty or has only comments")
     number, first = lines[0]
     layouts: tuple[tuple[str, Kind, bool], ...] = (
-        ("kaldi", "key", first[-1] in LABELS),
+        ("kaldi", "key", first[-1] in LABELS or (kind == "key" and _ends_in_label(first))),
         ("voxceleb", "key", first[0] in VOXCELEB_LABELS and not (kind is None and _is_number(first[-1]))),
         ("kaldi", "scores", _are_numbers(words[-1] for _, words in lines)),
         ("voxceleb", "scores", _are_numbers(words[0] for _, words in lines)),
@@ -211,6 +225,11 @@ def _layout_of(path: Path, kind: Kind | None, name: str | None) -> tuple[str, Ki
     raise bad_line(path, number, b" ".join(first), rule, cause)
 
 
+def _ends_in_label(first: Sequence[bytes]) -> bool:
+    """Return True for a line such as CN-Celeb's, whose label is 1 or 0 and stands last, where a key is expected."""
+    return len(first) > 2 and first[-1] in VOXCELEB_LABELS and first[0] not in VOXCELEB_LABELS
+
+
 def _why_unknown(first: Sequence[bytes], content_name: str) -> str:
     """Return the likely cause why the words of a first line are of no known layout."""
     for begin, kind_of_file in _NO_TEXT.items():
@@ -219,7 +238,9 @@ def _why_unknown(first: Sequence[bytes], content_name: str) -> str:
     if b"\0" in b"".join(first):
         return "the file is not UTF-8 text (UTF-16 or binary)"
     if b"," in first[0]:
-        return "comma-separated fields need a header: speaker,path,label"
+        return (
+            f"comma-separated fields need a header: speaker,path,{'score' if content_name == 'score file' else 'label'}"
+        )
     return f"a missing or misspelt field, or the file is no {content_name}"
 
 

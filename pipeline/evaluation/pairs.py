@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.errors import AudioError, NotEnoughSpeechError
+from pipeline.errors import AudioError, InputError, NotEnoughSpeechError
 from pipeline.evaluation import NameColumn, SystemScores, Trial
 from pipeline.evaluation.assess import Assessment, FailedFile, Progress, assess
 from pipeline.evaluation.breakdowns import metadata_of
@@ -64,6 +64,8 @@ def assess_pairs(
 
     Raises
     ------
+    InputError
+        For pairs that choose channels.
     MetricError
         For a background without calibrated ratios.
 
@@ -77,6 +79,11 @@ def assess_pairs(
     [True]
     """
     model, pairs, recordings = as_model(background), as_trials(pairs), Recordings.under(root, channel=channel)
+    if any(pair.channel is not None for pair in pairs):
+        raise InputError(
+            "pairs: a list of pairs must name recordings alone, got a column of channels, which would be those of the"
+            " second recordings; leave it out, and choose one channel of all with --channel N (channel)"
+        )
     partners: dict[str, dict[str, None]] = defaultdict(dict)  # sets in the list's order
     for pair in pairs:
         partners[pair.speaker][pair.path] = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.lists import read_kaldi_parts
+from pipeline.errors import InputError
+from pipeline.evaluation.lists import Trial
 from pipeline.machines.workers import LocalThreads, Workers, path_for
 
 
@@ -39,6 +41,30 @@ class Recordings:
             for name, (path, start, end, its_channel) in parts.items()
         }
         return cls(path_for(home, workers), utterances, channel)
+
+    def of(self, trials: Iterable[Trial]) -> Recordings:
+        """Return the recordings, with those channels of them that ``trials`` choose under the names of their segments.
+
+        Raises InputError for a segment that stands for two, and for a channel of what is one channel of a recording.
+        """
+        chosen: dict[str, tuple[str, int | None]] = {}
+        utterances = dict(self.utterances)
+        for segment, path, channel in dict.fromkeys((one.segment, one.path, one.channel) for one in trials):
+            if chosen.setdefault(segment, (path, channel)) != (path, channel):
+                raise InputError(
+                    f"trials: {segment!r} stands for channel {channel} of {path!r} (None: all channels mixed), and for"
+                    f" channel {chosen[segment][1]} of {chosen[segment][0]!r}; a list must choose channels throughout"
+                )
+            if channel is None:
+                continue
+            found = self.utterances.get(path) or Utterance("", self.root / path)
+            if found.channel not in {None, channel}:
+                raise InputError(
+                    f"trials: channel {channel} of {path!r} is wanted, which is channel {found.channel} of {found.path}"
+                    " by the Kaldi data directory; leave the channels out of one of them"
+                )
+            utterances[segment] = replace(found, channel=channel)
+        return replace(self, utterances=utterances)
 
     def find(self, name: str) -> Utterance:
         """Return the recording, or the part of one, that a trial calls ``name``; its file may be missing."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import InputError, UnavailableError
-from pipeline.evaluation.columns import MOST_VALUES, Metadata, NameColumn, TrialTable
+from pipeline.evaluation.columns import CHANNELS, MOST_VALUES, Metadata, NameColumn, TrialTable, by_channel
 from pipeline.evaluation.text_lists import METADATA, MOST_BYTES, TABLE_LABELS, fields_of
 from pipeline.files import open_regular
 
@@ -29,7 +29,6 @@ def read_parquet(path: Path) -> TrialTable:
             opened = parquet.ParquetFile(file)
             names = list(opened.schema_arrow.names)
             wanted = {field: names[k] for k, field in enumerate(fields_of(path, names)) if field != METADATA}
-            wanted.pop("side", None)
             _check_size(path, opened.metadata)
             table = opened.read(columns=list(wanted.values()), use_threads=False)
             return _table(path, {field: (name, table.column(name)) for field, name in wanted.items()})
@@ -90,7 +89,10 @@ def _table(path: Path, columns: dict[str, tuple[str, Any]]) -> TrialTable:
     scores = _numbers_of(path, *columns["score"], missing=False) if "score" in columns else None
     llrs = _numbers_of(path, *columns["llr"], missing=scores is not None) if "llr" in columns else None
     scores = llrs if scores is None else scores
-    return TrialTable(read["model"], read["segment"], targets, scores, llrs, read.get("system"), _metadata(columns))
+    sides = _sides_of(path, *columns["side"]) if "side" in columns else None
+    metadata = _metadata(columns)
+    table = TrialTable(read["model"], read["segment"], targets, scores, llrs, read.get("system"), metadata, sides)
+    return by_channel(table)
 
 
 def _metadata(columns: dict[str, tuple[str, Any]]) -> Metadata:
@@ -144,6 +146,14 @@ def _labels_of(path: Path, name: str, values: Any) -> npt.NDArray[np.bool_]:
             raise _error(path, name, "must hold target or nontarget, true or false, 1 or 0", repr(label))
     labels = np.array([TABLE_LABELS.get(label.encode(), False) for label in column.names], dtype=np.bool_)
     return np.asarray(labels[column.codes])
+
+
+def _sides_of(path: Path, name: str, values: Any) -> npt.NDArray[np.int8]:
+    column = _names_of(path, name, values)
+    for side in column.used:
+        if side not in CHANNELS:
+            raise _error(path, name, "must hold sides a and b, or channels 1 to 9", repr(side))
+    return np.array([CHANNELS.get(side, 0) for side in column.names], dtype=np.int8)[column.codes]
 
 
 def _refuse_nulls(path: Path, name: str, values: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.evaluation.columns import MOST_VALUES, NameColumn, TrialTable
+from pipeline.evaluation.columns import CHANNELS, MOST_VALUES, NameColumn, TrialTable, by_channel
 from pipeline.files import open_regular
 
 Kind = Literal["key", "scores"]
@@ -25,7 +25,10 @@ Kind = Literal["key", "scores"]
 MOST_BYTES = 2**32  # of a file
 MOST_IN_LINE = 2**20  # bytes
 SHOWN = 60  # characters of a bad line that a message quotes
-LABELS = {b"target": True, b"nontarget": False, b"true": True, b"false": False, b"True": True, b"False": False}
+LABELS = {
+    **{b"target": True, b"nontarget": False, b"tgt": True, b"imp": False},
+    **{b"true": True, b"false": False, b"True": True, b"False": False},
+}
 VOXCELEB_LABELS = {b"1": True, b"0": False}
 TABLE_LABELS = {**LABELS, **VOXCELEB_LABELS}
 COLUMNS: Mapping[str, str] = {
@@ -46,9 +49,9 @@ METADATA = "metadata:"
 """Begins the field of any other column; its name follows."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_SIDES = {b"a": b"", b"b": b":b"}
+_SIDES = {name.encode(): channel for name, channel in CHANNELS.items()}
 _NAMES = ("model", "segment", "system")
-_TYPES = {"score": "d", "llr": "d", "label": "b"}
+_TYPES = {"score": "d", "llr": "d", "label": "b", "side": "b"}
 
 Lines = Iterable[tuple[int, bytes]]
 
@@ -107,6 +110,8 @@ def fields_of(path: Path, names: Sequence[str]) -> tuple[str, ...]:
             cause = f"no header in the first line, or the column has none of the names {alike}"
             if len(names) == 1 and ";" in shown:
                 cause = "its fields are separated by semicolons, not by commas"
+            if "\0" in shown:
+                cause = "the file is not UTF-8 text (UTF-16 or binary)"
             rule = f"a table of trials needs a column {example!r} (or alike)"
             raise InputError(f"{path}: {rule}, got {shown!r}; likely cause: {cause}")
     for field in COLUMNS.values():
@@ -122,7 +127,9 @@ def read_words(path: Path, name: str, kind: Kind) -> TrialTable:
     if voxceleb:
         fields, rule, labels = (field, "model", "segment"), f"'{shown} enroll test'", VOXCELEB_LABELS
     else:
-        fields, rule, labels = ("model", "segment", field), f"'enroll test {shown}'", LABELS
+        first = next(without_comments(path), (1, b""))[1]
+        labels = VOXCELEB_LABELS if first.split()[-1:] in [[b"1"], [b"0"]] else LABELS
+        fields, rule = ("model", "segment", field), f"'enroll test {shown}'"
     split = (lambda line: line.split(None, 2)) if voxceleb else _split_kaldi
     return _read_rows(path, without_comments(path), fields, rule, split, labels)
 
@@ -197,13 +204,13 @@ def _read_rows(
     names = {**{field: _NameNumbers() for field in _NAMES}, **{field: _ValueNumbers() for field in others}}
     parsers: dict[str, Callable[[bytes], float]] = {
         **{field: numbers.__getitem__ for field, numbers in names.items()},
+        "side": _SIDES.__getitem__,
         "label": labels.__getitem__,
         "score": _finite,
         "llr": _finite_or_missing if "score" in fields else _finite,
     }
     columns: dict[str, array[Any]] = {field: array(_TYPES.get(field, "i")) for field in parsers}
     order = {field: k for k, field in enumerate(fields) if field != METADATA}
-    side, segment = order.pop("side", None), order["segment"]
     steps = [(field, k, parsers[field], columns[field].append) for field, k in order.items()]
     for number, line in lines:
         try:
@@ -214,9 +221,6 @@ def _read_rows(
             cause = "a missing or extra field, or a list of another format"
             raise bad_line(path, number, line, f"a line must read {rule}", cause)
         try:
-            if side is not None:
-                field, k = "side", side
-                cells[segment] += _SIDES[cells[side]]
             for field, k, parse, append in steps:  # noqa: B007
                 append(parse(cells[k]))
         except (KeyError, ValueError) as error:
@@ -238,7 +242,9 @@ def _table_of(
     targets = np.array(columns["label"], dtype=np.bool_) if "label" in given else None
     llrs = np.array(columns["llr"], dtype=np.float64) if "llr" in given else None
     scores = np.array(columns["score"], dtype=np.float64) if "score" in given else llrs
-    return TrialTable(coded["model"], coded["segment"], targets, scores, llrs, coded.get("system"), metadata)
+    sides = np.array(columns["side"], dtype=np.int8) if "side" in given else None
+    columns_read = coded["model"], coded["segment"], targets, scores, llrs, coded.get("system"), metadata, sides
+    return by_channel(TrialTable(*columns_read))
 
 
 def _finite(text: bytes) -> float:
@@ -259,7 +265,7 @@ def _broken_rule(field: str, labels: Mapping[bytes, bool], error: Exception) -> 
     words = ", ".join(label.decode() for label in labels)
     number = "must be a finite number", "a failed trial, or a list of another format"
     return {
-        "side": ("a side must be a or b", "another column under the name of the side"),
+        "side": ("a side must be a or b", "another column under the name of the side; channels are numbered 1 to 9"),
         "label": (f"a label must be one of {words}", "a misspelt label, or a list of two formats"),
         "score": (f"a score {number[0]}", number[1]),
         "llr": (f"an llr {number[0]}", number[1]),

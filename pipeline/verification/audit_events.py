@@ -37,18 +37,25 @@ IdentificationRecorder = Callable[[str | None, Identification | VoiceclaimError]
 
 
 def verification_recorder(
-    log: Path | None, store: SpeakerModel, claim: str, *, key_file: Path | None = None, paths: bool = False
+    log: Path | None,
+    store: SpeakerModel,
+    claim: str,
+    *,
+    key_file: Path | None = None,
+    paths: bool = False,
+    channel: int | None = None,
 ) -> Recorder:
     """Return a function that appends each outcome of ``claim`` to the log at ``log`` (None: that does nothing).
 
-    The key is ``read_key``'s. With ``paths`` the entries name the audio files. Raises AuditError, as does the recorder.
+    The key is ``read_key``'s. With ``paths`` the entries name the audio files, and with a ``channel`` the one that is
+    read. Raises AuditError, as does the recorder.
     """
     if log is None:
         return lambda _verifier, _file, _outcome: None
     audit = AuditLog(log, key=read_key(key_file))
 
     def record(verifier: Verifier | None, file: str | None, outcome: Update | VoiceclaimError) -> None:
-        fields: Fields = {"claim": claim, **of_store(store)}
+        fields: Fields = {"claim": claim, **_of_channel(channel), **of_store(store)}
         if isinstance(outcome, Update) and verifier is not None:
             fields |= of_decision(verifier, outcome)
         else:
@@ -59,7 +66,12 @@ def verification_recorder(
 
 
 def identification_recorder(
-    log: Path | None, identifier: Identifier, *, key_file: Path | None = None, paths: bool = False
+    log: Path | None,
+    identifier: Identifier,
+    *,
+    key_file: Path | None = None,
+    paths: bool = False,
+    channel: int | None = None,
 ) -> IdentificationRecorder:
     """Return a function that appends who was found, and what spoke for the likeliest, as ``verification_recorder``."""
     if log is None:
@@ -67,7 +79,7 @@ def identification_recorder(
     audit, model = AuditLog(log, key=read_key(key_file)), identifier.model
 
     def record(file: str | None, outcome: Identification | VoiceclaimError) -> None:
-        fields: Fields = {"system": identifier.system, **of_store(model)}
+        fields: Fields = {"system": identifier.system, **_of_channel(channel), **of_store(model)}
         if isinstance(outcome, Identification):
             fields |= _of_identification(outcome)
         else:
@@ -75,6 +87,10 @@ def identification_recorder(
         audit.append(IDENTIFY, {**fields, "file": file} if paths else fields)
 
     return record
+
+
+def _of_channel(channel: int | None) -> Fields:
+    return {} if channel is None else {"channel": channel}
 
 
 def _of_identification(found: Identification) -> Fields:

@@ -295,6 +295,8 @@ def test_a_kaldi_directory_may_have_spk2utt_alone(kaldi, audio):
         ("u1 A\n", None, None, r"hold wav\.scp and utt2spk, got no utt2spk"),
         ("", "", None, r"wav\.scp: it must list at least one utterance, got none"),
         ("r A\n", "u bob\n", "u r 0.5 x\n", r"segments, line 1: 'utterance recording start end'"),
+        ("r A\n", "u bob\n", "u r 0 1 x\n", r"segments, line 1: .*and maybe a channel \(0, 1 \.\.\.\), got 'r 0 1 x'"),
+        ("r A\n", "u bob\n", "u r 0 1 -1\n", r"segments, line 1: .*and maybe a channel"),
         ("r A\n", "u bob\n", "u r 0.5 0.5\n", r"segments, line 1: 0 <= start < end .*got 0\.5 to 0\.5"),
         ("r A\n", "u bob\n", "u r nan 0.5\n", r"segments, line 1: 0 <= start < end"),
         ("r A\n", "u bob\n", "u r -2 -1\n", r"segments, line 1: 0 <= start < end"),

@@ -128,6 +128,39 @@ def test_ogg_files_joined_end_to_end_are_refused_since_the_first_alone_would_be_
         decode(io.BytesIO(b"".join(parts)))
 
 
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+def test_an_ogg_stream_with_anything_else_inside_is_damaged(subtype):
+    """Decoders leave out pages that are broken: what is left may be too short, or of another moment than it seems."""
+    whole, noise = io.BytesIO(), np.random.default_rng(1).normal(0, 0.1, 30 * hostile.RATE)
+    soundfile.write(whole, noise, hostile.RATE, format="OGG", subtype=subtype)
+    data = whole.getvalue()
+    pages = [at.start() for at in re.finditer(b"OggS", data)]
+    middle = (pages[2] + pages[3]) // 2
+    for changed in (data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :], data[:middle] + data[middle + 9 :]):
+        with pytest.raises(AudioError, match=rf"page of its Ogg stream at byte {pages[2]:,} breaks its checksum"):
+            decode(io.BytesIO(changed))
+    with pytest.raises(AudioError, match=rf"its Ogg stream is interrupted at byte {pages[3]:,}; .*damaged"):
+        decode(io.BytesIO(data[: pages[3]] + b"\r\n" + data[pages[3] :]))
+
+
+@pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE"])
+@pytest.mark.parametrize("rate", [8000, 44100])
+def test_an_mp3_file_that_counts_more_frames_than_it_has_is_cut_short(mode, rate, heard):
+    whole, (speech, _) = io.BytesIO(), soundfile.read(heard("anna"))
+    soundfile.write(whole, speech, rate, format="MP3", subtype="MPEG_LAYER_III", bitrate_mode=mode)
+    data = whole.getvalue()
+    titled = b"ID3\x04\x00\x00\x00\x00\x01\x0a" + bytes(138) + data  # a tag as long as 128 and 10 bytes
+    for kept in (data, titled, data + b"TAG" + bytes(125)):
+        assert len(decode(io.BytesIO(kept))) == len(speech)
+    for share in (0.3, 0.6):
+        for cut in (data[: round(len(data) * share)], titled[: round(len(titled) * share)]):
+            said = f"{len(speech) / rate:.3f}"
+            with pytest.raises(AudioError, match=rf"it ends at \d\.\d+ s, and its header says {said} s; .*cut short"):
+                decode(io.BytesIO(cut))
+    with pytest.raises(AudioError, match=r"another MP3 stream follows at .*; ffmpeg -i FILE OTHER\.wav"):
+        decode(io.BytesIO(data + titled))
+
+
 @pytest.mark.parametrize("count", [b"0", b"32000", b"16100", b"18000"])
 def test_a_sphere_file_is_read_whose_count_is_of_all_channels_or_miscounted(count):
     """A recorder into a pipe cannot know the count; some programs multiply it by the channels."""

@@ -93,6 +93,21 @@ def test_a_pipe_chooses_a_channel_that_is_there(tmp_path, calls, heard):
         read_samples(third)
 
 
+def test_segments_may_have_a_channel_counted_from_0(tmp_path, calls, heard):
+    data = directory(tmp_path / "data", f"cat '{calls}/two.sph' |", f"sph2pipe -c 2 '{calls}/two.sph' |")
+    (data / "segments").write_text("left u0 0.25 0.5 0\nright u0 0.25 0.5 1\nback u1 0.25 0.5 0\nthird u0 0.25 0.5 2\n")
+    (data / "utt2spk").write_text("left anna\nright ivan\nback second\nthird nobody\n")
+    found = read_corpus(data).speakers
+    for name, voice in (("anna", "anna"), ("ivan", "ivan"), ("second", "ivan")):
+        samples = soundfile.read(heard(voice))[0][2000:4000]
+        np.testing.assert_allclose(read_samples(found[name][0])[0], samples, atol=2**-15)
+    with pytest.raises(AudioError, match=r"two\.sph: channel 3 was to be read, and the recording has 2 channels"):
+        read_samples(found["nobody"][0])
+    (data / "segments").write_text("left u0 0 1 1\nback u1 0 1 1\n")
+    with pytest.raises(InputError, match=r"segments, line 2: the pipe of 'u1' in wav\.scp gives one channel, 0, got"):
+        read_corpus(data)
+
+
 def test_what_a_pipe_names_is_decoded_as_any_file_is(tmp_path):
     (tmp_path / "notes.txt").write_text("no sound\n" * 100)
     (one,) = read_corpus(directory(tmp_path / "data", f"cat {tmp_path / 'notes.txt'} |")).speakers["s"]
@@ -167,6 +182,9 @@ def test_speakers_in_the_names_of_files(tmp_path, heard):
     assert [path.name for path, _ in corpus.left_out] == ["_.flac", "notes.txt"]
     by_number = read_corpus(tmp_path, speaker_pattern=r"(.*)[_-](?P<speaker>\d)")
     assert {name: len(its) for name, its in by_number.speakers.items()} == {"1": 2, "2": 1}
+    (tmp_path.parent / "other.flac").write_bytes(heard("anna").read_bytes())
+    by_folder = read_corpus(tmp_path.parent, speaker_pattern=f"{tmp_path.name}/([^/]+)/").speakers
+    assert by_folder == {"deeper": (Utterance("deeper", tmp_path / "deeper" / "anna-2.flac"),)}
     for pattern, reason in (
         ("(", "no regular expression"), ("[a-z]+", "a group in brackets"), ("(x+)", "must match the speaker pattern")
     ):  # fmt: skip

@@ -237,6 +237,12 @@ def test_folders_that_may_be_speakers_are_noted(inside, folder, heard):
     noted = "note: 2 folders (anna, ivan) are enrolled as the one speaker 'recordings'; if they are speakers"
     high = inside("enroll", "disk", "--store", "high.store", *words)
     assert f"{noted}, enroll the folder that they are in: disk/recordings\n" in high.err
+    shutil.copytree(folder / "recordings", folder / "disk" / "others")
+    several = inside("enroll", "disk", "--store", "several.store", *words)
+    noted = noted.replace("'recordings'", "'others'")
+    assert several.err.count("if they are speakers") == 1
+    assert f"{noted}, give --speaker-pattern '[^/]+/([^/]+)/'\n" in several.err
+    shutil.rmtree(folder / "disk" / "others")
     shutil.copy(heard("anna"), folder / "disk" / "recordings")
     mixed = inside("enroll", "disk", "--store", "mixed.store", *words)
     assert (high.code, mixed.code) == (0, 0)

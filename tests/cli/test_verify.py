@@ -318,7 +318,7 @@ def test_a_pipe_without_audio_and_a_raw_format_that_cannot_be_are_errors(refused
         assert refused(*claim, "--raw", raw, "-", data=b"\0" * 32000)
 
 
-def test_identifications_are_logged_with_a_path_only_on_request(inside, claim, heard, tmp_path, garbage):
+def test_identifications_are_logged_with_a_channel_and_on_request_a_path(inside, claim, heard, tmp_path, garbage):
     store, log = claim[1], tmp_path / "calls.jsonl"
     words = ("identify", store, "--log", log)
     assert inside(*words, heard("ivan")).code == 0
@@ -327,4 +327,9 @@ def test_identifications_are_logged_with_a_path_only_on_request(inside, claim, h
     assert (first["event"], first["speaker"], "file" in first) == ("identify", "ivan", False)
     assert (second["speaker"], second["file"]) == ("anna", str(heard("anna")))
     assert (third["decision"], third["error"], third["file"]) == (None, "AudioError", str(garbage))
+    assert "channel" not in third
+    for command in (words, ("verify", store, "--claim", "anna", "--log", log)):
+        assert inside(*command, "--channel", "2", heard("anna")).code == 2
+        last = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
+        assert (last["event"], last["error"], last["channel"]) == (command[0], "AudioError", 2)
     assert inside("audit", log).code == 0

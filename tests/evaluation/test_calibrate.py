@@ -269,8 +269,10 @@ def test_files_without_a_score_are_reported_and_leave_the_store_alone_where_too_
     few = [trial for trial in fitted if not trial.target or trial.speaker in ("anna", "ivan")]
     with pytest.raises(InputError, match=r"got 6 target trials .*9 files could not be scored, the first: .*no/0\.wav"):
         calibrate(copied, [*few, *missing], root)
-    with pytest.raises(UnknownSpeakerError, match="'marta'"):
-        calibrate(copied, [*fitted, Trial("marta", "marta-0.wav", True)], root)
+    strangers = [Trial(name, "marta-0.wav", name == "marta") for name in ("marta", "otto")]
+    count = len(fitted) + 2
+    with pytest.raises(UnknownSpeakerError, match=rf"'marta'.*; 2 of {count} trials .*\(names: 2\); leave these"):
+        calibrate(copied, [*fitted, *strangers], root)
     assert copied.read_bytes() == before
 
 

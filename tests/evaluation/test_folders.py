@@ -163,6 +163,24 @@ def test_many_missing_files_are_one_line_with_the_folder_that_was_looked_in(insi
     assert f"not scored (11 trials): {where} of the audio with --root" in " ".join(result.err.split())
     (tmp_path / "t.txt").write_text("anna nope.flac target\nivan nope.flac nontarget\n")
     assert "1 files are missing, the first is nope.flac" in inside("evaluate", store, "t.txt", "--out", "out").err
+    (tmp_path / "nope.flac.wav").touch()
+    hint = "nope.flac.wav is there: files are listed with their suffixes"
+    assert hint in inside("evaluate", store, "t.txt", "--out", "out").err
+
+
+def test_trials_listed_twice_and_many_files_skipped_are_counted(inside, store, heard, tmp_path):
+    rows = [f"{name} {heard('anna')} {'target' if name == 'anna' else 'nontarget'}\n" for name in ("anna", "ivan")]
+    for text, said in (("".join(rows), False), ("".join([*rows, *rows, rows[0]]), True)):
+        (tmp_path / "t.txt").write_text(text)
+        result = inside("evaluate", store, "t.txt", "--out", "out", "--systems", "poao")
+        assert (result.code, "note: 3 trials are listed before" in result.err) == (0, said)
+    for n in range(11):
+        (tmp_path / "own" / "anna").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "own" / "anna" / f"{n:02}.PHN").touch()
+    (tmp_path / "own" / "anna" / "a.flac").write_bytes(heard("anna").read_bytes())
+    result = inside("trials", "own", "--store", store, "--out", "list.txt")
+    assert (result.code, result.err.count("skipped")) == (0, 1)
+    assert "skipped 11 files, the first own/anna/00.PHN: not the name of an audio file" in result.err
 
 
 def test_labels_may_be_true_and_false_and_fields_comma_separated(inside, store, heard, tmp_path):

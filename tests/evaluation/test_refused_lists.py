@@ -42,6 +42,7 @@ BROKEN = [
     ("kaldi key", "a b target\n1 a b\n", r"line 2: a label .*a list of two formats"),
     ("kaldi scores", "a b 1\na b nan\n", r"line 2: a score must be a finite number, got 'nan'"),
     ("kaldi scores", "a b 1\na b 1_0\n", r"line 2: a score must be a finite number"),
+    ("kaldi key", "a b 1\na b target\n", r"line 2: a label must be one of 1, 0, got 'target'; .*two formats"),
     ("voxceleb key", "1 a b\n2 a b\n", r"line 2: a label must be one of 1, 0, got '2'"),
     ("voxceleb key", "1 a b\n0 a\n", r"line 2: a line must read '1\|0 enroll test', got '0 a'"),
     ("voxceleb scores", "0.5 a\n", r"line 1: a line must read 'score enroll test'"),
@@ -109,6 +110,8 @@ def test_a_file_that_is_no_list_is_refused(listed, text, kind):
 def test_utf16_is_recognised_and_a_list_without_labels_refused(listed):
     with pytest.raises(InputError, match="UTF-16"):
         read_trials(listed("anna a.wav target\n".encode("utf-16")))
+    with pytest.raises(InputError, match="UTF-16"):
+        read_trials(listed("speaker,path,label\nanna,a.wav,1\n".encode("utf-16"), "list.csv"))
     with pytest.raises(InputError, match=r"list\.txt: a key must label its trials"):
         read_trials(listed("modelid\tsegmentid\n1\t2\n"))
 
