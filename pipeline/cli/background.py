@@ -36,8 +36,9 @@ def background(
 ) -> None:
     """Enroll the synthetic voices that come with the package, whom nobody can claim to be.
 
-    Do so before the first users, where there are few, and no recordings of other people to enroll as background
-    speakers (`enroll --background`): claims are then compared with these voices, and thresholds are set by them.
+    Run this before the first users enroll, if there will be few of them and you have no recordings of other people to
+    enroll as background speakers (`enroll --background`). Claims are compared with these voices, and thresholds are
+    set by them.
 
     Examples:
     - `voiceclaim background --store speakers.store`

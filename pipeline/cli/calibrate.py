@@ -34,9 +34,9 @@ def calibrate(
 ) -> None:
     """Fit thresholds and log-likelihood ratios to your own trials.
 
-    Enrollment takes them from held-out enrollment speech. Trials of the microphone, the line and the room in use give
-    better ones there. Their scores are kept in the store, their audio is not. Error rates of the same trials are too
-    good: evaluate on others.
+    Enrollment fits them to held-out enrollment speech. Trials by the microphone, the line and the room in use fit them
+    better to these. The store keeps the scores of your trials, not their audio. Error rates on the same trials are too
+    low: evaluate on others.
 
     Examples:
     - `voiceclaim calibrate speakers.store trials.txt`

@@ -72,18 +72,14 @@ def enroll(
     speaker_pattern: Annotated[
         str | None,
         typer.Option(
-            metavar="REGEX", help="The speaker is in a file's name, or with a / in its path: the group of this."
+            metavar="REGEX", help="Take speakers from names of files, or paths with a / in it: what its group matches."
         ),
     ] = None,
     background: Annotated[
         bool, typer.Option("--background", help="Enroll as background speakers, whom nobody can claim to be.")
     ] = False,
-    add: Annotated[
-        bool, typer.Option("--add", help="Add the recordings of speakers who are enrolled already to theirs.")
-    ] = False,
-    new: Annotated[
-        bool, typer.Option("--new", help="As --add, without the recordings that are enrolled already.")
-    ] = False,
+    add: Annotated[bool, typer.Option("--add", help="Add recordings to speakers who are enrolled already.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="Enroll only recordings that are not in the store yet.")] = False,
     anew: Annotated[
         bool, typer.Option("--anew", help="Enroll everybody in the store again, from these recordings, in one go.")
     ] = False,

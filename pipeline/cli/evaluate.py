@@ -96,7 +96,7 @@ def evaluate(
     """Score a trial list and write a report.
 
     The results are scores, error rates, costs, figures and a self-contained page, report.html. With --scores, measure
-    the scores of any other system instead. With --pairs, compare two recordings in every trial: the time of an
+    the scores of any other system instead. With --pairs, compare two recordings in every trial, which takes one
     enrollment for each recording. Exit codes: 0 done, 4 some trials have no score, 2 an error.
 
     Examples:

@@ -39,7 +39,9 @@ def identify(
     system: Annotated[str | None, typer.Option(metavar="NAME", help="Scoring system.", show_default="settings")] = None,
     nobody: Annotated[
         float | None,
-        typer.Option(metavar="P", help="Prior probability that nobody enrolled speaks.", show_default="share below"),
+        typer.Option(
+            metavar="P", help="Prior probability that nobody enrolled speaks.", show_default="unknown impostors"
+        ),
     ] = None,
     threshold: Annotated[
         float | None,

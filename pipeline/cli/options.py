@@ -39,7 +39,7 @@ Override = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Number of threads.", show_default="all cores")]
 Wait = Annotated[
-    float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait this long for another writer of the store.")
+    float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait this long while another process writes.")
 ]
 WAIT_SECONDS = 10.0
 Far = Annotated[float | None, typer.Option("--far", metavar="P", help="Accept at this false-accept rate.")]

@@ -21,7 +21,7 @@ def seal(
     old_key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Present key file of a sealed store, to replace the key.")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Check the seal and every file; change nothing.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check the seal and every row; change nothing.")] = False,
     anchor: Annotated[
         str | None, typer.Option(metavar="ANCHOR", help="With --check: anchor of an earlier check, to detect rollback.")
     ] = None,

@@ -44,7 +44,7 @@ def serve(
     ] = None,
     background: Annotated[
         bool,
-        typer.Option(help="Enroll the synthetic background voices before anybody else where there is no store yet."),
+        typer.Option(help="If there is no store yet, enroll the synthetic background voices first."),
     ] = True,
     log: Log = None,
     log_key: LogKey = None,
@@ -55,38 +55,40 @@ def serve(
     prior: Prior = None,
     cost_miss: CostMiss = None,
     cost_false_accept: CostFalseAccept = None,
-    aim: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Speech to read on the page to enroll.")] = 40.0,
+    aim: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Speech that enrollment on the page asks for.")
+    ] = 40.0,
     streams: Annotated[int, typer.Option(min=1, help="Maximum number of simultaneous streams.")] = 256,
     stream_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one stream.")] = 300.0,
     file_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one uploaded file.")] = 600.0,
     body_mib: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MiB.")] = 64,
     enroll_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one enrollment.")] = 1800.0,
-    train_seconds: Annotated[float, typer.Option(min=1, help="Maximum time of one enrollment.")] = 900.0,
+    train_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds that one enrollment may take.")] = 900.0,
     share: Annotated[
-        float, typer.Option(min=0.01, max=1, help="Most that one token or address may have of streams and room.")
+        float, typer.Option(min=0.01, max=1, help="Largest share of streams and upload space for one token or address.")
     ] = 0.5,
-    idle_seconds: Annotated[float, typer.Option(min=1, help="Close a stream after this long without audio.")] = 20.0,
-    grace_seconds: Annotated[float, typer.Option(min=1, help="Maximum time to wait for a graceful shutdown.")] = 300.0,
+    idle_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of a stream without audio.")] = 20.0,
+    grace_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of a graceful shutdown.")] = 300.0,
     failures: Annotated[
-        int, typer.Option(min=0, help="Failed attempts at one claim before a caller with a token waits; 0: any number.")
+        int, typer.Option(min=0, help="Failed attempts at one claim before a caller must wait; 0: no limit.")
     ] = 5,
-    caller_failures: Annotated[int, typer.Option(min=1, help="Failed attempts of one token in an hour.")] = 100,
-    lockout_seconds: Annotated[float, typer.Option(min=1, help="Longest time that a caller waits.")] = 3600.0,
+    caller_failures: Annotated[int, typer.Option(min=1, help="Maximum failed attempts of one token in an hour.")] = 100,
+    lockout_seconds: Annotated[float, typer.Option(min=1, help="Longest wait in seconds after failures.")] = 3600.0,
     spool: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where uploads lie until they are enrolled.", show_default="in memory"),
+        typer.Option(metavar="DIR", help="Directory for uploads until they are enrolled.", show_default="in memory"),
     ] = None,
     spool_mib: Annotated[int, typer.Option(min=1, help="Maximum size of all uploads at a time in MiB.")] = 512,
     proxy: Annotated[
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="IP address or network of the reverse proxy whose X-Forwarded-For tells the address.",
+            help="IP address or network of the reverse proxy whose X-Forwarded-For names the caller.",
         ),
     ] = None,
     log_level: Annotated[
         Literal["error", "warning", "info", "debug"],
-        typer.Option(help="Least level of the log lines (JSON, without names) on the error output."),
+        typer.Option(help="Lowest level of the log lines (JSON, without names) on standard error."),
     ] = "warning",
     tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key (PEM).")] = None,

@@ -119,6 +119,21 @@ def test_the_table_of_conditions_is_that_of_the_file():
     assert markdown(result["rows"]) in (ROOT / "benchmarks" / "ROBUSTNESS.md").read_text(encoding="utf-8")
 
 
+def test_tables_of_cohorts_and_early_decisions_are_those_of_the_files():
+    from benchmarks import early_decision, rivals
+
+    results = {
+        name: json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("rivals", "early_decision")
+    }
+    early = early_decision.markdown({name: results["early_decision"][name] for name in ("test", "open")})
+    for made, name in ((rivals.table(results["rivals"]), "RIVALS"), (early, "EARLY")):
+        text = (ROOT / "benchmarks" / f"{name}.md").read_text(encoding="utf-8")
+        shown = [cells(row) for row in text.splitlines()]
+        wanted = [cells(row) for row in made.splitlines() if re.match(r"\| (\d|all|test|open)", row)]
+        assert len(wanted) >= 5 and [row for row in wanted if row not in shown] == [], name
+
+
 def test_the_load_and_the_attacks_are_those_of_the_files():
     load = json.loads((RESULTS / "load.json").read_text(encoding="utf-8"))
     text = " ".join((ROOT / "docs" / "deployment.md").read_text(encoding="utf-8").split())
