@@ -2,7 +2,9 @@
 
     VoiceclaimError
     ├── InputError
-    │   └── ConfigError, AudioError, FitError, UnknownSpeakerError
+    │   ├── ConfigError, AudioError, UnknownSpeakerError
+    │   └── FitError
+    │       └── UnfittedError
     ├── StoreError
     │   └── StoreMissingError, StoreFormatError, StoreSealError, StoreBusyError, SpeakerExistsError
     └── NotEnoughSpeechError, EnrollmentRefusedError, MetricError, AuditError, StreamClosedError,
@@ -63,6 +65,10 @@ class AudioError(InputError):
 
 class FitError(InputError, ValueError):
     """Data that a posterior or a machine cannot be fitted to; a ValueError too, for scikit-learn's sake."""
+
+
+class UnfittedError(FitError, AttributeError):
+    """Something learned is asked of a posterior that is not fitted yet."""
 
 
 class UnknownSpeakerError(InputError):
