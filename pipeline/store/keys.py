@@ -49,7 +49,9 @@ def read_key(path: Path | None, *, variable: str, error: type[VoiceclaimError]) 
 
 
 def checked_key(key: bytes, where: str, error: type[VoiceclaimError]) -> bytes:
-    """Return ``key`` if it is long enough; the ``error`` raised otherwise names ``where`` it came from."""
+    """Return ``key`` if it is bytes, and long enough; the ``error`` raised otherwise names ``where`` it came from."""
+    if not isinstance(key, bytes):
+        raise error(f"{where}: a key of bytes was expected, got {type(key).__name__}; text.encode() makes bytes")
     if len(key) < MIN_KEY:
         raise error(f"{where}: a key must have at least {MIN_KEY} bytes, got {len(key)}; is it cut off?")
     return key
