@@ -2,7 +2,9 @@
 
     VoiceclaimError
     ├── InputError
-    │   └── ConfigError, AudioError, FitError, UnknownSpeakerError
+    │   ├── ConfigError, AudioError, UnknownSpeakerError
+    │   └── FitError
+    │       └── UnfittedError
     ├── StoreError
     │   └── StoreMissingError, StoreFormatError, StoreSealError, StoreBusyError, SpeakerExistsError
     └── NotEnoughSpeechError, EnrollmentRefusedError, MetricError, AuditError, StreamClosedError,
@@ -13,6 +15,7 @@ A message says what failed and where, the rule, the value got, and the likely ca
 
 from __future__ import annotations
 
+from numbers import Integral, Rational
 from types import UnionType
 
 
@@ -47,10 +50,22 @@ class InputError(VoiceclaimError):
 def check_type(name: str, value: object, kinds: type | tuple[type, ...] | UnionType, expected: str) -> None:
     """Raise InputError, which names the parameter and what was ``expected``, for a ``value`` of none of the ``kinds``.
 
-    True and False are no numbers.
+    True and False are no numbers, nor are whole numbers and fractions beyond what a float holds.
     """
-    if not isinstance(value, kinds) or isinstance(value, bool):
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
         raise InputError(f"{name}: {expected} was expected, got {type(value).__name__}")
+    if isinstance(value, Rational):
+        try:
+            float(value)
+        except OverflowError:
+            raise InputError(f"{name}: {expected} was expected, got a number beyond what a float holds") from None
+
+
+def check_seed(seed: int) -> None:
+    """Raise InputError unless ``seed`` is a whole number of at least 0."""
+    check_type("seed", seed, Integral, "a whole number of at least 0")
+    if seed < 0:
+        raise InputError(f"seed: a whole number of at least 0 was expected, got {seed}")
 
 
 class ConfigError(InputError):
@@ -63,6 +78,10 @@ class AudioError(InputError):
 
 class FitError(InputError, ValueError):
     """Data that a posterior or a machine cannot be fitted to; a ValueError too, for scikit-learn's sake."""
+
+
+class UnfittedError(FitError, AttributeError):
+    """Something learned is asked of a posterior that is not fitted yet."""
 
 
 class UnknownSpeakerError(InputError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -127,6 +128,44 @@ def test_an_unknown_key_a_wrong_type_or_an_impossible_value_is_named_with_its_fi
     lines = str(caught.value).splitlines()
     assert lines, "an error without words"
     assert all(line.startswith(f"{path}: {key}: ") for line in lines), lines
+
+
+@pytest.mark.parametrize(("text", "key"), REFUSED, ids=[text.replace("\n", " ") for text, _ in REFUSED])
+def test_python_is_told_what_a_file_is_told(tmp_path, text, key):
+    path, table = written(tmp_path, text), tomllib.loads(text)
+    with pytest.raises(ConfigError) as from_file:
+        load_config(path)
+    for wrong in (lambda: Config(**table), lambda: Config().model_copy(update=table)):
+        with pytest.raises(ConfigError) as caught:
+            wrong()
+        told = [line.removeprefix("Config") for line in str(caught.value).splitlines()]
+        assert told == [line.removeprefix(str(path)) for line in str(from_file.value).splitlines()], key
+
+
+@pytest.mark.parametrize("number", [np.int64(7), np.uint8(7)])
+def test_numbers_of_numpy_are_those_of_python(number):
+    config = Config(seed=number, gmm={"groups": [np.int32(9), number]}, threshold={"prior": np.float32(0.25)})
+    assert config == Config(seed=7, gmm={"groups": (9, 7)}, threshold={"prior": 0.25})
+    assert type(config.seed) is int
+
+
+@pytest.mark.parametrize("overrides", [3, np.array(1.0), [3], [None]])
+def test_overrides_that_are_no_texts_are_refused(overrides):
+    with pytest.raises(ConfigError, match=r"section\.key=value was expected|texts section\.key=value were expected"):
+        load_config(overrides=overrides)
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (None, "here: settings: it is a section, whose settings are KEY, got None"),
+        ({1: 2}, "here: 1: the name of a setting is text, got 1"),
+    ],
+)
+def test_what_is_no_table_of_settings_is_refused(table, words):
+    with pytest.raises(ConfigError) as caught:
+        parse_config(table, source="here")
+    assert str(caught.value) == words
 
 
 def test_every_mistake_of_a_file_is_reported_at_once(tmp_path):

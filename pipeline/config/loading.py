@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from pipeline.config.explanations import explained
 from pipeline.config.settings import Config
 from pipeline.errors import ConfigError
 from pipeline.files import read_bounded
@@ -45,11 +45,13 @@ def load_config(path: Path | str | None = None, overrides: Iterable[str] = ()) -
         raise ConfigError(
             f"settings: the path of a file or the name of a preset was expected, got {type(path).__name__}"
         )
-    if not isinstance(overrides, Iterable):
-        raise ConfigError(f"overrides: texts section.key=value were expected, got {type(overrides).__name__}")
+    try:
+        texts = iter([overrides] if isinstance(overrides, str) else overrides)
+    except TypeError:
+        raise ConfigError(f"overrides: texts section.key=value were expected, got {type(overrides).__name__}") from None
     path = find_config(path) if isinstance(path, str) else path
     table: dict[str, Any] = {} if path is None else _read_toml(path)
-    for override in [overrides] if isinstance(overrides, str) else overrides:
+    for override in texts:
         if not isinstance(override, str):
             raise ConfigError(f"override: a text section.key=value was expected, got {type(override).__name__}")
         _apply(table, override)
@@ -59,9 +61,9 @@ def load_config(path: Path | str | None = None, overrides: Iterable[str] = ()) -
 def parse_config(table: Mapping[str, Any], *, source: str) -> Config:
     """Check a nested mapping of settings, as TOML and JSON give it; ``source`` names it in errors."""
     try:
-        return Config.model_validate(_tuples(table))
+        return Config.model_validate(table)
     except ValidationError as error:
-        raise ConfigError(_explained(source, error.errors())) from None
+        raise ConfigError(explained(Config, source, error)) from None
 
 
 def by_dotted_name(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -107,62 +109,3 @@ def _apply(table: dict[str, Any], override: str) -> None:
         if not isinstance(table, dict):
             raise ConfigError(f"override {override!r}: {part} is a value, not a section")
     table[parts[-1]] = value
-
-
-def _tuples(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _tuples(item) for key, item in value.items()}
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
-
-
-def _names(table: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of sections and, with their section, of settings."""
-    for key, value in table.items():
-        yield key
-        if isinstance(value, Mapping):
-            yield from (f"{key}.{name}" for name in _names(value))
-
-
-_PLAIN = {
-    "a valid integer": "a whole number",
-    "a valid number": "a number",
-    "a valid string": "text",
-    "a valid boolean": "true or false",
-    "a valid tuple": "a list",
-    "greater than or equal to": "at least",
-    "less than or equal to": "at most",
-    "greater than": "above",
-    "less than": "below",
-}
-"""Words of pydantic about a value, and plain ones."""
-
-
-def _explained(source: str, details: Iterable[Any]) -> str:
-    """Return a line for each setting that is wrong; where two kinds of value would do, both are in it."""
-    wrong: dict[str, list[Any]] = {}
-    for detail in details:
-        key = ".".join(str(part) for part in detail["loc"] if not str(part).startswith(("literal", "constrained")))
-        wrong.setdefault(key, []).append(detail)
-    return "\n".join(f"{source}: {key or 'settings'}: {_explain(key, its)}" for key, its in wrong.items())
-
-
-def _explain(key: str, details: Sequence[Any]) -> str:
-    kind, value = details[0]["type"], details[0]["input"]
-    if kind == "extra_forbidden":
-        known = {name.lower(): name for name in _names(Config().model_dump())}
-        near = [known[name] for name in get_close_matches(key.lower(), known, n=3)]
-        return "there is no such setting" + (f"; did you mean {', '.join(near)}?" if near else "")
-    if kind == "value_error":
-        return str(details[0]["ctx"]["error"])
-    if kind == "model_type":
-        return f"it is a section, whose settings are {key}.KEY, got {value!r}"
-    remedy = """; a list is written ["a", "b"]""" if kind == "tuple_type" else ""
-    return f"must be {' or '.join(map(_rule, details))}, got {value!r}{remedy}"
-
-
-def _rule(detail: Any) -> str:
-    """Return what pydantic says that a value should be, in plain words."""
-    rule = str(detail["msg"]).removeprefix("Input should be ")
-    for words, plain in _PLAIN.items():
-        rule = rule.replace(words, plain)
-    return rule

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from numbers import Integral
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from pipeline.config.explanations import explained
+from pipeline.errors import ConfigError
 
 MachineKind = Literal[
     "one_vs_one", "one_class", "one_vs_rest", "supervector", "gmm", "normalised_supervector", "normalised_gmm",
@@ -35,6 +40,36 @@ def distinct(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Section(BaseModel):
-    """A frozen section of settings: unknown keys and other types are errors."""
+    """A frozen section of settings: unknown keys and other types are errors; a list will do for a tuple.
+
+    Raises ConfigError, which names each setting that is wrong.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    if not TYPE_CHECKING:  # checkers of types know the settings by their names
+
+        def __init__(self, /, **settings: Any) -> None:
+            try:
+                super().__init__(**settings)
+            except ValidationError as error:
+                raise ConfigError(explained(type(self), type(self).__name__, error)) from None
+
+        # Of a section within another, pydantic then collects the mistakes itself, with their whole names.
+        __init__.__pydantic_base_init__ = True
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:  # noqa: ARG002
+        """Return the section with the settings ``update`` in place of its own; raises ConfigError."""
+        return type(self)(**{**dict(self), **(update or {})})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_values(cls, settings: Any) -> Any:
+        """Return ``settings`` with lists as tuples, and numpy's whole numbers as Python's."""
+        return {key: _plain(value) for key, value in settings.items()} if isinstance(settings, Mapping) else settings
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value

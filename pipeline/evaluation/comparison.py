@@ -62,7 +62,7 @@ def paired_bootstrap(
         For systems that disagree on a label, share no trials of one class, claim fewer than two speakers, or lack
         log-likelihood ratios for "cllr"; and as ``bootstrap_interval``.
     """
-    check_sampling(level, samples)
+    check_sampling(level, samples, seed)
     one, other = _matched(first, second)
     is_target = first.is_target[one]
     if not np.array_equal(is_target, second.is_target[other]):

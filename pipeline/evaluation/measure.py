@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 
+from pipeline.errors import check_seed, check_type
 from pipeline.evaluation import (
     SpeakerSpread,
     SystemScores,
@@ -108,6 +109,11 @@ def measure(
     -------
     SystemMetrics
 
+    Raises
+    ------
+    InputError
+        For arguments of another type, and a seed below 0.
+
     Examples
     --------
     >>> import pathlib, pipeline
@@ -116,6 +122,9 @@ def measure(
     >>> pipeline.measure(scores, threshold=model.threshold("poao"), seed=0).eer.rate
     0.0
     """
+    check_type("scores", scores, SystemScores, "the scores of one system, as Assessment.scores[system],")
+    check_type("unscored", unscored, Unscored, "the numbers of trials without a score, as Assessment.unscored,")
+    check_seed(seed)
     target, nontarget = scores.target, scores.nontarget
     both = target.size > 0 and nontarget.size > 0
     resampled = both and not (bounded and scores.scores.size > MOST_RESAMPLED)

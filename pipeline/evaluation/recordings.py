@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.lists import read_kaldi_parts
-from pipeline.errors import InputError
+from pipeline.errors import InputError, check_type
 from pipeline.evaluation.lists import Trial
 from pipeline.machines.workers import LocalThreads, Workers, path_for
 
@@ -34,6 +35,7 @@ class Recordings:
         """
         if isinstance(root, Recordings):
             return root if channel is None else replace(root, channel=channel)
+        check_type("root", root, os.PathLike | str, "the path of a folder")
         home, workers = Path(root), LocalThreads(1) if workers is None else workers
         parts = read_kaldi_parts(home) if (home / "wav.scp").is_file() else {}
         utterances = {

@@ -16,10 +16,10 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import MetricError, check_type
+from pipeline.errors import MetricError, check_seed, check_type
 from pipeline.metrics.cllr import pooled_cllr
 from pipeline.metrics.costs import MAIN_POINT, OPERATING_POINTS, OperatingPoint
-from pipeline.metrics.curves import FloatArray, IntArray, as_scores, crossing, rates_of
+from pipeline.metrics.curves import FloatArray, IntArray, as_row, as_scores, crossing, rates_of
 
 Statistic = Literal["eer", "min_dcf", "cllr", "min_cllr"]
 Replicate = Callable[[IntArray, IntArray], float]
@@ -90,13 +90,13 @@ def bootstrap_interval(
         For speakers of one class only, in the wrong number, fewer than two, or of several types; for a parameter out of
         range; and for scores as ``error_curve``.
     InputError
-        For a parameter that is no number.
+        For a parameter that is no number, and a seed below 0.
 
     References
     ----------
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
     """
-    check_sampling(level, samples)
+    check_sampling(level, samples, seed)
     targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
     draw = draws_of(targets.size, nontargets.size, target_speakers, nontarget_speakers)
     replicate = replicate_of(statistic, targets, nontargets, point)
@@ -121,9 +121,9 @@ def det_band(
     ``bootstrap_interval``; also raises MetricError for a false accept rate outside [0, 1]. These are the vertical bands
     of Macskassy and Provost, Confidence bands for ROC curves, 2004.
     """
-    check_sampling(level, samples)
-    rates = np.asarray(false_accept, dtype=np.float64)
-    if rates.ndim != 1 or not ((rates >= 0.0) & (rates <= 1.0)).all():
+    check_sampling(level, samples, seed)
+    rates = as_row(false_accept, "false accept rates")
+    if not ((rates >= 0.0) & (rates <= 1.0)).all():
         raise MetricError("false accept rates must form one row of shares in [0, 1]; percent for shares?")
     targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
     draw = draws_of(targets.size, nontargets.size, target_speakers, nontarget_speakers)
@@ -134,11 +134,12 @@ def det_band(
     return DetBand(rates, low, high, level)
 
 
-def check_sampling(level: float, samples: int) -> None:
+def check_sampling(level: float, samples: int, seed: int) -> None:
     """Raise MetricError unless ``level`` is a share inside (0, 1) and there are at least 2 samples.
 
-    Raises InputError for what is no number.
+    Raises InputError for what is no number, and for a seed below 0.
     """
+    check_seed(seed)
     check_type("level", level, Real, "a share, as 0.95,")
     check_type("samples", samples, Integral, "a number of resamples")
     if not 0.0 < level < 1.0:
@@ -149,7 +150,8 @@ def check_sampling(level: float, samples: int) -> None:
 
 def replicate_of(statistic: str, targets: FloatArray, nontargets: FloatArray, point: OperatingPoint) -> Replicate:
     """Return the statistic as a function of counts; raises MetricError for an unknown name."""
-    if statistic not in get_args(Statistic):
+    check_type("point", point, OperatingPoint, "an OperatingPoint(prior)")
+    if not isinstance(statistic, str) or statistic not in get_args(Statistic):
         raise MetricError(f"the statistic must be one of {', '.join(get_args(Statistic))}, got {statistic!r}")
     if statistic == "cllr":
         return _cllr(targets, nontargets)
@@ -179,7 +181,10 @@ def draws_of(
         return lambda generator: (_counts(generator, targets), _counts(generator, nontargets))
     if target_speakers is None or nontarget_speakers is None:
         raise MetricError("speakers must be given for both classes or for neither, got one")
-    labels = np.asarray(target_speakers), np.asarray(nontarget_speakers)
+    try:
+        labels = np.asarray(target_speakers), np.asarray(nontarget_speakers)
+    except ValueError as error:
+        raise MetricError(f"speakers must form one array of names a class: {error}") from None
     for side, of, n in zip(("target", "nontarget"), labels, (targets, nontargets), strict=True):
         if of.shape != (n,):
             raise MetricError(f"{side} speakers must name one speaker a trial, shape ({n},), got shape {of.shape}")

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import MetricError, check_type
-from pipeline.metrics.curves import ErrorCurve, FloatArray, as_scores, error_curve, threshold_for
+from pipeline.metrics.curves import ErrorCurve, FloatArray, as_scores, check_curve, error_curve, threshold_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +148,7 @@ def minimum_costs_of(curve: ErrorCurve, points: Mapping[str, OperatingPoint] = O
 
 
 def _minimum(point: OperatingPoint, curve: ErrorCurve) -> MinimumCost:
+    check_curve(curve)
     costs = point.cost(curve.false_accept, curve.false_reject)
     k = int(np.argmin(costs))
     return MinimumCost(float(costs[k]), threshold_for(curve, k))

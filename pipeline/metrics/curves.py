@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import MetricError
+from pipeline.errors import MetricError, check_type
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
@@ -89,32 +89,39 @@ def _running_totals(counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def as_scores(values: npt.ArrayLike, side: str, *, allow_empty: bool = False) -> FloatArray:
-    """Return the scores of one class as float64; raises MetricError, which names the class."""
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise MetricError(f"{side} scores must form one array of numbers: {error}") from error
-    if np.ma.is_masked(values):
-        raise MetricError(
-            f"{side} scores must not be masked, got a masked array; a failed trial? Take its compressed()"
-        )
-    if array.ndim != 1:
-        raise MetricError(f"{side} scores must be one-dimensional, got shape {array.shape}")
-    if array.size == 0:
-        if allow_empty:
-            return np.empty(0)
+    """Return the scores of one class as ``as_row`` does; raises MetricError, which names the class."""
+    scores = as_row(values, f"{side} scores")
+    if not scores.size and not allow_empty:
         raise MetricError(
             f"no {side} scores: an error rate needs at least one trial of each class, got none;"
             f" likely cause: the list holds no {side} trials, or none of them could be scored"
         )
-    if array.dtype.kind not in "fiu":
-        raise MetricError(f"{side} scores must be real numbers, got {array.dtype}")
-    # Adding zero turns -0.0 into 0.0, so that the two tie however they are sorted or hashed.
-    scores = array.astype(np.float64) + 0.0
-    if not np.isfinite(scores).all():
-        at = int(np.argmin(np.isfinite(scores)))
-        raise MetricError(f"{side} scores must be finite, got {scores[at]} at index {at}; a failed trial?")
     return scores
+
+
+def as_row(values: npt.ArrayLike, what: str) -> FloatArray:
+    """Return numbers of one dimension as float64; raises MetricError, which says ``what`` they are."""
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise MetricError(f"{what} must form one array of numbers: {error}") from error
+    if np.ma.is_masked(values):
+        raise MetricError(f"{what} must not be masked, got a masked array; a failed trial? Take its compressed()")
+    if array.ndim != 1:
+        raise MetricError(f"{what} must be one-dimensional, got shape {array.shape}")
+    if array.size and array.dtype.kind not in "fiu":
+        raise MetricError(f"{what} must be real numbers, got {array.dtype}")
+    # Adding zero turns -0.0 into 0.0, so that the two tie however they are sorted or hashed.
+    numbers = array.astype(np.float64) + 0.0
+    if not np.isfinite(numbers).all():
+        at = int(np.argmin(np.isfinite(numbers)))
+        raise MetricError(f"{what} must be finite, got {numbers[at]} at index {at}; a failed trial?")
+    return numbers
+
+
+def check_curve(curve: ErrorCurve) -> None:
+    """Raise InputError for what is no ErrorCurve."""
+    check_type("curve", curve, ErrorCurve, "an ErrorCurve, as error_curve(target, nontarget),")
 
 
 def crossing(false_accept: FloatArray, false_reject: FloatArray) -> tuple[int, float]:

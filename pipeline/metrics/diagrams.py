@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import MetricError
+from pipeline.errors import MetricError, check_type
 from pipeline.metrics.cllr import pool_counts
-from pipeline.metrics.curves import FloatArray, IntArray, as_scores, rates_of, tied_counts
+from pipeline.metrics.curves import FloatArray, IntArray, as_row, as_scores, rates_of, tied_counts
 
 # Natural-log odds of a target trial, from 1 in 1100 to 1100 in 1: wider than any operating point here.
 PRIOR_LOG_ODDS = np.linspace(-7.0, 7.0, 141)
@@ -44,8 +45,8 @@ def bayes_error_rates(
     error-rate plot of Brummer and de Villiers, The BOSARIS Toolkit, 2013. Takes O(n log n) and O(priors log n). Raises
     MetricError for log odds out of range and for scores as ``error_curve``.
     """
-    odds = np.asarray(log_odds, dtype=np.float64)
-    if odds.ndim != 1 or not (np.abs(odds) <= _LARGEST_LOG_ODDS).all():
+    odds = as_row(log_odds, "log odds")
+    if not (np.abs(odds) <= _LARGEST_LOG_ODDS).all():
         raise MetricError(f"log odds must form one row of numbers within {_LARGEST_LOG_ODDS:g} of zero")
     targets, nontargets = np.sort(as_scores(target_llrs, "target")), np.sort(as_scores(nontarget_llrs, "nontarget"))
     # prior / min(prior, 1 - prior) and (1 - prior) / min(prior, 1 - prior), without the priors' rounding.
@@ -69,6 +70,8 @@ def reliability(
     """
     from scipy.stats import binomtest  # slow to import, and seldom needed
 
+    check_type("bins", bins, Integral, "a number of bins")
+    check_type("level", level, Real, "a share, as 0.95,")
     if bins < 1 or not 0.0 < level < 1.0:
         raise MetricError(f"bins must be 1 or more and the level between 0 and 1, got {bins} and {level}")
     targets, nontargets = as_scores(target_llrs, "target"), as_scores(nontarget_llrs, "nontarget")
@@ -102,6 +105,7 @@ def score_histogram(
     low, high = limits if limits is not None else (float(both.min()), float(both.max()))
     if limits is None and low == high:
         low, high = low - 0.5, high + 0.5
+    check_type("bins", bins, Integral, "a number of bins")
     if bins < 1 or not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise MetricError(f"a histogram needs 1 bin or more and rising, finite limits, got {bins} and {low}, {high}")
     edges = np.linspace(low, high, bins + 1)

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import MetricError, check_type
-from pipeline.metrics.curves import ErrorCurve, as_scores, crossing, error_curve, threshold_for
+from pipeline.metrics.curves import ErrorCurve, as_scores, check_curve, crossing, error_curve, threshold_for
 
 # Points this close below a hull edge, as a rate, lie on it but for rounding.
 _COLLINEAR = 1e-12
@@ -82,6 +82,7 @@ def equal_error_rate(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> EqualEr
 
 def equal_error_rate_of(curve: ErrorCurve) -> EqualErrorRate:
     """Return ``equal_error_rate`` of the scores of ``curve``. Takes O(steps)."""
+    check_curve(curve)
     k, rate = crossing(curve.false_accept, curve.false_reject)
     if curve.false_accept[k] == curve.false_reject[k]:
         return EqualErrorRate(rate, threshold_for(curve, k))
@@ -94,6 +95,7 @@ def equal_error_rate_hull_of(curve: ErrorCurve) -> float:
     It is the error rate after the best monotone recalibration of the scores (Brummer and de Villiers, The BOSARIS
     Toolkit, 2013). A point on an edge of the hull mixes two thresholds at random, so there is no single one to return.
     """
+    check_curve(curve)
     fa, fr = curve.false_accept, curve.false_reject
     # Narrow a chord across the diagonal FA = FR down to one edge of the hull: the point farthest below the chord is a
     # corner of the hull and replaces the end on its side of the diagonal. Each pass is one array sweep.
@@ -142,12 +144,14 @@ def false_reject_at(curve: ErrorCurve, false_accept: float) -> float:
     >>> false_reject_at(pipeline.error_curve([1.0, 3.0], [0.0, 2.0]), 0.01)
     0.5
     """
+    check_curve(curve)
     check_share(false_accept, "false accept")
     return float(curve.false_reject[np.argmax(curve.false_accept <= false_accept)])
 
 
 def false_accept_at(curve: ErrorCurve, false_reject: float) -> float:
     """Return the lowest FA of any threshold whose FR does not exceed ``false_reject``, a share: the FMR at an FNMR."""
+    check_curve(curve)
     check_share(false_reject, "false reject")
     return float(curve.false_accept[np.flatnonzero(curve.false_reject <= false_reject)[-1]])
 

@@ -11,9 +11,10 @@ trials of the list. A system that scores easy audio only has better FR and FA, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from numbers import Integral
 
-from pipeline.errors import MetricError
+from pipeline.errors import MetricError, check_type
 from pipeline.metrics.curves import ErrorCurve
 from pipeline.metrics.error_rates import EqualErrorRate, ErrorRates, equal_error_rate_of
 
@@ -47,6 +48,8 @@ class Unscored:
     nontarget_not_enrolled: int = 0
 
     def __post_init__(self) -> None:
+        for one in fields(self):
+            check_type(one.name, getattr(self, one.name), Integral, "a number of trials")
         if min(self.of_target, self.of_nontarget, self.target, self.nontarget) < 0:
             raise MetricError(f"numbers of unscored trials must be 0 or more, got {self}")
 

@@ -6,7 +6,9 @@ speakers.
 
 from __future__ import annotations
 
-from pipeline.errors import MetricError
+from numbers import Integral
+
+from pipeline.errors import MetricError, check_type
 
 ERRORS_NEEDED = 30
 
@@ -41,6 +43,7 @@ def rule_of_thirty(trials: int) -> float:
 
 
 def _checked(trials: int) -> int:
+    check_type("trials", trials, Integral, "a number of trials")
     if trials < 1:
         raise MetricError(f"an error rate needs at least one trial, got {trials}")
     return trials

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pipeline.errors import FitError
+from pipeline.errors import FitError, UnfittedError
+from pipeline.posteriors.settings import check_settings
 from pipeline.posteriors.sigmoid import probability
 
 Array = NDArray[np.float64]
@@ -32,9 +33,18 @@ class MarginPosterior(ABC):
         A weight of 2 equals the trial given twice. Raises FitError as ``checked`` does, for settings out of range, and
         where an algorithm ends at numbers that are not finite.
         """
+        check_settings(self)
         self._check_settings()
         self._fit(*checked(margins, positive, weights))
         return self
+
+    if not TYPE_CHECKING:  # checkers of types know what is learned by its names
+
+        def __getattr__(self, name: str) -> Any:
+            message = f"{type(self).__name__} has no {name!r}"
+            if name.endswith("_") and not name.startswith("_"):
+                raise UnfittedError(f"{message}: fit(margins, positive) comes first")
+            raise AttributeError(message)
 
     def _check_settings(self) -> None:  # noqa: B027
         """Raise FitError for settings out of range."""
@@ -68,7 +78,7 @@ class LinearLogOdds(MarginPosterior):
     def log_odds(self, margins: ArrayLike) -> Array:
         """Return the log-odds at ``margins``, any shape, in nats; infinite where too large for a float."""
         with np.errstate(over="ignore"):
-            return np.asarray(-(self.A_ * np.asarray(margins, dtype=np.float64) + self.B_))
+            return np.asarray(-(self.A_ * as_numbers(margins) + self.B_))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +140,22 @@ def smoothed_range(positive: Flags, weights: Array) -> tuple[float, float]:
     return 1.0 / (negatives + 2.0), (positives + 1.0) / (positives + 2.0)
 
 
+def as_numbers(values: ArrayLike, name: str = "margins") -> Array:
+    """Return ``values``, of any shape, as float64; raises FitError for what are no real numbers, and masked ones."""
+    array = _as_array(values, name)
+    if array.dtype.kind not in "fiub" or np.ma.is_masked(values):
+        got = "masked ones" if np.ma.is_masked(values) else f"{type(values).__name__} of {array.dtype}"
+        raise FitError(f"{name}: real numbers expected, got {got}")
+    return np.asarray(array, dtype=np.float64)
+
+
+def _as_array(values: ArrayLike, name: str) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise FitError(f"{name}: an array expected, got {type(values).__name__}: {error}") from None
+
+
 def checked(
     margins: ArrayLike, positive: ArrayLike, weights: ArrayLike | None = None, *, both: bool = True
 ) -> tuple[Array, Flags, Array]:
@@ -138,9 +164,8 @@ def checked(
     Classes are True or 1 for positive, False, 0 or -1 for negative. Raises FitError unless lengths agree, numbers are
     finite, no weight is negative, and, with ``both``, both classes have a weight above 0.
     """
-    f = np.asarray(margins, dtype=np.float64)
-    labels: NDArray[Any] = np.asarray(positive)
-    w = np.ones(f.shape) if weights is None else np.asarray(weights, dtype=np.float64)
+    f, labels = as_numbers(margins), _as_array(positive, "classes")
+    w = np.ones(f.shape) if weights is None else as_numbers(weights, "weights")
     if f.ndim != 1 or labels.shape != f.shape or w.shape != f.shape:
         raise FitError(
             "margins, classes and weights: one number a trial expected, got shapes"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from itertools import combinations
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -33,6 +33,7 @@ from pipeline.posteriors.heldout import (
     train_machine,
 )
 from pipeline.posteriors.pairwise_coupling import MIN_POSTERIOR, hastie_tibshirani, pkpd, wu_lin_weng
+from pipeline.posteriors.settings import check_base, check_settings
 from pipeline.posteriors.sigmoid import FixedSigmoid, probability
 
 Coupling = Literal["poao", "rpoao", "hastie_tibshirani", "pkpd", "wu_lin_weng"]
@@ -91,13 +92,11 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_settings()
         rows, places, weights = self._rows(X, y, sample_weight)
         posterior = self.posterior
-        if posterior == "fixed":
-            posterior = FixedSigmoid()
-        elif isinstance(posterior, str):
-            posterior = make_posterior(posterior)
+        if isinstance(posterior, str):
+            posterior = FixedSigmoid() if posterior == "fixed" else make_posterior(posterior)
         elif not isinstance(posterior, MarginPosterior | FixedSigmoid):
             raise FitError(f"posterior: a kind or an estimator of margins expected, got {posterior!r}")
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        seed = self._seed()
         settings = {"method": self.margins, "folds": self.folds, "share": self.share, "seed": seed}
         self._trained: list[tuple[Any, AnyPosterior]] = Parallel(n_jobs=self.n_jobs)(
             delayed(train_machine)(
@@ -137,6 +136,12 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = base.input_tags.allow_nan
         return tags
 
+    def _seed(self) -> int:
+        try:
+            return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        except ValueError as error:
+            raise FitError(f"random_state: {error}") from None
+
     def _base(self) -> Any:
         return SVC() if self.estimator is None else self.estimator
 
@@ -151,8 +156,8 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         }
 
     def _check_settings(self) -> None:
-        if self.margins not in get_args(Method):
-            raise FitError(f"margins: one of {', '.join(get_args(Method))} expected, got {self.margins!r}")
+        check_settings(self)
+        check_base("estimator", self.estimator)
         if self.folds < 2 or not 0.0 < self.share < 1.0:
             raise FitError(f"folds of 2 or more and a share in (0, 1) expected, got {self.folds} and {self.share}")
 
@@ -275,8 +280,7 @@ class PairwisePosteriorClassifier(PosteriorClassifier):
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        if self.coupling not in get_args(Coupling):
-            raise FitError(f"coupling: one of {', '.join(get_args(Coupling))} expected, got {self.coupling!r}")
+        check_base("one_class", self.one_class)
 
     def _tasks(self, y: NDArray[np.intp]) -> list[tuple[Any, Flags, Flags]]:
         base, *one_class = self._bases()

@@ -52,7 +52,7 @@ def make_posterior(kind: str, **settings: Any) -> MarginPosterior:
     >>> bool(sigmoid.probability(np.array([3.0]))[0] > 0.5)
     True
     """
-    if kind not in POSTERIORS:
+    if not isinstance(kind, str) or kind not in POSTERIORS:
         raise ConfigError(f"posterior: kind is one of {', '.join(POSTERIORS)}, got {kind!r}")
     try:
         return POSTERIORS[kind](**settings)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pipeline.errors import FitError
-from pipeline.posteriors.base import Array, Flags, MarginPosterior
+from pipeline.posteriors.base import Array, Flags, MarginPosterior, as_numbers
 
 Crossing = Literal["zero", "bayes"]
 
@@ -36,8 +36,6 @@ class TiedGaussian(MarginPosterior):
     floor: float = 1e-2
 
     def _check_settings(self) -> None:
-        if self.crossing not in ("zero", "bayes"):
-            raise FitError(f"tied_gaussian: crossing is 'zero' or 'bayes', got {self.crossing!r}")
         _check_share(self.floor, self.kind)
 
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
@@ -51,7 +49,7 @@ class TiedGaussian(MarginPosterior):
     def log_odds(self, margins: ArrayLike) -> Array:
         """Return slope f + offset at ``margins``, any shape."""
         with np.errstate(over="ignore"):
-            return np.asarray(self.slope_ * np.asarray(margins, dtype=float) + self.offset_)
+            return np.asarray(self.slope_ * as_numbers(margins) + self.offset_)
 
     @property
     def quadratic_(self) -> tuple[float, float, float]:
@@ -93,7 +91,7 @@ class TwoGaussian(MarginPosterior):
         """Return the quadratic at ``margins``, any shape."""
         a, b, c = self.scaled_
         with np.errstate(over="ignore"):
-            z = np.asarray(margins, dtype=float) / self.unit_
+            z = as_numbers(margins) / self.unit_
             # In this order infinities of opposite signs never meet.
             return np.asarray((a * z + b) * z + c)
 

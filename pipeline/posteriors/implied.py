@@ -9,7 +9,7 @@ point; where surfaces cross, the mean of the machines' predictions settles it (e
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 from joblib import Parallel
@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pipeline.errors import FitError
 from pipeline.posteriors.base import checked
 from pipeline.posteriors.reweighted import Ensemble, ensemble_margins, train
+from pipeline.posteriors.settings import check_base, check_settings
 
 Array = NDArray[np.float64]
 Weighting = Literal["equal_c", "fixed_total", "equal_n"]
@@ -159,10 +160,10 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _check_settings(self) -> None:
+        check_settings(self)
+        check_base("estimator", self.estimator)
         if self.machines < 1:
             raise FitError(f"machines: at least 1 expected, got {self.machines}")
-        if self.weighting not in get_args(Weighting):
-            raise FitError(f"weighting: one of {', '.join(get_args(Weighting))} expected, got {self.weighting!r}")
 
     def _trials(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Array, NDArray[Any], Array]:
         """Return rows, labels and weights of the trials of a weight above 0; sets ``classes_``."""

@@ -7,7 +7,7 @@ Platt 1999 compares the support vector machine and its sigmoid with it (eqs. 4 a
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from pipeline.errors import FitError
+from pipeline.posteriors.settings import check_settings
 
 Array = NDArray[np.float64]
 Kernel = Literal["linear", "poly", "rbf"]
@@ -73,6 +74,7 @@ class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises ValueError, as scikit-learn does, for unusable data, and FitError for settings out of range and for other
         than two classes with a weight above 0.
         """
+        check_settings(self)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -83,8 +85,6 @@ class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f" got {len(self.classes_)} class{'es' if len(self.classes_) != 1 else ''}"
             )
         self.gamma_ = 1.0 / X.shape[1] if self.gamma is None else float(self.gamma)
-        if self.kernel not in get_args(Kernel):
-            raise FitError(f"kernel: one of {', '.join(get_args(Kernel))} expected, got {self.kernel!r}")
         if not self.C > 0 or not self.gamma_ > 0:
             raise FitError(f"C and gamma above 0 expected, got {self.C} and {self.gamma_}")
         quadratic = self.kernel == "poly" and self.degree == 2 and self.coef0 >= 0 and X.shape[0] > GRAM_ROWS

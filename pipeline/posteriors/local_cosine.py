@@ -21,6 +21,7 @@ from pipeline.errors import FitError
 from pipeline.posteriors.base import two_classes
 from pipeline.posteriors.heldout import Method, heldout_rows
 from pipeline.posteriors.nonparametric import CosineExpansion
+from pipeline.posteriors.settings import check_settings
 
 Array = NDArray[np.float64]
 
@@ -70,6 +71,7 @@ class LocalCosineSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Raises FitError for a bandwidth out of range, rows that give none, and as ``heldout_rows``.
         """
+        check_settings(self)
         X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_, place = two_classes(y)
         if self.bandwidth is not None and not self.bandwidth > 0:

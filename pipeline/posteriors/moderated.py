@@ -9,7 +9,7 @@ uncertain, and the posterior moves towards one half, as none that is a function 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pipeline.errors import FitError
 from pipeline.posteriors.base import two_classes
+from pipeline.posteriors.settings import check_settings
 
 Array = NDArray[np.float64]
 Kernel = Literal["linear", "poly", "rbf"]
@@ -69,10 +70,9 @@ class ModeratedSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
         """Train on X (n, d) and classes y (n,); raises ValueError as scikit-learn does, FitError for settings."""
+        check_settings(self)
         X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_, place = two_classes(y)
-        if self.kernel not in get_args(Kernel):
-            raise FitError(f"kernel: one of {', '.join(get_args(Kernel))} expected, got {self.kernel!r}")
         self.gamma_ = 1.0 / X.shape[1] if self.gamma is None else float(self.gamma)
         if not (self.C > 0 and self.gamma_ > 0 and self.eta > 0):
             raise FitError(f"C, gamma and eta above 0 expected, got {self.C}, {self.gamma_} and {self.eta}")

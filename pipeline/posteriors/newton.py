@@ -78,7 +78,7 @@ class NewtonSigmoid(LinearLogOdds):
         self.gradient_ = float(np.abs(gradient).max())
 
     def _check_settings(self) -> None:
-        if self.sigma != "dynamic" and not (isinstance(self.sigma, int | float) and 0.0 < self.sigma < np.inf):
+        if self.sigma != "dynamic" and not 0.0 < self.sigma < np.inf:
             raise FitError(f"newton: sigma is 'dynamic' or a number above 0, got {self.sigma!r}")
         if not self.tolerance >= 0.0:
             raise FitError(f"newton: tolerance of at least 0 expected, got {self.tolerance}")

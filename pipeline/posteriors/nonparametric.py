@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pipeline.errors import FitError
-from pipeline.posteriors.base import Array, Flags, MarginPosterior, smoothed_range
+from pipeline.posteriors.base import Array, Flags, MarginPosterior, as_numbers, smoothed_range
 
 Between = Literal["linear", "step"]
 
@@ -35,8 +35,10 @@ class HistogramPosterior(MarginPosterior):
     smoothing: float = 1.0
 
     def _check_settings(self) -> None:
-        if self.bins < 1 or not self.smoothing > 0:
-            raise FitError(f"histogram: bins and smoothing above 0 expected, got {self.bins} and {self.smoothing}")
+        if self.bins < 1 or not 0.0 < self.smoothing < np.inf:
+            raise FitError(
+                f"histogram: bins and smoothing above 0, finite, expected, got {self.bins} and {self.smoothing}"
+            )
 
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
         counted = weights > 0
@@ -56,7 +58,7 @@ class HistogramPosterior(MarginPosterior):
 
     def log_odds(self, margins: ArrayLike) -> Array:
         """Return the log-odds at ``margins``, any shape; finite."""
-        return np.asarray(self.log_odds_[np.searchsorted(self.edges_, np.asarray(margins, dtype=float), side="right")])
+        return np.asarray(self.log_odds_[np.searchsorted(self.edges_, as_numbers(margins), side="right")])
 
 
 @dataclass(eq=False)
@@ -77,10 +79,6 @@ class IsotonicPosterior(MarginPosterior):
 
     between: Between = "linear"
 
-    def _check_settings(self) -> None:
-        if self.between not in ("linear", "step"):
-            raise FitError(f"isotonic: between is 'linear' or 'step', got {self.between!r}")
-
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
         from scipy.optimize import isotonic_regression  # slow to import
 
@@ -93,7 +91,7 @@ class IsotonicPosterior(MarginPosterior):
 
     def probability(self, margins: ArrayLike) -> Array:
         """Return P(positive | margin) at ``margins``, any shape."""
-        f = np.asarray(margins, dtype=float)
+        f = as_numbers(margins)
         if self.between == "linear":
             return np.asarray(np.interp(f, self.knots_, self.values_))
         halfway = self.knots_[:-1] / 2 + self.knots_[1:] / 2
@@ -124,8 +122,10 @@ class CosineExpansion(MarginPosterior):
     penalty: float = 1e-4
 
     def _check_settings(self) -> None:
-        if self.terms < 0 or not self.penalty >= 0:
-            raise FitError(f"cosine: terms and penalty of at least 0 expected, got {self.terms} and {self.penalty}")
+        if self.terms < 0 or not 0.0 <= self.penalty < np.inf:
+            raise FitError(
+                f"cosine: terms and penalty of at least 0, finite, expected, got {self.terms} and {self.penalty}"
+            )
 
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
         self.limits_ = (float(margins[weights > 0].min()), float(margins[weights > 0].max()))
@@ -146,7 +146,7 @@ class CosineExpansion(MarginPosterior):
 
     def expansion(self, margins: ArrayLike) -> Array:
         """Return the unclipped sum of cosines at ``margins``, any shape."""
-        return np.asarray(self._cosines(np.asarray(margins, dtype=float)) @ self.coefficients_)
+        return np.asarray(self._cosines(as_numbers(margins)) @ self.coefficients_)
 
     def probability(self, margins: ArrayLike) -> Array:
         """Return P(positive | margin) at ``margins``, any shape."""

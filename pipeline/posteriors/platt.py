@@ -47,6 +47,10 @@ class PlattSigmoid(LinearLogOdds):
     bug: bool = False
     tolerance: float | None = None
 
+    def _check_settings(self) -> None:
+        if self.tolerance is not None and self.tolerance < 0.0:
+            raise FitError(f"platt: tolerance of at least 0 expected, got {self.tolerance}")
+
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
         trials = trials_from(margins, positive, weights)
         with np.errstate(over="ignore", invalid="ignore"):

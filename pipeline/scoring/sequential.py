@@ -58,9 +58,10 @@ class SequentialTest:
             check_type(f"sequential test: {name}", rate, Real, "an error rate, as 0.01,")
             if not LEAST_RATE <= rate < 0.5:
                 raise InputError(
-                    f"sequential test: the {name} rate must be at least {LEAST_RATE:g} and below 0.5, got {rate:g}"
+                    f"sequential test: the {name} rate must be at least {LEAST_RATE:g} and below 0.5,"
+                    f" got {float(rate):g}"
                 )
-        if self.at_end not in ("undecided", "fixed"):
+        if not isinstance(self.at_end, str) or self.at_end not in ("undecided", "fixed"):
             raise InputError(f"sequential test: at_end must be 'undecided' or 'fixed', got {self.at_end!r}")
 
     @property

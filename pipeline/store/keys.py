@@ -30,7 +30,7 @@ def key_in_use(key: Key = None) -> bytes | None:
     """
     if key is None:
         return read_store_key()
-    return None if isinstance(key, NoKey) else _checked(key, "key", StoreSealError)
+    return None if isinstance(key, NoKey) else checked_key(key, "key", StoreSealError)
 
 
 def read_store_key(path: Path | None = None) -> bytes | None:
@@ -50,11 +50,13 @@ def read_key(path: Path | None, *, variable: str, error: type[VoiceclaimError]) 
         key = os.fsencode(os.environ[variable]) if path is None else read_bounded(path, _MAX_FILE)
     except OSError as failure:
         raise error(f"{where}: the key cannot be read: {failure.strerror or failure}") from None
-    return _checked(key.strip(b"\r\n"), where, error)
+    return checked_key(key.strip(b"\r\n"), where, error)
 
 
-def _checked(key: bytes, where: str, error: type[VoiceclaimError]) -> bytes:
-    """Return ``key`` if it is long enough; the ``error`` raised otherwise names ``where`` it came from."""
+def checked_key(key: bytes, where: str, error: type[VoiceclaimError]) -> bytes:
+    """Return ``key`` if it is bytes, and long enough; the ``error`` raised otherwise names ``where`` it came from."""
+    if not isinstance(key, bytes):
+        raise error(f"{where}: a key of bytes was expected, got {type(key).__name__}; text.encode() makes bytes")
     if len(key) < MIN_KEY:
         raise error(f"{where}: a key must have at least {MIN_KEY} bytes, got {len(key)}; is it cut off?")
     return key

@@ -86,6 +86,9 @@ class SpeakerModel:
     sealed: bool = False
     unknown_share: float | None = None
 
+    def __post_init__(self) -> None:
+        check_type("config", self.config, Config, "a Config")
+
     def __len__(self) -> int:
         return len(self.speakers)
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import StoreError, StoreSealError
+from pipeline.errors import StoreError, StoreSealError, check_type
 from pipeline.store.keys import Key, NoKey
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
@@ -61,7 +61,7 @@ def seal_store(path: Path | str, key: bytes, *, old_key: bytes | None = None) ->
     >>> pipeline.seal_store("sealed.store", b"sixteen bytes or more").sealed
     True
     """
-    store = Store(path, key=old_key or NoKey.UNSEALED)
+    store = Store(path, key=NoKey.UNSEALED if old_key is None else old_key)
     try:
         store.load()
     except StoreSealError:
@@ -96,7 +96,9 @@ def check_store(path: Path | str, *, key: Key = None, anchor: str | None = None)
     >>> check.speakers, check.sealed
     (4, False)
     """
-    check = _about(Path(path), Store(path, key=key).check())
+    check_type("anchor", anchor, str | None, "the anchor of an earlier check")
+    store = Store(path, key=key)
+    check = _about(store.path, store.check())
     if anchor is None:
         return check
     noted = _ANCHOR.fullmatch(anchor)

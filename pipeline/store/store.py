@@ -26,13 +26,14 @@ from pipeline.errors import (
     StoreError,
     StoreFormatError,
     StoreMissingError,
+    StoreSealError,
     check_type,
 )
 from pipeline.files import obstacle
 from pipeline.machines.memory import keep_freed
 from pipeline.names import check_new_names
 from pipeline.store.connection import status_of
-from pipeline.store.keys import Key, key_in_use
+from pipeline.store.keys import Key, checked_key, key_in_use
 from pipeline.store.model import SpeakerModel
 from pipeline.store.reading import about_of, read_model
 from pipeline.store.rows import opened
@@ -118,7 +119,7 @@ class Store:
         """
         check_type("unknown_impostors", unknown_impostors, Real | None, "a share from 0 to 1")
         if unknown_impostors is not None and not 0.0 <= unknown_impostors <= 1.0:
-            raise InputError(f"unknown impostors: a share lies between 0 and 1, got {unknown_impostors:g}")
+            raise InputError(f"unknown impostors: a share lies between 0 and 1, got {float(unknown_impostors):g}")
         keep_freed()  # for the claims on it
         rows = opened(self.path, self.key)
         try:
@@ -214,7 +215,8 @@ class Store:
         return model
 
     def seal(self, key: bytes) -> SpeakerModel:
-        """Check every row and write all digests anew, sealed under ``key`` from now on."""
+        """Check every row and write all digests anew, sealed under ``key``, of 16 bytes or more, from now on."""
+        key = checked_key(key, "key", StoreSealError)
         self.check()
         with self.writing() as transaction:
             if transaction.model is None:

@@ -150,7 +150,7 @@ class Identifier:
         if best < 1 or not 0.0 <= self.nobody < 1.0 or (threshold is not None and math.isnan(threshold)):
             raise InputError(
                 "identification: at least one candidate, a prior of nobody from 0 to below 1 and a threshold that is a"
-                f" number were expected, got {best}, {self.nobody:g} and {threshold}"
+                f" number were expected, got {best}, {float(self.nobody):g} and {threshold}"
             )
         if not model.names:
             raise InputError(

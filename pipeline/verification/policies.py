@@ -99,7 +99,7 @@ class FalseAcceptRate:
         check_type("rate", self.rate, Real, "a false-accept rate, as 0.01,")
         if not 0 < self.rate < MOST_FALSE_ACCEPTS:
             raise InputError(
-                f"a false-accept rate is above 0 and below {MOST_FALSE_ACCEPTS}, got {self.rate:g} (1 % is 0.01)"
+                f"a false-accept rate is above 0 and below {MOST_FALSE_ACCEPTS}, got {float(self.rate):g} (1 % is 0.01)"
             )
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
@@ -195,6 +195,8 @@ class Sequential:
 
     def __post_init__(self) -> None:
         check_type("test", self.test, SequentialTest, "a SequentialTest(miss, false_accept)")
+        fixed = DefaultThreshold | FalseAcceptRate | Threshold | BayesCost
+        check_type("otherwise", self.otherwise, fixed, "a policy that is no sequential test, as DefaultThreshold(),")
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
         """Return what decides scores of ``system`` on ``model``."""

@@ -41,7 +41,7 @@ def checked_update_ms(update_ms: float) -> float:
     """Return ``update_ms``; raises InputError unless it is from 0 to an hour."""
     check_type("update_ms", update_ms, Real, "a number of milliseconds")
     if not 0.0 <= update_ms <= MOST_UPDATE_MS:
-        raise InputError(f"update_ms: must be 0 to {MOST_UPDATE_MS:g} milliseconds of audio, got {update_ms:g}")
+        raise InputError(f"update_ms: must be 0 to {MOST_UPDATE_MS:g} milliseconds of audio, got {float(update_ms):g}")
     return update_ms
 
 
@@ -132,6 +132,7 @@ class Verifier:
         self.claim = claim
         self.system = model.check_system(system)
         self.competing = model.competing(self.system)
+        check_type("duplicates", duplicates, bool, "True or False")
         check_type("memory", memory, DuplicateMemory | None, "a DuplicateMemory")
         self.memory = memory
         check_type("claim", claim, str, "the name of a speaker")
@@ -170,6 +171,7 @@ class Verifier:
 
         None where there is no ratio, or where the decision rests on no prior: it would contradict the decision.
         """
+        check_type("llr", llr, Real | None, "a log-likelihood ratio")
         prior = self.decider.prior
         return None if llr is None or prior is None else sigmoid.posterior(llr, prior)
 
@@ -187,6 +189,7 @@ class Verifier:
         >>> low < verifier.probability(2.0) < high
         True
         """
+        check_type("llr", llr, Real | None, "a log-likelihood ratio")
         if llr is None or self.uncertainty is None:
             return None
         low, high = map(self.probability, self.uncertainty.interval(llr))

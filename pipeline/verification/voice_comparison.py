@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pipeline.config import NO_CHECKS
 from pipeline.enrollment.enroll import train
 from pipeline.enrollment.speech import audible, read_speech
 from pipeline.enrollment.training import Trainer
-from pipeline.errors import AudioError, MetricError, NotEnoughSpeechError
+from pipeline.errors import AudioError, MetricError, NotEnoughSpeechError, check_type
 from pipeline.machines.workers import LocalThreads, Workers
 from pipeline.posteriors import sigmoid
 from pipeline.store.model import SpeakerModel
@@ -91,6 +92,8 @@ def compare_voices(
     True
     """
     background = as_model(background)
+    for name, path in (("first", first), ("second", second)):
+        check_type(name, path, os.PathLike | str, "the path of an audio file")
     updates = [
         _verified(background, Path(enrolled), Path(verified), channel, jobs)
         for enrolled, verified in ((first, second), (second, first))

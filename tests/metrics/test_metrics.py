@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from pipeline.errors import InputError, MetricError
 from pipeline.metrics import (
     ErrorRates,
     OperatingPoint,
+    Unscored,
     actual_cost,
     affine_cllr,
     bayes_error_rates,
@@ -26,12 +28,16 @@ from pipeline.metrics import (
     detection_cost,
     equal_error_rate,
     equal_error_rate_hull_of,
+    equal_error_rate_of,
     error_curve,
+    false_accept_at,
+    false_reject_at,
     log_likelihood_ratio_cost,
     minimum_cllr,
     minimum_costs_of,
     rates_at,
     reliability,
+    rule_of_three,
     score_histogram,
     threshold_at_false_accept,
 )
@@ -271,11 +277,39 @@ def test_parameters_out_of_range_are_refused(call):
         ("false accept rate", lambda: threshold_at_false_accept([1.0], "1%")),
         ("level", lambda: bootstrap_interval([1.0], [0.0], seed=0, level="95")),
         ("samples", lambda: bootstrap_interval([1.0], [0.0], seed=0, samples=10.5)),
+        ("seed", lambda: bootstrap_interval([1.0], [0.0], seed=None)),
+        ("seed", lambda: bootstrap_interval([1.0], [0.0], seed=0.5)),
+        ("point", lambda: bootstrap_interval([1.0], [0.0], seed=0, point=0.5)),
+        ("curve", lambda: false_reject_at([1.0, 2.0], 0.01)),
+        ("curve", lambda: false_accept_at(None, 0.01)),
+        ("curve", lambda: equal_error_rate_of("curve")),
+        ("bins", lambda: reliability([1.0], [0.0], bins=2.5)),
+        ("bins", lambda: score_histogram([1.0], [0.0], bins=None)),
+        ("trials", lambda: rule_of_three("300")),
+        ("nontarget", lambda: Unscored(nontarget=0.5)),
     ],
 )
 def test_parameters_that_are_no_numbers_are_refused_by_name(name, call):
-    with pytest.raises(InputError, match=rf"^{name}: .* was expected, got (str|NoneType|float)$"):
+    with pytest.raises(InputError, match=rf"^{name}: .* was expected, got (str|NoneType|float|list)$"):
         call()
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), Fraction(10**400)], ids=["high", "low", "fraction"])
+def test_numbers_beyond_floats_are_refused(value):
+    for call in (lambda: OperatingPoint(0.5, value), lambda: rates_at([1.0], [0.0], value)):
+        with pytest.raises(InputError, match="a number beyond what a float holds"):
+            call()
+
+
+def test_a_seed_below_zero_and_speakers_and_rates_that_are_no_rows_are_refused():
+    with pytest.raises(InputError, match="seed: a whole number of at least 0 was expected, got -1"):
+        bootstrap_interval([1.0], [0.0], seed=-1)
+    with pytest.raises(MetricError, match="speakers must form one array"):
+        bootstrap_interval([1.0, 2.0], [0.0], seed=0, target_speakers=["a", ["b"]], nontarget_speakers=["a"])
+    with pytest.raises(MetricError, match="false accept rates must be real numbers"):
+        det_band([1.0], [0.0], ["1%"], seed=0)
+    with pytest.raises(MetricError, match="log odds must be finite"):
+        bayes_error_rates([1.0], [0.0], [float("nan")])
 
 
 def test_a_speaker_without_a_name_is_refused():

@@ -1,0 +1,67 @@
+"""What is wrong with settings, in plain words: each by its key, with the rule and the value got."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+_PLAIN = {
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid string": "text",
+    "a valid boolean": "true or false",
+    "a valid tuple": "a list",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "above",
+    "less than": "below",
+}
+"""Words of pydantic about a value, and plain ones."""
+
+
+def explained(section: type[BaseModel], source: str, error: ValidationError) -> str:
+    """Return a line for each setting of ``section`` that is wrong; ``source`` is where the settings are from.
+
+    Where two kinds of value would do, both are in the line.
+    """
+    wrong: dict[str, list[Any]] = {}
+    for detail in error.errors():
+        key = ".".join(str(part) for part in detail["loc"] if not str(part).startswith(("literal", "constrained")))
+        wrong.setdefault(key, []).append(detail)
+    lines = (f"{source}: {key or 'settings'}: {_explain(section, key, its)}" for key, its in wrong.items())
+    return "\n".join(lines)
+
+
+def _explain(section: type[BaseModel], key: str, details: Sequence[Any]) -> str:
+    kind, value = details[0]["type"], details[0]["input"]
+    if kind == "extra_forbidden":
+        known = {name.lower(): name for name in _names(section)}
+        near = [known[name] for name in get_close_matches(key.lower(), known, n=3)]
+        return "there is no such setting" + (f"; did you mean {', '.join(near)}?" if near else "")
+    if kind == "value_error":
+        return str(details[0]["ctx"]["error"])
+    if kind == "model_type":
+        return f"it is a section, whose settings are {f'{key}.' if key else ''}KEY, got {value!r}"
+    if kind == "invalid_key":
+        return f"the name of a setting is text, got {value!r}"
+    remedy = """; a list is written ["a", "b"]""" if kind == "tuple_type" else ""
+    return f"must be {' or '.join(map(_rule, details))}, got {value!r}{remedy}"
+
+
+def _rule(detail: Any) -> str:
+    """Return what pydantic says that a value should be, in plain words."""
+    rule = str(detail["msg"]).removeprefix("Input should be ")
+    for words, plain in _PLAIN.items():
+        rule = rule.replace(words, plain)
+    return rule
+
+
+def _names(section: type[BaseModel]) -> Iterator[str]:
+    """Yield the names of settings and, with their section, of those in sections of it."""
+    for key, field in section.model_fields.items():
+        yield key
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from (f"{key}.{name}" for name in _names(field.annotation))

@@ -1,0 +1,60 @@
+"""Types of an estimator's settings, which are checked when it is fitted, as scikit-learn asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from math import isnan
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from pipeline.errors import FitError
+
+_PLAIN: dict[Any, tuple[Callable[[Any], bool], str]] = {
+    bool: (lambda value: isinstance(value, bool | np.bool_), "True or False"),
+    int: (lambda value: isinstance(value, int | np.integer) and _is_float(value), "a whole number"),
+    float: (lambda value: isinstance(value, int | float | np.integer | np.floating) and _is_float(value), "a number"),
+    NoneType: (lambda value: value is None, "None"),
+}
+"""Checks of a value, and their words, by type."""
+
+
+def check_settings(estimator: Any) -> None:
+    """Raise FitError for a setting of a dataclass ``estimator`` whose value is not of its annotated type.
+
+    Numbers may be numpy's, and not NaN. Settings of other types than numbers, flags and names are left to the caller.
+    """
+    try:
+        hints = get_type_hints(type(estimator))
+    except NameError:  # of types that are there for checkers of types alone
+        return
+    for name in (field.name for field in fields(estimator)):
+        hint, value = hints[name], getattr(estimator, name)
+        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        allowed = [_allowed(kind) for kind in kinds]
+        known = [one for one in allowed if one is not None]
+        if len(known) == len(allowed) and not any(is_one(value) for is_one, _ in known):
+            raise FitError(f"{name}: {' or '.join(words for _, words in known)} expected, got {value!r:.80}")
+
+
+def check_base(name: str, value: Any) -> None:
+    """Raise FitError unless ``value``, the setting ``name``, is None or a scikit-learn estimator."""
+    if value is not None and (isinstance(value, type) or not hasattr(value, "get_params")):
+        raise FitError(f"{name}: a scikit-learn estimator, as SVC(), expected, got {value!r:.80}")
+
+
+def _allowed(kind: Any) -> tuple[Callable[[Any], bool], str] | None:
+    if get_origin(kind) is Literal:
+        names = get_args(kind)
+        return lambda value: isinstance(value, str) and value in names, f"one of {', '.join(names)}"
+    return _PLAIN.get(kind)
+
+
+def _is_float(value: Any) -> bool:
+    """Check that a number has a place among floats: it is no flag, not NaN, and no whole number beyond them."""
+    try:
+        return not isinstance(value, bool) and not isnan(value)
+    except OverflowError:
+        return False

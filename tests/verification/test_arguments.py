@@ -1,0 +1,89 @@
+"""What the public names say to arguments of the wrong type: a typed error that names the argument, before any work."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.errors import InputError, StoreSealError, VoiceclaimError
+from pipeline.evaluation import Trial
+
+KEY = b"sixteen bytes or more"
+HUGE = 10**400
+INPUTS = {
+    "duplicates": lambda store: pipeline.Verifier(store, "anna", duplicates=np.array([True, False])),
+    "update_ms": lambda store: pipeline.Verifier(store, "anna", update_ms=HUGE),
+    "llr": lambda store: pipeline.Verifier(store, "anna").probability("2.0"),
+    "nobody": lambda store: pipeline.Identifier(store, nobody=HUGE),
+    "unknown_impostors": lambda store: pipeline.Store(store).load(unknown_impostors=HUGE),
+    "store": lambda store: pipeline.check_store(None),
+    "anchor": lambda store: pipeline.check_store(store, anchor=7),
+    "config": lambda store: pipeline.SpeakerModel({"seed": 0}),
+    "first": lambda store: pipeline.compare_voices(store, None, "call.wav"),
+    "second": lambda store: pipeline.compare_voices(store, "call.wav", b"letter.wav"),
+    "root": lambda store: pipeline.assess(store, [Trial("anna", "call.wav", True)], None),
+    "otherwise": lambda _: pipeline.Sequential(otherwise=0.5),
+    "test": lambda _: pipeline.Sequential(0.01),
+    "rate": lambda _: pipeline.FalseAcceptRate(HUGE),
+    "value": lambda _: pipeline.Threshold(HUGE),
+    "point": lambda _: pipeline.BayesCost(0.5),
+    "scores": lambda _: pipeline.measure([1.0, 2.0], threshold=None, seed=0),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_an_argument_of_the_wrong_type_is_named(name, store):
+    with pytest.raises(InputError, match=rf"^{name}: .* was expected, got "):
+        INPUTS[name](store)
+
+
+def test_a_sequential_test_in_place_of_its_remainder_is_refused():
+    with pytest.raises(InputError, match="otherwise: a policy that is no sequential test"):
+        pipeline.Sequential(otherwise=pipeline.Sequential())
+
+
+@pytest.mark.parametrize("at_end", [None, np.zeros(2), ["fixed"]], ids=repr)
+def test_an_end_of_a_sequential_test_that_is_no_name_is_refused(at_end):
+    with pytest.raises(InputError, match="at_end must be 'undecided' or 'fixed'"):
+        pipeline.SequentialTest(at_end=at_end)
+
+
+@pytest.mark.parametrize("rate", [Fraction(3, 4), np.float32(0.75)])
+def test_a_rate_of_any_number_that_is_out_of_range_is_printed(rate):
+    for call in (lambda: pipeline.FalseAcceptRate(rate), lambda: pipeline.SequentialTest(rate)):
+        with pytest.raises(InputError, match=re.escape("got 0.75")):
+            call()
+
+
+@pytest.mark.parametrize(
+    "key", ["text of sixteen or more", 3, np.zeros(20), bytearray(20)], ids=["text", "number", "array", "bytearray"]
+)
+def test_a_key_that_is_no_bytes_is_refused_before_anything_is_written(key, copied):
+    before = copied.read_bytes()
+    for call in (
+        lambda: pipeline.Store(copied, key=key),
+        lambda: pipeline.check_store(copied, key=key),
+        lambda: pipeline.seal_store(copied, key),
+        lambda: pipeline.seal_store(copied, KEY, old_key=key),
+    ):
+        with pytest.raises(StoreSealError, match="a key of bytes was expected, got "):
+            call()
+    assert copied.read_bytes() == before
+
+
+def test_a_key_that_would_open_no_store_seals_none(copied):
+    for short in (b"", b"fifteen bytes ."):
+        with pytest.raises(StoreSealError, match=f"at least 16 bytes, got {len(short)}"):
+            pipeline.seal_store(copied, short)
+    assert not pipeline.check_store(copied).sealed
+
+
+@pytest.mark.parametrize("seed", [None, -1, 0.5, "0", True])
+def test_a_seed_is_checked_where_nothing_is_drawn_too(seed, store, heard):
+    found = pipeline.assess(store, [Trial("anna", heard("anna").name, True)], heard("anna").parent, systems="poao")
+    with pytest.raises(VoiceclaimError, match="seed: a whole number of at least 0 was expected, got "):
+        pipeline.measure(found.scores["poao"], threshold=None, seed=seed)
