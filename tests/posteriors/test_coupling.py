@@ -164,9 +164,11 @@ def test_boao_names_the_winner_of_the_votes_and_between_equals_that_of_eq_13(see
     result = per_frame("boao", margins)
     for t, row in enumerate(result):
         support = poao(margins.pair[t])
-        winner = max(votes(margins.pair[t]), key=lambda i: support[i])
-        assert row[winner] == 1.0
-        assert row.sum() == 1.0 or (margins.pair[t] == 0.0).sum() > speakers  # margins of zero may leave a draw
+        most = max(support[i] for i in votes(margins.pair[t]))
+        # Margins of zero may leave equals even then, and rounding choose among them.
+        winners = {i for i in votes(margins.pair[t]) if support[i] >= most * (1 - Decimal("1e-12"))}
+        assert row.any()
+        assert set(np.flatnonzero(row)) <= winners
 
 
 def cycle(strengths: tuple[float, float, float]) -> Margins:
