@@ -42,7 +42,7 @@ def boao(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
     this does not depend on the order.
     """
     pair = _required(margins.pair)
-    votes = (pair > 0).sum(axis=-1) + 0.5 * ((pair == 0).sum(axis=-1) - 1)
+    votes = (pair > 0).sum(axis=-1) + 0.5 * (pair == 0).sum(axis=-1)  # half a one of every claim's own, too
     best = votes == votes.max(axis=-1, keepdims=True)
     tied = np.flatnonzero(best.sum(axis=-1) > 1)
     if tied.size:

@@ -203,8 +203,7 @@ def mixed(fits: Fits, unknown_share: float) -> LogisticCalibration | MixtureCali
     mixed = [(shares[origin], fit) for origin, fit in fits if shares[origin] > 0.0] or [(1.0, fit) for _, fit in fits]
     if len(mixed) == 1:
         return mixed[0][1]
-    total = sum(share for share, _ in mixed)
-    return MixtureCalibration(tuple(fit for _, fit in mixed), tuple(share / total for share, _ in mixed))
+    return MixtureCalibration(tuple(fit for _, fit in mixed), tuple(share for share, _ in mixed))
 
 
 def linked(system: str, scores: Array) -> Array:

@@ -98,9 +98,8 @@ def own_less_others(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
     there = np.isfinite(margins)
     count = np.count_nonzero(there)
     total = np.add.reduce(margins if count == len(margins) else margins[there])
-    present = there[claims]
-    own = np.where(present, margins[claims], total / max(1, count))
-    return np.asarray(own - (total - own) / np.maximum(1, count - present))
+    own = margins[claims]
+    return np.asarray(own - (total - own) / max(1, count - 1))
 
 
 def _no_frames(_margins: Margins, _sigmoid: FixedSigmoid) -> AnyFloat:

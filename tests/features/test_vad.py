@@ -176,3 +176,10 @@ def test_bursts_thirty_decibels_above_the_noise_are_found_and_pauses_rejected(no
 @pytest.mark.parametrize("level", [-40.0, -25.0, -10.0])
 def test_recording_cut_into_in_mid_word_is_heard_from_its_first_frame(level):
     assert flags_of(noise_at(level, 0.4))[0].all()
+
+
+def test_at_the_start_a_floor_below_the_assumed_one_counts():
+    """Words at -62 dB over a room at -90: quieter than the floor that louder recordings are given at their start."""
+    detector = VoiceActivityDetector(VadConfig(), frames_per_second=100.0)
+    speech, _ = detector.push(np.r_[np.full(10, -90.0), np.full(10, -62.0)])
+    np.testing.assert_array_equal(speech, np.arange(20) >= 10)

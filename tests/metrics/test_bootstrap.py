@@ -130,6 +130,11 @@ def test_intervals_and_bands_cover_the_analytic_rates_about_as_often_as_they_say
     assert ((shares >= 0.8) & (shares <= 0.97)).all()
 
 
+def test_a_band_has_both_ends_of_the_curve():
+    band = det_band([2.0, 3.0], [0.0, 1.0], [0.0, 1.0], seed=0, samples=20)
+    assert band.low.tolist() == band.high.tolist() == [0.0, 0.0]
+
+
 def test_bootstrap_is_reproducible_and_widens_with_the_level():
     target, nontarget = gaussians(1.5, 40, 100)
     result = bootstrap_interval(target, nontarget, seed=3)

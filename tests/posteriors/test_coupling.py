@@ -73,8 +73,8 @@ def coupled(r: list[list[Decimal]]) -> list[Decimal]:
 
 
 def votes(f: np.ndarray) -> list[int]:
-    """Who wins the pairwise votes: everybody with the most of them."""
-    won = [sum(1 for j in range(len(f)) if j != i and f[i, j] > 0) for i in range(len(f))]
+    """Who wins the pairwise votes, a half for a margin of zero: everybody with the most of them."""
+    won = [sum(np.sign(f[i, j]) for j in range(len(f)) if j != i) for i in range(len(f))]
     return [i for i in range(len(f)) if won[i] == max(won)]
 
 
@@ -157,14 +157,18 @@ def test_score_is_the_log_of_the_geometric_mean_of_eq_17(name, seed, speakers):
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=SEEDS, speakers=st.sampled_from(SPEAKERS), scale=st.sampled_from((0.1, 1.0, 5.0)))
-def test_boao_names_the_winner_of_the_votes_and_between_equals_that_of_eq_13(seed, speakers, scale):
+@given(seed=SEEDS, speakers=st.sampled_from(SPEAKERS), scale=st.sampled_from((0.1, 1.0, 5.0)), zeros=st.booleans())
+def test_boao_names_the_winner_of_the_votes_and_between_equals_that_of_eq_13(seed, speakers, scale, zeros):
     margins = random_margins(seed, speakers, frames=6, scale=scale)
+    margins.pair[np.abs(margins.pair) < zeros * 0.5 * scale] = 0.0
     result = per_frame("boao", margins)
     for t, row in enumerate(result):
         support = poao(margins.pair[t])
-        winner = max(votes(margins.pair[t]), key=lambda i: support[i])
-        np.testing.assert_array_equal(row, np.eye(speakers)[winner])
+        most = max(support[i] for i in votes(margins.pair[t]))
+        # Margins of zero may leave equals even then, and rounding choose among them.
+        winners = {i for i in votes(margins.pair[t]) if support[i] >= most * (1 - Decimal("1e-12"))}
+        assert row.any()
+        assert set(np.flatnonzero(row)) <= winners
 
 
 def cycle(strengths: tuple[float, float, float]) -> Margins:

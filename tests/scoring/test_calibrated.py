@@ -26,11 +26,12 @@ from pipeline.scoring.calibration import (
     fit_calibration,
     linked,
 )
-from pipeline.scoring.conditions import CONDITION
+from pipeline.scoring.conditions import CONDITION, DISTANCE
 from pipeline.scoring.fitting import CHANGED_SHARE, calibration_of, fit_system, fit_threshold
 from pipeline.scoring.regression import logistic_weights
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import HeldOutTrials
+from pipeline.scoring.typical import Typicality
 
 PARTS = ("supervector_rival", "gmm_rival", "worst_rival")
 SEEDS = st.integers(0, 2**32 - 1)
@@ -146,12 +147,19 @@ def test_the_penalty_pulls_weights_towards_expected_ones(seed, expected):
     np.testing.assert_allclose(same.weights, free.weights, rtol=1e-2, atol=1e-2)
 
 
-def test_weights_as_recorded_are_fitted_about_a_share_of_those_of_changed_conditions():
-    recorded, changed = held_out(4), held_out(5)
-    for number, made in enumerate((recorded, changed)):
-        own = made.claims == made.speakers
+def in_two_conditions() -> tuple[HeldOutTrials, HeldOutTrials]:
+    """Trials as recorded and of a changed condition, with what tells them apart."""
+    conditions = held_out(4), held_out(5)
+    for number, made in enumerate(conditions):
+        own, random = made.claims == made.speakers, np.random.default_rng(9 + number)
         made.scores["pitch_rival"] = np.random.default_rng(number).normal(np.where(own, 1.0, -1.0), 0.3 + number)
-        made.scores[CONDITION] = np.random.default_rng(9 + number).normal(2.0 * number - 1.0, 1.0, len(own))
+        made.scores[CONDITION] = random.normal(2.0 * number - 1.0, 1.0, len(own))
+        made.scores[DISTANCE] = random.uniform(3.0, 9.0, len(own))
+    return conditions
+
+
+def test_weights_as_recorded_are_fitted_about_a_share_of_those_of_changed_conditions():
+    recorded, changed = in_two_conditions()
     fit = fit_system("fused", (recorded, 10), changed=changed)
     own = recorded.claims == recorded.speakers
     for (origin, one), (same, other) in zip(fit.weights, fit.changed.weights, strict=True):
@@ -162,6 +170,29 @@ def test_weights_as_recorded_are_fitted_about_a_share_of_those_of_changed_condit
         direct = fit_calibration(one.systems, *trials, prior=0.05, expected=about)
         np.testing.assert_allclose(one.weights, direct.weights, rtol=1e-9)
         assert not np.allclose(one.weights, fit_calibration(one.systems, *trials, prior=0.05).weights, rtol=1e-3)
+
+
+def test_prefixes_as_long_as_their_utterances_change_no_fit_but_for_shifts():
+    """Every utterance is there twice, and each time counts by half."""
+    recorded, changed = in_two_conditions()
+    typical, frames = Typicality(0.4, 1), recorded.frames.astype(float)
+    whole = fit_system("fused", (recorded, 10), changed=changed, typical=typical)
+    assert min(whole.shifts.values(), default=0.0) > 0.0
+    assert min(whole.changed.shifts.values(), default=0.0) > 0.0
+    recorded, changed = (dataclasses.replace(made, prefixes={10**6: dict(made.scores)}) for made in (recorded, changed))
+    every = fit_system("fused", (recorded, 10), changed=changed, typical=typical, at_every_length=True)
+    assert not every.shifts
+    assert not every.changed.shifts
+    assert dataclasses.astuple(every.limit) == pytest.approx(dataclasses.astuple(whole.limit))
+    for first, second in ((every, whole), (every.changed, whole.changed), (every.condition, whole.condition)):
+        made = (one.llr(recorded.scores, frames) for one in (first, second))
+        np.testing.assert_allclose(*made, atol=1e-6)
+
+
+def test_only_sums_have_a_limit_of_distances():
+    recorded, changed = in_two_conditions()
+    assert fit_system("gmm_rival", (recorded, 10), changed=changed).limit is None
+    assert fit_system("fused", (recorded, 10), changed=changed).limit is not None
 
 
 @pytest.mark.parametrize("hits", [1, 3, 30, 300])
@@ -383,3 +414,15 @@ def test_threshold_of_a_sum_of_systems_is_a_ratio_at_the_equal_error_rate():
     assert threshold == equal_error_rate(llrs[own], llrs[~own]).threshold
     rate = fit_threshold(made, "fused", population=10, calibration=calibration, false_accept=0.05)
     assert np.mean(llrs[~own] >= rate) <= 0.05
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+def test_of_a_false_accept_rate_unknown_impostors_make_up_their_share(share):
+    made = held_out(5)
+    scores, known = made.scores["gmm_rival"], (made.claims != made.speakers) & ~made.unknown
+    lowest = fit_threshold(made, "gmm_rival", population=10, false_accept=0.0503, unknown_share=share)
+    accepted, more = (
+        share * np.mean(scores[made.unknown] >= threshold) + (1.0 - share) * np.mean(scores[known] >= threshold)
+        for threshold in (lowest, np.nextafter(lowest, -np.inf))
+    )
+    assert accepted <= 0.0503 < more

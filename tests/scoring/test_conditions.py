@@ -254,6 +254,53 @@ def test_changed_speech_by_an_unfamiliar_condition_is_an_impostors_so_many_times
     assert assumed.llr(scores | {CONDITION: -800.0}, 100.0) == known.llr(scores | {CONDITION: -800.0}, 100.0)
 
 
+@given(share=st.floats(0.0, 1.0))
+def test_in_either_condition_a_claim_is_judged_against_the_same_impostors(share):
+    fits = tuple(
+        (origin, LogisticCalibration(("supervector",), np.array([1.0]), offset, 0.0, 100.0))
+        for origin, offset in (("enrolled", 2.0), ("unknown", -1.0))
+    )
+    both = replace(calibrations().whole["supervector"], ratio=fits, changed=SystemCalibration("supervector", fits))
+    expected = -math.log((1.0 - share) * math.exp(-6.0) + share * math.exp(-3.0))
+    for log_odds in (-800.0, 800.0):
+        assert both.at(share).llr({"supervector": 4.0, CONDITION: log_odds}, 100.0) == pytest.approx(expected)
+
+
+def test_ratios_of_claims_are_shifted_as_those_of_the_condition_are():
+    one = calibrations().whole["supervector"]
+    shifted = replace(one, shifts={7: 1.5}, changed=replace(one.changed, shifts={7: 4.0, 8: 2.0}))
+    for log_odds, shifts in ((-800.0, (1.5, 0.0, 0.0)), (800.0, (4.0, 2.0, 0.0))):
+        scores = {"supervector": np.full(3, 4.0), CONDITION: np.full(3, log_odds)}
+        ratios = one.llr(scores, 100.0)
+        np.testing.assert_allclose(shifted.llr(scores, 100.0, (7, 8, 9)), ratios - shifts)
+        np.testing.assert_array_equal(shifted.llr(scores, 100.0), ratios)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("usual_frames", 0.0),
+        ("offset", math.inf),
+        ("weights", [1.0, 2.0]),
+        ("weights", []),
+        ("systems", ["condition_"]),
+        ("against", "everybody"),
+    ],
+)
+def test_a_fit_that_is_none_is_not_read(field, value):
+    table = calibrations().as_json()
+    table["whole"]["supervector"]["ratio"][0][field] = value
+    with pytest.raises(ValueError, match=r"must have finite weights, one a system|there is no system"):
+        Calibrations.from_json(table)
+
+
+def test_shifts_that_are_not_finite_are_not_read():
+    table = calibrations().as_json()
+    table["whole"]["supervector"]["shifts"] = {"7": math.nan}
+    with pytest.raises(ValueError, match="finite shifts"):
+        Calibrations.from_json(table)
+
+
 @pytest.mark.parametrize(
     ("field", "value"), [("least", -1.0), ("factor", math.nan), ("factor", 1.0), ("most_frames", 0.0)]
 )

@@ -32,7 +32,9 @@ def test_probabilities_sum_to_one_and_rise_with_the_ratio(opened, ratios, nobody
     assert np.all(np.diff(shares[np.argsort(ratios)]) >= 0.0)
 
 
-@pytest.mark.parametrize("ratios", [[-60.0, -50.0, -55.0, -60.0], [0.1, -1.0, 0.0, -3.0], [60.0, 50.0, 1.0, 0.0]])
+@pytest.mark.parametrize(
+    "ratios", [[-60.0, -50.0, -55.0, -60.0], [0.1, -1.0, 0.0, -3.0], [60.0, 50.0, 1.0, 0.0], [900.0, 0.0, -900.0, 0.0]]
+)
 def test_nobody_has_no_share_where_somebody_enrolled_speaks_for_certain(opened, ratios):
     shares, rest = Identifier(opened, nobody=0.0).probabilities(np.array(ratios))
     assert (rest, shares.sum()) == (0.0, pytest.approx(1.0))
@@ -75,6 +77,20 @@ def test_a_voice_that_is_not_enrolled_and_one_taken_out_are_nobodys(opened, hear
     assert Identifier(opened, threshold=-1e9).identify_file(heard("clara")).decision == "identified"
     mute = Identifier(opened).identify_file(silence)
     assert (mute.decision, mute.name, mute.candidates, mute.nobody) == ("not_enough_speech", None, (), None)
+
+
+def test_whoever_is_at_the_threshold_is_identified_and_below_it_nobody(opened, heard):
+    best = Identifier(opened).identify_file(heard("anna")).candidates[0].llr
+    for threshold, name in ((best, "anna"), (np.nextafter(best, np.inf), None)):
+        assert Identifier(opened, threshold=float(threshold)).identify_file(heard("anna")).name == name
+
+
+def test_the_likeliest_outcome_is_taken_though_it_has_less_than_half(opened, heard):
+    (first, rate), (second, _) = map(soundfile.read, (heard("bruno"), heard("lars")))
+    count = min(len(first), len(second))
+    found = Identifier(opened, nobody=0.0).identify(first[:count] + second[:count], rate)
+    assert found.nobody < found.candidates[0].probability < 0.5
+    assert found.name == found.candidates[0].name
 
 
 def test_any_chunks_of_the_same_samples_give_the_same_outcome(identifier, said):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 from dataclasses import replace
@@ -28,7 +29,7 @@ from pipeline.errors import (
 )
 from pipeline.features.frontend import read_features
 from pipeline.metrics import OperatingPoint
-from pipeline.scoring.decisions import Decision, State, Update
+from pipeline.scoring.decisions import Decision, State, Update, as_json
 from pipeline.scoring.rules import RULES
 from pipeline.verification.identification import Identifier
 from pipeline.verification.policies import BayesCost, Threshold
@@ -359,3 +360,8 @@ def test_the_score_of_the_fused_system_is_its_llr_and_the_calibrated_sum_of_its_
         total = calibrated(calibration.weights, parts, fused.frames)
         shift = calibration.shifts.get(opened.speakers[opened.position("anna")].id, 0.0)
         assert fused.score == pytest.approx(calibrated(calibration.ratio, {"fused": total}, fused.frames) - shift)
+
+
+def test_a_threshold_without_bounds_is_null_in_json(opened):
+    terms = Verifier(opened, "anna", decide_by=Threshold(-math.inf)).terms
+    assert json.loads(json.dumps(as_json(terms), allow_nan=False))["threshold"] is None
