@@ -27,7 +27,6 @@ from pipeline.errors import StoreMissingError, UnavailableError
 
 if TYPE_CHECKING:
     from pipeline.config import Config
-    from pipeline.store.store import Store
     from pipeline.verification.policies import Policy
 
 
@@ -116,7 +115,7 @@ def serve(
         raise typer.BadParameter("--tls-key requires --tls-cert")
     requested = read_settings(config, override)
     is_new = Store(store).state() is None
-    policy = _policy(None if is_new else Store(store), requested, far, (prior, cost_miss, cost_false_accept))
+    policy = _policy(store, requested, far, (prior, cost_miss, cost_false_accept), is_new=is_new)
     if is_new:
         _announce(store, background)
     if evaluation is not None:
@@ -195,18 +194,15 @@ def _announce(store: Path, background: bool) -> None:
 
 
 def _policy(
-    store: Store | None, requested: Config | None, far: float | None, costs: tuple[float | None, ...]
+    path: Path, requested: Config | None, far: float | None, costs: tuple[float | None, ...], *, is_new: bool
 ) -> Policy:
-    """Return what decides claims; raises VoiceclaimError where ``store`` has other settings, or no trials for it."""
-    from pipeline.config import Config
+    """Return what decides claims; raises VoiceclaimError where the store has other settings, or no trials for it."""
     from pipeline.enrollment.arguments import agreed_settings
+    from pipeline.store.store import Store
     from pipeline.verification.policies import policy_of
 
-    if store is None:
-        model, config = None, requested or Config()
-    else:
-        model = store.load()
-        config = agreed_settings(store, model, requested)
+    model = None if is_new else Store(path).load()
+    config = agreed_settings(path, model, requested)
     policy = policy_of(false_accept=far, point=point_of(config, *costs))
     if model is not None and model.names and (far, *costs) != (None,) * 4:
         policy.decider(model, model.check_system(None))
