@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.errors import InputError
 from pipeline.machines.branches import (
     EMBEDDING,
     GMM,
@@ -129,8 +130,15 @@ def _utterance_rules(supervector: UtteranceKind, gmm: UtteranceKind, adjective: 
     ]
 
 
-RULES: dict[str, Rule] = {
-    rule.name: rule
+class _Rules(dict[str, Rule]):
+    """Rules by the name of their system; another name raises InputError."""
+
+    def __missing__(self, name: object) -> Rule:
+        raise InputError(f"scoring system {name!r:.80} is unknown; there are {', '.join(self)}")
+
+
+RULES = _Rules(
+    (rule.name, rule)
     for rule in (
         # Xin, Wu and Pan 2002, eqs. 12 to 18 (``posteriors.coupling``).
         Rule("boar", _REST, boar, "share of frames accepted", "mean", binary=True, top=1.0),
@@ -157,7 +165,7 @@ RULES: dict[str, Rule] = {
              parts=("supervector_rival", "gmm_rival", "worst_rival", "normalised_supervector_rival",
                     "normalised_supervector", "normalised_gmm_rival", "pitch_rival", "embedding_rival", "embedding")),
     )
-}  # fmt: skip
+)  # fmt: skip
 
 
 def systems_of(kinds: Iterable[str], *, every_pair: bool = True) -> tuple[str, ...]:

@@ -224,24 +224,32 @@ class Service:
         if seconds and (log := self.settings.audit_log) is not None:
             record_delay(log, verifier.model, verifier.claim, seconds)
 
-    async def record(self, claim: str, verifier: Verifier | None, outcome: Update | VoiceclaimError) -> None:
-        """Count the outcome of a claim, and write it to the audit log if there is one; raises AuditError."""
+    async def record(
+        self, claim: str, verifier: Verifier | None, outcome: Update | VoiceclaimError, channel: int | None = None
+    ) -> None:
+        """Count the outcome of a claim, and write it to the audit log if there is one; raises AuditError.
+
+        ``channel`` is the one of a file that was asked for.
+        """
         decision = str(outcome.decision) if isinstance(outcome, Update) else "error"
         self.metrics.decisions.labels(decision).inc()
         if isinstance(outcome, Update):
             self.metrics.duplicates.inc(bool(outcome.duplicate_suspected))
             log_event("decision", decision=decision, speech_seconds=outcome.speech_seconds)
-        await self.run("disk", self._log, claim, verifier, outcome)
+        await self.run("disk", self._log, claim, verifier, outcome, channel)
 
-    def _log(self, claim: str, verifier: Verifier | None, outcome: Update | VoiceclaimError) -> None:
+    def _log(
+        self, claim: str, verifier: Verifier | None, outcome: Update | VoiceclaimError, channel: int | None
+    ) -> None:
         model = self._newest.current() if verifier is None else verifier.model
         if self.settings.log is not None and model is not None:
-            recorder = verification_recorder(self.settings.log, model, claim, key_file=self.settings.log_key)
-            recorder(verifier, None, outcome)
+            log, key = self.settings.log, self.settings.log_key
+            verification_recorder(log, model, claim, key_file=key, channel=channel)(verifier, None, outcome)
 
-    def log_identification(self, identifier: Identifier, found: Identification) -> None:
+    def log_identification(self, identifier: Identifier, found: Identification, channel: int | None) -> None:
         """Write who was found to the audit log, if there is one; raises AuditError."""
-        identification_recorder(self.settings.log, identifier, key_file=self.settings.log_key)(None, found)
+        log, key = self.settings.log, self.settings.log_key
+        identification_recorder(log, identifier, key_file=key, channel=channel)(None, found)
 
     def erase_the_removed(self) -> None:
         """Erase what is remembered of accepted audio of speakers who were removed while no service looked."""

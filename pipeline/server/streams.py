@@ -135,15 +135,20 @@ async def identify_file(
         stream = await service.run("disk", partial(identifier.stream, rate, mix=mixed))
         async for samples in audio:
             await service.score(caller, stream.feed, samples)
-    return await _identified(service, caller, stream)
+    return await _identified(service, caller, stream, channel)
 
 
-async def _identified(service: Service, caller: Caller, stream: IdentificationStream) -> Identification:
-    """Close the stream, and count its outcome; raises StreamClosedError for somebody removed."""
+async def _identified(
+    service: Service, caller: Caller, stream: IdentificationStream, channel: int | None = None
+) -> Identification:
+    """Close the stream of the ``channel`` of a file, and count its outcome.
+
+    Raises StreamClosedError for somebody removed.
+    """
     found = await service.score(caller, stream.close)
     await service.run("disk", service.check_found, found)
     service.metrics.identifications.labels(str(found.decision)).inc()
-    await service.run("disk", service.log_identification, stream.identifier, found)
+    await service.run("disk", service.log_identification, stream.identifier, found, channel)
     return found
 
 

@@ -26,6 +26,12 @@ MARGINS, CLASSES = np.linspace(-2.0, 2.0, 40), np.arange(40) % 3 == 0
 ROWS, LABELS = (part[:100:5] for part in load_iris(return_X_y=True))
 NO_SETTINGS = [[], {}, object(), b"x", "x", np.zeros(2), np.array(None), float("nan"), 10**400, 1j, int]
 NO_NUMBERS = ["x", ["1", "2"], [None] * 40, {}, object(), 1j, [[1], [1, 2]], 10**400, np.ma.masked_less([1.0, 2.0], 2)]
+
+
+def _name(value) -> str:
+    return repr(value).partition(" at 0x")[0][:30]
+
+
 SETTINGS = [(kind, field.name) for kind, made in POSTERIORS.items() for field in fields(made)]
 CLASSIFIERS = [
     *((OneVsRestPosteriorClassifier, name) for name in ("estimator", "posterior", "margins", "folds", "share")),
@@ -35,14 +41,14 @@ CLASSIFIERS = [
 
 
 @pytest.mark.parametrize(("kind", "name"), SETTINGS)
-@pytest.mark.parametrize("value", NO_SETTINGS, ids=lambda value: repr(value)[:30])
+@pytest.mark.parametrize("value", NO_SETTINGS, ids=_name)
 def test_a_setting_of_a_posterior_of_the_wrong_type_is_named(kind, name, value):
     with pytest.raises(FitError, match=rf"^{name}: .* expected, got "):
         make_posterior(kind, **{name: value}).fit(MARGINS, CLASSES)
 
 
 @pytest.mark.parametrize(("make", "name"), CLASSIFIERS)
-@pytest.mark.parametrize("value", NO_SETTINGS, ids=lambda value: repr(value)[:30])
+@pytest.mark.parametrize("value", NO_SETTINGS, ids=_name)
 def test_a_setting_of_a_classifier_of_the_wrong_type_is_named(make, name, value):
     with pytest.raises((FitError, ConfigError), match=rf"^{name}: "):
         make(**{name: value}).fit(ROWS, LABELS)
@@ -54,7 +60,7 @@ def test_a_class_in_place_of_an_estimator_is_named():
 
 
 @pytest.mark.parametrize("kind", POSTERIORS)
-@pytest.mark.parametrize("values", NO_NUMBERS, ids=lambda value: repr(value)[:30])
+@pytest.mark.parametrize("values", NO_NUMBERS, ids=_name)
 def test_margins_and_weights_that_are_no_numbers_are_refused(kind, values):
     fitted = make_posterior(kind).fit(MARGINS, CLASSES)
     for wrong in (
@@ -86,9 +92,7 @@ def test_a_posterior_that_is_not_fitted_says_so_and_can_be_copied(kind):
         assert same.fit(MARGINS, CLASSES).probability([1.0]).shape == (1,)
 
 
-@pytest.mark.parametrize(
-    "kind", [None, 3, ["newton"], np.array(["newton"]), b"newton"], ids=lambda value: repr(value)[:30]
-)
+@pytest.mark.parametrize("kind", [None, 3, ["newton"], np.array(["newton"]), b"newton"], ids=_name)
 def test_a_kind_that_is_no_name_is_refused(kind):
     with pytest.raises(ConfigError, match="posterior: kind is one of platt"):
         make_posterior(kind)

@@ -58,7 +58,8 @@ def test_a_file_is_identified_with_the_same_numbers_as_in_python(store, tmp_path
         found = service.request("POST", "/identify", files=files, token=VERIFY_TOKEN).json()
         assert (found["decision"], found["name"]) == ("identified", "ivan")
         assert found == json.loads(json.dumps(expected.as_json()))
-        stranger = service.request("POST", "/identify", files={"file": heard("marta").read_bytes()}, token=VERIFY_TOKEN)
+        others = {"file": heard("marta").read_bytes()}
+        stranger = service.request("POST", "/identify", files=others, data={"channel": 1}, token=VERIFY_TOKEN)
         assert stranger.json()["decision"] in ("nobody", "identified")
         assert sum(one["probability"] for one in stranger.json()["candidates"]) <= 1
         refused = service.request("POST", "/identify", files=files, token=PLAIN_TOKEN)
@@ -69,6 +70,7 @@ def test_a_file_is_identified_with_the_same_numbers_as_in_python(store, tmp_path
     assert (first["decision"], first["speaker"], first["likeliest"]) == ("identified", "ivan", "ivan")
     assert first["llr"] == pytest.approx(found["candidates"][0]["llr"])
     assert second["likeliest"] == stranger.json()["candidates"][0]["name"]
+    assert (first.get("channel"), second.get("channel")) == (None, 1)
 
 
 def test_log_lines_are_json_and_name_nobody_and_enrollments_are_timed(copied, tmp_path, heard, recordings):
@@ -112,11 +114,13 @@ def test_names_are_in_the_audit_log_and_nowhere_else(guarded, heard):
     samples, rate = samples_of(heard("dexter"))
     final = streamed(guarded, "dexter", rate, pcm16(samples), "pcm_s16le", 2, VERIFY_TOKEN)
     files = {"file": ("dexters-call.flac", heard("dexter").read_bytes())}
-    guarded.request("POST", "/verify", data={"claim": "dexter"}, files=files, token=VERIFY_TOKEN)
+    data = {"claim": "dexter", "channel": 1}
+    guarded.request("POST", "/verify", data=data, files=files, token=VERIFY_TOKEN)
     guarded.request("POST", "/verify", data={"claim": "quentin"}, files={"file": b"x"}, token=VERIFY_TOKEN)
     lines = entries_in(guarded.log)
     entries = [line for line in lines if line.get("claim") in ("dexter", "quentin")]
     assert [line["decision"] for line in entries] == ["accepted", "accepted", None]
+    assert [line.get("channel") for line in entries] == [None, 1, None]
     assert entries[0]["score"] == final["score"]
     assert entries[2]["error"] == "UnknownSpeakerError"
     assert check_log(guarded.log).lines == len(lines)

@@ -87,3 +87,10 @@ def test_a_seed_is_checked_where_nothing_is_drawn_too(seed, store, heard):
     found = pipeline.assess(store, [Trial("anna", heard("anna").name, True)], heard("anna").parent, systems="poao")
     with pytest.raises(VoiceclaimError, match="seed: a whole number of at least 0 was expected, got "):
         pipeline.measure(found.scores["poao"], threshold=None, seed=seed)
+
+
+def test_a_scoring_system_that_there_is_not_is_named_with_those_that_there_are(store):
+    model = pipeline.Store(store).load()
+    for ask in (model.threshold, model.calibration):
+        with pytest.raises(InputError, match="scoring system 'nope' is unknown; there are boar, poar, boao, poao, "):
+            ask("nope")
