@@ -158,7 +158,7 @@ def test_overrides_that_are_no_texts_are_refused(overrides):
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        (None, "here: settings: it is a section, whose settings are KEY, got None"),
+        (None, "here: it is a section, whose settings are KEY, got None"),
         ({1: 2}, "here: 1: the name of a setting is text, got 1"),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 _PLAIN = {
+    "String should match": "text that matches",
     "a valid integer": "a whole number",
     "a valid number": "a number",
     "a valid string": "text",
@@ -31,8 +32,8 @@ def explained(section: type[BaseModel], source: str, error: ValidationError) -> 
     for detail in error.errors():
         key = ".".join(str(part) for part in detail["loc"] if not str(part).startswith(("literal", "constrained")))
         wrong.setdefault(key, []).append(detail)
-    lines = (f"{source}: {key or 'settings'}: {_explain(section, key, its)}" for key, its in wrong.items())
-    return "\n".join(lines)
+    lines = ((source, *filter(None, [key]), _explain(section, key, its)) for key, its in wrong.items())
+    return "\n".join(map(": ".join, lines))
 
 
 def _explain(section: type[BaseModel], key: str, details: Sequence[Any]) -> str:
