@@ -76,7 +76,5 @@ def test_audio_at_other_rates_is_resampled_before(tmp_path):
 
 @pytest.mark.parametrize("changes", [{"rate": 8000}, {"step_ms": 12.5}, {"frame_ms": 20.0}])
 def test_frames_must_be_those_of_encoders(changes):
-    with pytest.raises(
-        ConfigError, match="^FeatureSettings: log_mel: encoders are trained on frames every 10 ms at 16 kHz"
-    ):
+    with pytest.raises(ConfigError, match=r"^FeatureSettings: log_mel: encoders are trained on frames every 10 ms at"):
         FeatureSettings(log_mel=True, **changes)

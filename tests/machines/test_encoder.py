@@ -76,5 +76,5 @@ def test_what_is_wrong_with_a_network_is_said_with_the_setting(tmp_path):
     assert "one input expected, got 2" in refused(path, network(inputs=2))
     assert "got the shape (1, 150, 16)" in refused(path, network(pooled=False))
     assert "got numbers that are not finite" in refused(path, network(weights=np.full((80, 3), np.nan)))
-    with pytest.raises(ConfigError, match="^EmbeddingConfig: sha256: must be text that matches pattern"):
+    with pytest.raises(ConfigError, match=r"^EmbeddingConfig: sha256: must be text that matches pattern"):
         EmbeddingConfig(path="x", sha256="ABC")
