@@ -28,6 +28,7 @@ _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))  # the bit
 # What the first frame of an MP3 file says: flags, the count of frames, and of bytes.
 _MP3_COUNTS = re.compile(rb"\xff[\xe0-\xff].{7,40}?(?:Xing|Info)...([\x03\x07\x0b\x0f])(.{4})(.{4})", re.DOTALL)
 _MP3_MISCOUNTED = 2 * 1152  # samples: the first frame, which has no sound, may be counted too
+_MP3_UNCOUNTED = 2048  # bytes: some encoders count without the first frame, at most 1441, and tags follow the last
 _CHUNK = 2**16  # bytes
 _DAMAGED = "the file is damaged or cut short"
 
@@ -100,8 +101,8 @@ def _mp3_counts(source: Source, total: int) -> tuple[int | None, str | None]:
         return None, None
     frames, size = (int.from_bytes(count) for count in found.groups()[1:])
     samples = 1152 if frame[1] & 0x18 == 0x18 else 576  # of a frame of MPEG 1, or 2
-    after = _bytes_at(source, start + size, 3)
-    follows = after == b"ID3" or (len(after) == 3 and after[0] == 0xFF and after[1] >= 0xE0)
+    after = _bytes_at(source, start + size, _MP3_UNCOUNTED + 1)
+    follows = after.startswith(b"ID3") or (len(after) > _MP3_UNCOUNTED and after[0] == 0xFF and after[1] >= 0xE0)
     return min(total, frames * samples), "MP3" if follows and size > 0 else None
 
 

@@ -191,7 +191,7 @@ def evaluate_list(
         assessment = score(opened, claims, where, channel=channel, progress=partial(advance, "scoring"))
     _name_failed(assessment.failed, root, len(claims))
     if repeated := len(claims) - len({(claim.speaker, claim.segment) for claim in claims}):
-        print_note(f"note: {repeated} trials are listed before, and count as often as they are listed")
+        print_note(f"note: {repeated} trials repeat earlier ones of the list, and count as often as they are listed")
     note_mixed(assessment.mixed, opened.config.checks)
     if assessment.failed_trials == len(claims):
         raise InputError(f"{trials}: none of the {len(claims)} trials could be scored; the reasons are above")

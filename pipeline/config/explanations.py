@@ -1,4 +1,4 @@
-"""What is wrong with settings, in plain words: each by its key, with the rule and the value got."""
+"""Explanations of settings that are wrong, in plain words: each by its key, with the rule and the value got."""
 
 from __future__ import annotations
 

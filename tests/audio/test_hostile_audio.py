@@ -150,15 +150,19 @@ def test_an_mp3_file_that_counts_more_frames_than_it_has_is_cut_short(mode, rate
     soundfile.write(whole, speech, rate, format="MP3", subtype="MPEG_LAYER_III", bitrate_mode=mode)
     data = whole.getvalue()
     titled = b"ID3\x04\x00\x00\x00\x00\x01\x0a" + bytes(138) + data  # a tag as long as 128 and 10 bytes
-    for kept in (data, titled, data + b"TAG" + bytes(125)):
+    # Some encoders count the bytes without those of the first frame, so that the last one lies behind what they count.
+    at, first = re.search(rb"Xing|Info", data).start() + 12, data.index(data[:2], 4)
+    fewer = data[:at] + (len(data) - first).to_bytes(4) + data[at + 4 :]
+    for kept in (data, titled, fewer, data + b"TAG" + bytes(125)):
         assert len(decode(io.BytesIO(kept))) == len(speech)
     for share in (0.3, 0.6):
         for cut in (data[: round(len(data) * share)], titled[: round(len(titled) * share)]):
             said = f"{len(speech) / rate:.3f}"
             with pytest.raises(AudioError, match=rf"it ends at \d\.\d+ s, and its header says {said} s; .*cut short"):
                 decode(io.BytesIO(cut))
-    with pytest.raises(AudioError, match=r"another MP3 stream follows at .*; ffmpeg -i FILE OTHER\.wav"):
-        decode(io.BytesIO(data + titled))
+    for other in (data, titled):
+        with pytest.raises(AudioError, match=r"another MP3 stream follows at .*; ffmpeg -i FILE OTHER\.wav"):
+            decode(io.BytesIO(data + other))
 
 
 @pytest.mark.parametrize("count", [b"0", b"32000", b"16100", b"18000"])

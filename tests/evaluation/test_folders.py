@@ -173,7 +173,7 @@ def test_trials_listed_twice_and_many_files_skipped_are_counted(inside, store, h
     for text, said in (("".join(rows), False), ("".join([*rows, *rows, rows[0]]), True)):
         (tmp_path / "t.txt").write_text(text)
         result = inside("evaluate", store, "t.txt", "--out", "out", "--systems", "poao")
-        assert (result.code, "note: 3 trials are listed before" in result.err) == (0, said)
+        assert (result.code, "note: 3 trials repeat earlier ones" in result.err) == (0, said)
     for n in range(11):
         (tmp_path / "own" / "anna").mkdir(parents=True, exist_ok=True)
         (tmp_path / "own" / "anna" / f"{n:02}.PHN").touch()
