@@ -5,10 +5,12 @@
 
 Fifty speakers of libri158 are enrolled first where the corpora stand beside the checkout (or CORPORA names them), else
 the voices of data/demo; --store takes an existing store, with --audio for the speech. Each stream claims one of the
-speakers and sends speech in chunks of --chunk-ms, at the pace of a microphone and out of step with the others.
+speakers and sends speech in chunks of --chunk-ms, at the pace of a microphone and out of step with the others. With
+--enroll, a folder of speakers, those who are not in the store are enrolled meanwhile, one after another.
 
 The JSON holds ``dropped`` (chunks that no update covers), ``p95_ms`` (from the sending of a chunk to the update that
-covers it) and ``rss_growth_mib`` (of the server, from a quarter of the time to the end).
+covers it), ``rss_growth_mib`` (of the server, from a quarter of the time to the end) and ``enroll_seconds``, of each
+enrollment.
 """
 
 from __future__ import annotations
@@ -18,8 +20,12 @@ import asyncio
 import json
 import sys
 import tempfile
+import threading
 import time
 from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +42,7 @@ from pipeline.audio.folders import audio_suffixes
 from pipeline.cli.terminal import cores
 from pipeline.config import load_config
 from pipeline.enrollment.enroll import enroll
+from pipeline.server.client import VoiceclaimClient
 from pipeline.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,6 +71,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="OUT")
     parser.add_argument("--store", type=Path)
     parser.add_argument("--audio", type=Path, help="folder of the speech, with --store")
+    parser.add_argument("--enroll", type=Path, help="folder of speakers to enroll meanwhile, one after another")
     parser.add_argument("--corpora", type=Path, default=ROOT.parent / "shared" / "corpora")
     options = parser.parse_args()
     if options.store and not options.audio:
@@ -175,6 +183,32 @@ async def run(
     return tally, before, after
 
 
+@contextmanager
+def enrolling(url: str, folder: Path | None, names: tuple[str, ...]) -> Iterator[list[float]]:
+    """Enroll the speakers of ``folder`` who have none of ``names`` one after another; yield the seconds each took."""
+    took: list[float] = []
+    over = threading.Event()
+
+    def enroll_all(speakers: list[tuple[str, list[Path]]]) -> None:
+        with VoiceclaimClient(url) as client:
+            for name, recordings in speakers:
+                if over.is_set():
+                    return
+                began = time.monotonic()
+                client.enroll(name, recordings)
+                took.append(round(time.monotonic() - began, 1))
+
+    speakers = {} if folder is None else read_corpus(folder).speakers
+    new = [(name, [one.path for one in its]) for name, its in speakers.items() if name not in names]
+    with ThreadPoolExecutor(1) as pool:
+        all_enrolled = pool.submit(enroll_all, new)
+        try:
+            yield took
+        finally:
+            over.set()
+            all_enrolled.result()
+
+
 def summary(tally: Tally, before: float, after: float, speakers: int, options: argparse.Namespace) -> dict[str, Any]:
     """Return the results for JSON."""
     latencies = np.array(tally.latencies or [np.inf]) * 1000
@@ -204,11 +238,13 @@ def main() -> int:
         longest = str(options.seconds + 60)
         more = ("--share", "1", "--streams", str(options.streams), "--stream-seconds", longest, "--idle-seconds", "120")
         with running_service(store, *more) as (url, process):
-            tally, before, after = asyncio.run(run(url, process.pid, names, speech, options))
+            with enrolling(url, options.enroll, names) as enroll_seconds:
+                tally, before, after = asyncio.run(run(url, process.pid, names, speech, options))
             times = psutil.Process(process.pid).cpu_times()
     result = {
         **summary(tally, before, after, len(names), options),
         "server_cpu_seconds": round(times.user + times.system, 1),
+        "enroll_seconds": enroll_seconds,
     }
     text = json.dumps(result, indent=1)
     sys.stdout.write(f"{text}\n")

@@ -51,7 +51,7 @@ class Changes:
         self._aliases = aliases
         limits = settings.limits
         seconds, waiting = limits.train_seconds, limits.waiting_enrollments
-        self._enrollments = Workers("enrollments", 1, Bounds(_NICE, seconds), waiting=waiting)
+        self._enrollments = Workers("enrollments", 1, Bounds(_NICE, seconds, idle=True), waiting=waiting)
         self._removals = Workers("removals", 1, Bounds(_REMOVAL_NICE, seconds), waiting=waiting)
         self._training: Worker | None = None  # which a removal may end
         self._removing = 0

@@ -33,11 +33,15 @@ _TASKS_PER_PROCESS = 16  # then its memory is returned
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of a kind of process: added to its ``nice`` value, bytes of ``memory`` (None: all), ``seconds`` a task."""
+    """Bounds of a kind of process: added to its ``nice`` value, bytes of ``memory`` (None: all), ``seconds`` a task.
+
+    With ``idle``, it only has what others leave of the processors, where the system can be asked for that.
+    """
 
     nice: int
     seconds: float
     memory: int | None = None
+    idle: bool = False
 
 
 class Channel:
@@ -70,6 +74,9 @@ class Worker:
         self._process.start()
         if hasattr(os, "setpriority"):  # at once: its imports alone take as long as many pieces of audio
             os.setpriority(os.PRIO_PROCESS, self._process.pid or 0, os.getpriority(os.PRIO_PROCESS, 0) + bounds.nice)
+        if bounds.idle and hasattr(os, "SCHED_IDLE"):
+            with suppress(OSError):  # it was refused, as by some containers: the nice value is what is left
+                os.sched_setscheduler(self._process.pid or 0, os.SCHED_IDLE, os.sched_param(0))
         theirs.close()
         self._bounds = bounds
         self._left = bounds.seconds

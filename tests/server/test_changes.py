@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -174,6 +175,26 @@ def test_a_process_that_dies_says_whether_it_may_have_changed_something():
     finally:
         worker.end()
         worker.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="Linux has processes that take what others leave")
+def test_an_idle_process_and_its_threads_take_what_others_leave():
+    worker = Worker(Bounds(nice=19, seconds=60.0, idle=True))
+    try:
+        worker.begin(tell_scheduling)
+        assert worker.receive() == [[os.SCHED_IDLE, 19]] * 2
+    finally:
+        worker.end()
+        worker.join()
+
+
+def tell_scheduling(channel) -> None:
+    def mine() -> list[int]:
+        thread = threading.get_native_id()
+        return [os.sched_getscheduler(thread), os.getpriority(os.PRIO_PROCESS, thread)]
+
+    with ThreadPoolExecutor(1) as pool:
+        channel.value([mine(), pool.submit(mine).result()])
 
 
 def die_after_asking(channel) -> None:
