@@ -67,7 +67,13 @@ class VerificationStream:
         config = verifier.model.config
         self.verifier = verifier
         self._audio = StreamedAudio(
-            verifier.model, rate, f"claim {verifier.claim!r}", update_ms=verifier.update_ms, channel=channel, mix=mix
+            verifier.model,
+            rate,
+            f"claim {verifier.claim!r}",
+            update_ms=verifier.update_ms,
+            steady=verifier.decider.test is not None,
+            channel=channel,
+            mix=mix,
         )
         self._warned: tuple[str, ...] = ()
         self._next_warnings = 0.0
@@ -85,7 +91,10 @@ class VerificationStream:
 
     @property
     def delay_ms(self) -> float:
-        """Return the longest time from a sound to a score that includes it, for pushes no longer than ``update_ms``."""
+        """Return the longest time from a sound to a score that includes it, for pushes no longer than ``update_ms``.
+
+        It is that of the first ten seconds of speech; later on, it is up to 2 % of the speech so far, or two seconds.
+        """
         return self.front_end.delay_ms + self.verifier.update_ms
 
     def push(self, samples: ArrayLike) -> Update:
@@ -95,7 +104,8 @@ class VerificationStream:
         ----------
         samples : array, shape (n,) or (n, channels)
             Floats of full scale 1, or integers of 8, 16 or 32 bits. Of several channels the mean
-            is scored, or the one chosen. They are scored once there are ``Verifier.update_ms`` of audio.
+            is scored, or the one chosen. They are scored once there are ``Verifier.update_ms`` of audio, or of
+            more than ten seconds of speech so much more: a score that lacks 2 % of the speech is the same.
 
         Returns
         -------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -14,13 +16,17 @@ from pipeline.verification.audio_warnings import AudioMeter
 
 Array = NDArray[np.float64]
 
+# Scores are means over all speech so far: of more than the first seconds, audio is analysed so much more at a time, up
+# to the most, and what a score lacks stays the same share of the speech.
+STEADY_SECONDS, MOST_SECONDS = 10.0, 2.0
+
 
 class StreamedAudio:
     """The audio of one stream that is scored on ``model``, in chunks of any length.
 
     ``rate`` in Hz is the model's own by default, ``where`` begins every error, and audio is analysed once there are
-    ``update_ms`` of it. Of several channels the mean is taken or one ``channel``, from 1; ``mix`` made one channel of
-    the recording's before.
+    ``update_ms`` of it, or more in a long stream, unless it is to be ``steady``. Of several channels the mean is taken
+    or one ``channel``, from 1; ``mix`` made one channel of the recording's before.
     """
 
     def __init__(
@@ -30,6 +36,7 @@ class StreamedAudio:
         where: str,
         *,
         update_ms: float,
+        steady: bool = False,
         channel: int | None = None,
         mix: Mixed | None = None,
     ) -> None:
@@ -41,6 +48,8 @@ class StreamedAudio:
         self.front_end = FrontEnd(features, rate, where=where, meter=self.meter.speech)
         self._waiting: list[Array] = []
         self._samples, self._enough = 0, round(rate * update_ms / 1000)
+        self._steady_frames = math.inf if steady else STEADY_SECONDS / features.step_seconds
+        self._frames = 0  # of speech
 
     @property
     def seconds(self) -> float:
@@ -50,7 +59,8 @@ class StreamedAudio:
     @property
     def is_enough(self) -> bool:
         """Return True where there is as much as is analysed together."""
-        return self._samples >= self._enough
+        more = min(self._enough * self._frames / self._steady_frames, MOST_SECONDS * self.front_end.rate)
+        return self._samples >= max(self._enough, more)
 
     def take(self, given: ArrayLike) -> Array:
         """Keep a mono copy of ``given`` samples, since the caller's may change, and return it; raises AudioError."""
@@ -66,7 +76,9 @@ class StreamedAudio:
         samples = np.concatenate([np.empty(0), *self._waiting])
         self._waiting, self._samples = [], 0
         self.meter.push(samples)
-        return self.front_end.push(samples)
+        block = self.front_end.push(samples)
+        self._frames += len(block.vectors)
+        return block
 
     def end(self) -> FeatureBlock:
         """Return the last features; raises AudioError for channels that cancel each other."""

@@ -96,7 +96,7 @@ class Verifier:
     duplicates : bool
         Whether audio is compared with known recordings.
     update_ms : float
-        Milliseconds of audio between two scores; 0 scores every push at once.
+        Milliseconds of audio between two scores, more after ten seconds of speech; 0 scores every push at once.
 
     Raises
     ------

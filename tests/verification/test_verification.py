@@ -27,7 +27,7 @@ from pipeline.errors import (
     StreamClosedError,
     UnknownSpeakerError,
 )
-from pipeline.features.frontend import read_features
+from pipeline.features.frontend import features_of, read_features
 from pipeline.metrics import OperatingPoint
 from pipeline.scoring.decisions import Decision, State, Update, as_json
 from pipeline.scoring.rules import RULES
@@ -205,25 +205,27 @@ def test_the_delay_is_that_of_a_frame_the_look_ahead_and_the_resampler(opened, t
     assert VerificationStream(opened, "anna", rate=44_100, update_ms=0).delay_ms > own
 
 
-@pytest.mark.parametrize("update_ms", [37.5, 100.0, 1000.0])
-def test_short_pushes_are_scored_together_and_give_the_same(opened, inputs, update_ms):
-    samples = inputs[8000][1]
-    stream, at_once = (VerificationStream(opened, "anna", update_ms=length) for length in (update_ms, 0.0))
-    looks, exact = [], {}
-    for at in range(0, len(samples), 80):
-        update = stream.push(samples[at : at + 80])
-        looks.append((update.frames, update.score))
-        assert update.audio_seconds == pytest.approx(min(at + 80, len(samples)) / 8000)
-        update = at_once.push(samples[at : at + 80])
-        exact[update.frames] = update.score
-    # A score changes no more often than that, and the score at some frame does not depend on it.
-    changes = sum(a != b for a, b in itertools.pairwise(looks))
-    assert 3 <= changes <= len(samples) / 8 / update_ms
-    shared = [(frames, score) for frames, score in looks if frames in exact and score is not None]
-    assert shared
-    for frames, score in shared:
-        assert score == pytest.approx(exact[frames], abs=1e-9)
-    assert stream.close().score == pytest.approx(at_once.close().score, abs=1e-9)
+@pytest.mark.parametrize("update_ms", [0.0, 37.5, 200.0, 1000.0])
+def test_audio_is_scored_together_longer_in_long_streams_and_scores_are_of_all_their_frames(opened, inputs, update_ms):
+    samples = np.tile(inputs[8000][1], 10)
+    stream, verifier = VerificationStream(opened, "anna", update_ms=update_ms), Verifier(opened, "anna")
+    speech = features_of(samples, 8000, opened.config.features)
+    scores, at, scored_at, together = verifier.scores(), 0, 0.0, []
+    for start in range(0, len(samples), 80):
+        update = stream.push(samples[start : start + 80])
+        assert update.audio_seconds == pytest.approx(min(start + 80, len(samples)) / 8000)
+        if update.frames > at:
+            together.append((update.audio_seconds - scored_at, at / 100))
+            scored_at = update.audio_seconds
+            scores.push(speech.part(slice(at, update.frames)))
+            at = update.frames
+            if update.score is not None:
+                assert update.score == pytest.approx(float(scores.scores()[verifier.system][0]), abs=1e-9)
+    assert stream.close().frames == len(speech.vectors) > 2000
+    least = [max(update_ms, 10.0, min(update_ms * before / 10.0, 2000.0)) / 1000 for _, before in together]
+    longer = [audio / shortest for (audio, _), shortest in zip(together, least, strict=True)]
+    assert min(longer) > 1.0 - 1e-9
+    assert np.median(longer) < 1.1  # more of them have a pause
 
 
 @pytest.mark.parametrize("update_ms", [-1.0, float("nan"), float("inf"), 1e308])
