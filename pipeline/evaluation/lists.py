@@ -107,6 +107,9 @@ def as_trials(trials: Sequence[Trial] | Path | str) -> Sequence[Trial]:
     check_type("trials", trials, Sequence, expected)
     for trial in trials:
         check_type("trials", trial, Trial, expected)
+        are_texts = isinstance(trial.speaker, str) and isinstance(trial.path, str)
+        if not are_texts or not isinstance(trial.target, bool | np.bool_):  # the text "nontarget" would count as true
+            raise InputError(f"trials: two texts, and True or False, were expected in a Trial, got {trial!r}")
     return trials
 
 
