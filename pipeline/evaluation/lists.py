@@ -79,7 +79,7 @@ class Trial:
 
 
 def read_trials(path: Path | str) -> tuple[Trial, ...]:
-    """Read a trial list of any format, in file order; raises as ``read_list``, and for a trial with two labels.
+    """Read a trial list of any format, in file order.
 
     Parameters
     ----------
@@ -89,6 +89,11 @@ def read_trials(path: Path | str) -> tuple[Trial, ...]:
     Returns
     -------
     tuple of Trial
+
+    Raises
+    ------
+    InputError
+        Naming file and line, for a list that cannot be read or lacks labels, and for a trial with two labels.
 
     Examples
     --------
