@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from pipeline.config import Config, FeatureSettings, ScoringConfig, load_config, parse_config
 from pipeline.errors import ConfigError
@@ -77,8 +77,11 @@ def test_settings_that_are_not_given_keep_their_defaults_and_none_can_be_changed
     assert config.features.order == 17
     assert config.features.rate == Config().features.rate
     assert config.codebook == Config().codebook
-    with pytest.raises(ValidationError, match="frozen"):
+    with pytest.raises(ConfigError, match=r"^FeatureSettings: rate: settings cannot be changed"):
         config.features.rate = 8000
+    with pytest.raises(ConfigError, match=r"^Config: seed: settings cannot be changed"):
+        del config.seed
+    assert (config.features.rate, config.seed) == (16000, 0)
 
 
 # What is refused
@@ -135,11 +138,30 @@ def test_python_is_told_what_a_file_is_told(tmp_path, text, key):
     path, table = written(tmp_path, text), tomllib.loads(text)
     with pytest.raises(ConfigError) as from_file:
         load_config(path)
-    for wrong in (lambda: Config(**table), lambda: Config().model_copy(update=table)):
+    for wrong in (
+        lambda: Config(**table),
+        lambda: Config().model_copy(update=table),
+        lambda: Config.model_validate(table),
+    ):
         with pytest.raises(ConfigError) as caught:
             wrong()
         told = [line.removeprefix("Config") for line in str(caught.value).splitlines()]
         assert told == [line.removeprefix(str(path)) for line in str(from_file.value).splitlines()], key
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"features": {"rate": "8000"}}', "features.rate: must be a whole number, got '8000'"),
+        ("[]", "it is a section, whose settings are KEY, got []"),
+        ("{", "it is not JSON: EOF while parsing"),
+    ],
+)
+def test_wrong_settings_in_json_are_told_as_those_of_a_file(text, words):
+    with pytest.raises(ConfigError) as caught:
+        Config.model_validate_json(text)
+    assert str(caught.value).startswith(f"Config: {words}")
+    assert Config.model_validate_json('{"seed": 7}') == Config(seed=7)
 
 
 @pytest.mark.parametrize("number", [np.int64(7), np.uint8(7)])

@@ -165,6 +165,7 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
     3
     """
     check_type("root", root, os.PathLike | str, "the path of a folder")
+    check_type("speaker_pattern", speaker_pattern, str | None, "a regular expression")
     root = Path(root)
     try:
         if root.suffix.lower() in _TABLES and root.is_file() and speaker_pattern is None:

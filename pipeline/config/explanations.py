@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+
+from pipeline.errors import ConfigError
 
 _PLAIN = {
     "String should match": "text that matches",
@@ -23,11 +26,17 @@ _PLAIN = {
 """Words of pydantic about a value, and plain ones."""
 
 
-def explained(section: type[BaseModel], source: str, error: ValidationError) -> str:
-    """Return a line for each setting of ``section`` that is wrong; ``source`` is where the settings are from.
+@contextmanager
+def explaining(section: type[BaseModel], source: str) -> Iterator[None]:
+    """Raise ConfigError where settings of ``section`` are wrong; ``source`` is where they are from."""
+    try:
+        yield
+    except ValidationError as error:
+        raise ConfigError(_explained(section, source, error)) from None
 
-    Where two kinds of value would do, both are in the line.
-    """
+
+def _explained(section: type[BaseModel], source: str, error: ValidationError) -> str:
+    """Return a line for each setting that is wrong; where two kinds of value would do, both are in the line."""
     wrong: dict[str, list[Any]] = {}
     for detail in error.errors():
         key = ".".join(str(part) for part in detail["loc"] if not str(part).startswith(("literal", "constrained")))
@@ -46,6 +55,8 @@ def _explain(section: type[BaseModel], key: str, details: Sequence[Any]) -> str:
         return str(details[0]["ctx"]["error"])
     if kind == "model_type":
         return f"it is a section, whose settings are {f'{key}.' if key else ''}KEY, got {value!r}"
+    if kind == "json_invalid":
+        return f"it is not JSON: {details[0]['ctx']['error']}"
     if kind == "invalid_key":
         return f"the name of a setting is text, got {value!r}"
     remedy = """; a list is written ["a", "b"]""" if kind == "tuple_type" else ""

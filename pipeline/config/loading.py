@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter
 
-from pipeline.config.explanations import explained
+from pipeline.config.explanations import explaining
 from pipeline.config.settings import Config
 from pipeline.errors import ConfigError
 from pipeline.files import read_bounded
@@ -17,6 +17,7 @@ from pipeline.resources import find_config
 
 _MOST_BYTES = 2**18  # of a settings file
 _MOST_COLUMNS = 1000
+_CONFIG = TypeAdapter(Config)
 
 
 def load_config(path: Path | str | None = None, overrides: Iterable[str] = ()) -> Config:
@@ -60,10 +61,8 @@ def load_config(path: Path | str | None = None, overrides: Iterable[str] = ()) -
 
 def parse_config(table: Mapping[str, Any], *, source: str) -> Config:
     """Check a nested mapping of settings, as TOML and JSON give it; ``source`` names it in errors."""
-    try:
-        return Config.model_validate(table)
-    except ValidationError as error:
-        raise ConfigError(explained(Config, source, error)) from None
+    with explaining(Config, source):
+        return _CONFIG.validate_python(table)
 
 
 def by_dotted_name(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

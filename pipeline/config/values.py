@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from numbers import Integral
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from pipeline.config.explanations import explained
+from pipeline.config.explanations import explaining
 from pipeline.errors import ConfigError
 
 MachineKind = Literal[
@@ -42,21 +42,38 @@ def distinct(values: tuple[str, ...]) -> tuple[str, ...]:
 class Section(BaseModel):
     """A frozen section of settings: unknown keys and other types are errors; a list will do for a tuple.
 
-    Raises ConfigError, which names each setting that is wrong.
+    Raises ConfigError, which names each setting that is wrong, and for an attempt to change one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    if not TYPE_CHECKING:  # checkers of types know the settings by their names
+    if not TYPE_CHECKING:  # checkers of types know the settings by their names, and these methods by pydantic's
 
         def __init__(self, /, **settings: Any) -> None:
-            try:
+            with explaining(type(self), type(self).__name__):
                 super().__init__(**settings)
-            except ValidationError as error:
-                raise ConfigError(explained(type(self), type(self).__name__, error)) from None
 
         # Of a section within another, pydantic then collects the mistakes itself, with their whole names.
         __init__.__pydantic_base_init__ = True
+
+        @classmethod
+        def model_validate(cls, obj: Any, **options: Any) -> Self:
+            """Return the section of the settings ``obj``; raises ConfigError."""
+            with explaining(cls, cls.__name__):
+                return super().model_validate(obj, **options)
+
+        @classmethod
+        def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+            """Return the section of settings in JSON; raises ConfigError."""
+            with explaining(cls, cls.__name__):
+                return super().model_validate_json(json_data, **options)
+
+        def __setattr__(self, name: str, value: Any = None) -> None:
+            raise ConfigError(
+                f"{type(self).__name__}: {name}: settings cannot be changed; model_copy(update={{...}}) returns others"
+            )
+
+        __delattr__ = __setattr__
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:  # noqa: ARG002
         """Return the section with the settings ``update`` in place of its own; raises ConfigError."""

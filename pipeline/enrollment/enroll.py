@@ -29,7 +29,7 @@ from pipeline.enrollment.speech import NewSpeaker, Progress, audible, is_narrow_
 from pipeline.enrollment.training import Trainer
 from pipeline.errors import InputError
 from pipeline.machines.training import machine_count
-from pipeline.machines.workers import LocalThreads, Workers
+from pipeline.machines.workers import Workers, chosen_workers
 from pipeline.scoring.trials import HELD_OUT, HeldOutTrials
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
@@ -168,7 +168,7 @@ def enroll(
     corpus = as_corpus(recordings).of_channel(channel)
     left = Grown(corpus.speakers, {}, ())
     add = add or new
-    workers = LocalThreads(jobs) if workers is None else workers
+    workers = chosen_workers(workers, jobs)
     report = _one_at_a_time(progress or _silent)
     store = store if isinstance(store, Store) else Store(store)
     with store.writing() as transaction, threadpool_limits(1):

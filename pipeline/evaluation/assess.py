@@ -26,7 +26,7 @@ from pipeline.evaluation.lists import as_trials
 from pipeline.evaluation.recordings import Recordings
 from pipeline.features.frontend import read_features
 from pipeline.features.stream import FeatureBlock
-from pipeline.machines.workers import LocalThreads, Workers
+from pipeline.machines.workers import Workers, chosen_workers
 from pipeline.metrics import (
     Unscored,
 )
@@ -142,7 +142,7 @@ def assess(
     >>> sorted(pipeline.assess(model, trials, pathlib.Path(), systems=["poao", "rpoao"]).scores)
     ['poao', 'rpoao']
     """
-    workers = LocalThreads(jobs) if workers is None else workers
+    workers = chosen_workers(workers, jobs)
     model, trials = as_model(model), as_trials(trials)
     available = model.evaluated_systems
     systems = [systems] if isinstance(systems, str) else systems

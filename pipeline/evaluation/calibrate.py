@@ -171,6 +171,11 @@ def reset_calibration(store: Store | Path | str) -> SpeakerModel:
     -------
     SpeakerModel
 
+    Raises
+    ------
+    StoreMissingError
+        Where there is no store.
+
     Examples
     --------
     >>> import pipeline

@@ -79,7 +79,7 @@ class Trial:
 
 
 def read_trials(path: Path | str) -> tuple[Trial, ...]:
-    """Read a trial list of any format, in file order; raises as ``read_list``, and for a trial with two labels.
+    """Read a trial list of any format, in file order.
 
     Parameters
     ----------
@@ -89,6 +89,11 @@ def read_trials(path: Path | str) -> tuple[Trial, ...]:
     Returns
     -------
     tuple of Trial
+
+    Raises
+    ------
+    InputError
+        Naming file and line, for a list that cannot be read or lacks labels, and for a trial with two labels.
 
     Examples
     --------
@@ -107,6 +112,9 @@ def as_trials(trials: Sequence[Trial] | Path | str) -> Sequence[Trial]:
     check_type("trials", trials, Sequence, expected)
     for trial in trials:
         check_type("trials", trial, Trial, expected)
+        are_texts = isinstance(trial.speaker, str) and isinstance(trial.path, str)
+        if not are_texts or not isinstance(trial.target, bool | np.bool_):  # the text "nontarget" would count as true
+            raise InputError(f"trials: two texts, and True or False, were expected in a Trial, got {trial!r}")
     return trials
 
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from pipeline.errors import InputError, UnavailableError
+from pipeline.errors import InputError, UnavailableError, check_type
 from pipeline.files import open_regular
 
 Item = TypeVar("Item")
@@ -170,6 +170,14 @@ class DaskWorkers(AbstractContextManager["DaskWorkers"]):
 
 Workers = LocalThreads | DaskWorkers
 """Executors of coarse tasks."""
+
+
+def chosen_workers(workers: Workers | None, jobs: int) -> Workers:
+    """Return ``workers``, or else so many threads; raises InputError for anything else."""
+    if workers is None:
+        return LocalThreads(jobs)
+    check_type("workers", workers, Workers, "LocalThreads or DaskWorkers (a number of threads is jobs)")
+    return workers
 
 
 def _check_answers(dask: Any, address: str) -> None:

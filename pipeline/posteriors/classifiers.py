@@ -227,14 +227,17 @@ class OneVsRestPosteriorClassifier(PosteriorClassifier):
 class PairwisePosteriorClassifier(PosteriorClassifier):
     """P(class i | x) from r_ij, the posteriors of one machine for every two classes, by a ``coupling`` rule.
 
-    - "poao": sum over j of r_ij, normalised (Xin, Wu and Pan 2002, eq. 13). No class gets more than 2 / N: useful for
-      its order, not as a probability.
-    - "rpoao": the same of r_ij (q_i + q_j), q_i the posterior of a one-class machine (eqs. 14 to 16).
-    - "hastie_tibshirani", "pkpd", "wu_lin_weng": see ``pairwise_coupling``.
+    Parameters
+    ----------
+    estimator, posterior, margins, folds, share, n_jobs, random_state : as ``OneVsRestPosteriorClassifier``.
+    coupling : how the r_ij become posteriors of the N classes.
 
-    The other parameters are those of ``OneVsRestPosteriorClassifier``, and ``one_class``, the one-class machine of
-    "rpoao", ``OneClassSVM(nu=0.1)`` if None; its posterior is fitted to held-out margins of the class's own rows and
-    to those of all other rows.
+        - "poao": sum over j of r_ij, normalised (Xin, Wu and Pan 2002, eq. 13). No class gets more than 2 / N: useful
+          for its order, not as a probability.
+        - "rpoao": the same of r_ij (q_i + q_j), q_i the posterior of a one-class machine (eqs. 14 to 16).
+        - "hastie_tibshirani", "pkpd", "wu_lin_weng": see ``pairwise_coupling``.
+    one_class : the one-class machine of "rpoao"; ``OneClassSVM(nu=0.1)`` if None. Its posterior is fitted to held-out
+        margins of the class's own rows, and to those of all other rows.
 
     Learned: ``classes_`` (N,); ``pairs_``, the places (i, j) in it of each pair, i < j; ``estimators_`` and
     ``posteriors_`` in that order, positive for class i; ``one_class_estimators_`` and ``one_class_posteriors_``.

@@ -80,10 +80,12 @@ class Store:
     ('accepted', 'anna')
     """
 
-    def __init__(self, path: Path | str, *, key: Key = None, before_commit: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, path: Path | str, *, key: Key = None, before_commit: Callable[[], None] | None = None) -> None:
         check_type("store", path, os.PathLike | str, "the path of a store")
         self.path = Path(path)
         self.key = key_in_use(key)
+        if before_commit is not None and not callable(before_commit):
+            raise InputError(f"before_commit: a function was expected, got {type(before_commit).__name__}")
         self.before_commit = before_commit
 
     def __repr__(self) -> str:

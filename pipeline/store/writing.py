@@ -87,7 +87,8 @@ class Transaction:
         digest = store_digest(rows, about, rows.listing())
         rows.run("DELETE FROM store")
         rows.run("INSERT INTO store VALUES (1, ?, ?, ?, ?, ?, ?, ?)", (*(about[column] for column in ABOUT), digest))
-        self._store.before_commit()
+        if self._store.before_commit is not None:
+            self._store.before_commit()
         rows.run("COMMIT")
         self.saved = True
         self.model = None

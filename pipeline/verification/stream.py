@@ -103,9 +103,10 @@ class VerificationStream:
         Parameters
         ----------
         samples : array, shape (n,) or (n, channels)
-            Floats of full scale 1, or integers of 8, 16 or 32 bits. Of several channels the mean
-            is scored, or the one chosen. They are scored once there are ``Verifier.update_ms`` of audio, or of
-            more than ten seconds of speech so much more: a score that lacks 2 % of the speech is the same.
+            Floats of full scale 1, or integers of 8, 16 or 32 bits as they were recorded. Integers converted to
+            floats must be divided by their full scale: undivided ones are not refused, and score differently. Of
+            several channels, the mean or the chosen one is scored, once there are ``Verifier.update_ms`` of audio; of
+            more than ten seconds of speech, so much more: a score that lacks 2 % of the speech is hardly another.
 
         Returns
         -------
@@ -114,8 +115,8 @@ class VerificationStream:
         Raises
         ------
         AudioError
-            For samples that are not finite or far beyond full scale, arrays of another shape or type, and a channel
-            that they lack.
+            For samples that are not finite or beyond 2**32, arrays of another shape or type, and a channel that they
+            lack.
         StreamClosedError
             After ``close``.
         """

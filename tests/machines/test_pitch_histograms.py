@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import dirichlet
 
 from pipeline.config import Config, PitchConfig
+from pipeline.errors import ConfigError
 from pipeline.features.pitch import HIGHEST_HZ, LOWEST_HZ
 from pipeline.machines.pitch import PRIOR_FRAMES, PitchCounts, PitchHistograms
 
@@ -75,5 +76,5 @@ def test_margins_are_mean_log_likelihoods_and_nearly_nothing_with_few_voiced_fra
 
 
 def test_machines_over_pitches_need_the_analysis():
-    with pytest.raises(ValueError, match=r"machines.kinds has pitch, which needs features.pitch = true"):
+    with pytest.raises(ConfigError, match=r"machines.kinds has pitch, which needs features.pitch = true"):
         Config.model_validate({"features": {"pitch": False}})

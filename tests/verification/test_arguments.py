@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,6 +33,9 @@ INPUTS = {
     "rate": lambda _: pipeline.FalseAcceptRate(HUGE),
     "value": lambda _: pipeline.Threshold(HUGE),
     "point": lambda _: pipeline.BayesCost(0.5),
+    "workers": lambda store: pipeline.assess(store, [Trial("anna", "call.wav", True)], ".", workers=3),
+    "speaker_pattern": lambda store: pipeline.read_corpus(store, speaker_pattern=3),
+    "before_commit": lambda store: pipeline.Store(store, before_commit=3),
     "scores": lambda _: pipeline.measure([1.0, 2.0], threshold=None, seed=0),
 }
 
@@ -39,6 +44,26 @@ INPUTS = {
 def test_an_argument_of_the_wrong_type_is_named(name, store):
     with pytest.raises(InputError, match=rf"^{name}: .* was expected, got "):
         INPUTS[name](store)
+
+
+def test_workers_that_are_a_number_enroll_nobody(tmp_path):
+    with pytest.raises(InputError, match=r"^workers: LocalThreads or DaskWorkers .* was expected, got int"):
+        pipeline.enroll(tmp_path / "new", {"anna": ["call.wav"]}, workers=3)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [("anna", "call.wav", "nontarget"), ("anna", "call.wav", None), ("anna", Path("call.wav"), True), (3, "", True)],
+)
+def test_a_trial_of_other_types_is_refused_and_never_counted_as_target(fields, store):
+    with pytest.raises(InputError, match=r"^trials: .* were expected in a Trial, got Trial\("):
+        pipeline.assess(store, [Trial(*fields)], ".")
+
+
+def test_a_store_is_handed_to_another_process(store):
+    received = pickle.loads(pickle.dumps(pipeline.Store(store)))  # noqa: S301  (our own bytes)
+    assert received.load().names == pipeline.Store(store).load().names
 
 
 def test_a_sequential_test_in_place_of_its_remainder_is_refused():
