@@ -111,13 +111,8 @@ def _curve(
         thresholds=thresholds.tolist(),
         false_accept=curve.false_accept[steps].tolist(),
         false_reject=curve.false_reject[steps].tolist(),
-        band=None if band is None else _rounded(band),
+        band=None if band is None else np.stack((band.false_accept, band.low, band.high), 1).round(_DIGITS).tolist(),
     )
-
-
-def _rounded(band: DetBand) -> list[tuple[float, float, float]]:
-    columns = (band.false_accept, band.low, band.high)
-    return [(a, b, c) for a, b, c in np.round(np.column_stack(columns), _DIGITS).tolist()]
 
 
 def _shown(steps: int) -> npt.NDArray[np.int64]:
