@@ -78,19 +78,6 @@ def test_counted_miss_rates_equal_those_of_the_resample_spelt_out(data, rates):
 # Intervals.
 
 
-@pytest.mark.parametrize("statistic", DIRECT)
-@pytest.mark.parametrize("rounding", [0, 6])
-def test_bootstrap_agrees_with_resampling_and_sorting_again(statistic, rounding):
-    target, nontarget = (np.round(s, rounding) for s in gaussians(1.5, 60, 200))
-    result = bootstrap_interval(target, nontarget, seed=1, samples=1500, statistic=statistic)
-    generator = np.random.default_rng(2)
-    values = [
-        DIRECT[statistic](generator.choice(target, target.size), generator.choice(nontarget, nontarget.size))
-        for _ in range(1500)
-    ]
-    assert (result.low, result.high) == pytest.approx(np.quantile(values, [0.025, 0.975]), abs=0.03)
-
-
 def speakers_who_differ() -> tuple[tuple[np.ndarray, ...], dict[str, np.ndarray]]:
     """Scores of 12 speakers with 5 target and 20 nontarget trials each, and whose they are."""
     generator = np.random.default_rng(5)
