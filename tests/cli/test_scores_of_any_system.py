@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -108,13 +106,3 @@ def test_convert_writes_the_system_and_the_part_asked_for(inside, refused, tmp_p
     assert "it has the systems one, two" in refused("convert", "scores.csv", "x", "--to", "nist", "--system", "three")
     inside("convert", "scores.csv", "key.csv", "--to", "csv", "--write", "key", "--system", "two")
     assert read_list(tmp_path / "key.csv").targets.tolist() == trials.targets.tolist()
-
-
-def test_a_missing_library_is_an_error_in_one_line(tmp_path, trials):
-    write_list(tmp_path / "scores", trials, format_name="parquet")
-    code = "import sys; sys.modules['pyarrow'] = None; from pipeline.cli.main import main; main()"
-    words = ("evaluate", "--scores", tmp_path / "scores", "--out", tmp_path / "out")
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "pip install '.[formats]'" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1

@@ -82,7 +82,7 @@ def test_the_hull_rate_is_the_worst_error_that_pooled_ratios_leave(target, nonta
     assert hull - 4e-3 <= error.max() <= hull + 1e-12
 
 
-def test_a_wrong_scale_costs_calibration_and_leaves_the_minima():
+def test_a_wrong_scale_or_offset_costs_calibration():
     target, nontarget = true_llrs(2.0, 20_000, 20_000)
     best = log_likelihood_ratio_cost(target, nontarget)
     for scale, shift in ((0.5, 0), (2, 0), (1, 1), (1, -1)):
