@@ -67,11 +67,6 @@ def test_every_settings_file_loads_and_says_what_it_holds(path):
     assert RULES[config.scoring.system].needs <= set(config.machines.kinds)
 
 
-def test_an_unknown_name_of_settings_lists_the_known_ones():
-    with pytest.raises(ConfigError, match=r"'xin1999'.*default.*lean.*paper"):
-        find_config("xin1999")
-
-
 def test_settings_that_are_not_given_keep_their_defaults_and_none_can_be_changed(tmp_path):
     config = load_config(written(tmp_path, "[features]\norder = 17\n"))
     assert config.features.order == 17

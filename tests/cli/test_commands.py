@@ -231,9 +231,7 @@ def test_speakers_lists_shows_and_removes(inside, refused, copied, voices):
         words = {"export": ("--out", "x.json"), "rename": ("lars2",)}.get(action, ())
         assert "'ivan'" in refused("speakers", action, copied, "Ivann", *words)
         assert "NAME" in refused("speakers", action, copied)
-    assert "'lars' is enrolled already" in refused("speakers", "rename", copied, "ivan", "lars")
     assert "no space at its ends" in refused("speakers", "rename", copied, "ivan", " ")
-    assert "erase" in refused("speakers", "erase", copied, "ivan")
     assert copied.read_bytes() == before
     removed = inside("speakers", "remove", copied, "ivan", "--json")
     assert (removed.code, removed.lines) == (0, [{"removed": "ivan", "left": 3}])

@@ -95,7 +95,6 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
         " enrollment refused them, --not-enrolled NAME",
     ),
     "names of two words": (("trials", "others", "--out", "t.txt"), 2, "CSV holds it (trials --out FILE.csv, convert"),
-    "semicolons": (("evaluate", "s.store", "semicolons.csv", *EVALUATE), 2, "separated by semicolons"),
     "list below no folder": (("trials", "recordings", "--out", "nowhere/t.txt"), 2, "there is no folder nowhere"),
     "true claims alone": (("evaluate", "s.store", "true.txt", *EVALUATE), 0, "need claims of both classes"),
     "missing files": (("evaluate", "s.store", "missing.txt", *EVALUATE), 2, "none of the 1 trials could be scored"),
@@ -178,7 +177,6 @@ def folder(tmp_path, store, demo, heard, garbage, monkeypatch):
         "missing": "anna nope.flac target",
         "strangers": "anna call.flac target\nhugo call.flac nontarget\nnoah call.flac nontarget\nhugo b.flac target",
     }
-    (tmp_path / "semicolons.csv").write_text("speaker;path;label\nanna;call.flac;target\n")
     for name, text in lists.items():
         (tmp_path / f"{name}.txt").write_text(f"{text}\n")
     return tmp_path
