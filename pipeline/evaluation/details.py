@@ -79,14 +79,14 @@ def details_of(scores: SystemScores, threshold: float) -> Details:
     badness = np.where(scores.is_target, -margins, margins)
     voices = _voices(scores)
     errors = _errors(scores, margins >= 0.0)
-    most = sorted(errors, key=lambda entry: entry.count, reverse=True)[:MOST_SPEAKERS]
-    rows = tuple(sorted(entry.speaker for entry in most))
+    shown = {entry.speaker for entry in sorted(errors, key=lambda entry: entry.count, reverse=True)[:MOST_SPEAKERS]}
+    rows = tuple(sorted(shown))
     columns = (*rows, UNKNOWN) if UNKNOWN in set(voices) else rows
     nearest: dict[tuple[str, str], int] = {}
     for k in np.argsort(badness, kind="stable").tolist():  # the worst trial of a cell comes last
         nearest[str(scores.speakers.names[scores.speakers.codes[k]]), voices[k]] = k
     trial = partial(_trial, scores, margins, voices)
-    cells = {cell: trial(k) for cell, k in nearest.items() if cell[0] in rows}
+    cells = {cell: trial(k) for cell, k in nearest.items() if cell[0] in shown}
     matrix = tuple(tuple(cells.get((row, column)) for column in columns) for row in rows)
     worst = tuple(map(trial, np.argsort(-badness, kind="stable")[:WORST_TRIALS].tolist()))
     return Details(threshold, rows, columns, matrix, errors, worst)
