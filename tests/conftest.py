@@ -141,6 +141,17 @@ def trials() -> TrialTable:
     return TrialTable(*columns, targets, scores, scores)
 
 
+@pytest.fixture(scope="session")
+def trial_lines(voices, heard, demo) -> list[tuple[str, str, bool]]:
+    """Claims for four voices on two files of each and of a stranger."""
+    return [
+        (claim, heard(speaker, n).relative_to(demo).as_posix(), claim == speaker)
+        for speaker in (*voices, "marta")
+        for n in range(2)
+        for claim in voices
+    ]
+
+
 @pytest.fixture
 def corpus_of(tmp_path, demo) -> Callable[..., Path]:
     """corpus_of(anna=3, ...): a folder with the first so many enrollment files of each voice."""

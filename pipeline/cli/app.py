@@ -24,7 +24,7 @@ from pipeline.cli.demo import demo
 from pipeline.cli.enroll import enroll
 from pipeline.cli.evaluate import evaluate
 from pipeline.cli.identify import identify
-from pipeline.cli.options import ERROR, INTERRUPTED, NOT_ENOUGH_SPEECH
+from pipeline.cli.options import DONE, ERROR, INTERRUPTED, NOT_ENOUGH_SPEECH
 from pipeline.cli.record import record
 from pipeline.cli.seal import seal
 from pipeline.cli.serve import serve
@@ -74,27 +74,27 @@ def _options(
 def run() -> None:
     """Run the command line; print errors in one line and exit with the code of their type."""
     separate_output()
+    code = ERROR
     try:
-        code = app(prog_name="voiceclaim", standalone_mode=False)
+        code = app(prog_name="voiceclaim", standalone_mode=False) or DONE
     except typer.TyperException as error:
         _print_usage_error(error)
-        raise SystemExit(ERROR) from None
+    except NotEnoughSpeechError as error:
+        print_error(error)
+        code = NOT_ENOUGH_SPEECH
     except VoiceclaimError as error:
         print_error(error)
-        raise SystemExit(NOT_ENOUGH_SPEECH if isinstance(error, NotEnoughSpeechError) else ERROR) from None
     except MemoryError as error:
         print_error(
             f"not enough memory: {error or 'an allocation failed'}; fewer --jobs and shorter recordings need less"
         )
-        raise SystemExit(ERROR) from None
     except OSError as error:  # of a path in the command's words that nothing before has met
         if error.filename is None:
             raise
         print_error(f"{os.fspath(error.filename)}: {error.strerror}")
-        raise SystemExit(ERROR) from None
     if code == INTERRUPTED:
         print_error("interrupted; a store that was being changed is as it was")
-    raise SystemExit(code or 0)
+    raise SystemExit(code)
 
 
 def _print_usage_error(error: typer.TyperException) -> None:

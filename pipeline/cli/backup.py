@@ -11,7 +11,6 @@ from pipeline.cli.options import WAIT_SECONDS, Json, StoreArgument, Wait, in_tur
 from pipeline.cli.terminal import escape, print_json, print_line
 
 if TYPE_CHECKING:
-    from pipeline.config import Config
     from pipeline.store.model import SpeakerModel
 
 store = typer.Typer(help="Show what a store holds, back it up while it is in use, or restore it.", no_args_is_help=True)
@@ -48,11 +47,13 @@ def show(store: StoreArgument, as_json: Json = False) -> None:
 def _about(path: Path, model: SpeakerModel) -> dict[str, Any]:
     from datetime import UTC, datetime
 
+    from pipeline.config.loading import by_dotted_name
     from pipeline.store.reading import VERSION
 
     status, trials = path.stat(), model.trials([], kind=model.fitted_to)
     true = 0 if trials is None else int((trials.claims == trials.speakers).sum())
     own = sum(one.role == "speaker" for one in model.speakers)
+    default, given = (by_dotted_name(one.model_dump(mode="json")) for one in (type(model.config)(), model.config))
     return {
         "store": str(path),
         "bytes": status.st_size,
@@ -70,16 +71,8 @@ def _about(path: Path, model: SpeakerModel) -> dict[str, Any]:
         "true_claims": true,
         "impostors": 0 if trials is None else len(trials) - true,
         "unknown_impostors": 0 if trials is None else int(trials.unknown.sum()),
-        "settings": _changed_settings(model.config),
+        "settings": {key: value for key, value in given.items() if value != default.get(key)},
     }
-
-
-def _changed_settings(config: Config) -> dict[str, Any]:
-    """Return the settings that differ from the defaults, by section and key."""
-    from pipeline.config.loading import by_dotted_name
-
-    default, own = (by_dotted_name(one.model_dump(mode="json")) for one in (type(config)(), config))
-    return {key: value for key, value in own.items() if value != default.get(key)}
 
 
 @store.command()

@@ -90,11 +90,9 @@ def print_comparison(table: dict[str, Any]) -> None:
     )
     print_line("")
     for entry in table["differences"]:
+        verdicts = {title: entry[key]["verdict"] for title, key in zip(titles, digits, strict=True) if entry[key]}
         for outcome in ("better", "worse", "no significant difference"):
-            found = [
-                title for title, key in zip(titles, digits, strict=True) if (entry[key] or {}).get("verdict") == outcome
-            ]
-            if found:
+            if found := [title for title, verdict in verdicts.items() if verdict == outcome]:
                 print_line(f"{entry['label']}: {', '.join(found)}: {outcome}")
 
 

@@ -9,7 +9,7 @@ import typer
 
 from pipeline.cli.evaluate import evaluate_list
 from pipeline.cli.metrics import number
-from pipeline.cli.options import Jobs, make_folder
+from pipeline.cli.options import PAPER, Jobs, make_folder
 from pipeline.cli.terminal import cores, print_line, print_table, progress_bar
 from pipeline.cli.verify import verify_file
 from pipeline.errors import InputError
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from pipeline.audio.streams import Samples
 
-PAPER = ("boar", "poar", "boao", "poao", "rpoao")
 DRAWN = ("fused", "boar")  # of the paper's five, boar errs least here
 # Unlike the augmentation of the enrollment audio: other voices and texts, fewer at a time, a stronger equaliser.
 VOICES, BABBLE_DB = 4, 5.0

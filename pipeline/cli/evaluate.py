@@ -262,7 +262,7 @@ def _threshold(model: SpeakerModel, system: str, pairs: bool) -> float | None:
 
 def claims_of(trials: Path, root: Path | None, names: tuple[str, ...]) -> tuple[Sequence[Trial], Path, Metadata | None]:
     """Return the trials of a list, or of a folder against ``names``, whence their paths begin, and further columns."""
-    from pipeline.evaluation import read_list
+    from pipeline.evaluation import read_list, trials_of_folder
     from pipeline.evaluation.lists import trials_of
 
     if not trials.is_dir():
@@ -270,18 +270,11 @@ def claims_of(trials: Path, root: Path | None, names: tuple[str, ...]) -> tuple[
         return trials_of(listed, str(trials)), trials.parent if root is None else root, listed.metadata
     if root is not None:
         raise typer.BadParameter("--root is for a trial list, and a folder was given")
-    return _claims_in(trials, names), Path(), None
-
-
-def _claims_in(folder: Path, names: tuple[str, ...]) -> tuple[Trial, ...]:
-    """Return the trials of a folder tree against ``names``, and name what is left out and who is unknown."""
-    from pipeline.evaluation import trials_of_folder
-
-    found = trials_of_folder(folder, names)
+    found = trials_of_folder(trials, names)
     print_skipped(found.skipped)
     if found.strangers:
         print_note(f"not enrolled, so their files are those of impostors: {', '.join(found.strangers)}")
-    return found.trials
+    return found.trials, Path(), None
 
 
 def _evaluate_scores(scores: Path, key: Path | None, out: Path, *, date: str | None, **options: Any) -> Written:

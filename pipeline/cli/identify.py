@@ -109,12 +109,8 @@ def _identified(identifier: Identifier, name: str, raw: str | None, channel: int
 def _sentence(name: str, found: Identification) -> str:
     if found.nobody is None:
         return f"{escape(name)}: not enough speech, {found.speech_seconds:.2f} s"
-    outcomes = [(repr(one.name), one.probability) for one in found.candidates]
-    nobody = ("nobody enrolled", found.nobody)
-    if found.name is None:
-        outcomes.insert(0, nobody)
-    else:
-        outcomes.append(nobody)
-    first, *others = [f"{escape(who)} {probability:.3f}" for who, probability in outcomes]
+    known = [f"{escape(repr(one.name))} {one.probability:.3f}" for one in found.candidates]
+    nobody = f"nobody enrolled {found.nobody:.3f}"
+    first, *others = [nobody, *known] if found.name is None else [*known, nobody]
     words = f"{escape(name)}: {first}; {', '.join(others)}; LLR {found.candidates[0].llr:.2f}"
     return "; ".join([f"{words}, {found.speech_seconds:.2f} s of speech", *found.warnings])

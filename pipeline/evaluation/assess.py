@@ -16,20 +16,14 @@ from threadpoolctl import threadpool_limits
 from pipeline.audio.downmix import Downmix
 from pipeline.audio.folders import audio_suffixes
 from pipeline.errors import AudioError, InputError, NotEnoughSpeechError, UnknownSpeakerError
-from pipeline.evaluation import (
-    NameColumn,
-    SystemScores,
-    Trial,
-)
+from pipeline.evaluation import NameColumn, SystemScores, Trial
 from pipeline.evaluation.breakdowns import SPEECH, metadata_of, speech_groups
 from pipeline.evaluation.lists import as_trials
 from pipeline.evaluation.recordings import Recordings
 from pipeline.features.frontend import read_features
 from pipeline.features.stream import FeatureBlock
 from pipeline.machines.workers import Workers, chosen_workers
-from pipeline.metrics import (
-    Unscored,
-)
+from pipeline.metrics import Unscored
 from pipeline.scoring.claims import ClaimScorer
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model

@@ -233,16 +233,6 @@ def _check_enough(labels: Labels, failed: Sequence[FailedFile]) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Scorer:
-    """Recordings scored by ``scoring``, which claims everybody in ``numbers`` (of speakers, by name)."""
-
-    model: SpeakerModel
-    recordings: Recordings
-    scoring: HeldOutScoring
-    numbers: Mapping[str, int]
-
-
 def _scored(
     model: SpeakerModel,
     labels: Labels,
@@ -259,8 +249,8 @@ def _scored(
     claims = sorted(numbers.values())
     scoring = HeldOutScoring(model.config, model.population(), {}, claims, ids, condition=model.condition())
     scored, failed, mixed = [], [], []
-    files = _Scorer(model, recordings, scoring, numbers)
-    results = LocalThreads(jobs).map(_score_file, labels.items(), common=files)
+    common = model, recordings, scoring, numbers
+    results = LocalThreads(jobs).map(_score_file, labels.items(), common=common)
     for path, result in zip(labels, results, strict=True):
         if progress is not None:
             progress(1, len(labels))
@@ -274,15 +264,18 @@ def _scored(
     return HeldOutTrials.joined(scored), tuple(failed), tuple(mixed)
 
 
-def _score_file(files: _Scorer, path: str, claims: Mapping[str, bool]) -> tuple[HeldOutTrials, bool] | FailedFile:
+def _score_file(
+    common: tuple[SpeakerModel, Recordings, HeldOutScoring, Mapping[str, int]], path: str, claims: Mapping[str, bool]
+) -> tuple[HeldOutTrials, bool] | FailedFile:
     """Return the trials of one file, those that are listed, and if channels were mixed; or why there are none."""
+    model, recordings, scoring, numbers = common
     try:
-        speech, channels_differ = speech_of(files.model, files.recordings, path)
+        speech, channels_differ = speech_of(model, recordings, path)
     except (AudioError, NotEnoughSpeechError) as error:
         return FailedFile(path, str(error), len(claims))
-    spoken = [files.numbers[name] for name, is_target in claims.items() if is_target]
-    (everybody,) = files.scoring.score(spoken[0] if spoken else 0, [speech])
-    ids = [files.model.speakers[files.numbers[name]].id for name in claims]
+    spoken = [numbers[name] for name, is_target in claims.items() if is_target]
+    (everybody,) = scoring.score(spoken[0] if spoken else 0, [speech])
+    ids = [model.speakers[numbers[name]].id for name in claims]
     # Machines of held-out trials leave an unknown impostor out; here they never had one in.
     listed = everybody.where(np.isin(everybody.claims, np.array(ids, dtype=np.uint64)) & ~everybody.unknown)
     if spoken:

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from pipeline.errors import MetricError
 from pipeline.evaluation.scores import SystemScores
 from pipeline.metrics import DetBand, equal_error_rate_of, error_curve
 from pipeline.store.model import SpeakerModel
@@ -76,24 +75,21 @@ def curves_of(
     first = featured(scores, table["default_system"])
     systems = table.get("systems", {})
     thresholds = {name: systems.get(name, {}).get("store_threshold") for name in scores}
-    curves = [_curve(name, of, thresholds[name], name in first, bands or {}) for name, of in scores.items()]
+    drawn = {name: of for name, of in scores.items() if of.two_classes}
     speakers, version, state = (table.get(key) for key in ("speakers", "version", "state"))
     return Evaluation(
         default_system=table["default_system"],
         speakers=speakers if isinstance(speakers, int) else None,
         version=version if isinstance(version, str) else None,
-        systems=[curve for curve in curves if curve is not None],
+        systems=[_curve(name, of, thresholds[name], name in first, bands or {}) for name, of in drawn.items()],
         state=state if isinstance(state, str) else None,
     )
 
 
 def _curve(
     name: str, scores: SystemScores, stored: object, is_featured: bool, bands: Mapping[str, DetBand]
-) -> SystemCurve | None:
-    try:
-        curve = error_curve(scores.target, scores.nontarget)
-    except MetricError:  # trials of one kind only
-        return None
+) -> SystemCurve:
+    curve = error_curve(scores.target, scores.nontarget)
     eer = equal_error_rate_of(curve)
     threshold = float(stored) if isinstance(stored, int | float) else None
     marked = [eer.threshold] if threshold is None else [eer.threshold, threshold]
@@ -111,13 +107,8 @@ def _curve(
         thresholds=thresholds.tolist(),
         false_accept=curve.false_accept[steps].tolist(),
         false_reject=curve.false_reject[steps].tolist(),
-        band=None if band is None else _rounded(band),
+        band=None if band is None else np.stack((band.false_accept, band.low, band.high), 1).round(_DIGITS).tolist(),
     )
-
-
-def _rounded(band: DetBand) -> list[tuple[float, float, float]]:
-    columns = (band.false_accept, band.low, band.high)
-    return [(a, b, c) for a, b, c in np.round(np.column_stack(columns), _DIGITS).tolist()]
 
 
 def _shown(steps: int) -> npt.NDArray[np.int64]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -44,6 +45,11 @@ class SpeakerErrors:
     nontargets: int
     false_accepts: int
 
+    @property
+    def count(self) -> int:
+        """Errors of both kinds."""
+        return self.false_rejects + self.false_accepts
+
 
 @dataclass(frozen=True, slots=True)
 class Details:
@@ -73,21 +79,16 @@ def details_of(scores: SystemScores, threshold: float) -> Details:
     badness = np.where(scores.is_target, -margins, margins)
     voices = _voices(scores)
     errors = _errors(scores, margins >= 0.0)
-    shown = [entry.speaker for entry in sorted(errors, key=_error_count, reverse=True)[:MOST_SPEAKERS]]
+    shown = {entry.speaker for entry in sorted(errors, key=lambda entry: entry.count, reverse=True)[:MOST_SPEAKERS]}
     rows = tuple(sorted(shown))
     columns = (*rows, UNKNOWN) if UNKNOWN in set(voices) else rows
     nearest: dict[tuple[str, str], int] = {}
     for k in np.argsort(badness, kind="stable").tolist():  # the worst trial of a cell comes last
         nearest[str(scores.speakers.names[scores.speakers.codes[k]]), voices[k]] = k
-    matrix = tuple(
-        tuple(
-            None if (k := nearest.get((row, column))) is None else _trial(scores, margins, voices, k)
-            for column in columns
-        )
-        for row in rows
-    )
-    order = np.argsort(-badness, kind="stable")[:WORST_TRIALS].tolist()
-    worst = tuple(_trial(scores, margins, voices, k) for k in order)
+    trial = partial(_trial, scores, margins, voices)
+    cells = {cell: trial(k) for cell, k in nearest.items() if cell[0] in shown}
+    matrix = tuple(tuple(cells.get((row, column)) for column in columns) for row in rows)
+    worst = tuple(map(trial, np.argsort(-badness, kind="stable")[:WORST_TRIALS].tolist()))
     return Details(threshold, rows, columns, matrix, errors, worst)
 
 
@@ -100,27 +101,16 @@ def _voices(scores: SystemScores) -> list[str]:
 
 
 def _errors(scores: SystemScores, accepted: np.ndarray) -> tuple[SpeakerErrors, ...]:
-    size, codes, target = scores.speakers.names.size, scores.speakers.codes, scores.is_target
-
-    def count(chosen: np.ndarray) -> list[int]:
-        counts: list[int] = np.bincount(codes[chosen], minlength=size).tolist()
-        return counts
-
-    columns = (count(target), count(target & ~accepted), count(~target), count(~target & accepted))
-    entries = [
-        SpeakerErrors(str(name), *counts)
-        for name, *counts in zip(scores.speakers.names, *columns, strict=True)
-        if counts[0] or counts[2]
-    ]
-    return tuple(sorted(entries, key=lambda entry: (-_reject_share(entry), -entry.false_accepts, entry.speaker)))
-
-
-def _reject_share(entry: SpeakerErrors) -> float:
-    return entry.false_rejects / entry.targets if entry.targets else 0.0
-
-
-def _error_count(entry: SpeakerErrors) -> int:
-    return entry.false_rejects + entry.false_accepts
+    names, codes, target = scores.speakers.names, scores.speakers.codes, scores.is_target
+    kinds = (target, target & ~accepted, ~target, ~target & accepted)
+    columns = (np.bincount(codes[kind], minlength=names.size).tolist() for kind in kinds)
+    entries = (SpeakerErrors(str(name), *counts) for name, *counts in zip(names, *columns, strict=True))
+    return tuple(
+        sorted(
+            (entry for entry in entries if entry.targets or entry.nontargets),
+            key=lambda entry: (-entry.false_rejects / max(entry.targets, 1), -entry.false_accepts, entry.speaker),
+        )
+    )
 
 
 def _trial(scores: SystemScores, margins: FloatArray, voices: Sequence[str], k: int) -> TrialMargin:

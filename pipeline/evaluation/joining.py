@@ -100,14 +100,12 @@ def read_scored(
     parts = split_by_system(table, scores)
     if missing := [system for system in systems or () if system not in parts]:
         raise InputError(f"{scores}: it has the systems {', '.join(parts)}, got {', '.join(missing)}")
-    parts = {
-        system: replace(parts[system], llrs=checked_llrs(parts[system], system, scores)) for system in systems or parts
-    }
     of_key = None if key is None else format_of(key, "key", key_format)
-    label = _labelling(key, of_key, scores)
-    joined = {system: label(part) for system, part in parts.items()}
-    labelled = {system: its_scores for system, (its_scores, _) in joined.items()}
-    return ScoredList(labelled, {system: counts for system, (_, counts) in joined.items()}, name, of_key)
+    label, labelled, joined = _labelling(key, of_key, scores), {}, {}
+    for system in systems or parts:
+        part = replace(parts[system], llrs=checked_llrs(parts[system], system, scores))
+        labelled[system], joined[system] = label(part)
+    return ScoredList(labelled, joined, name, of_key)
 
 
 def _labelling(key: Path | None, key_format: str | None, scores: Path) -> Callable[[TrialTable], Labelled]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from pipeline.files import beside, obstacle
 Kind = Literal["key", "scores", "trials"]
 """Part of a list to write: labels, scores, or the trials alone."""
 
-Column = NameColumn | npt.NDArray[np.float64] | None
+Column = NameColumn | npt.NDArray[np.float64]
 
 _STEP = 2**17  # rows
 _DELIMITERS = {"kaldi": " ", "nist": "\t", "csv": ",", "voiceclaim": "\t"}
@@ -81,13 +81,14 @@ def write_list(path: Path | str, table: TrialTable, *, format_name: str, kind: K
     _check_numbers(path, table)
     for column in (table.systems, table.models, table.segments):
         _check_names(path, () if column is None else column.used, format_name)
+    columns = {title: column for title, column in _columns(table, format_name).items() if column is not None}
     with _replacing(path) as file:
         if format_name == "parquet":
             from pipeline.evaluation.tabular import write_parquet
 
-            write_parquet(file, table)
+            write_parquet(file, columns)
         else:
-            file.writelines(_lines(table, format_name))
+            file.writelines(_lines(columns, format_name, len(table)))
 
 
 def _part(path: Path, table: TrialTable, kind: Kind, name: str) -> TrialTable:
@@ -122,18 +123,17 @@ def _with_systems(path: Path, table: TrialTable) -> TrialTable:
     return replace(table, systems=systems_column, llrs=llrs)
 
 
-def _lines(table: TrialTable, name: str) -> Iterator[bytes]:
+def _lines(columns: Mapping[str, Column], name: str, rows: int) -> Iterator[bytes]:
     """Yield the header, where there is one, and the rows."""
     delimiter, missing = _DELIMITERS[name], "-" if name == "voiceclaim" else ""
-    columns = {title: column for title, column in _columns(table, name).items() if column is not None}
     if name != "kaldi":
         yield f"{delimiter.join(columns)}\n".encode()
-    for start in range(0, len(table), _STEP):
+    for start in range(0, rows, _STEP):
         cells = (_cells(column[start : start + _STEP], missing) for column in columns.values())
         yield from (f"{delimiter.join(row)}\n".encode() for row in zip(*cells, strict=True))
 
 
-def _columns(table: TrialTable, name: str) -> dict[str, Column]:
+def _columns(table: TrialTable, name: str) -> dict[str, Column | None]:
     """Return the columns in the order and with the names of a format; None for what the list lacks."""
     systems, models, segments, scores, llrs = table.systems, table.models, table.segments, table.scores, table.llrs
     labels = None
@@ -148,8 +148,9 @@ def _columns(table: TrialTable, name: str) -> dict[str, Column]:
         stems, sides = (_renamed(segments, part) for part in zip(*pairs, strict=True))
         return {"modelid": models, "segmentid": stems, "side": sides, "targettype": labels, "LLR": llrs}
     named = {"system": systems, "model": models, "segment": segments, "label": labels}
-    quoted = {title: column and _renamed(column, map(_quoted, column.names)) for title, column in named.items()}
-    return {**quoted, "score": scores, "llr": llrs}
+    if name == "csv":
+        named = {title: column and _renamed(column, map(_quoted, column.names)) for title, column in named.items()}
+    return {**named, "score": scores, "llr": llrs}
 
 
 def _renamed(column: NameColumn, names: Iterable[str]) -> NameColumn:
@@ -160,7 +161,7 @@ def _quoted(name: str) -> str:
     return '"{}"'.format(name.replace('"', '""')) if '"' in name or "," in name else name
 
 
-def _cells(column: NameColumn | npt.NDArray[np.float64], missing: str) -> Iterable[str]:
+def _cells(column: Column, missing: str) -> Iterable[str]:
     if isinstance(column, NameColumn):
         return column
     return (missing if math.isnan(value) else repr(value) for value in column.tolist())

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -121,18 +121,14 @@ def as_trials(trials: Sequence[Trial] | Path | str) -> Sequence[Trial]:
 def trials_of(table: TrialTable, name: str) -> tuple[Trial, ...]:
     """Return the trials of the list ``name``, in its order; raises InputError for a trial with two labels."""
     rows_by_label(table, pair_ids(table, table.models.codes, table.segments.codes), name)
-    trials = map(Trial, table.models, table.segments, table.needed_targets.tolist())
-    if table.channels is not None:
-        trials = map(_of_channel, trials, table.channels.tolist())
+    channels = [None] * len(table) if table.channels is None else table.channels.tolist()
     columns = {name: column for name, column in table.metadata.items() if column is not None}
-    if not columns:
-        return tuple(trials)
-    rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
-    return tuple(replace(trial, metadata=row) for trial, row in zip(trials, rows, strict=True))
-
-
-def _of_channel(trial: Trial, channel: int) -> Trial:
-    return replace(trial, path=trial.path.removesuffix(suffix_of(channel)), channel=channel)
+    values = zip(*columns.values(), strict=True) if columns else [()] * len(table)
+    rows = zip(table.models, table.segments, table.needed_targets.tolist(), values, channels, strict=True)
+    return tuple(
+        Trial(model, segment.removesuffix(suffix_of(channel)), target, dict(zip(columns, row, strict=True)), channel)
+        for model, segment, target, row, channel in rows
+    )
 
 
 def read_list(path: Path | str, *, kind: Kind | None = None, format_name: str | None = None) -> TrialTable:

@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pipeline.evaluation.assess import FailedFile
 from pipeline.evaluation.curves import Evaluation
-from pipeline.evaluation.details import Details, SpeakerErrors
+from pipeline.evaluation.details import Details
 from pipeline.metrics import MEAN_COSTS
 from pipeline.scoring.rules import RULES
 
@@ -69,7 +69,6 @@ def evaluation_page(
     ``curves`` are drawn for a threshold of choice, ``details`` are those of the default system.
     """
     settings = metrics.get("settings", {})
-    script = _script() if curves is not None and curves.systems else None
     return TEMPLATES.get_template("evaluation.html").render(
         metrics=metrics,
         list_name=PurePath(str(metrics["trials"])).name,
@@ -78,36 +77,26 @@ def evaluation_page(
         mean_costs=MEAN_COSTS,
         units={name: rule.unit for name, rule in RULES.items()},
         figures=_sources(figures),
-        curves=None if curves is None or script is None else _embedded(curves),
-        script=script,
-        script_hash=None if script is None else _hash(script),
+        **_charts(curves),
         charts_css=(CHARTS / "charts.css").read_text(encoding="utf-8"),
         details=details,
-        speaker_rows=() if details is None else _rows(details.errors),
+        speaker_rows=[] if details is None else [entry for entry in details.errors if entry.count][:MOST_ROWS],
         failed=failed,
         command=command,
         date=date,
     )
 
 
-def _rows(errors: Sequence[SpeakerErrors]) -> list[SpeakerErrors]:
-    """Return the speakers with errors, at most ``MOST_ROWS``."""
-    return [entry for entry in errors if entry.false_rejects or entry.false_accepts][:MOST_ROWS]
-
-
-def _script() -> str:
-    """Return the modules of ``charts/`` as one, and what begins the page."""
-    parts = [_MODULES.sub("", (CHARTS / name).read_text(encoding="utf-8")) for name in _SCRIPTS]
-    return "".join([*parts, _START])
-
-
-def _hash(script: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode('ascii')}"
-
-
-def _embedded(curves: Evaluation) -> str:
-    """Return the curves as JSON in which no markup can end the element that holds it."""
-    return curves.model_dump_json(exclude={"state", "stale"}).replace("<", "\\u003c")
+def _charts(curves: Evaluation | None) -> dict[str, str | None]:
+    """Return the curves as JSON, the modules of ``charts/`` as one script, and its hash; None where none are drawn."""
+    if curves is None or not curves.systems:
+        return dict.fromkeys(("curves", "script", "script_hash"))
+    parts = (_MODULES.sub("", (CHARTS / name).read_text(encoding="utf-8")) for name in _SCRIPTS)
+    script = "".join([*parts, _START])
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    # No markup in it can end the element that holds it.
+    embedded = curves.model_dump_json(exclude={"state", "stale"}).replace("<", "\\u003c")
+    return {"curves": embedded, "script": script, "script_hash": f"sha256-{digest}"}
 
 
 def comparison_page(compared: Mapping[str, Any], *, figures: Mapping[str, bytes]) -> str:

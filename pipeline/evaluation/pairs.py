@@ -92,54 +92,41 @@ def assess_pairs(
     reasons: dict[str, str] = {}
     mixed: dict[str, None] = {}  # a set in the list's order
     for enrolled, others in partners.items():
-        _score(model, recordings, enrolled, others, ratios, reasons, mixed, jobs)
+        try:
+            found = _compared(model, recordings, enrolled, [other for other in others if other not in reasons], jobs)
+        except (AudioError, NotEnoughSpeechError) as error:
+            reasons[enrolled] = str(error)
+        else:
+            (scores,) = found.scores.values()
+            llrs = () if scores.llrs is None else scores.llrs.tolist()
+            ratios |= {(enrolled, other): llr for other, llr in zip(scores.paths, llrs, strict=True)}
+            reasons |= {failed.path: failed.reason for failed in found.failed}
+            mixed |= dict.fromkeys(found.mixed)
         if progress is not None:
             progress(1, len(partners))
     return _collect(pairs, ratios, reasons, tuple(mixed))
 
 
-def _score(
-    background: SpeakerModel,
-    recordings: Recordings,
-    enrolled: str,
-    others: Iterable[str],
-    ratios: Ratios,
-    reasons: dict[str, str],
-    mixed: dict[str, None],
-    jobs: int,
-) -> None:
-    """Add to ``ratios`` those of the ``others`` for the speaker of ``enrolled``, ``reasons`` why some have none, and
-    to ``mixed`` those whose channels differ.
-    """
-    try:
-        model, name = enrolled_beside(background, recordings.find(enrolled), LocalThreads(jobs))
-    except (AudioError, NotEnoughSpeechError) as error:
-        reasons[enrolled] = str(error)
-        return
-    system = model.config.scoring.system
-    claims = [Trial(name, other, True) for other in others if other not in reasons]
-    found = assess(model, claims, recordings, systems=[system], jobs=jobs)
-    reasons.update({failed.path: failed.reason for failed in found.failed})
-    mixed.update(dict.fromkeys(found.mixed))
-    scores = found.scores[system]
-    ratios.update({(enrolled, other): llr for other, llr in zip(scores.paths, _ratios_of(scores), strict=True)})
-
-
-def _ratios_of(scores: SystemScores) -> list[float]:
-    return [] if scores.llrs is None else scores.llrs.tolist()
+def _compared(
+    background: SpeakerModel, recordings: Recordings, enrolled: str, others: Iterable[str], jobs: int
+) -> Assessment:
+    """Return the scores of the ``others`` for the speaker of ``enrolled``."""
+    model, name = enrolled_beside(background, recordings.find(enrolled), LocalThreads(jobs))
+    claims = [Trial(name, other, True) for other in others]
+    return assess(model, claims, recordings, systems=model.config.scoring.system, jobs=jobs)
 
 
 def _collect(pairs: Sequence[Trial], ratios: Ratios, reasons: dict[str, str], mixed: tuple[str, ...]) -> Assessment:
-    lost = [pair for pair in pairs if not reasons.keys().isdisjoint({pair.speaker, pair.path})]
+    lost = [pair for pair in pairs if pair.speaker in reasons or pair.path in reasons]
     without = Counter(pair.speaker if pair.speaker in reasons else pair.path for pair in lost)
-    scored = [pair for pair in pairs if reasons.keys().isdisjoint({pair.speaker, pair.path})]
-    both = [(ratios[one.speaker, one.path] + ratios[one.path, one.speaker]) / 2 for one in scored]
+    scored = [pair for pair in pairs if pair.speaker not in reasons and pair.path not in reasons]
+    both = np.array([(ratios[one.speaker, one.path] + ratios[one.path, one.speaker]) / 2 for one in scored])
     scores = SystemScores(
         NameColumn.of(pair.speaker for pair in scored),
         NameColumn.of(pair.path for pair in scored),
-        np.array(both),
+        both,
         np.array([pair.target for pair in scored], dtype=np.bool_),
-        np.array(both) if both else None,
+        both if scored else None,
         metadata_of(pair.metadata for pair in scored),
     )
     failed = tuple(FailedFile(path, reasons[path], count) for path, count in without.items())

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline import __version__
 from pipeline.errors import InputError
@@ -27,12 +27,16 @@ from pipeline.metrics import (
     MEAN_COSTS,
     OPERATING_POINTS,
     DetBand,
+    ErrorRates,
     det_band,
     rule_of_thirty,
     rule_of_three,
 )
 from pipeline.scoring.rules import RULES
 from pipeline.store.model import SpeakerModel
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SCORES = "scores.txt"
 SCORES_TABLE = "scores.parquet"  # in place of SCORES for long lists
@@ -122,8 +126,13 @@ def _sample_size(trials: int) -> dict[str, float | None]:
     }
 
 
+def _rates(rates: ErrorRates) -> dict[str, float | None]:
+    return {f"{kind}_percent": _percent(share) for kind, share in asdict(rates).items()}
+
+
 def _system_entry(metrics: SystemMetrics) -> dict[str, Any]:
     eer, interval, main, spread = metrics.eer, metrics.eer_interval, metrics.costs[MAIN_POINT], metrics.speaker_spread
+    general = metrics.generalised_eer
     return {
         "eer_percent": None if eer is None else _percent(eer.rate),
         "eer_percent_ci95": None if interval is None else [_percent(interval.low), _percent(interval.high)],
@@ -145,17 +154,15 @@ def _system_entry(metrics: SystemMetrics) -> dict[str, Any]:
         "false_reject_at_false_accept_percent": _percents(metrics.false_reject_at),
         "false_accept_at_false_reject_percent": _percents(metrics.false_accept_at),
         "store_threshold": metrics.store_threshold,
-        "false_accept_percent": _percent(metrics.at_store_threshold.false_accept),
-        "false_reject_percent": _percent(metrics.at_store_threshold.false_reject),
+        **_rates(metrics.at_store_threshold),
         "n_target": metrics.n_target,
         "n_nontarget": metrics.n_nontarget,
         "sample_size": {"target": _sample_size(metrics.n_target), "nontarget": _sample_size(metrics.n_nontarget)},
         "n_failed": metrics.unscored.total,
         "unscored": asdict(metrics.unscored),
         "generalised": {
-            "eer_percent": None if metrics.generalised_eer is None else _percent(metrics.generalised_eer.rate),
-            "false_accept_percent": _percent(metrics.generalised_at_store_threshold.false_accept),
-            "false_reject_percent": _percent(metrics.generalised_at_store_threshold.false_reject),
+            "eer_percent": None if general is None else _percent(general.rate),
+            **_rates(metrics.generalised_at_store_threshold),
         },
         "by_metadata": {
             name: {value: _group_entry(group) for value, group in groups.items()}
@@ -176,8 +183,7 @@ def _spread_entry(spread: SpeakerSpread) -> dict[str, Any]:
 def _group_entry(group: GroupMetrics) -> dict[str, Any]:
     return {
         "eer_percent": _percent(group.eer),
-        "false_accept_percent": _percent(group.at_threshold.false_accept),
-        "false_reject_percent": _percent(group.at_threshold.false_reject),
+        **_rates(group.at_threshold),
         "n_target": group.n_target,
         "n_nontarget": group.n_nontarget,
         "rule_of_30": group.rule_of_30,
@@ -211,7 +217,8 @@ def write_evaluation(
         for suffix, text in tables(table["systems"], SYSTEM_COLUMNS, first="system").items()
     ]
     default = scores.get(str(table["default_system"]))
-    band = None if default is None or ("scores" in table and _is_long({"": default})) else _det_band(default)
+    described = None if default is None or ("scores" in table and _is_long({"": default})) else default
+    band = None if described is None else _det_band(described)
     drawn = draw_evaluation(out, scores, table, band)
     for name in (*FAMILIES, *FIGURES):
         for old in {out / f"{name}.png", out / f"{name}.svg"}.difference(drawn):  # of an earlier evaluation
@@ -220,7 +227,7 @@ def write_evaluation(
         table,
         figures={path.stem: path.read_bytes() for path in drawn if path.suffix == ".svg"},
         curves=curves_of(table, scores, bands={} if band is None else {table["default_system"]: band}),
-        details=_details(default, table),
+        details=_details(described, table),
         failed=failed,
         command=command,
         date=date,
@@ -230,7 +237,7 @@ def write_evaluation(
 
 def _details(scores: SystemScores | None, table: Mapping[str, Any]) -> Details | None:
     """Return the details of the default system at the store's threshold, or at that of the equal error rate."""
-    if scores is None or not scores.two_classes or ("scores" in table and _is_long({"": scores})):
+    if scores is None or not scores.two_classes:
         return None
     entry = table["systems"][table["default_system"]]
     threshold = entry["threshold"] if entry["store_threshold"] is None else entry["store_threshold"]
@@ -254,31 +261,20 @@ def draw_evaluation(
     if "scores" in table:
         families["fa_fr"] = tuple(name for name in drawable if name not in chain(*FAMILIES.values()))
         units = {**dict.fromkeys(drawable, "score"), **units}
-    written: list[Path] = []
+    figures: dict[str, Figure] = {}
     for file, family in families.items():
         if curves := {name: drawable[name] for name in family if name in drawable}:
-            written += plots.save_figure(plots.plot_error_rates(curves, units=units), out / file)
-    default = str(table["default_system"])
-    bands = {} if band is None or default not in drawable else {default: band}
-    det = plots.plot_det(drawable, bands=bands, featured=featured(drawable, default))
-    written += plots.save_figure(det, out / "det")
-    return written + (_draw_default(out, default, drawable[default], table, units) if default in drawable else [])
-
-
-def _draw_default(
-    out: Path, name: str, scores: SystemScores, table: Mapping[str, Any], units: Mapping[str, str]
-) -> list[Path]:
-    """Draw the default system: its scores, and its calibration if it has one."""
-    from pipeline.evaluation import plots
-
-    threshold, unit = table["systems"][name]["store_threshold"], units.get(name, "score")
-    figures = {
-        "score_histogram": plots.plot_histogram(scores, threshold=threshold, title=name, unit=unit),
-    }
-    if scores.llrs is not None:
-        ratios = cost_scores(scores)
-        figures["reliability"] = plots.plot_reliability(ratios.target, ratios.nontarget, title=name)
-        figures["bayes_error"] = plots.plot_bayes_error(ratios.target, ratios.nontarget, title=name)
+            figures[file] = plots.plot_error_rates(curves, units=units)
+    name = str(table["default_system"])
+    bands = {} if band is None or name not in drawable else {name: band}
+    figures["det"] = plots.plot_det(drawable, bands=bands, featured=featured(drawable, name))
+    if (default := drawable.get(name)) is not None:
+        threshold, unit = table["systems"][name]["store_threshold"], units.get(name, "score")
+        figures["score_histogram"] = plots.plot_histogram(default, threshold=threshold, title=name, unit=unit)
+        if default.llrs is not None:
+            ratios = cost_scores(default)
+            figures["reliability"] = plots.plot_reliability(ratios.target, ratios.nontarget, title=name)
+            figures["bayes_error"] = plots.plot_bayes_error(ratios.target, ratios.nontarget, title=name)
     return [path for stem, figure in figures.items() for path in plots.save_figure(figure, out / stem)]
 
 

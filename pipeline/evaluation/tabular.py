@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,23 +43,18 @@ def read_parquet(path: Path) -> TrialTable:
         raise InputError(f"{path}: cannot read it: {reason}; is the path right, the file complete?") from error
 
 
-def write_parquet(file: BinaryIO, table: TrialTable) -> None:
-    """Write the columns system, model, segment, label, score and llr, as far as ``table`` has them."""
+def write_parquet(file: BinaryIO, columns: Mapping[str, NameColumn | npt.NDArray[np.float64]]) -> None:
+    """Write ``columns`` by their names."""
     arrow, parquet = _library("pyarrow"), _library("pyarrow.parquet")
-    labels = (
-        None if table.targets is None else NameColumn.coded(("nontarget", "target"), table.targets.astype(np.int32))
-    )
-    names = {"system": table.systems, "model": table.models, "segment": table.segments, "label": labels}
-    columns = {
-        name: arrow.DictionaryArray.from_arrays(column.codes, arrow.array(column.names.tolist(), arrow.string()))
-        for name, column in names.items()
-        if column is not None
+    table = {
+        title: arrow.DictionaryArray.from_arrays(column.codes, arrow.array(column.names.tolist(), arrow.string()))
+        if isinstance(column, NameColumn)
+        else arrow.array(column, from_pandas=True)
+        for title, column in columns.items()
     }
-    numbers = {"score": table.scores, "llr": table.llrs}
-    columns |= {name: arrow.array(values, from_pandas=True) for name, values in numbers.items() if values is not None}
     # Scores hardly ever repeat: a dictionary of them would only take time.
-    coded = [name for name in columns if name not in numbers]
-    parquet.write_table(arrow.table(columns), file, compression="zstd", use_dictionary=coded)
+    coded = [title for title, column in columns.items() if isinstance(column, NameColumn)]
+    parquet.write_table(arrow.table(table), file, compression="zstd", use_dictionary=coded)
 
 
 def _library(module: str) -> Any:

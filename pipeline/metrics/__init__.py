@@ -13,12 +13,7 @@ from pipeline.metrics.costs import (
     minimum_costs_of,
 )
 from pipeline.metrics.curves import ErrorCurve, error_curve
-from pipeline.metrics.diagrams import (
-    Reliability,
-    bayes_error_rates,
-    reliability,
-    score_histogram,
-)
+from pipeline.metrics.diagrams import Reliability, bayes_error_rates, reliability, score_histogram
 from pipeline.metrics.error_rates import (
     EqualErrorRate,
     ErrorRates,

@@ -6,17 +6,6 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def trial_lines(voices, heard, demo) -> list[tuple[str, str, bool]]:
-    """Claims for four voices on two files of each and of a stranger."""
-    return [
-        (claim, heard(speaker, n).relative_to(demo).as_posix(), claim == speaker)
-        for speaker in (*voices, "marta")
-        for n in range(2)
-        for claim in voices
-    ]
-
-
-@pytest.fixture(scope="session")
 def evaluated(run_in, store, demo, trial_lines, silence, tmp_path_factory):
     """The folder and result of an evaluation of every system, with three trials that cannot be scored."""
     folder = tmp_path_factory.mktemp("evaluated")

@@ -174,17 +174,3 @@ def test_paths_are_relative_to_the_list_and_one_class_gives_no_eer_and_no_figure
     assert outcome["n_failed"] == 0
     assert 0 <= outcome["false_accept_percent"] <= 100
     assert written(tmp_path / "out", set())
-
-
-def test_an_evaluation_that_cannot_be_is_an_error(refused, store, demo, tmp_path):
-    anna = "anna verify/anna/25_96_34.flac target\n"
-    for words, text, reported in [
-        ((), "anna x.flac maybe\n", "line 1"),
-        ((), "marta verify/marta/27_83_75.flac target\n", "'marta'"),
-        ((), "anna missing.flac target\n", "missing.flac"),
-        (("--systems", ","), anna, "system"),
-        (("--out", "trials.txt"), anna, "trials.txt"),
-    ]:
-        (tmp_path / "trials.txt").write_text(text, encoding="utf-8")
-        assert reported in refused("evaluate", store, "trials.txt", "--root", demo, "--out", "out", *words)
-        assert (tmp_path / "trials.txt").read_text(encoding="utf-8") == text

@@ -54,7 +54,6 @@ def test_compare_sets_evaluations_side_by_side(inside, evaluated, two):
 
 def test_a_plot_or_comparison_that_is_impossible_is_an_error(refused, two):
     for words, reason in [
-        (("plot", "first", "--out", "x.png", "--systems", "oracle"), "oracle"),
         (("plot", "first", "--out", "x.png", "--systems", "poar,foo"), "no scores of system 'foo' there; it has "),
         (("plot", "first", "--out", "no/such/folder/x.png"), "x.png"),
         (("compare", "first"), "two evaluation folders"),

@@ -129,19 +129,6 @@ def test_a_sequential_test_prints_its_bounds_in_place_of_a_threshold_that_decide
     assert "bounds" not in fixed
 
 
-def test_claims_and_rates_that_cannot_be_meant_are_refused_and_few_trials_noted(inside, refused, claim, heard):
-    for words, reason in [
-        (("--claim", "ivan"), "one claim is verified at a time; who speaks: voiceclaim identify"),
-        (("--far", "1"), "a false-accept rate is above 0 and below 0.5, got 1 (1 % is 0.01)"),
-        (("--far", "0"), "a false-accept rate is above 0"),
-        (("--far", "nan"), "a false-accept rate is above 0"),
-    ]:
-        assert reason in refused(*claim, *words, heard("anna"))
-    result = inside(*claim, "--far", "0.000001", heard("anna"))
-    assert "cannot show a false-accept rate of 1e-06" in result.err
-    assert inside(*claim, "--far", "0.1", heard("anna")).err == ""
-
-
 def test_the_threshold_and_the_false_accept_rate_decide(inside, claim, store, heard):
     for words, code in [
         (("--threshold", "2"), 1),
@@ -155,6 +142,7 @@ def test_the_threshold_and_the_false_accept_rate_decide(inside, claim, store, he
     (reported,) = inside(*claim, "--json", "--far", "0.01", heard("anna")).lines
     expected = Store(store).load().threshold("refined_worst_rival", false_accept=0.01)
     assert (reported["threshold"], reported["threshold_source"], reported["llr_threshold"]) == (expected, "far", None)
+    assert inside(*claim, "--far", "0.1", heard("anna")).err == ""  # enough trials show it
 
 
 def test_a_prior_and_costs_decide_by_the_llr_that_bayes_rule_asks_for(inside, copied, heard):
@@ -193,32 +181,22 @@ def test_a_speaker_alone_has_no_llr_and_is_decided_on_by_a_given_threshold_only(
 @pytest.mark.parametrize(
     ("words", "reported"),
     [
-        (("--threshold", "0.5", "--prior", "0.1"), "got 2 of them"),
         (("--far", "0.1", "--threshold", "0", "--cost-false-accept", "2"), "got 3 of them"),
-        (("--prior", "1"), "between 0 and 1"),
         (("--prior", "nan"), "between 0 and 1"),
         (("--cost-miss", "0"), "positive"),
         (("--cost-miss", "inf"), "finite"),
+        (("--far", "0"), "a false-accept rate is above 0"),
         (("--far", "nan"), "below 0.5"),
-        (("--threshold", "high"), "--threshold"),
         (("--threshold", "nan"), "nan"),
-        (("--system", "oracle"), "oracle"),
         (("--sequential", "0.01"), "MISS:FALSE_ACCEPT"),
         (("--sequential", "0.9:0.1"), "sequential test"),
         (("--sequential", "0.01:0.01", "--at-end", "never"), "--at-end"),
-        (("--mic",), "--mic"),
     ],
 )
 def test_options_that_cannot_be_are_an_error(refused, claim, heard, words, reported):
     error = refused(*claim, *words, heard("anna"))
     assert reported in error
     assert "voiceclaim" in error
-
-
-def test_no_store_and_a_damaged_store_are_an_error(refused, copied, heard):
-    assert "nowhere.store" in refused("verify", "nowhere.store", "--claim", "anna", heard("anna"))
-    copied.write_bytes(copied.read_bytes()[: copied.stat().st_size // 2])
-    assert copied.name in refused("verify", copied, "--claim", "anna", heard("anna"))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes close in another way")
@@ -312,8 +290,7 @@ def test_the_interval_sets_how_often_a_pipe_is_reported_on(inside, claim, heard)
 
 
 def test_a_pipe_without_audio_and_a_raw_format_that_cannot_be_are_errors(refused, claim):
-    for data in (b"", b"hello, this is no audio at all" * 50):
-        assert refused(*claim, "-", data=data).startswith("voiceclaim: ")
+    assert refused(*claim, "-").startswith("voiceclaim: ")
     for raw in ("", "16k", "8000:x", "8000:1:mp3", "1", "²", "8000:1:s16le:9"):
         assert refused(*claim, "--raw", raw, "-", data=b"\0" * 32000)
 

@@ -16,14 +16,8 @@ from pipeline.verification.verifier import Verifier
 
 
 @pytest.fixture(scope="module")
-def trial_list(voices, heard, demo) -> list[Trial]:
-    """Two files of each of five voices, one of them not enrolled, claimed for every speaker."""
-    return [
-        Trial(claim, heard(speaker, n).relative_to(demo).as_posix(), claim == speaker)
-        for speaker in (*voices, "marta")
-        for n in range(2)
-        for claim in voices
-    ]
+def trial_list(trial_lines) -> list[Trial]:
+    return [Trial(*line) for line in trial_lines]
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +53,9 @@ def test_scores_do_not_depend_on_threads_systems_or_the_other_trials(opened, tri
     np.testing.assert_allclose(twice, [assessed.scores["rpoao"].scores[7]] * 2, rtol=0, atol=1e-12)
 
 
-def test_a_store_and_a_folder_may_be_named_by_their_paths(store, trial_list, assessed, demo):
-    (first,) = assess(str(store), trial_list[:1], str(demo), systems=["rpoao"]).scores["rpoao"].scores
-    assert first == pytest.approx(assessed.scores["rpoao"].scores[0], abs=1e-12)
+def test_a_store_a_folder_and_one_system_may_be_named_by_texts(store, trial_list, assessed, demo):
+    (scores,) = assess(str(store), trial_list[:1], str(demo), systems="rpoao").scores.values()
+    assert scores.scores == pytest.approx(assessed.scores["rpoao"].scores[:1], abs=1e-12)
 
 
 def test_an_assessment_and_a_corpus_are_shown_in_a_line(assessed, trial_list, demo):
@@ -71,10 +65,6 @@ def test_an_assessment_and_a_corpus_are_shown_in_a_line(assessed, trial_list, de
     assert (
         repr(corpus) == f"<Corpus of {demo / 'enroll'}: {len(corpus.speakers)} speakers, {files} utterances, 0 skipped>"
     )
-
-
-def test_one_system_may_be_named_by_a_text(opened, trial_list, demo):
-    assert tuple(assess(opened, trial_list[:1], demo, systems="rpoao").scores) == ("rpoao",)
 
 
 @pytest.mark.parametrize("jobs", [0, 1.5, "2"])

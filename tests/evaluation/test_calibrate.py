@@ -224,34 +224,21 @@ def test_an_export_has_the_own_trials_of_the_speaker_too(calibrated, tmp_path):
 # What is refused
 
 
-def refusals(voices) -> dict[str, tuple[list[Trial], str]]:
-    """Lists that say too little or contradict themselves, and what is said of them."""
+def test_a_list_that_says_too_little_or_contradicts_itself_is_refused_before_anything_is_read(copied, tmp_path, voices):
     every = [Trial(claim, f"{name}-{n}.wav", claim == name) for name in voices for n in range(6) for claim in voices]
-    targets = [trial for trial in every if trial.target]
-    return {
-        "empty": ([], "got 0 target trials \\(speakers: 0\\) and 0 nontarget"),
-        "no nontarget trial": (targets, "10 nontarget trials, got 24 target trials \\(speakers: 4\\) and 0 nontarget"),
-        "one speaker": (
-            [trial for trial in every if trial.target <= (trial.speaker == "anna")][:40],
-            "10 target trials of 2 speakers .*, got 6 target trials \\(speakers: 1\\)",
-        ),
-        "few": (every[:24], "got 6 target trials \\(speakers: 1\\) and 18 nontarget"),
-        "twice": ([*every, Trial("anna", "lars-0.wav", True)], "'anna' is both target and nontarget"),
-        "two speakers": (
-            [*targets, Trial("anna", "lars-0.wav", True)],
-            "target trial of one speaker, got 'lars', 'anna'",
-        ),
-    }
-
-
-@pytest.mark.parametrize("name", ["empty", "no nontarget trial", "one speaker", "few", "twice", "two speakers"])
-def test_a_list_that_says_too_little_or_contradicts_itself_is_refused_before_anything_is_read(
-    copied, tmp_path, voices, name
-):
-    trials, words = refusals(voices)[name]
+    targets, wrong = [trial for trial in every if trial.target], Trial("anna", "lars-0.wav", True)
+    of_anna = [trial for trial in every if trial.target <= (trial.speaker == "anna")][:40]
     before = copied.read_bytes()
-    with pytest.raises(InputError, match=words):
-        calibrate(copied, trials, tmp_path / "nowhere")
+    for trials, words in [
+        ([], r"got 0 target trials \(speakers: 0\) and 0 nontarget"),
+        (targets, r"10 nontarget trials, got 24 target trials \(speakers: 4\) and 0 nontarget"),
+        (of_anna, r"10 target trials of 2 speakers .*, got 6 target trials \(speakers: 1\)"),
+        (every[:24], r"got 6 target trials \(speakers: 1\) and 18 nontarget"),
+        ([*every, wrong], "'anna' is both target and nontarget"),
+        ([*targets, wrong], "target trial of one speaker, got 'lars', 'anna'"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            calibrate(copied, trials, tmp_path / "nowhere")
     assert copied.read_bytes() == before
 
 

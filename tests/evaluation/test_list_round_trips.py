@@ -13,7 +13,7 @@ from list_tables import PLAIN, SETTINGS, SMALL, content, tables
 from score_rows import ScoreRow, write_scores
 
 from pipeline.errors import InputError
-from pipeline.evaluation import NameColumn, TrialTable, read_list, read_scores, write_list
+from pipeline.evaluation import NameColumn, TrialTable, read_list, write_list
 from pipeline.evaluation.lists import format_of
 
 BLANKS = " \t\n\r\x0b\x0c"
@@ -93,19 +93,6 @@ def test_text_of_a_score_file(tmp_path):
         b"BOAO\tanna\tmy files/a.wav\t1.0\ttarget\t-1.25\n"
         b"A\tb\tc\t0.25\ttarget\t0.5\n"
     )
-
-
-def test_scores_are_grouped_by_system_in_file_order(tmp_path):
-    write_scores(tmp_path / "scores.tsv", iter(ROWS))
-    systems = read_scores(tmp_path / "scores.tsv")
-    assert list(systems) == ["POAO", "BOAO"]
-    poao, boao = systems.values()
-    assert poao.scores.tolist() == [0.1 + 0.2, -1.7e-308]
-    assert (list(poao.speakers), list(poao.paths)) == (["anna", "bob"], ["my files/a.wav"] * 2)
-    assert (poao.target.tolist(), poao.nontarget.tolist()) == ([0.1 + 0.2], [-1.7e-308])
-    assert (list(poao.target_speakers), list(poao.nontarget_speakers)) == (["anna"], ["bob"])
-    assert poao.llrs is None
-    assert (boao.llrs.tolist(), boao.is_target.tolist()) == ([-1.25], [True])
 
 
 def test_an_unwritable_row_is_refused_and_leaves_the_old_file(tmp_path):

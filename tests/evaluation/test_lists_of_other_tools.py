@@ -40,6 +40,7 @@ def test_voxceleb_is_read_as_kaldi_is(tmp_path, table):
     [
         ("01 a/b.flac target\n", [("01", "a/b.flac", True)]),
         ("m_1 s_1 imp\nm_1 s_2 tgt\n", [("m_1", "s_1", False), ("m_1", "s_2", True)]),
+        ("anna a.wav true\nivan a.wav false\n", [("anna", "a.wav", True), ("ivan", "a.wav", False)]),
         ("id8-enroll test/a b.wav 1\n1 x.wav 0\n", [("id8-enroll", "test/a b.wav", True), ("1", "x.wav", False)]),
         ("anna my recordings/take  two.wav target", [("anna", "my recordings/take  two.wav", True)]),
         ("1 anna my recordings/take  two.wav", [("anna", "my recordings/take  two.wav", True)]),

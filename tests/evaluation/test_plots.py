@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import numpy as np
 import pytest
+import trial_scores
 from matplotlib.image import imread
 from scipy.stats import norm
 
@@ -38,16 +39,11 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def gaussians(distance: float, targets: int = 60, nontargets: int = 600):
-    generator = np.random.default_rng(int(10 * distance))
-    return generator.normal(distance, 1, targets), generator.normal(0, 1, nontargets)
-
-
-def true_llrs(distance: float):
-    return tuple(distance * side - distance**2 / 2 for side in gaussians(distance, 200, 2000))
+    return trial_scores.gaussians(distance, targets, nontargets, seed=int(10 * distance))
 
 
 THREE = {"BOAO": gaussians(2.0), "POAO": gaussians(2.5), "RPOAO": gaussians(3.0)}
-LLRS = true_llrs(2.0)
+LLRS = trial_scores.true_llrs(2.0, 200, 2000, seed=20)
 DRAWINGS = {
     "error rates": lambda pair, title="": plot_error_rates({"A": pair, "B": gaussians(2.0)}, title=title),
     "det": lambda pair, title="": plot_det({"A": pair}, title=title),

@@ -169,13 +169,3 @@ def test_rates_and_their_spread_by_hand():
     assert speaker_spread({"b": 0.5, "a": 0.5}).worst_speaker == "b"
     with pytest.raises(MetricError, match="no speaker"):
         speaker_spread({})
-
-
-def test_identification_by_hand():
-    # File 1 is right, 2 is a tie, 3 goes to another; 4 and 5 have one class only and do not count.
-    trials = [("a", "1", 2, True), ("b", "1", 1, False), ("c", "1", 0, False)]
-    trials += [("a", "2", 2, True), ("b", "2", 2, False)]
-    trials += [("a", "3", 2, True), ("b", "3", 1, False), ("c", "3", 3, False)]
-    trials += [("a", "4", -9, True), ("b", "5", 9, False)]
-    assert identification_error(scored(trials)) == pytest.approx(2 / 3)
-    assert identification_error(scored(trials[8:])) is None

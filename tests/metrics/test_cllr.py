@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from pipeline.metrics import (
     error_curve,
     log_likelihood_ratio_cost,
     minimum_cllr,
-    minimum_costs_of,
 )
 
 
@@ -74,34 +72,6 @@ def test_pooling_equals_scikit_learns_isotonic_regression(target, nontarget):
 
 
 @settings(max_examples=50)
-@given(TIED, TIED)
-def test_no_rising_grouping_of_the_scores_costs_less(target, nontarget):
-    distinct = sorted(set(target) | set(nontarget))
-    costs = []
-    for cuts in (c for n in range(len(distinct)) for c in combinations(range(1, len(distinct)), n)):
-        group = np.searchsorted(np.array(distinct)[list(cuts)], distinct, side="right")
-        of = dict(zip(distinct, group, strict=True))
-        hits = np.bincount([of[s] for s in target], minlength=len(cuts) + 1)
-        misses = np.bincount([of[s] for s in nontarget], minlength=len(cuts) + 1)
-        if (np.diff(hits / (hits + misses)) < 0).any():
-            continue
-        # Cllr of a group of h targets and m nontargets answered by its own ratio, written as an entropy.
-        odds = (hits / len(target)), (misses / len(nontarget))
-        bits = [p * math.log2((p + q) / p) for p, q in zip(*odds, strict=True) if p > 0]
-        bits += [q * math.log2((p + q) / q) for p, q in zip(*odds, strict=True) if q > 0]
-        costs.append(sum(bits) / 2)
-    assert minimum_cllr(target, nontarget) == pytest.approx(min(costs), abs=1e-12)
-
-
-@given(TIED, TIED)
-def test_minima_see_only_the_order(target, nontarget):
-    before = minimum_cllr(target, nontarget), minimum_costs_of(error_curve(target, nontarget))
-    for monotone in (lambda x: 3 * x - 7, np.exp, np.arctan, lambda x: x**3):
-        mapped = monotone(np.array(target)), monotone(np.array(nontarget))
-        assert (minimum_cllr(*mapped), minimum_costs_of(error_curve(*mapped))) == before
-
-
-@settings(max_examples=50)
 @given(SCORES, SCORES)
 def test_the_hull_rate_is_the_worst_error_that_pooled_ratios_leave(target, nontarget):
     # Brummer: the EER of the convex hull is the largest minimum Bayes error over all priors, found here on a grid.
@@ -112,15 +82,12 @@ def test_the_hull_rate_is_the_worst_error_that_pooled_ratios_leave(target, nonta
     assert hull - 4e-3 <= error.max() <= hull + 1e-12
 
 
-def test_a_wrong_scale_costs_calibration_and_leaves_the_minima():
+def test_a_wrong_scale_or_offset_costs_calibration():
     target, nontarget = true_llrs(2.0, 20_000, 20_000)
     best = log_likelihood_ratio_cost(target, nontarget)
     for scale, shift in ((0.5, 0), (2, 0), (1, 1), (1, -1)):
         assert log_likelihood_ratio_cost(scale * target + shift, scale * nontarget + shift) > best
-    shifted = 3 * target + 2, 3 * nontarget + 2
-    assert minimum_cllr(*shifted) == minimum_cllr(target, nontarget)
-    assert minimum_costs_of(error_curve(*shifted)) == minimum_costs_of(error_curve(target, nontarget))
-    lowest = minimum_cllr(target, nontarget)
+    shifted, lowest = (3 * target + 2, 3 * nontarget + 2), minimum_cllr(target, nontarget)
     assert log_likelihood_ratio_cost(*shifted) - lowest > 0.2 > 0.01 > best - lowest
     assert actual_cost(*shifted, 0.05) > 1 > actual_cost(target, nontarget, 0.05)
 
@@ -177,17 +144,3 @@ def test_units_and_origin_do_not_matter(target, nontarget, unit, origin):
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=9), FREE)
 def test_scores_of_any_size_have_a_line(target, nontarget):
     assert 0.0 <= affine_cllr(target, nontarget) <= 1.0
-
-
-@pytest.mark.parametrize("distance", [1.0, 3.0])
-def test_true_ratios_have_nothing_to_gain_from_a_line(distance):
-    target, nontarget = true_llrs(distance, 20_000, 20_000)
-    actual = log_likelihood_ratio_cost(target, nontarget)
-    assert actual - 3e-4 < affine_cllr(target, nontarget) <= actual
-    # Pooling, which has a step for every few trials to choose, gains where there is nothing to gain.
-    assert minimum_cllr(target, nontarget) < affine_cllr(target, nontarget)
-
-
-def test_of_few_trials_pooling_promises_what_no_line_could():
-    target, nontarget = true_llrs(5.0, 300, 9000, seed=1)
-    assert minimum_cllr(target, nontarget) < 0.85 * affine_cllr(target, nontarget)

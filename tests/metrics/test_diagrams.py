@@ -80,14 +80,8 @@ def test_histogram_by_hand():
     assert of_target.tolist() == [0.25, 0.25, 0.25, 0.25]
     # What lies beyond the limits counts in the outermost bins.
     assert of_nontarget == pytest.approx([1 / 3, 1 / 3, 0, 1 / 3])
-
-
-@given(LLRS, LLRS, st.integers(1, 12))
-def test_histogram_equals_numpys(target, nontarget, bins):
-    edges, of_target, of_nontarget = score_histogram(target, nontarget, bins=bins)
-    for side, share in ((target, of_target), (nontarget, of_nontarget)):
-        assert share == pytest.approx(np.histogram(side, bins=edges)[0] / len(side))
-        assert share.sum() == pytest.approx(1)
+    edges, of_target, of_nontarget = score_histogram([0, 4], [2, 1], bins=2)
+    assert (edges.tolist(), of_target.tolist(), of_nontarget.tolist()) == ([0, 2, 4], [0.5, 0.5], [0.5, 0.5])
 
 
 def test_histogram_of_a_single_value():

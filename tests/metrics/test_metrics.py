@@ -113,10 +113,13 @@ def test_hull_rate_equals_the_geometric_hull(target, nontarget):
 
 
 @given(TIED, TIED)
-def test_equal_error_rate_sees_only_the_order(target, nontarget):
-    before = equal_error_rate(target, nontarget).rate
+def test_equal_error_rates_and_minima_see_only_the_order(target, nontarget):
+    def minima(*scores):
+        return equal_error_rate(*scores).rate, minimum_cllr(*scores), minimum_costs_of(error_curve(*scores))
+
+    before = minima(target, nontarget)
     for monotone in (lambda x: 3 * x - 7, np.exp, np.arctan, lambda x: x**3):
-        assert equal_error_rate(monotone(np.array(target)), monotone(np.array(nontarget))).rate == before
+        assert minima(monotone(np.array(target)), monotone(np.array(nontarget))) == before
 
 
 @given(SCORES, SCORES)
