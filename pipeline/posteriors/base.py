@@ -185,17 +185,3 @@ def checked(
             f" {int((w[flags] > 0).sum())} positive and {int((w[~flags] > 0).sum())} negative ones"
         )
     return f, flags, w
-
-
-def two_classes(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Return the two classes of ``y`` (n,), in order, and each row's number.
-
-    Raises FitError for another number of classes, and ValueError, as scikit-learn does, for labels that are none.
-    """
-    from sklearn.utils.multiclass import check_classification_targets
-
-    check_classification_targets(y)
-    classes, place = np.unique(np.asarray(y), return_inverse=True)
-    if len(classes) != 2:
-        raise FitError(f"Only binary classification is supported; got {len(classes)} class(es)")
-    return classes, place
