@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
+from pipeline.audio.files import open_audio
+
 RATE = 16_000
 LENGTHS = st.integers(0, 3_000)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -19,6 +21,12 @@ def noise(n: int, seed: int = 0) -> np.ndarray:
 
 def tone(frequency: float, rate: int = RATE, seconds: float = 1.0, size: float = 0.25) -> np.ndarray:
     return size * np.sin(2 * np.pi * frequency * np.arange(round(seconds * rate)) / rate)
+
+
+def decode(source, size: int = 4096, **options) -> np.ndarray:
+    """A whole file, in blocks of ``size``."""
+    with open_audio(source, **options) as audio:
+        return np.concatenate([np.empty(0), *audio.blocks(size)])
 
 
 def middle(samples: np.ndarray) -> np.ndarray:

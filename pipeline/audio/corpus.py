@@ -10,7 +10,6 @@ import os
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -120,8 +119,6 @@ def as_corpus(recordings: Recordings) -> Corpus:
 
 def _in_form_c(corpus: Corpus) -> Corpus:
     """Return the corpus with names as they are compared: file systems write an accent as a character of its own."""
-    if all(map(partial(unicodedata.is_normalized, "NFC"), corpus.speakers)):
-        return corpus
     speakers: dict[str, tuple[Utterance, ...]] = {}
     for name, its in corpus.speakers.items():
         plain = unicodedata.normalize("NFC", name)
@@ -130,7 +127,7 @@ def _in_form_c(corpus: Corpus) -> Corpus:
                 f"{corpus.root}: {plain!r} is there twice, its accents written in two ways; rename one of them"
             )
         speakers[plain] = its
-    return replace(corpus, speakers=speakers)
+    return corpus if speakers == corpus.speakers else replace(corpus, speakers=speakers)
 
 
 def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corpus:

@@ -92,16 +92,16 @@ def _mp3_counts(source: Source, total: int) -> tuple[int | None, str | None]:
 
     ``total`` is how many libsndfile, which reads the count too, expects.
     """
-    tag = _bytes_at(source, 0, 10)
+    tag = source.bytes_at(0, 10)
     start = 0
     if tag.startswith(b"ID3"):
         start = 10 + sum(byte << shift for byte, shift in zip(tag[6:], (21, 14, 7, 0), strict=True))
-    frame = _bytes_at(source, start, 80)
+    frame = source.bytes_at(start, 80)
     if (found := _MP3_COUNTS.match(frame)) is None:
         return None, None
     frames, size = (int.from_bytes(count) for count in found.groups()[1:])
     samples = 1152 if frame[1] & 0x18 == 0x18 else 576  # of a frame of MPEG 1, or 2
-    after = _bytes_at(source, start + size, _MP3_UNCOUNTED + 1)
+    after = source.bytes_at(start + size, _MP3_UNCOUNTED + 1)
     follows = after.startswith(b"ID3") or (len(after) > _MP3_UNCOUNTED and after[0] == 0xFF and after[1] >= 0xE0)
     return min(total, frames * samples), "MP3" if follows and size > 0 else None
 
@@ -113,9 +113,9 @@ def _ogg_pages(source: Source) -> tuple[str | None, str | None]:
     """
     streams: list[bytes] = []
     place = 0
-    while (head := _bytes_at(source, place, _OGG_HEADER)).startswith(_OGG):
-        sizes = _bytes_at(source, place + _OGG_HEADER, head[-1] if len(head) == _OGG_HEADER else 0)
-        page = head + sizes + _bytes_at(source, place + _OGG_HEADER + len(sizes), sum(sizes))
+    while (head := source.bytes_at(place, _OGG_HEADER)).startswith(_OGG):
+        sizes = source.bytes_at(place + _OGG_HEADER, head[-1] if len(head) == _OGG_HEADER else 0)
+        page = head + sizes + source.bytes_at(place + _OGG_HEADER + len(sizes), sum(sizes))
         if len(page) < _OGG_HEADER or len(page) < _OGG_HEADER + head[-1] + sum(sizes):
             return "within a page of its Ogg stream", None
         if _ogg_checksum(page) != page[_OGG_CHECKSUM]:
@@ -136,16 +136,8 @@ def _ogg_checksum(page: bytes) -> bytes:
 
 def _is_further(source: Source, pattern: bytes, place: int) -> bool:
     """Check whether ``pattern`` is anywhere from ``place`` to the end."""
-    while len(chunk := _bytes_at(source, place, _CHUNK)) >= len(pattern):
+    while len(chunk := source.bytes_at(place, _CHUNK)) >= len(pattern):
         if pattern in chunk:
             return True
         place += len(chunk) - len(pattern) + 1
     return False
-
-
-def _bytes_at(source: Source, place: int, count: int) -> bytes:
-    """Return up to ``count`` bytes from ``place`` on."""
-    content = bytearray(count)
-    source.seek(place)
-    del content[source.readinto(content) :]
-    return bytes(content)

@@ -61,17 +61,21 @@ class Source:
         """Return the position."""
         return self.seek(0, 1)
 
+    def bytes_at(self, place: int, count: int) -> bytes:
+        """Return up to ``count`` bytes from ``place`` on."""
+        content = bytearray(count)
+        self.seek(place)
+        return bytes(content[: self.readinto(content)])
+
 
 def head_of(source: Source, name: str) -> bytes:
     """Return the first bytes of ``source``; raises AudioError for an empty one."""
-    head = bytearray(1024)
-    source.seek(0)
-    del head[source.readinto(head) :]
+    head = source.bytes_at(0, 1024)
     source.seek(0)
     source.reraise(name)
     if not head:
         raise AudioError(f"{name}: an audio file cannot be empty, got 0 bytes; a failed recording?")
-    return bytes(head)
+    return head
 
 
 def open_sound(source: Source, head: bytes, name: str) -> soundfile.SoundFile:

@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import Action, ChecksConfig, Config, ThresholdConfig
 from pipeline.enrollment.duplicates import duplicates
-from pipeline.enrollment.quality import Recording, clipped_share, median_snr
+from pipeline.enrollment.quality import clipped_share, kept_of, median_snr
 from pipeline.enrollment.speech import NewSpeaker, is_narrow_band
 from pipeline.errors import MetricError
 from pipeline.features.fingerprints import Prints
@@ -87,7 +86,8 @@ def check_recordings(settings: ChecksConfig, voices: Sequence[NewSpeaker], known
                 " Use another microphone or a quieter room?"
             )
             findings.append(_finding(voice.name, "noise", settings.noise, reason))
-    findings += [_mixed(settings, voice) for voice in voices if settings.channels != "off" and _mixed_in(voice)]
+    if settings.channels != "off":
+        findings += _mixed(settings, voices)
     if settings.narrow_band != "off":
         findings += _narrow_band(settings, voices, known)
     if settings.duplicates == "off":
@@ -99,19 +99,18 @@ def check_recordings(settings: ChecksConfig, voices: Sequence[NewSpeaker], known
     return findings + _duplicates(settings, voices, prints)
 
 
-def _mixed_in(voice: NewSpeaker) -> list[Recording]:
-    """Return the recordings that are the mean of channels that hold different sounds."""
-    return [one for one in voice.recordings if one.channels_differ]
-
-
-def _mixed(settings: ChecksConfig, voice: NewSpeaker) -> Finding:
-    """Return the finding about a speaker of whom channels that differ were mixed."""
-    mixed = _mixed_in(voice)
-    reason = (
-        f"{len(mixed)} of {len(voice.recordings)} recordings are the mean of channels that differ, the first of them"
-        f" {mixed[0].path}. Two people, or one channel inverted? Enroll one channel: --channel N (channel=N)"
-    )
-    return _finding(voice.name, "channels", settings.channels, reason)
+def _mixed(settings: ChecksConfig, voices: Sequence[NewSpeaker]) -> list[Finding]:
+    """Return a finding for each new speaker of whom channels that differ were mixed."""
+    findings = []
+    for voice in voices:
+        if mixed := [one for one in voice.recordings if one.channels_differ]:
+            reason = (
+                f"{len(mixed)} of {len(voice.recordings)} recordings are the mean of channels that differ, the first of"
+                f" them {mixed[0].path}. Two people, or one channel inverted? Enroll one channel: --channel N"
+                " (channel=N)"
+            )
+            findings.append(_finding(voice.name, "channels", settings.channels, reason))
+    return findings
 
 
 def _narrow_band(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:
@@ -132,10 +131,7 @@ def _duplicates(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Map
     names = [*(voice.name for voice in voices), *known]
     recordings = [(number, recording) for number, voice in enumerate(voices) for recording in voice.recordings]
     # Enrolled speakers come last, so that a pair begins with a new one, whose loud frames are known.
-    recordings += [
-        (number, Recording(Path(), 0, 0, None, prints, prints != 0))
-        for number, prints in enumerate(known.values(), start=len(voices))
-    ]
+    recordings += [(number, kept_of(prints)) for number, prints in enumerate(known.values(), start=len(voices))]
     shared: dict[tuple[int, int], set[int]] = {}
     for pair in duplicates(recordings):
         for one, other in (pair, pair[::-1]):

@@ -169,7 +169,7 @@ def enroll(
     left = Grown(corpus.speakers, {}, ())
     add = add or new
     workers = chosen_workers(workers, jobs)
-    report = _one_at_a_time(progress or _silent)
+    report = _one_at_a_time(progress or (lambda *_: None))
     store = store if isinstance(store, Store) else Store(store)
     with store.writing() as transaction, threadpool_limits(1):
         if new and not anew and transaction.model is not None:
@@ -265,10 +265,6 @@ def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> t
     return _with_held_out(model, trainer.known, held_out).calibrated(jobs=trainer.workers.jobs), held_out
 
 
-def _silent(_stage: str, _done: int, _total: int) -> None:
-    """Report no progress."""
-
-
 def _one_at_a_time(progress: Progress) -> Progress:
     """Return ``progress`` for several threads, of which each waits for the others."""
     lock = Lock()
@@ -290,7 +286,7 @@ def _with_held_out(model: SpeakerModel, known: SpeakerModel, held_out: HeldOut) 
             arrays |= everything.as_arrays(kind=kind)
     held = tuple(f"{kind}trials." for kind in HELD_OUT)
     gone = [name for name in model.shared if name.startswith(held) and name not in arrays]
-    return model.changed([{} for _ in model.speakers], arrays, removed=gone)
+    return model.changed([], arrays, removed=gone)
 
 
 def _trained_count(model: SpeakerModel, newcomers: int) -> int:

@@ -11,7 +11,7 @@ from pipeline.audio.corpus import Utterance
 from pipeline.audio.files import open_utterance
 from pipeline.config import FeatureSettings
 from pipeline.enrollment.duplicates import duplicates
-from pipeline.enrollment.quality import Recording, RecordingMeter
+from pipeline.enrollment.quality import Recording, RecordingMeter, kept_of
 from pipeline.enrollment.speech import Progress
 from pipeline.errors import AudioError, InputError
 from pipeline.features.fingerprints import Prints
@@ -54,7 +54,7 @@ def grown(
         progress("comparing", 1, len(tasks))
         if isinstance(result, AudioError):
             skipped.append((utterance.path, str(result).removeprefix(f"{utterance.path}: ")))
-        elif result.snr_db is None or _is_known(result, known[name]):
+        elif result.snr_db is None or duplicates([(0, result), (1, kept_of(known[name]))]):
             left_out[name] += 1
         else:
             new[name] = [*new[name], utterance]
@@ -79,7 +79,3 @@ def _measure(settings: FeatureSettings, _name: str, utterance: Utterance) -> Rec
     except AudioError as error:
         return error
     return meter.finish()
-
-
-def _is_known(recording: Recording, prints: Prints) -> bool:
-    return bool(duplicates([(0, recording), (1, Recording(Path(), 0, 0, None, prints, prints != 0))]))

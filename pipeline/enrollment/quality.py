@@ -38,6 +38,11 @@ class Recording:
     channels_differ: bool = False
 
 
+def kept_of(prints: Prints) -> Recording:
+    """Return all that is kept of recordings once they are enrolled: their ``prints`` (T,)."""
+    return Recording(Path(), 0, 0, None, prints, prints != 0)
+
+
 class RecordingMeter:
     """Measures one recording, block by block."""
 

@@ -100,7 +100,7 @@ def in_cohorts_without(model: SpeakerModel, name: str, *, jobs: int) -> SpeakerM
     pool = rest.machines({"one_class"}).pool
     table, trained = cohorts_without(gone, pool, table, model.pairs, model.config.machines, jobs=jobs)
     shared: Named = {"cohort.nearest": table.nearest.astype(np.uint32), "cohort.similarity": table.similarity}
-    return rest.changed([{} for _ in rest.speakers], shared, pairs=Pairs(trained, rest.pairs))
+    return rest.changed([], shared, pairs=Pairs(trained, rest.pairs))
 
 
 def _one_vs_rest(rest: SpeakerModel, arrays: list[Named], jobs: int) -> tuple[str, ...]:

@@ -43,10 +43,21 @@ class Voice:
         """Return the speaker's segments and then each pseudo-speaker's."""
         return [self.segments, *self.pseudo]
 
-    def thinned(self, most: int) -> tuple[Voice, Numbers]:
-        """Return the voice with no more than ``most`` segments of each, and their numbers among all of the voice."""
-        picked = [evenly(len(part), most) for part in self.parts]
-        kept = [part if len(part) <= most else part[rows] for part, rows in zip(self.parts, picked, strict=True)]
+    def joined(self, held_out: Voice) -> Voice:
+        """Return this voice and behind it the ``held_out`` one, without pseudo-speakers who have no segments."""
+        pairs = zip(self.parts, held_out.parts, strict=True)
+        (segments, count), *pseudo = [(np.concatenate(both), len(both[1])) for both in pairs]
+        made = [part for part in pseudo if len(part[0])]
+        return Voice(self.id, segments, [rows for rows, _ in made], [count, *(count for _, count in made)])
+
+    def thinned(self, most: int, of_pseudo: int) -> tuple[Voice, Numbers]:
+        """Return the voice with no more than ``most`` segments, and their numbers among all of the voice.
+
+        Pseudo-speakers have no more than ``of_pseudo`` each.
+        """
+        caps = [most, *[of_pseudo] * len(self.pseudo)]
+        picked = [evenly(len(part), cap) for part, cap in zip(self.parts, caps, strict=True)]
+        kept = [part if len(rows) == len(part) else part[rows] for part, rows in zip(self.parts, picked, strict=True)]
         held_out = [
             int(np.sum(rows >= len(part) - count))
             for part, rows, count in zip(self.parts, picked, self.held_out, strict=False)
@@ -81,7 +92,7 @@ def solve(
     """
     parts = [part for voice in voices for part in voice.parts]
     cap = _cap([len(part) for part in parts], config, kind)
-    some, numbers = zip(*(voice.thinned(cap) for voice in voices), strict=True)
+    some, numbers = zip(*(voice.thinned(cap, cap) for voice in voices), strict=True)
     rows = np.repeat(np.array([voice.id for voice in voices], dtype=np.uint64), [len(its) for its in numbers])
     names = rows, np.concatenate(numbers).astype(np.uint32)
     solver = SupervectorTraining(

@@ -107,18 +107,17 @@ class Trainer:
         ]
         tasks.append(partial(self._frame_machines, prepared.kept, "thresholds"))
         *solved, population = run_parallel(lambda task: task(), ((task,) for task in tasks), jobs=beside)
-        without = [*({} for _ in self.known.speakers), *prepared.own_kept]
-        model, made = self._assembled(prepared.kept, population).changed(without, {}), {}
+        model, made = self._assembled(prepared.kept, population).changed(prepared.own_kept, {}), {}
         for trainer, branch in zip(trainers, solved, strict=True):
-            model, made[trainer.branch] = trainer.trained(model, self.known, branch, whole=False), branch
+            model, made[trainer.branch] = trainer.trained(model, branch, whole=False), branch
         return Provisional(model, made, prepared.own)
 
     def final(self, voices: Sequence[NewSpeaker], provisional: Provisional) -> SpeakerModel:
         """Train the same on all speech of the new ``voices``; only vectors of machines over frames are read."""
         model = self._assembled(voices, self._frame_machines(voices, "training"))
         for trainer in self._trainers(self.workers.jobs):
-            model = trainer.trained(model, self.known, provisional.branches[trainer.branch], whole=True)
-        return model.changed([*({} for _ in self.known.speakers), *provisional.own], {})
+            model = trainer.trained(model, provisional.branches[trainer.branch], whole=True)
+        return model.changed(provisional.own, {})
 
     def _trainers_of(self, voices: int) -> tuple[int, list[UtteranceTrainer]]:
         """Return how many branches of so many new ``voices`` to train beside each other, and their trainers."""
@@ -206,7 +205,7 @@ class Trainer:
             shared["cohort.similarity"] = population.cohort_table.similarity
         model = replace(known, speakers=tuple(speakers), arrays=tuple(arrays), pairs=population.pairs)
         coef, bias = population.one_vs_rest_coef, population.one_vs_rest_bias
-        rest = [{} for _ in speakers] if coef is None or bias is None else rest_arrays(coef, bias)
+        rest = [] if coef is None or bias is None else rest_arrays(coef, bias)
         return model.changed(rest, shared)
 
 

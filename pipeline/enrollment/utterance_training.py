@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import Config
-from pipeline.enrollment.solving import Named, Voice, evenly, machine_arrays, most_rows, solve, voices_of
+from pipeline.enrollment.solving import Named, Voice, machine_arrays, most_rows, solve, voices_of
 from pipeline.enrollment.speech import NewSpeaker, Progress, Speech, Utterances, by_turns
 from pipeline.features.stream import FeatureBlock, joined_to
 from pipeline.machines.branches import (
@@ -51,28 +51,6 @@ Weighed = dict[Background, list[Segment]]
 PSEUDO_SHARE = 2
 # Of more frames than so many times those that a background model is fitted to, every so many are taken.
 FRAMES_TO_DRAW_FROM = 4
-
-
-@dataclass(frozen=True)
-class Material:
-    """A branch's training material of a speaker.
-
-    For supervector machines, supervectors (S, D) of the speaker's ``segments`` and of those of ``pseudo``-speakers, and
-    how many of the last of each are of ``held_out`` utterances; for GMMs, the ``statistics`` (K, 1 + d) of all speech.
-    """
-
-    segments: Half
-    pseudo: list[Half]
-    statistics: Array
-    held_out: tuple[int, ...] = ()
-
-    def joined(self, held_out: Material) -> Material:
-        """Return this material and that of ``held_out`` utterances, without pseudo-speakers who have no segments."""
-        pairs = zip((self.segments, *self.pseudo), (held_out.segments, *held_out.pseudo), strict=True)
-        parts = [(np.concatenate(both), len(both[1])) for both in pairs]
-        (segments, count), made = parts[0], [part for part in parts[1:] if len(part[0])]
-        statistics = self.statistics + held_out.statistics
-        return Material(segments, [rows for rows, _ in made], statistics, (count, *(count for _, count in made)))
 
 
 @dataclass(frozen=True)
@@ -147,11 +125,10 @@ class UtteranceTrainer:
             made = replace(made, solver=solver, inner=inner)
         return made
 
-    def trained(self, model: SpeakerModel, known: SpeakerModel, made: BranchTraining, *, whole: bool) -> SpeakerModel:
+    def trained(self, model: SpeakerModel, made: BranchTraining, *, whole: bool) -> SpeakerModel:
         """Return ``model`` with the branch's machines of everybody: of the ``whole`` speech, or of what is kept."""
         own = made.everything if whole else made.kept
-        model = model.changed([{} for _ in model.speakers], ubm_arrays(made.ubms))
-        model = model.changed([*({} for _ in known.speakers), *own], {})
+        model = model.changed(own, ubm_arrays(made.ubms))
         for kind in self.kinds:
             if made.solver is None or kind.machine != "supervector":
                 continue
@@ -171,17 +148,17 @@ class UtteranceTrainer:
         GMMs are adapted here: statistics of everybody would take more memory.
         """
         share, most = self.settings.threshold.holdout, self._most_segments(shared.population)
-        first, more = (
-            self._material(shared.ubms, self._own(speech, shared.population), number, max(1, round(part * most)))
+        (first, statistics), (held, more) = (
+            self._material(shared, voice.id, speech, number, max(1, round(part * most)))
             for speech, part in ((kept, 1.0 - share), (held_out, share))
         )
-        everything = self._after_earlier(voice, first.joined(more))
-        of_kept, of_everything = (self._gmms(shared, voice, one.statistics) for one in (first, everything))
+        everything = self._after_earlier(voice, first.joined(held))
+        of_kept, of_everything = (self._gmms(shared, voice, sums) for sums in (statistics, statistics + more))
         if any(kind.machine == "supervector" for kind in self.kinds):
-            of_everything |= self._segments(everything)
+            of_everything |= dict(zip(self._names(everything), everything.parts, strict=True))
         branches = trained_branches(self.settings.machines.kinds)
         self.progress("segments", 1, len(branches) * (shared.population - shared.known))
-        return Voice(voice.id, everything.segments, everything.pseudo, everything.held_out), of_kept, of_everything
+        return everything, of_kept, of_everything
 
     def ubms(self, speech: Sequence[Speech], population: int) -> Backgrounds:
         """Train the universal background models on everybody's ``speech``."""
@@ -232,8 +209,12 @@ class UtteranceTrainer:
             return spoken
         return joined_to(spoken, self.settings.threshold.trial_seconds / self.settings.features.step_seconds)
 
-    def _material(self, ubms: Backgrounds, speech: Speech, number: int, most: int) -> Material:
-        """Return the material of one speaker's speech: with fewer segments than versions, of some versions by turns."""
+    def _material(self, shared: _Shared, speaker: int, speech: Speech, number: int, most: int) -> tuple[Voice, Array]:
+        """Return the voice of a ``speaker`` and, for GMMs, the statistics (K, 1 + d) of all the ``speech``.
+
+        With fewer segments than versions, they are of some versions by turns.
+        """
+        ubms, speech = shared.ubms, self._own(speech, shared.population)
         segments, pseudo, statistics = np.empty((0, 0), dtype=np.float16), [], np.empty((0, 0))
         versions = [self._weighed(ubms, version) for version in speech.versions]
         for kind in self.kinds:
@@ -249,27 +230,19 @@ class UtteranceTrainer:
                 self._supervectors(ubms, kind, self._weighed(read, voice), max(1, most // PSEUDO_SHARE))
                 for voice in speech.pseudo_speakers
             ]
-        return Material(segments, pseudo, statistics)
+        return Voice(speaker, segments, pseudo), statistics
 
-    def _after_earlier(self, voice: NewSpeaker, made: Material) -> Material:
+    def _after_earlier(self, voice: NewSpeaker, made: Voice) -> Voice:
         """Return a speaker's supervectors after those that are kept from before, as many as the settings allow."""
         if voice.earlier is None:
             return made
         most = self.branch.settings(self.settings).max_segments
-        names = (f"{self.branch.prefix}segments", *(f"{PSEUDO}{number}" for number in range(len(made.pseudo))))
-        caps = (most, *[max(1, most // PSEUDO_SHARE)] * len(made.pseudo))
-        parts, counts = [], []
-        for name, part, count, cap in zip(names, (made.segments, *made.pseudo), made.held_out, caps, strict=True):
-            rows = voice.after_earlier(name, part)
-            picked = evenly(len(rows), cap)
-            parts.append(rows[picked])
-            counts.append(int(np.sum(picked >= len(rows) - count)))
-        return Material(parts[0], parts[1:], made.statistics, tuple(counts))
+        own, *pseudo = map(voice.after_earlier, self._names(made), made.parts)
+        return replace(made, segments=own, pseudo=pseudo).thinned(most, max(1, most // PSEUDO_SHARE))[0]
 
-    def _segments(self, made: Material) -> Named:
-        """Return a speaker's supervectors as they are stored."""
-        pseudo = {f"{PSEUDO}{number}": part for number, part in enumerate(made.pseudo)}
-        return {f"{self.branch.prefix}segments": made.segments, **pseudo}
+    def _names(self, made: Voice) -> list[str]:
+        """Return the names by which the store knows the parts of a voice."""
+        return [f"{self.branch.prefix}segments", *(f"{PSEUDO}{number}" for number in range(len(made.pseudo)))]
 
     def _weighed(self, ubms: Backgrounds, utterances: Utterances) -> Weighed:
         """Return, under each background model, each utterance's frames, less the mean of all, and posteriors.

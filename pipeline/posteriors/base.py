@@ -35,7 +35,8 @@ class MarginPosterior(ABC):
         """
         check_settings(self)
         self._check_settings()
-        self._fit(*checked(margins, positive, weights))
+        f, flags, w = checked(margins, positive, weights)
+        self._fit(f[w > 0], flags[w > 0], w[w > 0])
         return self
 
     if not TYPE_CHECKING:  # checkers of types know what is learned by its names
@@ -51,7 +52,7 @@ class MarginPosterior(ABC):
 
     @abstractmethod
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
-        """Learn from arrays that are ``checked``."""
+        """Learn from arrays that are ``checked``, of trials of a weight above 0."""
 
     def log_odds(self, margins: ArrayLike) -> Array:
         """Return the log-odds of the positive class at ``margins``, any shape; never NaN for finite margins.
@@ -185,17 +186,3 @@ def checked(
             f" {int((w[flags] > 0).sum())} positive and {int((w[~flags] > 0).sum())} negative ones"
         )
     return f, flags, w
-
-
-def two_classes(y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Return the two classes of ``y`` (n,), in order, and each row's number.
-
-    Raises FitError for another number of classes, and ValueError, as scikit-learn does, for labels that are none.
-    """
-    from sklearn.utils.multiclass import check_classification_targets
-
-    check_classification_targets(y)
-    classes, place = np.unique(np.asarray(y), return_inverse=True)
-    if len(classes) != 2:
-        raise FitError(f"Only binary classification is supported; got {len(classes)} class(es)")
-    return classes, place

@@ -13,19 +13,17 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from joblib import Parallel
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from numpy.typing import ArrayLike
 from sklearn.isotonic import IsotonicRegression
 from sklearn.svm import SVC
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pipeline.errors import FitError
-from pipeline.posteriors.base import checked
+from pipeline.posteriors.base import Array, checked
+from pipeline.posteriors.binary import BinaryClassifier, two_classes
 from pipeline.posteriors.reweighted import Ensemble, ensemble_margins, train
 from pipeline.posteriors.settings import check_base, check_settings
 
-Array = NDArray[np.float64]
 Weighting = Literal["equal_c", "fixed_total", "equal_n"]
 
 
@@ -70,7 +68,7 @@ def class_weights(posteriors: Array, counts: Array, weighting: Weighting) -> Arr
 
 
 @dataclass(eq=False, repr=False)
-class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class ImpliedPosterior(BinaryClassifier):
     """Binary classifier whose posterior is the share of reweighted copies of ``estimator`` that predict positive.
 
     The k-th of L machines gives a positive trial the weight 2 (1 - p) and a negative one 2 p with p = k / (L + 1); its
@@ -121,13 +119,17 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         out of range, for anything but two classes, and for an estimator that cannot be reweighted.
         """
         self._check_settings()
-        rows, labels, weight = self._trials(X, y, sample_weight)
+        rows, labels = validate_data(self, X, y, dtype=np.float64)
+        self.classes_, positive, weight = two_classes(labels, sample_weight)
         self.posteriors_ = np.arange(1, self.machines + 1) / (self.machines + 1)
-        counts = np.asarray(np.bincount(np.searchsorted(self.classes_, labels), weights=weight), dtype=np.float64)
+        counts = np.asarray(np.bincount(positive, weights=weight), dtype=np.float64)
         self.class_weights_ = class_weights(self.posteriors_, counts, self.weighting)
         estimator = SVC() if self.estimator is None else self.estimator
         parallel = Parallel(n_jobs=self.n_jobs, prefer="threads")
-        self.ensemble_: Ensemble = train(estimator, rows, labels, weight, self.class_weights_, parallel)
+        used = weight > 0
+        self.ensemble_: Ensemble = train(
+            estimator, rows[used], labels[used], weight[used], self.class_weights_, parallel
+        )
         return self
 
     def machine_margins(self, X: ArrayLike) -> Array:
@@ -149,34 +151,8 @@ class ImpliedPosterior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         yes = self.machine_answers(X).sum(axis=1)
         return np.asarray(np.log1p(yes) - np.log1p(len(self.posteriors_) - yes))
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the majority class (n,) of the machines; the negative one where they are split evenly."""
-        positive = self.decision_function(X) > 0
-        return np.asarray(self.classes_[positive.astype(int)])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
     def _check_settings(self) -> None:
         check_settings(self)
         check_base("estimator", self.estimator)
         if self.machines < 1:
             raise FitError(f"machines: at least 1 expected, got {self.machines}")
-
-    def _trials(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Array, NDArray[Any], Array]:
-        """Return rows, labels and weights of the trials of a weight above 0; sets ``classes_``."""
-        rows, labels = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(labels)
-        kind = type_of_target(labels)
-        if kind != "binary":
-            raise FitError(f"Only binary classification is supported. The type of the target is {kind}.")
-        self.classes_, positive = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise FitError("classes: trials of both classes needed, got 1 class")
-        _, _, weight = checked(np.zeros(len(rows)), positive, sample_weight, both=False)
-        counted = weight > 0
-        if len(np.unique(positive[counted])) < 2:
-            raise FitError("sample_weight: trials of both classes at a weight above zero needed")
-        return rows[counted], labels[counted], weight[counted]

@@ -14,17 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.linalg import eigh
 from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.preprocessing import PolynomialFeatures
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pipeline.errors import FitError
+from pipeline.posteriors.base import Array
+from pipeline.posteriors.binary import BinaryClassifier, two_classes
 from pipeline.posteriors.settings import check_settings
 
-Array = NDArray[np.float64]
 Kernel = Literal["linear", "poly", "rbf"]
 
 # Up to so many rows the kernel matrix of a quadratic kernel is the faster way.
@@ -34,7 +33,7 @@ NEWTON_FEATURES = 500
 
 
 @dataclass(eq=False, repr=False)
-class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class KernelLogistic(BinaryClassifier):
     """Binary classifier f = h + b that minimises C sum_i w_i log(1 + exp(-y_i f(x_i))) + |h|^2 / 2, y_i = 1 or -1.
 
     Source: Platt 1999, eqs. 4 and 5; h is in the kernel's space and the bias b is free. C multiplies the sum of losses,
@@ -76,14 +75,7 @@ class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_settings(self)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
-        check_classification_targets(y)
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        self.classes_, place = np.unique(y, return_inverse=True)
-        if len(self.classes_) != 2 or not all(weights[place == k].sum() > 0 for k in (0, 1)):
-            raise FitError(
-                "Only binary classification is supported, and rows of both classes with a weight above 0;"
-                f" got {len(self.classes_)} class{'es' if len(self.classes_) != 1 else ''}"
-            )
+        self.classes_, place, weights = two_classes(y, sample_weight)
         self.gamma_ = 1.0 / X.shape[1] if self.gamma is None else float(self.gamma)
         if not self.C > 0 or not self.gamma_ > 0:
             raise FitError(f"C and gamma above 0 expected, got {self.C} and {self.gamma_}")
@@ -145,14 +137,8 @@ class KernelLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         log_odds = self.decision_function(X)
         return np.stack([expit(-log_odds), expit(log_odds)], axis=1)
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class (m,) of the larger probability for rows X (m, d); the first at even odds."""
-        check_is_fitted(self)
-        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True
         return tags
 

@@ -12,25 +12,23 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.base import clone
 from sklearn.svm import SVC
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from pipeline.errors import FitError
-from pipeline.posteriors.base import two_classes
+from pipeline.posteriors.base import Array
+from pipeline.posteriors.binary import AroundSVC, two_classes
 from pipeline.posteriors.heldout import Method, heldout_rows
 from pipeline.posteriors.nonparametric import CosineExpansion
 from pipeline.posteriors.settings import check_settings
-
-Array = NDArray[np.float64]
 
 # Squared distances along the plane below this share of the rows' squared lengths are of rounding alone: none.
 ROUNDING = 1e-12
 
 
 @dataclass(eq=False, repr=False)
-class LocalCosineSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LocalCosineSVC(AroundSVC):
     """Binary ``SVC`` with P(positive | t, u) = a_0(u) + sum over n of a_n(u) cos(n t), clipped.
 
     The coefficients at u are those of ``CosineExpansion`` with training rows weighted by exp(-|u - u_i|^2 / (2 h^2)): a
@@ -73,7 +71,7 @@ class LocalCosineSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_settings(self)
         X, y = validate_data(self, X, y, dtype=np.float64)
-        self.classes_, place = two_classes(y)
+        self.classes_, place, _ = two_classes(y)
         if self.bandwidth is not None and not self.bandwidth > 0:
             raise FitError(f"bandwidth: above 0 expected, got {self.bandwidth}")
         machine = SVC() if self.estimator is None else self.estimator
@@ -95,24 +93,13 @@ class LocalCosineSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return float(np.sqrt(np.median(squares[squares > 0.0])))
 
-    def _kernel(self, X: Array, Z: Array | None = None) -> Array:
-        """Return the machine's own kernel of the rows."""
-        machine = self.machine_
-        settings = {"gamma": machine._gamma, "degree": machine.degree, "coef0": machine.coef0}
-        return np.asarray(pairwise_kernels(X, Z, metric=machine.kernel, filter_params=True, **settings))
-
     def _along(self, X: Array) -> Array:
         """Return the squared distances (m, n) of the rows of X from the training rows along the plane."""
-        own = [np.array([self._kernel(row[None])[0, 0] for row in rows]) for rows in (X, self._rows)]
-        apart = own[0][:, None] + own[1] - 2.0 * self._kernel(X, self._rows)
+        both = self._squares(X)[:, None] + self._squares(self._rows)
+        apart = both - 2.0 * self._kernel(X, self._rows)
         across = [self.machine_.decision_function(rows) / self._norm for rows in (X, self._rows)]
         along = apart - (across[0][:, None] - across[1]) ** 2
-        return np.asarray(np.where(along > ROUNDING * (own[0][:, None] + own[1]), along, 0.0))
-
-    def decision_function(self, X: Any) -> Array:
-        """Return the machine's margins (n,)."""
-        check_is_fitted(self)
-        return np.asarray(self.machine_.decision_function(validate_data(self, X, reset=False, dtype=np.float64)))
+        return np.asarray(np.where(along > ROUNDING * both, along, 0.0))
 
     def predict_proba(self, X: Any) -> Array:
         """Return the posteriors (n, 2) of ``classes_`` for the rows of X (n, d)."""
@@ -135,8 +122,3 @@ class LocalCosineSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the class (n,) of the larger posterior."""
         positive = self.predict_proba(X)[:, 1] > 0.5
         return np.asarray(self.classes_[positive.astype(np.intp)])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags

@@ -12,19 +12,17 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import cholesky, solve_triangular
 from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.svm import SVC
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pipeline.errors import FitError
-from pipeline.posteriors.base import two_classes
+from pipeline.posteriors.base import Array
+from pipeline.posteriors.binary import AroundSVC, two_classes
 from pipeline.posteriors.settings import check_settings
 
-Array = NDArray[np.float64]
 Kernel = Literal["linear", "poly", "rbf"]
 
 # Rows whose curvature is below this share of the largest change no variance.
@@ -33,7 +31,7 @@ NODES = 64  # of the Gauss-Hermite rule
 
 
 @dataclass(eq=False, repr=False)
-class ModeratedSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class ModeratedSVC(AroundSVC):
     """Binary ``SVC`` f = h + b whose P(positive | x) is the mean of the likelihood over f ~ N(f(x), s^2(x)).
 
     With prior N(0, k) over h, the objective |h|^2 / 2 + C sum_i l(1 - y_i f(x_i)), y_i = 1 or -1, is a negative log
@@ -72,7 +70,7 @@ class ModeratedSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train on X (n, d) and classes y (n,); raises ValueError as scikit-learn does, FitError for settings."""
         check_settings(self)
         X, y = validate_data(self, X, y, dtype=np.float64)
-        self.classes_, place = two_classes(y)
+        self.classes_, place, _ = two_classes(y)
         self.gamma_ = 1.0 / X.shape[1] if self.gamma is None else float(self.gamma)
         if not (self.C > 0 and self.gamma_ > 0 and self.eta > 0):
             raise FitError(f"C, gamma and eta above 0 expected, got {self.C}, {self.gamma_} and {self.eta}")
@@ -86,23 +84,13 @@ class ModeratedSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._factor = cholesky(np.eye(len(root)) + root[:, None] * self._kernel(self.X_fit_) * root, lower=True)
         return self
 
-    def _kernel(self, X: Array, Z: Array | None = None) -> Array:
-        settings = {"gamma": self.gamma_, "degree": self.degree, "coef0": self.coef0}
-        return np.asarray(pairwise_kernels(X, Z, metric=self.kernel, filter_params=True, **settings))
-
-    def decision_function(self, X: Any) -> Array:
-        """Return the machine's margins (n,)."""
-        check_is_fitted(self)
-        return np.asarray(self.machine_.decision_function(validate_data(self, X, reset=False, dtype=np.float64)))
-
     def margin_variance(self, X: Any) -> Array:
         """Return the variance (n,) of the margin of each row of X (n, d)."""
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, dtype=np.float64)
         across = np.sqrt(self.curvature_)[:, None] * self._kernel(self.X_fit_, rows)
-        own = np.array([self._kernel(row[None])[0, 0] for row in rows])
         explained = np.asarray((solve_triangular(self._factor, across, lower=True) ** 2).sum(axis=0))
-        return np.asarray(np.maximum(own - explained, 0.0))
+        return np.asarray(np.maximum(self._squares(rows) - explained, 0.0))
 
     def predict_proba(self, X: Any) -> Array:
         """Return the posteriors (n, 2) of ``classes_`` for the rows of X (n, d)."""
@@ -116,13 +104,3 @@ class ModeratedSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return P(positive | f) of ``margins``, any shape: what ``predict_proba`` averages."""
         f = np.asarray(margins, dtype=np.float64)
         return np.asarray(expit(self.C * (np.maximum(1.0 + f, 0.0) - np.maximum(1.0 - f, 0.0))))
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class (n,) of the sign of the margin."""
-        positive = self.decision_function(X) > 0
-        return np.asarray(self.classes_[positive.astype(np.intp)])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags

@@ -41,11 +41,10 @@ class HistogramPosterior(MarginPosterior):
             )
 
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
-        counted = weights > 0
         shares = np.arange(1, self.bins) / self.bins
-        edges = np.unique(np.quantile(margins[counted], shares, weights=weights[counted], method="inverted_cdf"))
+        edges = np.unique(np.quantile(margins, shares, weights=weights, method="inverted_cdf"))
         # An edge at the smallest margin would leave the first bin empty.
-        self.edges_ = edges[edges > margins[counted].min()]
+        self.edges_ = edges[edges > margins.min()]
         place = np.asarray(np.searchsorted(self.edges_, margins, side="right"), dtype=np.int_)
         prior = np.log(weights[positive].sum()) - np.log(weights[~positive].sum())
         ratio = self._log_mass(place, weights * positive) - self._log_mass(place, weights * ~positive)
@@ -82,10 +81,9 @@ class IsotonicPosterior(MarginPosterior):
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
         from scipy.optimize import isotonic_regression  # slow to import
 
-        counted = weights > 0
-        self.knots_, place = np.unique(margins[counted], return_inverse=True)
-        total = np.bincount(place, weights=weights[counted])
-        hits = np.bincount(place, weights=(weights * positive)[counted])
+        self.knots_, place = np.unique(margins, return_inverse=True)
+        total = np.bincount(place, weights=weights)
+        hits = np.bincount(place, weights=weights * positive)
         low, high = smoothed_range(positive, weights)
         self.values_ = low + (high - low) * np.clip(isotonic_regression(hits / total, weights=total).x, 0.0, 1.0)
 
@@ -128,7 +126,7 @@ class CosineExpansion(MarginPosterior):
             )
 
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
-        self.limits_ = (float(margins[weights > 0].min()), float(margins[weights > 0].max()))
+        self.limits_ = (float(margins.min()), float(margins.max()))
         self.range_ = smoothed_range(positive, weights)
         columns = self._cosines(margins)
         share = weights / weights.sum()

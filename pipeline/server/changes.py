@@ -114,7 +114,9 @@ class Changes:
             try:
                 async for message in messages:
                     if message == _COMMITTING:
-                        self._commit(worker)
+                        self._training = None  # from here on no removal ends it
+                        if not worker.was_ended:
+                            worker.answer()
                     elif "result" in message:
                         table: Table = message["result"]
                     else:
@@ -129,12 +131,6 @@ class Changes:
         for known in self._known:
             known.id = new_id if known.id == known_id else known.id
         return table
-
-    def _commit(self, worker: Worker) -> None:
-        """Let ``worker`` commit, unless a removal has just ended it; from here on none does."""
-        self._training = None
-        if not worker.was_ended:
-            worker.answer()
 
     async def remove(self, caller: Caller, name: str) -> Table:
         """Remove ``name`` and return the fields of ``Removed``; raises ServiceError."""

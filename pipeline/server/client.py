@@ -185,6 +185,9 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
 class LiveStream(Generic[State, Outcome]):
     """Live audio sent to the service, which answers each push with a ``State``, and the end with an ``Outcome``."""
 
+    _state: Callable[[dict[str, Any]], State]
+    _outcome: Callable[[dict[str, Any]], Outcome]
+
     def __init__(self, socket: ClientConnection, url: str, timeout: float) -> None:
         self._socket = socket
         self._url = url
@@ -218,12 +221,6 @@ class LiveStream(Generic[State, Outcome]):
                     return self._state(table)
         raise ServiceError(0, f"{self._url}: an update was expected, got {table['type']!r}")
 
-    def _state(self, table: dict[str, Any]) -> State:
-        raise NotImplementedError
-
-    def _outcome(self, table: dict[str, Any]) -> Outcome:
-        raise NotImplementedError
-
     def _begin(self, hello: dict[str, Any]) -> dict[str, Any]:
         self._send(json.dumps(hello))
         return self._receive()
@@ -251,26 +248,22 @@ class LiveStream(Generic[State, Outcome]):
         return table
 
 
+def _verification(table: Mapping[str, Any]) -> Verification:
+    return Verification(TERMS.validate_python(table), UPDATE.validate_python(table))
+
+
 class ClaimStream(LiveStream[Update, Verification]):
     """A claim verified on live audio, with its ``terms``; made by ``VoiceclaimClient.stream``."""
 
     terms: Terms
-
-    def _state(self, table: dict[str, Any]) -> Update:
-        return UPDATE.validate_python(table)
-
-    def _outcome(self, table: dict[str, Any]) -> Verification:
-        return _verification(table)
+    _state = UPDATE.validate_python
+    _outcome = staticmethod(_verification)
 
 
 class IdentificationStream(LiveStream[Identification, Identification]):
     """Identification in live audio; made by ``VoiceclaimClient.identification``."""
 
-    def _state(self, table: dict[str, Any]) -> Identification:
-        return IDENTIFICATION.validate_python(table)
-
-    def _outcome(self, table: dict[str, Any]) -> Identification:
-        return IDENTIFICATION.validate_python(table)
+    _state = _outcome = IDENTIFICATION.validate_python
 
 
 @contextmanager
@@ -307,10 +300,6 @@ def _enrollment(table: Mapping[str, Any]) -> Enrollment:
     speaker = EnrolledSpeaker(table["name"], table["seconds"], table["utterances"])
     skipped = tuple((file["file"], file["reason"]) for file in table["skipped"])
     return Enrollment(speaker, table["revision"], tuple(table["warnings"]), skipped)
-
-
-def _verification(table: Mapping[str, Any]) -> Verification:
-    return Verification(TERMS.validate_python(table), UPDATE.validate_python(table))
 
 
 def _fields(**fields: str | int | None) -> dict[str, str]:

@@ -85,6 +85,12 @@ def read_ubm(model: SpeakerModel, background: Background) -> UniversalBackground
     )
 
 
+def read_high_band(model: SpeakerModel, number: int) -> float | None:
+    """Return the level above 4 kHz that was measured of a speaker's recordings, as ``SpeakerModel.high_band``."""
+    own = model.arrays[number]
+    return float(own["high_band"][0]) if "high_band" in own else None
+
+
 def read_utterance_machines(model: SpeakerModel, kind: UtteranceKind) -> UtteranceMachines:
     """Return everybody's machines of ``kind``; raises StoreFormatError without a background model."""
     if kind.machine == "histogram":

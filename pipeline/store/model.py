@@ -6,10 +6,10 @@ name (``store.layout``): those of each speaker, and those of the population.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from pipeline.machines.cohorts import CohortTable
 from pipeline.machines.encoder import BackgroundModel, Encoder
 from pipeline.machines.margins import Population, UtteranceMachines
 from pipeline.machines.pairs import PairSource
-from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.machines.workers import run_parallel
 from pipeline.metrics import OperatingPoint
 from pipeline.notebooks import html_table
@@ -33,11 +32,12 @@ from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import OWN, RECORDED, TRIAL_KINDS, HeldOutTrials
 from pipeline.store.arrays import Arrays, Changed, Renumbered
 from pipeline.store.layout import AnyArray
-from pipeline.store.machines import read_cohorts, read_machines, read_ubm, read_utterance_machines
+from pipeline.store.machines import read_cohorts, read_high_band, read_machines, read_ubm, read_utterance_machines
 from pipeline.store.speakers import Role, Speaker, number_of
 from pipeline.store.thresholds import fitted, threshold_of
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
 PSEUDO = "pseudo."
 CONDITIONS = ("condition.recorded", "condition.changed")
 _COHORTS = frozenset({"cohort.nearest", "cohort.similarity"})  # they number the speakers
@@ -171,20 +171,8 @@ class SpeakerModel:
         return own["fingerprints"]
 
     def high_band(self, name: str) -> float | None:
-        """Return the median ``SpeechMeter.high_db`` of the enrollment recordings of ``name``; None if unmeasured.
-
-        Read once.
-        """
-        number = self.position(name)
-        if number not in self._high_bands:
-            own = self.arrays[number]
-            self._high_bands[number] = float(own["high_band"][0]) if "high_band" in own else None
-        return self._high_bands[number]
-
-    @cached_property
-    def _high_bands(self) -> dict[int, float | None]:
-        """Return those that were read so far."""
-        return {}
+        """Return the median ``SpeechMeter.high_db`` of the enrollment recordings of ``name``; None if unmeasured."""
+        return self._once(read_high_band, self.position(name))
 
     def segments(self, kind: UtteranceKind) -> list[AnyArray]:
         """Return the supervectors (S, D) of each speaker that supervector machines of ``kind`` are trained on."""
@@ -210,16 +198,7 @@ class SpeakerModel:
         trained here where enrollment did not. Machines of everybody are read once.
         """
         asked = frozenset(kinds)
-        if numbers is not None:
-            return read_machines(self, asked, numbers)
-        if asked not in self._populations:
-            self._populations[asked] = read_machines(self, asked)
-        return self._populations[asked]
-
-    @cached_property
-    def _populations(self) -> dict[frozenset[str], Population]:
-        """Return the machines of everybody that were read so far, by kinds."""
-        return {}
+        return self._once(read_machines, asked) if numbers is None else read_machines(self, asked, numbers)
 
     @property
     def cohort_table(self) -> CohortTable | None:
@@ -230,29 +209,26 @@ class SpeakerModel:
         """Return a universal background model, or the encoder; None before anybody was enrolled."""
         if not background.is_trained:
             return Encoder(self.config.embedding) if len(self) else None
-        if background not in self._ubms and (made := read_ubm(self, background)) is not None:
-            self._ubms[background] = made
-        return self._ubms.get(background)
+        return self._once(read_ubm, background)
 
     def ubms(self, branch: Branch) -> dict[Background, BackgroundModel]:
         """Return the universal background models of a ``branch`` that there are."""
         models = {one: self.ubm(one) for one in BACKGROUNDS if one.branch is branch}
         return {one: ubm for one, ubm in models.items() if ubm is not None}
 
-    @cached_property
-    def _ubms(self) -> dict[Background, UniversalBackgroundModel]:
-        """Return the background models that were read so far."""
-        return {}
-
     def utterance_machines(self, kind: UtteranceKind) -> UtteranceMachines:
         """Return everybody's machines of ``kind``, read once; raises StoreFormatError without a background model."""
-        if kind not in self._utterance_machines:
-            self._utterance_machines[kind] = read_utterance_machines(self, kind)
-        return self._utterance_machines[kind]
+        return self._once(read_utterance_machines, kind)
+
+    def _once(self, read: Callable[..., T], *asked: object) -> T:
+        """Return what ``read`` makes of this model and of what is ``asked``, made when it is first asked for."""
+        if (read, *asked) not in self._made:
+            self._made[read, *asked] = read(self, *asked)
+        return cast(T, self._made[read, *asked])
 
     @cached_property
-    def _utterance_machines(self) -> dict[UtteranceKind, UtteranceMachines]:
-        """Return the machines over utterances that were read so far."""
+    def _made(self) -> dict[tuple[object, ...], object]:
+        """Return what was made ``_once``, by the function and what it was asked for."""
         return {}
 
     @cached_property
@@ -317,15 +293,9 @@ class SpeakerModel:
 
         That of the default system is stored; others are fitted here, once.
         """
-        if system not in self._calibrations:
-            self._calibrations[system] = fitted(self, system)
-        fit = self._calibrations[system]
+        stored = self.calibrations.whole.get(system)
+        fit = self._once(fitted, system) if stored is None else stored
         return None if fit is None else self._under_assumptions(fit)
-
-    @cached_property
-    def _calibrations(self) -> dict[str, SystemCalibration | None]:
-        """Return the calibrations that were read or fitted so far."""
-        return dict(self.calibrations.whole)
 
     def sequential_calibration(self, system: str) -> Calibration:
         """Return the map from scores over speech of any length to log-likelihood ratios; raises MetricError."""
@@ -375,11 +345,11 @@ class SpeakerModel:
     ) -> SpeakerModel:
         """Return the model with these arrays in place of some of each speaker's and of the population's.
 
-        Arrays that are ``removed`` by name go from everybody and from the population; ``fields`` replace those of the
-        model.
+        Those of ``speakers`` are the last ones', where they are fewer. Arrays that are ``removed`` by name go from
+        everybody and from the population; ``fields`` replace those of the model.
         """
-        gone = frozenset(removed)
-        arrays = tuple(Changed(dict(new), old, gone) for new, old in zip(speakers, self.arrays, strict=True))
+        gone, all_new = frozenset(removed), [*[{}] * (len(self) - len(speakers)), *speakers]
+        arrays = tuple(Changed(dict(new), old, gone) for new, old in zip(all_new, self.arrays, strict=True))
         return replace(self, arrays=arrays, shared=Changed(dict(shared), self.shared, gone), **fields)
 
     def view_without(self, *names: str) -> SpeakerModel:

@@ -11,7 +11,6 @@ soon as no reader needs it any more. While it is in use, SQLite keeps two files 
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -31,7 +30,7 @@ from pipeline.errors import (
 )
 from pipeline.files import obstacle
 from pipeline.machines.memory import keep_freed
-from pipeline.names import check_new_names
+from pipeline.names import check_new_names, normal
 from pipeline.store.connection import status_of
 from pipeline.store.keys import Key, checked_key, key_in_use
 from pipeline.store.model import SpeakerModel
@@ -188,7 +187,7 @@ class Store:
         """
         self.load().speaker(name)  # a wrong name is an error before anything is locked
         check_type("new_name", new_name, str, "a name")
-        new_name = unicodedata.normalize("NFC", new_name)
+        new_name = normal(new_name)
         with self.writing() as transaction:
             model = transaction.model
             if model is None:

@@ -10,18 +10,22 @@ import math
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipeline.errors import AuditError, TooManyAttemptsError
+from pipeline.errors import TooManyAttemptsError
+from pipeline.verification.private_file import transaction
 
 SUFFIX = ".attempts"
 Outcome = Literal["accepted", "failed", "not scored"]
-_WAIT_SECONDS = 30.0
 _FORGET_SECONDS = 7 * 24 * 3600.0
 _HOUR = 3600.0
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS failed (caller TEXT NOT NULL, speaker TEXT NOT NULL, failures REAL NOT NULL,"
+    " last REAL NOT NULL, PRIMARY KEY (caller, speaker)) WITHOUT ROWID"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +108,12 @@ class Attempts:
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         """Open the file for one transaction of the only writer."""
-        try:
-            self.path.touch(mode=0o600)
-            with closing(sqlite3.connect(self.path, timeout=_WAIT_SECONDS)) as database, database:
-                database.execute(
-                    "CREATE TABLE IF NOT EXISTS failed (caller TEXT NOT NULL, speaker TEXT NOT NULL,"
-                    " failures REAL NOT NULL, last REAL NOT NULL, PRIMARY KEY (caller, speaker)) WITHOUT ROWID"
-                )
-                # Failures of a time to come were counted before the clock was set back: they are as of now.
-                database.execute("UPDATE failed SET last = :now WHERE last > :now", {"now": time.time()})
-                database.commit()
-                database.execute("BEGIN IMMEDIATE")
-                yield database
-        except (OSError, sqlite3.Error) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise AuditError(f"{self.path}: failed attempts cannot be counted: {reason}") from error
+        with transaction(self.path, (_TABLE,), "failed attempts cannot be counted") as database:
+            # Failures of a time to come were counted before the clock was set back: they are as of now.
+            database.execute("UPDATE failed SET last = :now WHERE last > :now", {"now": time.time()})
+            database.commit()  # also where the attempt is refused
+            database.execute("BEGIN IMMEDIATE")
+            yield database
 
 
 def _row(database: sqlite3.Connection, caller: str, speaker: str) -> tuple[float, float]:

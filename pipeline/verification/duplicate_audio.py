@@ -8,8 +8,7 @@ of a speaker, not to a name. Of each speaker the newest recordings are kept, up 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,14 +16,14 @@ import numpy as np
 
 from pipeline.errors import AuditError, StoreError, StoreMissingError
 from pipeline.features.fingerprints import STEP_SECONDS, Prints
-from pipeline.files import beside, open_regular
+from pipeline.files import beside
 from pipeline.store.keys import Key
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
+from pipeline.verification.private_file import transaction
 
 SUFFIX = ".fingerprints"
 KEPT_DAYS = 365
-_WAIT_SECONDS = 30.0
 # Fingerprints kept of one recording, and of one speaker; comparing with them is linear in their number.
 MOST_OF_ONE = round(60 / STEP_SECONDS)
 _MAX_OF_SPEAKER = round(600 / STEP_SECONDS)
@@ -108,25 +107,8 @@ class DuplicateMemory:
             raise AuditError(f"{self.path}: whether {claim!r} is still enrolled cannot be read: {error}") from error
         return any((now.identity, speaker.id) == _speaker(model, claim) for speaker in now.speakers)
 
-    @contextmanager
-    def _opened(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """Open the file for one transaction (without a file: an empty database); errors become AuditErrors."""
-        try:
-            if create:
-                self.path.touch(mode=0o600)
-            name = str(self.path) if create or self.path.exists() else ":memory:"
-            if name != ":memory:":
-                open_regular(self.path).close()
-            with closing(sqlite3.connect(name, timeout=_WAIT_SECONDS)) as database, database:
-                database.execute("PRAGMA secure_delete = ON")
-                for statement in _SCHEMA:
-                    database.execute(statement)
-                if create:
-                    database.execute("BEGIN IMMEDIATE")
-                yield database
-        except (OSError, ValueError, TypeError, sqlite3.Error) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise AuditError(f"{self.path}: fingerprints of audio cannot be read or written: {reason}") from error
+    def _opened(self, *, create: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+        return transaction(self.path, _SCHEMA, "fingerprints of audio cannot be read or written", create=create)
 
 
 def _speaker(model: SpeakerModel, claim: str) -> tuple[str, int]:

@@ -254,7 +254,9 @@ class IdentificationStream:
         candidates: tuple[Candidate, ...] = ()
         if frames >= model.config.min_frames:
             candidates, nobody = self._candidates()
-            name = candidates[0].name if self._identifies(candidates[0], nobody) else None
+            first, threshold = candidates[0], self.identifier.threshold
+            is_found = first.probability > nobody if threshold is None else first.llr >= threshold
+            name = first.name if is_found else None
             decision = IdentificationDecision.NOBODY if name is None else IdentificationDecision.IDENTIFIED
         nearest = candidates[0].name if candidates else None
         return Identification(
@@ -281,7 +283,3 @@ class IdentificationStream:
         return tuple(
             Candidate(names[n], float(scores[n]), float(llrs[n]), float(probabilities[n])) for n in likeliest
         ), nobody
-
-    def _identifies(self, first: Candidate, nobody: float) -> bool:
-        threshold = self.identifier.threshold
-        return first.probability > nobody if threshold is None else first.llr >= threshold

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Literal
 
@@ -201,8 +201,7 @@ class Sequential:
     def decider(self, model: SpeakerModel, system: str) -> Decider:
         """Return what decides scores of ``system`` on ``model``."""
         rest = self.otherwise.decider(model, system)
-        calibration = model.sequential_calibration(system)
-        return Decider(rest.source, rest.prior, rest.threshold, rest.llr_threshold, self.test, calibration)
+        return replace(rest, test=self.test, calibration=model.sequential_calibration(system))
 
 
 Policy = DefaultThreshold | FalseAcceptRate | Threshold | BayesCost | Sequential

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +16,8 @@ from pipeline.audio.files import open_audio
 from pipeline.errors import InputError, check_type
 from pipeline.features.copies import DuplicateDetector
 from pipeline.machines.cohorts import Cohorts
-from pipeline.machines.margins import Population
 from pipeline.posteriors import sigmoid
-from pipeline.scoring.claims import ClaimScorer, RunningScores, ScoringSettings, with_parts
+from pipeline.scoring.claims import ClaimScorer, RunningScores, with_parts
 from pipeline.scoring.conditions import SIDE_INFORMATION
 from pipeline.scoring.decisions import Terms, Update
 from pipeline.scoring.fitting import FIT_PRIOR
@@ -55,26 +54,19 @@ def claim_scorers(model: SpeakerModel, systems: Sequence[str]) -> Callable[..., 
     settings = model.scoring_settings(systems)
     if model.has_every_pair or any("one_vs_rest" in RULES[name].needs for name in systems):
         everybody = model.population(systems)
-    return partial(_claim_scorer, model, systems, settings, everybody)
 
+    def scorer(claims: Sequence[int], some: Sequence[str] | None = None) -> ClaimScorer:
+        asked = tuple(systems if some is None else some)
+        table = model.cohort_table
+        if everybody is not None or table is None:
+            return ClaimScorer(everybody or model.population(systems), claims, asked, settings)
+        # The speakers of the claims' cohorts alone: no other speaker's machines are read.
+        cohorts = Cohorts.of(claims, table.nearest[np.array(claims, dtype=np.int64)])
+        part = model.population(asked, cohorts.speakers.tolist())
+        numbers = np.searchsorted(cohorts.speakers, list(claims))
+        return ClaimScorer(part, numbers.tolist(), asked, settings, cohorts=cohorts.numbered())
 
-def _claim_scorer(
-    model: SpeakerModel,
-    systems: Sequence[str],
-    settings: ScoringSettings,
-    everybody: Population | None,
-    claims: Sequence[int],
-    some: Sequence[str] | None = None,
-) -> ClaimScorer:
-    asked = tuple(systems if some is None else some)
-    table = model.cohort_table
-    if everybody is not None or table is None:
-        return ClaimScorer(everybody or model.population(systems), claims, asked, settings)
-    # The speakers of the claims' cohorts alone: no other speaker's machines are read.
-    cohorts = Cohorts.of(claims, table.nearest[np.array(claims, dtype=np.int64)])
-    part = model.population(asked, cohorts.speakers.tolist())
-    numbers = np.searchsorted(cohorts.speakers, list(claims))
-    return ClaimScorer(part, numbers.tolist(), asked, settings, cohorts=cohorts.numbered())
+    return scorer
 
 
 class Verifier:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 from hostile import two_faced
-from waves import noise, tone
+from waves import decode, noise, tone
 
 from pipeline.audio import ffmpeg
 from pipeline.audio.corpus import Utterance, read_corpus
@@ -52,11 +52,6 @@ def encoded(tmp_path):
         return tmp_path / name, samples
 
     return encode
-
-
-def decode(path: Path, size: int = 999, **segment) -> np.ndarray:
-    with open_audio(path, **segment) as audio:
-        return np.concatenate([np.empty(0), *audio.blocks(size)])
 
 
 @needs_ffmpeg

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import soundfile
 from permissions import as_another_user, open_folder
+from waves import RATE, decode
 
 from pipeline.audio.files import open_audio
 from pipeline.errors import AudioError
 
-RATE = 16_000
 # Coding: the largest error of a sample.
 STEPS = {"PCM_16": 2**-15, "PCM_24": 2**-23, "PCM_U8": 2**-7, "PCM_S8": 2**-7, "ALAC_16": 2**-15, "DOUBLE": 0.0}
 LOSSLESS = [f"{kind} PCM_16" for kind in ("WAV", "WAVEX", "RF64", "FLAC", "AIFF", "AU", "CAF", "NIST")]
@@ -46,11 +46,6 @@ def encode(path: Path, samples: np.ndarray, rate: int = RATE, coding: str = "WAV
         pytest.skip(f"this libsndfile was built without {coding}")
     soundfile.write(path, samples, rate, format=kind, subtype=subtype)
     return path
-
-
-def decode(source, size: int = 4096, **options) -> np.ndarray:
-    with open_audio(source, **options) as audio:
-        return np.concatenate([np.empty(0), *audio.blocks(size)])
 
 
 @pytest.mark.parametrize("coding", LOSSLESS)

@@ -15,6 +15,7 @@ import soundfile
 from hostile import CHANCE, SETTINGS, SOON, damaged, soon
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waves import decode
 
 from pipeline.audio.files import open_audio
 from pipeline.audio.streams import stream_pipe
@@ -26,9 +27,15 @@ from pipeline.verification.verifier import Verifier
 pytestmark = hostile.POSIX_ONLY
 
 
-def decode(source, **options) -> np.ndarray:
-    with open_audio(source, **options) as audio:
-        return np.concatenate([np.empty(0), *audio.blocks()])
+def written(samples: np.ndarray, kind: str, subtype: str, rate: int = hostile.RATE, **how: str) -> bytes:
+    """A file in memory."""
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format=kind, subtype=subtype, **how)
+    return file.getvalue()
+
+
+def noise(seconds: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0, 0.1, seconds * hostile.RATE)
 
 
 # Sizes
@@ -43,11 +50,10 @@ def test_a_bomb_is_cut_off_in_proportion_to_its_size():
             decoded += len(block)
     assert decoded <= 2**22 + 512 * len(bomb)
     assert len(decode(io.BytesIO(hostile.flac_bomb(60)))) == 60 * 65_535  # four minutes of silence
-    buffer = io.BytesIO()
     silence = np.zeros(6 * 60 * hostile.RATE, dtype=np.int16)
     speech = (hostile.tone(10.0) * 2**14).astype(np.int16)
-    soundfile.write(buffer, np.concatenate([silence, speech]), hostile.RATE, format="FLAC")
-    assert len(decode(buffer)) == len(silence) + len(speech)
+    recording = written(np.concatenate([silence, speech]), "FLAC", "PCM_16")
+    assert len(decode(io.BytesIO(recording))) == len(silence) + len(speech)
 
 
 def test_a_segment_of_a_recording_that_is_too_long_can_be_read(tmp_path):
@@ -94,23 +100,20 @@ def test_a_flac_cut_between_two_frames_is_cut_short():
 
 @pytest.mark.parametrize("kind", ["WAV", "AIFF", "AU", "W64", "RF64", "NIST", "SVX"])
 def test_a_file_whose_header_says_more_than_there_is_is_cut_short(kind):
-    whole = io.BytesIO()
-    soundfile.write(whole, hostile.tone(3.0), hostile.RATE, format=kind, subtype="PCM_16")
-    assert len(decode(io.BytesIO(whole.getvalue()))) == 3 * hostile.RATE
+    whole = written(hostile.tone(3.0), kind, "PCM_16")
+    assert len(decode(io.BytesIO(whole))) == 3 * hostile.RATE
     with pytest.raises(AudioError, match=r"it ends at 1\.\d+ s, and its header says 3\.000 s; .*cut short"):
-        decode(io.BytesIO(whole.getvalue()[: len(whole.getvalue()) // 2]))
+        decode(io.BytesIO(whole[: len(whole) // 2]))
 
 
 @pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
 def test_an_ogg_stream_that_ends_within_a_page_is_cut_short_and_one_without_a_last_page_is_not(subtype):
     """Live streams are recorded from page to page: what ends after any page is whole."""
-    whole, noise = io.BytesIO(), np.random.default_rng(1).normal(0, 0.1, 30 * hostile.RATE)
-    soundfile.write(whole, noise, hostile.RATE, format="OGG", subtype=subtype)
-    data = whole.getvalue()
-    assert len(decode(io.BytesIO(data + bytes(99)))) == len(decode(io.BytesIO(data))) == len(noise)
+    data, size = written(noise(30), "OGG", subtype), 30 * hostile.RATE
+    assert len(decode(io.BytesIO(data + bytes(99)))) == len(decode(io.BytesIO(data))) == size
     pages = [at.start() for at in re.finditer(b"OggS", data)]
     assert len(pages) > 4
-    assert 0 < len(decode(io.BytesIO(data[: pages[-1]]))) < len(noise)
+    assert 0 < len(decode(io.BytesIO(data[: pages[-1]]))) < size
     for end in (pages[-1] + 10, pages[-1] + 29, len(data) - 1, (pages[-2] + pages[-1]) // 2):
         with pytest.raises(AudioError, match=r"it ends at \d+\.\d+ s, within a page of its Ogg stream; .*cut short"):
             decode(io.BytesIO(data[:end]))
@@ -118,11 +121,7 @@ def test_an_ogg_stream_that_ends_within_a_page_is_cut_short_and_one_without_a_la
 
 @pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
 def test_ogg_files_joined_end_to_end_are_refused_since_the_first_alone_would_be_read(subtype):
-    parts = []
-    for seed in range(2):
-        part, noise = io.BytesIO(), np.random.default_rng(seed).normal(0, 0.1, hostile.RATE)
-        soundfile.write(part, noise, hostile.RATE, format="OGG", subtype=subtype)
-        parts.append(part.getvalue())
+    parts = [written(noise(1, seed), "OGG", subtype) for seed in range(2)]
     assert len(decode(io.BytesIO(parts[1]))) == hostile.RATE
     with pytest.raises(AudioError, match=r"another Ogg stream follows at 1\.000 s, .*; ffmpeg -i FILE OTHER\.wav"):
         decode(io.BytesIO(b"".join(parts)))
@@ -131,9 +130,7 @@ def test_ogg_files_joined_end_to_end_are_refused_since_the_first_alone_would_be_
 @pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
 def test_an_ogg_stream_with_anything_else_inside_is_damaged(subtype):
     """Decoders leave out pages that are broken: what is left may be too short, or of another moment than it seems."""
-    whole, noise = io.BytesIO(), np.random.default_rng(1).normal(0, 0.1, 30 * hostile.RATE)
-    soundfile.write(whole, noise, hostile.RATE, format="OGG", subtype=subtype)
-    data = whole.getvalue()
+    data = written(noise(30), "OGG", subtype)
     pages = [at.start() for at in re.finditer(b"OggS", data)]
     middle = (pages[2] + pages[3]) // 2
     for changed in (data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :], data[:middle] + data[middle + 9 :]):
@@ -146,9 +143,8 @@ def test_an_ogg_stream_with_anything_else_inside_is_damaged(subtype):
 @pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE"])
 @pytest.mark.parametrize("rate", [8000, 44100])
 def test_an_mp3_file_that_counts_more_frames_than_it_has_is_cut_short(mode, rate, heard):
-    whole, (speech, _) = io.BytesIO(), soundfile.read(heard("anna"))
-    soundfile.write(whole, speech, rate, format="MP3", subtype="MPEG_LAYER_III", bitrate_mode=mode)
-    data = whole.getvalue()
+    speech = soundfile.read(heard("anna"))[0]
+    data = written(speech, "MP3", "MPEG_LAYER_III", rate, bitrate_mode=mode)
     titled = b"ID3\x04\x00\x00\x00\x00\x01\x0a" + bytes(138) + data  # a tag as long as 128 and 10 bytes
     # Some encoders count the bytes without those of the first frame, so that the last one lies behind what they count.
     at, first = re.search(rb"Xing|Info", data).start() + 12, data.index(data[:2], 4)
@@ -168,11 +164,9 @@ def test_an_mp3_file_that_counts_more_frames_than_it_has_is_cut_short(mode, rate
 @pytest.mark.parametrize("count", [b"0", b"32000", b"16100", b"18000"])
 def test_a_sphere_file_is_read_whose_count_is_of_all_channels_or_miscounted(count):
     """A recorder into a pipe cannot know the count; some programs multiply it by the channels."""
-    whole, sound = io.BytesIO(), np.stack([hostile.tone(1.0)] * 2, axis=1)
-    soundfile.write(whole, sound, hostile.RATE, format="NIST", subtype="PCM_16")
-    frames = len(sound)
+    sound = np.stack([hostile.tone(1.0)] * 2, axis=1)
+    data, frames = written(sound, "NIST", "PCM_16"), len(sound)
     line = f"sample_count -i {frames}".encode()
-    data = whole.getvalue()
     assert line in data and len(data) == 1024 + 4 * frames
     other = data.replace(line, (b"sample_count -i " + count).ljust(len(line)), 1)
     if count == b"18000":
@@ -184,9 +178,7 @@ def test_a_sphere_file_is_read_whose_count_is_of_all_channels_or_miscounted(coun
 
 @pytest.mark.parametrize("size", [2**32 - 1, 2**31 - 1, 2**31, 2**31 - 4096, 2 * hostile.RATE + 44])
 def test_a_wav_of_unknown_or_miscounted_size_is_read_to_its_end(size):
-    whole = io.BytesIO()
-    soundfile.write(whole, hostile.tone(1.0), hostile.RATE, format="WAV", subtype="PCM_16")
-    data = whole.getvalue()
+    data = written(hostile.tone(1.0), "WAV", "PCM_16")
     assert len(decode(io.BytesIO(data[:40] + size.to_bytes(4, "little") + data[44:]))) == hostile.RATE
 
 

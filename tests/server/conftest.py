@@ -5,11 +5,20 @@ from __future__ import annotations
 import pytest
 from service import running_copy
 
+from pipeline.server.client import VoiceclaimClient
+
 
 @pytest.fixture(scope="session")
 def service(store, tmp_path_factory):
     """A service on a copy of the session's store, for this machine only."""
     with running_copy(store, tmp_path_factory.mktemp("service")) as started:
+        yield started
+
+
+@pytest.fixture
+def client(service):
+    """A client of the service."""
+    with VoiceclaimClient(service.url) as started:
         yield started
 
 

@@ -9,7 +9,6 @@ import pytest
 import soundfile
 
 from pipeline.errors import ServiceError
-from pipeline.server.client import VoiceclaimClient
 from pipeline.verification.audio_warnings import WARNINGS
 from pipeline.verification.identification import Identifier
 from pipeline.verification.verifier import Verifier
@@ -17,12 +16,6 @@ from pipeline.verification.verifier import Verifier
 pytestmark = pytest.mark.server
 
 WARNING = f"channels: {WARNINGS['channels']}"
-
-
-@pytest.fixture
-def client(service):
-    with VoiceclaimClient(service.url) as started:
-        yield started
 
 
 def written(path: Path, *files: Path) -> Path:

@@ -24,12 +24,6 @@ from pipeline.verification.verifier import Verifier
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture
-def client(service):
-    with VoiceclaimClient(service.url) as started:
-        yield started
-
-
 def assert_alike(result: Update, expected: Update) -> None:
     """Every field of the two, numbers to the last digits but a few."""
     for field in dataclasses.fields(Update):

@@ -29,7 +29,6 @@ INPUTS = {
     "second": lambda store: pipeline.compare_voices(store, "call.wav", b"letter.wav"),
     "root": lambda store: pipeline.assess(store, [Trial("anna", "call.wav", True)], None),
     "otherwise": lambda _: pipeline.Sequential(otherwise=0.5),
-    "test": lambda _: pipeline.Sequential(0.01),
     "rate": lambda _: pipeline.FalseAcceptRate(HUGE),
     "value": lambda _: pipeline.Threshold(HUGE),
     "point": lambda _: pipeline.BayesCost(0.5),
