@@ -95,6 +95,15 @@ def test_a_hello_that_is_none_is_a_problem(service, hello, status, words):
             socket.recv(30)
 
 
+@pytest.mark.parametrize("text", ["[" * 8000, "1" * 8000, "NaN", '["end"]', '{"type": "end", "more": 1}'])
+def test_a_command_that_is_none_is_a_problem_and_no_decision(service, text):
+    with service.socket("/verify") as socket:
+        send(socket, claim="anna", rate=8000, format="pcm_s16le")
+        until(socket, "ready")
+        socket.send(text)
+        assert (problem := receive(socket))["status"] == 422 and "got another" in problem["detail"]
+
+
 @contextmanager
 def begun(service: Running):
     """A stream, and the first answer that it got."""
