@@ -212,6 +212,12 @@ def test_many_at_once_are_no_more_than_one_after_the_other(tmp_path, clock):
     refused = [each.exception() for each in begun if each.exception() is not None]
     assert len(refused) == 11
     assert {type(each) for each in refused} == {TooManyAttemptsError}
+    with (
+        attempts._opened(),  # between the look at what failed and the count of one more
+        closing(sqlite3.connect(attempts.path, timeout=0)) as another,
+        pytest.raises(sqlite3.OperationalError, match="locked"),
+    ):
+        another.execute("BEGIN IMMEDIATE")
 
 
 def test_many_at_once_for_many_speakers_count_within_the_hour_until_they_end_well(tmp_path, clock):
