@@ -95,11 +95,19 @@ def read_hello(text: str | bytes, kind: type[Hello]) -> Any:
     if len(text) > _HELLO_CHARACTERS:
         raise ServiceError(413, f"the first message has at most {_HELLO_CHARACTERS} characters", kind="InputError")
     try:
-        return kind.model_validate_json(text)
+        hello = kind.model_validate_json(text)
+        json.loads(text, object_pairs_hook=_check_once, parse_int=float)
+        return hello
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "JSON"
         raise InputError(f"the first message: {where}: {first['msg']}") from None
+
+
+def _check_once(fields: list[tuple[str, Any]]) -> None:
+    """Raise InputError where a field is there twice: a proxy might read the other one."""
+    if len(dict(fields)) < len(fields):
+        raise InputError("the first message: each field must be there once, and one is there twice")
 
 
 def read_command(text: str) -> str:

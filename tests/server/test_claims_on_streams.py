@@ -76,6 +76,8 @@ def test_audio_that_waits_for_scoring_ends_no_stream(copied, tmp_path):
     [
         ("{", 422, "the first message"),
         (b"\0\0", 422, "must be a hello"),
+        ('{"claim": "nobody", "claim": "anna", "rate": 8000, "format": "f32le"}', 422, "twice"),
+        ('{"claim": "anna", "rate": 8000, "format": "f32le", "early": {"miss": 0.1, "miss": 0.2}}', 422, "twice"),
         ({"rate": 8000, "format": "pcm_s16le"}, 422, "claim"),
         ({"claim": "anna", "rate": 8000, "format": "mp3"}, 422, "format"),
         ({"claim": "anna", "rate": 10, "format": "f32le"}, 422, "rate"),
