@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import AuditError, ServiceError, TooManyAttemptsError
-from pipeline.server.callers import Caller, Shares, Turns
+from pipeline.server.callers import Caller, Patience, Shares, Turns
 from pipeline.server.security import caller_of, parse_tokens
 from pipeline.server.service import Service
 from pipeline.server.settings import Limits, Settings
@@ -156,6 +156,34 @@ def test_an_address_counts_unless_it_is_that_of_a_proxy_here():
     assert there.keys == (here.key, "address 192.0.2.7")
     assert here.keys == (here.key,)
     assert caller_of(None, None, ("127.0.0.1", 1)).keys == ("address 127.0.0.1",)
+
+
+def test_no_more_than_eight_times_as_many_wait_of_all_callers():
+    async def everybody() -> None:
+        turns = Turns("requests", 1, waiting=1)
+        async with turns.place(ANNA):
+            callers = [Caller(str(number), None, frozenset()) for number in range(8)]
+            waiting = [asyncio.create_task(turns.place(caller).__aenter__()) for caller in callers]
+            await asyncio.sleep(0)
+            with pytest.raises(ServiceError, match="8 requests wait already, 0 of this caller"):
+                turns.check(IVAN)
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            turns.check(IVAN)
+
+    asyncio.run(everybody())
+
+
+def test_whoever_sends_much_is_waited_for_no_longer():
+    async def wait() -> None:
+        patience = Patience(0.05)
+        patience.gain(100.0)
+        async with patience.waiting():
+            await asyncio.sleep(10)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(wait())
 
 
 # Attempts
