@@ -273,6 +273,17 @@ def test_an_acceptance_ends_the_row_and_silence_is_no_failure(tmp_path, clock):
     assert "s" not in speakers_in(attempts)
 
 
+def test_silence_ends_no_row_and_nobody_gets_more_than_five(tmp_path, clock):
+    attempts = Attempts(tmp_path / "a", AttemptLimits())
+    assert [attempt(attempts) for _ in range(4)] == [0, 0, 0, 0]
+    assert [attempt(attempts, "not scored"), attempt(attempts)] == [0, 30]
+    for _ in range(2):
+        attempts.begin("c", "another")
+    attempts.end("c", "another", "accepted")
+    attempts.end("c", "another", "not scored")
+    assert [attempt(attempts, speaker="another") for _ in range(5)] == [0, 0, 0, 0, 30]
+
+
 def test_a_week_later_failures_are_forgotten(tmp_path, clock):
     attempts = Attempts(tmp_path / "a", AttemptLimits())
     assert [attempt(attempts) for _ in range(5)][-1] == 30
