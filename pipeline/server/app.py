@@ -14,6 +14,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
+from uvicorn.protocols.utils import ClientDisconnected
 
 from pipeline import __version__
 from pipeline.errors import ServiceError, TooManyAttemptsError, VoiceclaimError
@@ -91,6 +92,6 @@ def _as_service_error(request: Request, error: Exception) -> ServiceError:
         return ServiceError(error.status_code, detail, kind="HTTPException")
     if isinstance(error, TimeoutError):
         return ServiceError(408, "the request did not arrive in time", kind="TimeoutError")
-    if isinstance(error, ClientDisconnect):
+    if isinstance(error, ClientDisconnect | ClientDisconnected):
         return ServiceError(400, "the request ended before its end", kind="InputError")
     return service_error(error, service_of(request).aliases)

@@ -145,9 +145,8 @@ async def serve_stream(socket: WebSocket, service: Service, kind: str, hello: ty
         error = ServiceError(408, "nothing came for too long; the stream is closed", kind="TimeoutError")
     except (VoiceclaimError, OSError, MemoryError) as failure:
         error = service_error(failure, service.aliases)
-    except Exception:
-        error = fault()
-        raise
+    except Exception as failure:
+        error = fault(failure)
     finally:
         how = how if error is None else error.kind
         service.metrics.streams_ended.labels(kind, how).inc()

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+import traceback
 from typing import Any
 
 LEVELS = ("error", "warning", "info", "debug")
@@ -26,6 +27,12 @@ def configure(level: str) -> None:
     _LOGGER.handlers[:] = [handler]
     _LOGGER.propagate = False
     _LOGGER.setLevel(level.upper())
+
+
+def place_of(error: BaseException) -> str:
+    """Return the kind of ``error`` and its place in the code, without its text, which may name people."""
+    last = traceback.extract_tb(error.__traceback__, limit=-1)
+    return " at ".join((type(error).__name__, *(f"{frame.filename}:{frame.lineno}" for frame in last)))
 
 
 def log_event(event: str, *, level: int = logging.INFO, **fields: Any) -> None:

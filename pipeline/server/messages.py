@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -30,6 +31,7 @@ from pipeline.errors import (
 )
 from pipeline.scoring.decisions import Decision, Terms, Update
 from pipeline.scoring.sequential import SequentialTest
+from pipeline.server.logs import log_event, place_of
 from pipeline.verification.identification import Identification
 
 PROBLEM_TYPE = "application/problem+json"
@@ -93,11 +95,19 @@ def read_hello(text: str | bytes, kind: type[Hello]) -> Any:
     if len(text) > _HELLO_CHARACTERS:
         raise ServiceError(413, f"the first message has at most {_HELLO_CHARACTERS} characters", kind="InputError")
     try:
-        return kind.model_validate_json(text)
+        hello = kind.model_validate_json(text)
+        json.loads(text, object_pairs_hook=_check_once, parse_int=float)
+        return hello
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "JSON"
         raise InputError(f"the first message: {where}: {first['msg']}") from None
+
+
+def _check_once(fields: list[tuple[str, Any]]) -> None:
+    """Raise InputError where a field is there twice: a proxy might read the other one."""
+    if len(dict(fields)) < len(fields):
+        raise InputError("the first message: each field must be there once, and one is there twice")
 
 
 def read_command(text: str) -> str:
@@ -203,7 +213,7 @@ def service_error(error: Exception, aliases: Aliases = ()) -> ServiceError:
     if isinstance(error, MemoryError | OSError):
         return _system_error(error)
     if not isinstance(error, VoiceclaimError):
-        return fault()
+        return fault(error)
     status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), 500)
     return ServiceError(status, without_paths(str(error), aliases), kind=type(error).__name__)
 
@@ -220,7 +230,7 @@ def _system_error(error: MemoryError | OSError) -> ServiceError:
         return ServiceError(507, "there is no room left for what was sent, and nothing was changed; try again later")
     if error.errno in _TOO_LITTLE:
         return ServiceError(503, "the service has no files, memory or processes left for this; try again later")
-    return fault()
+    return fault(error)
 
 
 def without_paths(text: str, aliases: Aliases) -> str:
@@ -240,6 +250,7 @@ def problem(error: ServiceError) -> dict[str, Any]:
     }
 
 
-def fault() -> ServiceError:
-    """Return the error for a fault of the service itself, without its text, which may name people."""
+def fault(error: Exception) -> ServiceError:
+    """Log the place of a fault of the service itself, and return what a caller is told of it."""
+    log_event("fault", level=logging.ERROR, what=place_of(error))
     return ServiceError(500, "the service failed; its log names the place", kind="Fault")

@@ -160,6 +160,13 @@ class LiveProtocol(WebSocketsSansIOProtocol, _SlicedProtocol):
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.transport.close()
 
+    def handle_parser_exception(self) -> None:
+        """Close after a frame that is none; before the answer to the handshake, by no frame."""
+        if self.conn.close_sent is None:  # which uvicorn asserts
+            self.transport.close()
+        else:
+            super().handle_parser_exception()
+
     def handle_ping(self) -> None:
         """Answer, or drop the pong where the peer does not read (RFC 6455, 5.5.3, asks for the last one alone)."""
         if self.writable.is_set():

@@ -10,7 +10,6 @@ import signal
 import socket
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,7 +118,7 @@ def _begin(started: Callable[[str], None], url: str) -> None:
 def _log_fault(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log an error that nothing waited for."""
     error = context.get("exception")
-    logs.log_event("fault", level=logging.ERROR, what=context["message"] if error is None else _place_of(error))
+    logs.log_event("fault", level=logging.ERROR, what=context["message"] if error is None else logs.place_of(error))
 
 
 def _config(app: ASGIApp, settings: Settings, certificate: Path | None, key: Path | None) -> uvicorn.Config:
@@ -154,15 +153,9 @@ def _without_names(record: logging.LogRecord) -> bool:
     if isinstance(error, UnicodeDecodeError):  # a text message that is not UTF-8 is no fault of the service
         return False
     if error is not None:
-        record.msg, record.args = _place_of(error), ()
+        record.msg, record.args = logs.place_of(error), ()
     record.exc_info, record.exc_text = None, None
     return True
-
-
-def _place_of(error: BaseException) -> str:
-    """Return the kind of ``error`` and its place in the code."""
-    last = traceback.extract_tb(error.__traceback__, limit=-1)
-    return " at ".join((type(error).__name__, *(f"{frame.filename}:{frame.lineno}" for frame in last)))
 
 
 def _allow_many_files() -> None:

@@ -23,6 +23,7 @@ import numpy as np
 
 from pipeline.audio.streams import Samples
 from pipeline.errors import ServiceError
+from pipeline.server import logs
 from pipeline.server.callers import Caller, Turns
 from pipeline.server.messages import service_error
 
@@ -231,6 +232,7 @@ def _work(pipe: Any, bounds: Bounds) -> None:
 
 def _settle(bounds: Bounds) -> None:
     """Run within bounds, end with the service, and leave signals of the terminal to it."""
+    logs.configure("error")
     for name in ("SIGINT", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)

@@ -66,8 +66,7 @@ class Attempts:
         with self._opened() as database:
             now = time.time()
             failures, last = _row(database, caller, speaker)
-            wait = min(self.limits.wait(failures), last + self.limits.wait(failures) - now)
-            self._count(database, caller, now, wait)
+            self._count(database, caller, now, last + self.limits.wait(failures) - now)
             _write(database, caller, speaker, failures + 1, now)
 
     def fail(self, caller: str) -> None:
@@ -87,7 +86,7 @@ class Attempts:
             if outcome != "failed":
                 _write(database, caller, "", max(0.0, self._recent(database, caller, now) - 1), now)
             _write(database, caller, speaker, failures, now)
-            database.execute("DELETE FROM failed WHERE last < ?", (now - _FORGET_SECONDS,))
+            database.execute("DELETE FROM failed WHERE failures = 0 OR last < ?", (now - _FORGET_SECONDS,))
         return self.limits.wait(failures)
 
     def _count(self, database: sqlite3.Connection, caller: str, now: float, wait: float) -> None:
@@ -103,7 +102,7 @@ class Attempts:
     def _recent(self, database: sqlite3.Connection, caller: str, now: float) -> float:
         """Return the failures of ``caller`` over all claims, which drain away in an hour."""
         failures, last = _row(database, caller, "")
-        return max(0.0, failures - max(0.0, now - last) * self.limits.caller_failures / _HOUR)
+        return max(0.0, failures - (now - last) * self.limits.caller_failures / _HOUR)
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -123,7 +122,4 @@ def _row(database: sqlite3.Connection, caller: str, speaker: str) -> tuple[float
 
 
 def _write(database: sqlite3.Connection, caller: str, speaker: str, failures: float, last: float) -> None:
-    if failures:
-        database.execute("INSERT OR REPLACE INTO failed VALUES (?, ?, ?, ?)", (caller, speaker, failures, last))
-    else:
-        database.execute("DELETE FROM failed WHERE caller = ? AND speaker = ?", (caller, speaker))
+    database.execute("INSERT OR REPLACE INTO failed VALUES (?, ?, ?, ?)", (caller, speaker, failures, last))

@@ -90,7 +90,7 @@ class AuditLog:
 
     @contextmanager
     def _opened(self) -> Iterator[FileIO]:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
         is_new = not self.path.exists()
         with os.fdopen(os.open(self.path, flags, 0o600), "r+b", buffering=0) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

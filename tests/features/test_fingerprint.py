@@ -248,6 +248,7 @@ def memory(tmp_path) -> DuplicateMemory:
 
 def test_what_was_added_is_known_for_its_speaker_newest_first_to_its_owner_alone(memory, opened):
     first, second = fingerprint_of(take(1)), fingerprint_of(take(2))
+    memory.add(opened, "anna", np.zeros(100, dtype=np.uint32))  # of silence
     assert memory.known(opened, "anna") == []
     memory.add(opened, "anna", first)
     memory.add(opened, "ivan", second)
@@ -273,6 +274,15 @@ def test_of_who_is_removed_nothing_is_left_and_nothing_is_added_any_more(memory,
     assert len(memory.known(rest, "ivan")) == 1
 
 
+def test_no_removal_comes_between_the_look_at_who_is_enrolled_and_what_is_added(memory):
+    with (
+        memory._opened(create=True),
+        closing(sqlite3.connect(memory.path, timeout=0)) as another,
+        pytest.raises(sqlite3.OperationalError, match="locked"),
+    ):
+        another.execute("BEGIN IMMEDIATE")
+
+
 def test_a_minute_of_a_recording_and_ten_of_a_speaker_are_kept_for_a_year(memory, opened, monkeypatch):
     for number in range(1, 14):
         memory.add(opened, "anna", np.full(7000, number, dtype=np.uint32))
@@ -285,6 +295,9 @@ def test_a_minute_of_a_recording_and_ten_of_a_speaker_are_kept_for_a_year(memory
     assert stored == 10
     memory.add(opened, "ivan", np.ones(100, dtype=np.uint32))
     assert [int(prints[0]) for prints in memory.known(opened, "anna")] == [13]
+    for _ in range(11):
+        memory.add(opened, "anna", np.ones(7000, dtype=np.uint32))
+    assert len(memory.known(opened, "ivan")) == 1  # whose are counted apart
 
 
 def test_a_hello_reads_no_recording_of_others(memory, opened):

@@ -60,6 +60,7 @@ def test_other_hosts_and_pages_of_other_origins_are_refused(service):
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": f"http://127.0.0.1:{int(port) - 1}"}, 403),
         ({"Origin": "null"}, 403),
+        ({"Origin": ""}, 403),
         ({"Origin": "http://["}, 403),
     ):
         assert service.request("GET", "/speakers", headers=headers).status_code == status, headers
@@ -162,7 +163,7 @@ def test_failures_that_cannot_be_counted_let_nobody_in_and_name_no_file(store, t
 
 
 def test_a_token_may_come_in_the_head_of_a_websocket_too(guarded):
-    with guarded.socket("/verify", additional_headers={"Authorization": f"Bearer {VERIFY_TOKEN}"}) as socket:
+    with guarded.socket("/verify", additional_headers={"Authorization": f"bearer  {VERIFY_TOKEN}"}) as socket:
         send(socket, claim="anna", rate=8000, format="f32le")
         assert receive(socket)["type"] == "ready"
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import stat
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import AuditError, ServiceError, TooManyAttemptsError
-from pipeline.server.callers import Caller, Shares, Turns
+from pipeline.server.callers import Caller, Patience, Shares, Turns
 from pipeline.server.security import caller_of, parse_tokens
 from pipeline.server.service import Service
 from pipeline.server.settings import Limits, Settings
@@ -156,6 +158,34 @@ def test_an_address_counts_unless_it_is_that_of_a_proxy_here():
     assert caller_of(None, None, ("127.0.0.1", 1)).keys == ("address 127.0.0.1",)
 
 
+def test_no_more_than_eight_times_as_many_wait_of_all_callers():
+    async def everybody() -> None:
+        turns = Turns("requests", 1, waiting=1)
+        async with turns.place(ANNA):
+            callers = [Caller(str(number), None, frozenset()) for number in range(8)]
+            waiting = [asyncio.create_task(turns.place(caller).__aenter__()) for caller in callers]
+            await asyncio.sleep(0)
+            with pytest.raises(ServiceError, match="8 requests wait already, 0 of this caller"):
+                turns.check(IVAN)
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            turns.check(IVAN)
+
+    asyncio.run(everybody())
+
+
+def test_whoever_sends_much_is_waited_for_no_longer():
+    async def wait() -> None:
+        patience = Patience(0.05)
+        patience.gain(100.0)
+        async with patience.waiting():
+            await asyncio.sleep(10)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(wait())
+
+
 # Attempts
 
 
@@ -171,6 +201,11 @@ def attempt(attempts: Attempts, outcome: str = "failed", caller: str = "c", spea
     return attempts.end(caller, speaker, outcome)
 
 
+def speakers_in(attempts: Attempts) -> list[str]:
+    with closing(sqlite3.connect(attempts.path)) as database:
+        return [name for (name,) in database.execute("SELECT speaker FROM failed ORDER BY speaker")]
+
+
 def test_after_five_failures_each_waits_twice_as_long_as_the_last(tmp_path, clock):
     attempts = Attempts(tmp_path / "a", AttemptLimits())
     assert [attempt(attempts) for _ in range(5)] == [0, 0, 0, 0, 30]
@@ -179,9 +214,15 @@ def test_after_five_failures_each_waits_twice_as_long_as_the_last(tmp_path, cloc
         with pytest.raises(TooManyAttemptsError) as refused:
             attempts.begin("c", "s")
         waits.append(refused.value.seconds)
-        clock[0] += refused.value.seconds
-        attempt(attempts)
+        clock[0] += refused.value.seconds - 0.5
+        with pytest.raises(TooManyAttemptsError):
+            attempts.begin("c", "s")
+        clock[0] += 0.5
+        attempts.begin("c", "s")
+        clock[0] += 9  # of speech: the wait is from the end of it
+        attempts.end("c", "s", "failed")
     assert waits == [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]
+    assert attempts.limits.wait(10**6) == 3600
     attempt(attempts, speaker="another")
     attempt(attempts, caller="another")
     clock[0] -= 1e6  # a clock that is set back
@@ -194,10 +235,17 @@ def test_after_five_failures_each_waits_twice_as_long_as_the_last(tmp_path, cloc
 
 def test_many_at_once_are_no_more_than_one_after_the_other(tmp_path, clock):
     attempts = Attempts(tmp_path / "a", AttemptLimits())
-    for _ in range(5):
-        attempts.begin("c", "s")
-    with pytest.raises(TooManyAttemptsError):
-        attempts.begin("c", "s")
+    with ThreadPoolExecutor(8) as threads:
+        begun = [threads.submit(attempts.begin, "c", "s") for _ in range(16)]
+    refused = [each.exception() for each in begun if each.exception() is not None]
+    assert len(refused) == 11
+    assert {type(each) for each in refused} == {TooManyAttemptsError}
+    with (
+        attempts._opened(),  # between the look at what failed and the count of one more
+        closing(sqlite3.connect(attempts.path, timeout=0)) as another,
+        pytest.raises(sqlite3.OperationalError, match="locked"),
+    ):
+        another.execute("BEGIN IMMEDIATE")
 
 
 def test_many_at_once_for_many_speakers_count_within_the_hour_until_they_end_well(tmp_path, clock):
@@ -222,6 +270,29 @@ def test_an_acceptance_ends_the_row_and_silence_is_no_failure(tmp_path, clock):
         assert attempt(attempts, "not scored") == 0
     for outcome in ("failed", "failed", "failed", "failed", "accepted") * 3:
         assert attempt(attempts, outcome) == 0
+    assert "s" not in speakers_in(attempts)
+
+
+def test_silence_ends_no_row_and_nobody_gets_more_than_five(tmp_path, clock):
+    attempts = Attempts(tmp_path / "a", AttemptLimits())
+    assert [attempt(attempts) for _ in range(4)] == [0, 0, 0, 0]
+    assert [attempt(attempts, "not scored"), attempt(attempts)] == [0, 30]
+    for _ in range(2):
+        attempts.begin("c", "another")
+    attempts.end("c", "another", "accepted")
+    attempts.end("c", "another", "not scored")
+    assert [attempt(attempts, speaker="another") for _ in range(5)] == [0, 0, 0, 0, 30]
+
+
+def test_a_week_later_failures_are_forgotten(tmp_path, clock):
+    attempts = Attempts(tmp_path / "a", AttemptLimits())
+    assert [attempt(attempts) for _ in range(5)][-1] == 30
+    clock[0] += 6 * 24 * 3600
+    attempt(attempts, speaker="another")
+    assert "s" in speakers_in(attempts)
+    clock[0] += 24 * 3600 + 1
+    attempt(attempts, speaker="another")
+    assert speakers_in(attempts) == ["", "another"]
 
 
 def test_a_caller_fails_so_often_an_hour_whomever_they_claim_to_be(tmp_path, clock):
@@ -241,8 +312,9 @@ def test_the_file_names_nobody_and_a_damaged_one_lets_nobody_in(tmp_path):
     attempts = Attempts.beside(tmp_path / "s.store", AttemptLimits())
     attempt(attempts)
     assert attempts.path == tmp_path / "s.store.attempts"
-    with closing(sqlite3.connect(attempts.path)) as database:
-        assert database.execute("SELECT speaker FROM failed ORDER BY speaker").fetchall() == [("",), ("s",)]
+    assert stat.S_IMODE(attempts.path.stat().st_mode) == 0o600
+    assert speakers_in(attempts) == ["", "s"]
     attempts.path.write_bytes(b"no database" * 99)
-    with pytest.raises(AuditError, match=r"s\.store\.attempts: failed attempts cannot be counted"):
-        attempts.begin("c", "s")
+    for none in (attempts, Attempts.beside(tmp_path / "no folder" / "s.store", AttemptLimits())):
+        with pytest.raises(AuditError, match=r"s\.store\.attempts: failed attempts cannot be counted"):
+            none.begin("c", "s")

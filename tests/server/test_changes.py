@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -177,6 +178,20 @@ def test_a_process_that_dies_says_whether_it_may_have_changed_something():
         worker.join()
 
 
+def test_a_fault_in_a_process_is_a_line_with_its_place_and_names_nobody(capfd):
+    worker = Worker(Bounds(nice=0, seconds=60.0))
+    try:
+        worker.begin(fail, "anna")
+        with pytest.raises(ServiceError, match="its log names the place"):
+            worker.receive()
+    finally:
+        worker.end()
+        worker.join()
+    (line,) = capfd.readouterr().err.splitlines()
+    assert json.loads(line)["what"].startswith(f"KeyError at {__file__}:")
+    assert "anna" not in line
+
+
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="Linux has processes that take what others leave")
 def test_an_idle_process_and_its_threads_take_what_others_leave():
     worker = Worker(Bounds(nice=19, seconds=60.0, idle=True))
@@ -195,6 +210,10 @@ def tell_scheduling(channel) -> None:
 
     with ThreadPoolExecutor(1) as pool:
         channel.value([mine(), pool.submit(mine).result()])
+
+
+def fail(_channel, name: str) -> None:
+    raise KeyError(name)
 
 
 def die_after_asking(channel) -> None:

@@ -76,6 +76,8 @@ def test_audio_that_waits_for_scoring_ends_no_stream(copied, tmp_path):
     [
         ("{", 422, "the first message"),
         (b"\0\0", 422, "must be a hello"),
+        ('{"claim": "nobody", "claim": "anna", "rate": 8000, "format": "f32le"}', 422, "twice"),
+        ('{"claim": "anna", "rate": 8000, "format": "f32le", "early": {"miss": 0.1, "miss": 0.2}}', 422, "twice"),
         ({"rate": 8000, "format": "pcm_s16le"}, 422, "claim"),
         ({"claim": "anna", "rate": 8000, "format": "mp3"}, 422, "format"),
         ({"claim": "anna", "rate": 10, "format": "f32le"}, 422, "rate"),
@@ -93,6 +95,15 @@ def test_a_hello_that_is_none_is_a_problem(service, hello, status, words):
         assert words in problem["detail"]
         with pytest.raises(ConnectionClosed):
             socket.recv(30)
+
+
+@pytest.mark.parametrize("text", ["[" * 8000, "1" * 8000, "NaN", '["end"]', '{"type": "end", "more": 1}'])
+def test_a_command_that_is_none_is_a_problem_and_no_decision(service, text):
+    with service.socket("/verify") as socket:
+        send(socket, claim="anna", rate=8000, format="pcm_s16le")
+        until(socket, "ready")
+        socket.send(text)
+        assert (problem := receive(socket))["status"] == 422 and "got another" in problem["detail"]
 
 
 @contextmanager

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+
+import httpx
 import numpy as np
 import pytest
 import soundfile
@@ -109,6 +112,21 @@ def test_requests_have_bounds(guarded, tmp_path):
         answer = guarded.request("POST", path, data=claim, files={field: content}, token=token)
         assert words in problem_of(answer, 413)
     assert guarded.uploads == []
+
+
+def test_a_body_that_keeps_up_is_read_however_long_it_takes(guarded):
+    """Twice as long as the service waits for nothing, in parts at four times the least rate."""
+    file = httpx.Request("POST", guarded.url, data={"claim": "anna"}, files={"file": bytes(2**17)})
+    body = file.read()
+
+    def parts():
+        for at in range(0, len(body), 2**14):
+            yield body[at : at + 2**14]
+            time.sleep(0.25)
+
+    headers = {"Content-Type": file.headers["Content-Type"]}
+    answer = guarded.request("POST", "/verify", content=parts(), headers=headers, token=VERIFY_TOKEN)
+    assert "cannot be decoded" in problem_of(answer, 422)
 
 
 def test_only_the_decision_is_told_without_the_scope_scores(guarded, heard):

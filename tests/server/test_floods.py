@@ -13,6 +13,8 @@ import pytest
 from service import Running, running
 from websockets.frames import Frame, Opcode
 
+from pipeline.server.protocols import HttpProtocol
+
 pytestmark = pytest.mark.server
 CHUNKED = b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 LONG = b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n"
@@ -182,6 +184,15 @@ def test_what_uvicorn_refuses_too_late_ends_without_a_traceback(guarded):
     assert guarded.request("GET", "/healthz").status_code == 200
     assert "Traceback" not in guarded.log_text
     assert '"fault"' not in guarded.log_text
+
+
+def test_a_frame_that_is_none_before_the_handshake_is_answered_is_no_fault(service):
+    head = b"GET" + UPGRADE + b"X: " + b"x" * 8100 + b"\r\nY: "
+    head += b"y" * (HttpProtocol.slice_bytes - len(head) - 4) + b"\r\n\r\n"  # all that is read before the frame
+    with connected(service, head + Frame(Opcode.TEXT, b"{}").serialize(mask=False)) as caller:
+        assert rest_of(caller) == b""
+    assert service.request("GET", "/healthz").status_code == 200
+    assert '"fault"' not in service.log_text
 
 
 def test_an_error_that_nothing_waits_for_is_one_line_with_its_place(store, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from service import (
@@ -12,6 +13,8 @@ from service import (
     evaluated,
     metrics_of,
     pcm16,
+    problem_of,
+    receive,
     running,
     running_copy,
     samples_of,
@@ -95,6 +98,19 @@ def test_log_lines_are_json_and_name_nobody_and_enrollments_are_timed(copied, tm
     (enrolling,) = [event for event in events if event.get("status") == 201]
     assert (enrolling["route"], enrolling["method"]) == ("/speakers/{name:name}", "POST")
     assert not any(name in line for line in lines for name in ("Bruno", "anna", "127.0.0.1"))
+
+
+def test_a_fault_is_a_line_with_its_place_wherever_it_happens_and_the_caller_is_told_no_path(copied, tmp_path):
+    with running(copied, tmp_path) as service:
+        shutil.rmtree(next(service.spool.glob("voiceclaim-*")))
+        answer = service.request("POST", "/verify", data={"claim": "anna"}, files={"file": b"x"})
+        with service.socket("/enroll") as socket:
+            send(socket, name="dora", rate=8000, format="f32le")
+            problem = receive(socket)
+        faults = [json.loads(line) for line in service.log_text.splitlines() if '"fault"' in line]
+    assert problem["detail"] == problem_of(answer, 500) == "the service failed; its log names the place"
+    assert [fault["what"].partition(" at ")[0] for fault in faults] == ["FileNotFoundError"] * 2
+    assert not any(name in service.log_text for name in ("anna", "dora", "Traceback"))
 
 
 def test_an_evaluation_of_an_earlier_revision_is_stale(copied, tmp_path):

@@ -47,6 +47,17 @@ def sealed(made, tmp_path) -> Path:
     return Path(shutil.copy(made, tmp_path / "in" / "s"))
 
 
+def test_what_lacks_a_pair_machine_is_not_sealed_though_every_digest_is_right(plain, tmp_path):
+    path = Path(shutil.copy(plain, tmp_path / "s"))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM pair WHERE rowid = (SELECT min(rowid) FROM pair)")
+    hostile.vouch_for(path, None)
+    before = content(path)
+    with pytest.raises(StoreFormatError, match="a pair machine of speaker number"):
+        seal_store(path, KEY)
+    assert content(path) == before
+
+
 def test_a_sealed_store_holds_what_it_held(plain, sealed):
     before, after = Store(plain).load(), Store(sealed, key=KEY).check()
     assert (before.sealed, after.sealed) == (False, True)

@@ -278,6 +278,10 @@ def test_a_first_enrollment_that_fails_leaves_no_file(tmp_path):
     with pytest.raises(ZeroDivisionError), Store(tmp_path / "s").writing():
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "s").touch()  # nor does it delete one that was there
+    with pytest.raises(ZeroDivisionError), Store(tmp_path / "s").writing():
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == [tmp_path / "s"]
     with pytest.raises(StoreError, match=re.escape(str(tmp_path / "no" / "s"))):
         add(tmp_path / "no" / "s", NAMES[:1])
 
@@ -302,6 +306,13 @@ def test_any_name_can_be_enrolled_claimed_and_removed_and_no_path_is_made_of_it(
         assert remove_speaker(path, name).names == STRANGE[number + 1 :]
     del model
     assert sorted(tmp_path.rglob("*")) == [path.parent, path]
+
+
+def test_nobody_is_renamed_to_a_name_that_is_taken(five):
+    before = content(five)
+    with pytest.raises(SpeakerExistsError, match="'bea' is enrolled already"):
+        Store(five).rename("ada", "bea")
+    assert content(five) == before
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,11 @@ def test_lines_have_a_maximum_length(tmp_path):
     assert tables_in(log.path)[-1]["claim"] == "\U0001f600" * 1000 + "... (1000000 characters)"
     with pytest.raises(AuditError, match="at most"):
         log.append("verify", {str(n): "\U0001f600" * 1000 for n in range(20)})
-    assert check_log(log.path).lines == 2
+    log.append("verify", {str(n): "\U0001f600" * 1000 for n in range(10)})
+    with log.path.open("ab") as file:
+        file.write(b'{"n":4,"claim":"' + b"x" * 100_000)
+    log.append("verify", {})
+    assert (check_log(log.path).lines, check_log(log.path).repairs) == (5, 1)
 
 
 def test_reserved_events_and_fields_cannot_be_written(tmp_path):
@@ -84,7 +88,9 @@ def test_reserved_events_and_fields_cannot_be_written(tmp_path):
     assert check_log(log.path).lines == 2
 
 
-@pytest.mark.parametrize("content", [b"hello\n", b"{}\n", b"[" * 90_000 + b"\n", b"a key, say", b"x" * 200_000])
+@pytest.mark.parametrize(
+    "content", [b"hello\n", b"{}\n", b"[" * 90_000 + b"\n", b"a key, say", b"x" * 200_000, b'{"n":' * 40_000]
+)
 def test_another_file_is_refused_and_not_written_to(tmp_path, content):
     path = tmp_path / "log"
     path.write_bytes(content)
@@ -101,6 +107,7 @@ def test_a_torn_first_line_is_repaired(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(AuditError, match="at least one whole line"):
         check_log(path)
+    AuditLog(path).check_writable()
     AuditLog(path).append("verify", {"claim": "anna"})
     report = check_log(path)
     assert (report.lines, report.repairs, report.torn) == (2 + bool(content), bool(content), 0)

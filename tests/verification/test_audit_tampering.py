@@ -94,6 +94,24 @@ def test_a_line_of_another_log_or_forged_with_its_hash_is_detected_by_the_next(t
             check_log(path)
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"n": 1, "event": "verify"},
+        {"n": 2, "event": "open"},
+        {"n": True, "event": "open"},
+        {"n": 1, "event": "open", '"event': "open"},
+    ],
+)
+def test_a_first_line_that_is_none_is_detected_though_its_hash_is_right(tmp_path, first):
+    opening = json.loads(written(tmp_path / "log")[0])
+    del opening["hash"]
+    text = json.dumps(opening | first, separators=(",", ":")).replace('\\"', "").encode()[:-1]
+    (tmp_path / "log").write_bytes(text + f',"hash":"{hash_of(text, None)}"}}\n'.encode())
+    with pytest.raises(AuditError, match="line 1: "):
+        check_log(tmp_path / "log")
+
+
 def test_a_rewritten_log_is_detected_by_its_key_or_an_anchor_only(tmp_path):
     path = tmp_path / "log"
     lines = written(path)
