@@ -53,8 +53,6 @@ def telephone(samples: Samples, rate: int) -> Samples:
     Returns (n,) at ``rate``.
     """
     check_mono(samples, "telephone")
-    if len(samples) == 0:
-        return np.empty(0)
     line = resampled(_settled(samples, rate), rate, LINE_RATE)
     return resampled(mu_law(_convolved(line, band_pass())[_HALF:-_HALF]), LINE_RATE, rate)[: len(samples)]
 
@@ -84,8 +82,6 @@ def mu_law(samples: Samples) -> Samples:
     step: 1/8192 near zero, 128/8192 near full scale; beyond 8159 / 8192 samples are clipped.
     """
     check_mono(samples, "mu-law")
-    if len(samples) == 0:
-        return np.empty(0)
     return _coded(samples, "WAV", "ULAW")
 
 
