@@ -97,7 +97,7 @@ def random_codec(samples: Samples, rate: int, rng: np.random.Generator) -> Sampl
         return np.zeros(len(samples))
     line = resampled(_settled(samples / peak, rate), rate, LINE_RATE)
     gain = CODEC_PEAK / (_peak(line) or 1.0)
-    decoded = _coded(line * gain, file_format, subtype)[: len(line)]  # the last block may be longer
+    decoded = _coded(line * gain, file_format, subtype)
     return resampled(decoded, LINE_RATE, rate)[: len(samples)] * (peak / gain)
 
 
