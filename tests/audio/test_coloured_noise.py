@@ -12,7 +12,7 @@ from scipy.ndimage import median_filter
 from scipy.signal import find_peaks
 from waves import LENGTHS, RATE, SEEDS, random, rms
 
-from pipeline.audio.channels import HUM_HARMONICS, HUM_HZ, NOISE_SLOPE, coloured_noise
+from pipeline.audio.channels import HUM_HARMONICS, HUM_HZ, NOISE_EQUALISER_DB, NOISE_SLOPE, coloured_noise
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +27,17 @@ def test_the_slope_of_coloured_noise_is_drawn_evenly(colours):
     edges = np.geomspace(60, 7_600, 22).astype(int)
     bands = np.stack([np.median(colours[:, a:b], axis=1) for a, b in pairwise(edges)], axis=1)
     octaves = 0.5 * np.log10(edges[:-1] * edges[1:])
-    slopes = np.polyfit(octaves, 0.5 * np.log10(bands).T, 1)[0]
+    levels = 0.5 * np.log10(bands).T
+    slopes, at_one = np.polyfit(octaves, levels, 1)
     least, most = NOISE_SLOPE
     assert np.mean(slopes) == pytest.approx(-(least + most) / 2, abs=0.12)
     # Uniform draws, and the slopes of equalisers on top of them.
     assert (most - least) / np.sqrt(12) < np.std(slopes) < 1.4 * (most - least) / np.sqrt(12)
     assert slopes.max() > -least - 0.3
     assert slopes.min() < -most + 0.3
+    # What an equaliser leaves beside the line: some of its draws' deviation, of which it joins the gains.
+    beside, drawn = np.std(20.0 * (levels - at_one - octaves[:, None] * slopes)), NOISE_EQUALISER_DB / np.sqrt(3)
+    assert 0.5 * drawn < beside < drawn
 
 
 def test_coloured_noise_is_flat_where_nothing_is_heard(colours):

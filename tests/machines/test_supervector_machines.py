@@ -14,6 +14,7 @@ from sklearn.linear_model import Ridge
 from supervector_data import COUNTS, SEEDS, centred_targets, frames_of, normalised, space_of, training_data, weights_of
 
 from pipeline.errors import FitError
+from pipeline.machines.gram import Known, unpacked
 from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.supervectors import SupervectorMachines, segments_of, unit
 
@@ -32,6 +33,7 @@ def test_margins_are_those_of_scikit_learns_weighted_ridge_regressions(seed, cou
         theirs.fit(rows, centred_targets(owners, len(counts)), sample_weight=weights_of(owners))
         np.testing.assert_allclose(margins, theirs.predict(unit(new - mean)), atol=1e-5)
     np.testing.assert_allclose(training.mean, mean, atol=1e-6)
+    np.testing.assert_array_equal(training.margins(training.mean[None]), 0.0)
     # As their targets do, since the fit is linear in them.
     np.testing.assert_allclose(margins.sum(axis=1), 0.0, atol=1e-5)
 
@@ -146,8 +148,12 @@ def test_any_ridge_that_a_solution_exists_for_is_solved_to_its_end(ridge):
     mean, rows, owners = normalised(vectors)
     system = rows @ rows.T + np.diag(ridge / weights_of(owners))
     dual = np.linalg.solve(system, centred_targets(owners, 3))
-    margins = SupervectorTraining(vectors, ridge=ridge).margins(vectors[0].astype(float))
-    np.testing.assert_allclose(margins, unit(vectors[0] - mean) @ rows.T @ dual, atol=2e-4)
+    training, some = SupervectorTraining(vectors, ridge=ridge), np.arange(40)
+    # Products that are known to single precision make no solution worse.
+    known = Known(some, unpacked(training.triangle)[np.ix_(some, some)])
+    for one in (training, SupervectorTraining(vectors, ridge=ridge, known=known)):
+        margins = one.margins(vectors[0].astype(float))
+        np.testing.assert_allclose(margins, unit(vectors[0] - mean) @ rows.T @ dual, atol=2e-4)
 
 
 def test_segments_that_repeat_without_a_ridge_are_an_error_that_names_it():
