@@ -231,10 +231,7 @@ def room_response(rate: int, rng: np.random.Generator, *, rt60: float, direct_db
     """
     seconds = np.arange(1, round(rt60 * rate) + 1) / rate
     tail = rng.standard_normal(len(seconds)) * 10.0 ** (-3.0 * seconds / rt60)
-    energy = float(tail @ tail)
-    if energy == 0.0:
-        return np.ones(1)
-    return np.concatenate(([1.0], tail * (10.0 ** (-direct_db / 20.0) / np.sqrt(energy))))
+    return np.concatenate(([1.0], tail * (10.0 ** (-direct_db / 20.0) / np.sqrt(float(tail @ tail)))))
 
 
 def rms(samples: Samples) -> float:

@@ -12,7 +12,7 @@ from scipy.ndimage import median_filter
 from scipy.signal import find_peaks
 from waves import LENGTHS, RATE, SEEDS, random, rms
 
-from pipeline.audio.channels import HUM_HARMONICS, HUM_HZ, NOISE_EQUALISER_DB, NOISE_SLOPE, coloured_noise
+from pipeline.audio.channels import HUM_HARMONICS, HUM_HZ, NOISE_EQUALISER_DB, NOISE_SLOPE, _hum, coloured_noise
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,17 @@ def test_about_half_of_the_noises_hum_at_harmonics_of_one_pitch(rate):
         distances = np.abs(harmonics[:, :, None] - lines).min(axis=1).max(axis=1, initial=0.0)
         assert distances.min() < 0.5, f"seed {seed}: {lines} Hz are of no one pitch"
     assert 10 <= humming <= 28
+
+
+def test_harmonics_of_a_hum_fall_with_their_number_and_have_any_phase():
+    """By their correlation with waves of the pitch, the first number that is drawn, and of twice that."""
+    found = []
+    for seed in range(300):
+        turns = random(seed).uniform(*HUM_HZ) / RATE * np.outer([1, 2], np.arange(8_000))
+        found.append(np.exp(-2j * np.pi * turns) @ _hum(8_000, RATE, random(seed)))
+    first, second = np.array(found).T
+    assert np.median(np.abs(second / first)) == pytest.approx(0.5, abs=0.12)
+    assert abs(np.mean(first / np.abs(first))) < 0.2
 
 
 @settings(deadline=None, max_examples=40)

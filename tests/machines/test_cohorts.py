@@ -98,6 +98,7 @@ def grown(values: np.ndarray, most: int) -> tuple[CohortTable, set[tuple[int, in
     for later in range(len(values)):
         table, others = table.with_newcomer(values[later, :later], most)
         pairs |= {(later, int(earlier)) for earlier in others}
+        table.nearest.flags.writeable = table.similarity.flags.writeable = False  # a store goes on to hold it
     return table, pairs
 
 
@@ -164,6 +165,11 @@ def test_a_claim_without_a_machine_against_a_member_of_its_cohort_is_an_error():
     absent = next(n for n in range(1, SPEAKERS) if n not in people.pairs.against(0))
     with pytest.raises(StoreFormatError, match=f"no pair machine of speakers 0 and {absent}"):
         MarginScorer(people, np.array([0]), frozenset({"one_vs_one"}), Cohorts.of([0], np.array([[absent]])))
+
+
+def test_without_pair_machines_there_are_no_cohorts():
+    configuration = MachineConfig(kinds=("one_class",), cohort=2)
+    assert train_population(Pool.of(books(), SIGMA), configuration).cohort_table is None
 
 
 # Claims

@@ -203,7 +203,7 @@ def random_population(seed: int, speakers: int) -> Population:
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), speakers=st.integers(1, 6), data=st.data())
+@given(seed=st.integers(0, 2**32 - 1), speakers=st.integers(1, 12), data=st.data())
 def test_margins_of_any_claims_are_the_sums_over_centroids_machine_by_machine(seed, speakers, data):
     people = random_population(seed, speakers)
     claims = data.draw(st.lists(st.integers(0, speakers - 1), min_size=1, unique=True))

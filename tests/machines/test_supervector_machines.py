@@ -14,7 +14,8 @@ from sklearn.linear_model import Ridge
 from supervector_data import COUNTS, SEEDS, centred_targets, frames_of, normalised, space_of, training_data, weights_of
 
 from pipeline.errors import FitError
-from pipeline.machines.gram import Known, unpacked
+from pipeline.machines.gram import Known, centred, inner_products, unpacked
+from pipeline.machines.half_precision import Rows
 from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.supervectors import SupervectorMachines, segments_of, unit
 
@@ -139,6 +140,27 @@ def test_same_number_of_threads_gives_the_same_bits_and_another_the_same_margins
     np.testing.assert_array_equal(one.without(1).margins(new), again.without(1).margins(new))
     np.testing.assert_allclose(one.margins(new), more.margins(new), atol=1e-6)
     np.testing.assert_allclose(one.without(1).margins(new), more.without(1).margins(new), atol=1e-5)
+
+
+def test_the_mean_of_many_rows_is_summed_in_double_precision():
+    rows = (1000.0 + np.random.default_rng(0).standard_normal((700, 3))).astype(np.float32)
+    inner, mean = inner_products(Rows([rows]))
+    _, again = inner_products(Rows([rows]), Known(np.arange(600), inner[:600, :600]))
+    for made in (mean, again):
+        np.testing.assert_allclose(made, rows.astype(np.float64).mean(axis=0), rtol=1e-12)
+
+
+def test_rows_are_scaled_as_long_as_they_can_be_told_from_their_mean():
+    random = np.random.default_rng(0)
+    rows = random.standard_normal((6, 40))
+    moved = rows + 5e6 * unit(random.standard_normal(40))  # products to 16 places, of which 12 are the mean's
+    gram, scale = centred(moved @ moved.T)
+    expected = unit(rows - rows.mean(axis=0))
+    np.testing.assert_allclose(gram, expected @ expected.T, atol=5e-3)
+    np.testing.assert_allclose(scale, 1.0 / np.linalg.norm(rows - rows.mean(axis=0), axis=1), rtol=5e-3)
+    # Those that are the mean, whose products rounding has put below it.
+    for made in centred(np.array([[1.0, 1.0 + 2**-22], [1.0 + 2**-22, 1.0]], dtype=np.float32)):
+        np.testing.assert_array_equal(made, 0.0)
 
 
 @pytest.mark.parametrize("ridge", [1e-9, 1e-5, 1e-2, 100.0])
