@@ -249,10 +249,15 @@ def test_frames_far_from_everybody_get_the_bias_of_each_machine():
 # Populations that grow.
 
 
-def assert_same(people: Population, expected: Population) -> None:
-    np.testing.assert_equal(pair_arrays(people), pair_arrays(expected))
-    for name in ("one_class_coef", "one_class_bias", "one_vs_rest_coef", "one_vs_rest_bias"):
-        np.testing.assert_array_equal(getattr(people, name), getattr(expected, name))
+@pytest.mark.parametrize("first", [1, 3])
+def test_a_population_that_grew_has_the_machines_of_training_at_once(first):
+    known = train_population(Pool.of(codebooks()[:first], SIGMA), SETTINGS)
+    grown, expected = train_population(population().pool, SETTINGS, known=known), population()
+    np.testing.assert_equal(pair_arrays(grown), pair_arrays(expected))
+    for name in ("one_class_coef", "one_class_bias"):
+        np.testing.assert_array_equal(getattr(grown, name), getattr(expected, name))
+    margins, others = (margins_of(people, frames()).one_vs_rest for people in (grown, expected))
+    assert_close(margins, others)
 
 
 @pytest.mark.parametrize("kinds", [("one_class",), ("one_class", "one_vs_one"), ("one_class", "one_vs_rest"), None])
