@@ -65,6 +65,11 @@ def refused(path: Path, content: bytes | None, **changes: object) -> str:
     return str(raised.value)
 
 
+def test_a_network_too_large_to_read_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.machines.encoder.MOST_BYTES", 1000)
+    assert refused(tmp_path / "n.onnx", network()).endswith("cannot be read: too large: at most 1,000 bytes are read")
+
+
 def test_what_is_wrong_with_a_network_is_said_with_the_setting(tmp_path):
     path, good = tmp_path / "n.onnx", network()
     assert refused(path, None).startswith(f"embedding.path: {path}: cannot be read: No such file")
