@@ -229,6 +229,16 @@ def test_margins_of_some_kinds_are_the_same_as_among_all_kinds(kinds):
             assert getattr(some, name) is None
 
 
+@pytest.mark.parametrize(("dtype", "sums", "agreement"), [("mixed", "float64", 1e-5), ("float32", "float32", 1e-3)])
+def test_margins_of_less_precision_agree_as_they_promise(dtype, sums, agreement):
+    rough, exact = (margins_of(population(), frames(), dtype=kind) for kind in (dtype, "float64"))
+    for kind in ("pair", "one_class", "one_vs_rest"):
+        made, expected = getattr(rough, kind), getattr(exact, kind)
+        assert made.dtype == sums
+        np.testing.assert_allclose(made, expected, atol=agreement)
+        assert not np.array_equal(made, expected), "exponentials in double precision take four times as long"
+
+
 def test_features_far_from_the_origin_cost_single_precision_nothing():
     shift = 300.0
     moved = train_population(Pool.of([book + shift for book in codebooks()], SIGMA), SETTINGS)
