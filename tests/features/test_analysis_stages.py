@@ -79,6 +79,7 @@ def test_deltas_are_librosas_with_the_edges_repeated(width, frames, seed, sizes)
 @pytest.mark.parametrize(("rate", "length", "count"), [(16_000, 480, 12), (8_000, 240, 13), (44_100, 1323, 39)])
 def test_mel_cepstrum_is_librosas_on_the_same_windowed_frames(rate, length, count, root):
     frames = FrameStream(length, length).push(sound(20 * length, rate=rate)) * np.hamming(length)
+    frames[0] *= 1e-2  # below the floor in some bands
     size = 2 ** math.ceil(math.log2(max(length, rate / 32)))  # bins of at most 32 Hz
     padded = np.pad(frames, ((0, 0), (0, size - length)))  # one frame a hop: librosa's own window is left flat
     how = {"sr": rate, "n_fft": size, "hop_length": size, "window": "boxcar", "center": False, "n_mels": 40}
