@@ -259,10 +259,12 @@ def test_frames_far_from_everybody_get_the_bias_of_each_machine():
 # Populations that grow.
 
 
+@pytest.mark.parametrize("cohort", ["all", 100])
 @pytest.mark.parametrize("first", [1, 3])
-def test_a_population_that_grew_has_the_machines_of_training_at_once(first):
-    known = train_population(Pool.of(codebooks()[:first], SIGMA), SETTINGS)
-    grown, expected = train_population(population().pool, SETTINGS, known=known), population()
+def test_a_population_that_grew_has_the_machines_of_training_at_once(first, cohort):
+    configuration = SETTINGS.model_copy(update={"cohort": cohort})
+    known = train_population(Pool.of(codebooks()[:first], SIGMA), configuration)
+    grown, expected = train_population(population().pool, configuration, known=known), population()
     np.testing.assert_equal(pair_arrays(grown), pair_arrays(expected))
     for name in ("one_class_coef", "one_class_bias"):
         np.testing.assert_array_equal(getattr(grown, name), getattr(expected, name))
