@@ -12,7 +12,15 @@ from scipy.ndimage import median_filter
 from scipy.signal import find_peaks
 from waves import LENGTHS, RATE, SEEDS, random, rms
 
-from pipeline.audio.channels import HUM_HARMONICS, HUM_HZ, NOISE_EQUALISER_DB, NOISE_SLOPE, _hum, coloured_noise
+from pipeline.audio.channels import (
+    HUM_HARMONICS,
+    HUM_HZ,
+    MOST_HUM,
+    NOISE_EQUALISER_DB,
+    NOISE_SLOPE,
+    _hum,
+    coloured_noise,
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +64,23 @@ def lines_of(noise: np.ndarray, rate: int) -> np.ndarray:
 @pytest.mark.parametrize("rate", [4_000, RATE])
 def test_about_half_of_the_noises_hum_at_harmonics_of_one_pitch(rate):
     """At 4 kHz too, where some harmonics would have to be aliases."""
-    humming, pitches = 0, np.arange(HUM_HZ[0], HUM_HZ[1], 0.05)
+    shares, pitches = [], np.arange(HUM_HZ[0], HUM_HZ[1], 0.05)
     harmonics = pitches[:, None] * np.arange(1, HUM_HARMONICS + 1)
     for seed in range(40):
-        lines = lines_of(coloured_noise(4 * rate, rate, random(seed)), rate)
-        humming += len(lines) > 0
+        noise = coloured_noise(4 * rate, rate, random(seed))
+        lines = lines_of(noise, rate)
+        if len(lines):
+            power, hertz = (
+                np.abs(np.fft.rfft(noise * np.hanning(len(noise)))) ** 2,
+                np.fft.rfftfreq(len(noise), 1 / rate),
+            )
+            shares.append(power[np.abs(hertz[:, None] - lines).min(axis=1) < 1.0].sum() / power.sum())
         distances = np.abs(harmonics[:, :, None] - lines).min(axis=1).max(axis=1, initial=0.0)
         assert distances.min() < 0.5, f"seed {seed}: {lines} Hz are of no one pitch"
-    assert 10 <= humming <= 28
+    assert 10 <= len(shares) <= 28
+    # Hums of all sizes, up to ``MOST_HUM`` times that of the noise.
+    assert min(shares) < 0.1
+    assert 0.5 < max(shares) < MOST_HUM**2 / (1 + MOST_HUM**2) + 0.02
 
 
 def test_harmonics_of_a_hum_fall_with_their_number_and_have_any_phase():
