@@ -53,8 +53,6 @@ def telephone(samples: Samples, rate: int) -> Samples:
     Returns (n,) at ``rate``.
     """
     check_mono(samples, "telephone")
-    if len(samples) == 0:
-        return np.empty(0)
     line = resampled(_settled(samples, rate), rate, LINE_RATE)
     return resampled(mu_law(_convolved(line, band_pass())[_HALF:-_HALF]), LINE_RATE, rate)[: len(samples)]
 
@@ -84,8 +82,6 @@ def mu_law(samples: Samples) -> Samples:
     step: 1/8192 near zero, 128/8192 near full scale; beyond 8159 / 8192 samples are clipped.
     """
     check_mono(samples, "mu-law")
-    if len(samples) == 0:
-        return np.empty(0)
     return _coded(samples, "WAV", "ULAW")
 
 
@@ -101,7 +97,7 @@ def random_codec(samples: Samples, rate: int, rng: np.random.Generator) -> Sampl
         return np.zeros(len(samples))
     line = resampled(_settled(samples / peak, rate), rate, LINE_RATE)
     gain = CODEC_PEAK / (_peak(line) or 1.0)
-    decoded = _coded(line * gain, file_format, subtype)[: len(line)]  # the last block may be longer
+    decoded = _coded(line * gain, file_format, subtype)
     return resampled(decoded, LINE_RATE, rate)[: len(samples)] * (peak / gain)
 
 
@@ -235,10 +231,7 @@ def room_response(rate: int, rng: np.random.Generator, *, rt60: float, direct_db
     """
     seconds = np.arange(1, round(rt60 * rate) + 1) / rate
     tail = rng.standard_normal(len(seconds)) * 10.0 ** (-3.0 * seconds / rt60)
-    energy = float(tail @ tail)
-    if energy == 0.0:
-        return np.ones(1)
-    return np.concatenate(([1.0], tail * (10.0 ** (-direct_db / 20.0) / np.sqrt(energy))))
+    return np.concatenate(([1.0], tail * (10.0 ** (-direct_db / 20.0) / np.sqrt(float(tail @ tail)))))
 
 
 def rms(samples: Samples) -> float:

@@ -61,7 +61,7 @@ class FrameStream:
         dropped = min(self._skip, pending.size)
         self._skip -= dropped
         pending = pending[dropped:]
-        count = max(0, (pending.size - self.length) // self.step + 1) if self._skip == 0 else 0
+        count = max(0, (pending.size - self.length) // self.step + 1)
         used = count * self.step
         self._skip += max(0, used - pending.size)
         self._pending = pending[used:].copy()

@@ -107,7 +107,7 @@ def band_powers(filters: Array) -> Callable[[Array], Array]:
     for first in range(0, len(filters), BANDS_AT_ONCE):
         several = slice(first, first + BANDS_AT_ONCE)
         there = np.flatnonzero(filters[several].any(axis=0))
-        within = slice(int(there[0]), int(there[-1]) + 1) if len(there) else slice(0, 0)
+        within = slice(int(there[0]), int(there[-1]) + 1)
         parts.append((several, within, np.ascontiguousarray(filters[several, within])))
 
     def powers(spectra: Array) -> Array:
@@ -129,5 +129,5 @@ def _mel(hertz: float) -> float:
 
 
 def _hertz(mel: Array) -> Array:
-    beyond = _KNEE_HZ * np.exp(_STEP * (np.maximum(mel, _KNEE_MEL) - _KNEE_MEL))
+    beyond = _KNEE_HZ * np.exp(_STEP * (mel - _KNEE_MEL))
     return np.asarray(np.where(mel < _KNEE_MEL, mel * _KNEE_HZ / _KNEE_MEL, beyond))

@@ -124,7 +124,7 @@ class CohortTable:
         if count == 0:
             return CohortTable(np.empty((1, 0), dtype=np.int64), np.empty((1, 0))), own
         nearest, known = self.nearest, self.similarity
-        if width < min(most, count):  # the lists are not full yet
+        if width < most:  # the lists are not full yet
             nearest = np.concatenate((nearest, np.full((count, 1), count)), axis=1)
             known = np.concatenate((known, np.full((count, 1), -np.inf)), axis=1)
         entered = np.flatnonzero(values > known[:, -1])

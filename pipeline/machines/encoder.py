@@ -51,7 +51,7 @@ class Encoder:
     @cached_property
     def window(self) -> int:
         """Return the frames of a window."""
-        return max(1, round(1000 * self.settings.segment_seconds / LOG_MEL_STEP_MS))
+        return round(1000 * self.settings.segment_seconds / LOG_MEL_STEP_MS)
 
     @cached_property
     def dimension(self) -> int:
@@ -62,7 +62,7 @@ class Encoder:
         """Return the running sums after ``frames`` (T, 80): ``before`` are those so far.
 
         They hold the frames of full windows and the sum of embeddings by frames, (1 + d,), then the number of frames
-        that wait and these, zeros behind them: (1 + window * 80,).
+        that wait and, in room for a window, these: (1 + window * 80,).
         """
         size, d = self.window, self.dimension
         sums = np.zeros(2 + d + size * BANDS) if before is None else before.copy()
@@ -73,7 +73,6 @@ class Encoder:
             sums[1 : 1 + d] += size * self._embedding(window)
         rest = waiting[full * size :]
         sums[1 + d] = len(rest)
-        sums[2 + d :] = 0.0
         sums[2 + d : 2 + d + rest.size] = rest.ravel()
         return sums
 

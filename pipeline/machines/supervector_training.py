@@ -261,10 +261,9 @@ class SupervectorTraining:
             columns, held_out = inverse_columns(self._factor, self._leaving), ~self._kept[self._leaving]
             self._factor = np.empty((0, 0))
             dual = _left_out(self._all.dual, columns, self._leaving, held_out)
-            if held_out.any():
-                out, corner = columns[:, held_out], columns[np.ix_(self._leaving[held_out], np.flatnonzero(held_out))]
-                change = np.linalg.solve(corner.astype(np.float64), out[self._leaving].T).astype(columns.dtype)
-                columns -= out @ change
+            out, corner = columns[:, held_out], columns[np.ix_(self._leaving[held_out], np.flatnonzero(held_out))]
+            change = np.linalg.solve(corner.astype(np.float64), out[self._leaving].T).astype(columns.dtype)
+            columns -= out @ change
             return replace(self._all, dual=dual), columns
 
 
@@ -286,8 +285,6 @@ def _refined(gram: AnyFloat, factor: AnyFloat, targets: Array) -> Array:
 
 def _left_out(dual: Array, columns: AnyFloat, numbers: NDArray[np.intp], gone: NDArray[np.bool_]) -> Array:
     """Return the ``dual`` solution (S, N) without those of the rows ``numbers`` (k,) that are ``gone``: zero there."""
-    if not gone.any():
-        return dual
     changed = dual - product(columns[:, gone], _change(dual, columns, numbers, gone))
     changed[numbers[gone]] = 0.0
     return changed

@@ -288,6 +288,25 @@ def test_without_enough_other_voices_there_is_white_noise(hummers, speech, count
     assert (flatness(added) > 0.8) == (count - 1 < LEAST_VOICES)
 
 
+def test_speakers_without_sound_are_no_voices(hummers, speech, tmp_path):
+    some = {"ada": hummers["ada"], "bea": hummers["bea"], "cyd": [Utterance("cyd", tmp_path / "gone.wav")]}
+    (added,) = noises_of(Augmenter(settings_of(), some, kinds=["babble"]), speech)
+    assert flatness(added) > 0.8
+
+
+def test_each_version_meets_noise_of_its_own(hummers, speech):
+    one, other = versions_of(Augmenter(settings_of(), hummers, kinds=["noise", "noise"]), speech)
+    assert abs(np.corrcoef(one - speech, other - speech)[0, 1]) < 0.05
+
+
+@pytest.mark.parametrize("kind", ["codec", "band"])
+def test_a_microphone_stands_before_a_codec_and_a_band(hummers, speech, monkeypatch, kind):
+    (heard,) = versions_of(Augmenter(settings_of(), hummers, kinds=[kind]), speech)
+    monkeypatch.setattr("pipeline.audio.augmentation.EQUALISER_DB", 0.0)
+    (flat,) = versions_of(Augmenter(settings_of(), hummers, kinds=[kind]), speech)
+    assert rms(heard - flat) > 0.02 * rms(flat)
+
+
 # Shares of the utterances
 
 PLACES = st.tuples(st.integers(1, 60), st.integers(1, 9), st.floats(0.0, 1.0, exclude_min=True))
@@ -364,9 +383,11 @@ def test_a_recording_without_sound_is_passed_over(hummers, speech, garbage, sile
         np.testing.assert_array_equal(version, other)
 
 
-def test_no_more_of_a_speaker_is_kept_than_babble_needs(hummers, tmp_path, speech):
+@pytest.mark.parametrize(("together", "each"), [(1800.0, SOURCE_SECONDS), (6.0, 2.0)])
+def test_no_more_of_a_speaker_is_kept_than_babble_needs(hummers, tmp_path, speech, monkeypatch, together, each):
     """Audio after the first seconds of a long recording is in no version."""
-    long = np.concatenate([note(NOTES["bea"], SOURCE_SECONDS), note(3_000.0, 30.0)])
+    monkeypatch.setattr("pipeline.audio.augmentation.ALL_SOURCE_SECONDS", together)
+    long = np.concatenate([note(NOTES["bea"], each), note(3_000.0, 30.0)])
     others = {**hummers, "bea": [recorded("bea", tmp_path / "long.wav", long)]}
     del others["dov"]
     for added in noises_of(Augmenter(settings_of(voices=2), others, kinds=["babble"]), speech, 10):

@@ -12,7 +12,15 @@ from scipy.ndimage import median_filter
 from scipy.signal import find_peaks
 from waves import LENGTHS, RATE, SEEDS, random, rms
 
-from pipeline.audio.channels import HUM_HARMONICS, HUM_HZ, NOISE_SLOPE, coloured_noise
+from pipeline.audio.channels import (
+    HUM_HARMONICS,
+    HUM_HZ,
+    MOST_HUM,
+    NOISE_EQUALISER_DB,
+    NOISE_SLOPE,
+    _hum,
+    coloured_noise,
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +35,17 @@ def test_the_slope_of_coloured_noise_is_drawn_evenly(colours):
     edges = np.geomspace(60, 7_600, 22).astype(int)
     bands = np.stack([np.median(colours[:, a:b], axis=1) for a, b in pairwise(edges)], axis=1)
     octaves = 0.5 * np.log10(edges[:-1] * edges[1:])
-    slopes = np.polyfit(octaves, 0.5 * np.log10(bands).T, 1)[0]
+    levels = 0.5 * np.log10(bands).T
+    slopes, at_one = np.polyfit(octaves, levels, 1)
     least, most = NOISE_SLOPE
     assert np.mean(slopes) == pytest.approx(-(least + most) / 2, abs=0.12)
     # Uniform draws, and the slopes of equalisers on top of them.
     assert (most - least) / np.sqrt(12) < np.std(slopes) < 1.4 * (most - least) / np.sqrt(12)
     assert slopes.max() > -least - 0.3
     assert slopes.min() < -most + 0.3
+    # What an equaliser leaves beside the line: some of its draws' deviation, of which it joins the gains.
+    beside, drawn = np.std(20.0 * (levels - at_one - octaves[:, None] * slopes)), NOISE_EQUALISER_DB / np.sqrt(3)
+    assert 0.5 * drawn < beside < drawn
 
 
 def test_coloured_noise_is_flat_where_nothing_is_heard(colours):
@@ -52,14 +64,34 @@ def lines_of(noise: np.ndarray, rate: int) -> np.ndarray:
 @pytest.mark.parametrize("rate", [4_000, RATE])
 def test_about_half_of_the_noises_hum_at_harmonics_of_one_pitch(rate):
     """At 4 kHz too, where some harmonics would have to be aliases."""
-    humming, pitches = 0, np.arange(HUM_HZ[0], HUM_HZ[1], 0.05)
+    shares, pitches = [], np.arange(HUM_HZ[0], HUM_HZ[1], 0.05)
     harmonics = pitches[:, None] * np.arange(1, HUM_HARMONICS + 1)
     for seed in range(40):
-        lines = lines_of(coloured_noise(4 * rate, rate, random(seed)), rate)
-        humming += len(lines) > 0
+        noise = coloured_noise(4 * rate, rate, random(seed))
+        lines = lines_of(noise, rate)
+        if len(lines):
+            power, hertz = (
+                np.abs(np.fft.rfft(noise * np.hanning(len(noise)))) ** 2,
+                np.fft.rfftfreq(len(noise), 1 / rate),
+            )
+            shares.append(power[np.abs(hertz[:, None] - lines).min(axis=1) < 1.0].sum() / power.sum())
         distances = np.abs(harmonics[:, :, None] - lines).min(axis=1).max(axis=1, initial=0.0)
         assert distances.min() < 0.5, f"seed {seed}: {lines} Hz are of no one pitch"
-    assert 10 <= humming <= 28
+    assert 10 <= len(shares) <= 28
+    # Hums of all sizes, up to ``MOST_HUM`` times that of the noise.
+    assert min(shares) < 0.1
+    assert 0.5 < max(shares) < MOST_HUM**2 / (1 + MOST_HUM**2) + 0.02
+
+
+def test_harmonics_of_a_hum_fall_with_their_number_and_have_any_phase():
+    """By their correlation with waves of the pitch, the first number that is drawn, and of twice that."""
+    found = []
+    for seed in range(300):
+        turns = random(seed).uniform(*HUM_HZ) / RATE * np.outer([1, 2], np.arange(8_000))
+        found.append(np.exp(-2j * np.pi * turns) @ _hum(8_000, RATE, random(seed)))
+    first, second = np.array(found).T
+    assert np.median(np.abs(second / first)) == pytest.approx(0.5, abs=0.12)
+    assert abs(np.mean(first / np.abs(first))) < 0.2
 
 
 @settings(deadline=None, max_examples=40)

@@ -18,7 +18,7 @@ from pipeline.config import AnalysisConfig, FeatureSettings, VadConfig
 from pipeline.errors import AudioError, StreamClosedError
 from pipeline.features.framing import FrameStream, window
 from pipeline.features.frontend import FrontEnd
-from pipeline.features.stream import FeatureBlock, FeatureStream, joined, static_features
+from pipeline.features.stream import FeatureBlock, FeatureStream, joined, joined_to, static_features
 
 KINDS = ("lpc", "lpcc", "mfcc", "plp", "root_mfcc")
 
@@ -80,6 +80,32 @@ def test_recordings_at_any_gain_have_the_same_features(kind, gain_db):
     made = features_of(10.0 ** (gain_db / 20.0) * samples, kind=kind, vad={"start_floor_db": -60.0 + gain_db})
     assert len(expected.vectors) > 0
     np.testing.assert_allclose(made.vectors, expected.vectors, rtol=1e-6, atol=1e-6)
+
+
+def test_frames_keep_their_level_below_the_loudest_so_far():
+    """A half second three times, the last time 20 dB lower: root cepstra are as much smaller as the root of powers."""
+    half, gate = noise_at(-20.0, 0.5), OPEN.model_copy(update={"fall_db_per_second": 0.0})
+    samples = np.concatenate((half, half, 0.1 * half))
+    vectors = features_of(samples, kind="root_mfcc", compression=0.2, deltas=False, vad=gate).vectors
+    np.testing.assert_allclose(vectors[101:148], 0.01**0.2 * vectors[51:98], rtol=1e-6, atol=1e-9)
+
+
+@given(sizes=st.lists(st.integers(0, 30), max_size=12), frames=st.integers(1, 40))
+def test_utterances_are_joined_in_order_until_there_are_enough_frames_and_what_is_left_goes_with_the_last(
+    sizes, frames
+):
+    numbers = np.split(np.arange(float(sum(sizes)))[:, None], np.cumsum(sizes))[: len(sizes)]
+    blocks = joined_to([FeatureBlock(own, len(own), own[:, 0]) for own in numbers], frames)
+    enough = [0]
+    for size in sizes:
+        enough[-1] += size
+        enough += [0] if enough[-1] >= frames else []
+    *whole, rest = enough
+    if sizes:
+        assert [len(block.vectors) for block in blocks] == [*whole[:-1], sum(whole[-1:]) + rest]
+        np.testing.assert_array_equal(joined(blocks).vectors[:, 0], np.arange(sum(sizes)))
+    else:
+        assert blocks == []
 
 
 @settings(max_examples=12, deadline=None)

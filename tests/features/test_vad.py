@@ -20,6 +20,7 @@ def test_frame_level_is_decibels_of_the_variance():
     np.testing.assert_allclose(result[:3], [-20.0, -20.0, 10 * np.log10(0.5)], atol=1e-9)
     assert np.isfinite(result[3:]).all()
     assert (result[3:] < SILENCE_DB).all()
+    assert frame_level(square[None] * 10 / 2**16)[0] > SILENCE_DB, "the last bit of 16-bit audio, on and off"
 
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 48_000])
@@ -34,7 +35,7 @@ def test_level_is_that_of_the_band_of_speech(rate, phase, start):
 
     full = 10 * np.log10(0.5)
     run = max(1, rate // 8_000)
-    for hertz in (0.0, 20.0, 50.0, 60.0, 100.0, 120.0):
+    for hertz in (0.0, 20.0, 50.0, 60.0, 100.0, 120.0, 140.0, 150.0):
         assert of(hertz) < full - 40
     for hertz in (300.0, 500.0, 1_000.0, 2_000.0, 3_000.0):
         # What the mean of ``run`` samples leaves of a sine.
@@ -48,6 +49,11 @@ def test_level_of_white_noise_is_that_of_its_share_below_the_upper_edge():
     frames = FrameStream(3 * LENGTH, 3 * LENGTH).push(noise_at(-20.0, 270.0))
     level = speech_level(FeatureSettings(rate=48_000))(frames)
     assert 10 * np.log10(np.mean(10 ** (level / 10))) == pytest.approx(-20.0 + 10 * np.log10(4 / 24), abs=0.3)
+
+
+def test_sound_that_has_nothing_in_the_band_is_no_digital_silence():
+    alternating = np.tile([0.5, -0.5], LENGTH // 2)[None]
+    assert speech_level(FeatureSettings())(alternating) == SILENCE_DB
 
 
 def test_without_a_band_the_level_is_that_of_the_frame():
@@ -124,6 +130,7 @@ def test_gate_passes_what_its_trackers_in_closed_form_pass(levels, rise, fall, s
     audible = [t for t, level in enumerate(levels) if level >= SILENCE_DB]
     silent = [t for t in range(len(levels)) if t not in audible]
     assert not result[silent].any()
+    assert (below >= 0.0).all()
     for n, t in enumerate(audible):
         before = [(levels[audible[k]], (n - k) / 100.0) for k in range(n + 1)]
         peak = max(level - fall * age for level, age in before)

@@ -30,6 +30,17 @@ def test_same_vectors_and_seed_give_the_same_codebook_and_another_seed_another()
 
 
 @settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), centroids=st.integers(1, 30), rounds=st.sampled_from([1, 3, 300]))
+def test_codebook_is_scikit_learns_of_weighted_vectors_by_one_start_and_so_many_rounds(seed, centroids, rounds):
+    random = np.random.default_rng(seed)
+    vectors, weights = random.standard_normal((200, 5)), random.uniform(0.1, 1.0, 200)
+    configuration = CodebookConfig(centroids=centroids, max_iterations=rounds)
+    book = fit_codebook(vectors, configuration, seed=7, weights=weights)
+    reference = KMeans(centroids, n_init=1, max_iter=rounds, random_state=7).fit(vectors, sample_weight=weights)
+    np.testing.assert_allclose(book, reference.cluster_centers_, rtol=0, atol=1e-12)
+
+
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), centroids=st.integers(1, 30))
 def test_codebook_is_no_worse_than_scikit_learns_run_to_its_own_end(seed, centroids):
     vectors = np.random.default_rng(seed).standard_normal((200, 5))
@@ -74,6 +85,7 @@ def test_vectors_that_repeat_often_make_no_duplicate_or_empty_centroids(seed):
 
 def test_nearly_equal_vectors_count_once_and_nobody_is_warned():
     rng = np.random.default_rng(0)
-    centres = rng.standard_normal((5, 4))
-    book = codebook(np.repeat(centres, 50, axis=0) + 1e-9 * rng.standard_normal((250, 4)), 20)
+    centres, noise = rng.standard_normal((5, 4)), rng.standard_normal((250, 4))
+    book = codebook(np.repeat(centres, 50, axis=0) + 1e-9 * noise, 20)
     np.testing.assert_allclose(book[np.argsort(book[:, 0])], centres[np.argsort(centres[:, 0])], atol=1e-6)
+    assert len(codebook(np.repeat(centres, 50, axis=0) + 1e-4 * noise, 20)) == 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 
 import numpy as np
@@ -20,6 +20,7 @@ from pipeline.machines.cohorts import (
     Cohorts,
     CohortTable,
     codebook_similarity,
+    cohorts_without,
     ever_in_cohort,
     most_similar_of,
 )
@@ -98,6 +99,7 @@ def grown(values: np.ndarray, most: int) -> tuple[CohortTable, set[tuple[int, in
     for later in range(len(values)):
         table, others = table.with_newcomer(values[later, :later], most)
         pairs |= {(later, int(earlier)) for earlier in others}
+        table.nearest.flags.writeable = table.similarity.flags.writeable = False  # a store goes on to hold it
     return table, pairs
 
 
@@ -164,6 +166,34 @@ def test_a_claim_without_a_machine_against_a_member_of_its_cohort_is_an_error():
     absent = next(n for n in range(1, SPEAKERS) if n not in people.pairs.against(0))
     with pytest.raises(StoreFormatError, match=f"no pair machine of speakers 0 and {absent}"):
         MarginScorer(people, np.array([0]), frozenset({"one_vs_one"}), Cohorts.of([0], np.array([[absent]])))
+
+
+@pytest.mark.parametrize("gone", [0, 4, SPEAKERS - 1])
+@pytest.mark.parametrize("most", [1, 3, SPEAKERS])
+def test_without_a_speaker_machines_are_those_of_training_the_others_alone(most, gone):
+    people, left = population(most), [n for n in range(SPEAKERS) if n != gone]
+    pool = Pool.of([books()[n] for n in left], SIGMA)
+    table, trained = cohorts_without(gone, pool, people.cohort_table, people.pairs, cohort_of(most))
+    expected = train_population(pool, cohort_of(most))
+    np.testing.assert_array_equal(table.nearest, expected.cohort_table.nearest)
+    np.testing.assert_array_equal(table.similarity, expected.cohort_table.similarity)
+    kept = {(left.index(j), left.index(i)) for j in left for i in people.pairs.against(j) if i in left and i < j}
+    wanted = {(j, i) for j in range(len(left)) for i in expected.pairs.against(j) if i < j}
+    assert set(trained) == wanted - kept
+    assert kept <= wanted
+    for (j, i), machine in trained.items():
+        np.testing.assert_equal(asdict(machine), asdict(expected.pairs.against(j)[i]))
+
+
+def test_speakers_of_some_cohorts_are_numbered_by_their_places_among_these():
+    cohorts = Cohorts.of([6, 2], np.array([[4, 9], [9, 0]])).numbered()
+    np.testing.assert_array_equal(cohorts.members, [[2, 3, 4], [0, 1, 4]])
+    np.testing.assert_array_equal(cohorts.claims, [3, 1])
+
+
+def test_without_pair_machines_there_are_no_cohorts():
+    configuration = MachineConfig(kinds=("one_class",), cohort=2)
+    assert train_population(Pool.of(books(), SIGMA), configuration).cohort_table is None
 
 
 # Claims

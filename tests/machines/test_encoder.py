@@ -38,6 +38,7 @@ def test_an_utterance_has_the_mean_of_its_windows_however_it_comes(settings, fra
     encoder, x, sums = Encoder(settings), bands(frames), None
     for first, last in pairwise([0, *(cut for cut in cuts if cut < frames), frames]):
         sums = encoder.running(x[first:last], np.zeros(last - first), sums)
+        sums.flags.writeable = False  # a stream may be asked what it would be with more frames
     windows = [x[first : first + WINDOW] for first in range(0, frames, WINDOW)]
     repeated = [np.concatenate([window] * WINDOW)[:WINDOW] for window in windows]
     expected = np.average([*map(embedding_by_hand, repeated)], axis=0, weights=[*map(len, windows)])
@@ -62,6 +63,11 @@ def refused(path: Path, content: bytes | None, **changes: object) -> str:
     with pytest.raises(ConfigError) as raised:
         Encoder(settings).dimension  # noqa: B018
     return str(raised.value)
+
+
+def test_a_network_too_large_to_read_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.machines.encoder.MOST_BYTES", 1000)
+    assert refused(tmp_path / "n.onnx", network()).endswith("cannot be read: too large: at most 1,000 bytes are read")
 
 
 def test_what_is_wrong_with_a_network_is_said_with_the_setting(tmp_path):

@@ -41,7 +41,10 @@ def test_machines_without_held_out_segments_are_those_of_training_again_on_the_r
     new = np.random.default_rng(seed).normal(0.0, 2.0, (len(counts) + 2, 12))
     mean, rows, owners = normalised(vectors)
     kept = np.concatenate([np.arange(size) < size - count for size, count in zip(counts, held, strict=True)])
-    training = SupervectorTraining(vectors, ridge=2.0, held_out=[(count,) for count in held])
+    # Of speakers who are not to be left out nothing need be counted.
+    counted = [(count,) if count or n in (0, absent) else () for n, count in enumerate(held)]
+    training = SupervectorTraining(vectors, ridge=2.0, held_out=counted)
+    np.testing.assert_array_equal(training.without_held_out.dual[~kept], 0.0)
     for rest, made in ((kept, training.without_held_out), (kept & (owners != absent), training.without(absent))):
         theirs = Ridge(alpha=2.0, fit_intercept=False)
         targets = centred_targets(owners, len(counts))[rest]

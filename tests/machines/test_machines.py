@@ -203,7 +203,7 @@ def random_population(seed: int, speakers: int) -> Population:
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), speakers=st.integers(1, 6), data=st.data())
+@given(seed=st.integers(0, 2**32 - 1), speakers=st.integers(1, 12), data=st.data())
 def test_margins_of_any_claims_are_the_sums_over_centroids_machine_by_machine(seed, speakers, data):
     people = random_population(seed, speakers)
     claims = data.draw(st.lists(st.integers(0, speakers - 1), min_size=1, unique=True))
@@ -229,6 +229,16 @@ def test_margins_of_some_kinds_are_the_same_as_among_all_kinds(kinds):
             assert getattr(some, name) is None
 
 
+@pytest.mark.parametrize(("dtype", "sums", "agreement"), [("mixed", "float64", 1e-5), ("float32", "float32", 1e-3)])
+def test_margins_of_less_precision_agree_as_they_promise(dtype, sums, agreement):
+    rough, exact = (margins_of(population(), frames(), dtype=kind) for kind in (dtype, "float64"))
+    for kind in ("pair", "one_class", "one_vs_rest"):
+        made, expected = getattr(rough, kind), getattr(exact, kind)
+        assert made.dtype == sums
+        np.testing.assert_allclose(made, expected, atol=agreement)
+        assert not np.array_equal(made, expected), "exponentials in double precision take four times as long"
+
+
 def test_features_far_from_the_origin_cost_single_precision_nothing():
     shift = 300.0
     moved = train_population(Pool.of([book + shift for book in codebooks()], SIGMA), SETTINGS)
@@ -249,10 +259,17 @@ def test_frames_far_from_everybody_get_the_bias_of_each_machine():
 # Populations that grow.
 
 
-def assert_same(people: Population, expected: Population) -> None:
-    np.testing.assert_equal(pair_arrays(people), pair_arrays(expected))
-    for name in ("one_class_coef", "one_class_bias", "one_vs_rest_coef", "one_vs_rest_bias"):
-        np.testing.assert_array_equal(getattr(people, name), getattr(expected, name))
+@pytest.mark.parametrize("cohort", ["all", 100])
+@pytest.mark.parametrize("first", [1, 3])
+def test_a_population_that_grew_has_the_machines_of_training_at_once(first, cohort):
+    configuration = SETTINGS.model_copy(update={"cohort": cohort})
+    known = train_population(Pool.of(codebooks()[:first], SIGMA), configuration)
+    grown, expected = train_population(population().pool, configuration, known=known), population()
+    np.testing.assert_equal(pair_arrays(grown), pair_arrays(expected))
+    for name in ("one_class_coef", "one_class_bias"):
+        np.testing.assert_array_equal(getattr(grown, name), getattr(expected, name))
+    margins, others = (margins_of(people, frames()).one_vs_rest for people in (grown, expected))
+    assert_close(margins, others)
 
 
 @pytest.mark.parametrize("kinds", [("one_class",), ("one_class", "one_vs_one"), ("one_class", "one_vs_rest"), None])

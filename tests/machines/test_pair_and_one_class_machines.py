@@ -197,3 +197,15 @@ def test_machines_come_as_they_are_asked_for():
         solutions = PoolSolver(Pool.of(codebooks(), 0.5), jobs=jobs).pairs(endless(), C=1.0)
         assert next(solutions)[0] == (1, 0)
         solutions.close()
+
+
+def test_kernel_values_are_at_most_one_and_margins_are_sums_of_all_of_them():
+    random = np.random.default_rng(0)
+    x, coef = random.standard_normal((500, 4)), random.standard_normal(500)
+    far, gram = 1e5 * x, np.empty((500, 500), np.float32)  # where exponents are rounded by more than an ulp of one
+    lengths, far_lengths = (0.5 * (points * points).sum(axis=1) for points in (x, far))
+    smo_kernels.fill(far, far_lengths, far, far_lengths, np.empty(gram.size), gram, 0)
+    assert gram.max() <= 1.0
+    residual = np.zeros(500)
+    smo_kernels.subtract_margins(x, lengths, x, lengths, coef, residual)
+    np.testing.assert_allclose(-residual, rbf_kernel(x, x, 1.0) @ coef, atol=1e-5)

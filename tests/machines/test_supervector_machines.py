@@ -14,6 +14,7 @@ from sklearn.linear_model import Ridge
 from supervector_data import COUNTS, SEEDS, centred_targets, frames_of, normalised, space_of, training_data, weights_of
 
 from pipeline.errors import FitError
+from pipeline.machines.gram import Known, centred, unpacked
 from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.supervectors import SupervectorMachines, segments_of, unit
 
@@ -32,6 +33,7 @@ def test_margins_are_those_of_scikit_learns_weighted_ridge_regressions(seed, cou
         theirs.fit(rows, centred_targets(owners, len(counts)), sample_weight=weights_of(owners))
         np.testing.assert_allclose(margins, theirs.predict(unit(new - mean)), atol=1e-5)
     np.testing.assert_allclose(training.mean, mean, atol=1e-6)
+    np.testing.assert_array_equal(training.margins(training.mean[None]), 0.0)
     # As their targets do, since the fit is linear in them.
     np.testing.assert_allclose(margins.sum(axis=1), 0.0, atol=1e-5)
 
@@ -139,15 +141,33 @@ def test_same_number_of_threads_gives_the_same_bits_and_another_the_same_margins
     np.testing.assert_allclose(one.without(1).margins(new), more.without(1).margins(new), atol=1e-5)
 
 
+def test_rows_are_scaled_as_long_as_they_can_be_told_from_their_mean():
+    random = np.random.default_rng(0)
+    rows = random.standard_normal((6, 40))
+    moved = rows + 5e6 * unit(random.standard_normal(40))  # products to 16 places, of which 12 are the mean's
+    gram, scale = centred(moved @ moved.T)
+    expected = unit(rows - rows.mean(axis=0))
+    np.testing.assert_allclose(gram, expected @ expected.T, atol=5e-3)
+    np.testing.assert_allclose(scale, 1.0 / np.linalg.norm(rows - rows.mean(axis=0), axis=1), rtol=5e-3)
+    # Those that are the mean, whose products rounding has put below it.
+    for made in centred(np.array([[1.0, 1.0 + 2**-22], [1.0 + 2**-22, 1.0]], dtype=np.float32)):
+        np.testing.assert_array_equal(made, 0.0)
+
+
 @pytest.mark.parametrize("ridge", [1e-9, 1e-5, 1e-2, 100.0])
-def test_any_ridge_that_a_solution_exists_for_is_solved_to_its_end(ridge):
+@pytest.mark.parametrize("dimension", [20, 90])
+def test_any_ridge_that_a_solution_exists_for_is_solved_to_its_end(ridge, dimension):
     """Single precision cannot tell a small ridge from none."""
-    vectors = training_data(4, (30, 20, 25), dimension=90)
+    vectors = training_data(4, (30, 20, 25), dimension)
     mean, rows, owners = normalised(vectors)
     system = rows @ rows.T + np.diag(ridge / weights_of(owners))
     dual = np.linalg.solve(system, centred_targets(owners, 3))
-    margins = SupervectorTraining(vectors, ridge=ridge).margins(vectors[0].astype(float))
-    np.testing.assert_allclose(margins, unit(vectors[0] - mean) @ rows.T @ dual, atol=2e-4)
+    training, some = SupervectorTraining(vectors, ridge=ridge), np.arange(40)
+    # Products that are known to single precision make no solution worse.
+    known = Known(some, unpacked(training.triangle)[np.ix_(some, some)])
+    for one in (training, SupervectorTraining(vectors, ridge=ridge, known=known)):
+        margins = one.margins(vectors[0].astype(float))
+        np.testing.assert_allclose(margins, unit(vectors[0] - mean) @ rows.T @ dual, atol=2e-4)
 
 
 def test_segments_that_repeat_without_a_ridge_are_an_error_that_names_it():

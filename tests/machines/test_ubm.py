@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture
 from supervector_data import DIMENSION, SEEDS, frames_of, space_of
 
-from pipeline.machines.ubm import FRAMES_A_COMPONENT, VARIANCE_FLOOR, UniversalBackgroundModel, loudness, train_ubm
+from pipeline.machines.ubm import (
+    FRAMES_A_COMPONENT,
+    VARIANCE_FLOOR,
+    UniversalBackgroundModel,
+    loudness,
+    running_mean,
+    train_ubm,
+)
 
 
 def as_sklearn(space: UniversalBackgroundModel) -> GaussianMixture:
@@ -75,6 +82,7 @@ def settled(space: UniversalBackgroundModel, frames: np.ndarray, below_peak: np.
     sums = None
     for start, end in pairwise([0, *sorted(cuts), len(frames)]):
         sums = space.running(frames[start:end], below_peak[start:end], sums)
+        sums.flags.writeable = False  # a stream may be asked what it would be with more frames
     return space.settled(sums)
 
 
@@ -90,6 +98,12 @@ def test_normalised_statistics_are_less_the_mean_of_all_with_posteriors_by_the_m
     offsets = ((frames - whole - space.centre) / space.scale)[:, None] - space.means
     expected = np.column_stack((share.sum(axis=0), np.einsum("tk,tkd->kd", share, offsets / np.sqrt(space.variances))))
     np.testing.assert_allclose(settled(space, frames, below_peak, cuts), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_the_mean_so_far_of_an_hour_in_single_precision_is_that_in_double():
+    frames = np.random.default_rng(0).normal(3.0, 1.0, (360_000, 1)).astype(np.float32)
+    expected = np.cumsum(frames.astype(np.float64), axis=0) / (8.0 + np.arange(1, len(frames) + 1))[:, None]
+    np.testing.assert_allclose(running_mean(frames, 8.0), expected, rtol=1e-12)
 
 
 @settings(max_examples=20, deadline=None)
@@ -162,11 +176,22 @@ def test_few_frames_get_few_components_and_equal_ones_no_trouble():
     np.testing.assert_allclose(vector, 0.0, atol=1e-6)
 
 
-def test_the_same_seed_fits_the_same_mixture():
-    frames = clusters(7)
-    one, other = (train_ubm(frames, components=8, relevance=2.0, seed=3) for _ in range(2))
+def test_the_same_seed_fits_the_same_mixture_with_the_settings_it_was_given():
+    frames, given = clusters(7), {"relevance": 2.0, "half_db": 9.0, "mean_prior": 50.0}
+    one, other, another = (train_ubm(frames, components=8, seed=seed, **given) for seed in (3, 3, 4))
     np.testing.assert_array_equal(one.means, other.means)
     np.testing.assert_array_equal(one.variances, other.variances)
+    assert not np.array_equal(one.means, another.means)
+    assert {name: getattr(one, name) for name in given} == given
+
+
+def test_of_many_frames_some_are_drawn_from_all_of_them(monkeypatch):
+    monkeypatch.setattr("pipeline.machines.ubm.MIXTURE_FRAMES", 1000)
+    frames = np.random.default_rng(0).standard_normal((6000, DIMENSION))
+    frames[1200:] += 20.0
+    weight = train_ubm(frames, components=2, relevance=2.0, seed=0).weights.min()
+    # Of a thousand drawn at random, within four standard deviations; of all, exactly a fifth.
+    assert 1e-5 < abs(weight - 0.2) < 4 * np.sqrt(0.2 * 0.8 / 1000)
 
 
 # Loudness.
