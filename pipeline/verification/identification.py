@@ -114,7 +114,7 @@ class Identifier:
         Lowest log-likelihood ratio of the first candidate that identifies. By default the likeliest outcome is
         taken: a speaker, or nobody.
     update_ms : float
-        Milliseconds of audio between two looks at a stream, more after ten seconds of speech; 0 looks at every push.
+        Milliseconds of audio between two looks at a stream, more after five seconds of speech; 0 looks at every push.
 
     Raises
     ------

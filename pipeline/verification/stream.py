@@ -93,7 +93,7 @@ class VerificationStream:
     def delay_ms(self) -> float:
         """Return the longest time from a sound to a score that includes it, for pushes no longer than ``update_ms``.
 
-        It is that of the first ten seconds of speech; later on, it is up to 2 % of the speech so far, or two seconds.
+        It is that of the first five seconds of speech; later on, it is up to 4 % of the speech so far, or two seconds.
         """
         return self.front_end.delay_ms + self.verifier.update_ms
 
@@ -106,7 +106,7 @@ class VerificationStream:
             Floats of full scale 1, or integers of 8, 16 or 32 bits as they were recorded. Integers converted to
             floats must be divided by their full scale: undivided ones are not refused, and score differently. Of
             several channels, the mean or the chosen one is scored, once there are ``Verifier.update_ms`` of audio; of
-            more than ten seconds of speech, so much more: a score that lacks 2 % of the speech is hardly another.
+            more than five seconds of speech, so much more: a score that lacks 4 % of the speech is hardly another.
 
         Returns
         -------

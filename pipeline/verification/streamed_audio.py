@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 # Scores are means over all speech so far: of more than the first seconds, audio is analysed so much more at a time, up
 # to the most, and what a score lacks stays the same share of the speech.
-STEADY_SECONDS, MOST_SECONDS = 10.0, 2.0
+STEADY_SECONDS, MOST_SECONDS = 5.0, 2.0
 
 
 class StreamedAudio:

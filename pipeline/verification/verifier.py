@@ -88,7 +88,7 @@ class Verifier:
     duplicates : bool
         Whether audio is compared with known recordings.
     update_ms : float
-        Milliseconds of audio between two scores, more after ten seconds of speech; 0 scores every push at once.
+        Milliseconds of audio between two scores, more after five seconds of speech; 0 scores every push at once.
 
     Raises
     ------

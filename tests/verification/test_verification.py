@@ -222,7 +222,7 @@ def test_audio_is_scored_together_longer_in_long_streams_and_scores_are_of_all_t
             if update.score is not None:
                 assert update.score == pytest.approx(float(scores.scores()[verifier.system][0]), abs=1e-9)
     assert stream.close().frames == len(speech.vectors) > 2000
-    least = [max(update_ms, 10.0, min(update_ms * before / 10.0, 2000.0)) / 1000 for _, before in together]
+    least = [max(update_ms, 10.0, min(update_ms * before / 5.0, 2000.0)) / 1000 for _, before in together]
     longer = [audio / shortest for (audio, _), shortest in zip(together, least, strict=True)]
     assert min(longer) > 1.0 - 1e-9
     assert np.median(longer) < 1.1  # more of them have a pause
