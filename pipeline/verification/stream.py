@@ -93,7 +93,8 @@ class VerificationStream:
     def delay_ms(self) -> float:
         """Return the longest time from a sound to a score that includes it, for pushes no longer than ``update_ms``.
 
-        It is that of the first five seconds of speech; later on, it is up to 4 % of the speech so far, or two seconds.
+        This holds for the first five seconds of speech; later, up to 4 % of the speech so far, at most two seconds,
+        may wait.
         """
         return self.front_end.delay_ms + self.verifier.update_ms
 
@@ -105,8 +106,8 @@ class VerificationStream:
         samples : array, shape (n,) or (n, channels)
             Floats of full scale 1, or integers of 8, 16 or 32 bits as they were recorded. Integers converted to
             floats must be divided by their full scale: undivided ones are not refused, and score differently. Of
-            several channels, the mean or the chosen one is scored, once there are ``Verifier.update_ms`` of audio; of
-            more than five seconds of speech, so much more: a score that lacks 4 % of the speech is hardly another.
+            several channels, the mean or the chosen one is scored, once there are ``Verifier.update_ms`` of audio.
+            After five seconds of speech this length grows with the speech: 4 % more hardly changes a score.
 
         Returns
         -------

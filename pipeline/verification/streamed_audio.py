@@ -16,8 +16,8 @@ from pipeline.verification.audio_warnings import AudioMeter
 
 Array = NDArray[np.float64]
 
-# Scores are means over all speech so far: of more than the first seconds, audio is analysed so much more at a time, up
-# to the most, and what a score lacks stays the same share of the speech.
+# A score is a mean over all speech so far. After the first seconds, the audio that is analysed together grows in
+# proportion to the speech, up to the most: what a score lacks stays the same share of the speech.
 STEADY_SECONDS, MOST_SECONDS = 5.0, 2.0
 
 
