@@ -27,7 +27,7 @@ from pipeline.verification.stream import VerificationStream
 from pipeline.verification.verifier import Verifier
 
 CHUNK_MS = 10
-WARM_SECONDS = 30.0  # of audio before memory is looked at
+WARM_SECONDS = 120.0  # of audio before memory is looked at: batches have their full length then
 QUICK_RECORDINGS = 4  # of each speaker, some ten seconds: what is enrolled changes no cost of a stream
 SPEEDS = (1.0, 0.92, 1.08, 0.85, 1.16, 0.79, 1.25)
 # A copy under another name, or a voice that resembles another, is what is made here on purpose.
