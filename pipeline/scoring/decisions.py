@@ -71,9 +71,9 @@ class Update:
     ``llr`` is its log-likelihood ratio in nats, None where the store has no calibration, and ``probability`` that of a
     target trial, None where the decision rests on no prior. ``frames`` of speech make ``speech_seconds``, out of
     ``audio_seconds``.
-    ``decision`` is the one that would stand if the stream ended here, and ``settled`` marks one that will not change:
-    the stream is closed, or a ``SequentialTest`` has enough evidence. ``sequential_llr`` is then the ratio at this
-    length that the test is applied to, None without one; once settled by it, score and speech no longer change.
+    ``decision`` is the one that would stand if the stream ended with these frames, and ``settled`` marks one that will
+    not change: the stream is closed, or a ``SequentialTest`` has enough evidence. ``sequential_llr`` is then the ratio
+    at this length that the test is applied to, None without one; once settled by it, score and speech no longer change.
     ``duplicate_suspected``: the audio contains a copy of a known recording (``pipeline.features.fingerprints``); None
     where there is nothing to compare with. ``warnings`` about the audio, each "code: sentence"
     (``pipeline.verification.audio_warnings``), may explain a poor score; they begin with enough speech, or at the end.

@@ -31,8 +31,9 @@ from pipeline.features.frontend import features_of, read_features
 from pipeline.metrics import OperatingPoint
 from pipeline.scoring.decisions import Decision, State, Update, as_json
 from pipeline.scoring.rules import RULES
+from pipeline.scoring.sequential import SequentialTest
 from pipeline.verification.identification import Identifier
-from pipeline.verification.policies import BayesCost, Threshold
+from pipeline.verification.policies import BayesCost, Sequential, Threshold
 from pipeline.verification.stream import VerificationStream
 from pipeline.verification.verifier import Verifier
 
@@ -226,6 +227,15 @@ def test_audio_is_scored_together_longer_in_long_streams_and_scores_are_of_all_t
     longer = [audio / shortest for (audio, _), shortest in zip(together, least, strict=True)]
     assert min(longer) > 1.0 - 1e-9
     assert np.median(longer) < 1.1  # more of them have a pause
+
+
+def test_a_sequential_test_that_goes_on_has_audio_scored_as_often_in_long_streams(opened, inputs):
+    samples, undecided = np.tile(inputs[8000][1], 10), Sequential(SequentialTest(1e-9, 1e-9))
+    stream = VerificationStream(opened, "anna", decide_by=undecided)
+    late = [stream.push(part) for part in np.split(samples, range(80, len(samples), 80))][-1000:]  # ten seconds
+    assert not late[-1].settled
+    assert late[0].speech_seconds > 10.0
+    assert len({update.frames for update in late}) > 25  # every 200 ms, but for pauses; of two seconds there were five
 
 
 @pytest.mark.parametrize("update_ms", [-1.0, float("nan"), float("inf"), 1e308])
