@@ -8,6 +8,7 @@ from functools import cached_property
 
 from pipeline.errors import StoreFormatError
 from pipeline.machines.pairs import PairMachine, PairSource
+from pipeline.store.blobs import Entry
 from pipeline.store.layout import AnyArray, Lengths
 from pipeline.store.rows import Rows
 
@@ -23,22 +24,22 @@ class StoredArrays(Mapping[str, AnyArray]):
 
     rows: Rows
     _owner: int | None
-    _entries: Mapping[str, tuple[str, str, bytes]]
+    entries: Mapping[str, Entry]
     _lengths: Lengths
 
     def __getitem__(self, name: str) -> AnyArray:
-        if name not in self._entries:
+        if name not in self.entries:
             raise StoreFormatError(f"{self.rows.path}: array {name!r} is missing; damaged, or changed by hand")
-        return self.rows.read_array(self._owner, name, self._entries[name], self._lengths)
+        return self.rows.read_array(self._owner, name, self.entries[name], self._lengths)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self.entries
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(self.entries)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
 
 class StoredPairs:

@@ -14,13 +14,15 @@ from pipeline.machines.branches import BACKGROUNDS, EMBEDDING, PITCH, UTTERANCE_
 from pipeline.scoring.calibration import Calibrations
 from pipeline.scoring.trials import TRIAL_KINDS
 from pipeline.store.arrays import Arrays, StoredArrays, StoredPairs
+from pipeline.store.blobs import part_name
 from pipeline.store.layout import TRIALS, required
 from pipeline.store.model import CONDITIONS, SpeakerModel
-from pipeline.store.rows import LISTING, Rows, digest_of, shape_of
+from pipeline.store.rows import LISTING, Rows, digest_of
 from pipeline.store.speakers import Role, Speaker
 
 FORMAT = "voiceclaim-store"
-VERSION = 7
+VERSION = 8
+OLDEST = 7  # in which no array has parts
 ABOUT = ("format", "version", "identity", "revision", "config", "calibrations")
 _MOST = 2**40  # seconds, frames, utterances or centroids
 _PLAIN, _SEALED = "sha256", "hmac-sha256"
@@ -35,10 +37,10 @@ def read_model(rows: Rows) -> SpeakerModel:
     rows.identity = about["identity"]
     listing = rows.listing()
     _check_digest(rows, about, listing, digest)
-    if (about["format"], about["version"]) != (FORMAT, VERSION):
+    if about["format"] != FORMAT or not OLDEST <= about["version"] <= VERSION:
         raise StoreFormatError(
             f"{rows.path}: format {reprlib.repr(about['format'])}, version {about['version']!r}, and this program reads"
-            f" version {VERSION}; enroll again"
+            f" versions {OLDEST} to {VERSION}; enroll again"
         )
     speakers = _speakers(rows)
     config, calibrations = _settings(rows, about)
@@ -144,7 +146,7 @@ def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], config
     for length, name in measured:
         if name in shared:
             try:
-                lengths[length] = shape_of(shared[name][1])[0]
+                lengths[length] = shared[name].shape[0]
             except (ValueError, TypeError, IndexError, RecursionError):
                 raise StoreFormatError(f"{rows.path}: array {name!r} is damaged: it has no shape") from None
     sizes = [(kind.array, lengths.get(f"{kind.array}.S")) for kind in UTTERANCE_KINDS]
@@ -163,9 +165,10 @@ def store_digest(rows: Rows, about: Mapping[str, Any], listing: LISTING) -> str:
     The number of pair machines is in it, too: with cohorts, nobody may need one that was taken out.
     """
     arrays = sorted(
-        [str(owner), name, dtype, shape, digest.hex()]
+        [str(owner), part_name(name, number), entry.dtype, shape, digest.hex()]
         for owner, entries in listing.items()
-        for name, (dtype, shape, digest) in entries.items()
+        for name, entry in entries.items()
+        for number, (shape, digest) in enumerate(entry.parts)
     )
     ((pairs,),) = rows.run("SELECT count(*) FROM pair")
     text = json.dumps([[about[column] for column in ABOUT], rows.run(_SELECT_SPEAKERS), arrays, pairs], default=repr)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import os
 import sqlite3
 import weakref
@@ -22,6 +21,7 @@ import numpy as np
 
 from pipeline.errors import StoreBusyError, StoreError, StoreFormatError, StoreMissingError
 from pipeline.machines.pairs import PairMachine
+from pipeline.store.blobs import Entry, Row, decoded, encoded, entries_of, part_name
 from pipeline.store.connection import connected, status_of, typed
 from pipeline.store.keys import key_in_use
 from pipeline.store.layout import SHARED, SPEAKER, AnyArray, Lengths, check_array
@@ -50,12 +50,12 @@ _PRAGMAS = (
     "trusted_schema = OFF",
     "cell_size_check = ON",
 )
-DTYPES = ("<f2", "<f4", "<f8", "<u4", "<u8", "<i8", "|b1")
-LISTING = dict[int | None, dict[str, tuple[str, str, bytes]]]
-"""Data type, shape and digest of each array, by owner and name; arrays of the whole population have the owner None."""
+LISTING = dict[int | None, dict[str, Entry]]
+"""What is said of each array, by owner and name; arrays of the whole population have the owner None."""
 
 _INHERITED: list[sqlite3.Connection] = []  # of the process that this one was forked from: never used or closed
 _PAIR_ROW = tuple[int, int, float, bytes, bytes, bytes]
+_UPDATE_ARRAY = "UPDATE array SET dtype = ?, shape = ?, digest = ?, data = ? WHERE owner IS ? AND name = ?"
 _SELECT_PAIR = "SELECT later, earlier, bias, own, rival, digest FROM pair WHERE"
 
 
@@ -132,34 +132,61 @@ class Rows:
 
     def listing(self) -> LISTING:
         """Return what is said of every array, without reading any."""
-        listing: LISTING = {}
-        for owner, name, *entry in self.run("SELECT owner, name, dtype, shape, digest FROM array"):
-            arrays = listing.setdefault(owner, {})
-            types = (type(owner), type(name), *map(type, entry))
-            if types[0] not in (int, type(None)) or types[1:] != (str, str, str, bytes) or name in arrays:
-                raise StoreFormatError(f"{self.path}: the list of arrays is damaged, or was changed by hand")
-            arrays[name] = (entry[0], entry[1], entry[2])
-        return listing
+        found: dict[int | None, dict[str, Row]] = {}
+        damage = StoreFormatError(f"{self.path}: the list of arrays is damaged, or was changed by hand")
+        for owner, name, *row in self.run("SELECT owner, name, dtype, shape, digest FROM array"):
+            parts = found.setdefault(owner, {})
+            types = (type(owner), type(name), *map(type, row))
+            if types[0] not in (int, type(None)) or types[1:] != (str, str, str, bytes) or name in parts:
+                raise damage
+            parts[name] = (row[0], row[1], row[2])
+        try:
+            return {owner: entries_of(parts) for owner, parts in found.items()}
+        except ValueError:
+            raise damage from None
 
-    def read_array(self, owner: int | None, name: str, entry: tuple[str, str, bytes], lengths: Lengths) -> AnyArray:
+    def read_array(self, owner: int | None, name: str, entry: Entry, lengths: Lengths) -> AnyArray:
         """Return one array, checked against its ``entry`` in the listing and against the lengths that must fit."""
-        dtype, shape, digest = entry
+        parts = [
+            self._read_part(owner, part_name(name, number), entry.dtype, *part)
+            for number, part in enumerate(entry.parts)
+        ]
+        try:
+            array = decoded(entry.dtype, entry.shape, parts[0] if len(parts) == 1 else b"".join(parts))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise StoreFormatError(f"{self.path}: array {name!r} is damaged ({str(error)[:200]})") from None
+        check_array(str(self.path), SHARED if owner is None else SPEAKER, name, array, lengths)
+        return array
+
+    def _read_part(self, owner: int | None, name: str, dtype: str, shape: str, digest: bytes) -> bytes:
         rows = self.run("SELECT data FROM array WHERE owner IS ? AND name = ?", (owner, name))
         if len(rows) != 1 or not isinstance(rows[0][0], bytes):
             raise StoreFormatError(f"{self.path}: array {name!r} is missing or damaged")
         data = rows[0][0]
         if not hmac.compare_digest(digest, self._array_digest(owner, name, dtype, shape, data)):
             raise self._digest_error(f"array {name!r}")
-        array = _decoded(self.path, name, dtype, shape, data)
-        check_array(str(self.path), SHARED if owner is None else SPEAKER, name, array, lengths)
-        return array
+        return data
 
-    def write_array(self, owner: int | None, name: str, array: AnyArray) -> None:
-        """Write one array in place of the one there."""
-        dtype, shape, data = _encoded(array)
-        digest = self._array_digest(owner, name, dtype, shape, data)
-        self.run("DELETE FROM array WHERE owner IS ? AND name = ?", (owner, name))
-        self.run("INSERT INTO array VALUES (?, ?, ?, ?, ?, ?)", (owner, name, dtype, shape, digest, data))
+    def write_array(self, owner: int | None, name: str, array: AnyArray, before: Entry | None = None) -> None:
+        """Write one array in place of that of ``before``; parts that have not changed stay."""
+        dtype, parts = encoded(array, in_parts=owner is None)
+        there, number = [] if before is None else [(before.dtype, *part) for part in before.parts], 0
+        for number, (shape, data) in enumerate(parts):
+            part = part_name(name, number)
+            digest = self._array_digest(owner, part, dtype, shape, data)
+            if number >= len(there):
+                self.run("INSERT INTO array VALUES (?, ?, ?, ?, ?, ?)", (owner, part, dtype, shape, digest, data))
+            elif there[number] != (dtype, shape, digest):
+                self.run(_UPDATE_ARRAY, (dtype, shape, digest, data, owner, part))
+        self._delete_parts(owner, name, range(number + 1, len(there)))
+
+    def delete_array(self, owner: int | None, name: str, entry: Entry) -> None:
+        """Delete one array."""
+        self._delete_parts(owner, name, range(len(entry.parts)))
+
+    def _delete_parts(self, owner: int | None, name: str, numbers: range) -> None:
+        for number in numbers:
+            self.run("DELETE FROM array WHERE owner IS ? AND name = ?", (owner, part_name(name, number)))
 
     def _array_digest(self, owner: int | None, name: str, dtype: str, shape: str, data: bytes) -> bytes:
         title = f"array {self.identity} {owner} {name} {dtype} {shape}"
@@ -202,7 +229,7 @@ class Rows:
                 self.key = old
                 array = self.read_array(owner, name, entry, {})
                 self.key = key
-                self.write_array(owner, name, array)
+                self.write_array(owner, name, array, entry)
         for (rowid,) in self.run("SELECT rowid FROM pair"):
             self.key = old
             (row,) = self.run(f"{_SELECT_PAIR} rowid = ?", (rowid,))
@@ -254,28 +281,3 @@ def _reopened(path: Path, identity: str, sealed: bool) -> Rows:
     rows = opened(path, key_in_use() if sealed else None)
     rows.identity = identity
     return rows
-
-
-def shape_of(text: str) -> tuple[int, ...]:
-    """Return the shape that is written as a JSON list; raises ValueError."""
-    shape = json.loads(text)
-    if not isinstance(shape, list) or not all(type(length) is int and 0 <= length < 2**40 for length in shape):
-        raise ValueError("a shape must be a list of lengths")
-    return tuple(shape)
-
-
-def _encoded(array: AnyArray) -> tuple[str, str, bytes]:
-    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    dtype = little.dtype.str
-    if dtype not in DTYPES:
-        raise StoreError(f"an array of {array.dtype} cannot be stored")
-    return dtype, json.dumps(list(array.shape)), little.tobytes()
-
-
-def _decoded(path: Path, name: str, dtype: str, shape: str, data: bytes) -> AnyArray:
-    try:
-        if dtype not in DTYPES:
-            raise ValueError(f"unknown data type {dtype[:20]!r}")
-        return np.frombuffer(data, dtype).reshape(shape_of(shape))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise StoreFormatError(f"{path}: array {name!r} is damaged ({str(error)[:200]})") from None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import SpeakerExistsError, StoreError
 from pipeline.machines.pairs import PairMachine, Pairs, PairSource
 from pipeline.store.arrays import Arrays, Changed, Renumbered, StoredArrays, StoredPairs
+from pipeline.store.blobs import Entry
 from pipeline.store.model import SpeakerModel
 from pipeline.store.reading import ABOUT, FORMAT, VERSION, about_of, store_digest
 from pipeline.store.rows import SCHEMA, Rows
@@ -137,13 +138,15 @@ def _new_pairs(rows: Rows, source: PairSource | None, ids: Mapping[int, int]) ->
 
 def _write_arrays(rows: Rows, owner: int | None, arrays: Arrays) -> None:
     """Write the arrays that are not read from the store itself; those that are not among ``arrays`` go."""
+    before: Mapping[str, Entry] = {}
     if isinstance(arrays, StoredArrays) and arrays.rows is rows:
         return
     if isinstance(arrays, Changed) and isinstance(arrays.base, StoredArrays) and arrays.base.rows is rows:
-        for name in arrays.removed:
-            rows.run("DELETE FROM array WHERE owner IS ? AND name = ?", (owner, name))
+        before = arrays.base.entries
+        for name in arrays.removed & before.keys():
+            rows.delete_array(owner, name, before[name])
         arrays = arrays.new
     else:
         rows.run("DELETE FROM array WHERE owner IS ?", (owner,))
     for name in arrays:
-        rows.write_array(owner, name, arrays[name])
+        rows.write_array(owner, name, arrays[name], before.get(name))

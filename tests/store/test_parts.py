@@ -1,0 +1,126 @@
+"""Long arrays of the population, in parts: what comes back, what is written anew, what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import hostile
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from populations import NAMES, add, assert_same, model_of
+
+from pipeline.errors import StoreFormatError
+from pipeline.scoring.trials import HeldOutTrials
+from pipeline.store.blobs import LEAST_PART, MOST_PARTS
+from pipeline.store.model import SpeakerModel
+from pipeline.store.store import Store
+
+OF_TRIALS = "SELECT name, rowid, digest FROM array WHERE owner IS NULL AND name LIKE 'trials.%' ORDER BY rowid"
+
+
+def with_trials(store: Path, sizes: list[int]) -> SpeakerModel:
+    """Give a store so many held-out trials in turn, of each the scores 1, 2, 3 and so on, and read it again."""
+    for size in sizes:
+        with Store(store).writing() as transaction:
+            model = transaction.model
+            numbers = np.arange(size)
+            more = HeldOutTrials(
+                claims=np.full(size, model.speakers[0].id, dtype=np.uint64),
+                speakers=np.full(size, model.speakers[1].id, dtype=np.uint64),
+                population=np.full(size, 3),
+                scores={"boar": numbers.astype(np.float64)},
+                frames=numbers + 1,
+                unknown=numbers % 2 == 0,
+                prefixes={50: {"boar": numbers / 3.0}},
+            )
+            transaction.save(model.changed([], more.as_arrays()))
+    return Store(store).check()
+
+
+def parts_of(size: int) -> list[slice]:
+    """Return the parts of an array of so many numbers, one after another."""
+    length = next(2**k for k in range(40) if 2**k >= LEAST_PART and 2**k * MOST_PARTS >= size)
+    return [slice(first, min(first + length, size)) for first in range(0, max(1, size), length)]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("small") / "s"
+    add(path, NAMES[:3])
+    return path
+
+
+@settings(max_examples=20)
+@given(sizes=st.lists(st.integers(0, LEAST_PART * MOST_PARTS * 2), min_size=1, max_size=3))
+def test_arrays_that_grow_and_shrink_come_back_and_are_written_where_they_changed(small, tmp_path_factory, sizes):
+    path = Path(shutil.copy(small, tmp_path_factory.mktemp("grown") / "s"))
+    with_trials(path, sizes[:-1])
+    before = {name: (row, digest) for name, row, digest in hostile.query(path, OF_TRIALS)}
+    model = with_trials(path, sizes[-1:])
+    after = {name: (row, digest) for name, row, digest in hostile.query(path, OF_TRIALS)}
+    assert model.trials([]).frames.tolist() == list(range(1, sizes[-1] + 1))
+    parts = parts_of(sizes[-1])
+    names = ["trials.frames", *(f"trials.frames+{number}" for number in range(1, len(parts)))]
+    assert {name for name in after if name.startswith("trials.frames")} == {*names}
+    assert {name.partition("+")[2] for name in after} == {"", *map(str, range(1, len(parts)))}
+    if len(sizes) > 1:
+        kept = [name for name, part in zip(names, parts, strict=True) if part in parts_of(sizes[-2])]
+        assert all(after[name] == before[name] for name in kept)
+
+
+def test_only_the_end_of_trials_that_grew_is_written(small, tmp_path):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    size = LEAST_PART * (MOST_PARTS - 1)
+    with_trials(path, [size + 7])
+    size_before = path.stat().st_size
+    hostile.edit(path, "UPDATE array SET data = x'00' WHERE name = 'trials.frames+3'", vouch=False)
+    with Store(path).writing() as transaction:
+        grown = np.arange(1, size + 100)
+        transaction.save(transaction.model.changed([], {"trials.frames": grown}))
+    damaged = hostile.query(path, "SELECT name FROM array WHERE data = x'00'")
+    assert damaged == [("trials.frames+3",)]  # what has not changed was not written
+    assert path.stat().st_size - size_before < 2**16
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM array WHERE name = 'trials.frames+1'",
+        "DELETE FROM array WHERE name = 'trials.frames'",
+        "DELETE FROM array WHERE name = 'trials.frames+2'",
+        "UPDATE array SET name = 'trials.frames+7' WHERE name = 'trials.frames+1'",
+        "UPDATE array SET name = 'trials.frames+' WHERE name = 'trials.frames+1'",
+        "UPDATE array SET dtype = '<f8' WHERE name = 'trials.frames+1'",
+        "UPDATE array SET shape = '[4096, 2]' WHERE name = 'trials.frames+1'",
+        "UPDATE array SET shape = '[1]' WHERE name = 'trials.frames+1'",
+        "UPDATE array SET data = (SELECT data FROM array WHERE name = 'trials.frames') WHERE name = 'trials.frames+2'",
+    ],
+)
+def test_parts_that_are_gone_or_do_not_fit_are_refused(small, tmp_path, sql):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    with_trials(path, [2 * LEAST_PART + 5])
+    hostile.edit(path, sql)
+    with pytest.raises(StoreFormatError, match=str(path)):
+        Store(path).check()
+
+
+def test_parts_in_another_order_do_not_have_their_digests(small, tmp_path):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    with_trials(path, [2 * LEAST_PART])
+    hostile.edit(path, "UPDATE array SET name = 'other' WHERE name = 'trials.frames'", vouch=False)
+    hostile.edit(path, "UPDATE array SET name = 'trials.frames' WHERE name = 'trials.frames+1'", vouch=False)
+    hostile.edit(path, "UPDATE array SET name = 'trials.frames+1' WHERE name = 'other'", vouch=False)
+    with pytest.raises(StoreFormatError, match="digest"):
+        Store(path).check()
+
+
+def test_a_store_of_the_version_without_parts_opens_and_is_of_this_one_once_it_changes(small, tmp_path):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    hostile.edit(path, "UPDATE store SET version = 7")
+    assert_same(Store(path).check(), model_of(NAMES[:3]))
+    add(path, NAMES[3:4])
+    assert hostile.query(path, "SELECT version FROM store") == [(8,)]
+    assert_same(Store(path).check(), model_of(NAMES[:4]))
