@@ -135,8 +135,12 @@ def _known(
     triangle, *before = (model.shared[name] for name in names)
     places = {key: place for place, key in enumerate(zip(*(column.tolist() for column in before), strict=True))}
     found = np.array([places.get(key, -1) for key in zip(speakers.tolist(), numbers.tolist(), strict=True)])
-    kept = found[found >= 0]
-    return Known(np.flatnonzero(found >= 0), unpacked(triangle)[square(kept)])
+    rows, kept = np.flatnonzero(found >= 0), found[found >= 0]
+    if np.array_equal(rows, kept) and len(kept) == len(places):  # all of them, before any new ones
+        return Known(rows, unpacked(triangle, len(found)))
+    inner = np.empty((len(found), len(found)), dtype=triangle.dtype)
+    inner[square(rows)] = unpacked(triangle)[square(kept)]
+    return Known(rows, inner)
 
 
 def evenly(size: int, most: int) -> Numbers:

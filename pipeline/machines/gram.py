@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.machines.half_precision import Rows, Vectors
+from pipeline.machines.lapack import cholesky_solve
 
 Array = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
@@ -22,7 +23,7 @@ SHARE_OF_COLUMNS = 1 / 3
 
 @dataclass(frozen=True)
 class Known:
-    """Inner products (k, k) of the training rows with the numbers ``rows`` (k,)."""
+    """Inner products (S, S) of training rows, of which only those of the numbers ``rows`` (k,) are made."""
 
     rows: Numbers
     inner: Vectors
@@ -33,7 +34,7 @@ def inner_products(
 ) -> tuple[AnyFloat, Array]:
     """Return the inner products (S, S) of ``rows`` (S, D), of which some are ``known``, and the mean (D,) of all rows.
 
-    Products are summed at ``dtype``. Both are made in one pass over the rows.
+    Products are summed at ``dtype``. Both are made in one pass over the rows. The array of ``known`` ones is filled.
     """
     from scipy.linalg import get_blas_funcs
 
@@ -54,8 +55,7 @@ def inner_products(
     for columns, some in rows.by_columns():
         some.mean(axis=0, dtype=np.float64, out=mean[columns])
         products += picked[:, columns] @ some.T
-    inner = np.empty((size, size), dtype=dtype)
-    inner[square(known.rows)] = known.inner
+    inner = known.inner
     inner[new] = products
     inner[:, new] = products.T
     return inner, mean
@@ -75,14 +75,15 @@ def packed(inner: Vectors) -> Vectors:
     return np.concatenate([row[: number + 1] for number, row in enumerate(inner)])
 
 
-def unpacked(triangle: Vectors) -> Vectors:
-    """Return the symmetric matrix whose lower triangle was ``packed``."""
-    size = round((np.sqrt(8.0 * len(triangle) + 1.0) - 1.0) / 2.0)
-    full, first = np.empty((size, size), dtype=triangle.dtype), 0
-    for number in range(size):
+def unpacked(triangle: Vectors, size: int | None = None) -> Vectors:
+    """Return the symmetric matrix whose lower triangle was ``packed``, with room for ``size`` rows and columns."""
+    known, first = round((np.sqrt(8.0 * len(triangle) + 1.0) - 1.0) / 2.0), 0
+    full = np.empty((size or known, size or known), dtype=triangle.dtype)
+    for number in range(known):
         full[number, : number + 1] = triangle[first : first + number + 1]
         first += number + 1
-    return mirrored(full)
+    mirrored(full[:known, :known])
+    return full
 
 
 def mirrored(lower: NDArray[Any]) -> NDArray[Any]:
@@ -124,15 +125,15 @@ def inverse_columns(factor: AnyFloat, numbers: Numbers) -> AnyFloat:
 
     The factor is overwritten.
     """
-    from scipy.linalg import cho_solve, get_lapack_funcs
+    from scipy.linalg import get_lapack_funcs
 
     size = len(factor)
     if len(numbers) <= SHARE_OF_COLUMNS * size:
         columns = np.zeros((size, len(numbers)), dtype=factor.dtype)
         columns[numbers, np.arange(len(numbers))] = 1.0
-        return np.asarray(cho_solve((factor, True), columns, overwrite_b=True, check_finite=False))
-    inverse, _ = get_lapack_funcs("potri", (factor,))(factor, lower=True, overwrite_c=True)
-    return np.asarray(mirrored(inverse)[:, numbers] if len(numbers) < size else mirrored(inverse))
+        return cholesky_solve(factor, columns)
+    inverse, _ = get_lapack_funcs("potri", (factor,))(factor.T, lower=False, overwrite_c=True)
+    return np.asarray(mirrored(inverse.T)[:, numbers] if len(numbers) < size else mirrored(inverse.T))
 
 
 def slices(size: int) -> list[slice]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pipeline.errors import FitError
 from pipeline.machines.gram import Known, centred, inner_products, inverse_columns, packed, product
 from pipeline.machines.half_precision import Rows
+from pipeline.machines.lapack import cholesky, cholesky_solve
 from pipeline.machines.supervectors import Vectors, unit
 from pipeline.machines.workers import jobs_of, run_parallel
 
@@ -27,7 +28,7 @@ AnyFloat = NDArray[np.floating[Any]]
 
 # Most refinements of the solution, the residual that ends them as a share of the largest target, and about how many
 # machines the residual is computed for.
-MENDINGS, RESIDUAL, MACHINES_CHECKED = 2, 1e-8, 64
+MENDINGS, RESIDUAL, MACHINES_CHECKED = 2, 1e-8, 16
 # Largest product of rounding, rows and 1 / ridge at which single precision is enough.
 MOST_UNSURE = 1e-2
 
@@ -230,7 +231,6 @@ class SupervectorTraining:
         The solution is that of (U U' + diag(ridge)) a = targets. In single precision, which takes half the time and
         memory, refined by the residual in double precision; by a small ridge, all in double precision.
         """
-        from scipy.linalg import cholesky
         from threadpoolctl import threadpool_limits
 
         unsure = len(rows) * np.finfo(np.float32).eps / self._ridge.min()
@@ -240,8 +240,7 @@ class SupervectorTraining:
             gram, scale = centred(inner)
             gram[np.diag_indices_from(gram)] += self._ridge.astype(dtype)
             try:
-                # The transpose is in the order of LAPACK's columns, which a copy has in half the time.
-                factor = cholesky(gram.T, lower=True, check_finite=False)
+                factor = cholesky(gram)
             except np.linalg.LinAlgError:
                 raise FitError(
                     "machines over utterances: the matrix of all segments is singular to machine precision; raise the"
@@ -270,17 +269,15 @@ class SupervectorTraining:
 
 def _refined(gram: AnyFloat, factor: AnyFloat, targets: Array) -> Array:
     """Return a of ``gram`` a = ``targets``, by its Cholesky ``factor``, refined by the residual in double precision."""
-    from scipy.linalg import cho_solve
 
     def solved(right: Array) -> Array:
-        made = cho_solve((factor, True), right.astype(factor.dtype), overwrite_b=True, check_finite=False)
-        return np.asarray(made, dtype=np.float64)
+        return np.asarray(cholesky_solve(factor, right), dtype=np.float64)
 
     dual, some = solved(targets), slice(None, None, max(1, targets.shape[1] // MACHINES_CHECKED))
     for _ in range(MENDINGS):
+        dual += solved(targets - product(gram, dual))
         if np.abs(targets[:, some] - product(gram, dual[:, some])).max() <= RESIDUAL * np.abs(targets).max():
             break
-        dual += solved(targets - product(gram, dual))
     return dual
 
 

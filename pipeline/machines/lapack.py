@@ -1,0 +1,54 @@
+"""LAPACK's Cholesky factorisation, while which other threads run: SciPy's own functions hold the interpreter's lock.
+
+Matrices are symmetric and by rows, and LAPACK's are by columns: its upper triangle is the lower one here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+AnyFloat = NDArray[np.floating[Any]]
+
+
+def cholesky(matrix: AnyFloat) -> AnyFloat:
+    """Return L with L L' = ``matrix`` (n, n), in the lower triangle; above it is anything.
+
+    Raises LinAlgError where the matrix is not positive definite to its precision.
+    """
+    factor = np.array(matrix, order="C")
+    if _call("potrf", [len(factor)], [factor]):
+        raise np.linalg.LinAlgError("the matrix is not positive definite")
+    return factor
+
+
+def cholesky_solve(factor: AnyFloat, right: AnyFloat) -> AnyFloat:
+    """Return the solution (n, k) of L L' x = ``right``, L the lower triangle of ``factor`` (n, n)."""
+    solution = np.array(right.T, dtype=factor.dtype, order="C")
+    _call("potrs", [len(factor), len(solution)], [factor, solution])
+    return solution.T
+
+
+def _call(name: str, sizes: Sequence[int], arrays: Sequence[AnyFloat]) -> int:
+    """Call a routine of the triangle of the first of ``arrays``, whose columns are all as long; return its ``info``."""
+    numbers, info = [ctypes.c_int(size) for size in sizes], ctypes.c_int()
+    with_lengths = [(array.ctypes.data_as(ctypes.c_void_p), ctypes.byref(numbers[0])) for array in arrays]
+    upper = ctypes.byref(ctypes.c_char(b"U"))
+    arguments = [upper, *map(ctypes.byref, numbers), *chain.from_iterable(with_lengths), ctypes.byref(info)]
+    _routine(name, arrays[0].dtype.char, len(arguments))(*arguments)
+    return info.value
+
+
+@cache
+def _routine(name: str, precision: str, arguments: int) -> Any:
+    """Return the routine for a ``precision``, "f" or "d", with so many arguments."""
+    from numba.extending import get_cython_function_address  # takes a fifth of a second
+
+    address = get_cython_function_address("scipy.linalg.cython_lapack", {"f": "s", "d": "d"}[precision] + name)
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(address)
