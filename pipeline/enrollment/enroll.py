@@ -261,7 +261,9 @@ def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> t
     Raises EnrollmentRefusedError if nobody is left.
     """
     held_out = hold_out_pass(trainer, voices, checks)
-    model = trainer.final(held_out.voices, held_out.provisional)
+    model = held_out.final
+    if model is None:
+        model = trainer.final(held_out.voices, held_out.provisional)
     return _with_held_out(model, trainer.known, held_out).calibrated(jobs=trainer.workers.jobs), held_out
 
 

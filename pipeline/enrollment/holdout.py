@@ -6,10 +6,11 @@ enrollment check are left out, and the pass is run again for the others as if no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from pipeline.features.stream import FeatureBlock, joined_to
 from pipeline.machines.memory import give_back
 from pipeline.machines.workers import run_parallel
 from pipeline.scoring.trials import HeldOutTrials
+from pipeline.store.model import SpeakerModel
 
 # Claims on more speakers than so many others are drawn from, for each held-out utterance.
 MOST_OTHERS = 60
@@ -38,7 +40,7 @@ LEAST_WHOLE, MOST_WHOLE = 0.25, 0.75
 class HeldOut:
     """Speakers that the checks let in, all findings, and held-out trials: as recorded, and of augmented versions.
 
-    The trials were scored by the ``provisional`` model.
+    The trials were scored by the ``provisional`` model. The ``final`` one is None where it is still to be trained.
     """
 
     voices: list[NewSpeaker]
@@ -46,6 +48,7 @@ class HeldOut:
     trials: HeldOutTrials
     changed: HeldOutTrials | None
     provisional: Provisional
+    final: SpeakerModel | None
 
 
 def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> HeldOut:
@@ -60,24 +63,24 @@ def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConf
     while True:
         voices = _accepted(voices, findings)
         cuts = [cut_of(voice.utterances, settings) for voice in voices]
-        trials, changed, provisional = _scored(trainer, voices, cuts, once=not may_refuse)
+        trials, changed, provisional, final = _scored(trainer, voices, cuts, once=not may_refuse)
         names = {one.id: one.name for one in known.speakers} | {one.id: one.name for one in voices}
         everything = trials if before is None else HeldOutTrials.joined([before, trials])
         new = check_trials(checks, voices, everything, names, settings)
         findings += new
         if not any(finding.refused for finding in new):
-            return HeldOut(voices, findings, trials, changed, provisional)
+            return HeldOut(voices, findings, trials, changed, provisional, final)
         findings = [finding for finding in findings if finding.refused or finding not in new]
         trainer = replace(trainer, progress=lambda stage, *steps: progress(f"again, {stage}", *steps))
 
 
 def _scored(
     trainer: Trainer, voices: list[NewSpeaker], cuts: list[Cut], *, once: bool
-) -> tuple[HeldOutTrials, HeldOutTrials | None, Provisional]:
+) -> tuple[HeldOutTrials, HeldOutTrials | None, Provisional, SpeakerModel | None]:
     """Return the held-out trials of the new speakers, as recorded and of augmented versions (None without any).
 
     The machines that they were scored by are the third result. Where this is done ``once``, the voices keep what the
-    final pass reads alone.
+    final pass reads alone; and where scoring leaves threads idle, that pass is made beside it: the fourth result.
     """
     settings = trainer.settings
     kept = [voice.speech.changed(cut.kept) for voice, cut in zip(voices, cuts, strict=True)]
@@ -108,8 +111,11 @@ def _scored(
         (recorded, [trial for version in versions for trial in version])[: len(scorings)]
         for recorded, *versions in held
     ]
-    trials, *changed = _scores(trainer, scorings, of_each)
-    return trials, changed[0] if changed else None, provisional
+    tasks: list[Callable[[], Any]] = [partial(_scores, trainer, scorings, of_each)]
+    if once and trainer.leaves_idle(len(voices)):
+        tasks.append(partial(trainer.final, voices, provisional))
+    (trials, *changed), *final = run_parallel(lambda task: task(), ((task,) for task in tasks), jobs=len(tasks))
+    return trials, changed[0] if changed else None, provisional, final[0] if final else None
 
 
 def _scores(

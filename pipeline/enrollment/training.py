@@ -119,11 +119,14 @@ class Trainer:
             model = trainer.trained(model, provisional.branches[trainer.branch], whole=True)
         return model.changed(provisional.own, {})
 
+    def leaves_idle(self, voices: int) -> bool:
+        """Return True where a thread for each of so many new ``voices`` would leave some idle."""
+        return voices < jobs_of(self.workers.jobs)
+
     def _trainers_of(self, voices: int) -> tuple[int, list[UtteranceTrainer]]:
         """Return how many branches of so many new ``voices`` to train beside each other, and their trainers."""
-        # Fewer voices than threads would leave threads idle: branches are trained beside each other then.
         jobs = jobs_of(self.workers.jobs)
-        beside, each = (jobs, 1) if voices < jobs else (1, jobs)
+        beside, each = (jobs, 1) if self.leaves_idle(voices) else (1, jobs)
         return beside, self._trainers(each)
 
     def _trainers(self, jobs: int) -> list[UtteranceTrainer]:
