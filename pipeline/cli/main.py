@@ -1,10 +1,12 @@
 """The start of the command line, so light that Ctrl-C ends it quietly while the commands are still loading."""
 
+import gc
 import sys
 
 
 def main() -> None:
     """Load the commands and run the one that is asked for; an interruption exits with code 130."""
+    gc.set_threshold(100_000, 50, 100)  # imports make much that stays: looking through it again takes time
     try:
         from pipeline.cli.app import run
 
