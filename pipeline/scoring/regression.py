@@ -17,7 +17,8 @@ LEAST_SHARE, ROUNDING = 1e-4, 1e-15
 LEAST_DAMPING, MORE_DAMPING, LESS_DAMPING = 1e-9, 10.0, 4.0
 # A smaller weight that may not be negative is rounding, and 0.
 LEAST_WEIGHT = 1e-12
-# Of more trials, the steps begin at the minimum over every so many of them, which takes them most of the way.
+# Of more trials, the steps begin at the minimum over the target trials and every so many of the others: that is most of
+# the way.
 MANY, EVERY = 4000, 7
 
 
@@ -41,9 +42,11 @@ def logistic_weights(
 
     bounded = np.arange(len(penalties)) < positive
     w = np.where(bounded, 1.0, 0.0)
-    if len(target) > MANY:
-        some = slice(None, None, EVERY)
-        few = design[some], target[some], EVERY * weight[some], np.broadcast_to(offset, len(target))[some]
+    others = np.flatnonzero(~target)
+    if len(others) > MANY:
+        some = np.r_[np.flatnonzero(target), others[::EVERY]]
+        weighed = np.where(target, 1.0, EVERY) * weight
+        few = design[some], target[some], weighed[some], np.broadcast_to(offset, len(target))[some]
         w = logistic_weights(*few, penalties, positive=positive, expected=expected)
     sign = np.where(target, 1.0, -1.0)
     rows, offsets = np.asfortranarray(sign[:, None] * design), sign * offset
