@@ -42,6 +42,7 @@ from pipeline.audio.folders import audio_suffixes
 from pipeline.cli.terminal import cores
 from pipeline.config import load_config
 from pipeline.enrollment.enroll import enroll
+from pipeline.errors import VoiceclaimError
 from pipeline.server.client import VoiceclaimClient
 from pipeline.store.store import Store
 
@@ -195,7 +196,11 @@ def enrolling(url: str, folder: Path | None, names: tuple[str, ...]) -> Iterator
                 if over.is_set():
                     return
                 began = time.monotonic()
-                client.enroll(name, recordings)
+                try:
+                    client.enroll(name, recordings)
+                except VoiceclaimError as error:
+                    sys.stderr.write(f"{name} was not enrolled: {error}\n")
+                    continue
                 took.append(round(time.monotonic() - began, 1))
 
     speakers = {} if folder is None else read_corpus(folder).speakers
