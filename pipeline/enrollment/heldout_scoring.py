@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import cast
 
 import numpy as np
@@ -192,8 +193,9 @@ class HeldOutScoring:
             statistics = [[one.statistics[background.name] for one in flat] for background in kind.backgrounds]
             if kind in self._training:
                 ubms = cast(SupervectorMachines, machines).ubms
-                vectors = [supervector(ubms, its) for its in zip(*statistics, strict=True)]
-                made = self._training[kind].held_out_margins(speakers, np.split(np.stack(vectors), ends))
+                vectors = (supervector(ubms, its) for its in zip(*statistics, strict=True))
+                of_speakers = [list(islice(vectors, len(its))) for its in heard]
+                made = self._training[kind].held_out_margins(speakers, of_speakers)
             else:
                 of_each = np.split(machines.margins([np.stack(its) for its in statistics]), ends)
                 made = [(rows, rows) for rows in of_each]

@@ -66,13 +66,13 @@ class Solution:
         run_parallel(fill, ((part,) for part in parts), jobs=jobs)
         return coef
 
-    def margins(self, vectors: AnyFloat, coef: Vectors | None = None) -> Array:
+    def margins(self, vectors: Sequence[AnyFloat], coef: Vectors | None = None) -> Array:
         """Return the margins (n, N) of segments ``vectors`` (n, D), by these machines or others' ``coef`` (N, D)."""
         if coef is not None or "coef" in self.__dict__ or len(vectors) >= self.dual.shape[1]:
             return np.asarray(self._units(vectors) @ (self.coef if coef is None else coef).T, dtype=np.float64)
         return np.asarray(self.kernel(vectors) @ self.dual)
 
-    def kernel(self, vectors: AnyFloat) -> Array:
+    def kernel(self, vectors: Sequence[AnyFloat]) -> Array:
         """Return the inner products (n, S) of segments ``vectors`` (n, D) and the training rows, all of length 1."""
         units = self._units(vectors)
         kernel = np.zeros((len(units), len(self.rows)))
@@ -80,9 +80,12 @@ class Solution:
             kernel += units[:, columns] @ rows.T
         return np.asarray((kernel - (units @ self.mean)[:, None]) * self.scale)
 
-    def _units(self, vectors: AnyFloat) -> Vectors:
+    def _units(self, vectors: Sequence[AnyFloat]) -> Vectors:
         """Return ``vectors`` (n, D) less the mean and of length 1, in single precision."""
-        return unit((vectors - self.mean).astype(np.float32))
+        units = np.empty((len(vectors), len(self.mean)), dtype=np.float32)
+        for own, vector in zip(units, vectors, strict=True):
+            own[:] = vector - self.mean
+        return unit(units)
 
 
 class SupervectorTraining:
@@ -162,7 +165,7 @@ class SupervectorTraining:
         """Return ``coef``, made on ``jobs`` threads."""
         return self._all.coefficients(jobs_of(jobs))
 
-    def margins(self, vectors: AnyFloat) -> Array:
+    def margins(self, vectors: Sequence[AnyFloat]) -> Array:
         """Return the margins (n, N) of segments ``vectors`` (n, D)."""
         return self._all.margins(vectors)
 
@@ -182,7 +185,9 @@ class SupervectorTraining:
         kept, columns = self._reduced
         return replace(kept, dual=_left_out(kept.dual, columns, self._leaving, self._rows_of(speaker)))
 
-    def held_out_margins(self, speakers: Sequence[int], vectors: Sequence[AnyFloat]) -> list[tuple[Array, Array]]:
+    def held_out_margins(
+        self, speakers: Sequence[int], vectors: Sequence[Sequence[AnyFloat]]
+    ) -> list[tuple[Array, Array]]:
         """Return each speaker's margins (n, N) of ``vectors`` (n, D), ``without_held_out`` and ``without`` the speaker.
 
         Inner products with the training rows are made for all speakers at once. For those with many vectors, making the
@@ -191,7 +196,7 @@ class SupervectorTraining:
         kept, columns = self._reduced
         apart = [len(its) >= 2 * kept.dual.shape[1] for its in vectors]
         together = [its for its, alone in zip(vectors, apart, strict=True) if not alone]
-        kernel = kept.kernel(np.concatenate(together)) if together else np.empty((0, 0))
+        kernel = kept.kernel([vector for its in together for vector in its]) if together else np.empty((0, 0))
         machines = self._machines_without([speaker for speaker, alone in zip(speakers, apart, strict=True) if alone])
         margins, first = [], 0
         for speaker, its, alone in zip(speakers, vectors, apart, strict=True):
