@@ -77,8 +77,9 @@ def generalised_rates(rates: ErrorRates, unscored: Unscored, *, targets: int, no
     Examples
     --------
     >>> from pipeline.metrics import ErrorRates, Unscored, generalised_rates
-    >>> generalised_rates(ErrorRates(0.1, 0.25), Unscored(target=20), targets=80, nontargets=100)
-    ErrorRates(false_accept=0.1, false_reject=0.4)
+    >>> rates = generalised_rates(ErrorRates(0.1, 0.25), Unscored(target=20), targets=80, nontargets=100)
+    >>> rates.false_accept, round(rates.false_reject, 9)
+    (0.1, 0.4)
     """
     accepted, rejected = _kept(nontargets, unscored.of_nontarget), _kept(targets, unscored.of_target)
     return ErrorRates(

@@ -83,11 +83,26 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return log posteriors (n, N) of rows X (n, d)."""
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Train on X (n, d), dense or sparse, and the classes ``y`` (n,), two or more, numbers or strings.
+        """Train every machine, and fit its posterior.
 
-        ``sample_weight`` (n,) >= 0, if the base takes weights: a weight of 2 is the row given twice. Raises FitError
-        for settings out of range, fewer than two classes and weights that a base does not take, and as
-        ``heldout.train_machine``; ValueError for arrays that scikit-learn refuses.
+        Parameters
+        ----------
+        X : array or sparse matrix, shape (n, d)
+            Rows of features.
+        y : array, shape (n,)
+            Classes, two or more, numbers or strings.
+        sample_weight : array, shape (n,), optional
+            At least 0, if the base takes weights: a weight of 2 is the row given twice.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        FitError
+            For settings out of range, fewer than two classes, weights that a base does not take, and what the posterior
+            refuses; it is a ValueError, as what scikit-learn raises for arrays that it refuses.
         """
         self._check_settings()
         rows, places, weights = self._rows(X, y, sample_weight)
@@ -112,18 +127,21 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
-        """Return log posteriors (n, N) of ``classes_`` for X (n, d), natural logs."""
+        """Return log posteriors (n, N) of ``classes_`` for X (n, d), natural logs.
+
+        Raises scikit-learn's NotFittedError before ``fit``, and its ValueError for rows unlike those that it had.
+        """
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, **self._accepted())
         block = max(1, MAX_PAIRS // len(self.classes_) ** 2)
         return np.concatenate([self._log_posteriors(rows[part]) for part in gen_batches(rows.shape[0], block)])
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Return posteriors (n, N) of ``classes_`` for X (n, d); rows sum to 1."""
+        """Return posteriors (n, N) of ``classes_`` for X (n, d); rows sum to 1. Raises as ``predict_log_proba``."""
         return np.asarray(np.exp(self.predict_log_proba(X)))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the class (n,) of the largest posterior; of equal ones, the first in ``classes_``."""
+        """Return the class (n,) of the largest posterior for X (n, d); of equal ones, the first in ``classes_``."""
         largest = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[largest])
 

@@ -75,7 +75,7 @@ class SequentialTest:
         return log(self.miss / (1.0 - self.false_accept))
 
     def verdict(self, llr: float) -> bool | None:
-        """Return True to accept, False to reject, None to continue."""
+        """Return True to accept, False to reject, None to continue, by the log-likelihood ratio so far, in nats."""
         if llr >= self.accept_at:
             return True
         return False if llr <= self.reject_at else None
