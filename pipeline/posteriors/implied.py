@@ -134,8 +134,8 @@ class ImpliedPosterior(BinaryClassifier):
         Raises
         ------
         FitError
-            A ValueError, for settings out of range, anything but two classes, and an estimator that cannot be
-            reweighted.
+            For settings out of range, anything but two classes, and an estimator that cannot be reweighted; it is a
+            ValueError, as what scikit-learn raises for arrays that it refuses.
         """
         self._check_settings()
         rows, labels = validate_data(self, X, y, dtype=np.float64)
