@@ -151,8 +151,8 @@ def det_band(
     --------
     >>> from pipeline.metrics import det_band
     >>> band = det_band([1.0, 2.5, 3.0], [0.0, 0.5, 2.0], [0.1, 0.5], seed=0)
-    >>> (band.low <= band.high).all(), band.low.shape
-    (np.True_, (2,))
+    >>> bool((band.low <= band.high).all()), band.low.shape
+    (True, (2,))
     """
     check_sampling(level, samples, seed)
     rates = as_row(false_accept, "false accept rates")

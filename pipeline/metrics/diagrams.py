@@ -66,7 +66,7 @@ def bayes_error_rates(
     Examples
     --------
     >>> from pipeline.metrics import bayes_error_rates
-    >>> _, actual, minimum = bayes_error_rates([-1.0, 3.0], [-3.0, -2.0], [0.0])
+    >>> log_odds, actual, minimum = bayes_error_rates([-1.0, 3.0], [-3.0, -2.0], [0.0])
     >>> actual.tolist(), minimum.tolist()
     ([0.5], [0.0])
     """

@@ -88,7 +88,7 @@ class ImpliedPosterior(BinaryClassifier):
         Takes ``sample_weight`` in ``fit``, or has a ``priors`` or ``class_weight`` setting; an RBF ``SVC`` if None. Its
         own class weights stay a factor. Preprocessing goes in front of this classifier.
     machines : int
-        L.
+        Number of machines, L.
     weighting : str
         Effective number of trials for unequal classes. "equal_c" (the paper's): as if the classes were equal, so that
         the middle machine is ``estimator`` itself; the total, and with it the strength of the penalty, changes
@@ -103,10 +103,10 @@ class ImpliedPosterior(BinaryClassifier):
     >>> from pipeline import ImpliedPosterior
     >>> X, y = load_iris(return_X_y=True)
     >>> implied = ImpliedPosterior(machines=9).fit(X[:100], y[:100])
-    >>> implied.posteriors_.round(2).tolist()
-    [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
-    >>> implied.machine_answers(X[:1]).sum(), implied.predict_proba(X[:1]).round(2).tolist()
-    (np.float64(0.0), [[0.91, 0.09]])
+    >>> implied.machine_answers(X[:1]).tolist()
+    [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
+    >>> implied.predict_proba(X[:1]).round(2).tolist()  # 10 / 11 and 1 / 11
+    [[0.91, 0.09]]
     """
 
     estimator: Any = None

@@ -251,7 +251,14 @@ def fit_calibration(
     expected
         Weights by system that the penalty pulls towards, as those of a similar fit are; towards 0 where there are none.
 
-    Raises MetricError without trials of both classes.
+    Returns
+    -------
+    LogisticCalibration
+
+    Raises
+    ------
+    MetricError
+        Without trials of both classes.
     """
     hits = int(target.sum())
     if hits == 0 or hits == len(target):

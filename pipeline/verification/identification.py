@@ -50,7 +50,7 @@ class Candidate:
     Examples
     --------
     >>> import pipeline
-    >>> first, *others = pipeline.Store("speakers.store").identify("call.wav").candidates
+    >>> first = pipeline.Store("speakers.store").identify("call.wav").candidates[0]
     >>> first.name, first.probability > 0.5
     ('anna', True)
     """
