@@ -83,7 +83,7 @@ class Corpus:
 
     @property
     def left_out(self) -> tuple[Skipped, ...]:
-        """Return what was ``skipped``, without hidden files and folders: the names that begin with a dot."""
+        """Return what was ``skipped``, without hidden files and folders, whose names begin with a dot."""
         return tuple(entry for entry in self.skipped if entry[1] != HIDDEN)
 
     def of_channel(self, channel: int | None) -> Corpus:

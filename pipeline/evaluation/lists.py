@@ -74,7 +74,7 @@ class Trial:
 
     @property
     def segment(self) -> str:
-        """Name of the audio in results: the path, of a second channel with ``:b`` after it."""
+        """Name of the audio in results, its path, with ``:b`` after it for a second channel."""
         return self.path + suffix_of(self.channel)
 
 

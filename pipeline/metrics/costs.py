@@ -74,7 +74,7 @@ class OperatingPoint:
 
     @property
     def threshold(self) -> float:
-        """Bayes threshold: the least log-likelihood ratio, in nats, at which accepting is the cheaper decision."""
+        """Bayes threshold, the least log-likelihood ratio, in nats, at which accepting is the cheaper decision."""
         return 0.0 - self.log_odds
 
     def cost(self, false_accept: FloatArray, false_reject: FloatArray) -> FloatArray:

@@ -105,7 +105,7 @@ class SpeakerModel:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names that can be claimed, in the order of enrollment: not those of background speakers."""
+        """Return the names that can be claimed, in the order of enrollment, and not those of background speakers."""
         return tuple(speaker.name for speaker in self.speakers if speaker.role == "speaker")
 
     def position(self, name: str) -> int:
@@ -132,7 +132,7 @@ class SpeakerModel:
 
     @property
     def has_every_pair(self) -> bool:
-        """Return True where pair machines are of every two speakers: everybody's cohort is everybody."""
+        """Return True where pair machines are of every two speakers, as everybody's cohort is everybody."""
         return self.config.machines.judged_among(len(self)) == len(self)
 
     def check_system(self, system: str | None, available: Sequence[str] | None = None) -> str:
