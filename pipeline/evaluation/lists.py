@@ -154,6 +154,12 @@ def read_list(path: Path | str, *, kind: Kind | None = None, format_name: str | 
         what ``kind`` asks for.
     UnavailableError
         For Parquet without pyarrow.
+
+    Examples
+    --------
+    >>> from pipeline.evaluation import read_list
+    >>> read_list("trials.txt", kind="key").targets.tolist()
+    [True, False]
     """
     check_type("path", path, os.PathLike | str, "the path of a list")
     path = Path(path)

@@ -143,7 +143,8 @@ def speaker_error_rates(scores: SystemScores) -> dict[str, float]:
     Examples
     --------
     >>> import numpy as np
-    >>> claims, files = NameColumn.of(["anna", "ivan"] * 2), NameColumn.of(["a.wav", "a.wav", "b.wav", "b.wav"])
+    >>> claims = NameColumn.of(["anna", "ivan", "anna", "ivan"])
+    >>> files = NameColumn.of(["a.wav", "a.wav", "b.wav", "b.wav"])
     >>> is_target = np.array([True, False, False, True])
     >>> scores = SystemScores(claims, files, np.array([2.0, 1.0, 1.0, 0.0]), is_target)
     >>> speaker_error_rates(scores), identification_error(scores)

@@ -47,9 +47,11 @@ class Decision(StrEnum):
 class Terms:
     """The terms on which a claim is decided, and the ``revision`` of the store; see ``Verifier``.
 
-    One of ``threshold`` (on the score) and ``llr_threshold`` is set. ``unknown_impostors`` is the assumed share of
-    impostors who are not enrolled, ``competing`` the number of speakers that the claim is judged against.
-    ``sequential_bounds`` are the log-likelihood ratios at which a sequential test rejects and accepts.
+    One of ``threshold`` (on the score) and ``llr_threshold`` (in nats) is set; ``threshold_source`` is "eer", "far",
+    "cost" or "given". ``prior`` is that of a target trial, None where the decision rests on none. ``unknown_impostors``
+    is the assumed share of impostors who are not enrolled, ``competing`` the number of speakers that the claim is
+    judged against. ``sequential_bounds`` are the log-likelihood ratios, in nats, at which a sequential test rejects and
+    accepts.
     """
 
     claim: str

@@ -184,7 +184,7 @@ class Verifier:
         Raises
         ------
         InputError
-            For what is no number.
+            For what is neither a number nor None.
         """
         check_type("llr", llr, Real | None, "a log-likelihood ratio")
         prior = self.decider.prior
@@ -209,7 +209,7 @@ class Verifier:
         Raises
         ------
         InputError
-            For what is no number.
+            For what is neither a number nor None.
         """
         check_type("llr", llr, Real | None, "a log-likelihood ratio")
         if llr is None or self.uncertainty is None:
