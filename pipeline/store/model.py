@@ -109,7 +109,7 @@ class SpeakerModel:
         return tuple(speaker.name for speaker in self.speakers if speaker.role == "speaker")
 
     def position(self, name: str) -> int:
-        """Return the place, from 0, in ``speakers`` of a claim; raises UnknownSpeakerError with the nearest names."""
+        """Return the place in ``speakers``, from 0, of the claim ``name``; raises UnknownSpeakerError with the nearest names."""
         return number_of(name, self.speakers, ("speaker",))
 
     def speaker(self, name: str) -> Speaker:
@@ -313,7 +313,7 @@ class SpeakerModel:
         return bool(RULES[system].parts) and len(self.speakers) > 1
 
     def llrs(self, system: str, scores: Array, frames: int) -> Array | None:
-        """Return ratios, in nats, of ``scores`` (n,) over ``frames`` of speech; None without a calibration."""
+        """Return log-likelihood ratios, in nats, of ``scores`` (n,) over ``frames``; None without a calibration."""
         if self.scores_are_ratios(system):
             return scores
         calibration = self.calibration(system)
