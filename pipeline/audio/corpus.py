@@ -49,16 +49,25 @@ class Utterance:
 class Corpus:
     """Speakers and their utterances.
 
-    ``root`` is the folder that holds the speakers, for YOHO its ENROLL. ``speakers`` maps a name to at least
-    one utterance, names sorted, utterances sorted by path, start and channel. ``skipped`` lists every file and folder
-    without an utterance, with the reason.
+    Attributes
+    ----------
+    root : Path
+        The folder that holds the speakers, for YOHO its ENROLL.
+    kind : str
+        The layout, one of those of ``read_corpus``.
+    speakers : dict of str to tuple of Utterance
+        At least one utterance by name; names are sorted, utterances by path, start and channel.
+    skipped : tuple of (Path, str)
+        Every file and folder without an utterance, and the reason.
 
     Examples
     --------
     >>> import pipeline
     >>> corpus = pipeline.read_corpus("recordings")
-    >>> corpus.kind, sorted(corpus.speakers)
-    ('folders', ['anna', 'ivan'])
+    >>> corpus.kind, sorted(corpus.speakers), corpus.left_out
+    ('folders', ['anna', 'ivan'], ())
+    >>> corpus.of_channel(2).speakers["anna"][0].channel
+    2
     """
 
     root: Path
@@ -74,11 +83,26 @@ class Corpus:
 
     @property
     def left_out(self) -> tuple[Skipped, ...]:
-        """Return what was ``skipped`` and is not hidden."""
+        """Return what was ``skipped``, without hidden files and folders, whose names begin with a dot."""
         return tuple(entry for entry in self.skipped if entry[1] != HIDDEN)
 
     def of_channel(self, channel: int | None) -> Corpus:
-        """Return the corpus with ``channel`` for each utterance that names none; raises AudioError for no number."""
+        """Return the corpus with one channel of each recording to be read.
+
+        Parameters
+        ----------
+        channel : int or None
+            Channel, from 1, of each utterance that names none; None changes nothing.
+
+        Returns
+        -------
+        Corpus
+
+        Raises
+        ------
+        AudioError
+            For what is no number from 1 on. Whether recordings have the channel shows when they are read.
+        """
         if channel is None:
             return self
         Downmix("recordings", channel)

@@ -79,6 +79,6 @@ class Config(Section):
 
     @property
     def min_frames(self) -> int:
-        """Speech frames below which nothing is scored: at least one."""
+        """Speech frames below which nothing is scored, at least one."""
         # A whole number of frames must not be missed by the last bit of a quotient.
         return max(1, math.ceil(self.scoring.min_seconds / self.features.step_seconds - 1e-9))

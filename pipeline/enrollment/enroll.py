@@ -41,9 +41,26 @@ from pipeline.store.store import Store
 class EnrollmentReport:
     """Speakers enrolled, speakers refused and files skipped with the reasons, and the model as stored.
 
-    ``findings`` are those of the enrollment checks (``pipeline.enrollment.checks``), and of too little speech. With
-    ``narrow_band``, the recordings made this a store of features at 8 kHz (``features.narrow_band``). ``left_out`` has
-    the number of recordings by name that ``new`` left out.
+    Attributes
+    ----------
+    model : SpeakerModel
+        As stored.
+    enrolled : tuple of Speaker
+        Those who are in the model now by this enrollment.
+    findings : tuple of Finding
+        Of the enrollment checks (``pipeline.enrollment.checks``), and of too little speech.
+    skipped : tuple of (Path, str)
+        Files that could not be used, and the reason.
+    held_out_trials : int
+        Trials of their held-out utterances, as they were recorded.
+    machines : int
+        Number of machines that were trained.
+    narrow_band : bool
+        Whether the recordings made this a store of features at 8 kHz (``features.narrow_band``).
+    elapsed_seconds : float
+        Time that it took.
+    left_out : mapping of str to int
+        Recordings that ``new`` left out, by name.
 
     Examples
     --------
@@ -66,7 +83,7 @@ class EnrollmentReport:
 
     @property
     def refused(self) -> tuple[tuple[str, str], ...]:
-        """Return the names of refused speakers, with the reasons."""
+        """Return the name of each refused speaker and the reasons, in one text."""
         reasons: dict[str, list[str]] = {}
         for finding in self.findings:
             if finding.refused:
@@ -75,7 +92,11 @@ class EnrollmentReport:
 
     @property
     def summaries(self) -> list[dict[str, Any]]:
-        """Return what was enrolled of each speaker, and whether it made fewer centroids than the settings ask for."""
+        """Return a dictionary for each speaker who was enrolled, for JSON.
+
+        Its keys are name, utterances, seconds (of speech), frames, centroids, and short_of_centroids: True where there
+        are fewer than the settings ask for.
+        """
         kept, wanted = ("name", "utterances", "seconds", "frames", "centroids"), self.model.config.codebook.centroids
         return [
             {**{field: getattr(one, field) for field in kept}, "short_of_centroids": one.centroids < wanted}
@@ -84,7 +105,10 @@ class EnrollmentReport:
 
     @property
     def expected(self) -> ExpectedErrors | None:
-        """Return the errors to expect at the default threshold; None where held-out trials are too few."""
+        """Return the shares of held-out trials that are wrong at the default threshold, with their intervals.
+
+        None where these trials are too few.
+        """
         return expected_errors(self.model)
 
     @property

@@ -61,9 +61,18 @@ class ScoredFile:
 
 @dataclass(frozen=True)
 class Assessment:
-    """Scores of every trial that could be scored, by system, the files that ``failed``, and ``unscored`` trials.
+    """Scores of every trial that could be scored, and what could not.
 
-    ``mixed`` are the files of which the mean of channels that differ was scored.
+    Attributes
+    ----------
+    scores : dict of str to SystemScores
+        By system; columns of shape (trials,).
+    failed : tuple of FailedFile
+        Files without a score, the reason, and the number of their trials.
+    unscored : Unscored
+        Numbers of trials without a score, of both classes.
+    mixed : tuple of str
+        Files of which the mean of channels that differ was scored.
 
     Examples
     --------
@@ -84,7 +93,7 @@ class Assessment:
 
     @property
     def failed_trials(self) -> int:
-        """Trials without a score."""
+        """Number of trials without a score, of both classes."""
         return self.unscored.total
 
 

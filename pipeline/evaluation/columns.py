@@ -35,14 +35,20 @@ class NameColumn:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> NameColumn:
-        """Encode one name per trial."""
+        """Encode one name per trial.
+
+        Examples
+        --------
+        >>> NameColumn.of(["ivan", "anna", "ivan"]).codes.tolist()
+        [1, 0, 1]
+        """
         numbers: dict[str, int] = {}
         codes = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int32)
         return cls.coded(numbers, codes)
 
     @classmethod
     def coded(cls, names: Iterable[str], codes: Codes) -> NameColumn:
-        """Return the column of ``names[codes]``; the names are distinct, in any order."""
+        """Return the column of ``names[codes]``: ``names`` (names,) distinct, in any order, ``codes`` (trials,)."""
         given = as_names(names)
         order = np.argsort(given)
         new_codes = np.empty(order.size, dtype=np.int32)
@@ -144,7 +150,7 @@ class TrialTable:
         return self.scores
 
     def trial(self, row: int) -> str:
-        """Describe one trial for a message."""
+        """Describe the trial in ``row``, from 0, for a message."""
         return f"model {self.models[row]!r}, segment {self.segments[row]!r}"
 
 

@@ -42,7 +42,7 @@ def paired_bootstrap(
     samples: int = 1000,
     point: OperatingPoint = OPERATING_POINTS[MAIN_POINT],
 ) -> PairedDifference:
-    """Percentile bootstrap of the difference in a statistic, with the same resampled speakers for both systems.
+    """Return a statistic of two systems and the percentile bootstrap of its difference, on the same resampled speakers.
 
     Difficult speakers are mostly difficult for both systems and cancel, so that the interval is narrower than two
     separate intervals suggest. Trials are matched by (speaker, path), the n-th of equal ones with the n-th.
@@ -56,11 +56,24 @@ def paired_bootstrap(
     statistic, level, samples, point
         As in ``bootstrap_interval``; "cllr" is computed from the log-likelihood ratios, the others from the scores.
 
+    Returns
+    -------
+    PairedDifference
+
     Raises
     ------
     MetricError
         For systems that disagree on a label, share no trials of one class, claim fewer than two speakers, or lack
         log-likelihood ratios for "cllr"; and as ``bootstrap_interval``.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> model = pipeline.Store("speakers.store").load()
+    >>> trials = pipeline.read_trials("own.txt")
+    >>> scores = pipeline.assess(model, trials, ".", systems=["rpoao", "fused"]).scores
+    >>> paired_bootstrap(scores["rpoao"], scores["fused"], seed=0, samples=10).unmatched
+    0
     """
     check_sampling(level, samples, seed)
     one, other = _matched(first, second)

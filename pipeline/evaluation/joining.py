@@ -88,6 +88,13 @@ def read_scored(
         For files that break their formats or do not match (see ``join``), and an unknown format or system.
     UnavailableError
         For Parquet without pyarrow.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> size = Path("scores.txt").write_text("anna call.wav 2.5\\nivan call.wav -1.0\\n")
+    >>> read_scored("scores.txt", "trials.txt").scores["scores"].target.tolist()
+    [2.5]
     """
     check_type("scores", scores, os.PathLike | str, "the path of a score file")
     check_type("key", key, os.PathLike | str | None, "the path of a key")

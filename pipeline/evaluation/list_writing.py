@@ -64,6 +64,13 @@ def write_list(path: Path | str, table: TrialTable, *, format_name: str, kind: K
         For a name that the format cannot hold, a missing column (NIST's score files hold log-likelihood ratios, this
         project's need labels), several systems in a format that holds one, a place that cannot be written to, and a
         format or a part that is not written.
+
+    Examples
+    --------
+    >>> from pipeline.evaluation import read_list
+    >>> write_list("trials.csv", read_list("trials.txt"), format_name="csv")
+    >>> read_list("trials.csv").models.used
+    ['anna', 'ivan']
     """
     check_type("path", path, os.PathLike | str, "the path of a list")
     path = Path(path)

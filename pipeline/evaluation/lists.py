@@ -74,7 +74,7 @@ class Trial:
 
     @property
     def segment(self) -> str:
-        """Name of the audio in results: the path, of a second channel with ``:b`` after it."""
+        """Name of the audio in results, its path, with ``:b`` after it for a second channel."""
         return self.path + suffix_of(self.channel)
 
 
@@ -154,6 +154,12 @@ def read_list(path: Path | str, *, kind: Kind | None = None, format_name: str | 
         what ``kind`` asks for.
     UnavailableError
         For Parquet without pyarrow.
+
+    Examples
+    --------
+    >>> from pipeline.evaluation import read_list
+    >>> read_list("trials.txt", kind="key").targets.tolist()
+    [True, False]
     """
     check_type("path", path, os.PathLike | str, "the path of a list")
     path = Path(path)

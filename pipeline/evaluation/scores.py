@@ -126,10 +126,29 @@ class SpeakerSpread:
 
 
 def speaker_error_rates(scores: SystemScores) -> dict[str, float]:
-    """Return the equal error rate of each claimed speaker's trials, a share, in alphabetical order.
+    """Return the equal error rate of each claimed speaker's trials.
 
-    Speakers without trials of both classes are left out. Each rate has a threshold of its own, so the pooled rate tends
-    to be higher where speakers need different thresholds.
+    Each rate has a threshold of its own, so the pooled rate tends to be higher where speakers need different ones.
+
+    Parameters
+    ----------
+    scores : SystemScores
+        Of one system.
+
+    Returns
+    -------
+    dict of str to float
+        Shares by name, in alphabetical order, without speakers who lack trials of a class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> claims = NameColumn.of(["anna", "ivan", "anna", "ivan"])
+    >>> files = NameColumn.of(["a.wav", "a.wav", "b.wav", "b.wav"])
+    >>> is_target = np.array([True, False, False, True])
+    >>> scores = SystemScores(claims, files, np.array([2.0, 1.0, 1.0, 0.0]), is_target)
+    >>> speaker_error_rates(scores), identification_error(scores)
+    ({'anna': 0.0, 'ivan': 1.0}, 0.5)
     """
     speakers = scores.speakers
     order = np.argsort(speakers.codes, kind="stable")
@@ -155,7 +174,8 @@ def identification_error(scores: SystemScores) -> float | None:
     """Return the share of files in which a nontarget trial scores as high as the target trial or higher.
 
     Counted over the files with trials of both classes, where the claim with the highest score identifies the speaker; a
-    tie is an error, and of several target trials the best counts. None without such a file.
+    tie is an error, and of several target trials the best counts. None without such a file. ``speaker_error_rates`` has
+    an example.
     """
     paths = scores.paths
     best = np.full((2, paths.names.size), -np.inf)

@@ -84,6 +84,10 @@ def bootstrap_interval(
     point
         Operating point of "min_dcf".
 
+    Returns
+    -------
+    Interval
+
     Raises
     ------
     MetricError
@@ -95,6 +99,13 @@ def bootstrap_interval(
     References
     ----------
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
+
+    Examples
+    --------
+    >>> from pipeline.metrics import bootstrap_interval
+    >>> interval = bootstrap_interval([1.0, 2.5, 3.0], [0.0, 0.5, 2.0], seed=0)
+    >>> 0.0 <= interval.low <= interval.high <= 1.0, interval.level
+    (True, 0.95)
     """
     check_sampling(level, samples, seed)
     targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
@@ -115,11 +126,33 @@ def det_band(
     target_speakers: npt.ArrayLike | None = None,
     nontarget_speakers: npt.ArrayLike | None = None,
 ) -> DetBand:
-    """Return the percentile bootstrap interval of FR at each FA of ``false_accept``, shares in [0, 1], shape (rates,).
+    """Return the percentile bootstrap interval of FR at given FA.
 
-    FR is interpolated on the polyline through the steps of the curve. Resampling and errors are those of
-    ``bootstrap_interval``; also raises MetricError for a false accept rate outside [0, 1]. These are the vertical bands
-    of Macskassy and Provost, Confidence bands for ROC curves, 2004.
+    FR is interpolated on the polyline through the steps of the curve. These are the vertical bands of Macskassy and
+    Provost, Confidence bands for ROC curves, 2004.
+
+    Parameters
+    ----------
+    target, nontarget, seed, level, samples, target_speakers, nontarget_speakers
+        As ``bootstrap_interval``.
+    false_accept : array, shape (rates,)
+        Shares in [0, 1].
+
+    Returns
+    -------
+    DetBand
+
+    Raises
+    ------
+    MetricError, InputError
+        As ``bootstrap_interval``, and for a false accept rate outside [0, 1].
+
+    Examples
+    --------
+    >>> from pipeline.metrics import det_band
+    >>> band = det_band([1.0, 2.5, 3.0], [0.0, 0.5, 2.0], [0.1, 0.5], seed=0)
+    >>> bool((band.low <= band.high).all()), band.low.shape
+    (True, (2,))
     """
     check_sampling(level, samples, seed)
     rates = as_row(false_accept, "false accept rates")

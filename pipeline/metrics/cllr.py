@@ -29,11 +29,28 @@ from pipeline.metrics.curves import FloatArray, IntArray, as_scores, tied_counts
 
 
 def log_likelihood_ratio_cost(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
-    """Return Cllr in bits, 0 or more, of scores that are natural-log likelihood ratios.
+    """Return Cllr, the cost of log-likelihood ratios: of their calibration as well as of their order.
 
-    A system that always answers 0 costs 1 bit; more than that is worse than deciding by the prior alone. Cllr judges
-    calibration as well as order, so it has no meaning for scores in another unit. Raises MetricError as
-    ``error_curve``.
+    Parameters
+    ----------
+    target, nontarget : arrays, shapes (targets,) and (nontargets,)
+        Log-likelihood ratios in nats. In another unit, Cllr has no meaning.
+
+    Returns
+    -------
+    float
+        Bits, 0 or more. A system that always answers 0 costs 1 bit; more is worse than deciding by the prior alone.
+
+    Raises
+    ------
+    MetricError
+        As ``error_curve``.
+
+    Examples
+    --------
+    >>> from pipeline.metrics import log_likelihood_ratio_cost
+    >>> round(log_likelihood_ratio_cost([2.0, 4.0], [-3.0, 0.0]), 3)
+    0.32
     """
     targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
     # Cllr = (mean log2(1 + exp(-l)) over targets + mean log2(1 + exp(l)) over nontargets) / 2
@@ -81,20 +98,59 @@ def _run_starts(of_target: FloatArray, of_nontarget: FloatArray) -> IntArray:
 
 
 def minimum_cllr(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
-    """Return Cllr in bits, in [0, 1], after the best monotone calibration; it depends on the order of scores alone.
+    """Return Cllr after the best monotone calibration; it depends on the order of scores alone.
 
-    Scores in any unit. By hand: targets {1, 3}, nontargets {0, 2} give groups {0}, {1, 2}, {3} with ratios -inf, 0 and
-    inf, and 0.5 bits. Raises MetricError as ``error_curve``.
+    By hand: targets {1, 3}, nontargets {0, 2} give groups {0}, {1, 2}, {3} with ratios -inf, 0 and inf, and 0.5 bits.
+
+    Parameters
+    ----------
+    target, nontarget : arrays, shapes (targets,) and (nontargets,)
+        Scores in any unit.
+
+    Returns
+    -------
+    float
+        Bits, in [0, 1].
+
+    Raises
+    ------
+    MetricError
+        As ``error_curve``.
+
+    Examples
+    --------
+    >>> from pipeline.metrics import minimum_cllr
+    >>> minimum_cllr([1.0, 3.0], [0.0, 2.0])
+    0.5
     """
     _, of_target, of_nontarget = tied_counts(as_scores(target, "target"), as_scores(nontarget, "nontarget"))
     return pooled_cllr(of_target, of_nontarget)
 
 
 def affine_cllr(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
-    """Return the least Cllr in bits, in [0, 1], over l = slope * score + offset with slope 0 or more.
+    """Return the least Cllr over l = slope * score + offset with slope 0 or more.
 
-    Scores in any unit. It is 0 if all targets lie above all nontargets (the slope is unbounded), and 1 where a falling
-    line would be best. Raises MetricError as ``error_curve``.
+    Parameters
+    ----------
+    target, nontarget : arrays, shapes (targets,) and (nontargets,)
+        Scores in any unit.
+
+    Returns
+    -------
+    float
+        Bits, in [0, 1]: 0 if all targets lie above all nontargets (the slope is unbounded), 1 where a falling line
+        would be best.
+
+    Raises
+    ------
+    MetricError
+        As ``error_curve``.
+
+    Examples
+    --------
+    >>> from pipeline.metrics import affine_cllr
+    >>> round(affine_cllr([1.0, 3.0], [0.0, 2.0]), 3)
+    0.847
     """
     targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
     if targets.min() > nontargets.max():

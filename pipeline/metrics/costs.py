@@ -47,8 +47,12 @@ class OperatingPoint:
     Examples
     --------
     >>> import pipeline
-    >>> round(pipeline.OperatingPoint(0.05).threshold, 3)  # log-likelihood ratio, in nats
+    >>> point = pipeline.OperatingPoint(0.05)
+    >>> round(point.threshold, 3)  # log-likelihood ratio, in nats
     2.944
+    >>> import numpy as np
+    >>> point.cost(np.array([0.01, 0.1]), np.array([0.2, 0.0])).round(2).tolist()
+    [0.39, 1.9]
     """
 
     prior: float
@@ -65,16 +69,27 @@ class OperatingPoint:
 
     @property
     def log_odds(self) -> float:
-        """Natural-log odds of a target trial that lead to the same decisions at equal costs."""
+        """Log-odds of a target trial, in nats, that lead to the same decisions at equal costs."""
         return math.log(self.cost_miss * self.prior) - math.log(self.cost_false_accept * (1.0 - self.prior))
 
     @property
     def threshold(self) -> float:
-        """Bayes threshold: the least log-likelihood ratio at which accepting is the cheaper decision."""
+        """Bayes threshold, the least log-likelihood ratio, in nats, at which accepting is the cheaper decision."""
         return 0.0 - self.log_odds
 
     def cost(self, false_accept: FloatArray, false_reject: FloatArray) -> FloatArray:
-        """Return the normalised detection cost of error rates, shares of any one shape."""
+        """Return the normalised detection cost of error rates.
+
+        Parameters
+        ----------
+        false_accept, false_reject : arrays of one shape
+            Error rates, shares.
+
+        Returns
+        -------
+        array of that shape
+            The cost relative to the better of accepting all trials and rejecting all, which costs 1.
+        """
         miss, accept = self.cost_miss * self.prior, self.cost_false_accept * (1.0 - self.prior)
         return (miss * false_reject + accept * false_accept) / min(miss, accept)
 

@@ -37,13 +37,38 @@ class Reliability:
 def bayes_error_rates(
     target_llrs: npt.ArrayLike, nontarget_llrs: npt.ArrayLike, log_odds: npt.ArrayLike = PRIOR_LOG_ODDS
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return log odds of a target trial, and the actual and the minimum normalised detection cost at each; (priors,).
+    """Return the actual and the minimum detection cost over the priors, costs of both errors being equal.
 
-    Costs of both errors are equal; 1 is the cost of deciding by the prior alone. The actual cost is that of deciding by
-    log-likelihood ratios and Bayes' rule, the minimum that of the best threshold. Log odds are natural and lie within
-    100 of zero. An operating point with unequal costs stands at its ``log_odds``. This is the normalised Bayes
-    error-rate plot of Brummer and de Villiers, The BOSARIS Toolkit, 2013. Takes O(n log n) and O(priors log n). Raises
-    MetricError for log odds out of range and for scores as ``error_curve``.
+    This is the normalised Bayes error-rate plot of Brummer and de Villiers, The BOSARIS Toolkit, 2013. Takes O(n log n)
+    and O(priors log n).
+
+    Parameters
+    ----------
+    target_llrs, nontarget_llrs : arrays, shapes (targets,) and (nontargets,)
+        Log-likelihood ratios in nats.
+    log_odds : array, shape (priors,)
+        Log odds of a target trial, in nats, within 100 of zero. An operating point with unequal costs stands at its
+        ``log_odds``.
+
+    Returns
+    -------
+    log_odds : array, shape (priors,)
+    actual : array, shape (priors,)
+        Cost of deciding by the ratios and Bayes' rule; 1 is that of deciding by the prior alone.
+    minimum : array, shape (priors,)
+        Cost at the best threshold.
+
+    Raises
+    ------
+    MetricError
+        For log odds out of range and for scores as ``error_curve``.
+
+    Examples
+    --------
+    >>> from pipeline.metrics import bayes_error_rates
+    >>> log_odds, actual, minimum = bayes_error_rates([-1.0, 3.0], [-3.0, -2.0], [0.0])
+    >>> actual.tolist(), minimum.tolist()
+    ([0.5], [0.0])
     """
     odds = as_row(log_odds, "log odds")
     if not (np.abs(odds) <= _LARGEST_LOG_ODDS).all():
@@ -64,9 +89,32 @@ def reliability(
 ) -> Reliability:
     """Return predicted probabilities of a target and observed shares, at the prior of the list itself.
 
-    The probability is the logistic function of the log-likelihood ratio plus the log odds of a target in the list;
-    [0, 1] is divided into ``bins`` bins of equal width. Wilson, Probable inference, the law of succession, and
-    statistical inference, 1927. Raises MetricError for no bins, a level outside (0, 1), and scores as ``error_curve``.
+    The probability is the logistic function of the log-likelihood ratio plus the log odds of a target in the list.
+    Wilson, Probable inference, the law of succession, and statistical inference, 1927.
+
+    Parameters
+    ----------
+    target_llrs, nontarget_llrs : arrays, shapes (targets,) and (nontargets,)
+        Log-likelihood ratios in nats.
+    bins : int
+        Bins of equal width that [0, 1] is divided into.
+    level : float
+        Nominal coverage of the intervals, in (0, 1).
+
+    Returns
+    -------
+    Reliability
+
+    Raises
+    ------
+    MetricError
+        For no bins, a level out of range, and scores as ``error_curve``.
+
+    Examples
+    --------
+    >>> from pipeline.metrics import reliability
+    >>> reliability([1.0, 2.0, -1.0], [-2.0, -1.0, 1.0], bins=2).observed.round(2).tolist()
+    [0.33, 0.67]
     """
     from scipy.stats import binomtest  # slow to import, and seldom needed
 
@@ -94,11 +142,33 @@ def score_histogram(
     limits: tuple[float, float] | None = None,
     bins: int = 40,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return bin edges (bins + 1,), and the shares of target and of nontarget trials in each bin, both (bins,).
+    """Count scores in bins of equal width, which include their lower edge.
 
-    Bins have equal width between ``limits``, by default the range of scores, and include their lower edge. Scores
-    beyond the limits count in the outermost bins, so that the shares of each class sum to 1. Raises MetricError for no
-    bins, limits that do not rise or are not finite, and scores as ``error_curve``.
+    Parameters
+    ----------
+    target, nontarget : arrays, shapes (targets,) and (nontargets,)
+        Scores in any unit.
+    limits : tuple of two floats, optional
+        Outermost edges, by default the range of scores. Scores beyond them count in the outermost bins.
+    bins : int
+        Number of bins.
+
+    Returns
+    -------
+    edges : array, shape (bins + 1,)
+    of_target, of_nontarget : arrays, shape (bins,)
+        Share of the trials of each class in each bin; those of a class sum to 1.
+
+    Raises
+    ------
+    MetricError
+        For no bins, limits that do not rise or are not finite, and scores as ``error_curve``.
+
+    Examples
+    --------
+    >>> from pipeline.metrics import score_histogram
+    >>> score_histogram([1.0, 3.0], [0.0, 2.0], bins=2)[1].tolist()
+    [0.5, 0.5]
     """
     targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
     both = np.concatenate([targets, nontargets])

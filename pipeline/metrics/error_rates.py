@@ -116,10 +116,29 @@ def equal_error_rate_hull_of(curve: ErrorCurve) -> float:
 
 
 def rates_at(target: npt.ArrayLike, nontarget: npt.ArrayLike, threshold: float) -> ErrorRates:
-    """Return FA and FR at one threshold, which may be infinite. Either class may be empty.
+    """Return FA and FR at one threshold.
 
-    Raises InputError for a threshold that is no number, MetricError for NaN and for scores that are not
-    one-dimensional, numeric and finite.
+    Parameters
+    ----------
+    target, nontarget : arrays, shapes (targets,) and (nontargets,)
+        Scores; either class may be empty.
+    threshold : float
+        Lowest score that is accepted; it may be infinite.
+
+    Returns
+    -------
+    ErrorRates
+
+    Raises
+    ------
+    InputError, MetricError
+        For a threshold that is no number, and for NaN and scores that are not one-dimensional, numeric and finite.
+
+    Examples
+    --------
+    >>> from pipeline.metrics import rates_at
+    >>> rates_at([1.0, 3.0], [0.0, 2.0], 2.0)
+    ErrorRates(false_accept=0.5, false_reject=0.5)
     """
     check_type("threshold", threshold, Real, "a score")
     if math.isnan(threshold):
@@ -135,7 +154,8 @@ def rates_at(target: npt.ArrayLike, nontarget: npt.ArrayLike, threshold: float) 
 def false_reject_at(curve: ErrorCurve, false_accept: float) -> float:
     """Return the lowest FR of any threshold whose FA does not exceed ``false_accept``, a share in [0, 1].
 
-    In the words of ISO/IEC 19795-1 the FNMR at an FMR.
+    In the words of ISO/IEC 19795-1 the FNMR at an FMR. Raises InputError for what is no number, MetricError for what is
+    no share.
 
     Examples
     --------
@@ -150,7 +170,10 @@ def false_reject_at(curve: ErrorCurve, false_accept: float) -> float:
 
 
 def false_accept_at(curve: ErrorCurve, false_reject: float) -> float:
-    """Return the lowest FA of any threshold whose FR does not exceed ``false_reject``, a share: the FMR at an FNMR."""
+    """Return the lowest FA of any threshold whose FR does not exceed ``false_reject``, a share: the FMR at an FNMR.
+
+    Raises as ``false_reject_at``.
+    """
     check_curve(curve)
     check_share(false_reject, "false reject")
     return float(curve.false_accept[np.flatnonzero(curve.false_reject <= false_reject)[-1]])
@@ -168,9 +191,32 @@ def threshold_at_false_accept(
 ) -> float:
     """Return the lowest threshold whose FA does not exceed ``rate``, a share in [0, 1].
 
-    That is the next float above the highest score to be rejected, or the lowest score if none is. Trials count by their
-    ``weights`` (n,), 0 or more, or all alike. Raises MetricError for a rate outside [0, 1] and for scores as
-    ``error_curve``.
+    That is the next float above the highest score to be rejected, or the lowest score if none is.
+
+    Parameters
+    ----------
+    nontarget : array, shape (n,)
+        Scores in any unit.
+    rate : float
+        Share in [0, 1].
+    weights : array, shape (n,), optional
+        At least 0, what each trial counts; by default all count alike.
+
+    Returns
+    -------
+    float
+        In the unit of the scores.
+
+    Raises
+    ------
+    InputError, MetricError
+        For a rate that is no number, and for one outside [0, 1] and scores as ``error_curve``.
+
+    Examples
+    --------
+    >>> from pipeline.metrics import threshold_at_false_accept
+    >>> round(threshold_at_false_accept([0.0, 1.0, 2.0, 3.0], 0.25), 6)
+    2.0
     """
     check_share(rate, "false accept")
     scores = as_scores(nontarget, "nontarget")

@@ -70,15 +70,30 @@ class Unscored:
 
 
 def generalised_rates(rates: ErrorRates, unscored: Unscored, *, targets: int, nontargets: int) -> ErrorRates:
-    """Return the error rates over all trials, of those over the ``targets`` and ``nontargets`` that were scored.
+    """Return the error rates over all trials, of those over the trials that were scored.
 
     A class that has unscored trials only has its rates all the same: all of its claims are turned away.
+
+    Parameters
+    ----------
+    rates : ErrorRates
+        Shares of the trials with a score.
+    unscored : Unscored
+        Numbers of trials without one.
+    targets, nontargets : int
+        Numbers of trials with one.
+
+    Returns
+    -------
+    ErrorRates
+        Shares of all trials; None for a class without any.
 
     Examples
     --------
     >>> from pipeline.metrics import ErrorRates, Unscored, generalised_rates
-    >>> generalised_rates(ErrorRates(0.1, 0.25), Unscored(target=20), targets=80, nontargets=100)
-    ErrorRates(false_accept=0.1, false_reject=0.4)
+    >>> rates = generalised_rates(ErrorRates(0.1, 0.25), Unscored(target=20), targets=80, nontargets=100)
+    >>> rates.false_accept, round(rates.false_reject, 9)
+    (0.1, 0.4)
     """
     accepted, rejected = _kept(nontargets, unscored.of_nontarget), _kept(targets, unscored.of_target)
     return ErrorRates(
@@ -90,7 +105,18 @@ def generalised_rates(rates: ErrorRates, unscored: Unscored, *, targets: int, no
 def generalised_equal_error_rate(
     curve: ErrorCurve, unscored: Unscored, *, targets: int, nontargets: int
 ) -> EqualErrorRate | None:
-    """Return the equal error rate of the generalised rates; None if even accepting every score leaves FR above FA."""
+    """Return the equal error rate of the generalised rates; None if even accepting every score leaves FR above FA.
+
+    ``curve`` is that of the trials with a score; the other arguments are those of ``generalised_rates``.
+
+    Examples
+    --------
+    >>> from pipeline import error_curve
+    >>> from pipeline.metrics import Unscored, generalised_equal_error_rate
+    >>> curve = error_curve([1.0, 3.0], [0.0, 2.0])
+    >>> round(generalised_equal_error_rate(curve, Unscored(target=1), targets=2, nontargets=2).rate, 3)
+    0.5
+    """
     accepted, rejected = _kept(nontargets, unscored.of_nontarget), _kept(targets, unscored.of_target)
     if accepted is None or rejected is None or accepted <= 1.0 - rejected:
         return None

@@ -22,16 +22,40 @@ Flags = NDArray[np.bool_]
 
 
 class MarginPosterior(ABC):
-    """Base of the estimators: dataclasses of their settings, whose learned attributes end in _."""
+    """Base of the estimators: dataclasses of their settings, whose learned attributes end in _.
+
+    Examples
+    --------
+    >>> from pipeline import make_posterior
+    >>> fitted = make_posterior("newton").fit([-1.5, -0.5, 0.5, 0.2, 0.8, 1.6], [0, 0, 0, 1, 1, 1])
+    >>> fitted.probability([-1.0, 0.0, 1.0]).round(2).tolist()
+    [0.23, 0.45, 0.69]
+    """
 
     kind: ClassVar[str]
     """Name in settings files and tables."""
 
     def fit(self, margins: ArrayLike, positive: ArrayLike, weights: ArrayLike | None = None) -> Self:
-        """Fit to ``margins`` (n,), the classes ``positive`` (n,) and, optionally, ``weights`` (n,) >= 0; return self.
+        """Fit to the margins of trials of both classes.
 
-        A weight of 2 equals the trial given twice. Raises FitError as ``checked`` does, for settings out of range, and
-        where an algorithm ends at numbers that are not finite.
+        Parameters
+        ----------
+        margins : array, shape (n,)
+            Of trials that the machine was not trained on (``margins_for``), finite.
+        positive : array, shape (n,)
+            Classes: True or 1 for positive trials, False, 0 or -1 for negative ones.
+        weights : array, shape (n,), optional
+            At least 0; a weight of 2 equals the trial given twice.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        FitError
+            For arrays of other shapes and values, a class without a weight above 0, settings out of range, and where an
+            algorithm ends at numbers that are not finite.
         """
         check_settings(self)
         self._check_settings()
@@ -55,15 +79,28 @@ class MarginPosterior(ABC):
         """Learn from arrays that are ``checked``, of trials of a weight above 0."""
 
     def log_odds(self, margins: ArrayLike) -> Array:
-        """Return the log-odds of the positive class at ``margins``, any shape; never NaN for finite margins.
+        """Return the log-odds of the positive class, in nats; a subclass defines these, or ``probability`` in (0, 1).
 
-        A subclass defines these, or ``probability`` within (0, 1).
+        Parameters
+        ----------
+        margins : array, any shape
+            Positive on the positive class's side.
+
+        Returns
+        -------
+        array of that shape
+            Never NaN for finite margins.
+
+        Raises
+        ------
+        FitError, UnfittedError
+            For what are no real numbers, and before ``fit``.
         """
         p = self.probability(margins)
         return np.asarray(np.log(p) - np.log1p(-p))
 
     def probability(self, margins: ArrayLike) -> Array:
-        """Return P(positive | margin) in [0, 1] at ``margins``, any shape."""
+        """Return P(positive | margin) in [0, 1] at ``margins``, any shape; raises as ``log_odds``."""
         return np.asarray(probability(self.log_odds(margins)), dtype=float)
 
 

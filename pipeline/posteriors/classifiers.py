@@ -83,11 +83,26 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return log posteriors (n, N) of rows X (n, d)."""
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Train on X (n, d), dense or sparse, and the classes ``y`` (n,), two or more, numbers or strings.
+        """Train every machine, and fit its posterior.
 
-        ``sample_weight`` (n,) >= 0, if the base takes weights: a weight of 2 is the row given twice. Raises FitError
-        for settings out of range, fewer than two classes and weights that a base does not take, and as
-        ``heldout.train_machine``; ValueError for arrays that scikit-learn refuses.
+        Parameters
+        ----------
+        X : array or sparse matrix, shape (n, d)
+            Rows of features.
+        y : array, shape (n,)
+            Classes, two or more, numbers or strings.
+        sample_weight : array, shape (n,), optional
+            At least 0, if the base takes weights: a weight of 2 is the row given twice.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        FitError
+            For settings out of range, fewer than two classes, weights that a base does not take, and what the posterior
+            refuses; it is a ValueError, as what scikit-learn raises for arrays that it refuses.
         """
         self._check_settings()
         rows, places, weights = self._rows(X, y, sample_weight)
@@ -112,18 +127,21 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
-        """Return log posteriors (n, N) of ``classes_`` for X (n, d), natural logs."""
+        """Return log posteriors (n, N) of ``classes_`` for X (n, d), natural logs.
+
+        Raises scikit-learn's NotFittedError before ``fit``, and its ValueError for rows unlike those that it had.
+        """
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, **self._accepted())
         block = max(1, MAX_PAIRS // len(self.classes_) ** 2)
         return np.concatenate([self._log_posteriors(rows[part]) for part in gen_batches(rows.shape[0], block)])
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Return posteriors (n, N) of ``classes_`` for X (n, d); rows sum to 1."""
+        """Return posteriors (n, N) of ``classes_`` for X (n, d); rows sum to 1. Raises as ``predict_log_proba``."""
         return np.asarray(np.exp(self.predict_log_proba(X)))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the class (n,) of the largest posterior; of equal ones, the first in ``classes_``."""
+        """Return the class (n,) of the largest posterior for X (n, d); of equal ones, the first in ``classes_``."""
         largest = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[largest])
 
@@ -186,15 +204,6 @@ class OneVsRestPosteriorClassifier(PosteriorClassifier):
 
     Source: Xin, Wu and Pan 2002, eq. 12, where p_i = s(f_i); here p_i is any posterior of the margin f_i.
 
-    Parameters
-    ----------
-    estimator : classifier with ``decision_function``; an RBF ``SVC`` if None.
-    posterior : a kind in ``estimators.POSTERIORS``, "fixed" for the paper's, or an estimator, copied for every machine.
-    margins, folds, share : margins that it is fitted to, see ``heldout``; the machine is trained on all rows. A class
-        with fewer rows than ``folds`` gets fewer folds, one with a single row training margins.
-    n_jobs : machines trained in parallel, by joblib.
-    random_state : seed of the splits.
-
     Where the base takes weights, equal rows of a class are trained on as one of their summed weight (``joined``).
     Learned: ``classes_`` (N,); ``estimators_`` and ``posteriors_``, one a class, or, for two classes, one in all,
     positive for the later class.
@@ -202,6 +211,20 @@ class OneVsRestPosteriorClassifier(PosteriorClassifier):
     Eq. 12 only normalises the p_i: where all are small (a row unlike any class) the largest still gets nearly
     everything. Training costs N machines on all n rows; with many classes and rows ``PairwisePosteriorClassifier`` is
     cheaper.
+
+    Parameters
+    ----------
+    estimator : classifier with ``decision_function``, optional
+        An RBF ``SVC`` if None.
+    posterior : str or estimator
+        A kind in ``estimators.POSTERIORS``, "fixed" for the paper's, or an estimator, copied for every machine.
+    margins, folds, share
+        Margins that it is fitted to, see ``heldout``; the machine is trained on all rows. A class with fewer rows than
+        ``folds`` gets fewer folds, one with a single row training margins.
+    n_jobs : int, optional
+        Machines trained in parallel, by joblib.
+    random_state : int, optional
+        Seed of the splits.
 
     Examples
     --------
@@ -227,23 +250,24 @@ class OneVsRestPosteriorClassifier(PosteriorClassifier):
 class PairwisePosteriorClassifier(PosteriorClassifier):
     """P(class i | x) from r_ij, the posteriors of one machine for every two classes, by a ``coupling`` rule.
 
-    Parameters
-    ----------
-    estimator, posterior, margins, folds, share, n_jobs, random_state : as ``OneVsRestPosteriorClassifier``.
-    coupling : how the r_ij become posteriors of the N classes.
-
-        - "poao": sum over j of r_ij, normalised (Xin, Wu and Pan 2002, eq. 13). No class gets more than 2 / N: useful
-          for its order, not as a probability.
-        - "rpoao": the same of r_ij (q_i + q_j), q_i the posterior of a one-class machine (eqs. 14 to 16).
-        - "hastie_tibshirani", "pkpd", "wu_lin_weng": see ``pairwise_coupling``.
-    one_class : the one-class machine of "rpoao"; ``OneClassSVM(nu=0.1)`` if None. Its posterior is fitted to held-out
-        margins of the class's own rows, and to those of all other rows.
-
     Learned: ``classes_`` (N,); ``pairs_``, the places (i, j) in it of each pair, i < j; ``estimators_`` and
     ``posteriors_`` in that order, positive for class i; ``one_class_estimators_`` and ``one_class_posteriors_``.
 
     r_ij of rows of neither i nor j is extrapolated: the refinement and the classics are two remedies. Not where a class
     has a handful of rows. N (N - 1) / 2 machines, each on the rows of two classes.
+
+    Parameters
+    ----------
+    estimator, posterior, margins, folds, share, n_jobs, random_state
+        As ``OneVsRestPosteriorClassifier``.
+    coupling : str
+        How the r_ij become posteriors of the N classes. "poao": sum over j of r_ij, normalised (Xin, Wu and Pan 2002,
+        eq. 13). No class gets more than 2 / N: useful for its order, not as a probability. "rpoao": the same of
+        r_ij (q_i + q_j), q_i the posterior of a one-class machine (eqs. 14 to 16). "hastie_tibshirani", "pkpd",
+        "wu_lin_weng": see ``pairwise_coupling``.
+    one_class : one-class machine, optional
+        Of "rpoao"; ``OneClassSVM(nu=0.1)`` if None. Its posterior is fitted to held-out margins of the class's own
+        rows, and to those of all other rows.
 
     Examples
     --------

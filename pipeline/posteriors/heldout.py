@@ -39,7 +39,39 @@ MAX_LOG_ODDS = float(-np.log(MIN_POSTERIOR))
 
 
 def margins_for(estimator: Any, X: Any, y: ArrayLike, **settings: Any) -> tuple[Array, Flags]:
-    """Return margins (m,) and whether each is of the positive class (m,); ``settings`` are ``heldout_rows``'s."""
+    """Return margins to fit a posterior to, of held-out rows, and their classes.
+
+    Parameters
+    ----------
+    estimator : classifier with ``decision_function``
+        Left unfitted.
+    X, y : arrays, shapes (n, d) and (n,)
+        Rows of any type that it takes, and two labels, the later in sorted order being positive.
+    settings
+        Those of ``heldout_rows``: method, folds, share, seed, weights and groups.
+
+    Returns
+    -------
+    margins : array, shape (m,)
+    positive : array, shape (m,)
+        True for the positive class.
+
+    Raises
+    ------
+    FitError
+        As ``heldout_rows``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.svm import SVC
+    >>> from pipeline import make_posterior
+    >>> X, y = load_iris(return_X_y=True)
+    >>> margins, positive = margins_for(SVC(), X[50:], y[50:])
+    >>> low, high = make_posterior("newton").fit(margins, positive).probability([-1.0, 1.0])
+    >>> bool(low < 0.1), bool(high > 0.9)
+    (True, True)
+    """
     rows, margins = heldout_rows(estimator, X, y, **settings)
     labels = np.asarray(y)
     return margins, labels[rows] == np.unique(labels)[1]
@@ -74,8 +106,11 @@ def heldout_rows(
     groups
         (n,), for "kfold": rows of one group share a fold.
 
-    Raises FitError for labels that are not two, an unknown method, an estimator without ``decision_function``, a class
-    too small for the split, and groups with another method than kfold.
+    Raises
+    ------
+    FitError
+        For labels that are not two, an unknown method, an estimator without ``decision_function``, a class too small
+        for the split, and groups with another method than kfold.
     """
     labels = np.asarray(y)
     _check(estimator, labels, method, grouped=groups is not None)

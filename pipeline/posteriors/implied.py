@@ -88,7 +88,7 @@ class ImpliedPosterior(BinaryClassifier):
         Takes ``sample_weight`` in ``fit``, or has a ``priors`` or ``class_weight`` setting; an RBF ``SVC`` if None. Its
         own class weights stay a factor. Preprocessing goes in front of this classifier.
     machines : int
-        L.
+        Number of machines, L.
     weighting : str
         Effective number of trials for unequal classes. "equal_c" (the paper's): as if the classes were equal, so that
         the middle machine is ``estimator`` itself; the total, and with it the strength of the penalty, changes
@@ -102,8 +102,11 @@ class ImpliedPosterior(BinaryClassifier):
     >>> from sklearn.datasets import load_iris
     >>> from pipeline import ImpliedPosterior
     >>> X, y = load_iris(return_X_y=True)
-    >>> ImpliedPosterior(machines=9).fit(X[:100], y[:100]).posteriors_.round(2).tolist()
-    [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    >>> implied = ImpliedPosterior(machines=9).fit(X[:100], y[:100])
+    >>> implied.machine_answers(X[:1]).tolist()
+    [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
+    >>> implied.predict_proba(X[:1]).round(2).tolist()  # 10 / 11 and 1 / 11
+    [[0.91, 0.09]]
     """
 
     estimator: Any = None
@@ -113,10 +116,26 @@ class ImpliedPosterior(BinaryClassifier):
     n_jobs: int | None = None
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Train the machines on ``X`` (n, d) of two classes ``y`` (n,), the later in sorted order being positive.
+        """Train the machines.
 
-        ``sample_weight`` (n,) >= 0: a weight of 2 is the trial given twice. Raises FitError, a ValueError, for settings
-        out of range, for anything but two classes, and for an estimator that cannot be reweighted.
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Rows of features.
+        y : array, shape (n,)
+            Two classes, the later in sorted order being positive.
+        sample_weight : array, shape (n,), optional
+            At least 0; a weight of 2 is the trial given twice.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        FitError
+            For settings out of range, anything but two classes, and an estimator that cannot be reweighted; it is a
+            ValueError, as what scikit-learn raises for arrays that it refuses.
         """
         self._check_settings()
         rows, labels = validate_data(self, X, y, dtype=np.float64)
@@ -147,7 +166,7 @@ class ImpliedPosterior(BinaryClassifier):
         return np.stack([1.0 - share, share], axis=1)
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Return log-odds (n,) of the positive class, natural logs; 0 where the machines are split evenly."""
+        """Return log-odds (n,) of the positive class at ``X`` (n, d), in nats; 0 where machines are split evenly."""
         yes = self.machine_answers(X).sum(axis=1)
         return np.asarray(np.log1p(yes) - np.log1p(len(self.posteriors_) - yes))
 

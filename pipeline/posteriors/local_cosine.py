@@ -39,6 +39,10 @@ class LocalCosineSVC(AroundSVC):
     in the kernel's space, so that any kernel that ``SVC`` takes by name does. Vapnik's own a_n(u) minimise a functional
     that neither source states in full; the weights, by a kernel estimate over u, are this project's reading.
 
+    Learned: ``classes_``, the later positive; ``machine_``; ``bandwidth_``.
+
+    Not for many rows: judging m rows by n takes m n kernel values and m systems of ``terms`` + 1 equations.
+
     Parameters
     ----------
     estimator : SVC, optional
@@ -50,10 +54,6 @@ class LocalCosineSVC(AroundSVC):
         As in ``CosineExpansion``.
     margins, folds
         Margins that the cosines are fitted to, see ``heldout``.
-
-    Learned: ``classes_``, the later positive; ``machine_``; ``bandwidth_``.
-
-    Not for many rows: judging m rows by n takes m n kernel values and m systems of ``terms`` + 1 equations.
     """
 
     estimator: Any = None

@@ -23,16 +23,6 @@ MAX_NOISE = 1e-10
 class NewtonSigmoid(LinearLogOdds):
     """P(positive | f) = 1 / (1 + exp(A f + B)) at the minimum of F (Lin, Lin and Weng 2007, eq. 2, Algorithm 1).
 
-    Parameters
-    ----------
-    smoothed : targets of Platt 1999, eqs. 13 and 14; otherwise 1 and 0, for which separable margins have no optimum.
-    sigma : above 0, added to the Hessian's diagonal; "dynamic" adds 1e-12 only if all margins are equal (Theorem 1).
-    tolerance : at least 0, on both components of the gradient at the end, rounding aside.
-    max_iterations : at least 1; about ten are usual, each O(n).
-    scaled : divide the margins by a power of two near their mean size first, and end only where one more step cannot
-        lower F by more than ``tolerance`` either (margins that hardly vary have small gradients everywhere). False is
-        the algorithm as published.
-
     Learned: ``A_``, ``B_``; ``iterations_``; ``backtracks_``, the halvings in all, and ``overflows_``, those because F
     overflowed; ``objective_``, F in nats; ``gradient_``, the larger component of F's gradient in size, of scaled
     margins if so; ``converged_``.
@@ -40,6 +30,21 @@ class NewtonSigmoid(LinearLogOdds):
     Assumes log-odds linear in the margin, of either sign; otherwise isotonic regression or a histogram follow some
     hundreds of trials more closely. Not for margins of the machine's own training trials (see ``heldout``). Margins
     that differ by less than 1e-7 of their size count as equal, because of ``sigma``.
+
+    Parameters
+    ----------
+    smoothed : bool
+        Targets of Platt 1999, eqs. 13 and 14; otherwise 1 and 0, for which separable margins have no optimum.
+    sigma : float or "dynamic"
+        Above 0, added to the Hessian's diagonal; "dynamic" adds 1e-12 only if all margins are equal (Theorem 1).
+    tolerance : float
+        At least 0, on both components of the gradient at the end, rounding aside.
+    max_iterations : int
+        At least 1; about ten are usual, each O(n).
+    scaled : bool
+        Divide the margins by a power of two near their mean size first, and end only where one more step cannot lower F
+        by more than ``tolerance`` either (margins that hardly vary have small gradients everywhere). False is the
+        algorithm as published.
     """
 
     kind: ClassVar[str] = "newton"

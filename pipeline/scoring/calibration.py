@@ -49,9 +49,19 @@ class LogisticCalibration:
     usual_frames: float
 
     def llr(self, scores: Mapping[str, Array], frames: Array | float) -> Array:
-        """Return log-likelihood ratios, in nats, of ``scores``, of one shape each, over ``frames`` of speech.
+        """Return the log-likelihood ratios of scores.
 
-        Scores may be scalars: arrays of one number, in a stream, take twice as long.
+        Parameters
+        ----------
+        scores : mapping of str to array
+            By system, those of ``systems`` at least, all of one shape. Scalars are faster than arrays of one number.
+        frames : array of that shape, or float
+            Speech frames of the utterance, above 0.
+
+        Returns
+        -------
+        array of that shape
+            In nats.
         """
         return self.of_linked([linked(system, scores[system]) for system in self.systems], frames)
 
@@ -86,7 +96,7 @@ class MixtureCalibration:
         return self.kinds[0].systems
 
     def llr(self, scores: Mapping[str, Array], frames: Array | float) -> Array:
-        """See LogisticCalibration.llr. Rises with every score, as each kind's ratio does."""
+        """Return ratios as ``LogisticCalibration.llr``; they rise with every score, as each kind's do."""
         values = [linked(system, scores[system]) for system in self.systems]
         against = [
             np.log(share) - kind.of_linked(values, frames) for kind, share in zip(self.kinds, self.shares, strict=True)
@@ -241,7 +251,14 @@ def fit_calibration(
     expected
         Weights by system that the penalty pulls towards, as those of a similar fit are; towards 0 where there are none.
 
-    Raises MetricError without trials of both classes.
+    Returns
+    -------
+    LogisticCalibration
+
+    Raises
+    ------
+    MetricError
+        Without trials of both classes.
     """
     hits = int(target.sum())
     if hits == 0 or hits == len(target):

@@ -47,9 +47,11 @@ class Decision(StrEnum):
 class Terms:
     """The terms on which a claim is decided, and the ``revision`` of the store; see ``Verifier``.
 
-    One of ``threshold`` (on the score) and ``llr_threshold`` is set. ``unknown_impostors`` is the assumed share of
-    impostors who are not enrolled, ``competing`` the number of speakers that the claim is judged against.
-    ``sequential_bounds`` are the log-likelihood ratios at which a sequential test rejects and accepts.
+    One of ``threshold`` (on the score) and ``llr_threshold`` (in nats) is set; ``threshold_source`` is "eer", "far",
+    "cost" or "given". ``prior`` is that of a target trial, None where the decision rests on none. ``unknown_impostors``
+    is the assumed share of impostors who are not enrolled, ``competing`` the number of speakers that the claim is
+    judged against. ``sequential_bounds`` are the log-likelihood ratios, in nats, at which a sequential test rejects and
+    accepts.
     """
 
     claim: str
@@ -66,18 +68,37 @@ class Terms:
 
 @dataclass(slots=True)  # a frozen one takes several times as long to make, and every push makes one
 class Update:
-    """A stream after a push: ``score`` is None until there is enough speech.
+    """A claim as it stands after a push, or at the end of its audio.
 
-    ``llr`` is its log-likelihood ratio in nats, None where the store has no calibration, and ``probability`` that of a
-    target trial, None where the decision rests on no prior. ``frames`` of speech make ``speech_seconds``, out of
-    ``audio_seconds``.
-    ``decision`` is the one that would stand if the stream ended with these frames, and ``settled`` marks one that will
-    not change: the stream is closed, or a ``SequentialTest`` has enough evidence. ``sequential_llr`` is then the ratio
-    at this length that the test is applied to, None without one; once settled by it, score and speech no longer change.
-    ``duplicate_suspected``: the audio contains a copy of a known recording (``pipeline.features.fingerprints``); None
-    where there is nothing to compare with. ``warnings`` about the audio, each "code: sentence"
-    (``pipeline.verification.audio_warnings``), may explain a poor score; they begin with enough speech, or at the end.
-    The decision depends on neither.
+    Attributes
+    ----------
+    state : State
+        Whether there is enough speech for a score, and whether the stream is closed.
+    decision : Decision
+        The one that would stand if the stream ended with these frames.
+    score : float or None
+        Score of the claim, on the scale of the system; None until there is enough speech.
+    llr : float or None
+        Its log-likelihood ratio in nats; None where the store has no calibration.
+    probability : float or None
+        Posterior probability of a target trial; None where the decision rests on no prior.
+    frames : int
+        Speech frames that were scored.
+    speech_seconds : float
+        Length of that speech.
+    audio_seconds : float
+        Length of all audio so far.
+    settled : bool
+        Whether the decision will not change: the stream is closed, or a ``SequentialTest`` has enough evidence. Once
+        settled by a test, score and speech do not change either.
+    sequential_llr : float or None
+        Log-likelihood ratio at this length, in nats, that the test is applied to; None without one.
+    duplicate_suspected : bool or None
+        Whether the audio contains a copy of a known recording (``pipeline.features.fingerprints``); None where there is
+        nothing to compare with. The decision does not depend on it.
+    warnings : tuple of str
+        What may explain a poor score, each "code: sentence" (``pipeline.verification.audio_warnings``); from enough
+        speech on, or at the end. The decision does not depend on them.
 
     Examples
     --------

@@ -66,16 +66,16 @@ class SequentialTest:
 
     @property
     def accept_at(self) -> float:
-        """Upper bound of the log-likelihood ratio, in nats: accept from here on."""
+        """Upper bound of the log-likelihood ratio, in nats, from which on to accept."""
         return log((1.0 - self.miss) / self.false_accept)
 
     @property
     def reject_at(self) -> float:
-        """Lower bound of the log-likelihood ratio, in nats: reject from here down."""
+        """Lower bound of the log-likelihood ratio, in nats, from which down to reject."""
         return log(self.miss / (1.0 - self.false_accept))
 
     def verdict(self, llr: float) -> bool | None:
-        """Return True to accept, False to reject, None to continue."""
+        """Return True to accept, False to reject, None to continue, by the log-likelihood ratio so far, in nats."""
         if llr >= self.accept_at:
             return True
         return False if llr <= self.reject_at else None

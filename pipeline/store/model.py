@@ -69,9 +69,9 @@ class SpeakerModel:
     Examples
     --------
     >>> import pipeline
-    >>> model = pipeline.SpeakerModel(pipeline.Config())
-    >>> model.names
-    ()
+    >>> model = pipeline.Store("speakers.store").load()
+    >>> model.names, model.competing("fused"), round(model.threshold("fused"), 3)
+    (('anna', 'dexter', 'ivan', 'lars'), 3, 0.405)
     """
 
     config: Config
@@ -105,11 +105,11 @@ class SpeakerModel:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names that can be claimed."""
+        """Return the names that can be claimed, in the order of enrollment, and not those of background speakers."""
         return tuple(speaker.name for speaker in self.speakers if speaker.role == "speaker")
 
     def position(self, name: str) -> int:
-        """Return the number of the speaker claimed as ``name``; raises UnknownSpeakerError with the nearest names."""
+        """Return the place, from 0, in ``speakers`` of who is claimed; raises UnknownSpeakerError with near names."""
         return number_of(name, self.speakers, ("speaker",))
 
     def speaker(self, name: str) -> Speaker:
@@ -125,21 +125,18 @@ class SpeakerModel:
 
     @property
     def evaluated_systems(self) -> tuple[str, ...]:
-        """Return these and the systems of one-vs-rest machines, which an evaluation trains where enrollment did not."""
+        """Return ``systems`` and those of one-vs-rest machines, which an evaluation trains where enrollment did not."""
         kinds, every_pair = set(self.config.machines.kinds), self.has_every_pair
         more = {"one_vs_rest"} if "one_vs_one" in kinds and every_pair else set()
         return systems_of(kinds | more, every_pair=every_pair)
 
     @property
     def has_every_pair(self) -> bool:
-        """Return True where pair machines are of every two speakers: everybody's cohort is everybody."""
+        """Return True where pair machines are of every two speakers, as everybody's cohort is everybody."""
         return self.config.machines.judged_among(len(self)) == len(self)
 
     def check_system(self, system: str | None, available: Sequence[str] | None = None) -> str:
-        """Return ``system``, or the settings' own; raises InputError naming those ``available``, if it is none of them.
-
-        By default these are ``systems``.
-        """
+        """Return ``system``, or the settings' own; raises InputError for none of ``systems``, or of ``available``."""
         available = self.systems if available is None else available
         system = self.config.scoring.system if system is None else system
         check_type("system", system, str, "the name of a scoring system")
@@ -164,14 +161,14 @@ class SpeakerModel:
     # Features and audio
 
     def fingerprints(self, name: str) -> NDArray[np.uint32] | None:
-        """Return the fingerprints (F,) of the enrollment recordings of ``name``; None where none are kept."""
+        """Return the fingerprints (F,) of the recordings of ``name``; None without any. Raises UnknownSpeakerError."""
         own = self.arrays[self.position(name)]
         if "fingerprints" not in own:
             return None
         return own["fingerprints"]
 
     def high_band(self, name: str) -> float | None:
-        """Return the median ``SpeechMeter.high_db`` of the enrollment recordings of ``name``; None if unmeasured."""
+        """Return the median ``SpeechMeter.high_db``, in dB, of the recordings of ``name``; None if unmeasured."""
         return self._once(read_high_band, self.position(name))
 
     def segments(self, kind: UtteranceKind) -> list[AnyArray]:
@@ -266,10 +263,11 @@ class SpeakerModel:
         return OWN if own is not None and own.has_both_classes else RECORDED
 
     def threshold(self, system: str, *, false_accept: float | None = None) -> float:
-        """Return the threshold from the trials ``fitted_to``: see ``HeldOutTrials.threshold``. Raises MetricError.
+        """Return the lowest score that is accepted, on the scale of ``system``, by the trials ``fitted_to``.
 
-        Where scores are log-likelihood ratios, and no false-accept rate is asked for, that at the least expected cost
-        by the settings.
+        With ``false_accept``, a share from 0 to 1, no larger share of nontarget trials is accepted. Without, it is that
+        of the least expected cost by the settings where scores are log-likelihood ratios, else that of the equal error
+        rate. Raises MetricError for too few trials and a share out of range, InputError for an unknown system.
         """
         return threshold_of(self, system, false_accept)
 
@@ -291,7 +289,7 @@ class SpeakerModel:
     def calibration(self, system: str) -> SystemCalibration | None:
         """Return the map from scores of ``system`` to log-likelihood ratios; None where trials were too few.
 
-        That of the default system is stored; others are fitted here, once.
+        That of the default system is stored, others are fitted here, once. Raises InputError for an unknown system.
         """
         stored = self.calibrations.whole.get(system)
         fit = self._once(fitted, system) if stored is None else stored
@@ -315,7 +313,7 @@ class SpeakerModel:
         return bool(RULES[system].parts) and len(self.speakers) > 1
 
     def llrs(self, system: str, scores: Array, frames: int) -> Array | None:
-        """Return log-likelihood ratios (nats) of ``scores`` over ``frames`` of speech; None without a calibration."""
+        """Return log-likelihood ratios, in nats, of ``scores`` (n,) over ``frames``; None without a calibration."""
         if self.scores_are_ratios(system):
             return scores
         calibration = self.calibration(system)

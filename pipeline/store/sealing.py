@@ -57,8 +57,8 @@ def seal_store(path: Path | str, key: bytes, *, old_key: bytes | None = None) ->
     Examples
     --------
     >>> import pipeline, shutil
-    >>> _ = shutil.copy("speakers.store", "sealed.store")
-    >>> pipeline.seal_store("sealed.store", b"sixteen bytes or more").sealed
+    >>> copy = shutil.copy("speakers.store", "sealed.store")
+    >>> pipeline.seal_store(copy, b"sixteen bytes or more").sealed
     True
     """
     store = Store(path, key=NoKey.UNSEALED if old_key is None else old_key)

@@ -69,6 +69,11 @@ class Store:
     before_commit : callable, optional
         Called before each commit; what it raises undoes the change.
 
+    Raises
+    ------
+    InputError, StoreSealError
+        For a path or a function that is none, and for a key of less than 16 bytes.
+
     Examples
     --------
     >>> import pipeline
@@ -77,6 +82,10 @@ class Store:
     ('anna', 'dexter', 'ivan', 'lars')
     >>> str(store.verify("anna", "call.wav").decision), store.identify("call.wav").name
     ('accepted', 'anna')
+    >>> store.rename("lars", "lars o.").names
+    ('anna', 'dexter', 'ivan', 'lars o.')
+    >>> store.load(unknown_impostors=0.1).unknown  # of this model, not of the store
+    0.1
     """
 
     def __init__(self, path: Path | str, *, key: Key = None, before_commit: Callable[[], None] | None = None) -> None:
@@ -96,7 +105,24 @@ class Store:
     def verify(self, name: str, file: Path | str, *, channel: int | None = None, **options: Any) -> Update:
         """Verify that ``name`` speaks in an audio file; for several files, a ``Verifier`` reads the store once.
 
-        ``channel``, from 1, is the one to score; by default the mean of all. ``options`` are those of ``Verifier``.
+        Parameters
+        ----------
+        name : str
+            Name of an enrolled speaker.
+        file, channel
+            As ``Verifier.verify_file``.
+        options
+            Those of ``Verifier``, as ``decide_by``.
+
+        Returns
+        -------
+        Update
+            The final one.
+
+        Raises
+        ------
+        VoiceclaimError
+            What ``load``, ``Verifier`` and ``Verifier.verify_file`` raise.
         """
         import pipeline
 
@@ -105,7 +131,8 @@ class Store:
     def identify(self, file: Path | str, *, channel: int | None = None, **options: Any) -> Identification:
         """Find who of the enrolled speaks in an audio file; for several files, an ``Identifier`` reads the store once.
 
-        ``channel``, from 1, is the one to score; by default the mean of all. ``options`` are those of ``Identifier``.
+        ``file`` and ``channel`` are as for ``Verifier.verify_file``, ``options`` those of ``Identifier``. Raises
+        VoiceclaimError: what ``load``, ``Identifier`` and ``Identifier.identify_file`` raise.
         """
         import pipeline
 
@@ -114,9 +141,23 @@ class Store:
     def load(self, *, unknown_impostors: float | None = None) -> SpeakerModel:
         """Return the model as it stands; it stays as it is, whatever is written meanwhile.
 
-        ``unknown_impostors`` stands in for the settings' share of impostors who are not enrolled, from 0 to 1:
-        log-likelihood ratios and thresholds depend on it. Raises InputError, StoreMissingError, StoreFormatError or
-        StoreSealError.
+        Parameters
+        ----------
+        unknown_impostors : float, optional
+            Share of impostors who are not enrolled, from 0 to 1, in place of the settings' own
+            (``threshold.unknown_impostors``). Log-likelihood ratios and thresholds depend on it.
+
+        Returns
+        -------
+        SpeakerModel
+
+        Raises
+        ------
+        InputError
+            For a share out of range.
+        StoreError
+            StoreMissingError where there is none, StoreFormatError for a damaged one, StoreSealError for a seal that
+            does not fit the key.
         """
         check_type("unknown_impostors", unknown_impostors, Real | None, "a share from 0 to 1")
         if unknown_impostors is not None and not 0.0 <= unknown_impostors <= 1.0:
@@ -131,7 +172,10 @@ class Store:
         return replace(model, unknown_share=unknown_impostors)
 
     def state(self) -> tuple[str, int] | None:
-        """Return the identity and the revision of the store as it stands; None where there is none."""
+        """Return the identity of the store, 32 hexadecimal digits, and its revision, from 1; None where there is none.
+
+        The identity never changes, the revision rises by 1 with every commit. Raises as ``load``.
+        """
         try:
             rows = opened(self.path, self.key)
         except StoreMissingError:
@@ -143,7 +187,10 @@ class Store:
             rows.close()
 
     def stamp(self) -> Stamp | None:
-        """Return what changes with the file or its log, without opening either; None where there is no store."""
+        """Return numbers that change with the file or its log, without opening either; None where there is no store.
+
+        It is cheaper than ``state``, and may change where the model does not.
+        """
         stamp: list[int] = []
         for path in (self.path, self.path.with_name(f"{self.path.name}-wal")):
             try:
@@ -157,8 +204,19 @@ class Store:
     def writing(self) -> Iterator[Transaction]:
         """Hold the only writer of the store, which is made if it is not there.
 
-        Raises StoreBusyError while another process writes, StoreError where nothing can be written, and as ``load``.
         Whatever is raised before ``Transaction.save``, the store is as it was.
+
+        Yields
+        ------
+        Transaction
+            Its ``model`` is what stands there, None before the first speaker.
+
+        Raises
+        ------
+        StoreBusyError, StoreError
+            While another process writes, and where nothing can be written.
+        StoreFormatError, StoreSealError
+            As ``load``.
         """
         file, is_new = _file_at(self.path)
         rows = opened(self.path, self.key, writable=True)
@@ -181,9 +239,28 @@ class Store:
                 rows.close()
 
     def rename(self, name: str, new_name: str) -> SpeakerModel:
-        """Give a speaker, a background speaker too, another name, and return the model.
+        """Give a speaker, a background speaker too, another name; nothing is trained again.
 
-        Raises UnknownSpeakerError, and SpeakerExistsError for a name that is taken.
+        Parameters
+        ----------
+        name : str
+            Name that the speaker has.
+        new_name : str
+            Name from now on, kept in Unicode's normal form C.
+
+        Returns
+        -------
+        SpeakerModel
+            As stored.
+
+        Raises
+        ------
+        UnknownSpeakerError, SpeakerExistsError
+            For a ``name`` that nobody has, and a ``new_name`` that somebody has.
+        InputError
+            For a ``new_name`` that cannot be one, as an empty text.
+        StoreError
+            As ``load`` and ``writing``.
         """
         self.load().speaker(name)  # a wrong name is an error before anything is locked
         check_type("new_name", new_name, str, "a name")
@@ -200,7 +277,11 @@ class Store:
             return transaction.save(replace(model, speakers=speakers))
 
     def check(self) -> SpeakerModel:
-        """Read and check every row, and return the model; raises StoreFormatError for the first that is wrong."""
+        """Read and check every row, and return the model.
+
+        Raises StoreFormatError for the first row that is wrong, StoreMissingError, and StoreSealError for a seal that
+        does not fit the key.
+        """
         rows = opened(self.path, self.key)
         model = read_model(rows)
         for arrays in (*model.arrays, model.shared):
@@ -216,7 +297,11 @@ class Store:
         return model
 
     def seal(self, key: bytes) -> SpeakerModel:
-        """Check every row and write all digests anew, sealed under ``key``, of 16 bytes or more, from now on."""
+        """Check every row and write all digests anew, sealed under ``key``, of 16 bytes or more, from now on.
+
+        Returns the model as stored. Raises StoreSealError for a key that is too short, and as ``check`` and
+        ``writing``.
+        """
         key = checked_key(key, "key", StoreSealError)
         self.check()
         with self.writing() as transaction:

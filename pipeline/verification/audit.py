@@ -55,9 +55,21 @@ def read_key(path: Path | None = None) -> bytes | None:
 
 
 class AuditLog:
-    """The log at ``path``, created by the first ``append``.
+    """An audit log: lines of JSON, each with a hash of itself and the line before (``verification.audit_chain``).
 
-    With a ``key`` (see ``read_key``) its hashes are keyed.
+    Parameters
+    ----------
+    path : path
+        The file, which the first ``append`` creates.
+    key : bytes, optional
+        Key of its hashes (``read_key``): without one, whoever can write to the log can make a whole chain anew.
+
+    Examples
+    --------
+    >>> from pipeline.verification.audit import AuditLog, check_log
+    >>> last = AuditLog("audit.log").append("note", {"text": "began"})
+    >>> check_log("audit.log", anchor=last).events
+    {'open': 1, 'note': 1}
     """
 
     def __init__(self, path: Path | str, *, key: bytes | None = None) -> None:
@@ -65,10 +77,26 @@ class AuditLog:
         self._key = key
 
     def append(self, event: str, fields: Mapping[str, Value]) -> str:
-        """Write one line, wait until it is on the disk, and return its hash.
+        """Write one line, and wait until it is on the disk.
 
-        Raises AuditError, and leaves the log as it was, if it cannot be written, its last line is not valid, it has
-        another version or key, or another process holds its lock for 30 seconds.
+        Parameters
+        ----------
+        event : str
+            What happened, in one word.
+        fields : mapping of str to str, number, bool or None
+            What a reader needs to know of it; texts are cut to 1000 characters.
+
+        Returns
+        -------
+        str
+            Hash of the line, an anchor for ``check_log``.
+
+        Raises
+        ------
+        AuditError
+            If the log cannot be written, its last line is not valid, it has another version or key, or another process
+            holds its lock for 30 seconds; for a line that is too long, and an event of the log's own. The log is left
+            as it was.
         """
         if event in (OPEN, REPAIR):
             raise AuditError(f"event {event!r} is reserved for the log itself")

@@ -37,7 +37,15 @@ _SCHEMA = (
 
 
 class DuplicateMemory:
-    """The fingerprints in the file ``path``, which the first ``add`` creates; ``key`` is that of ``Store``."""
+    """Fingerprints of accepted audio, in an SQLite file.
+
+    Parameters
+    ----------
+    path : path
+        The file, which the first ``add`` creates.
+    key : bytes, optional
+        Key of the seal of the stores that the audio was accepted by, as ``Store``.
+    """
 
     def __init__(self, path: Path | str, *, key: Key = None) -> None:
         self.path, self._key = Path(path), key

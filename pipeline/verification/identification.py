@@ -50,7 +50,7 @@ class Candidate:
     Examples
     --------
     >>> import pipeline
-    >>> first, *others = pipeline.Store("speakers.store").identify("call.wav").candidates
+    >>> first = pipeline.Store("speakers.store").identify("call.wav").candidates[0]
     >>> first.name, first.probability > 0.5
     ('anna', True)
     """
@@ -63,10 +63,28 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Identification:
-    """An answer to who speaks: the best candidates, likeliest first, and the probability of ``nobody`` enrolled.
+    """An answer to who speaks.
 
-    ``name`` is the first candidate's where the decision is "identified", else None. Probabilities of all speakers and
-    of nobody sum to 1; there are none without enough speech. ``closed`` marks the end of the audio.
+    Attributes
+    ----------
+    decision : IdentificationDecision
+        Whether a speaker is identified.
+    name : str or None
+        Who, where the decision is "identified": the first candidate.
+    candidates : tuple of Candidate
+        The likeliest speakers, likeliest first; none without enough speech.
+    nobody : float or None
+        Probability that nobody enrolled speaks. It and those of all speakers, candidates or not, sum to 1.
+    frames : int
+        Speech frames that were scored.
+    speech_seconds : float
+        Length of that speech.
+    audio_seconds : float
+        Length of all audio.
+    closed : bool
+        Whether the audio has ended.
+    warnings : tuple of str
+        As ``Update.warnings``, at the end of the audio.
 
     Examples
     --------
@@ -87,7 +105,7 @@ class Identification:
     warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields as one table for JSON."""
+        """Return the fields as a dictionary for JSON, each candidate as another one."""
         return asdict(self)
 
     def _repr_html_(self) -> str:
@@ -128,6 +146,9 @@ class Identifier:
     >>> identifier = pipeline.Identifier(pipeline.Store("speakers.store").load(), best=2)
     >>> [candidate.name for candidate in identifier.identify_file("call.wav").candidates][0]
     'anna'
+    >>> of_each, of_nobody = identifier.probabilities([2.0, 0.0, -3.0, -5.0])
+    >>> round(of_each.sum() + of_nobody, 6).item()
+    1.0
     """
 
     def __init__(
@@ -170,20 +191,52 @@ class Identifier:
     def stream(
         self, rate: int | None = None, *, channel: int | None = None, mix: Mixed | None = None
     ) -> IdentificationStream:
-        """Return a new stream for audio at ``rate`` Hz (None: the model's own rate), as ``VerificationStream``."""
+        """Return a new stream, to ``push`` audio to and ``close``.
+
+        ``rate`` in Hz, ``channel``, ``mix`` and what is raised are those of ``VerificationStream``.
+        """
         return IdentificationStream(self, rate, channel=channel, mix=mix)
 
     def identify(self, samples: ArrayLike, rate: int, *, channel: int | None = None) -> Identification:
-        """Identify who speaks in ``samples`` (n,) or (n, channels) at ``rate`` Hz; raises AudioError.
+        """Identify who speaks in a whole utterance.
 
-        ``channel``, from 1, is the one to score; by default the mean of all.
+        Parameters
+        ----------
+        samples, rate, channel
+            As ``Verifier.verify``.
+
+        Returns
+        -------
+        Identification
+            The final one. Too little speech is a decision, and no error.
+
+        Raises
+        ------
+        AudioError
+            As ``Verifier.verify``.
         """
         stream = self.stream(rate, channel=channel)
         stream.feed(samples)
         return stream.close()
 
     def identify_file(self, path: Path | str, *, channel: int | None = None) -> Identification:
-        """Decode a file and identify who speaks in it, or in one ``channel``, from 1, of it; raises AudioError."""
+        """Decode a file and identify who speaks in it.
+
+        Parameters
+        ----------
+        path, channel
+            As ``Verifier.verify_file``.
+
+        Returns
+        -------
+        Identification
+            The final one.
+
+        Raises
+        ------
+        AudioError
+            As ``Verifier.verify_file``.
+        """
         mix = Downmix(str(path), channel)
         with open_audio(path, mix=mix) as audio:
             stream = self.stream(audio.rate, mix=mix)
@@ -192,11 +245,23 @@ class Identifier:
         return stream.close()
 
     def probabilities(self, llrs: Array) -> tuple[Array, float]:
-        """Return the probabilities (S,) of S speakers by their ratios (S,), and that of nobody enrolled.
+        """Turn the log-likelihood ratios of all speakers into probabilities, by Bayes' rule.
 
         A ratio l of a speaker with the prior p gives the odds exp(l) p / (1 - p) against everything else. Estimated
         ratios may say more than 1 in sum: then they are scaled to 1, and nobody is left out; so they are where the
         prior of nobody is 0, whatever their sum.
+
+        Parameters
+        ----------
+        llrs : array, shape (S,)
+            Ratios in nats, one a speaker that can be claimed.
+
+        Returns
+        -------
+        probabilities : array, shape (S,)
+            Of each speaker.
+        nobody : float
+            Probability that nobody enrolled speaks; all S + 1 sum to 1.
         """
         prior = (1.0 - self.nobody) / len(llrs)
         odds = np.exp(np.clip(llrs, -500.0, 500.0)) * (prior / (1.0 - prior) if prior < 1.0 else math.inf)
@@ -223,9 +288,9 @@ class IdentificationStream:
         self._last = self._look()
 
     def push(self, samples: ArrayLike) -> Identification:
-        """Score more audio, (n,) or (n, channels), and return who speaks by now; raises AudioError.
+        """Score more audio, once there are ``Identifier.update_ms`` of it, and return who speaks by now.
 
-        It is scored once there are ``Identifier.update_ms`` of it.
+        ``samples`` (n,) or (n, channels) and what is raised are those of ``VerificationStream.push``.
         """
         self.feed(samples)
         if self._audio.is_enough:
@@ -234,7 +299,7 @@ class IdentificationStream:
         return replace(self._last, audio_seconds=self._audio.seconds)
 
     def feed(self, samples: ArrayLike) -> None:
-        """Take more audio, as ``push`` does, and decide nothing yet: it is scored when there is more, or at the end."""
+        """Take more audio and decide nothing yet, as ``VerificationStream.feed``."""
         if self._last.closed:
             raise StreamClosedError("identification: the stream is closed and takes no more audio")
         if self._audio.is_enough:

@@ -64,7 +64,7 @@ class DefaultThreshold:
     """
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
-        """Return what decides scores of ``system`` on ``model``."""
+        """Return what decides scores of ``system`` on ``model``; raises MetricError where the trials are too few."""
         threshold = model.threshold(system)
         if model.scores_are_ratios(system):
             return Decider("cost", model.config.threshold.prior, threshold)
@@ -103,18 +103,23 @@ class FalseAcceptRate:
             )
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
-        """Return what decides scores of ``system`` on ``model``."""
+        """Return what decides scores of ``system`` on ``model``; raises MetricError where the trials are too few."""
         return Decider("far", threshold=model.threshold(system, false_accept=self.rate))
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Decide by a ``value`` of the score; raises InputError for a value that is no number.
+    """Decide by a ``value`` of the score.
 
     Parameters
     ----------
     value : float
         Lowest score that is accepted, on the scale of the system.
+
+    Raises
+    ------
+    InputError
+        For a value that is no number.
 
     Examples
     --------
@@ -132,7 +137,7 @@ class Threshold:
             raise InputError("threshold: must be a number, got nan")
 
     def decider(self, _model: SpeakerModel, _system: str) -> Decider:
-        """Return what decides scores."""
+        """Return what decides scores, of any model and system."""
         return Decider("given", threshold=float(self.value))  # of single precision, it would round scores to it
 
 
@@ -144,6 +149,11 @@ class BayesCost:
     ----------
     point : OperatingPoint
         Prior of a target trial, and the costs of the two errors.
+
+    Raises
+    ------
+    InputError
+        For a ``point`` that is none.
 
     Examples
     --------
@@ -160,7 +170,7 @@ class BayesCost:
         check_type("point", self.point, OperatingPoint, "an OperatingPoint(prior)")
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
-        """Return what decides scores of ``system`` on ``model``."""
+        """Return what decides scores of ``system`` on ``model``; raises MetricError without a calibration."""
         if model.calibration(system) is None:
             why = "nobody else is enrolled" if model.competing(system) == 0 else "the held-out trials are too few"
             raise MetricError(
@@ -174,14 +184,17 @@ class BayesCost:
 class Sequential:
     """Decide as soon as the evidence suffices: Wald's sequential probability ratio test (``scoring.sequential``).
 
-    ``otherwise`` is for streams that end before that.
-
     Parameters
     ----------
     test : SequentialTest
         Error rates of the test.
     otherwise : Policy
         Decides streams that end before the test does, where the test says ``at_end="fixed"``.
+
+    Raises
+    ------
+    InputError
+        For what is no test, and an ``otherwise`` that is no policy or another sequential one.
 
     Examples
     --------
@@ -199,7 +212,11 @@ class Sequential:
         check_type("otherwise", self.otherwise, fixed, "a policy that is no sequential test, as DefaultThreshold(),")
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
-        """Return what decides scores of ``system`` on ``model``."""
+        """Return what decides scores of ``system`` on ``model``.
+
+        Raises MetricError without a calibration over short speech, which is fitted for the settings' own system alone,
+        and where ``otherwise`` raises it.
+        """
         rest = self.otherwise.decider(model, system)
         return replace(rest, test=self.test, calibration=model.sequential_calibration(system))
 

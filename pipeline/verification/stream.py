@@ -33,13 +33,20 @@ class VerificationStream:
     verifier : Verifier, SpeakerModel, Store or path
         A model or a store makes a verifier of ``claim`` with the other ``options`` (see ``Verifier``).
     claim : str, optional
-        Name of the speaker, unless a verifier is given.
+        Name of the speaker; a verifier has its own, and ``claim`` and ``options`` beside one are not read.
     rate : int, optional
         Sampling rate of the audio in Hz; the model's own by default.
     channel : int, optional
         Channel to score, from 1; by default the mean of all.
     mix : Mixed, optional
         What made one channel of a recording's before they are pushed, to warn of channels that differ.
+
+    Raises
+    ------
+    AudioError
+        For a rate out of range, and a channel that is no number from 1 on.
+    VoiceclaimError
+        What ``Verifier`` and ``Store.load`` raise.
 
     Examples
     --------
@@ -86,12 +93,12 @@ class VerificationStream:
 
     @property
     def front_end(self) -> FrontEnd:
-        """Return what analyses the audio."""
+        """Return what turns the samples into feature vectors of speech."""
         return self._audio.front_end
 
     @property
     def delay_ms(self) -> float:
-        """Return the longest time from a sound to a score that includes it, for pushes no longer than ``update_ms``.
+        """Return the longest time from a sound to a score with it, in milliseconds, for pushes within ``update_ms``.
 
         This holds for the first five seconds of speech; later, up to 4 % of the speech so far, at most two seconds,
         may wait.
@@ -128,7 +135,10 @@ class VerificationStream:
         return replace(self._last, audio_seconds=self._audio.seconds)
 
     def feed(self, samples: ArrayLike) -> None:
-        """Take more audio, as ``push`` does, and decide nothing yet: it is scored when there is more, or at the end."""
+        """Take more audio and decide nothing yet: it is scored when there is more, or at the end.
+
+        ``samples`` and what is raised are those of ``push``, which costs more: it scores, and makes an ``Update``.
+        """
         if self._last.state is State.CLOSED:
             raise StreamClosedError(f"claim {self.verifier.claim!r}: the stream is closed and takes no more audio")
         if self._audio.is_enough:
@@ -140,8 +150,19 @@ class VerificationStream:
     def close(self) -> Update:
         """End the audio: the last frames are scored and the decision is final. A second call repeats it.
 
-        Accepted audio goes into the verifier's memory, where it has one; raises AuditError, and AudioError for channels
-        that cancel each other.
+        Accepted audio goes into the verifier's memory, where it has one.
+
+        Returns
+        -------
+        Update
+            The final one: its ``state`` is closed and its decision ``settled``.
+
+        Raises
+        ------
+        AudioError
+            For channels that cancel each other, so that their mean is silence.
+        AuditError
+            For a memory that cannot be read or written.
         """
         if self._last.state is State.CLOSED:
             return self._last

@@ -106,6 +106,15 @@ class Verifier:
     >>> samples, rate = soundfile.read("call.wav", dtype="int16")
     >>> str(verifier.verify(samples, rate).decision)
     'accepted'
+
+    How sure a decision is:
+
+    >>> verifier = pipeline.Verifier(model, "anna", system="fused")
+    >>> verifier.terms.threshold < 2.0, round(verifier.probability(2.0), 2)
+    (True, 0.83)
+    >>> low, high = verifier.probability_interval(2.0)
+    >>> low < verifier.probability(2.0) < high
+    True
     """
 
     def __init__(
@@ -159,27 +168,48 @@ class Verifier:
         )
 
     def probability(self, llr: float | None) -> float | None:
-        """Return the posterior probability of a target trial with this ``llr``, at the prior of the policy.
+        """Return the posterior probability of a target trial by its log-likelihood ratio.
 
-        None where there is no ratio, or where the decision rests on no prior: it would contradict the decision.
+        Parameters
+        ----------
+        llr : float or None
+            Ratio in nats, as ``Update.llr``.
+
+        Returns
+        -------
+        float or None
+            1 / (1 + exp(-llr) (1 - p) / p) at the prior p that the claim is decided by. None where there is no ratio,
+            or where the decision rests on no prior: a probability might contradict it.
+
+        Raises
+        ------
+        InputError
+            For what is neither a number nor None.
         """
         check_type("llr", llr, Real | None, "a log-likelihood ratio")
         prior = self.decider.prior
         return None if llr is None or prior is None else sigmoid.posterior(llr, prior)
 
     def probability_interval(self, llr: float | None) -> tuple[float, float] | None:
-        """Return the 95 % interval of ``probability`` that the number of held-out trials leaves; None without one.
+        """Return the 95 % interval of ``probability`` that the number of trials leaves (``scoring.uncertainty``).
 
-        It is that of the default system (``pipeline.scoring.uncertainty``): of a channel unlike the enrollment it says
-        nothing.
+        Of a channel unlike the enrollment it says nothing.
 
-        Examples
-        --------
-        >>> import pipeline
-        >>> verifier = pipeline.Verifier(pipeline.Store("speakers.store").load(), "anna")
-        >>> low, high = verifier.probability_interval(2.0)
-        >>> low < verifier.probability(2.0) < high
-        True
+        Parameters
+        ----------
+        llr : float or None
+            Ratio in nats, as ``Update.llr``.
+
+        Returns
+        -------
+        tuple of two floats, or None
+            The lower and the upper end. None where ``probability`` is, and for systems whose scores are no
+            log-likelihood ratios: only those of sums, as ``fused``, are.
+
+        Raises
+        ------
+        InputError
+            For what is neither a number nor None.
         """
         check_type("llr", llr, Real | None, "a log-likelihood ratio")
         if llr is None or self.uncertainty is None:
@@ -189,7 +219,7 @@ class Verifier:
 
     @cached_property
     def uncertainty(self) -> RatioUncertainty | None:
-        """The uncertainty of ratios that the number of trials leaves; None where the system's scores are none."""
+        """The uncertainty of ratios that the number of trials leaves; None where the system's scores are no ratios."""
         model, system = self.model, self.system
         calibration = model.calibration(system)
         trials = model.trials([*RULES[system].parts, *SIDE_INFORMATION], kind=model.fitted_to)
@@ -205,7 +235,10 @@ class Verifier:
     def stream(
         self, rate: int | None = None, *, channel: int | None = None, mix: Mixed | None = None
     ) -> VerificationStream:
-        """Return a new stream for audio at ``rate`` Hz (None: the model's own rate), as ``VerificationStream``."""
+        """Return a new stream for this claim.
+
+        ``rate`` in Hz, ``channel``, ``mix`` and what is raised are those of ``VerificationStream``.
+        """
         from pipeline.verification.stream import VerificationStream
 
         return VerificationStream(self, rate=rate, channel=channel, mix=mix)
@@ -224,18 +257,56 @@ class Verifier:
         return DuplicateDetector(known + self.memory.known(self.model, self.claim), rate, keep=MOST_OF_ONE)
 
     def verify(self, samples: ArrayLike, rate: int, *, channel: int | None = None) -> Update:
-        """Score a whole utterance: ``samples`` (n,) or (n, channels) at ``rate`` Hz, as ``VerificationStream.push``.
+        """Score a whole utterance.
 
-        ``channel``, from 1, is the one to score; by default the mean of all. Raises AudioError.
+        Parameters
+        ----------
+        samples : array, shape (n,) or (n, channels)
+            As ``VerificationStream.push``.
+        rate : int
+            Sampling rate in Hz.
+        channel : int, optional
+            Channel to score, from 1; by default the mean of all.
+
+        Returns
+        -------
+        Update
+            The final one. Too little speech is a decision, and no error.
+
+        Raises
+        ------
+        AudioError
+            For samples that ``VerificationStream.push`` refuses, a rate out of range, and channels that cancel each
+            other.
+        AuditError
+            For a ``memory`` that cannot be read or written.
         """
         stream = self.stream(rate, channel=channel)
         stream.feed(samples)
         return stream.close()
 
     def verify_file(self, path: Path | str, *, channel: int | None = None) -> Update:
-        """Decode a file and score it: a stream fed to its end, or until it is settled.
+        """Decode a file and score it: a stream fed to its end, or until a sequential test settles the claim.
 
-        ``channel``, from 1, is the one to score; by default the mean of all. Raises AudioError.
+        Parameters
+        ----------
+        path : path
+            WAV, FLAC, MP3 or another format that libsndfile or ffmpeg decodes, at any rate.
+        channel : int, optional
+            Channel to score, from 1; by default the mean of all.
+
+        Returns
+        -------
+        Update
+            The final one. Too little speech is a decision, and no error.
+
+        Raises
+        ------
+        AudioError
+            For a file that is missing or cannot be decoded, a channel that it lacks, and channels that cancel each
+            other.
+        AuditError
+            For a ``memory`` that cannot be read or written.
         """
         mix = Downmix(str(path), channel)
         with open_audio(path, mix=mix) as audio:
