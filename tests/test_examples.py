@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import inspect
+import pkgutil
 import shutil
 
 import numpy as np
@@ -37,17 +39,27 @@ def folder(tmp_path_factory, store, demo, heard):
     return folder
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_public_name_has_an_example_that_runs(name, folder, tmp_path, monkeypatch):
-    value = getattr(pipeline, name)
+def all_examples() -> list[doctest.DocTest]:
+    """The examples of every function, class and method in the package."""
+    modules = [importlib.import_module(one.name) for one in pkgutil.walk_packages(pipeline.__path__, "pipeline.")]
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    found = [examples for module in modules for examples in finder.find(module, extraglobs={})]
+    return sorted({examples.name: examples for examples in found if examples.examples}.values())
+
+
+@pytest.mark.parametrize("examples", all_examples(), ids=lambda examples: examples.name)
+def test_examples_run(examples, folder, tmp_path, monkeypatch):
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
+    examples.globs = {}  # an example imports what it uses
     flags = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
-    examples = doctest.DocTestParser().get_doctest(inspect.getdoc(value) or "", {}, name, None, 0)
-    assert examples.examples, f"{name}: no example"
-    results = doctest.DocTestRunner(optionflags=flags, verbose=False).run(examples)
-    assert results.failed == 0
-    assert not any(doctest.SKIP in example.options for example in examples.examples), f"{name}: an example is skipped"
+    assert doctest.DocTestRunner(optionflags=flags, verbose=False).run(examples).failed == 0
+    assert not any(doctest.SKIP in example.options for example in examples.examples), "an example is skipped"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_has_an_example(name):
+    assert ">>> " in (inspect.getdoc(getattr(pipeline, name)) or "")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -39,6 +39,7 @@ class NameColumn:
 
         Examples
         --------
+        >>> from pipeline.evaluation.columns import NameColumn
         >>> NameColumn.of(["ivan", "anna", "ivan"]).codes.tolist()
         [1, 0, 1]
         """

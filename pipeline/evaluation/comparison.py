@@ -72,6 +72,7 @@ def paired_bootstrap(
     >>> model = pipeline.Store("speakers.store").load()
     >>> trials = pipeline.read_trials("own.txt")
     >>> scores = pipeline.assess(model, trials, ".", systems=["rpoao", "fused"]).scores
+    >>> from pipeline.evaluation import paired_bootstrap
     >>> paired_bootstrap(scores["rpoao"], scores["fused"], seed=0, samples=10).unmatched
     0
     """

@@ -92,6 +92,7 @@ def read_scored(
     Examples
     --------
     >>> from pathlib import Path
+    >>> from pipeline.evaluation import read_scored
     >>> size = Path("scores.txt").write_text("anna call.wav 2.5\\nivan call.wav -1.0\\n")
     >>> read_scored("scores.txt", "trials.txt").scores["scores"].target.tolist()
     [2.5]

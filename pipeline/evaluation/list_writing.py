@@ -67,7 +67,7 @@ def write_list(path: Path | str, table: TrialTable, *, format_name: str, kind: K
 
     Examples
     --------
-    >>> from pipeline.evaluation import read_list
+    >>> from pipeline.evaluation import read_list, write_list
     >>> write_list("trials.csv", read_list("trials.txt"), format_name="csv")
     >>> read_list("trials.csv").models.used
     ['anna', 'ivan']

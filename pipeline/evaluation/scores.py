@@ -143,6 +143,8 @@ def speaker_error_rates(scores: SystemScores) -> dict[str, float]:
     Examples
     --------
     >>> import numpy as np
+    >>> from pipeline.evaluation.columns import NameColumn
+    >>> from pipeline.evaluation.scores import SystemScores, identification_error, speaker_error_rates
     >>> claims = NameColumn.of(["anna", "ivan", "anna", "ivan"])
     >>> files = NameColumn.of(["a.wav", "a.wav", "b.wav", "b.wav"])
     >>> is_target = np.array([True, False, False, True])

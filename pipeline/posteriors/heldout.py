@@ -66,6 +66,7 @@ def margins_for(estimator: Any, X: Any, y: ArrayLike, **settings: Any) -> tuple[
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.svm import SVC
     >>> from pipeline import make_posterior
+    >>> from pipeline.posteriors.heldout import margins_for
     >>> X, y = load_iris(return_X_y=True)
     >>> margins, positive = margins_for(SVC(), X[50:], y[50:])
     >>> low, high = make_posterior("newton").fit(margins, positive).probability([-1.0, 1.0])

@@ -47,6 +47,7 @@ def calibration_score(posterior: ArrayLike, positive: ArrayLike) -> float:
 
     Examples
     --------
+    >>> from pipeline.posteriors.implied import calibration_score
     >>> round(calibration_score([0.2, 0.2, 0.9, 0.9], [0, 0, 1, 1]), 2)
     0.15
     """

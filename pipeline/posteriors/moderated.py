@@ -52,6 +52,7 @@ class ModeratedSVC(AroundSVC):
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer
+    >>> from pipeline.posteriors.moderated import ModeratedSVC
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> near, far = ModeratedSVC().fit(X / X.std(axis=0), y).predict_proba([X[0] / X.std(axis=0), [1e3] * 30])
     >>> bool(near[0] > 0.8), bool(abs(far[0] - 0.5) < 0.2)

@@ -31,6 +31,7 @@ class RatioUncertainty:
     Examples
     --------
     >>> import numpy as np
+    >>> from pipeline.scoring.uncertainty import RatioUncertainty
     >>> few, many = (RatioUncertainty.of(np.full(n, 5.0), np.full(9 * n, -5.0), prior=0.05) for n in (10, 1000))
     >>> low, high = few.interval(5.0)
     >>> bool(low < many.interval(5.0)[0] < 5.0 < many.interval(5.0)[1] < high)
