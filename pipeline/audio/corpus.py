@@ -168,10 +168,11 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
         if root.suffix.lower() in _TABLES and root.is_file() and speaker_pattern is None:
             return Corpus(root.parent, "table", _by_speaker(read_recordings_table(root)))
         if not root.is_dir():
-            kind = "a file" if root.exists() else "nothing"
+            kind, cause = "a file" if root.exists() else "nothing", "a mistyped or moved path"
+            if root.is_file() and (root.parent / "wav.scp").is_file():
+                cause = f"the Kaldi data directory is {root.parent}"
             raise InputError(
-                f"{root}: a corpus must be a folder, got {kind}; a mistyped or moved path, or a table that is"
-                " not called .csv or .tsv?"
+                f"{root}: a corpus must be a folder, got {kind}; {cause}, or a table that is not called .csv or .tsv?"
             )
         if speaker_pattern is not None:
             segments, skipped = read_names(root, speaker_pattern)
