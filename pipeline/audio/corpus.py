@@ -98,7 +98,7 @@ def as_corpus(recordings: Recordings) -> Corpus:
     if isinstance(recordings, Path | str):
         recordings = read_corpus(recordings)
     if isinstance(recordings, Corpus):
-        return _in_form_c(recordings)
+        return _checked(recordings)
     if not isinstance(recordings, Mapping):
         raise InputError(
             "recordings: a folder, a corpus, or a dictionary of names to lists of files was expected, got"
@@ -114,17 +114,25 @@ def as_corpus(recordings: Recordings) -> Corpus:
                 f" {kinds}; arrays are enrolled from files: soundfile.write"
             )
         speakers[name] = tuple(one if isinstance(one, Utterance) else Utterance(name, Path(one)) for one in files)
-    return _in_form_c(Corpus(Path(), "folders", speakers))
+    return _checked(Corpus(Path(), "folders", speakers))
 
 
-def _in_form_c(corpus: Corpus) -> Corpus:
-    """Return the corpus with names as they are compared: file systems write an accent as a character of its own."""
+def _checked(corpus: Corpus) -> Corpus:
+    """Return the corpus with names as they are compared: file systems write an accent as a character of its own.
+
+    Raises InputError for a name written in two ways, and a recording that is given twice.
+    """
     speakers: dict[str, tuple[Utterance, ...]] = {}
     for name, its in corpus.speakers.items():
         plain = unicodedata.normalize("NFC", name)
         if plain in speakers:
             raise InputError(
                 f"{corpus.root}: {plain!r} is there twice, its accents written in two ways; rename one of them"
+            )
+        if len(set(its)) < len(its):
+            raise InputError(
+                f"recordings of {plain!r}: {max(its, key=its.count).path} is given twice; give it once, or it would be"
+                " trained on and held out too, and the calibration be wrong"
             )
         speakers[plain] = its
     return corpus if speakers == corpus.speakers else replace(corpus, speakers=speakers)
