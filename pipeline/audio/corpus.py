@@ -122,7 +122,7 @@ def as_corpus(recordings: Recordings) -> Corpus:
     if isinstance(recordings, Path | str):
         recordings = read_corpus(recordings)
     if isinstance(recordings, Corpus):
-        return _in_form_c(recordings)
+        return _checked(recordings)
     if not isinstance(recordings, Mapping):
         raise InputError(
             "recordings: a folder, a corpus, or a dictionary of names to lists of files was expected, got"
@@ -138,17 +138,25 @@ def as_corpus(recordings: Recordings) -> Corpus:
                 f" {kinds}; arrays are enrolled from files: soundfile.write"
             )
         speakers[name] = tuple(one if isinstance(one, Utterance) else Utterance(name, Path(one)) for one in files)
-    return _in_form_c(Corpus(Path(), "folders", speakers))
+    return _checked(Corpus(Path(), "folders", speakers))
 
 
-def _in_form_c(corpus: Corpus) -> Corpus:
-    """Return the corpus with names as they are compared: file systems write an accent as a character of its own."""
+def _checked(corpus: Corpus) -> Corpus:
+    """Return the corpus with names as they are compared: file systems write an accent as a character of its own.
+
+    Raises InputError for a name written in two ways, and a recording that is given twice.
+    """
     speakers: dict[str, tuple[Utterance, ...]] = {}
     for name, its in corpus.speakers.items():
         plain = unicodedata.normalize("NFC", name)
         if plain in speakers:
             raise InputError(
                 f"{corpus.root}: {plain!r} is there twice, its accents written in two ways; rename one of them"
+            )
+        if len(set(its)) < len(its):
+            raise InputError(
+                f"recordings of {plain!r}: {max(its, key=its.count).path} is given twice; give it once, or it would be"
+                " trained on and held out too, and the calibration be wrong"
             )
         speakers[plain] = its
     return corpus if speakers == corpus.speakers else replace(corpus, speakers=speakers)
@@ -192,10 +200,11 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
         if root.suffix.lower() in _TABLES and root.is_file() and speaker_pattern is None:
             return Corpus(root.parent, "table", _by_speaker(read_recordings_table(root)))
         if not root.is_dir():
-            kind = "a file" if root.exists() else "nothing"
+            kind, cause = "a file" if root.exists() else "nothing", "a mistyped or moved path"
+            if root.is_file() and (root.parent / "wav.scp").is_file():
+                cause = f"the Kaldi data directory is {root.parent}"
             raise InputError(
-                f"{root}: a corpus must be a folder, got {kind}; a mistyped or moved path, or a table that is"
-                " not called .csv or .tsv?"
+                f"{root}: a corpus must be a folder, got {kind}; {cause}, or a table that is not called .csv or .tsv?"
             )
         if speaker_pattern is not None:
             segments, skipped = read_names(root, speaker_pattern)

@@ -46,7 +46,7 @@ class Downmix:
     """
 
     def __init__(self, where: str, channel: int | None = None) -> None:
-        if channel is not None and not (isinstance(channel, int | np.integer) and channel >= 1):
+        if channel is not None and (channel is True or not (isinstance(channel, int | np.integer) and channel >= 1)):
             raise AudioError(f"{where}: channels are numbered from 1, got channel {channel!r}; counted from 0?")
         self._where = where
         self._channel = channel

@@ -9,6 +9,7 @@ that names the file, the rule, the value and the likely cause.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -62,10 +63,12 @@ def open_audio(
     if not hasattr(source, "seek"):
         raise AudioError(
             f"audio: a path or a binary file was expected, got {type(source).__name__}; an array of samples is verified"
-            " by verify(samples, rate)"
+            " by verify(samples, rate), and soundfile.read(io.BytesIO(data)) makes one of a file's bytes"
         )
     name = getattr(source, "name", None)
     name = name if isinstance(name, str) else "audio"
+    if isinstance(source, io.TextIOBase):
+        raise AudioError(f"{name}: a binary file was expected, got one of text; open it with open(path, 'rb')")
     return AudioReader(source, name, start=start, end=end, owned=False, mix=mix)
 
 
@@ -257,11 +260,11 @@ def _open_path(path: Path) -> BinaryIO:
     try:
         return open_regular(path)
     except FileNotFoundError:
-        cause = (
-            "nothing is fetched from an address, download it first"
-            if _is_address(path)
-            else "a mistyped or moved path?"
-        )
+        cause = "a mistyped or moved path?"
+        if _is_address(path):
+            cause = "nothing is fetched from an address, download it first"
+        elif path.parts[:1] == ("~",):
+            cause = "only a shell knows ~ as the home folder: in Python, Path(path).expanduser()"
         raise AudioError(f"{path}: {NO_SUCH_FILE}; {cause}") from None
     except IsADirectoryError:
         raise AudioError(f"{path}: an audio file was expected, got a folder; name one file in it") from None

@@ -14,7 +14,7 @@ _FEW_STEPS = 12 / 2**15
 
 
 class Clipping:
-    """Clipping meter: ``clipped`` of all ``samples`` stand in runs of at least three at the largest value so far.
+    """Clipping meter: ``clipped`` of all ``samples`` stand in runs of at least three at the ``largest`` size so far.
 
     Runs are of one sign. The largest value may be below full scale: audio may have been turned down after it was
     clipped, but not to a few steps of 16 bits. A codec smooths such runs away, and clipping before it is not detected.
@@ -23,7 +23,7 @@ class Clipping:
     def __init__(self) -> None:
         self.samples = 0
         self.clipped = 0
-        self._top = 0.0
+        self.largest = 0.0
 
     @property
     def share(self) -> float:
@@ -35,11 +35,11 @@ class Clipping:
         self.samples += len(samples)
         sizes = np.abs(samples)
         largest = float(sizes.max(initial=0.0))
-        if largest > self._top * (1.0 + _AT_THE_TOP):
-            self._top, self.clipped = largest, 0
-        if self._top < _FEW_STEPS:
+        if largest > self.largest * (1.0 + _AT_THE_TOP):
+            self.largest, self.clipped = largest, 0
+        if self.largest < _FEW_STEPS:
             return
-        are_at_the_top = sizes >= self._top * (1.0 - _AT_THE_TOP)
+        are_at_the_top = sizes >= self.largest * (1.0 - _AT_THE_TOP)
         if np.count_nonzero(are_at_the_top) < _RUN:  # nearly always
             return
         at_the_top = np.concatenate(([False], are_at_the_top, [False]))

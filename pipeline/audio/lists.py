@@ -56,7 +56,8 @@ def read_kaldi(root: Path) -> list[Segment]:
     by_speaker = (root / "spk2utt").exists() and not (root / "utt2spk").exists()
     owned = root / ("spk2utt" if by_speaker else "utt2spk")
     if not owned.exists():
-        raise InputError(f"{root}: a Kaldi data directory must hold wav.scp and utt2spk, got no utt2spk")
+        way = "; of a test set, give the trial list: its trials" if (root / "trials").is_file() else ""
+        raise InputError(f"{root}: a Kaldi data directory must hold wav.scp and utt2spk, got no utt2spk{way}")
     owners = _owners(owned) if by_speaker else _speakers(owned)
     utterances: list[Segment] = []
     for utterance, (line, part) in parts.items():
@@ -244,7 +245,8 @@ def _found(path: Path, line: int, text: str, folders: tuple[Path, ...]) -> Path:
     except (OSError, ValueError):  # longer than any path, for instance
         pass
     places = " and from ".join("the current folder" if folder == Path() else str(folder) for folder in folders)
-    _refuse(path, line, f"no such file: {text!r}, looked for from {places}")
+    cause = "; offsets into archives are not read, list files" if re.search(":[0-9]+$", text) else ""
+    _refuse(path, line, f"no such file: {text!r}, looked for from {places}{cause}")
 
 
 def _speakers(path: Path) -> dict[str, tuple[int, str]]:

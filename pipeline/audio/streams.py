@@ -11,6 +11,7 @@ import os
 import select
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
@@ -46,7 +47,7 @@ _FULL_SCALE = {"uint8": (128.0, 2.0**7), "int16": (0.0, 2.0**15), "int32": (0.0,
 
 def check_rate(rate: int, where: str) -> None:
     """Refuse a sampling rate in Hz outside [MIN_RATE, MAX_RATE] with an ``AudioError`` about ``where``."""
-    if not isinstance(rate, int | float | np.number):
+    if not isinstance(rate, Real):
         raise AudioError(
             f"{where}: the sampling rate must be a number of Hz, got {type(rate).__name__}; are rate and samples"
             " exchanged?"
@@ -96,16 +97,7 @@ def as_samples(given: ArrayLike, where: str, mix: Downmix | None = None) -> Samp
     ``given`` are floats of full scale 1, or integers of 8 (unsigned), 16 or 32 bits, of shape (n,) or (n, channels).
     Raises AudioError for any other array, and one without the channel that ``mix`` was to take.
     """
-    if given is None or isinstance(given, str | bytes | os.PathLike):
-        raise AudioError(
-            f"{where}: an array of samples was expected, got {type(given).__name__}; a file is verified by verify_file"
-        )
-    try:
-        array = np.asarray(given)
-    except ValueError as error:
-        raise AudioError(
-            f"{where}: samples must be an array of numbers, got {error}; lists of unequal length?"
-        ) from None
+    array = _as_array(given, where)
     mix = Downmix(where) if mix is None else mix
     if array.ndim == 1 and array.size:
         mix.check_has(1)
@@ -129,6 +121,28 @@ def as_samples(given: ArrayLike, where: str, mix: Downmix | None = None) -> Samp
             " (channels, n)"
         )
     return np.ascontiguousarray(mix.push(samples))
+
+
+def _as_array(given: ArrayLike, where: str) -> NDArray[Any]:
+    """Return ``given`` as an array of numbers; raises AudioError with what may have been meant."""
+    problem, cause = type(given).__name__, ""
+    if given is None or isinstance(given, str | os.PathLike):
+        cause = "a file is verified by verify_file"
+    elif isinstance(given, bytes | bytearray) or (isinstance(given, memoryview) and given.itemsize == 1):
+        cause = "name the type of the samples that the bytes are: numpy.frombuffer(data, numpy.int16)"
+    elif np.ma.is_masked(given):
+        cause = "masked samples have no value: give those of filled()"
+    if not cause:
+        try:
+            array = np.asarray(given)
+            if array.size == 0 or array.dtype.kind not in "OSU":
+                return array
+            problem, cause = f"{problem} ({array.dtype})", "collect samples one by one in a list"
+        except (ValueError, TypeError, RuntimeError) as error:  # and what the library of a tensor says to its owner
+            problem, cause = f"{problem} ({error})", "lists of unequal length?"
+            if isinstance(given, tuple):
+                cause = "the samples with their rate? Give them as two arguments"
+    raise AudioError(f"{where}: samples must be an array of numbers, got {problem}; {cause}")
 
 
 @dataclass(frozen=True)

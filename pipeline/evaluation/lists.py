@@ -167,7 +167,10 @@ def read_list(path: Path | str, *, kind: Kind | None = None, format_name: str | 
     if kind == "key" and table.targets is None:
         raise InputError(f"{path}: a key must label its trials as target or nontarget, got a list without labels")
     if kind == "scores" and table.scores is None:
-        raise InputError(f"{path}: scores were expected, got a list without any; were scores and key exchanged?")
+        raise InputError(
+            f"{path}: scores were expected, got a list without any; were scores and key exchanged? In a table, the"
+            " column of scores is called score or llr"
+        )
     return table
 
 
@@ -251,6 +254,8 @@ def _why_unknown(first: Sequence[bytes], content_name: str) -> str:
         return (
             f"comma-separated fields need a header: speaker,path,{'score' if content_name == 'score file' else 'label'}"
         )
+    if all(word.decode(errors="replace").lower() in COLUMNS for word in first):
+        return "the names of a header are separated by commas or tabs, as all fields below it"
     return f"a missing or misspelt field, or the file is no {content_name}"
 
 

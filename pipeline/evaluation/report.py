@@ -306,7 +306,7 @@ def kept_scores(folder: Path) -> Path:
     try:
         if (folder / SCORES_TABLE).is_file():
             return folder / SCORES_TABLE
-        if folder.is_dir() and not (folder / SCORES).exists():
+        if not (folder / SCORES).exists():
             raise InputError(f"{folder}: it holds no {SCORES}; {_HINT}")
     except OSError as error:
         raise InputError(f"{folder}: cannot be read: {error.strerror or error}; {_HINT}") from None

@@ -17,6 +17,8 @@ from pipeline.scoring.claims import RunningScores
 from pipeline.store.model import SpeakerModel
 
 WARNINGS = {
+    "scale": "the samples are far above full scale, which is 1, or all below a step of 16 bits; divide integers that"
+    " were converted by their own full scale, 32768 for 16 bits",
     "narrow_band": "the audio ends at about 4 kHz, as on a telephone, and the enrollment recordings do not",
     "clipping": "the audio is clipped; the recording level was too high",
     "noise": "the speech is hardly louder than the noise",
@@ -32,6 +34,9 @@ WARNINGS = {
 WIDE_DB = -50.0
 # Log-odds of a changed condition: nine to one.
 CHANGED_LOG_ODDS = log(9.0)
+# Sizes of the largest sample. Music may be mastered 12 dB above full scale; undivided integers of 8 bits are 30 dB
+# above, unless the speech is quiet, and those of 16 bits in an array of 32 are at most half a step of 16 bits.
+MOST_SIZE, LEAST_SIZE = 16.0, 2.0**-16
 # Times the least speech that is scored.
 LITTLE_SPEECH = 2.0
 
@@ -64,10 +69,12 @@ class AudioMeter:
         """
         enrolled = None if claim is None else self._model.high_band(claim)
         checks, snr, high = self._config.checks, self.speech.snr_db, self.speech.high_db
+        largest = self._clipping.largest
+        applies = {"scale": largest > MOST_SIZE or 0.0 < largest <= LEAST_SIZE}
         if snr is None:  # no speech
-            return ()
+            return _sentences(applies)
         least, (condition, is_outlying) = LITTLE_SPEECH * self._config.min_frames, scores.audio_condition()
-        applies = {
+        applies |= {
             "narrow_band": enrolled is not None and enrolled > WIDE_DB and high is not None and high < NARROW_DB,
             "clipping": checks.clipping != "off" and self._clipping.share > checks.max_clipped,
             "noise": checks.noise != "off" and snr < checks.min_snr_db,
@@ -76,7 +83,12 @@ class AudioMeter:
             "little_speech": not sequential and self._config.min_frames <= scores.frames < least,
             "channels": checks.channels != "off" and self._mix.channels_differ,
         }
-        return tuple(f"{code}: {sentence}" for code, sentence in WARNINGS.items() if applies[code])
+        return _sentences(applies)
+
+
+def _sentences(applies: dict[str, bool]) -> tuple[str, ...]:
+    """Return the warnings whose codes apply."""
+    return tuple(f"{code}: {sentence}" for code, sentence in WARNINGS.items() if applies.get(code))
 
 
 def codes(warnings: Iterable[str]) -> list[str]:

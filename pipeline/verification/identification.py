@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pipeline.audio.downmix import Downmix, Mixed
 from pipeline.audio.files import open_audio
+from pipeline.audio.streams import check_rate
 from pipeline.errors import InputError, MetricError, StreamClosedError, check_type
 from pipeline.notebooks import html_table
 from pipeline.store.model import SpeakerModel
@@ -215,6 +216,7 @@ class Identifier:
         AudioError
             As ``Verifier.verify``.
         """
+        check_rate(rate, "audio")  # no rate at all would be the model's own
         stream = self.stream(rate, channel=channel)
         stream.feed(samples)
         return stream.close()

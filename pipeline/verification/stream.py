@@ -9,7 +9,7 @@ from typing import Any, cast
 from numpy.typing import ArrayLike
 
 from pipeline.audio.downmix import Mixed
-from pipeline.errors import StreamClosedError
+from pipeline.errors import InputError, StreamClosedError
 from pipeline.features.frontend import FrontEnd
 from pipeline.features.stream import FeatureBlock
 from pipeline.scoring.decisions import Decision, State, Update
@@ -69,7 +69,14 @@ class VerificationStream:
         mix: Mixed | None = None,
         **options: Any,
     ) -> None:
-        if not isinstance(verifier, Verifier):
+        if isinstance(verifier, Verifier):
+            if options or claim not in {None, verifier.claim}:
+                given = ", ".join(options if claim is None else ["claim", *options])
+                raise InputError(
+                    f"claim: a verifier of {verifier.claim!r} takes no other claim and no options, got {given}; give"
+                    " its model in its place (verifier.model)"
+                )
+        else:
             verifier = Verifier(verifier, cast("str", claim), **options)  # which is checked there
         config = verifier.model.config
         self.verifier = verifier
@@ -112,7 +119,7 @@ class VerificationStream:
         ----------
         samples : array, shape (n,) or (n, channels)
             Floats of full scale 1, or integers of 8, 16 or 32 bits as they were recorded. Integers converted to
-            floats must be divided by their full scale: undivided ones are not refused, and score differently. Of
+            floats must be divided by their full scale: undivided ones score differently, with the warning ``scale``. Of
             several channels, the mean or the chosen one is scored, once there are ``Verifier.update_ms`` of audio.
             After five seconds of speech this length grows with the speech: 4 % more hardly changes a score.
 

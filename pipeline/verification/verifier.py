@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from numbers import Real
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from pipeline.audio.downmix import Downmix, Mixed
 from pipeline.audio.files import open_audio
+from pipeline.audio.streams import check_rate
 from pipeline.errors import InputError, check_type
 from pipeline.features.copies import DuplicateDetector
 from pipeline.machines.cohorts import Cohorts
@@ -42,6 +44,13 @@ def checked_update_ms(update_ms: float) -> float:
     if not 0.0 <= update_ms <= MOST_UPDATE_MS:
         raise InputError(f"update_ms: must be 0 to {MOST_UPDATE_MS:g} milliseconds of audio, got {float(update_ms):g}")
     return update_ms
+
+
+def _check_llr(llr: float | None) -> None:
+    """Raise InputError unless ``llr`` is a number, or None."""
+    check_type("llr", llr, Real | None, "a log-likelihood ratio")
+    if llr is not None and math.isnan(llr):
+        raise InputError("llr: a log-likelihood ratio was expected, got nan; a failed trial?")
 
 
 def claim_scorers(model: SpeakerModel, systems: Sequence[str]) -> Callable[..., ClaimScorer]:
@@ -186,7 +195,7 @@ class Verifier:
         InputError
             For what is neither a number nor None.
         """
-        check_type("llr", llr, Real | None, "a log-likelihood ratio")
+        _check_llr(llr)
         prior = self.decider.prior
         return None if llr is None or prior is None else sigmoid.posterior(llr, prior)
 
@@ -211,7 +220,7 @@ class Verifier:
         InputError
             For what is neither a number nor None.
         """
-        check_type("llr", llr, Real | None, "a log-likelihood ratio")
+        _check_llr(llr)
         if llr is None or self.uncertainty is None:
             return None
         low, high = map(self.probability, self.uncertainty.interval(llr))
@@ -281,6 +290,7 @@ class Verifier:
         AuditError
             For a ``memory`` that cannot be read or written.
         """
+        check_rate(rate, "audio")  # no rate at all would be the model's own
         stream = self.stream(rate, channel=channel)
         stream.feed(samples)
         return stream.close()

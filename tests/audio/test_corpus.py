@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -417,3 +418,17 @@ def test_background_voices_are_no_voices_of_the_demo_corpus_and_have_enough_spee
         with soundfile.SoundFile(utterance.path) as file:
             assert (file.samplerate, file.channels, file.subtype) == (16000, 1, "OPUS")
             assert 10 < file.frames / file.samplerate < 40
+
+
+def test_a_recording_that_is_given_twice_is_refused(tmp_path, demo):
+    """It would be held out and trained on at once; parts and channels of one file are recordings of their own."""
+    one, other = sorted((demo / "enroll" / "anna").glob("*.flac"))[:2]
+    table = tmp_path / "all.csv"
+    table.write_text(f"path,speaker\n{one},anna\n{other},anna\n{one},anna\n")
+    for recordings in ({"anna": [one, other, one]}, table):
+        with pytest.raises(
+            InputError, match=rf"^recordings of 'anna': {re.escape(str(one))} is given twice; give it once"
+        ):
+            as_corpus(recordings)
+    parts = [Utterance("anna", one, 0.0, 1.0), Utterance("anna", one, 1.0, 2.0), Utterance("anna", one, channel=1)]
+    assert as_corpus({"anna": parts}).speakers["anna"] == tuple(parts)

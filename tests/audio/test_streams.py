@@ -16,7 +16,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.audio.streams import PcmDecoder, PcmFormat, as_samples, stream_pipe
+from pipeline.audio.streams import PcmDecoder, PcmFormat, as_samples, check_rate, stream_pipe
 from pipeline.errors import AudioError
 
 RATE = 16_000
@@ -238,6 +238,13 @@ def test_what_is_no_open_blocking_pipe_is_an_audio_error():
 # Arrays
 
 
+class OnADevice:
+    """Samples that another library holds and will not hand over."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("use cpu() first")
+
+
 @pytest.mark.parametrize("kind", ["float64", "float32", "int16", "int32", "uint8"])
 def test_samples_of_any_usual_type_are_the_same_sound(kind):
     sound = 0.5 * np.sin(np.arange(400) / 7)
@@ -266,8 +273,23 @@ def test_samples_of_any_usual_type_are_the_same_sound(kind):
         ([[0.1, 0.2], [0.3]], "array of numbers.*unequal length"),
         (np.zeros((4, 4, 4)), "shape"),
         (np.float64(0.5), "shape"),
+        (bytes(800), "bytes; name the type of the samples.*frombuffer"),
+        (bytearray(800), "bytearray; name the type"),
+        (memoryview(bytes(800)), "memoryview; name the type"),
+        ((value / 9 for value in range(9)), r"generator \(object\); collect"),
+        ({"array": np.zeros(9), "sampling_rate": RATE}, r"dict \(object\)"),
+        ([0.1, None], r"list \(object\)"),
+        ((np.zeros(9), RATE), "the samples with their rate"),
+        (np.ma.array([0.1, 0.2], mask=[False, True]), r"filled\(\)"),
+        (OnADevice(), r"OnADevice \(use cpu\(\) first\)"),
     ],
 )
 def test_arrays_that_are_no_sound_are_refused(given, problem):
     with pytest.raises(AudioError, match=f"claim: .*{problem}"):
         as_samples(given, "claim")
+
+
+@pytest.mark.parametrize("rate", ["8000", None, np.array([8000]), 8000j, np.complex128(8000)], ids=repr)
+def test_a_rate_that_is_no_number_is_refused(rate):
+    with pytest.raises(AudioError, match=r"must be a number of Hz, got .*; are rate and samples exchanged"):
+        check_rate(rate, "claim")

@@ -25,6 +25,10 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "nothing but broken files": (("enroll", "broken", "--store", "n"), 3, "1 files could not be read, the first: "),
     "no speaker matches": ((*ENROLL, "--only", "zz*"), 2, "no speaker among 2 matches --only zz*"),
     "one of two matches none": ((*ENROLL, "--only", "ivan", "--only", "ana"), 2, "matches --only ana; nearest: 'anna'"),
+    "a list of a data directory": (
+        ("enroll", "kaldi/utt2spk", "--store", "n"), 2, "got a file; the Kaldi data directory is kaldi, or a table"
+    ),
+    "offset into an archive": (("enroll", "kaldi", "--store", "n"), 2, "offsets into archives are not read"),
     "folders of speakers": (
         ("enroll", "recordings/anna", "recordings/ivan", "--store", "n"), 2, "give the folder above them"
     ),
@@ -50,6 +54,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "action misspelt": ((*ENROLL, "--check", "noise=of"), 2, "checks.noise"),
     "a list in words": ((*ENROLL, "--set", "augmentation.kinds=babble,noise"), 2, 'a list is written ["a", "b"]'),
     # Audio
+    "home folder in quotes": ((*VERIFY, "~/call.wav"), 2, "no such file; only a shell knows ~ as the home folder"),
     "no such file": ((*VERIFY, "nothere.wav"), 2, "nothere.wav: no such file; a mistyped or moved path?"),
     "empty file": ((*VERIFY, "empty.wav"), 2, "empty.wav: an audio file cannot be empty"),
     "text as audio": ((*VERIFY, "text.wav"), 2, "it holds text, not audio"),
@@ -87,6 +92,16 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     # Lists
     "columns swapped": (("evaluate", "s.store", "swapped.txt", *EVALUATE), 2, "the columns look swapped"),
     "CSV without a header": (("evaluate", "s.store", "bare.txt", *EVALUATE), 2, "need a header: speaker,path,label"),
+    "header between blanks": (
+        ("evaluate", "s.store", "blanks.txt", *EVALUATE), 2, "names of a header are separated by commas or tabs"
+    ),
+    "data directory of a test set": (
+        ("evaluate", "s.store", "test", *EVALUATE), 2, "got no utt2spk; of a test set, give the trial list: its trials"
+    ),
+    "scores under another name": (
+        ("evaluate", "--scores", "prob.csv", "--key", "true.txt", "--out", "out"), 2,
+        "In a table, the column of scores is called score or llr",
+    ),
     "label misspelt": (("evaluate", "s.store", "label.txt", *EVALUATE), 2, "line 1"),
     "no system named": (("evaluate", "s.store", "true.txt", "--out", "out", "--systems", ","), 2, "at least one"),
     "claims of strangers": (
@@ -103,6 +118,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "trials of one speaker": (("trials", "broken", "--out", "t.txt"), 0, "need target and nontarget trials"),
     "folder with a root": (("evaluate", "s.store", "recordings", "--root", ".", *EVALUATE), 2, "--root is for a trial"),
     "nowhere to write": (("evaluate", "s.store", "recordings"), 2, "Missing option '--out'"),
+    "plot of a file": (("plot", "true.txt", "--out", "x.png"), 2, "true.txt: it holds no scores.txt; name a folder"),
     "plot of nothing": (("plot", "empty", "--out", "x.png"), 2, "voiceclaim evaluate"),
     # Places to write to
     "a file for the demo's folder": (("demo", "--out", "call.flac"), 2, "call.flac: a folder to write to was expected"),
@@ -172,6 +188,7 @@ def folder(tmp_path, store, demo, heard, garbage, monkeypatch):
     lists = {
         "swapped": "call.flac anna target\ncall.flac ivan nontarget",
         "bare": "anna,call.flac,target",
+        "blanks": "speaker path label\nanna call.flac target",
         "label": "anna call.flac maybe",
         "true": "anna call.flac target",
         "missing": "anna nope.flac target",
@@ -179,6 +196,12 @@ def folder(tmp_path, store, demo, heard, garbage, monkeypatch):
     }
     for name, text in lists.items():
         (tmp_path / f"{name}.txt").write_text(f"{text}\n")
+    (tmp_path / "prob.csv").write_text("speaker,path,prob\nanna,call.flac,0.5\n")
+    for name, recording in (("kaldi", "raw.ark:17"), ("test", "call.flac")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "wav.scp").write_text(f"call {recording}\n")
+    (tmp_path / "kaldi" / "utt2spk").write_text("call anna\n")
+    (tmp_path / "test" / "trials").write_text("anna call target\n")
     return tmp_path
 
 

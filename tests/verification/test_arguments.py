@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.errors import InputError, StoreSealError, VoiceclaimError
+from pipeline.errors import AudioError, InputError, StoreSealError, VoiceclaimError
 from pipeline.evaluation import Trial
 
 KEY = b"sixteen bytes or more"
@@ -43,6 +43,45 @@ INPUTS = {
 def test_an_argument_of_the_wrong_type_is_named(name, store):
     with pytest.raises(InputError, match=rf"^{name}: .* was expected, got "):
         INPUTS[name](store)
+
+
+@pytest.mark.parametrize(
+    "options", [{"claim": "ivan"}, {"system": "poao"}, {"decide_by": pipeline.Threshold(0.0)}], ids=str
+)
+def test_a_verifier_is_streamed_as_it_is_or_not_at_all(options, store):
+    verifier = pipeline.Verifier(store, "anna")
+    with pytest.raises(InputError, match=f"a verifier of 'anna' takes no other claim .* got {next(iter(options))}; "):
+        pipeline.VerificationStream(verifier, **options)
+    assert pipeline.VerificationStream(verifier, "anna").verifier is verifier
+
+
+def test_a_ratio_that_is_not_a_number_has_no_probability(store):
+    verifier = pipeline.Verifier(store, "anna")
+    for probability in (verifier.probability, verifier.probability_interval):
+        with pytest.raises(InputError, match=r"^llr: a log-likelihood ratio was expected, got nan"):
+            probability(float("nan"))
+
+
+def test_samples_without_a_rate_are_not_taken_to_have_the_models(store, said):
+    samples, _ = said
+    for scored in (pipeline.Verifier(store, "anna").verify, pipeline.Identifier(store).identify):
+        with pytest.raises(AudioError, match="the sampling rate must be a number of Hz, got NoneType"):
+            scored(samples, None)
+
+
+def test_channel_true_is_not_the_first_channel(store, heard):
+    with pytest.raises(AudioError, match="numbered from 1, got channel True"):
+        pipeline.Verifier(store, "anna").verify_file(heard("anna"), channel=True)
+
+
+def test_files_that_cannot_be_decoded_as_they_are_given_name_the_way(store, heard):
+    path, verifier = heard("anna"), pipeline.Verifier(store, "anna")
+    with pytest.raises(AudioError, match=r"got bytes; .*io\.BytesIO"):
+        verifier.verify_file(path.read_bytes())
+    with path.open(encoding="latin-1") as text, pytest.raises(AudioError, match=r"got one of text; .*'rb'"):
+        verifier.verify_file(text)
+    with pytest.raises(AudioError, match=r"no such file; only a shell knows ~ .*expanduser"):
+        verifier.verify_file("~/call.wav")
 
 
 def test_workers_that_are_a_number_enroll_nobody(tmp_path):

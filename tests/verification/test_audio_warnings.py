@@ -143,6 +143,25 @@ def test_music_and_noise_in_bursts_warn_as_outliers_and_are_rejected_and_speech_
                 assert "outlier" in codes(result.warnings)
 
 
+@pytest.mark.parametrize("kind", ["float32", "float64", "int32"])
+def test_integers_that_keep_their_size_in_another_type_warn_of_their_scale(opened, heard, kind):
+    for voice in ("anna", "dexter", "ivan"):
+        samples, rate = soundfile.read(heard(voice), dtype="int16")
+        verifier = Verifier(opened, voice)
+        assert "scale" not in codes(verifier.verify(samples, rate).warnings)
+        assert "scale" in codes(verifier.verify(samples.astype(kind), rate).warnings)
+
+
+@pytest.mark.parametrize(
+    ("largest", "warns"),
+    [(2.0**-16, True), (1.1 * 2.0**-16, False), (1.0, False), (4.0, False), (16.0, False), (16.1, True)],
+)
+def test_audio_warns_of_its_scale_where_no_recording_has_it(opened, said, largest, warns):
+    samples, rate = said
+    scaled = samples * (largest / np.abs(samples).max())
+    assert ("scale" in codes(Verifier(opened, "anna").verify(scaled, rate).warnings)) is warns
+
+
 def test_silence_and_no_audio_have_nothing_to_warn_of(opened, silence):
     result = Verifier(opened, "anna").verify_file(silence)
     assert (result.decision, result.warnings) == (Decision.NOT_ENOUGH_SPEECH, ())
