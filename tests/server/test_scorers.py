@@ -110,6 +110,14 @@ def test_a_process_that_dies_ends_its_claims_and_the_next_claim_has_another(run)
     run(test)
 
 
+def test_processes_may_end_before_a_claim_does(run):
+    async def test(live, _):
+        async with live.claim():
+            live.scorers.close()
+
+    run(test)
+
+
 def test_nothing_is_decided_on_somebody_who_was_removed(run, copied):
     async def test(live, data):
         async with live.claim() as claim:
