@@ -54,7 +54,7 @@ def test_a_token_has_the_scopes_of_its_line_and_others_have_none(entries):
         ("# nothing\n\n", "at least one line"),
         ("s3cret-s3cret-s3cret", "scope is one of"),
         ("root aaaaaaaaaaaaaaaaaaaa", "scope is one of"),
-        ("verify short", "at least 16"),
+        ("verify aaaaaaaaaaaaaaa", "at least 16"),
         ("verify with blanks in the token", "at least 16"),
         ("verify aaaaaaaaaaaaaaaaaaaa\nenroll aaaaaaaaaaaaaaaaaaaa", "entry 2: the token is there twice"),
     ],
@@ -71,10 +71,13 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path, monkeypatch):
     assert read_tokens() is None
     monkeypatch.setenv(VARIABLE, "verify aaaaaaaaaaaaaaaaaaaa;enroll bbbbbbbbbbbbbbbbbbbb")
     assert scopes_of(read_tokens(), "b" * 20) == {"enroll"}
-    (tmp_path / "tokens.txt").write_text("verify cccccccccccccccccccc\r\n")
-    assert scopes_of(read_tokens(tmp_path / "tokens.txt"), "c" * 20) == {"verify"}
+    (tmp_path / "tokens.txt").write_text("  # hers\nverify cccccccccccccccccccc==\r\n")
+    assert scopes_of(read_tokens(tmp_path / "tokens.txt"), "c" * 20 + "==") == {"verify"}
     with pytest.raises(ConfigError, match="cannot be read"):
         read_tokens(tmp_path / "missing.txt")
+    (tmp_path / "tokens.txt").write_bytes(b"verify \xff")
+    with pytest.raises(ConfigError, match="cannot be read: it is not text"):
+        read_tokens(tmp_path / "tokens.txt")
 
 
 # The store as it changes
