@@ -136,6 +136,7 @@ def test_streams_have_bounds(guarded):
         for _ in range(2):
             socket.send(bytes(2 * 8000 * 2))
         send(socket, type="end")
+        socket.send(bytes(2))  # is not read
         assert until(socket, "final")["audio_seconds"] == 4
         assert code_of(socket) == 1000
     with begun(guarded) as (socket, _):

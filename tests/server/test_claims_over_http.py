@@ -15,6 +15,7 @@ from service import (
     pcm16,
     problem_of,
     receive,
+    running,
     samples_of,
     send,
     streamed,
@@ -115,7 +116,18 @@ def test_requests_have_bounds(guarded, tmp_path):
         claim = {"claim": "anna"} if field == "file" else None
         answer = guarded.request("POST", path, data=claim, files={field: content}, token=token)
         assert words in problem_of(answer, 413)
+    file = httpx.Request("POST", guarded.url, data={"claim": "anna"}, files={"file": bytes(2**20 + 1)})
+    headers = {"Content-Type": file.headers["Content-Type"]}
+    chunked = guarded.request("POST", "/verify", content=iter([file.read()]), headers=headers, token=VERIFY_TOKEN)
+    assert "1,048,576 bytes" in problem_of(chunked, 413)
     assert guarded.uploads == []
+
+
+def test_uploads_have_their_share_of_the_room(store, tmp_path):
+    with running(store, tmp_path, "--spool-mib", 1) as service:
+        files = {"file": bytes(2**19 + 1)}
+        answer = service.request("POST", "/verify", data={"claim": "anna"}, files=files)
+        assert "one caller has at most 524,288 bytes of uploads" in problem_of(answer, 503)
 
 
 def test_a_body_that_keeps_up_is_read_however_long_it_takes(guarded):
