@@ -133,6 +133,8 @@ def test_streams_have_bounds(guarded):
         socket.send(bytes(2 * 8000 * 5))
         assert "at most 4 s" in receive(socket)["detail"]
     with begun(guarded) as (socket, _):
+        socket.send(b"")
+        assert until(socket, "update")["decision"] == "not_enough_speech"
         for _ in range(2):
             socket.send(bytes(2 * 8000 * 2))
         send(socket, type="end")
