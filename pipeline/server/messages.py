@@ -53,7 +53,7 @@ def _check_rate(rate: int) -> int:
 class Hello(BaseModel):
     """The first message of a stream: the format of its binary messages, of one channel."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True)
     rate: Annotated[int, AfterValidator(_check_rate)]
     format: Literal["pcm_s16le", "f32le"]
     token: str | None = Field(default=None, repr=False)
@@ -78,7 +78,7 @@ class VerifyHello(Hello):
             return None
         try:
             return SequentialTest(**self.early)  # type: ignore[arg-type]  # checked there
-        except (TypeError, ValueError):
+        except TypeError:
             raise InputError("early: the fields miss and false_accept are numbers, at_end is text") from None
 
 
@@ -96,7 +96,7 @@ def read_hello(text: str | bytes, kind: type[Hello]) -> Any:
         raise ServiceError(413, f"the first message has at most {_HELLO_CHARACTERS} characters", kind="InputError")
     try:
         hello = kind.model_validate_json(text)
-        json.loads(text, object_pairs_hook=_check_once, parse_int=float)
+        json.loads(text, object_pairs_hook=_check_once)
         return hello
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]

@@ -154,10 +154,13 @@ def test_what_cannot_be_logged_is_not_done(copied, tmp_path, recordings):
     assert [entry["event"] for entry in entries_in(log)] == ["open", "enroll", "remove"]
 
 
-def test_what_fails_after_a_change_does_not_deny_it(copied, tmp_path):
+def test_what_fails_after_a_change_does_not_deny_it(copied, tmp_path, heard):
     log = tmp_path / "calls.jsonl"
     with running(copied, tmp_path, "--log", log) as service:
         Path(f"{log}.fingerprints").write_bytes(b"no database" * 1000)
+        claim = {"data": {"claim": "anna"}, "files": {"file": heard("anna").read_bytes()}}
+        assert "the fingerprints: " in problem_of(service.request("POST", "/verify", **claim), 503)
+        assert entries_in(log)[-1]["error"] == "AuditError"
         detail = problem_of(service.request("DELETE", "/speakers/lars"), 503)
         assert "the change was made, and its record failed: the fingerprints: " in detail
         assert str(tmp_path) not in detail

@@ -43,13 +43,18 @@ def test_a_channel_is_verified_and_identified_as_by_the_library(client, opened, 
         assert (WARNING in found.warnings) == (channel is None)
 
 
-@pytest.mark.parametrize("channel", ["0", "-1", "1.5", "left", "", "9" * 30, "²"])
+@pytest.mark.parametrize("channel", ["0", "-1", "1.5", "left", "", "9" * 30, "٣"])
 def test_a_channel_that_is_no_number_is_a_problem(service, call, channel):
     for path, data in (("/verify", {"claim": "anna"}), ("/identify", {}), ("/speakers/bob", {})):
         field = "files" if path == "/speakers/bob" else "file"
         answer = service.request("POST", path, data={**data, "channel": channel}, files={field: call.read_bytes()})
         assert answer.status_code == 422
         assert "the field 'channel' must be the number of a channel, from 1" in answer.json()["detail"]
+
+
+def test_a_channel_that_is_a_file_is_a_problem(service):
+    answer = service.request("POST", "/speakers/bob", files=[("files", b"RIFF"), ("channel", b"1")])
+    assert (answer.status_code, "'channel' must be text, once" in answer.json()["detail"]) == (422, True)
 
 
 def test_a_channel_that_a_file_lacks_is_a_problem(client, call):

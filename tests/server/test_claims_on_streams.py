@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import psutil
@@ -34,6 +34,13 @@ from pipeline.verification.duplicate_audio import DuplicateMemory
 from pipeline.verification.verifier import Verifier
 
 pytestmark = pytest.mark.server
+
+
+def code_of(socket) -> int:
+    """The code of the close, which must be next."""
+    with pytest.raises(ConnectionClosed) as closed:
+        socket.recv(30)
+    return closed.value.rcvd.code
 
 
 @pytest.mark.parametrize(("form", "rate"), [("pcm_s16le", 8000), ("f32le", 8000), ("f32le", 44_100)])
@@ -74,30 +81,37 @@ def test_audio_that_waits_for_scoring_ends_no_stream(copied, tmp_path):
 @pytest.mark.parametrize(
     ("hello", "status", "words"),
     [
-        ("{", 422, "the first message"),
+        ("{", 422, "the first message: JSON: "),
         (b"\0\0", 422, "must be a hello"),
         ('{"claim": "nobody", "claim": "anna", "rate": 8000, "format": "f32le"}', 422, "twice"),
         ('{"claim": "anna", "rate": 8000, "format": "f32le", "early": {"miss": 0.1, "miss": 0.2}}', 422, "twice"),
         ({"rate": 8000, "format": "pcm_s16le"}, 422, "claim"),
         ({"claim": "anna", "rate": 8000, "format": "mp3"}, 422, "format"),
-        ({"claim": "anna", "rate": 10, "format": "f32le"}, 422, "rate"),
+        ({"claim": "anna", "rate": "8000", "format": "f32le"}, 422, "rate"),
+        ({"claim": "anna", "rate": 8001, "format": "f32le"}, 422, "one of the rates"),
         ({"claim": "anna", "rate": 8000, "format": "f32le", "more": 1}, 422, "more"),
         ({"claim": "anna", "rate": 8000, "format": "f32le", "early": {"miss": 5e-324}}, 422, "the miss rate"),
+        ({"claim": "anna", "rate": 8000, "format": "f32le", "early": {"more": 1}}, 422, "early: the fields miss"),
         ({"claim": "nobody", "rate": 8000, "format": "f32le"}, 404, "no such speaker"),
-        ({"claim": "x" * 20_000, "rate": 8000, "format": "f32le"}, 413, "8192"),
+        ({"claim": "x" * 8192, "rate": 8000, "format": "f32le"}, 413, "8192"),
     ],
 )
 def test_a_hello_that_is_none_is_a_problem(service, hello, status, words):
     with service.socket("/verify") as socket:
+        started = time.monotonic()
         socket.send(json.dumps(hello) if isinstance(hello, dict) else hello)
         problem = receive(socket)
         assert (problem["type"], problem["status"]) == ("problem", status)
         assert words in problem["detail"]
-        with pytest.raises(ConnectionClosed):
-            socket.recv(30)
+        if "the first message" in problem["detail"]:  # so that nobody sends many of them
+            assert time.monotonic() - started > 0.2
+        assert code_of(socket) == {404: 1008, 413: 1009, 422: 1007}[status]
 
 
-@pytest.mark.parametrize("text", ["[" * 8000, "1" * 8000, "NaN", '["end"]', '{"type": "end", "more": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 8000, "1" * 8000, "NaN", '["end"]', '{"type": "end", "more": 1}', '{"type": "end"' + " " * 8192 + "}"],
+)
 def test_a_command_that_is_none_is_a_problem_and_no_decision(service, text):
     with service.socket("/verify") as socket:
         send(socket, claim="anna", rate=8000, format="pcm_s16le")
@@ -118,20 +132,76 @@ def test_streams_have_bounds(guarded):
     with begun(guarded) as (socket, _):
         socket.send(bytes(2 * 8000 * 5))
         assert "at most 4 s" in receive(socket)["detail"]
-    with begun(guarded) as (socket, _), pytest.raises(ConnectionClosed) as closed:
+    with begun(guarded) as (socket, _):
+        socket.send(b"")
+        assert until(socket, "update")["decision"] == "not_enough_speech"
+        for _ in range(2):
+            socket.send(bytes(2 * 8000 * 2))
+        send(socket, type="end")
+        socket.send(bytes(2))  # is not read
+        assert until(socket, "final")["audio_seconds"] == 4
+        assert code_of(socket) == 1000
+    with begun(guarded) as (socket, _):
         socket.send(bytes(2**20 + 1))
-        socket.recv(30)
-    assert closed.value.rcvd.code == 1009
+        assert code_of(socket) == 1009
     with begun(guarded) as (socket, _):
         problem = receive(socket)
         assert (problem["status"], problem["kind"]) == (408, "TimeoutError")
+        assert code_of(socket) == 1008
+
+
+@pytest.mark.slow
+def test_a_first_message_is_waited_for_ten_seconds(service):
+    started = time.monotonic()
+    with service.socket("/verify") as socket:
+        assert receive(socket)["status"] == 408
+        assert time.monotonic() - started > 9.5
+
+
+def test_a_stream_may_be_slow_but_no_slower_than_a_quarter_of_real_time(guarded):
+    """The guarded service waits for a second, and each second of audio gives back four."""
+    for pause, milliseconds, status in ((0.2, 100, None), (0.3, 20, 408)):
+        with begun(guarded) as (socket, _):
+            for _ in range(8):
+                with suppress(ConnectionClosed):
+                    socket.send(bytes(16 * milliseconds))
+                time.sleep(pause)
+            with suppress(ConnectionClosed):
+                send(socket, type="end")
+            while (last := receive(socket))["type"] == "update":
+                pass
+            assert last.get("status") == status
+
+
+def test_a_stream_of_little_audio_ends_after_twice_the_time_of_the_most(store, tmp_path):
+    with running(store, tmp_path, "--stream-seconds", 1) as service, begun(service) as (socket, _):
+        started, last = time.monotonic(), {"type": "ready"}
+        while last["type"] != "problem" and time.monotonic() < started + 15:
+            time.sleep(0.1)
+            with suppress(ConnectionClosed):
+                socket.send(bytes(160))
+            last = receive(socket)
+    assert last["status"] == 408 and time.monotonic() - started > 1.5
+
+
+def test_a_stream_of_tiny_messages_ends_and_of_short_ones_goes_on(service):
+    for size, kind in ((64, "final"), (40, "problem")):
+        with begun(service) as (socket, _):
+            with suppress(ConnectionClosed):
+                for _ in range(1500):
+                    socket.send(bytes(size))
+                send(socket, type="end")
+            while (last := receive(socket))["type"] == "update":
+                pass
+            assert (last["type"], last.get("status")) == (kind, 429 if kind == "problem" else None)
 
 
 def test_there_are_only_so_many_streams(guarded):
     wait_until(lambda: not re.search(r"voiceclaim_streams\{.*} [1-9]", metrics_of(guarded, VERIFY_TOKEN)))
-    with begun(guarded) as (_, first), begun(guarded) as (_, second), begun(guarded) as (_, third):
+    with begun(guarded) as (_, first), begun(guarded) as (_, second), begun(guarded) as (socket, third):
         assert (first["type"], second["type"]) == ("ready", "ready")
         assert (third["status"], "2 streams" in third["detail"]) == (503, True)
+        assert code_of(socket) == 1013
 
 
 def test_chunks_that_come_together_are_scored_together(service, heard):

@@ -15,6 +15,7 @@ from service import (
     pcm16,
     problem_of,
     receive,
+    running,
     samples_of,
     send,
     streamed,
@@ -49,9 +50,13 @@ def test_warnings_about_the_audio_are_in_every_answer(service, heard, tmp_path):
         ({"claim": "ana"}, {"file": b"RIFF"}, 404, "nearest enrolled: 'anna'"),
         ({"claim": "anna"}, {"file": b"no audio"}, 422, "cannot be decoded"),
         ({"claim": "anna"}, {"file": b""}, 422, "empty"),
-        ({"claim": "anna", "system": "guess"}, {"file": b"RIFF"}, 422, "'guess' is unknown"),
+        ({"claim": "anna", "system": "guess", "channel": "1"}, {"file": b"RIFF"}, 422, "'guess' is unknown"),
         ({}, {"file": b"RIFF"}, 422, "'claim' must name a speaker"),
         ({"claim": ["anna", "lars"]}, {"file": b"RIFF"}, 422, "once"),
+        ({"claim": ["anna"] * 9}, {"file": b"RIFF"}, 400, "Too many fields"),
+        ({"claim": "x" * 9000}, {"file": b"RIFF"}, 400, "exceeded maximum size"),
+        ({"claim": "anna"}, [("file", b"RIFF"), ("file", b"RIFF")], 400, "Too many files"),
+        ({}, {"claim": b"anna"}, 422, "at least one file in the field 'file' was expected"),
         ({"claim": "ANNA"}, {"file": b"RIFF"}, 404, "nearest enrolled: 'anna'"),
         ({"claim": "anna"}, {"files": b"RIFF"}, 422, "the field 'files' has no meaning here; the fields are 'claim', "),
         ({"claim": "anna", "threshold": "9"}, {"file": b"RIFF"}, 422, "the field 'threshold' has no meaning here"),
@@ -111,7 +116,18 @@ def test_requests_have_bounds(guarded, tmp_path):
         claim = {"claim": "anna"} if field == "file" else None
         answer = guarded.request("POST", path, data=claim, files={field: content}, token=token)
         assert words in problem_of(answer, 413)
+    file = httpx.Request("POST", guarded.url, data={"claim": "anna"}, files={"file": bytes(2**20 + 1)})
+    headers = {"Content-Type": file.headers["Content-Type"]}
+    chunked = guarded.request("POST", "/verify", content=iter([file.read()]), headers=headers, token=VERIFY_TOKEN)
+    assert "1,048,576 bytes" in problem_of(chunked, 413)
     assert guarded.uploads == []
+
+
+def test_uploads_have_their_share_of_the_room(store, tmp_path):
+    with running(store, tmp_path, "--spool-mib", 1) as service:
+        files = {"file": bytes(2**19 + 1)}
+        answer = service.request("POST", "/verify", data={"claim": "anna"}, files=files)
+        assert "one caller has at most 524,288 bytes of uploads" in problem_of(answer, 503)
 
 
 def test_a_body_that_keeps_up_is_read_however_long_it_takes(guarded):
@@ -137,11 +153,15 @@ def test_only_the_decision_is_told_without_the_scope_scores(guarded, heard):
     )
     assert plain["decision"] == full["decision"] == "accepted"
     assert full["score"] > full["threshold"]
+    assert plain.keys() == full.keys()
     assert {plain[name] for name in ("score", "llr", "probability", "threshold")} == {None}
     samples, rate = samples_of(heard("anna"))
     with guarded.socket("/verify") as socket:
         send(socket, claim="anna", rate=rate, format="pcm_s16le", token=PLAIN_TOKEN)
-        until(socket, "ready")
+        ready = until(socket, "ready")
+        assert ready["threshold"] is None and "score" not in ready
+        socket.send(bytes(1600))
+        assert until(socket, "update")["decision"] == "not_enough_speech"
         socket.send(pcm16(samples))
         update = until(socket, "update")
         assert (update["decision"], update["threshold_probability"]) == ("undecided", None)

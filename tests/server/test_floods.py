@@ -74,7 +74,9 @@ def ends(caller: socket.socket, data: bytes, most: int, pause: float = 0.0) -> b
 def test_a_body_that_an_answer_leaves_unread_ends_its_connection(guarded, request_line, status, head):
     piece = b"10000\r\n" + bytes(2**16) + b"\r\n" if head == CHUNKED else bytes(2**16)
     with connected(guarded, request_line + head) as caller:
-        caller.sendall(piece * 8)  # of the usual caller, who listens after that
+        for _ in range(8):  # of the usual caller, who listens after that
+            caller.sendall(piece)
+            time.sleep(0.01)
         answer = caller.recv(2**16).lower()
         assert answer.startswith(b"http/1.1 %d" % status) and answer.count(b"connection: close") == 1
         assert ends(caller, piece, 2**25)
@@ -98,6 +100,17 @@ def test_a_body_of_tiny_chunks_ends_its_connection(guarded, token):
     head = b"POST /verify HTTP/1.1\r\n" + token + b"Content-Type: multipart/form-data; boundary=x" + CHUNKED[9:]
     with connected(guarded, head) as caller:
         assert ends(caller, b"1\r\nA\r\n" * 1000, 2**22)
+
+
+@pytest.mark.parametrize(("size", "answered"), [(64, True), (1, False)])
+def test_a_form_may_come_in_chunks_but_not_in_tiny_ones(guarded, size, answered):
+    begins = b'--x\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n'
+    pieces = (begins, *[bytes(size)] * 2000, b"\r\n--x--\r\n", b"")
+    head = b"POST /verify HTTP/1.1\r\nConnection: close\r\nAuthorization: Bearer " + b"v" * 20
+    with connected(guarded, head + b"\r\nContent-Type: multipart/form-data; boundary=x" + CHUNKED[9:]) as caller:
+        with suppress(OSError):
+            caller.sendall(b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces))
+        assert rest_of(caller).startswith(b"HTTP/1.1 422") == answered
 
 
 @pytest.mark.parametrize(

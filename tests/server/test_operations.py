@@ -23,6 +23,7 @@ from service import (
     until,
     wait_until,
 )
+from websockets.exceptions import ConnectionClosed
 
 from pipeline.evaluation.curves import state_of
 from pipeline.metrics import OperatingPoint
@@ -107,6 +108,9 @@ def test_a_fault_is_a_line_with_its_place_wherever_it_happens_and_the_caller_is_
         with service.socket("/enroll") as socket:
             send(socket, name="dora", rate=8000, format="f32le")
             problem = receive(socket)
+            with pytest.raises(ConnectionClosed) as closed:
+                socket.recv(30)
+        assert closed.value.rcvd.code == 1011
         faults = [json.loads(line) for line in service.log_text.splitlines() if '"fault"' in line]
     assert problem["detail"] == problem_of(answer, 500) == "the service failed; its log names the place"
     assert [fault["what"].partition(" at ")[0] for fault in faults] == ["FileNotFoundError"] * 2

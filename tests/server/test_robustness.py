@@ -15,6 +15,7 @@ import psutil
 import pytest
 from populations import NAMES, SMALL, content, model_of
 from service import Running, receive, running, send, until, wait_until
+from websockets.exceptions import ConnectionClosed
 
 from pipeline.store.speakers import Speaker
 from pipeline.store.store import Store
@@ -95,6 +96,9 @@ def test_who_speaks_to_enroll_without_room_is_told_so_and_nothing_is_left(copied
             limit_files(service, 1000)
             socket.send(bytes(16_000))
             assert receive(socket)["status"] == 507
+            with pytest.raises(ConnectionClosed) as closed:
+                socket.recv(30)
+            assert closed.value.rcvd.code == 1013
         wait_until(lambda: not service.uploads)
 
 

@@ -14,6 +14,7 @@ from pipeline.audio.streams import PcmFormat
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import AudioError, ServiceError, StreamClosedError
 from pipeline.scoring.decisions import as_json
+from pipeline.server import scoring
 from pipeline.server.callers import Caller
 from pipeline.server.newest import NewestModel, VerifierSettings
 from pipeline.server.scorers import CLAIMS_EACH, Scorers
@@ -106,6 +107,31 @@ def test_a_process_that_dies_ends_its_claims_and_the_next_claim_has_another(run)
                 await claim.push(data)
         async with live.claim() as claim:
             assert (await claim.push(data))["score"] is not None
+
+    run(test)
+
+
+def streams_here(_channel) -> int:
+    return len(scoring._LIVE)
+
+
+def test_a_process_keeps_no_stream_of_a_claim_that_has_ended(run, capfd):
+    async def test(live, data):
+        async with live.claim() as claim:
+            await claim.close()
+        async with live.claim() as claim:
+            await claim.push(data)
+            assert await claim.do(streams_here) == 1
+        assert await live.scorers._scorers[0].do(CALLER, streams_here) == 0
+
+    run(test)
+    assert capfd.readouterr().err == ""
+
+
+def test_processes_may_end_before_a_claim_does(run):
+    async def test(live, _):
+        async with live.claim():
+            live.scorers.close()
 
     run(test)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -19,8 +21,9 @@ from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import ConfigError, ServiceError, UnknownSpeakerError
 from pipeline.evaluation import read_list, write_list
 from pipeline.metrics import equal_error_rate, error_curve
+from pipeline.scoring.decisions import Terms, Update
 from pipeline.server.curves import last_evaluation
-from pipeline.server.messages import problem, service_error
+from pipeline.server.messages import Hello, problem, read_hello, service_error, shown
 from pipeline.server.newest import NewestModel, VerifierSettings
 from pipeline.server.run import listen, serve, url_of
 from pipeline.server.security import SCOPES, VARIABLE, is_loopback, parse_tokens, read_tokens, scopes_of
@@ -51,7 +54,7 @@ def test_a_token_has_the_scopes_of_its_line_and_others_have_none(entries):
         ("# nothing\n\n", "at least one line"),
         ("s3cret-s3cret-s3cret", "scope is one of"),
         ("root aaaaaaaaaaaaaaaaaaaa", "scope is one of"),
-        ("verify short", "at least 16"),
+        ("verify aaaaaaaaaaaaaaa", "at least 16"),
         ("verify with blanks in the token", "at least 16"),
         ("verify aaaaaaaaaaaaaaaaaaaa\nenroll aaaaaaaaaaaaaaaaaaaa", "entry 2: the token is there twice"),
     ],
@@ -68,10 +71,13 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path, monkeypatch):
     assert read_tokens() is None
     monkeypatch.setenv(VARIABLE, "verify aaaaaaaaaaaaaaaaaaaa;enroll bbbbbbbbbbbbbbbbbbbb")
     assert scopes_of(read_tokens(), "b" * 20) == {"enroll"}
-    (tmp_path / "tokens.txt").write_text("verify cccccccccccccccccccc\r\n")
-    assert scopes_of(read_tokens(tmp_path / "tokens.txt"), "c" * 20) == {"verify"}
+    (tmp_path / "tokens.txt").write_text("  # hers\nverify cccccccccccccccccccc==\r\n")
+    assert scopes_of(read_tokens(tmp_path / "tokens.txt"), "c" * 20 + "==") == {"verify"}
     with pytest.raises(ConfigError, match="cannot be read"):
         read_tokens(tmp_path / "missing.txt")
+    (tmp_path / "tokens.txt").write_bytes(b"verify \xff")
+    with pytest.raises(ConfigError, match="cannot be read: it is not text"):
+        read_tokens(tmp_path / "tokens.txt")
 
 
 # The store as it changes
@@ -133,18 +139,61 @@ def test_there_is_nobody_to_be_identified_before_the_first_enrollment_and_among_
 @pytest.mark.parametrize("kind", [errors.InputError, *errors.InputError.__subclasses__()])
 def test_no_input_is_an_error_of_the_server(kind):
     error = kind.__new__(kind)
-    Exception.__init__(error, "/srv/store: x")
+    Exception.__init__(error, "/srv/store: x\udcff")
     result = problem(service_error(error, []))
     assert 400 <= result["status"] < 500
     assert result["type"] == f"urn:voiceclaim:{kind.__name__}"
-    json.dumps(result)
+    json.dumps(result, ensure_ascii=False).encode()
 
 
 def test_paths_of_the_server_are_not_told(tmp_path):
     error = errors.StoreBusyError(f"{tmp_path / 'a'}: busy, {tmp_path}")
     result = service_error(error, [(tmp_path, "the store"), (tmp_path / "a", "the file")])
-    assert result.detail == "the file: busy, the store"
+    assert (result.status, result.detail) == (503, "the file: busy, the store")
     assert service_error(ServiceError(418, str(tmp_path)), [(tmp_path, "x")]).detail == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("status", "numbers"),
+    [
+        (507, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
+        (503, (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)),
+        (500, (errno.ENOENT, errno.EACCES)),
+    ],
+)
+def test_a_machine_without_room_is_told_from_a_fault(status, numbers):
+    assert {service_error(OSError(number, "x")).status for number in numbers} == {status}
+    assert service_error(MemoryError()).status == 503
+
+
+# What is told
+
+
+def test_numbers_that_a_voice_could_be_tuned_by_need_their_scope():
+    names = {*get_type_hints(Terms), *get_type_hints(Update), "threshold_probability"}
+    table = {**dict.fromkeys(names, 0.5), "decision": "accepted", "settled": False}
+    told = {name for name, value in shown(table, scores=False).items() if value == 0.5}
+    of_audio = {"state", "frames", "speech_seconds", "audio_seconds", "duplicate_suspected", "warnings"}
+    assert told == of_audio | {
+        "claim", "system", "threshold_source", "prior", "unknown_impostors", "competing", "revision",
+    }  # fmt: skip
+    assert shown(table, scores=True) == table
+
+
+@pytest.mark.parametrize(
+    ("decision", "settled", "told"),
+    [
+        ("accepted", False, "undecided"),
+        ("accepted", True, "accepted"),
+        ("not_enough_speech", False, "not_enough_speech"),
+    ],
+)
+def test_a_decision_that_may_change_needs_the_scope_of_scores(decision, settled, told):
+    assert shown({"decision": decision, "settled": settled}, scores=False) == {"decision": told, "settled": settled}
+
+
+def test_a_hello_shows_its_token_to_no_log():
+    assert "s3cret" not in repr(read_hello('{"rate": 8000, "format": "f32le", "token": "s3cret"}', Hello))
 
 
 # Addresses
