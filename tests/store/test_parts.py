@@ -107,6 +107,21 @@ def test_parts_that_are_gone_or_do_not_fit_are_refused(small, tmp_path, sql):
         Store(path).check()
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE array SET dtype = '<f8' WHERE name = 'trials.frames+1'",
+        "INSERT INTO array SELECT NULL, 'trials.frames+4', dtype, shape, digest, data FROM array LIMIT 1",
+    ],
+)
+def test_no_column_and_no_row_is_outside_the_digests(small, tmp_path, sql):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    with_trials(path, [2 * LEAST_PART + 5])
+    hostile.edit(path, sql, vouch=False)
+    with pytest.raises(StoreFormatError, match=f"{path}: the list of arrays is damaged"):
+        Store(path).load()
+
+
 def test_parts_in_another_order_do_not_have_their_digests(small, tmp_path):
     path = Path(shutil.copy(small, tmp_path / "s"))
     with_trials(path, [2 * LEAST_PART])
