@@ -8,7 +8,7 @@ from pathlib import Path
 import hostile
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from populations import NAMES, add, assert_same, model_of
 
@@ -54,6 +54,7 @@ def small(tmp_path_factory) -> Path:
 
 
 @settings(max_examples=20, deadline=None)
+@example(sizes=[LEAST_PART * MOST_PARTS])
 @given(sizes=st.lists(st.integers(0, LEAST_PART * MOST_PARTS * 2), min_size=1, max_size=3))
 def test_arrays_that_grow_and_shrink_come_back_and_are_written_where_they_changed(small, tmp_path_factory, sizes):
     path = Path(shutil.copy(small, tmp_path_factory.mktemp("grown") / "s"))
