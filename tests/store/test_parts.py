@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from populations import NAMES, add, assert_same, model_of
 
-from pipeline.errors import StoreFormatError
+from pipeline.errors import StoreError, StoreFormatError
 from pipeline.scoring.trials import HeldOutTrials
 from pipeline.store.blobs import LEAST_PART, MOST_PARTS
 from pipeline.store.model import SpeakerModel
@@ -84,6 +84,19 @@ def test_only_the_end_of_trials_that_grew_is_written(small, tmp_path):
     damaged = hostile.query(path, "SELECT name FROM array WHERE data = x'00'")
     assert damaged == [("trials.frames+3",)]  # what has not changed was not written
     assert path.stat().st_size - size_before < 2**16
+
+
+def test_numbers_of_either_byte_order_come_back_and_those_of_other_kinds_are_refused(small, tmp_path):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    with_trials(path, [5])
+    numbers = np.arange(6, 11)
+    with Store(path).writing() as transaction:
+        transaction.save(transaction.model.changed([], {"trials.frames": numbers.astype(">i8")}))
+    with Store(path).writing() as transaction:
+        other = transaction.model.changed([], {"trials.frames": np.arange(5, dtype=np.int32)})
+        with pytest.raises(StoreError, match="an array of int32 cannot be stored"):
+            transaction.save(other)
+    assert Store(path).check().shared["trials.frames"].tolist() == numbers.tolist()
 
 
 @pytest.mark.parametrize(
