@@ -86,6 +86,16 @@ def test_only_the_end_of_trials_that_grew_is_written(small, tmp_path):
     assert path.stat().st_size - size_before < 2**16
 
 
+def test_arrays_of_a_speaker_are_one_row_however_long(small, tmp_path):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    prints = np.arange(LEAST_PART + 1, dtype=np.uint32)
+    with Store(path).writing() as transaction:
+        transaction.save(transaction.model.changed([{"fingerprints": prints}] * 3, {}))
+    rows = hostile.query(path, "SELECT DISTINCT name FROM array WHERE name LIKE 'fingerprints%'")
+    assert rows == [("fingerprints",)]
+    assert all(np.array_equal(own["fingerprints"], prints) for own in Store(path).check().arrays)
+
+
 def test_numbers_of_either_byte_order_come_back_and_those_of_other_kinds_are_refused(small, tmp_path):
     path = Path(shutil.copy(small, tmp_path / "s"))
     with_trials(path, [5])
