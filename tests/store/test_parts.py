@@ -86,6 +86,24 @@ def test_only_the_end_of_trials_that_grew_is_written(small, tmp_path):
     assert path.stat().st_size - size_before < 2**16
 
 
+def test_an_array_that_goes_takes_its_parts_along(small, tmp_path):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    model = with_trials(path, [2 * LEAST_PART + 5])
+    gone = [name for name in model.shared if name.startswith("trials.")]
+    with Store(path).writing() as transaction:
+        transaction.save(transaction.model.changed([], {}, removed=gone))
+    assert hostile.query(path, OF_TRIALS) == []
+    assert_same(Store(path).check(), model_of(NAMES[:3]))
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_stores_of_other_versions_are_refused(small, tmp_path, version):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    hostile.edit(path, "UPDATE store SET version = ?", version)
+    with pytest.raises(StoreFormatError, match=f"version {version}, and this program reads versions 7 to 8"):
+        Store(path).load()
+
+
 def test_arrays_of_a_speaker_are_one_row_however_long(small, tmp_path):
     path = Path(shutil.copy(small, tmp_path / "s"))
     prints = np.arange(LEAST_PART + 1, dtype=np.uint32)
@@ -144,6 +162,15 @@ def test_no_column_and_no_row_is_outside_the_digests(small, tmp_path, sql):
     hostile.edit(path, sql, vouch=False)
     with pytest.raises(StoreFormatError, match=f"{path}: the list of arrays is damaged"):
         Store(path).load()
+
+
+@pytest.mark.parametrize("shape", ["[-1]", "[true]", "[1.0]", "1", "{}", "[1099511627776, 0]"])
+def test_a_shape_that_is_no_list_of_lengths_is_refused(small, tmp_path, shape):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    with_trials(path, [1])
+    hostile.edit(path, "UPDATE array SET shape = ? WHERE name = 'trials.frames'", shape)
+    with pytest.raises(StoreFormatError, match="a shape must be a list of lengths"):
+        Store(path).check()
 
 
 def test_parts_in_another_order_do_not_have_their_digests(small, tmp_path):
