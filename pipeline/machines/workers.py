@@ -249,14 +249,20 @@ def jobs_of(jobs: int) -> int:
 
 
 def in_order(function: Callable[[Item], Result], tasks: Iterable[Item], jobs: int) -> Iterator[Result]:
-    """Map on ``jobs`` threads, results in order, running only a few tasks ahead of the consumer."""
+    """Map on ``jobs`` threads, results in order, running only a few tasks ahead of the consumer.
+
+    Raises MemoryError where no thread can be started.
+    """
     if jobs == 1:
         yield from map(function, tasks)
         return
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(jobs) as threads:
         for task in tasks:
-            waiting.append(threads.submit(function, task))
+            try:
+                waiting.append(threads.submit(function, task))
+            except RuntimeError as error:
+                raise MemoryError(str(error)) from None
             if len(waiting) > 2 * jobs:
                 yield waiting.popleft().result()
         while waiting:

@@ -78,8 +78,8 @@ def encoded(array: AnyArray, *, in_parts: bool) -> tuple[str, Iterator[tuple[str
     length, parts = LEAST_PART, [little]
     while length * MOST_PARTS < array.size:
         length *= 2
-    if in_parts and array.ndim == 1 and array.size > length:
-        parts = [little[start : start + length] for start in range(0, array.size, length)]
+    if in_parts and array.ndim == 1:
+        parts = [little[start : start + length] for start in range(0, max(1, array.size), length)]
     return little.dtype.str, ((json.dumps(list(part.shape)), part.tobytes()) for part in parts)
 
 

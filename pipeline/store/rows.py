@@ -170,13 +170,13 @@ class Rows:
     def write_array(self, owner: int | None, name: str, array: AnyArray, before: Entry | None = None) -> None:
         """Write one array in place of that of ``before``; parts that have not changed stay."""
         dtype, parts = encoded(array, in_parts=owner is None)
-        there, number = [] if before is None else [(before.dtype, *part) for part in before.parts], 0
+        there, number = () if before is None else before.parts, 0
         for number, (shape, data) in enumerate(parts):
             part = part_name(name, number)
             digest = self._array_digest(owner, part, dtype, shape, data)
             if number >= len(there):
                 self.run("INSERT INTO array VALUES (?, ?, ?, ?, ?, ?)", (owner, part, dtype, shape, digest, data))
-            elif there[number] != (dtype, shape, digest):
+            elif there[number] != (shape, digest):
                 self.run(_UPDATE_ARRAY, (dtype, shape, digest, data, owner, part))
         self._delete_parts(owner, name, range(number + 1, len(there)))
 

@@ -60,7 +60,7 @@ class Transaction:
         rows = self._rows
         rows.reseal(rows.listing(), key)
         about, _ = about_of(rows)
-        self._commit(about | {"revision": about["revision"] + 1})
+        self._commit(about | {"version": VERSION, "revision": about["revision"] + 1})
 
     def _write_speakers(self, model: SpeakerModel) -> None:
         rows = self._rows

@@ -11,7 +11,7 @@ import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from populations import assert_same, numbers_of
+from populations import SMALL, assert_same, numbers_of
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
@@ -24,12 +24,12 @@ from pipeline.enrollment import heldout_scoring, holdout, speech
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.holdout import cut_of
 from pipeline.enrollment.removal import remove_speaker
-from pipeline.enrollment.solving import Voice, evenly, solve, voices_of
+from pipeline.enrollment.solving import Voice, _known, evenly, solve, voices_of
 from pipeline.enrollment.speech import by_turns, read_speech
 from pipeline.errors import ConfigError, InputError
 from pipeline.features.frontend import read_features
 from pipeline.machines.branches import NORMALISED_SUPERVECTOR, RAW, SUPERVECTOR, utterance_kinds_of
-from pipeline.machines.gram import unpacked
+from pipeline.machines.gram import packed, unpacked
 from pipeline.machines.margins import MarginScorer
 from pipeline.machines.smo import TOLERANCE
 from pipeline.machines.supervector_training import SupervectorTraining
@@ -406,3 +406,20 @@ def test_thinned_out_segments_are_spread_evenly_and_fewer_are_among_more(size, m
     assert set(picked) <= set(evenly(size, most + 1)) <= set(range(size))
     gaps = np.diff(np.concatenate([[-1], picked, [size]]))
     assert gaps.max() <= 4 * math.ceil(size / most)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [0, 1, 2, 3, 9], [3, 1, 0, 2], [9, 0, 1, 2, 3], [2, 3], [0, 1], [9]])
+def test_inner_products_that_are_kept_are_found_by_name_wherever_they_are(order):
+    inner = np.arange(16, dtype=np.float32).reshape(4, 4)
+    inner += inner.T
+    of = np.array([7, 7, 8, 8, *[9] * 6], dtype=np.uint64)
+    of_segments = np.arange(10, dtype=np.uint32) % 2
+    of_segments[9] = 5
+    begin = f"{SUPERVECTOR.array}.inner"
+    kept = {begin: packed(inner), f"{begin}.speakers": of[:4], f"{begin}.segments": of_segments[:4]}
+    known = _known(SpeakerModel(SMALL, shared=kept), SUPERVECTOR, of[order], of_segments[order])
+    there = [place for place, number in enumerate(order) if number < 4]
+    assert known.rows.tolist() == there
+    assert known.inner.shape == (len(order), len(order))
+    before = [order[place] for place in there]
+    np.testing.assert_array_equal(known.inner[np.ix_(there, there)], inner[np.ix_(before, before)])

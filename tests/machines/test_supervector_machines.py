@@ -15,7 +15,8 @@ from supervector_data import COUNTS, SEEDS, centred_targets, frames_of, normalis
 
 from pipeline.errors import FitError
 from pipeline.machines.gram import Known, centred, unpacked
-from pipeline.machines.supervector_training import SupervectorTraining
+from pipeline.machines.lapack import cholesky
+from pipeline.machines.supervector_training import MOST_UNSURE, SupervectorTraining, _refined
 from pipeline.machines.supervectors import SupervectorMachines, segments_of, unit
 
 # The machines.
@@ -168,6 +169,16 @@ def test_any_ridge_that_a_solution_exists_for_is_solved_to_its_end(ridge, dimens
     for one in (training, SupervectorTraining(vectors, ridge=ridge, known=known)):
         margins = one.margins(vectors[0].astype(float))
         np.testing.assert_allclose(margins, unit(vectors[0] - mean) @ rows.T @ dual, atol=2e-4)
+
+
+@pytest.mark.parametrize("dimension", [4, 300])
+def test_the_least_ridge_of_single_precision_leaves_no_more_residual_than_is_allowed(dimension):
+    rows = np.random.default_rng(0).standard_normal((300, dimension))
+    gram, _ = centred((rows @ rows.T).astype(np.float32))
+    gram += np.float32(len(rows) * np.finfo(np.float32).eps / MOST_UNSURE) * np.eye(len(rows), dtype=np.float32)
+    targets = np.where(np.arange(300)[:, None] % 20 == np.arange(20), 0.95, -0.05)
+    left = targets - gram.astype(np.float64) @ _refined(gram, cholesky(gram), targets)
+    assert np.abs(left).max() <= 1e-8
 
 
 def test_segments_that_repeat_without_a_ridge_are_an_error_that_names_it():

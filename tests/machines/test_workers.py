@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from pipeline.evaluation.assess import assess
 from pipeline.machines.pairs import train_pairs
 from pipeline.machines.pool import Pool
 from pipeline.machines.training import train_population
-from pipeline.machines.workers import DaskWorkers, LocalThreads
+from pipeline.machines.workers import DaskWorkers, LocalThreads, run_parallel
 from pipeline.store.store import Store
 
 distributed = pytest.importorskip("distributed")
@@ -298,3 +299,13 @@ def test_ctrl_c_ends_the_command_and_leaves_the_cluster_idle(cluster, tmp_path, 
     assert b"Traceback" not in errors, errors.decode()
     with pytest.raises(Exception, match="s"):
         Store(tmp_path / "s").load()
+
+
+def test_threads_that_cannot_be_started_are_too_little_memory():
+    before = threading.stack_size(2**47)  # more than there are addresses
+    try:
+        with pytest.raises(MemoryError, match="start new thread"):
+            run_parallel(abs, [(1,), (2,)], jobs=2)
+    finally:
+        threading.stack_size(before)
+    assert run_parallel(abs, [(-1,), (2,)], jobs=2) == [1, 2]

@@ -71,7 +71,8 @@ def test_no_slope_leads_down_within_the_bounds(seed, size, width, apart, offset,
 def test_the_minimum_of_many_trials_is_that_without_a_start_of_few(seed, size, width, apart, offset, share):
     design, target, weight = trials(seed, size, width, apart, share)
     penalties = np.r_[np.full(width, 0.05), 0.0]
-    fit = partial(logistic_weights, design, target, weight, offset, penalties, positive=width)
+    offsets = np.linspace(0.0, offset, size)
+    fit = partial(logistic_weights, design, target, weight, offsets, penalties, positive=width)
     made = fit()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipeline.scoring.regression.MANY", 20 * MANY)

@@ -8,11 +8,11 @@ from pathlib import Path
 import hostile
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from populations import NAMES, add, assert_same, model_of
 
-from pipeline.errors import StoreFormatError
+from pipeline.errors import StoreError, StoreFormatError
 from pipeline.scoring.trials import HeldOutTrials
 from pipeline.store.blobs import LEAST_PART, MOST_PARTS
 from pipeline.store.model import SpeakerModel
@@ -53,7 +53,8 @@ def small(tmp_path_factory) -> Path:
     return path
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
+@example(sizes=[LEAST_PART * MOST_PARTS])
 @given(sizes=st.lists(st.integers(0, LEAST_PART * MOST_PARTS * 2), min_size=1, max_size=3))
 def test_arrays_that_grow_and_shrink_come_back_and_are_written_where_they_changed(small, tmp_path_factory, sizes):
     path = Path(shutil.copy(small, tmp_path_factory.mktemp("grown") / "s"))
@@ -85,6 +86,47 @@ def test_only_the_end_of_trials_that_grew_is_written(small, tmp_path):
     assert path.stat().st_size - size_before < 2**16
 
 
+def test_an_array_that_goes_takes_its_parts_along(small, tmp_path):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    model = with_trials(path, [2 * LEAST_PART + 5])
+    gone = [name for name in model.shared if name.startswith("trials.")]
+    with Store(path).writing() as transaction:
+        transaction.save(transaction.model.changed([], {}, removed=gone))
+    assert hostile.query(path, OF_TRIALS) == []
+    assert_same(Store(path).check(), model_of(NAMES[:3]))
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_stores_of_other_versions_are_refused(small, tmp_path, version):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    hostile.edit(path, "UPDATE store SET version = ?", version)
+    with pytest.raises(StoreFormatError, match=f"version {version}, and this program reads versions 7 to 8"):
+        Store(path).load()
+
+
+def test_arrays_of_a_speaker_are_one_row_however_long(small, tmp_path):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    prints = np.arange(LEAST_PART + 1, dtype=np.uint32)
+    with Store(path).writing() as transaction:
+        transaction.save(transaction.model.changed([{"fingerprints": prints}] * 3, {}))
+    rows = hostile.query(path, "SELECT DISTINCT name FROM array WHERE name LIKE 'fingerprints%'")
+    assert rows == [("fingerprints",)]
+    assert all(np.array_equal(own["fingerprints"], prints) for own in Store(path).check().arrays)
+
+
+def test_numbers_of_either_byte_order_come_back_and_those_of_other_kinds_are_refused(small, tmp_path):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    with_trials(path, [5])
+    numbers = np.arange(6, 11)
+    with Store(path).writing() as transaction:
+        transaction.save(transaction.model.changed([], {"trials.frames": numbers.astype(">i8")}))
+    with Store(path).writing() as transaction:
+        other = transaction.model.changed([], {"trials.frames": np.arange(5, dtype=np.int32)})
+        with pytest.raises(StoreError, match="an array of int32 cannot be stored"):
+            transaction.save(other)
+    assert Store(path).check().shared["trials.frames"].tolist() == numbers.tolist()
+
+
 @pytest.mark.parametrize(
     "sql",
     [
@@ -107,6 +149,30 @@ def test_parts_that_are_gone_or_do_not_fit_are_refused(small, tmp_path, sql):
         Store(path).check()
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE array SET dtype = '<f8' WHERE name = 'trials.frames+1'",
+        "INSERT INTO array SELECT NULL, 'trials.frames+4', dtype, shape, digest, data FROM array LIMIT 1",
+    ],
+)
+def test_no_column_and_no_row_is_outside_the_digests(small, tmp_path, sql):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    with_trials(path, [2 * LEAST_PART + 5])
+    hostile.edit(path, sql, vouch=False)
+    with pytest.raises(StoreFormatError, match=f"{path}: the list of arrays is damaged"):
+        Store(path).load()
+
+
+@pytest.mark.parametrize("shape", ["[-1]", "[true]", "[1.0]", "1", "{}", "[1099511627776, 0]"])
+def test_a_shape_that_is_no_list_of_lengths_is_refused(small, tmp_path, shape):
+    path = Path(shutil.copy(small, tmp_path / "s"))
+    with_trials(path, [1])
+    hostile.edit(path, "UPDATE array SET shape = ? WHERE name = 'trials.frames'", shape)
+    with pytest.raises(StoreFormatError, match="a shape must be a list of lengths"):
+        Store(path).check()
+
+
 def test_parts_in_another_order_do_not_have_their_digests(small, tmp_path):
     path = Path(shutil.copy(small, tmp_path / "s"))
     with_trials(path, [2 * LEAST_PART])
@@ -120,7 +186,10 @@ def test_parts_in_another_order_do_not_have_their_digests(small, tmp_path):
 def test_a_store_of_the_version_without_parts_opens_and_is_of_this_one_once_it_changes(small, tmp_path):
     path = Path(shutil.copy(small, tmp_path / "s"))
     hostile.edit(path, "UPDATE store SET version = 7")
+    sealed = Path(shutil.copy(path, tmp_path / "sealed"))
     assert_same(Store(path).check(), model_of(NAMES[:3]))
     add(path, NAMES[3:4])
-    assert hostile.query(path, "SELECT version FROM store") == [(8,)]
+    Store(sealed).seal(b"sixteen bytes or more")  # writes arrays in parts, too
+    for store in (path, sealed):
+        assert hostile.query(store, "SELECT version FROM store") == [(8,)]
     assert_same(Store(path).check(), model_of(NAMES[:4]))
