@@ -181,6 +181,12 @@ def test_every_mistake_of_a_file_is_reported_at_once(tmp_path):
         load_config(path)
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "notepad.toml"
+    path.write_bytes(b"\xef\xbb\xbfseed = 7\r\n")
+    assert load_config(path).seed == 7
+
+
 def test_what_is_not_toml_or_no_file_is_refused_by_name(tmp_path):
     path = tmp_path / "my.toml"
     for content in (b"seed = ", b"[features\n", b"seed = 1\nseed = 2\n", b"\xff\xfe\x00", b"\x89PNG\r\n"):

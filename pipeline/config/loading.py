@@ -76,7 +76,7 @@ def by_dotted_name(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return _parse_toml(read_bounded(path, _MOST_BYTES).decode("utf-8"))
+        return _parse_toml(read_bounded(path, _MOST_BYTES).decode("utf-8-sig"))  # editors may begin with a mark
     except OSError as error:
         raise ConfigError(f"{path}: settings cannot be read: {error.strerror or error}") from None
     except ValueError as error:

@@ -17,7 +17,7 @@ from pipeline.errors import StoreError
 from pipeline.store.layout import AnyArray
 
 DTYPES = ("<f2", "<f4", "<f8", "<u4", "<u8", "<i8", "|b1")
-# Parts are of the least power of two of numbers, this one or more, of which an array has no more than so many.
+# The length of a part is a power of two: the least, from LEAST_PART on, by which an array has no more than MOST_PARTS.
 LEAST_PART, MOST_PARTS = 2**13, 16
 _MARK = "+"  # between the name of an array and the number of a part after the first
 Row = tuple[str, str, bytes]
