@@ -48,7 +48,6 @@ def _about(path: Path, model: SpeakerModel) -> dict[str, Any]:
     from datetime import UTC, datetime
 
     from pipeline.config.loading import by_dotted_name
-    from pipeline.store.reading import VERSION
 
     status, trials = path.stat(), model.trials([], kind=model.fitted_to)
     true = 0 if trials is None else int((trials.claims == trials.speakers).sum())
@@ -58,7 +57,7 @@ def _about(path: Path, model: SpeakerModel) -> dict[str, Any]:
         "store": str(path),
         "bytes": status.st_size,
         "changed": datetime.fromtimestamp(status.st_mtime, UTC).isoformat(" ", "seconds"),
-        "format": VERSION,
+        "format": model.version,
         "revision": model.revision,
         "identity": model.identity,
         "sealed": model.sealed,

@@ -61,7 +61,7 @@ class SpeakerModel:
         Pair machines, where the settings ask for any.
     calibrations : Calibrations
         Fitted to the held-out trials among the shared arrays (``calibrated``).
-    where, identity, revision, sealed
+    where, identity, version, revision, sealed
         The store that the model was read from.
     unknown_share : float or None
         Share of impostors who are not enrolled, in place of the settings' own.
@@ -82,6 +82,7 @@ class SpeakerModel:
     calibrations: Calibrations = field(default_factory=Calibrations)
     where: str = "speaker model"
     identity: str = ""
+    version: int = 0
     revision: int = 0
     sealed: bool = False
     unknown_share: float | None = None

@@ -65,6 +65,7 @@ def read_model(rows: Rows) -> SpeakerModel:
         calibrations=calibrations,
         where=str(rows.path),
         identity=about["identity"],
+        version=about["version"],
         revision=about["revision"],
         sealed=rows.key is not None,
     )

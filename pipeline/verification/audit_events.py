@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from pipeline.errors import EnrollmentRefusedError, VoiceclaimError
 from pipeline.scoring.decisions import Update, as_json
 from pipeline.store.model import SpeakerModel
-from pipeline.store.reading import VERSION
 from pipeline.verification.audio_warnings import codes
 from pipeline.verification.audit import AuditLog, read_key
 from pipeline.verification.audit_chain import Value
@@ -133,7 +132,7 @@ def of_store(model: SpeakerModel) -> Fields:
     settings = json.dumps(model.config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     return {
         "store": model.identity,
-        "store_version": VERSION,
+        "store_version": model.version,
         "store_revision": model.revision,
         "settings": hashlib.sha256(settings.encode()).hexdigest(),
     }

@@ -17,6 +17,7 @@ from pipeline.scoring.trials import HeldOutTrials
 from pipeline.store.blobs import LEAST_PART, MOST_PARTS
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
+from pipeline.verification.audit_events import of_store
 
 OF_TRIALS = "SELECT name, rowid, digest FROM array WHERE owner IS NULL AND name LIKE 'trials.%' ORDER BY rowid"
 
@@ -187,7 +188,9 @@ def test_a_store_of_the_version_without_parts_opens_and_is_of_this_one_once_it_c
     path = Path(shutil.copy(small, tmp_path / "s"))
     hostile.edit(path, "UPDATE store SET version = 7")
     sealed = Path(shutil.copy(path, tmp_path / "sealed"))
-    assert_same(Store(path).check(), model_of(NAMES[:3]))
+    before = Store(path).check()
+    assert_same(before, model_of(NAMES[:3]))
+    assert before.version == of_store(before)["store_version"] == 7
     add(path, NAMES[3:4])
     Store(sealed).seal(b"sixteen bytes or more")  # writes arrays in parts, too
     for store in (path, sealed):
