@@ -101,7 +101,7 @@ class Corpus:
         Raises
         ------
         AudioError
-            For what is no number from 1 on. Whether recordings have the channel shows when they are read.
+            For a channel that is not a whole number from 1 on. Whether recordings have it shows when they are read.
         """
         if channel is None:
             return self

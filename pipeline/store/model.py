@@ -110,7 +110,7 @@ class SpeakerModel:
         return tuple(speaker.name for speaker in self.speakers if speaker.role == "speaker")
 
     def position(self, name: str) -> int:
-        """Return the place, from 0, in ``speakers`` of who is claimed; raises UnknownSpeakerError with near names."""
+        """Return the place of the claimed speaker in ``speakers``, from 0; raises UnknownSpeakerError with near names."""
         return number_of(name, self.speakers, ("speaker",))
 
     def speaker(self, name: str) -> Speaker:

@@ -71,8 +71,10 @@ class Store:
 
     Raises
     ------
-    InputError, StoreSealError
-        For a path or a function that is none, and for a key of less than 16 bytes.
+    InputError
+        For a ``path`` of another type, and a ``before_commit`` that cannot be called.
+    StoreSealError
+        For a key of less than 16 bytes.
 
     Examples
     --------

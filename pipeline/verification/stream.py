@@ -33,7 +33,7 @@ class VerificationStream:
     verifier : Verifier, SpeakerModel, Store or path
         A model or a store makes a verifier of ``claim`` with the other ``options`` (see ``Verifier``).
     claim : str, optional
-        Name of the speaker; a verifier has its own, and ``claim`` and ``options`` beside one are not read.
+        Name of the speaker. A verifier has its own, and takes neither another one nor ``options``.
     rate : int, optional
         Sampling rate of the audio in Hz; the model's own by default.
     channel : int, optional
@@ -43,6 +43,8 @@ class VerificationStream:
 
     Raises
     ------
+    InputError
+        For another claim than the verifier's, and for options beside one.
     AudioError
         For a rate out of range, and a channel that is no number from 1 on.
     VoiceclaimError
