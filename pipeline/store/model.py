@@ -110,7 +110,7 @@ class SpeakerModel:
         return tuple(speaker.name for speaker in self.speakers if speaker.role == "speaker")
 
     def position(self, name: str) -> int:
-        """Return the place of the claimed speaker in ``speakers``, from 0; raises UnknownSpeakerError with near names."""
+        """Return the place in ``speakers``, from 0, of a claimed name; raises UnknownSpeakerError with near ones."""
         return number_of(name, self.speakers, ("speaker",))
 
     def speaker(self, name: str) -> Speaker:
