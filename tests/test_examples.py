@@ -1,4 +1,4 @@
-"""The public names: each has an example, and the examples run in a folder with a store, recordings and a trial list."""
+"""Examples in docstrings: every public name has one, and all run in a folder with a store, recordings and a trial list."""
 
 from __future__ import annotations
 

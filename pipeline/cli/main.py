@@ -6,7 +6,7 @@ import sys
 
 def main() -> None:
     """Load the commands and run the one that is asked for; an interruption exits with code 130."""
-    gc.set_threshold(100_000, 50, 100)  # imports make much that stays: looking through it again takes time
+    gc.set_threshold(100_000, 50, 100)  # each collection looks through all that imports made
     try:
         from pipeline.cli.app import run
 

@@ -26,7 +26,7 @@ Row = tuple[str, str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the list of arrays has of one: its data type, and the shape and the digest of each part."""
+    """Entry of an array in the list of arrays: its data type, and the shape and the digest of each part."""
 
     dtype: str
     parts: tuple[tuple[str, bytes], ...]

@@ -51,7 +51,7 @@ _PRAGMAS = (
     "cell_size_check = ON",
 )
 LISTING = dict[int | None, dict[str, Entry]]
-"""What is said of each array, by owner and name; arrays of the whole population have the owner None."""
+"""Entries of all arrays, by owner and name; arrays of the whole population have the owner None."""
 
 _INHERITED: list[sqlite3.Connection] = []  # of the process that this one was forked from: never used or closed
 _PAIR_ROW = tuple[int, int, float, bytes, bytes, bytes]
