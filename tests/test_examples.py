@@ -1,4 +1,4 @@
-"""Examples in docstrings: every public name has one, and all run in a folder with a store, recordings and a trial list."""
+"""Examples in docstrings: every public name has one, and all run in a folder with a store, audio and a trial list."""
 
 from __future__ import annotations
 
