@@ -2,8 +2,8 @@
 
 A FLAC file cut between two frames just ends. Of others, libsndfile reduces the size to what there is, and says so, or
 says nothing. A size that only a recorder into a pipe writes, which cannot know it, promises nothing. The first frame of
-an MP3 file may count the others, as Xing's encoder did first. The pages of an Ogg file are checked one by one, since
-decoders leave out what is damaged.
+an MP3 file may count the others, as Xing's encoder did first. A recorder that is interrupted leaves a WAV file that
+says 0 bytes. The pages of an Ogg file are checked one by one, since decoders leave out what is damaged.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _FRAME_BYTES = re.compile(r"^ *Block Align *: (\d+)", re.MULTILINE)
 _SPHERE_COUNT = re.compile(rb"^sample_count -i (\d+)\s*$", re.MULTILINE)
 _UNKNOWN_BYTES = 2**31 - 2**16  # from here on, "until the end": 2**31 - 4096 by sox, 2**32 - 1 by ffmpeg
 _UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1
+_NO_SAMPLES = b"data" + bytes(4)  # of a WAV file: its chunk of samples has 0 bytes
 _MISCOUNTED = 256  # bytes by which programs miscount, adding the header to the samples
 _OGG, _OGG_HEADER = b"OggS", 27  # the beginning of a page, and bytes of its header
 _OGG_STREAM, _OGG_CHECKSUM = slice(14, 18), slice(22, 26)  # in a page's header
@@ -39,6 +40,11 @@ def fault_at_end(sound: Any, source: Source, head: bytes, position: int) -> str 
     ``sound`` is the file as libsndfile reads it from ``source``, and ``head`` its first bytes.
     """
     place, end = source.tell(), f"{position / sound.samplerate:.3f} s"
+    if position == 0 and (size := _unlisted_bytes(source, head)):
+        return (
+            f"its header says 0 bytes of samples, and {size:,} bytes follow: a recording that was interrupted before"
+            " its header was written? ffmpeg -ignore_length 1 -i FILE OTHER.wav decodes all"
+        )
     said, slack, joined, fault = _frames_promised(sound, head), 0, None, None
     if sound.format == "OGG":
         fault, joined = _ogg_pages(source)
@@ -78,6 +84,20 @@ def _frames_promised(sound: Any, head: bytes) -> int | None:
     if lacks_samples is not None:
         return round(total * said / there)
     return None if size is None else total + (said - there) // max(1, int(size[1]))
+
+
+def _unlisted_bytes(source: Source, head: bytes) -> int:
+    """Return how many bytes follow an empty chunk of samples in ``head`` of a WAV file; 0 where they are a chunk."""
+    start = head.find(_NO_SAMPLES) + len(_NO_SAMPLES)
+    if not head.startswith(b"RIFF") or start < len(_NO_SAMPLES):
+        return 0
+    place, size = source.tell(), source.seek(0, 2) - start
+    following = source.bytes_at(start, 8)
+    source.seek(place)
+    is_chunk = (
+        all(0x20 <= byte < 0x7F for byte in following[:4]) and int.from_bytes(following[4:], "little") <= size - 8
+    )
+    return 0 if size <= _MISCOUNTED or is_chunk else size
 
 
 def _sphere_frames(head: bytes, total: int, channels: int) -> int | None:

@@ -16,6 +16,12 @@ from numpy.typing import NDArray
 
 AnyFloat = NDArray[np.floating[Any]]
 
+# Python's own functions for what Cython modules export: SciPy's interface for compiled code (``__pyx_capi__``).
+_CAPSULE_NAME = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+_CAPSULE_POINTER = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
 
 def cholesky(matrix: AnyFloat) -> AnyFloat:
     """Return L with L L' = ``matrix`` (n, n), in the lower triangle; above it is anything.
@@ -48,7 +54,8 @@ def _call(name: str, sizes: Sequence[int], arrays: Sequence[AnyFloat]) -> int:
 @cache
 def _routine(name: str, precision: str, arguments: int) -> Any:
     """Return the routine for a ``precision``, "f" or "d", with so many arguments."""
-    from numba.extending import get_cython_function_address  # takes a fifth of a second
+    from scipy.linalg import cython_lapack
 
-    address = get_cython_function_address("scipy.linalg.cython_lapack", {"f": "s", "d": "d"}[precision] + name)
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(address)
+    capsule = cython_lapack.__pyx_capi__[{"f": "s", "d": "d"}[precision] + name]
+    signature = _CAPSULE_NAME(capsule)
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(_CAPSULE_POINTER(capsule, signature))

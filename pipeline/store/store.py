@@ -194,7 +194,7 @@ class Store:
         It is cheaper than ``state``, and may change where the model does not.
         """
         stamp: list[int] = []
-        for path in (self.path, self.path.with_name(f"{self.path.name}-wal")):
+        for path in (self.path, Path(f"{self.path}-wal")):
             try:
                 status = path.stat()
             except (OSError, ValueError):

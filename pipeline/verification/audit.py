@@ -95,8 +95,8 @@ class AuditLog:
         ------
         AuditError
             If the log cannot be written, its last line is not valid, it has another version or key, or another process
-            holds its lock for 30 seconds; for a line that is too long, and an event of the log's own. The log is left
-            as it was.
+            holds its lock for 30 seconds; for a line that is too long, and for an event or a field of the log's own.
+            The log is left as it was.
         """
         if event in (OPEN, REPAIR):
             raise AuditError(f"event {event!r} is reserved for the log itself")

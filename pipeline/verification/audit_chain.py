@@ -55,11 +55,14 @@ class Chain:
     def line(self, event: str, fields: Mapping[str, Value]) -> bytes:
         """Return the next line, with its line end, and move on to it.
 
-        Texts are cut to 1000 characters. Raises AuditError if the line gets too long.
+        Texts are cut to 1000 characters. Raises AuditError for a field that every line has of its own, and if the line
+        gets too long.
         """
+        if taken := fields.keys() & _TYPES.keys():
+            raise AuditError(f"event {event!r}: field {min(taken)!r} is the log's own; give it another name")
         time = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         body: dict[str, Value] = {"n": self.lines + 1, "time": time, "event": event}
-        body |= {name: _as_json(value) for name, value in fields.items() if name not in _TYPES}
+        body |= {name: _as_json(value) for name, value in fields.items()}
         text = json.dumps({**body, "previous": self.previous}, separators=(",", ":"), allow_nan=False).encode()[:-1]
         digest = self._digest(text)
         line = text + f',"hash":"{digest}"}}\n'.encode()

@@ -20,6 +20,7 @@ from pipeline.audio.downmix import Downmix, Mixed
 from pipeline.audio.files import open_audio
 from pipeline.audio.streams import check_rate
 from pipeline.errors import InputError, MetricError, StreamClosedError, check_type
+from pipeline.metrics.curves import as_row
 from pipeline.notebooks import html_table
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model
@@ -246,7 +247,7 @@ class Identifier:
                 stream.feed(block)
         return stream.close()
 
-    def probabilities(self, llrs: Array) -> tuple[Array, float]:
+    def probabilities(self, llrs: ArrayLike) -> tuple[Array, float]:
         """Turn the log-likelihood ratios of all speakers into probabilities, by Bayes' rule.
 
         A ratio l of a speaker with the prior p gives the odds exp(l) p / (1 - p) against everything else. Estimated
@@ -264,7 +265,17 @@ class Identifier:
             Of each speaker.
         nobody : float
             Probability that nobody enrolled speaks; all S + 1 sum to 1.
+
+        Raises
+        ------
+        InputError
+            For another number of ratios.
+        MetricError
+            For ratios that are not finite numbers.
         """
+        llrs, speakers = as_row(llrs, "log-likelihood ratios"), len(self.model.names)
+        if len(llrs) != speakers:
+            raise InputError(f"log-likelihood ratios: one of each of {speakers} speakers was expected, got {len(llrs)}")
         prior = (1.0 - self.nobody) / len(llrs)
         odds = np.exp(np.clip(llrs, -500.0, 500.0)) * (prior / (1.0 - prior) if prior < 1.0 else math.inf)
         shares: Array = 1.0 / (1.0 + 1.0 / odds)  # above 0, however small the odds

@@ -106,6 +106,18 @@ def test_a_file_whose_header_says_more_than_there_is_is_cut_short(kind):
         decode(io.BytesIO(whole[: len(whole) // 2]))
 
 
+@pytest.mark.parametrize("sound", [noise(3), np.zeros(3 * hostile.RATE)])
+def test_a_wav_file_whose_recorder_was_interrupted_before_it_wrote_the_size_is_no_silence(sound):
+    whole = written(sound, "WAV", "PCM_16")
+    at = whole.index(b"data") + 4
+    for size in (bytes(4), (36).to_bytes(4, "little"), b"\xff" * 4):
+        begun = b"RIFF" + size + whole[8:at] + bytes(4) + whole[at + 4 :]
+        with pytest.raises(AudioError, match=r"says 0 bytes of samples, and 96,000 bytes follow: .*-ignore_length 1"):
+            decode(io.BytesIO(begun))
+    notes = b"LIST" + (900).to_bytes(4, "little") + b"INFO" + bytes(896)
+    assert len(decode(io.BytesIO(whole[:at] + bytes(4) + notes))) == 0  # a recording of nothing, with a title
+
+
 @pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
 def test_an_ogg_stream_that_ends_within_a_page_is_cut_short_and_one_without_a_last_page_is_not(subtype):
     """Live streams are recorded from page to page: what ends after any page is whole."""

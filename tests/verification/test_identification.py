@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 import pipeline
 from pipeline.enrollment.enroll import enroll
-from pipeline.errors import AudioError, InputError, MetricError, StreamClosedError
+from pipeline.errors import AudioError, InputError, MetricError, StreamClosedError, VoiceclaimError
 from pipeline.store.store import Store
 from pipeline.verification.identification import IdentificationDecision, Identifier
 from pipeline.verification.verifier import Verifier
@@ -39,6 +39,15 @@ def test_nobody_has_no_share_where_somebody_enrolled_speaks_for_certain(opened, 
     shares, rest = Identifier(opened, nobody=0.0).probabilities(np.array(ratios))
     assert (rest, shares.sum()) == (0.0, pytest.approx(1.0))
     assert shares.argmax() == np.argmax(ratios)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "problem"),
+    [([1.0, 2.0], "one of each of 4 speakers was expected, got 2"), ([1.0, np.nan, 0.0, 0.0], "finite, got nan")],
+)
+def test_ratios_that_are_not_those_of_all_speakers_are_refused(identifier, ratios, problem):
+    with pytest.raises(VoiceclaimError, match=f"log-likelihood ratios.*{problem}"):
+        identifier.probabilities(ratios)
 
 
 def test_the_ratios_of_known_classes_give_their_posteriors(opened):
