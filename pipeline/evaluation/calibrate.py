@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pipeline.enrollment.heldout_scoring import HeldOutScoring
@@ -74,7 +73,7 @@ class CalibrationReport:
     @property
     def target_trials(self) -> int:
         """Return the number of target trials."""
-        return int(_is_target(self.trials).sum())
+        return int(self.trials.is_target.sum())
 
     @property
     def nontarget_trials(self) -> int:
@@ -89,7 +88,7 @@ class CalibrationReport:
     @property
     def speakers(self) -> int:
         """Return the number of speakers that target trials are of."""
-        return len(np.unique(self.trials.claims[_is_target(self.trials)]))
+        return len(np.unique(self.trials.claims[self.trials.is_target]))
 
 
 def calibrate(
@@ -285,11 +284,6 @@ def _score_file(
     return strangers, channels_differ
 
 
-def _is_target(trials: HeldOutTrials) -> NDArray[np.bool_]:
-    same: NDArray[np.bool_] = trials.claims == trials.speakers
-    return same
-
-
 def _fit(model: SpeakerModel, trials: HeldOutTrials) -> Fit | None:
     """Return how the default system of ``model`` does on ``trials``; None where it has no threshold."""
     system = model.config.scoring.system
@@ -300,7 +294,7 @@ def _fit(model: SpeakerModel, trials: HeldOutTrials) -> Fit | None:
     calibration = model.calibration(system)
     llrs = None if calibration is None else trials.ratios(calibration)
     scores = llrs if RULES[system].parts and llrs is not None else trials.scores[system]
-    own = _is_target(trials)
+    own = trials.is_target
     return Fit(
         eer=equal_error_rate(scores[own], scores[~own]).rate,
         threshold=threshold,
