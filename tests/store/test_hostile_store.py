@@ -238,14 +238,6 @@ def test_settings_of_a_store_that_break_a_rule_are_refused_by_their_key(small, t
         Store(path).load()
 
 
-def test_a_store_of_another_version_is_refused_with_both_versions(small, tmp_path):
-    path = Path(shutil.copy(small, tmp_path / "s"))
-    hostile.edit(path, "UPDATE store SET version = 9")
-    for attempt in (Store(path).load, lambda: add(path, ("fay",))):
-        with pytest.raises(StoreFormatError, match=r"version 9.*reads version"):
-            attempt()
-
-
 def test_a_store_without_trials_asks_for_the_threshold(copied, heard):
     hostile.edit(copied, "DELETE FROM array WHERE name LIKE 'trials.%'")
     model = Store(copied).load()
