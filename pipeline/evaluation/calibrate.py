@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pipeline.enrollment.heldout_scoring import HeldOutScoring
-from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError, StoreMissingError
+from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import FailedFile, positions_of, speech_of
 from pipeline.evaluation.lists import as_trials
@@ -27,7 +27,6 @@ from pipeline.scoring.trials import NOBODY, OWN, HeldOutTrials
 from pipeline.store.arrays import Changed
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
-from pipeline.store.writing import Transaction
 
 # Fewer say nothing of a threshold: trials of each class, and speakers of target trials.
 LEAST_TRIALS, LEAST_SPEAKERS = 10, 2
@@ -147,7 +146,7 @@ def calibrate(
     store.load()  # where there is no store, none is made
     recordings = Recordings.under(root, channel=channel)
     with store.writing() as transaction, threadpool_limits(1):
-        model = _model_of(store, transaction)
+        model = transaction.existing
         positions = positions_of(model, trials, "leave these trials out of the list")
         own, failed, mixed = _scored(model, labels, positions, recordings.of(trials), jobs, progress)
         before = _fit(model, own)
@@ -184,13 +183,7 @@ def reset_calibration(store: Store | Path | str) -> SpeakerModel:
     store = store if isinstance(store, Store) else Store(store)
     store.load()  # where there is no store, none is made
     with store.writing() as transaction, threadpool_limits(1):
-        return transaction.save(_with_own(_model_of(store, transaction), None))
-
-
-def _model_of(store: Store, transaction: Transaction) -> SpeakerModel:
-    if transaction.model is None:
-        raise StoreMissingError(store.path)
-    return transaction.model
+        return transaction.save(_with_own(transaction.existing, None))
 
 
 def _with_own(model: SpeakerModel, own: HeldOutTrials | None) -> SpeakerModel:
