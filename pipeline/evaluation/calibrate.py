@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pipeline.enrollment.heldout_scoring import HeldOutScoring
-from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError, StoreMissingError
+from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import FailedFile, positions_of, speech_of
 from pipeline.evaluation.lists import as_trials
@@ -28,7 +27,6 @@ from pipeline.scoring.trials import NOBODY, OWN, HeldOutTrials
 from pipeline.store.arrays import Changed
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
-from pipeline.store.writing import Transaction
 
 # Fewer say nothing of a threshold: trials of each class, and speakers of target trials.
 LEAST_TRIALS, LEAST_SPEAKERS = 10, 2
@@ -74,7 +72,7 @@ class CalibrationReport:
     @property
     def target_trials(self) -> int:
         """Return the number of target trials."""
-        return int(_is_target(self.trials).sum())
+        return int(self.trials.is_target.sum())
 
     @property
     def nontarget_trials(self) -> int:
@@ -89,7 +87,7 @@ class CalibrationReport:
     @property
     def speakers(self) -> int:
         """Return the number of speakers that target trials are of."""
-        return len(np.unique(self.trials.claims[_is_target(self.trials)]))
+        return len(np.unique(self.trials.claims[self.trials.is_target]))
 
 
 def calibrate(
@@ -148,7 +146,7 @@ def calibrate(
     store.load()  # where there is no store, none is made
     recordings = Recordings.under(root, channel=channel)
     with store.writing() as transaction, threadpool_limits(1):
-        model = _model_of(store, transaction)
+        model = transaction.existing
         positions = positions_of(model, trials, "leave these trials out of the list")
         own, failed, mixed = _scored(model, labels, positions, recordings.of(trials), jobs, progress)
         before = _fit(model, own)
@@ -185,13 +183,7 @@ def reset_calibration(store: Store | Path | str) -> SpeakerModel:
     store = store if isinstance(store, Store) else Store(store)
     store.load()  # where there is no store, none is made
     with store.writing() as transaction, threadpool_limits(1):
-        return transaction.save(_with_own(_model_of(store, transaction), None))
-
-
-def _model_of(store: Store, transaction: Transaction) -> SpeakerModel:
-    if transaction.model is None:
-        raise StoreMissingError(store.path)
-    return transaction.model
+        return transaction.save(_with_own(transaction.existing, None))
 
 
 def _with_own(model: SpeakerModel, own: HeldOutTrials | None) -> SpeakerModel:
@@ -285,11 +277,6 @@ def _score_file(
     return strangers, channels_differ
 
 
-def _is_target(trials: HeldOutTrials) -> NDArray[np.bool_]:
-    same: NDArray[np.bool_] = trials.claims == trials.speakers
-    return same
-
-
 def _fit(model: SpeakerModel, trials: HeldOutTrials) -> Fit | None:
     """Return how the default system of ``model`` does on ``trials``; None where it has no threshold."""
     system = model.config.scoring.system
@@ -300,7 +287,7 @@ def _fit(model: SpeakerModel, trials: HeldOutTrials) -> Fit | None:
     calibration = model.calibration(system)
     llrs = None if calibration is None else trials.ratios(calibration)
     scores = llrs if RULES[system].parts and llrs is not None else trials.scores[system]
-    own = _is_target(trials)
+    own = trials.is_target
     return Fit(
         eer=equal_error_rate(scores[own], scores[~own]).rate,
         threshold=threshold,

@@ -13,9 +13,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.config import Config, SegmentConfig, UtteranceMachineConfig
-
-Analysis = Literal["supervector", "gmm", "normalised", "pitch", "embedding"]
+from pipeline.config import Analysis, Config, SegmentConfig, UtteranceMachineConfig
 
 
 @dataclass(frozen=True, slots=True)

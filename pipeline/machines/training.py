@@ -43,10 +43,8 @@ def train_population(
     if plan is None:
         plan = plan_cohorts(pool, settings, None if known is None else known.cohort_table, jobs=workers.jobs)
     if "one_vs_one" in settings.kinds:
-        if plan is None:
-            wanted = [(later, earlier) for later in range(first, len(pool)) for earlier in range(later)]
-        else:
-            wanted = plan[1]
+        everybody = ((later, earlier) for later in range(first, len(pool)) for earlier in range(later))
+        wanted = list(everybody) if plan is None else plan[1]
         trained = train_pairs(pool, settings, wanted, workers=workers, progress=progress)
         pairs = Pairs(trained, None if known is None else known.pairs)
     rest_coef, rest_bias = None, None

@@ -154,22 +154,15 @@ class WeightedTrials:
         return self.weights * (self.target * q - self.other * p), self.weights * (p * q)
 
 
-def trials_from(
-    margins: ArrayLike, positive: ArrayLike, weights: ArrayLike | None = None, *, smoothed: bool = True
-) -> WeightedTrials:
-    """Return the trials of weight above 0 with their targets: 0 and 1, or the ends of ``smoothed_range``.
-
-    Raises FitError as ``checked`` does.
-    """
-    f, flags, w = checked(margins, positive, weights)
-    f, flags, w = f[w > 0], flags[w > 0], w[w > 0]
-    n1, n0 = float(w[flags].sum()), float(w[~flags].sum())
+def trials_from(margins: Array, positive: Flags, weights: Array, *, smoothed: bool = True) -> WeightedTrials:
+    """Return ``checked`` trials of weight above 0 with their targets: 0 and 1, or the ends of ``smoothed_range``."""
+    n1, n0 = float(weights[positive].sum()), float(weights[~positive].sum())
     if not smoothed:
-        return WeightedTrials(f, flags.astype(float), (~flags).astype(float), w, n1, n0)
-    low, high = smoothed_range(flags, w)
-    target = np.where(flags, high, low)
-    other = np.where(flags, 1.0 / (n1 + 2.0), (n0 + 1.0) / (n0 + 2.0))
-    return WeightedTrials(f, target, other, w, n1, n0)
+        return WeightedTrials(margins, positive.astype(float), (~positive).astype(float), weights, n1, n0)
+    low, high = smoothed_range(positive, weights)
+    target = np.where(positive, high, low)
+    other = np.where(positive, 1.0 / (n1 + 2.0), (n0 + 1.0) / (n0 + 2.0))
+    return WeightedTrials(margins, target, other, weights, n1, n0)
 
 
 def smoothed_range(positive: Flags, weights: Array) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class ScoringSettings:
 
     posterior: FixedSigmoid
     dtype: str = "float64"
-    fusions: Mapping[str, SystemCalibration] | None = None
+    fusions: Mapping[str, SystemCalibration] = field(default_factory=dict)
     condition: ConditionClassifier | None = None
     ids: Sequence[int] | None = None
     frame_subsampling: int = 1
@@ -91,7 +91,6 @@ class ClaimScorer:
         numbers = population.numbers
         self._everybody = self.claims if numbers is None else numbers[self.claims]
         self._ids = None if settings.ids is None else [settings.ids[number] for number in self._everybody]
-        self._population = population
         self._cohorts = population.cohorts(self.claims) if cohorts is None else cohorts
         self._alone = is_alone or len(population) == 1
         self._scored = self.systems if self._alone else with_parts(self.systems, fusions=settings.fusions)
@@ -166,7 +165,7 @@ class ClaimScorer:
             scores[name] = RULES[name].finish(compared, self._cohorts.slots)
         scores |= self._whole_scores(settled, margins or {}, absent)
         for name in self.systems:
-            if RULES[name].parts and self.settings.fusions is not None and name in self.settings.fusions:
+            if name in self.settings.fusions:
                 one = len(self.claims) == 1
                 parts = {part: values[0] for part, values in scores.items()} if one else scores
                 scores[name] = np.atleast_1d(self.settings.fusions[name].llr(parts, settled.frames, self._ids))
@@ -252,7 +251,7 @@ class RunningScores:
         None and False without a calibration by condition, or a frame.
         """
         side = self.side_information
-        fusions = list((self._scorer.settings.fusions or {}).values()) if side else []
+        fusions = list(self._scorer.settings.fusions.values()) if side else []
         log_odds = (fusion.condition_log_odds(side, self.frames) for fusion in fusions)
         is_outlying = any(fusion.outlying(side, self.frames) > 0.0 for fusion in fusions)
         return next((float(one) for one in log_odds if one is not None), None), is_outlying

@@ -99,14 +99,7 @@ def _by_condition(trials: Sequence[HeldOutTrials], system: str, times: int) -> I
     yield calibration_of(recorded, system, times=times, expected=expected)
 
 
-def calibration_of(
-    trials: HeldOutTrials,
-    system: str,
-    *,
-    prior: float = FIT_PRIOR,
-    times: int = 1,
-    expected: Fits = (),
-) -> SystemCalibration:
+def calibration_of(trials: HeldOutTrials, system: str, *, times: int = 1, expected: Fits = ()) -> SystemCalibration:
     """Fit the log-likelihood ratio of ``system`` to held-out ``trials``, or of the sum that it is; raises MetricError.
 
     Once against enrolled impostors and once against unknown ones. A sum is weighted once, for both alike, and its
@@ -118,12 +111,12 @@ def calibration_of(
         raise MetricError(f"calibration: the store holds no held-out scores of {', '.join(missing)}")
     alike = (times * PENALTY, times * PENALTY)
     if parts == (system,):
-        return SystemCalibration(system, _fits(trials, parts, prior, alike))
-    weights = _fits(trials, parts, prior, alike, expected)
+        return SystemCalibration(system, _fits(trials, parts, alike))
+    weights = _fits(trials, parts, alike, expected)
     sums = mixed(weights, 0.5).llr(trials.scores, trials.frames.astype(np.float64))
     summed = replace(trials, scores={system: _as_unknown(trials, sums)}, prefixes={})
     penalties = (times * ENROLLED_PENALTY, times * UNKNOWN_PENALTY)
-    return SystemCalibration(system, _fits(summed, (system,), prior, penalties), weights)
+    return SystemCalibration(system, _fits(summed, (system,), penalties), weights)
 
 
 def condition_calibration(recorded: HeldOutTrials, changed: HeldOutTrials, *, times: int = 1) -> LogisticCalibration:
@@ -133,7 +126,7 @@ def condition_calibration(recorded: HeldOutTrials, changed: HeldOutTrials, *, ti
     utterance is among the trials ``times`` times. How long they are says nothing: augmented ones are fewer, and so
     shorter.
     """
-    target = [trials.where(trials.claims == trials.speakers) for trials in (recorded, changed)]  # each utterance once
+    target = [trials.where(trials.is_target) for trials in (recorded, changed)]  # each utterance once
     scores = {CONDITION: np.concatenate([trials.scores[CONDITION] for trials in target])}
     is_changed = np.repeat([False, True], [len(trials) for trials in target])
     frames = np.ones(len(is_changed))
@@ -142,7 +135,7 @@ def condition_calibration(recorded: HeldOutTrials, changed: HeldOutTrials, *, ti
 
 def _shifted(trials: HeldOutTrials, calibration: SystemCalibration, typical: Typicality) -> SystemCalibration:
     """Return the ``calibration`` with shifts by what is ``typical`` of each claimant's target trials."""
-    own = trials.where(trials.claims == trials.speakers)
+    own = trials.where(trials.is_target)
     return replace(calibration, shifts=typical.shifts(own.ratios(calibration), own.claims))
 
 
@@ -169,9 +162,9 @@ def fit_threshold(
             f"threshold: the store holds no held-out scores of system {system!r}; give the threshold itself"
         )
     if population == 1:
-        return _threshold(trials.scores[key], trials.claims == trials.speakers, false_accept)
+        return _threshold(trials.scores[key], trials.is_target, false_accept)
     trials = trials.comparable(population).expected(unknown_share)
-    own, weights = trials.claims == trials.speakers, _by_origin(trials, unknown_share)
+    own, weights = trials.is_target, _by_origin(trials, unknown_share)
     if rule.parts:
         if calibration is None:
             raise MetricError(f"threshold: {system!r} has no calibration; give the threshold itself")
@@ -198,7 +191,7 @@ def _threshold(
 
 def _by_origin(trials: HeldOutTrials, unknown_share: float) -> Array | None:
     """Return weights (n,) by which unknown impostors make up ``unknown_share``; None without both origins."""
-    known = (trials.claims != trials.speakers) & ~trials.unknown
+    known = ~trials.is_target & ~trials.unknown
     if not known.any() or not trials.unknown.any():
         return None
     of_unknown, of_known = unknown_share / trials.unknown.sum(), (1.0 - unknown_share) / known.sum()
@@ -213,34 +206,24 @@ def _as_unknown(trials: HeldOutTrials, scores: Array) -> Array:
     return np.where(trials.unknown, mean + spread * (scores - mean), scores)
 
 
-def _fits(
-    trials: HeldOutTrials,
-    systems: Sequence[str],
-    prior: float,
-    penalties: tuple[float, float],
-    expected: Fits = (),
-) -> Fits:
+def _fits(trials: HeldOutTrials, systems: Sequence[str], penalties: tuple[float, float], expected: Fits = ()) -> Fits:
     """Fit once against the impostors of each origin that there are trials of, weights drawn to ``expected`` ones."""
     about = {origin: dict(zip(fit.systems, fit.weights.tolist(), strict=True)) for origin, fit in expected}
-    own = trials.claims == trials.speakers
+    own = trials.is_target
     origins: tuple[tuple[Origin, NDArray[np.bool_]], ...] = (
         ("enrolled", ~own & ~trials.unknown),
         ("unknown", trials.unknown),
     )
     fits: list[tuple[Origin, LogisticCalibration]] = [
-        (origin, _fit(trials.where(own | impostors), systems, prior, penalty, about.get(origin)))
+        (origin, _fit(trials.where(own | impostors), systems, penalty, about.get(origin)))
         for (origin, impostors), penalty in zip(origins, penalties, strict=True)
         if impostors.any()
     ]
-    return tuple(fits) or (("all", _fit(trials, systems, prior, penalties[0])),)
+    return tuple(fits) or (("all", _fit(trials, systems, penalties[0])),)
 
 
 def _fit(
-    trials: HeldOutTrials,
-    systems: Sequence[str],
-    prior: float,
-    penalty: float,
-    expected: Mapping[str, float] | None = None,
+    trials: HeldOutTrials, systems: Sequence[str], penalty: float, expected: Mapping[str, float] | None = None
 ) -> LogisticCalibration:
-    own, frames = trials.claims == trials.speakers, trials.frames.astype(np.float64)
-    return fit_calibration(systems, trials.scores, frames, own, prior=prior, penalty=penalty, expected=expected)
+    own, frames = trials.is_target, trials.frames.astype(np.float64)
+    return fit_calibration(systems, trials.scores, frames, own, prior=FIT_PRIOR, penalty=penalty, expected=expected)

@@ -65,9 +65,14 @@ class HeldOutTrials:
         return len(self.claims)
 
     @property
+    def is_target(self) -> NDArray[np.bool_]:
+        """Mark the target trials (n,): claims for the one who speaks."""
+        return np.asarray(self.claims == self.speakers)
+
+    @property
     def has_both_classes(self) -> bool:
         """Return True where there are target and nontarget trials."""
-        return 0 < int(np.count_nonzero(self.claims == self.speakers)) < len(self)
+        return 0 < int(np.count_nonzero(self.is_target)) < len(self)
 
     @classmethod
     def from_arrays(
@@ -103,23 +108,10 @@ class HeldOutTrials:
     @classmethod
     def joined(cls, parts: Sequence[HeldOutTrials]) -> HeldOutTrials:
         """Join ``parts``, at least one; scores of a system, and of prefixes by it, stay where all parts have them."""
-        systems = [name for name in parts[0].scores if all(name in part.scores for part in parts)]
-        kept = {
-            (frames, name)
-            for frames, scores in parts[0].prefixes.items()
-            for name in scores
-            if all(name in part.prefixes.get(frames, ()) for part in parts)
-        }
+        prefixes = {n: _joined([part.prefixes.get(n, {}) for part in parts]) for n in sorted(parts[0].prefixes)}
         return cls(
-            scores={name: np.concatenate([part.scores[name] for part in parts]) for name in systems},
-            prefixes={
-                frames: {
-                    name: np.concatenate([part.prefixes[frames][name] for part in parts])
-                    for name in parts[0].prefixes[frames]
-                    if (frames, name) in kept
-                }
-                for frames in sorted({frames for frames, _ in kept})
-            },
+            scores=_joined([part.scores for part in parts]),
+            prefixes={frames: scores for frames, scores in prefixes.items() if scores},
             **{name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS},
         )
 
@@ -164,7 +156,7 @@ class HeldOutTrials:
 
     def expected(self, unknown_share: float) -> HeldOutTrials:
         """Return the trials without impostors of an origin that makes up none of them; all if that leaves none."""
-        own = self.claims == self.speakers
+        own = self.is_target
         kept = own | (~self.unknown if unknown_share == 0.0 else self.unknown if unknown_share == 1.0 else ~own)
         return self.where(kept) if (kept & ~own).any() else self
 
@@ -193,7 +185,7 @@ class HeldOutTrials:
 
     def distances(self) -> tuple[Array, Array]:
         """Return distances from enrollment speech, and frames, of every utterance and of its prefixes."""
-        own = self.where(self.claims == self.speakers)  # each utterance once
+        own = self.where(self.is_target)  # each utterance once
         lengths = [(own.scores, own.frames)]
         lengths += [(scores, np.minimum(frames, own.frames)) for frames, scores in sorted(own.prefixes.items())]
         known: list[tuple[Array, Array]] = [(np.empty(0), np.empty(0))]
@@ -215,6 +207,12 @@ class HeldOutTrials:
             },
             **{name: getattr(self, name)[kept] for name in COLUMNS},
         )
+
+
+def _joined(parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """Return the scores of the systems that all ``parts`` have, one part after another."""
+    common = [name for name in parts[0] if all(name in part for part in parts)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in common}
 
 
 def _picked(scores: Mapping[str, Array], systems: Sequence[str]) -> dict[str, Array]:

@@ -268,9 +268,7 @@ class Store:
         check_type("new_name", new_name, str, "a name")
         new_name = normal(new_name)
         with self.writing() as transaction:
-            model = transaction.model
-            if model is None:
-                raise StoreMissingError(self.path)
+            model = transaction.existing
             renamed, names = model.speaker(name), {speaker.name for speaker in model.speakers}
             if new_name in names:
                 raise SpeakerExistsError(f"{self.path}: speaker {new_name!r} is enrolled already")
@@ -307,8 +305,6 @@ class Store:
         key = checked_key(key, "key", StoreSealError)
         self.check()
         with self.writing() as transaction:
-            if transaction.model is None:
-                raise StoreMissingError(self.path)
             transaction.reseal(key)
         self.key = key
         return self.load()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import SpeakerExistsError, StoreError
+from pipeline.errors import SpeakerExistsError, StoreError, StoreMissingError
 from pipeline.machines.pairs import PairMachine, Pairs, PairSource
 from pipeline.store.arrays import Arrays, Changed, Renumbered, StoredArrays, StoredPairs
 from pipeline.store.blobs import Entry
@@ -30,6 +30,13 @@ class Transaction:
         self._has_removed = False
         self._store = store
         self._rows = rows
+
+    @property
+    def existing(self) -> SpeakerModel:
+        """Return ``model``; raises StoreMissingError before the first speaker."""
+        if self.model is None:
+            raise StoreMissingError(self._store.path)
+        return self.model
 
     def save(self, model: SpeakerModel) -> SpeakerModel:
         """Write what ``model`` has more or less than what stands there, commit, and return the model as stored."""
@@ -57,10 +64,10 @@ class Transaction:
 
     def reseal(self, key: bytes) -> None:
         """Write every digest anew under ``key``, and commit."""
-        rows = self._rows
+        rows, revision = self._rows, self.existing.revision + 1
         rows.reseal(rows.listing(), key)
         about, _ = about_of(rows)
-        self._commit(about | {"version": VERSION, "revision": about["revision"] + 1})
+        self._commit(about | {"version": VERSION, "revision": revision})
 
     def _write_speakers(self, model: SpeakerModel) -> None:
         rows = self._rows

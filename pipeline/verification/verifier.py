@@ -235,7 +235,7 @@ class Verifier:
         if calibration is None or trials is None or not model.scores_are_ratios(system):
             return None
         trials = trials.comparable(len(model))
-        own = trials.claims == trials.speakers
+        own = trials.is_target
         if own.all() or not own.any():
             return None
         ratios = trials.ratios(calibration)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import strategies as st
+from sklearn.mixture import GaussianMixture
 
 from pipeline.machines.ubm import UniversalBackgroundModel
 
@@ -23,6 +24,14 @@ def space_of(seed: int, *, components: int = 4, relevance: float = 2.0) -> Unive
         weights=weights / weights.sum(),
         relevance=relevance,
     )
+
+
+def as_sklearn(space: UniversalBackgroundModel) -> GaussianMixture:
+    """The same mixture over standardised frames."""
+    mixture = GaussianMixture(len(space.weights), covariance_type="diag")
+    mixture.weights_, mixture.means_ = space.weights, space.means
+    mixture.covariances_, mixture.precisions_cholesky_ = space.variances, 1 / np.sqrt(space.variances)
+    return mixture
 
 
 def frames_of(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import supervector_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.stats import norm
-from sklearn.mixture import GaussianMixture
+from supervector_data import DIMENSION, SEEDS, as_sklearn
 
 from pipeline.machines.gmm import AdaptedMixtures, component_groups, map_mean_offsets
 from pipeline.machines.ubm import UniversalBackgroundModel
 
-SEEDS = st.integers(0, 2**32 - 1)
-DIMENSION = 3
-
 
 def space_of(seed: int, components: int = 5, apart: float = 1.0) -> UniversalBackgroundModel:
     """A mixture over standardised frames, its components about so far ``apart``."""
-    random = np.random.default_rng(seed)
-    weights = random.uniform(0.2, 1.0, components)
-    return UniversalBackgroundModel(
-        centre=np.zeros(DIMENSION),
-        scale=np.ones(DIMENSION),
-        means=apart * random.standard_normal((components, DIMENSION)),
-        variances=random.uniform(0.1, 2.0, (components, DIMENSION)),
-        weights=weights / weights.sum(),
-        relevance=2.0,
-    )
+    space = supervector_data.space_of(seed, components=components)
+    return replace(space, centre=np.zeros(DIMENSION), scale=np.ones(DIMENSION), means=apart * space.means)
 
 
 def heard(space: UniversalBackgroundModel, seed: int, frames: int = 80) -> tuple[np.ndarray, np.ndarray]:
@@ -78,15 +70,8 @@ def test_where_sounds_are_far_apart_a_score_is_the_ratio_of_two_of_scikit_learns
     component = random.integers(0, 4, 300)
     x = space.means[component] + 1.2 * np.sqrt(space.variances[component]) * random.standard_normal((300, DIMENSION))
     shift = random.standard_normal(space.means.shape).astype(np.float32)
-
-    def mixture(means: np.ndarray) -> GaussianMixture:
-        made = GaussianMixture(4, covariance_type="diag")
-        made.weights_, made.means_, made.covariances_ = space.weights, means, space.variances
-        made.precisions_cholesky_ = 1 / np.sqrt(space.variances)
-        return made
-
-    moved = mixture(space.means + shift * np.sqrt(space.variances))
-    expected = (moved.score_samples(x) - mixture(space.means).score_samples(x)).mean()
+    moved = replace(space, means=space.means + shift * np.sqrt(space.variances))
+    expected = (as_sklearn(moved).score_samples(x) - as_sklearn(space).score_samples(x)).mean()
     ratio = AdaptedMixtures((space,), shift[None]).margins([space.statistics(x, np.ones(300))])
     np.testing.assert_allclose(ratio, expected, atol=1e-5)
 

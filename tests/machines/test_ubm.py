@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture
-from supervector_data import DIMENSION, SEEDS, frames_of, space_of
+from supervector_data import DIMENSION, SEEDS, as_sklearn, frames_of, space_of
 
 from pipeline.machines.ubm import (
     FRAMES_A_COMPONENT,
@@ -20,15 +20,6 @@ from pipeline.machines.ubm import (
     running_mean,
     train_ubm,
 )
-
-
-def as_sklearn(space: UniversalBackgroundModel) -> GaussianMixture:
-    """The same mixture over standardised frames."""
-    mixture = GaussianMixture(len(space.weights), covariance_type="diag")
-    mixture.weights_, mixture.means_ = space.weights, space.means
-    mixture.covariances_, mixture.precisions_cholesky_ = space.variances, 1 / np.sqrt(space.variances)
-    return mixture
-
 
 # The mixture and the statistics of a segment.
 

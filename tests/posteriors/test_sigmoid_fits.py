@@ -12,7 +12,7 @@ from scipy.special import expit, logit
 from sklearn.calibration import _SigmoidCalibration
 
 from pipeline.errors import ConfigError, FitError
-from pipeline.posteriors.base import MarginPosterior, trials_from
+from pipeline.posteriors.base import MarginPosterior, checked, trials_from
 from pipeline.posteriors.estimators import POSTERIORS, make_posterior
 from pipeline.posteriors.newton import NewtonSigmoid
 from pipeline.posteriors.platt import PlattSigmoid
@@ -172,7 +172,7 @@ def trials(draw, most: float = 1e6):
 def test_no_margins_make_newton_overflow_or_give_up(data):
     f, y = data
     with np.errstate(over="raise", divide="raise", invalid="raise"):
-        fitted, given_trials = NewtonSigmoid().fit(f, y), trials_from(f, y)
+        fitted, given_trials = NewtonSigmoid().fit(f, y), trials_from(*checked(f, y))
         start = given_trials.objective(*given_trials.start)
     assert np.isfinite([fitted.A_, fitted.B_, fitted.objective_]).all()
     assert fitted.objective_ <= start * (1 + 1e-12)
@@ -197,17 +197,19 @@ def test_units_signs_and_names_of_the_classes_do_not_matter(data, power):
 
 def test_the_objective_keeps_what_one_minus_p_would_lose():
     # The example of Lin, Lin and Weng 2007, section 3.1: f = 1, A = -64, B = 0, where 1 - p is 0 in doubles.
-    result = trials_from([1.0, 1.0], [1, 0], smoothed=False)
+    result = trials_from(*checked([1.0, 1.0], [1, 0]), smoothed=False)
     first, second = result.slopes(-64.0, 0.0)
     assert 1.0 - expit(64.0) == 0.0
     assert first[0] == pytest.approx(np.exp(-64), rel=1e-12)
     assert second[0] == pytest.approx(np.exp(-64), rel=1e-12)
     assert result.objective(-64.0, 0.0) == pytest.approx(64.0)
-    assert trials_from([1.0, -1e9], [1, 0], smoothed=False).objective(-64.0, 0.0) == pytest.approx(np.exp(-64))
+    assert trials_from(*checked([1.0, -1e9], [1, 0]), smoothed=False).objective(-64.0, 0.0) == pytest.approx(
+        np.exp(-64)
+    )
 
 
 def test_an_objective_too_large_for_a_double_is_infinite():
-    assert trials_from([1e300, -1e300], [1, 0], smoothed=False).objective(1e300, 0.0) == np.inf
+    assert trials_from(*checked([1e300, -1e300], [1, 0]), smoothed=False).objective(1e300, 0.0) == np.inf
 
 
 @pytest.mark.parametrize("estimator", [NewtonSigmoid(), PlattSigmoid()])

@@ -28,7 +28,6 @@ from pipeline.scoring.calibration import (
 )
 from pipeline.scoring.conditions import CONDITION, DISTANCE
 from pipeline.scoring.fitting import CHANGED_SHARE, calibration_of, fit_system, fit_threshold
-from pipeline.scoring.regression import logistic_weights
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import HeldOutTrials
 from pipeline.scoring.typical import Typicality
@@ -75,33 +74,6 @@ def fit_one(scores: np.ndarray, target: np.ndarray, *, prior: float = 0.5) -> Lo
 
 
 # The fit.
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    seed=SEEDS,
-    count=st.integers(2, 300),
-    columns=st.integers(1, 6),
-    apart=st.sampled_from([0.0, 1.0, 3.0, 9.0]),
-    penalty=st.sampled_from([1e-6, 1e-4, 1e-2]),
-)
-def test_weights_meet_the_conditions_of_the_constrained_minimum(seed, count, columns, apart, penalty):
-    """The loss is convex. The farther ``apart`` the classes, the fewer errors: none at 9."""
-    random = np.random.default_rng(seed)
-    target = random.random(count) < 0.4
-    target[:2] = True, False
-    scores = random.standard_normal((count, columns)) @ random.standard_normal((columns, columns))
-    scores += apart * target[:, None] * random.choice([1.0, 1.0, -0.5], columns)
-    design = np.column_stack(((scores - scores.mean(axis=0)) / scores.std(axis=0), np.ones(count)))
-    weight = np.where(target, 0.05 / target.sum(), 0.95 / (~target).sum())
-    sign, penalties = np.where(target, 1.0, -1.0), np.r_[np.full(columns, penalty), 0.0]
-    weights = logistic_weights(design, target, weight, logit(0.05), penalties, positive=columns)
-    margin = sign * (design @ weights + logit(0.05))
-    slope = -(design.T @ (weight * sign * expit(-margin))) + penalties * weights
-    held = np.r_[weights[:columns] == 0.0, False]
-    assert (weights[:columns] >= 0.0).all()
-    assert np.abs(slope[~held]).max(initial=0.0) < 1e-8
-    assert (slope[held] > -1e-8).all()
 
 
 @pytest.mark.parametrize("systems", [("worst_rival",), PARTS])
@@ -350,7 +322,7 @@ def against_each_origin(
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
 def test_trials_weigh_the_parts_of_a_sum_once_and_then_judge_the_sum_against_each_origin(share):
     made = held_out(4)
-    fused = calibration_of(made, "fused", prior=0.05).at(share)
+    fused = calibration_of(made, "fused").at(share)
     assert fused.systems == PARTS
     sums = against_each_origin(made, made.scores, 0.5, (PENALTY, PENALTY))
     # Ten speakers: unknown impostors spread 1.3 times as widely about their mean.
@@ -358,7 +330,7 @@ def test_trials_weigh_the_parts_of_a_sum_once_and_then_judge_the_sum_against_eac
     expected = against_each_origin(made, {"fused": spread}, share, (ENROLLED_PENALTY, UNKNOWN_PENALTY))
     known = ~made.unknown
     np.testing.assert_allclose(fused.llr(made.scores, made.frames)[known], expected[known], atol=1e-6)
-    alone = calibration_of(made, "gmm_rival", prior=0.05).at(share)
+    alone = calibration_of(made, "gmm_rival").at(share)
     assert alone.systems == ("gmm_rival",)
     expected = against_each_origin(made, {"gmm_rival": made.scores["gmm_rival"]}, share, (PENALTY, PENALTY))
     np.testing.assert_allclose(alone.llr(made.scores, made.frames), expected, atol=1e-9)
@@ -369,7 +341,7 @@ def test_trials_weigh_the_parts_of_a_sum_once_and_then_judge_the_sum_against_eac
 def test_the_share_of_unknown_impostors_moves_ratios_and_changes_no_order(shares, seed):
     made = held_out(seed)
     frames = np.full(len(made), 200.0)
-    first, second = (calibration_of(made, "fused", prior=0.05).at(share).llr(made.scores, frames) for share in shares)
+    first, second = (calibration_of(made, "fused").at(share).llr(made.scores, frames) for share in shares)
     order = np.argsort(first)
     assert (np.diff(second[order]) >= -1e-9 * np.abs(second[order][1:])).all()
 
@@ -380,7 +352,7 @@ def test_a_sum_weighs_the_parts_that_trials_have_beyond_those_it_needs():
     better = np.random.default_rng(0).normal(np.where(own, 2.0, -2.0), 1.0)
     with_models = dataclasses.replace(made, scores={**made.scores, "normalised_supervector": better})
     for trials, systems in ((made, PARTS), (with_models, (*PARTS, "normalised_supervector"))):
-        fused = calibration_of(trials, "fused", prior=0.05).at(0.0)
+        fused = calibration_of(trials, "fused").at(0.0)
         assert fused.systems == systems
         assert np.isfinite(fit_threshold(trials, "fused", population=10, calibration=fused))
     raised = fused.llr({**with_models.scores, "normalised_supervector": better + 1.0}, made.frames)
@@ -392,7 +364,7 @@ def test_trials_of_one_origin_alone_count_whatever_share_was_asked_for(share):
     made = dataclasses.replace(held_out(4), unknown=np.zeros(360, dtype=bool))
     own = made.claims == made.speakers
     expected = fit_calibration(("gmm_rival",), made.scores, made.frames.astype(float), own, prior=0.05)
-    fit = calibration_of(made, "gmm_rival", prior=0.05).at(share)
+    fit = calibration_of(made, "gmm_rival").at(share)
     np.testing.assert_allclose(fit.llr(made.scores, 100.0), expected.llr(made.scores, 100.0), atol=1e-9)
 
 
@@ -400,7 +372,7 @@ def test_sum_of_systems_without_a_part_is_an_error_that_names_it():
     made = held_out(4)
     del made.scores["supervector_rival"]
     with pytest.raises(MetricError, match="supervector_rival"):
-        calibration_of(made, "fused", prior=0.05)
+        calibration_of(made, "fused")
     with pytest.raises(MetricError, match="'fused'"):
         fit_threshold(made, "fused", population=10, calibration=None)
 
@@ -408,7 +380,7 @@ def test_sum_of_systems_without_a_part_is_an_error_that_names_it():
 def test_threshold_of_a_sum_of_systems_is_a_ratio_at_the_equal_error_rate():
     made = held_out(5)
     own = made.claims == made.speakers
-    calibration = calibration_of(made, "fused", prior=0.2).at(0.5)
+    calibration = calibration_of(made, "fused").at(0.5)
     llrs = calibration.llr(made.scores, made.frames.astype(float))
     threshold = fit_threshold(made, "fused", population=10, calibration=calibration)
     assert threshold == equal_error_rate(llrs[own], llrs[~own]).threshold

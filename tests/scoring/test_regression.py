@@ -35,19 +35,24 @@ def test_weights_are_those_of_scikit_learn(seed, size, width, apart):
 
 
 @settings(max_examples=100, deadline=None)
-@example(seed=172, size=27, width=5, apart=30.0, offset=7.0, expected=-0.5)  # between a little damping and much
-@example(seed=1172, size=4, width=6, apart=23.966526203993215, offset=-2.96875, expected=-3.0)  # less than rounding
+@example(
+    seed=172, size=27, width=5, apart=30.0, offset=7.0, expected=-0.5, penalty=1.0
+)  # between a little damping and much
+@example(  # less than rounding
+    seed=1172, size=4, width=6, apart=23.966526203993215, offset=-2.96875, expected=-3.0, penalty=1.0
+)
 @given(
     seed=st.integers(0, 9999),
-    size=st.integers(4, 300),
+    size=st.integers(2, 300),
     width=st.integers(1, 6),
     apart=st.floats(0.0, 50.0),
     offset=st.floats(-8.0, 8.0),
     expected=st.floats(-3.0, 3.0),
+    penalty=st.sampled_from([1e-4, 1e-2, 1.0]),
 )
-def test_no_slope_leads_down_within_the_bounds(seed, size, width, apart, offset, expected):
+def test_no_slope_leads_down_within_the_bounds(seed, size, width, apart, offset, expected, penalty):
     design, target, weight = trials(seed, size, width, apart)
-    penalties = np.r_[np.full(width, 1.0 / target.sum()), 0.0]
+    penalties = np.r_[np.full(width, penalty / target.sum()), 0.0]
     w = logistic_weights(design, target, weight, offset, penalties, positive=width, expected=expected)
     assert (w[:width] >= 0.0).all()
     sign = np.where(target, 1.0, -1.0)

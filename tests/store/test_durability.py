@@ -45,14 +45,6 @@ def changer():
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
-    """A store of three speakers."""
-    path = tmp_path_factory.mktemp("base") / "s"
-    add(path, NAMES[:BASE])
-    return path
-
-
-@pytest.fixture(scope="module")
 def models() -> dict[tuple[str, ...], SpeakerModel]:
     """The models before and after each change, which never saw a disk."""
     return {names: model_of(names) for names in (NAMES[:BASE], *LATER.values())}
@@ -90,13 +82,13 @@ def next_change(path: Path, models: dict[tuple[str, ...], SpeakerModel]) -> None
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_writer_killed_before_a_statement_leaves_the_old_store_or_the_new_one(
-    changer, base, models, tmp_path, change
+    changer, stored, models, tmp_path, change
 ):
     """Before one of every few statements of the transaction, and each of the last, which commit and tidy up."""
-    count = int(changer(change, start_of(change, base, tmp_path / "whole")).removeprefix("done "))
+    count = int(changer(change, start_of(change, stored[BASE], tmp_path / "whole")).removeprefix("done "))
     states = []
     for number in (*range(0, count - 12, count // 10), *range(count - 12, count)):
-        path = start_of(change, base, tmp_path / str(number))
+        path = start_of(change, stored[BASE], tmp_path / str(number))
         before = content(path) if path.exists() else {}
         assert changer(change, path, number) == "killed"
         states.append(state_of(path, change, models))
@@ -112,14 +104,14 @@ def test_a_writer_killed_before_a_statement_leaves_the_old_store_or_the_new_one(
 
 @pytest.mark.parametrize("change", ["extend", "remove"])
 def test_whatever_of_the_log_reached_the_disk_the_store_is_the_old_one_or_the_new_one(
-    changer, base, models, tmp_path, change
+    changer, stored, models, tmp_path, change
 ):
     """A power cut may leave any beginning of the log, cut anywhere, and a main file that has not seen it."""
-    path = start_of(change, base, tmp_path / "s")
+    path = start_of(change, stored[BASE], tmp_path / "s")
     reader = Store(path).load()  # keeps the log from being written back
     assert changer(change, path).startswith("done")
     main, log = path.read_bytes(), path.with_name("s-wal").read_bytes()
-    assert main == base.read_bytes()
+    assert main == stored[BASE].read_bytes()
     chance, states = random.Random(0), []  # noqa: S311
     for number in range(20):
         size = len(log) if number == 0 else chance.randrange(len(log))
@@ -135,11 +127,10 @@ def test_whatever_of_the_log_reached_the_disk_the_store_is_the_old_one_or_the_ne
     assert_same(reader, models[NAMES[:BASE]])
 
 
-def test_a_commit_is_flushed_to_the_disk_before_it_is_reported(base, tmp_path):
+def test_a_commit_is_flushed_to_the_disk_before_it_is_reported(three, tmp_path):
     """From outside: the log is synced after its last write, and before the writer goes on."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
-    path = Path(shutil.copy(base, tmp_path / "s"))
     code = (
         "import sys; from pathlib import Path; from store_process import extend; import os; extend(Path(sys.argv[1]));"
         " os.write(2, b'reported')"
@@ -158,7 +149,7 @@ def test_a_commit_is_flushed_to_the_disk_before_it_is_reported(base, tmp_path):
             sys.executable,
             "-c",
             code,
-            path,
+            three,
         ],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])},
         capture_output=True,
@@ -177,64 +168,59 @@ def test_a_commit_is_flushed_to_the_disk_before_it_is_reported(base, tmp_path):
 
 
 @pytest.mark.parametrize("disk", ["fill", "read_only", "limited"])
-def test_where_nothing_can_be_written_the_store_stays_as_it_was(changer, base, tmp_path, disk):
-    (tmp_path / "in").mkdir()
-    path = Path(shutil.copy(base, tmp_path / "in" / "s"))
-    before = content(path)
-    ended = changer(disk, path)
+def test_where_nothing_can_be_written_the_store_stays_as_it_was(changer, three, disk):
+    before = content(three)
+    ended = changer(disk, three)
     if ended.startswith("skip"):
         pytest.skip(ended)
     assert ended.startswith("done")
     if disk == "limited":  # it had room in the end
-        assert Store(path).check().names == NAMES[:MORE]
+        assert Store(three).check().names == NAMES[:MORE]
     else:
-        assert content(path) == before
-    assert left_over(path) <= {"mounted"}
+        assert content(three) == before
+    assert left_over(three) <= {"mounted"}
 
 
-def test_files_of_others_beside_a_store_are_left_alone(base, tmp_path):
-    path = Path(shutil.copy(base, tmp_path / "s"))
+def test_files_of_others_beside_a_store_are_left_alone(three):
     for name in ("s.bak", "notes", "s2", "s-wal.txt"):
-        (tmp_path / name).write_text("mine")
-    add(path, NAMES[BASE:MORE])
-    remove_speaker(path, NAMES[0])
-    assert {file.read_text() for file in tmp_path.iterdir() if file != path} == {"mine"}
-    assert len(left_over(path)) == 4
+        three.with_name(name).write_text("mine")
+    add(three, NAMES[BASE:MORE])
+    remove_speaker(three, NAMES[0])
+    assert {file.read_text() for file in three.parent.iterdir() if file != three} == {"mine"}
+    assert len(left_over(three)) == 4
 
 
 # Readers
 
 
-def test_a_store_that_is_closed_leaves_no_descriptor_and_no_file(base, tmp_path):
-    path = Path(shutil.copy(base, tmp_path / "s"))
+def test_a_store_that_is_closed_leaves_no_descriptor_and_no_file(three, tmp_path):
 
     def descriptors() -> int:
         return sum("/s" in str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
 
     before = descriptors()
-    model = Store(path).load()
+    model = Store(three).load()
     assert descriptors() > before
     del model
-    Store(path).check()
-    assert Store(path).state() is not None
-    for attempt in (lambda: Store(path, key=b"x" * 16).load(), lambda: Store(tmp_path / "nowhere").load()):
+    Store(three).check()
+    assert Store(three).state() is not None
+    for attempt in (lambda: Store(three, key=b"x" * 16).load(), lambda: Store(tmp_path / "nowhere").load()):
         with pytest.raises(StoreError):
             attempt()
     assert descriptors() == before
-    assert left_over(path) == set()
+    assert left_over(three) == set()
 
 
-def test_the_log_of_another_store_beside_a_store_is_refused_or_read_whole(base, tmp_path):
+def test_the_log_of_another_store_beside_a_store_is_refused_or_read_whole(three, tmp_path):
     other = tmp_path / "other"
     add(other, NAMES[:2])
     reader = Store(other).load()
     add(other, NAMES[2:4])
-    path = Path(shutil.copy(base, tmp_path / "s"))
-    shutil.copy(f"{other}-wal", f"{path}-wal")
+    shutil.copy(f"{other}-wal", f"{three}-wal")
     try:
-        model = Store(path).check()  # one of the two, and no mix
+        model = Store(three).check()  # one of the two, and no mix
         assert_same(model, model_of(model.names))
         assert model.names in (NAMES[:BASE], NAMES[:4])
     except StoreError as error:
-        assert str(path) in str(error)
+        assert str(three) in str(error)
     assert reader.names == NAMES[:2]

@@ -16,14 +16,6 @@ from pipeline.errors import StoreMissingError, UnknownSpeakerError
 from pipeline.store.store import Store
 
 
-@pytest.fixture
-def five(tmp_path):
-    """A store of five speakers, alone in its folder."""
-    (tmp_path / "five").mkdir()
-    add(tmp_path / "five" / "s", NAMES)
-    return tmp_path / "five" / "s"
-
-
 @pytest.mark.parametrize("gone", [0, 2, 4])
 def test_no_byte_of_a_removed_speaker_is_left_in_the_file_or_its_log(five, gone):
     model = Store(five).load()

@@ -26,17 +26,9 @@ OTHER = b"another key of some length"
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory) -> Path:
-    """A store of three speakers without a seal."""
-    path = tmp_path_factory.mktemp("plain") / "s"
-    add(path, NAMES[:3])
-    return path
-
-
-@pytest.fixture(scope="module")
-def made(plain, tmp_path_factory) -> Path:
-    """The same store, sealed."""
-    path = Path(shutil.copy(plain, tmp_path_factory.mktemp("sealed") / "s"))
+def made(stored, tmp_path_factory) -> Path:
+    """The store of three speakers, sealed."""
+    path = Path(shutil.copy(stored[3], tmp_path_factory.mktemp("sealed") / "s"))
     seal_store(path, KEY)
     return path
 
@@ -47,23 +39,22 @@ def sealed(made, tmp_path) -> Path:
     return Path(shutil.copy(made, tmp_path / "in" / "s"))
 
 
-def test_what_lacks_a_pair_machine_is_not_sealed_though_every_digest_is_right(plain, tmp_path):
-    path = Path(shutil.copy(plain, tmp_path / "s"))
-    with closing(sqlite3.connect(path)) as database, database:
+def test_what_lacks_a_pair_machine_is_not_sealed_though_every_digest_is_right(three):
+    with closing(sqlite3.connect(three)) as database, database:
         database.execute("DELETE FROM pair WHERE rowid = (SELECT min(rowid) FROM pair)")
-    hostile.vouch_for(path, None)
-    before = content(path)
+    hostile.vouch_for(three, None)
+    before = content(three)
     with pytest.raises(StoreFormatError, match="a pair machine of speaker number"):
-        seal_store(path, KEY)
-    assert content(path) == before
+        seal_store(three, KEY)
+    assert content(three) == before
 
 
-def test_a_sealed_store_holds_what_it_held(plain, sealed):
-    before, after = Store(plain).load(), Store(sealed, key=KEY).check()
+def test_a_sealed_store_holds_what_it_held(three, sealed):
+    before, after = Store(three).load(), Store(sealed, key=KEY).check()
     assert (before.sealed, after.sealed) == (False, True)
     assert (after.identity, after.revision, after.speakers) == (before.identity, 2, before.speakers)
     assert_same(after, before)
-    for path, key in ((plain, None), (sealed, KEY)):
+    for path, key in ((three, None), (sealed, KEY)):
         digests = content(path)
         hostile.vouch_for(path, key)  # written independently
         assert content(path) == digests
@@ -79,19 +70,18 @@ def test_a_sealed_store_opens_for_nobody_without_its_key(sealed, key, words):
     assert left_over(sealed) == set()
 
 
-def test_a_store_that_is_not_sealed_opens_for_nobody_with_a_key(plain, tmp_path, monkeypatch):
-    path = Path(shutil.copy(plain, tmp_path / "s"))
-    before = content(path)
+def test_a_store_that_is_not_sealed_opens_for_nobody_with_a_key(three, monkeypatch):
+    before = content(three)
     monkeypatch.setenv(KEY_VARIABLE, KEY.decode())
-    for attempt in (Store(path).load, lambda: remove_speaker(path, NAMES[0])):
+    for attempt in (Store(three).load, lambda: remove_speaker(three, NAMES[0])):
         with pytest.raises(StoreSealError, match="is not sealed: its seal was taken off, or it never had one"):
             attempt()
-    assert content(path) == before
-    assert Store(path, key=NoKey.UNSEALED).load().names == NAMES[:3]
-    seal_store(path, KEY)
-    assert Store(path).load().sealed
+    assert content(three) == before
+    assert Store(three, key=NoKey.UNSEALED).load().names == NAMES[:3]
+    seal_store(three, KEY)
+    assert Store(three).load().sealed
     with pytest.raises(StoreSealError, match="is sealed"):
-        Store(path, key=NoKey.UNSEALED).load()
+        Store(three, key=NoKey.UNSEALED).load()
 
 
 def test_every_change_under_the_key_is_sealed(tmp_path, monkeypatch):
@@ -233,14 +223,13 @@ SCHEMAS = (
 
 
 @pytest.mark.parametrize("sql", SCHEMAS)
-def test_other_tables_views_or_triggers_are_refused_even_of_a_plain_store(plain, tmp_path, sql):
-    path = Path(shutil.copy(plain, tmp_path / "s"))
-    hostile.edit(path, sql, vouch=False)
-    before = path.read_bytes()
-    for attempt in (Store(path).load, lambda: add(path, NAMES[3:4]), lambda: seal_store(path, KEY)):
-        with pytest.raises(StoreFormatError, match=rf"{re.escape(str(path))}: not a speaker store"):
+def test_other_tables_views_or_triggers_are_refused_even_of_a_plain_store(three, sql):
+    hostile.edit(three, sql, vouch=False)
+    before = three.read_bytes()
+    for attempt in (Store(three).load, lambda: add(three, NAMES[3:4]), lambda: seal_store(three, KEY)):
+        with pytest.raises(StoreFormatError, match=rf"{re.escape(str(three))}: not a speaker store"):
             attempt()
-    assert path.read_bytes() == before
+    assert three.read_bytes() == before
 
 
 def test_an_older_state_put_back_is_seen_by_its_anchor_alone(sealed, tmp_path, monkeypatch):
@@ -266,15 +255,14 @@ def test_an_anchor_that_is_none_is_an_error(sealed, anchor):
 # Sealing and keys
 
 
-def test_a_damaged_store_is_not_sealed(plain, tmp_path):
-    path = Path(shutil.copy(plain, tmp_path / "s"))
+def test_a_damaged_store_is_not_sealed(three, tmp_path):
     hostile.edit(
-        path, "UPDATE array SET data = zeroblob(length(data)) WHERE name = 'supervector.ubm.means'", vouch=False
+        three, "UPDATE array SET data = zeroblob(length(data)) WHERE name = 'supervector.ubm.means'", vouch=False
     )
-    before = content(path)
+    before = content(three)
     with pytest.raises(StoreFormatError, match=r"'supervector\.ubm\.means'"):
-        seal_store(path, KEY)
-    assert content(path) == before
+        seal_store(three, KEY)
+    assert content(three) == before
     with pytest.raises(StoreMissingError):
         seal_store(tmp_path / "nowhere", KEY)
     assert not (tmp_path / "nowhere").exists()

@@ -39,21 +39,6 @@ from pipeline.store.store import Store
 from pipeline.verification.policies import Threshold
 from pipeline.verification.verifier import Verifier
 
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
-    """A store of five speakers."""
-    path = tmp_path_factory.mktemp("five") / "s"
-    add(path, NAMES)
-    return path
-
-
-@pytest.fixture
-def five(made, tmp_path) -> Path:
-    (tmp_path / "five").mkdir()
-    return Path(shutil.copy(made, tmp_path / "five" / "s"))
-
-
 # Round trip
 
 

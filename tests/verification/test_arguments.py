@@ -31,7 +31,6 @@ INPUTS = {
     "otherwise": lambda _: pipeline.Sequential(otherwise=0.5),
     "rate": lambda _: pipeline.FalseAcceptRate(HUGE),
     "value": lambda _: pipeline.Threshold(HUGE),
-    "point": lambda _: pipeline.BayesCost(0.5),
     "workers": lambda store: pipeline.assess(store, [Trial("anna", "call.wav", True)], ".", workers=3),
     "speaker_pattern": lambda store: pipeline.read_corpus(store, speaker_pattern=3),
     "before_commit": lambda store: pipeline.Store(store, before_commit=3),

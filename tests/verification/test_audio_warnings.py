@@ -33,6 +33,16 @@ def verified(verifier: Verifier, samples: np.ndarray, rate: int) -> Update:
     return stream.close()
 
 
+def measured(features: FeatureSettings, rate: int, *parts: np.ndarray) -> SpeechMeter:
+    """What a front end measures of the speech in ``parts``, one after another."""
+    meter = SpeechMeter(features)
+    front_end = FrontEnd(features, rate, meter=meter)
+    for part in parts:
+        front_end.push(part)
+    front_end.flush()
+    return meter
+
+
 def clipped(samples: np.ndarray) -> np.ndarray:
     return 0.5 * np.clip(4 * samples / np.abs(samples).max(), -1, 1)
 
@@ -189,12 +199,9 @@ def test_warnings_are_the_same_however_audio_is_cut(opened, said, tiny_with, cut
     samples, rate = said
     audio = clipped(samples)
     audio = np.where(np.abs(audio) == 0.5, audio, noisy(audio, 30).clip(-0.49, 0.49))
-    meter, counter, block = SpeechMeter(opened.config.features), Clipping(), rate // 4
+    meter, counter, block = measured(opened.config.features, rate, audio), Clipping(), rate // 4
     for start in range(0, len(audio) - block + 1, block):
         counter.push(audio[start : start + block])
-    front_end = FrontEnd(opened.config.features, rate, meter=meter)
-    front_end.push(audio)
-    front_end.flush()
     assert counter.share > 0.01
     for sign, expected in ((-1, ["clipping"]), (1, ["noise"])):
         bounds = (
@@ -211,17 +218,8 @@ def test_warnings_are_the_same_however_audio_is_cut(opened, said, tiny_with, cut
 @given(cuts=CUTS)
 def test_the_meter_measures_the_same_however_audio_is_cut(said, cuts):
     samples, rate = said
-    features = FeatureSettings()
-
-    def measured(parts: list[np.ndarray]) -> SpeechMeter:
-        meter = SpeechMeter(features)
-        front_end = FrontEnd(features, rate, meter=meter)
-        for part in parts:
-            front_end.push(part)
-        front_end.flush()
-        return meter
-
-    whole, cut = measured([samples]), measured(np.split(samples, sorted(cut % len(samples) for cut in cuts)))
+    parts = np.split(samples, sorted(cut % len(samples) for cut in cuts))
+    whole, cut = (measured(FeatureSettings(), rate, *of) for of in ([samples], parts))
     assert cut.snr_db == whole.snr_db
     assert cut.high_db == pytest.approx(whole.high_db, abs=1e-6)
 
@@ -243,9 +241,7 @@ def test_the_ratio_is_that_of_steady_tones_and_the_band_that_of_their_powers():
 
 
 def test_a_store_at_eight_kilohertz_has_no_band_above_four(tiny, recordings):
-    meter = SpeechMeter(tiny.features)
-    front_end = FrontEnd(tiny.features, 8000, meter=meter)
-    front_end.push(soundfile.read(recordings["anna"][0].path)[0])
+    meter = measured(tiny.features, 8000, soundfile.read(recordings["anna"][0].path)[0])
     assert meter.snr_db > 10
     assert meter.high_db is None
 
