@@ -1,4 +1,4 @@
-"""Voiceclaim: enroll speakers from audio, then verify, live or from files, that a voice is who it claims to be.
+"""Voiceclaim: enroll speakers from audio, then verify, live or from files, that a speaker is who they claim to be.
 
 The public names are listed in ``__init__.pyi`` and loaded when first used, so that importing the package is quick.
 """

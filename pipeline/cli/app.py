@@ -36,8 +36,8 @@ from pipeline.errors import NotEnoughSpeechError, VoiceclaimError
 
 app = typer.Typer(
     name="voiceclaim",
-    help="Enroll speakers from audio and verify who is speaking. Exit codes: 0 done or accepted, 1 rejected, 2 an"
-    " error, 3 not enough speech or undecided, 4 done in part.",
+    help="Enroll speakers from audio, and verify that a speaker is who they claim to be. Exit codes: 0 done or"
+    " accepted, 1 rejected, 2 an error, 3 not enough speech or undecided, 4 done in part.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,

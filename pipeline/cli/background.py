@@ -34,7 +34,7 @@ def background(
     wait: Wait = WAIT_SECONDS,
     as_json: Json = False,
 ) -> None:
-    """Enroll the synthetic voices that come with the package, whom nobody can claim to be.
+    """Enroll the synthetic voices of the package as background speakers, whom nobody can claim to be.
 
     Run this before the first users enroll, if there will be few of them and you have no recordings of other people to
     enroll as background speakers (`enroll --background`). Claims are compared with these voices, and thresholds are

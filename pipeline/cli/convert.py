@@ -16,7 +16,7 @@ Part = Literal["key", "scores", "trials"]
 
 def convert(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="A trial list, a key or a score file.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write; one that exists is replaced.")],
     to: Annotated[str, typer.Option("--to", metavar="NAME", help=f"Format to write: {', '.join(WRITTEN)}.")],
     format_name: Annotated[
         str | None,

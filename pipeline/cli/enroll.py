@@ -59,8 +59,8 @@ def enroll(
         Path,
         typer.Argument(
             metavar="AUDIO_DIR",
-            help="One folder per speaker, a Kaldi data directory, a YOHO tree, or a table of paths and speakers (.csv,"
-            " .tsv).",
+            help="One folder per speaker, a Kaldi data directory, a folder with RTTM files, a YOHO tree, or a table of"
+            " paths and speakers (.csv, .tsv).",
         ),
     ],
     store: NewStore,
@@ -72,7 +72,8 @@ def enroll(
     speaker_pattern: Annotated[
         str | None,
         typer.Option(
-            metavar="REGEX", help="Take speakers from names of files, or paths with a / in it: what its group matches."
+            metavar="REGEX",
+            help="Regular expression whose group is the speaker, for names of files; with a / in it, for paths.",
         ),
     ] = None,
     background: Annotated[
@@ -85,7 +86,9 @@ def enroll(
     ] = False,
     check: Annotated[
         list[str] | None,
-        typer.Option(metavar="CHECK=off|warn|refuse", help="Override one enrollment check.", show_default="settings"),
+        typer.Option(
+            metavar="CHECK=off|warn|refuse", help="Override one enrollment check (repeatable).", show_default="settings"
+        ),
     ] = None,
     channel: Channel = None,
     log: Log = None,

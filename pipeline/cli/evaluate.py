@@ -61,7 +61,10 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Score file of any system, instead of STORE and TRIALS.")
     ] = None,
     key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Key of --scores.", show_default="labels in the score file")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Key of --scores: which trials are target.", show_default="labels in the score file"
+        ),
     ] = None,
     format_name: Annotated[
         str | None,
@@ -84,10 +87,10 @@ def evaluate(
     unknown_impostors: UnknownImpostors = None,
     not_enrolled: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Somebody who could not be enrolled: their trials count as rejected."),
+        typer.Option(metavar="NAME", help="Person who could not be enrolled: claims of the name count as rejected."),
     ] = None,
     channel: Channel = None,
-    date: Annotated[str | None, typer.Option(metavar="TEXT", help="Date to print in the report.")] = None,
+    date: Annotated[str | None, typer.Option(metavar="TEXT", help="Date to print in the report, else none.")] = None,
     jobs: Jobs = None,
     backend: Backend = None,
     scheduler: Scheduler = None,

@@ -42,9 +42,12 @@ Wait = Annotated[
     float, typer.Option("--wait", min=0, metavar="SECONDS", help="Wait this long while another process writes.")
 ]
 WAIT_SECONDS = 10.0
-Far = Annotated[float | None, typer.Option("--far", metavar="P", help="Accept at this false-accept rate.")]
+Far = Annotated[
+    float | None, typer.Option("--far", metavar="P", help="False-accept rate to set the threshold for (1 %: 0.01).")
+]
 Prior = Annotated[
-    float | None, typer.Option(metavar="P", help="Decide by cost: prior of target trials.", show_default="settings")
+    float | None,
+    typer.Option(metavar="P", help="Decide by cost: prior probability of a target trial.", show_default="settings"),
 ]
 CostMiss = Annotated[
     float | None, typer.Option(metavar="X", help="Decide by cost: cost of a miss.", show_default="settings")

@@ -50,7 +50,7 @@ _NUMBERS = 3
 def record(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the speaker to enroll.")],
     store: NewStore,
-    audio: Annotated[str, typer.Argument(metavar="[-]", help="Read a pipe instead of the microphone.")] = "",
+    audio: Annotated[str, typer.Argument(metavar="-", help="Read a pipe instead of the microphone.")] = "",
     seconds: Annotated[float, typer.Option(min=1, metavar="S", help="Seconds of speech to collect.")] = 40.0,
     device: Device = None,
     channel: Channel = None,

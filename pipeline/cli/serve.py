@@ -36,7 +36,11 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8000,
     tokens: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Token file with lines `scope token`.", show_default="$VOICECLAIM_TOKENS"),
+        typer.Option(
+            metavar="FILE",
+            help="File of access tokens; a line: scopes, a space, the token.",
+            show_default="$VOICECLAIM_TOKENS",
+        ),
     ] = None,
     evaluation: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Results of `voiceclaim evaluate` to show on the page.")
@@ -55,7 +59,7 @@ def serve(
     cost_miss: CostMiss = None,
     cost_false_accept: CostFalseAccept = None,
     aim: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Speech that enrollment on the page asks for.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Speech to ask for on the page to enroll.")
     ] = 40.0,
     streams: Annotated[int, typer.Option(min=1, help="Maximum number of simultaneous streams.")] = 256,
     stream_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one stream.")] = 300.0,

@@ -48,7 +48,7 @@ def list_(store: StoreArgument, as_json: Json = False) -> None:
 
 @speakers.command()
 def show(store: StoreArgument, name: Name, as_json: Json = False) -> None:
-    """Show what a store says about one speaker.
+    """Show what a store holds of one speaker.
 
     Examples:
     - `voiceclaim speakers show speakers.store anna --json`

@@ -59,7 +59,9 @@ def verify(
     ] = None,
     mic: Annotated[bool, typer.Option("--mic", help="Use the microphone, until Ctrl-C or a decision.")] = False,
     device: Device = None,
-    system: Annotated[str | None, typer.Option(metavar="NAME", help="Scoring system.", show_default="settings")] = None,
+    system: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Scoring system, e.g. gmm_rival.", show_default="settings")
+    ] = None,
     threshold: Annotated[float | None, typer.Option(metavar="X", help="Accept scores of X and above.")] = None,
     far: Far = None,
     prior: Prior = None,
@@ -71,7 +73,10 @@ def verify(
     ] = None,
     at_end: Annotated[
         Literal["undecided", "fixed"],
-        typer.Option(metavar="undecided|fixed", help="Decision of --sequential if the audio ends first."),
+        typer.Option(
+            metavar="undecided|fixed",
+            help="Decision if the audio ends before --sequential decides; fixed: by the threshold.",
+        ),
     ] = "undecided",
     channel: Channel = None,
     raw: Raw = None,
@@ -83,9 +88,10 @@ def verify(
 ) -> None:
     """Verify a claimed speaker in files or live audio.
 
-    By default the score decides, against the threshold of the store, or that of --threshold or --far. With --prior or a
-    cost the log-likelihood ratio (LLR, in nats) decides, at the lowest expected cost. --sequential stops as soon as its
-    error rates are met. P is the posterior probability of a target trial, where a prior decides.
+    A claim is accepted at a threshold of the store or above: for the default system, fused, that of the least expected
+    cost at the prior and costs of the store's settings. --prior and the costs, --far or --threshold replace it.
+    --sequential stops as soon as its error rates are met. LLR is the log-likelihood ratio in nats, P the posterior
+    probability of a target trial (a true claim), given where a prior decides.
 
     A pipe (-) and the microphone print updates as JSON lines; on a terminal, a live line instead. Exit codes:
     0 accepted, 1 rejected, 3 not enough speech or undecided, 2 an error; for several files, the first of 2, 1, 3, 0
