@@ -71,6 +71,7 @@ def test_the_last_utterances_are_held_out_whole_and_no_more_than_needed(recordin
     assert total - cut >= 0.2 * total
     assert total - ends[ends.index(cut) + 1] < 0.2 * total, "an utterance more than needed is held out"
     assert all(0.01 * len(trial.vectors) >= 2.0 for trial in trials)
+    assert cut_of(blocks_of((100,) * 5), tiny) == Cut(4, 0.0)  # just enough
 
 
 @pytest.mark.parametrize("lengths", [(1,), (2,), (3,), (100,), (1, 1), (5, 300), (300, 5), (10, 20, 30), (1,) * 9])

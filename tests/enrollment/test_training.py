@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,10 +26,11 @@ from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.holdout import cut_of
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.enrollment.solving import Voice, _known, evenly, solve, voices_of
-from pipeline.enrollment.speech import by_turns, read_speech
+from pipeline.enrollment.speech import Speech, by_turns, read_speech
+from pipeline.enrollment.training import Trainer
 from pipeline.errors import ConfigError, InputError
 from pipeline.features.frontend import read_features
-from pipeline.machines.branches import NORMALISED_SUPERVECTOR, RAW, SUPERVECTOR, utterance_kinds_of
+from pipeline.machines.branches import NORMALISED_SUPERVECTOR, PITCH, RAW, SUPERVECTOR, utterance_kinds_of
 from pipeline.machines.gram import packed, unpacked
 from pipeline.machines.margins import MarginScorer
 from pipeline.machines.smo import TOLERANCE
@@ -42,6 +44,7 @@ from pipeline.store.store import Store
 from pipeline.verification.policies import Threshold
 from pipeline.verification.verifier import Verifier
 
+HALVES = slice(0, 2), slice(2, 4)
 OF_FRAMES = ("centroids", "one_class", "one_class_bias", "one_vs_rest", "one_vs_rest_bias", "own", "rival", "bias")
 
 
@@ -144,6 +147,28 @@ def test_the_stored_segments_are_those_of_the_recordings(store, recordings, voic
         # Half precision: 11 bits, of roots of sums in single precision, which versions of numpy round differently.
         offsets, theirs = (np.copysign(rows * rows, rows) for rows in (segments.astype(float), np.stack(expected)))
         np.testing.assert_allclose(offsets, theirs, rtol=2**-10, atol=1e-5)
+
+
+def test_machines_by_which_held_out_utterances_are_scored_have_nothing_of_them(recordings, tiny_with):
+    """They are the same arrays whatever was held out: each speaker's own last utterances, or another's."""
+    config, workers = tiny_with('augmentation.kinds=["telephone"]'), LocalThreads(1)
+    some = {name: recordings[name][:4] for name in ("anna", "ivan", "lars")}
+    trainer = Trainer(config, SpeakerModel(config), "speaker", workers, lambda *_: None)
+    voices, _ = read_speech(some, config, enrolled=0, workers=workers, progress=trainer.progress)
+    kept, held = ([voice.speech.changed(lambda its, part=part: its[part]) for voice in voices] for part in HALVES)
+    models = []
+    for held_out in (held, held[::-1]):
+        everything = [
+            Speech([a + b for a, b in zip(first.versions, then.versions, strict=True)], [])
+            for first, then in zip(kept, held_out, strict=True)
+        ]
+        spoken = [replace(voice, speech=speech) for voice, speech in zip(voices, everything, strict=True)]
+        models.append(trainer.provisional(trainer.prepared(spoken, kept, held_out)).model)
+    for ours, theirs in zip(*(model.arrays for model in models), strict=True):
+        assert {"gmm", "normalised.gmm", PITCH.array, "condition.recorded", "condition.changed", "centroids"} <= set(ours)
+        assert ours.keys() == theirs.keys()
+        for name, array in theirs.items():
+            np.testing.assert_array_equal(ours[name], array, err_msg=name)
 
 
 # Pseudo-speakers and augmented versions
