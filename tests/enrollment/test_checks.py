@@ -20,11 +20,12 @@ from pipeline.audio.corpus import Utterance
 from pipeline.audio.files import read_samples
 from pipeline.cli.enroll import enroll as command
 from pipeline.cli.options import IN_PART
-from pipeline.config import CHECKS, NO_CHECKS, ChecksConfig, ThresholdConfig
-from pipeline.enrollment.checks import MIN_OTHERS, held_out_seconds, strengths_of
+from pipeline.config import CHECKS, NO_CHECKS, ChecksConfig, ThresholdConfig, load_config
+from pipeline.enrollment.checks import MIN_OTHERS, check_trials, held_out_seconds, strengths_of
 from pipeline.enrollment.duplicates import duplicates
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.quality import Clipping, RecordingMeter, clipped_share, median_snr
+from pipeline.enrollment.speech import NewSpeaker, Speech
 from pipeline.errors import ConfigError, EnrollmentRefusedError
 from pipeline.scoring.trials import HeldOutTrials
 
@@ -185,6 +186,40 @@ def test_a_duplicate_is_detected_after_any_coding(recordings, measured, change):
     assert duplicates([*others, (1, copy)]) == [(2, 5)]
     assert duplicates([(1, copy), *others]) == [(0, 3)]
     assert duplicates([*others, (0, copy)]) == []  # of the same speaker: allowed
+    twice = [(0, others[2][1]), (0, others[2][1]), (1, copy)]
+    assert duplicates(twice) == [(0, 2), (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def loudest(recordings) -> np.ndarray:
+    """Three tenths of a second from the loudest sample of a recording on."""
+    samples = read_samples(recordings["lars"][2])[0]
+    return samples[np.argmax(np.abs(samples)) :][: 3 * RATE // 10]
+
+
+def test_pauses_tell_nothing_of_a_duplicate(loudest, measured):
+    def noisy(seed: int):
+        words = np.tile(np.append(loudest, np.zeros(RATE // 2)), 2)
+        return measured(words + 1e-4 * np.random.default_rng(seed).standard_normal(len(words)))
+
+    assert duplicates([(0, noisy(1)), (1, noisy(2))]) == [(0, 1)]
+
+
+def test_very_short_recordings_are_duplicates_where_they_are_the_same_throughout(loudest, measured):
+    def of(frames: int, noise: float = 0.0):
+        samples = loudest[: 512 + 80 * (frames + 2)]  # the first fingerprint is that of the fourth frame
+        made = measured(samples + noise * np.random.default_rng(0).standard_normal(len(samples)))
+        assert made.loud.tolist() == [True] * frames
+        return made
+
+    for one, other, found in (
+        (of(9), of(9), []),
+        (of(10), of(10), [(0, 1)]),
+        (of(12), of(14), []),
+        (of(12), of(12, 1e-3), []),
+        (of(18), of(18, 1e-3), [(0, 1)]),
+    ):
+        assert duplicates([(0, one), (1, other)]) == found
 
 
 # Refusals and warnings
@@ -332,6 +367,17 @@ def test_strengths_need_enough_other_speakers():
 
     assert strengths([1], MIN_OTHERS + 1)[1].own == pytest.approx(1.0, abs=0.2)
     assert strengths([1], MIN_OTHERS) == strengths([], MIN_OTHERS + 1) == {}
+
+
+def test_speakers_are_judged_by_three_seconds_or_more():
+    own = dict.fromkeys(range(1, 10), 4.0) | {7: -1.0}
+    trials, names = trials_of(own, twin=(3, 5)), {number: f"v{number}" for number in own}
+    voices = [NewSpeaker(name, Speech([[]], []), id=number) for number, name in names.items()]
+    settings_ = load_config(None, [f"scoring.system={SYSTEM}"])
+    for frames, expected in ((150, [("v3", "matches"), ("v7", "consistency")]), (149, [])):
+        some = replace(trials, frames=np.full(len(trials), frames))  # of each of two utterances
+        findings = check_trials(quality("warn"), voices, some, names, settings_)
+        assert [(finding.speaker, finding.check) for finding in findings] == expected
 
 
 def test_held_out_seconds_count_each_utterance_once():

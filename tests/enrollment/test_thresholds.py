@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.audio.corpus import Utterance
 from pipeline.config import Config
 from pipeline.enrollment.enroll import enroll
+from pipeline.enrollment.expected import expected_errors
 from pipeline.enrollment.holdout import Cut, cut_of
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import MetricError
@@ -227,6 +228,7 @@ def test_trials_of_a_much_smaller_population_are_left_out_once_there_are_better_
     late, own = trials.population == 4, trials.claims == trials.speakers
     expected = equal_error_rate(trials.scores["rpoao"][late & own], trials.scores["rpoao"][late & ~own])
     assert model.threshold("rpoao") == pytest.approx(expected.threshold, abs=1e-9)
+    assert expected_errors(model).false_reject.trials == np.count_nonzero(late & own)
 
 
 # Histories of a store: how many are enrolled at once, how many one by one after, how many are left in the end; and

@@ -39,7 +39,7 @@ from pipeline.machines.supervectors import segments_of, unit
 from pipeline.machines.ubm import loudness
 from pipeline.machines.workers import LocalThreads
 from pipeline.scoring.trials import HELD_OUT, RECORDED
-from pipeline.store.model import SpeakerModel
+from pipeline.store.model import CONDITIONS, SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.policies import Threshold
 from pipeline.verification.verifier import Verifier
@@ -165,7 +165,7 @@ def test_machines_by_which_held_out_utterances_are_scored_have_nothing_of_them(r
         spoken = [replace(voice, speech=speech) for voice, speech in zip(voices, everything, strict=True)]
         models.append(trainer.provisional(trainer.prepared(spoken, kept, held_out)).model)
     for ours, theirs in zip(*(model.arrays for model in models), strict=True):
-        assert {"gmm", "normalised.gmm", PITCH.array, "condition.recorded", "condition.changed", "centroids"} <= set(ours)
+        assert {"gmm", "normalised.gmm", PITCH.array, *CONDITIONS, "centroids", "one_vs_rest"} <= set(ours)
         assert ours.keys() == theirs.keys()
         for name, array in theirs.items():
             np.testing.assert_array_equal(ours[name], array, err_msg=name)

@@ -127,6 +127,9 @@ def test_digital_silence_has_no_fingerprint_and_is_no_copy_of_silence():
     silent = fingerprint_of(np.zeros(16_000))
     assert not silent.any()
     assert not suspected([silent], np.zeros(16_000))
+    after_sound = fingerprint_of(np.append(take(2, 0.5, RATE), np.zeros(RATE)), RATE)
+    assert after_sound[:47].any()
+    assert not after_sound[47:].any()  # frames that begin after half a second, three of 10 ms later
 
 
 # Copies and others
@@ -146,10 +149,17 @@ def test_a_copy_is_detected_whatever_it_went_through(kind):
         assert suspected(known, *COPIES[kind](take(seed), 16_000)), seed
 
 
+@pytest.mark.parametrize("late", range(0, 3200, 320))
+def test_a_recording_shorter_than_the_window_is_detected_between_silence_and_at_the_end(late):
+    known, before = [fingerprint_of(take(20, 0.4))], np.zeros(8000 + late)
+    assert suspected(known, np.concatenate((before, take(20, 0.4), np.zeros(16_000))))
+    assert suspected(known, np.concatenate((before, take(20, 0.4))))
+
+
 def test_pauses_are_not_compared():
     def phrase(seed: int) -> np.ndarray:
         """Words 60 dB above a noise that is another each time, which lasts twice as long."""
-        words = [np.append(take(number, 0.2), np.zeros(6400)) for number in range(20, 24)]
+        words = [np.append(np.zeros(6400), take(number, 0.2)) for number in range(20, 24)]
         return np.concatenate(words) + 1e-4 * np.random.default_rng(seed).standard_normal(4 * 9600)
 
     assert suspected([fingerprint_of(phrase(1))], phrase(2))
