@@ -134,6 +134,7 @@ def test_the_estimate_follows_the_noise_that_was_added(recordings, measured):
     # Speech is loud samples here and speech frames there, which include its quieter half.
     assert all(snr - 6 < estimate < snr + 2 for snr, estimate in estimates.items() if snr >= 10), estimates
     assert estimates[5] < 5
+    assert np.isfinite(measured(2.0**30 * samples).snr_db)  # far above full scale
 
 
 def test_silence_has_no_signal_to_noise_ratio_and_no_duplicates(measured):

@@ -158,9 +158,9 @@ def test_a_recording_shorter_than_the_window_is_detected_between_silence_and_at_
 
 def test_pauses_are_not_compared():
     def phrase(seed: int) -> np.ndarray:
-        """Words 60 dB above a noise that is another each time, which lasts twice as long."""
-        words = [np.append(np.zeros(6400), take(number, 0.2)) for number in range(20, 24)]
-        return np.concatenate(words) + 1e-4 * np.random.default_rng(seed).standard_normal(4 * 9600)
+        """Words 60 dB above a noise that is another each time, which lasts five times as long."""
+        words = [np.append(np.zeros(16_000), take(number, 0.2)) for number in range(20, 24)]
+        return np.concatenate(words) + 1e-4 * np.random.default_rng(seed).standard_normal(4 * 19_200)
 
     assert suspected([fingerprint_of(phrase(1))], phrase(2))
 
