@@ -118,9 +118,8 @@ def test_old_centroids_weigh_as_the_frames_that_they_stand_for():
     vectors, weights = NewSpeaker("ada", Speech([[]], []), earlier=earlier).weighed(new)
     book = fit_codebook(vectors, settings, seed=1, weights=weights)
     everything = fit_codebook(np.concatenate([old, new]), settings, seed=1)
-    assert np.abs(np.sort(book, axis=0) - np.sort(everything, axis=0)).max() < 0.3
-    one = CodebookConfig(centroids=1)
-    middle = fit_codebook(np.array([[0.0], [1.0], [4.0]]), one, seed=1, weights=np.array([3.0, 1.0, 0.0]))
+    assert np.abs(book - everything).max() < 0.3
+    middle = fit_codebook(np.array([[0.0], [1.0], [4.0]]), settings, seed=1, weights=np.array([3.0, 1.0, 0.0]))
     assert middle == pytest.approx(0.25)
 
 
