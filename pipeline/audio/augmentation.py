@@ -158,7 +158,7 @@ def has_version(number: int, count: int, *, which: int, kinds: int, share: float
     Each kind is made of ``share`` of the utterances, rounded, and of two at the least where there are two. They are
     spread evenly, and each kind starts elsewhere: no utterance has two versions more than another.
     """
-    wanted = min(count, max(LEAST_VERSIONS, round(share * count)))
+    wanted = max(LEAST_VERSIONS, round(share * count))
     # As number goes up, number * wanted / count passes a whole number wanted times. The kinds are shifted against each
     # other by equal parts of the way between two such times.
     return (number * wanted + which * count // kinds) % count < wanted

@@ -67,10 +67,9 @@ def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConf
         names = {one.id: one.name for one in known.speakers} | {one.id: one.name for one in voices}
         everything = trials if before is None else HeldOutTrials.joined([before, trials])
         new = check_trials(checks, voices, everything, names, settings)
-        findings += new
         if not any(finding.refused for finding in new):
-            return HeldOut(voices, findings, trials, changed, provisional, final)
-        findings = [finding for finding in findings if finding.refused or finding not in new]
+            return HeldOut(voices, findings + new, trials, changed, provisional, final)
+        findings += [finding for finding in new if finding.refused]  # the others are found again
         trainer = replace(trainer, progress=lambda stage, *steps: progress(f"again, {stage}", *steps))
 
 

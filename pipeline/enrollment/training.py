@@ -173,9 +173,9 @@ class Trainer:
     def _conditions(self, voice: NewSpeaker) -> Arrays:
         """Return condition vectors of a new speaker's speech, where there are augmented versions."""
         recorded, *versions = voice.speech.versions
-        changed = [block for version in versions for block in version]
-        if not (changed or voice.earlier) or not utterance_kinds_of(self.settings.machines.kinds):
+        if not versions:
             return {}
+        changed = [block for version in versions for block in version]
         made = {
             name: voice.after_earlier(name, _condition_vectors(part, self.settings))
             for name, part in zip(CONDITIONS, (recorded, changed), strict=True)

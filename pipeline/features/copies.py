@@ -141,7 +141,7 @@ class DuplicateDetector:
         """Compare the last 0.64 s with every place in the known recordings."""
         recent, loud = self._recent[-WINDOW:, 0], np.flatnonzero(self._loud[-WINDOW:])
         places = len(self._known) - len(recent) + 1
-        if self.suspected or len(loud) < LEAST_LOUD or places < 1:
+        if self.suspected or len(loud) < LEAST_LOUD:
             return
         few = loud[np.rint(_EVENLY * (len(loud) - 1)).astype(int)]
         # differing[p]: bits in which those frames differ from the known recordings at place p. Written over in place:

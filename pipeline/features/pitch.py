@@ -37,9 +37,9 @@ def fundamental_frequency(rate: int, window: Array) -> SpectralFeatures:
     Rows (T, 2) hold log2 of the frequency in Hz and the voicing, from 0 for frames without voice to 1.
     """
     size = transform_length(rate, len(window))
-    finer = max(1, -(-LAGS_PER_SECOND // rate))
+    finer = -(-LAGS_PER_SECOND // rate)
     lags_per_second, points = finer * rate, finer * size
-    first, last = int(lags_per_second / HIGHEST_HZ), min(points // 2, int(lags_per_second / LOWEST_HZ) + 1)
+    first, last = int(lags_per_second / HIGHEST_HZ), int(lags_per_second / LOWEST_HZ) + 1
     lags = np.arange(first, last + 1)
     bins = np.arange(size // 2 + 1) * (rate / size)
     in_band = np.flatnonzero((bins > BAND_HZ[0]) & (bins < BAND_HZ[1]))

@@ -13,15 +13,17 @@ from populations import SYSTEMS
 from pipeline.audio.corpus import Utterance
 from pipeline.config import CodebookConfig
 from pipeline.enrollment.enroll import enroll
+from pipeline.enrollment.speech import Earlier, NewSpeaker, Speech
 from pipeline.errors import EnrollmentRefusedError, InputError, SpeakerExistsError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import assess
 from pipeline.evaluation.calibrate import calibrate
 from pipeline.evaluation.measure import measure
-from pipeline.machines.branches import SUPERVECTOR
+from pipeline.machines.branches import PITCH, SUPERVECTOR
 from pipeline.machines.codebook import fit_codebook
 from pipeline.scoring.trials import OWN
 from pipeline.store.model import SpeakerModel
+from pipeline.store.speakers import Speaker
 from pipeline.store.store import Store
 from pipeline.verification.policies import Threshold
 from pipeline.verification.verifier import Verifier
@@ -62,10 +64,12 @@ def test_a_speaker_has_what_was_kept_and_what_was_added(few, more, recordings, t
     assert (new.frames, new.utterances) == (old.frames + alone.frames, 12)
     assert new.seconds == pytest.approx(old.seconds + alone.seconds)
     assert new.centroids == 40
+    assert after.keys() == before.keys()
+    assert "condition.recorded" not in after  # without augmented versions there is nothing to tell it from
     for name in ("segments", "normalised.segments", "fingerprints"):
         np.testing.assert_array_equal(after[name], np.concatenate((before[name], added[name])), err_msg=name)
     share = alone.frames / new.frames
-    for name in ("gmm", "normalised.gmm"):
+    for name in ("gmm", "normalised.gmm", PITCH.array):
         np.testing.assert_allclose(after[name], share * added[name] + (1 - share) * before[name], rtol=0, atol=1e-6)
     Store(more.where).check()
 
@@ -109,23 +113,25 @@ def test_more_speech_of_everybody_costs_fewer_errors(few, own, recordings, voice
 def test_old_centroids_weigh_as_the_frames_that_they_stand_for():
     rng = np.random.default_rng(3)
     old, new = rng.normal(0.0, 1.0, (600, 2)), rng.normal(8.0, 1.0, (200, 2))
-    settings, kept = CodebookConfig(centroids=2), CodebookConfig(centroids=30)
-    weights = np.repeat([600 / 30, 1.0], [30, 200])
-    book = fit_codebook(np.concatenate([fit_codebook(old, kept, seed=1), new]), settings, seed=1, weights=weights)
+    settings, kept = CodebookConfig(centroids=1), CodebookConfig(centroids=30)
+    earlier = Earlier(Speaker(7, "ada", "speaker", 6.0, 600, 3, 30), {"centroids": fit_codebook(old, kept, seed=1)})
+    vectors, weights = NewSpeaker("ada", Speech([[]], []), earlier=earlier).weighed(new)
+    book = fit_codebook(vectors, settings, seed=1, weights=weights)
     everything = fit_codebook(np.concatenate([old, new]), settings, seed=1)
-    assert np.abs(np.sort(book, axis=0) - np.sort(everything, axis=0)).max() < 0.3
-    one = CodebookConfig(centroids=1)
-    middle = fit_codebook(np.array([[0.0], [1.0], [4.0]]), one, seed=1, weights=np.array([3.0, 1.0, 0.0]))
+    assert np.abs(book - everything).max() < 0.3
+    middle = fit_codebook(np.array([[0.0], [1.0], [4.0]]), settings, seed=1, weights=np.array([3.0, 1.0, 0.0]))
     assert middle == pytest.approx(0.25)
 
 
-def test_other_names_are_enrolled_as_usual_and_without_add_a_taken_name_is_an_error(own, recordings):
+@pytest.mark.parametrize("how", ["add", "new"])
+def test_other_names_are_enrolled_as_usual_and_without_add_a_taken_name_is_an_error(own, recordings, how):
     both = {name: recordings[name][4:8] for name in ("lars", "greta")}
     before = own.read_bytes()
     with pytest.raises(SpeakerExistsError, match="'lars'; add to them"):
         enroll(own, both)
     assert own.read_bytes() == before
-    report = enroll(own, both, add=True)
+    report = enroll(own, both | {"zoe": recordings["ivan"][:4]}, **{how: True})
+    assert [name for name, _ in report.refused] == ["zoe"]  # nobody enrolled before is lost by that
     assert report.model.names == ("anna", "dexter", "ivan", "lars", "greta")
     assert [(one.name, one.utterances) for one in report.enrolled] == [("lars", 8), ("greta", 4)]
 

@@ -20,11 +20,12 @@ from pipeline.audio.corpus import Utterance
 from pipeline.audio.files import read_samples
 from pipeline.cli.enroll import enroll as command
 from pipeline.cli.options import IN_PART
-from pipeline.config import CHECKS, NO_CHECKS, ChecksConfig, ThresholdConfig
-from pipeline.enrollment.checks import MIN_OTHERS, held_out_seconds, strengths_of
+from pipeline.config import CHECKS, NO_CHECKS, ChecksConfig, ThresholdConfig, load_config
+from pipeline.enrollment.checks import MIN_OTHERS, check_trials, held_out_seconds, strengths_of
 from pipeline.enrollment.duplicates import duplicates
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.quality import Clipping, RecordingMeter, clipped_share, median_snr
+from pipeline.enrollment.speech import NewSpeaker, Speech
 from pipeline.errors import ConfigError, EnrollmentRefusedError
 from pipeline.scoring.trials import HeldOutTrials
 
@@ -133,6 +134,7 @@ def test_the_estimate_follows_the_noise_that_was_added(recordings, measured):
     # Speech is loud samples here and speech frames there, which include its quieter half.
     assert all(snr - 6 < estimate < snr + 2 for snr, estimate in estimates.items() if snr >= 10), estimates
     assert estimates[5] < 5
+    assert np.isfinite(measured(2.0**30 * samples).snr_db)  # far above full scale
 
 
 def test_silence_has_no_signal_to_noise_ratio_and_no_duplicates(measured):
@@ -185,6 +187,40 @@ def test_a_duplicate_is_detected_after_any_coding(recordings, measured, change):
     assert duplicates([*others, (1, copy)]) == [(2, 5)]
     assert duplicates([(1, copy), *others]) == [(0, 3)]
     assert duplicates([*others, (0, copy)]) == []  # of the same speaker: allowed
+    twice = [(0, others[2][1]), (0, others[2][1]), (1, copy)]
+    assert duplicates(twice) == [(0, 2), (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def loudest(recordings) -> np.ndarray:
+    """Three tenths of a second from the loudest sample of a recording on."""
+    samples = read_samples(recordings["lars"][2])[0]
+    return samples[np.argmax(np.abs(samples)) :][: 3 * RATE // 10]
+
+
+def test_pauses_tell_nothing_of_a_duplicate(loudest, measured):
+    def noisy(seed: int):
+        words = np.tile(np.append(loudest, np.zeros(RATE // 2)), 2)
+        return measured(words + 1e-4 * np.random.default_rng(seed).standard_normal(len(words)))
+
+    assert duplicates([(0, noisy(1)), (1, noisy(2))]) == [(0, 1)]
+
+
+def test_very_short_recordings_are_duplicates_where_they_are_the_same_throughout(loudest, measured):
+    def of(frames: int, noise: float = 0.0):
+        samples = loudest[: 512 + 80 * (frames + 2)]  # the first fingerprint is that of the fourth frame
+        made = measured(samples + noise * np.random.default_rng(0).standard_normal(len(samples)))
+        assert made.loud.tolist() == [True] * frames
+        return made
+
+    for one, other, found in (
+        (of(9), of(9), []),
+        (of(10), of(10), [(0, 1)]),
+        (of(12), of(14), []),
+        (of(12), of(12, 1e-3), []),
+        (of(18), of(18, 1e-3), [(0, 1)]),
+    ):
+        assert duplicates([(0, one), (1, other)]) == found
 
 
 # Refusals and warnings
@@ -262,27 +298,29 @@ def test_clipped_and_noisy_recordings_warn_or_are_refused(tmp_path, recordings, 
     assert_same(strict.model, enroll(tmp_path / "alone", rest, tiny).model)
 
 
-def test_two_voices_in_a_folder_and_one_voice_under_two_names_are_refused_without_a_trace(
+def test_two_voices_in_a_folder_are_refused_without_a_trace_and_one_voice_under_two_names_is_named(
     tmp_path, recordings, tiny_with
 ):
     """Speakers refused by held-out trials were in the hold-out pass, which is repeated without them."""
     settings_ = tiny_with("threshold.holdout=0.4", "scoring.system=supervector_rival")
-    rest = {name: recordings[name] for name in ("anna", "bruno", "clara", "dexter", "edith")}
+    names, path = ("anna", "bruno", "clara", "dexter", "edith"), tmp_path / "s"
+    enroll(path, {name: recordings[name] for name in names} | {"ivan": recordings["ivan"][::2]}, settings_)
+    shutil.copy(path, tmp_path / "without")
     mixed = (*recordings["fergus"][:7], *recordings["karla"][:5])
-    again = {"ivan": recordings["ivan"][::2], "ivan again": recordings["ivan"][1::2]}
+    again = {"ivan again": recordings["ivan"][1::2]}
     steps: list[str] = []
     report = enroll(
-        tmp_path / "s", rest | {"mixed": mixed} | again, settings_,
-        quality=quality(consistency="refuse", matches="refuse"),
+        path, {"mixed": mixed} | again,
+        quality=quality(consistency="refuse", matches="warn"),
         progress=lambda stage, _done, _total: steps.append(stage),
     )  # fmt: skip
-    assert {(finding.speaker, finding.check) for finding in report.findings} == {
-        ("mixed", "consistency"), ("ivan", "matches"), ("ivan again", "matches"),
-    }  # fmt: skip
-    assert "match speaker 'ivan again'" in dict(report.refused)["ivan"]
-    assert report.model.names == tuple(rest)
+    assert [(finding.speaker, finding.check, finding.refused) for finding in report.findings] == [
+        ("mixed", "consistency", True), ("ivan again", "matches", False),
+    ]  # fmt: skip
+    assert "match speaker 'ivan' " in report.warnings[0].reason
+    assert report.model.names == (*names, "ivan", "ivan again")
     assert {"thresholds: machines", "again, thresholds: machines"} <= set(steps)
-    assert_same(report.model, enroll(tmp_path / "without", rest, settings_, quality=quality()).model)
+    assert_same(report.model, enroll(tmp_path / "without", again, quality=quality()).model)
 
 
 # Held-out trials
@@ -330,6 +368,17 @@ def test_strengths_need_enough_other_speakers():
 
     assert strengths([1], MIN_OTHERS + 1)[1].own == pytest.approx(1.0, abs=0.2)
     assert strengths([1], MIN_OTHERS) == strengths([], MIN_OTHERS + 1) == {}
+
+
+def test_speakers_are_judged_by_three_seconds_or_more():
+    own = dict.fromkeys(range(1, 10), 4.0) | {7: -1.0}
+    trials, names = trials_of(own, twin=(3, 5)), {number: f"v{number}" for number in own}
+    voices = [NewSpeaker(name, Speech([[]], []), id=number) for number, name in names.items()]
+    settings_ = load_config(None, [f"scoring.system={SYSTEM}"])
+    for frames, expected in ((150, [("v3", "matches"), ("v7", "consistency")]), (149, [])):
+        some = replace(trials, frames=np.full(len(trials), frames))  # of each of two utterances
+        findings = check_trials(quality("warn"), voices, some, names, settings_)
+        assert [(finding.speaker, finding.check) for finding in findings] == expected
 
 
 def test_held_out_seconds_count_each_utterance_once():

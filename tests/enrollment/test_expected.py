@@ -12,6 +12,7 @@ from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.expected import expected_errors
 from pipeline.errors import MetricError
 from pipeline.metrics import rates_at
+from pipeline.scoring.trials import HeldOutTrials
 from pipeline.store.model import SpeakerModel
 from pipeline.verification.verifier import Verifier
 
@@ -45,6 +46,9 @@ def test_a_speaker_whose_held_out_claims_fail_is_named(model):
     spoilt = model.changed([{} for _ in model.speakers], replace(trials, scores=scores).as_arrays())
     assert expected_errors(spoilt).often_rejected == (model.names[1],)
     assert expected_errors(model).often_rejected == ()
+    many = HeldOutTrials.joined([replace(trials, scores=scores), *[trials] * 9])  # a tenth of the claims fails
+    rarely = model.changed([{} for _ in model.speakers], many.as_arrays())
+    assert expected_errors(rarely).often_rejected == ()
 
 
 def test_the_probability_never_contradicts_the_decision(model, heard):

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import expit
 from sklearn.linear_model import Ridge
 
-from pipeline.config import Config, MachineConfig, ScoringConfig, SupervectorConfig
+from pipeline.config import Config, MachineConfig, ScoringConfig, SupervectorConfig, ThresholdConfig
 from pipeline.enrollment import heldout_scoring
 from pipeline.enrollment.heldout_scoring import HeldOutScoring
 from pipeline.features.stream import FeatureBlock
@@ -124,6 +124,29 @@ def test_background_speakers_claim_only_to_be_others_and_of_two_speakers_none_is
     assert trials.claims.tolist() == [ids[2], ids[0]] * 2
     assert trials.unknown.tolist() == [False, False, True, True]
     assert scoring(2).score(0, [spoken(0, 9)])[0].unknown.tolist() == [False, False]
+    assert scoring(3).score(0, [spoken(0, 9)])[0].unknown.tolist() == [False] * 3 + [True] * 2
+
+
+def test_others_are_drawn_anew_for_each_few_speakers_in_a_row_who_are_all_claimed(monkeypatch):
+    monkeypatch.setattr(heldout_scoring, "SPEAKERS_A_DRAW", 2)
+    few = HeldOutScoring(SETTINGS, *trained(5), list(range(5)), list(range(5)), most_others=1)
+    claims = [set(few.score(speaker, [spoken(speaker, 9)])[0].claims.tolist()) for speaker in range(5)]
+    assert claims[0] == claims[1] >= {0, 1}
+    assert claims[2] == claims[3] >= {2, 3}
+    assert max(map(len, claims)) <= 3
+    assert len((claims[0] - {0, 1}) | (claims[2] - {2, 3}) | (claims[4] - {4})) > 1
+
+
+def test_prefixes_are_shorter_than_a_trial_and_scored_as_trials_of_that_length():
+    settings = SETTINGS.model_copy(update={"threshold": ThresholdConfig(trial_seconds=1.0)})
+    x = spoken(1, 9, 120)
+    whole = scoring(3, settings=settings).score(1, [x])[0]
+    assert whole.prefixes.keys() == {50, 75}
+    for frames, scores in whole.prefixes.items():
+        (alone,) = scoring(3, settings=settings).score(1, [x.part(slice(0, frames))])
+        assert scores.keys() == {"refined_worst_rival"}
+        for name, values in scores.items():
+            np.testing.assert_allclose(values, alone.scores[name], atol=1e-12)
 
 
 @pytest.mark.parametrize("prefix_seconds", [(), (0.1, 0.3)])  # by kernel values, and by coefficients

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.audio.corpus import Utterance
 from pipeline.config import Config
 from pipeline.enrollment.enroll import enroll
+from pipeline.enrollment.expected import expected_errors
 from pipeline.enrollment.holdout import Cut, cut_of
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import MetricError
@@ -71,6 +72,7 @@ def test_the_last_utterances_are_held_out_whole_and_no_more_than_needed(recordin
     assert total - cut >= 0.2 * total
     assert total - ends[ends.index(cut) + 1] < 0.2 * total, "an utterance more than needed is held out"
     assert all(0.01 * len(trial.vectors) >= 2.0 for trial in trials)
+    assert cut_of(blocks_of((100,) * 5), tiny) == Cut(4, 0.0)  # just enough
 
 
 @pytest.mark.parametrize("lengths", [(1,), (2,), (3,), (100,), (1, 1), (5, 300), (300, 5), (10, 20, 30), (1,) * 9])
@@ -226,6 +228,7 @@ def test_trials_of_a_much_smaller_population_are_left_out_once_there_are_better_
     late, own = trials.population == 4, trials.claims == trials.speakers
     expected = equal_error_rate(trials.scores["rpoao"][late & own], trials.scores["rpoao"][late & ~own])
     assert model.threshold("rpoao") == pytest.approx(expected.threshold, abs=1e-9)
+    assert expected_errors(model).false_reject.trials == np.count_nonzero(late & own)
 
 
 # Histories of a store: how many are enrolled at once, how many one by one after, how many are left in the end; and

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,23 +26,36 @@ from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.holdout import cut_of
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.enrollment.solving import Voice, _known, evenly, solve, voices_of
-from pipeline.enrollment.speech import by_turns, read_speech
+from pipeline.enrollment.speech import Speech, by_turns, read_speech
+from pipeline.enrollment.training import Trainer
 from pipeline.errors import ConfigError, InputError
 from pipeline.features.frontend import read_features
-from pipeline.machines.branches import NORMALISED_SUPERVECTOR, RAW, SUPERVECTOR, utterance_kinds_of
+from pipeline.features.stream import joined, joined_to
+from pipeline.machines.branches import (
+    GMM,
+    NORMALISED_GMM,
+    NORMALISED_SUPERVECTOR,
+    PITCH,
+    RAW,
+    SUPERVECTOR,
+    utterance_kinds_of,
+)
+from pipeline.machines.gmm import component_groups, map_mean_offsets
 from pipeline.machines.gram import packed, unpacked
 from pipeline.machines.margins import MarginScorer
+from pipeline.machines.pitch import PitchCounts
 from pipeline.machines.smo import TOLERANCE
 from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.supervectors import segments_of, unit
-from pipeline.machines.ubm import loudness
+from pipeline.machines.ubm import loudness, running_mean, train_ubm
 from pipeline.machines.workers import LocalThreads
 from pipeline.scoring.trials import HELD_OUT, RECORDED
-from pipeline.store.model import SpeakerModel
+from pipeline.store.model import CONDITIONS, SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.policies import Threshold
 from pipeline.verification.verifier import Verifier
 
+KEPT_AND_HELD = slice(0, 3), slice(3, 5)
 OF_FRAMES = ("centroids", "one_class", "one_class_bias", "one_vs_rest", "one_vs_rest_bias", "own", "rival", "bias")
 
 
@@ -144,6 +158,77 @@ def test_the_stored_segments_are_those_of_the_recordings(store, recordings, voic
         # Half precision: 11 bits, of roots of sums in single precision, which versions of numpy round differently.
         offsets, theirs = (np.copysign(rows * rows, rows) for rows in (segments.astype(float), np.stack(expected)))
         np.testing.assert_allclose(offsets, theirs, rtol=2**-10, atol=1e-5)
+
+
+def test_normalised_machines_and_gmms_are_made_of_joined_utterances_less_their_mean(store, recordings, voices, tiny):
+    model, frames = Store(store).load(), tiny.threshold.trial_seconds / tiny.features.step_seconds
+    read = [[read_features(one, tiny.features) for one in recordings[name]] for name in voices]
+    cuts = [cut_of(its, tiny) for its in read]
+    parts = [
+        [joined_to(part, frames) for part in (cut.kept(its), cut.held(its))]
+        for cut, its in zip(cuts, read, strict=True)
+    ]
+    size, most = round(tiny.normalised.segment_seconds / tiny.features.step_seconds), tiny.normalised.max_segments
+    segments, statistics = [[] for _ in voices], {}
+    for background in {**dict.fromkeys(NORMALISED_SUPERVECTOR.backgrounds), **dict.fromkeys(GMM.backgrounds)}:
+        ubm, prior = model.ubm(background), background.branch.mean_prior(tiny)
+        learnt = [block.of(background.analysis) for kept, _ in parts for block in kept]
+        by_hand = train_ubm(
+            np.concatenate([rows - running_mean(rows, prior) for rows in learnt]),
+            components=32,
+            relevance=background.settings(tiny).relevance,
+            seed=tiny.seed,
+        )
+        np.testing.assert_allclose(ubm.means, by_hand.means, rtol=0, atol=1e-9)
+        for number, its in enumerate(parts):
+            vectors = []
+            for blocks, share in zip(its, (0.8, 0.2), strict=True):
+                weighed = []
+                for block in blocks:
+                    rows, weights = block.of(background.analysis), loudness(block.below_peak, ubm.half_db)
+                    mean = running_mean(rows, prior)
+                    weighed.append(ubm.weighed(rows - mean[-1], weights, like=rows - mean))
+                    statistics[background, number] = statistics.get((background, number), 0.0) + ubm.sums(*weighed[-1])
+                vectors += [ubm.vector(ubm.sums(*one)) for one in segments_of(weighed, size, round(share * most))]
+            if background in NORMALISED_SUPERVECTOR.backgrounds:
+                segments[number].append(np.stack(vectors))
+    for number, own in enumerate(model.arrays):
+        ours, theirs = own["normalised.segments"].astype(float), np.concatenate(segments[number], axis=1)
+        np.testing.assert_allclose(np.copysign(ours**2, ours), np.copysign(theirs**2, theirs), rtol=2**-9, atol=1e-5)
+        for kind in (GMM, NORMALISED_GMM):
+            groups = component_groups(model.ubm(kind.backgrounds[0]).means, tiny.gmm.groups)
+            how = {"relevance": tiny.gmm.relevance, "group_relevance": tiny.gmm.group_relevance}
+            expected = map_mean_offsets(statistics[kind.backgrounds[0], number], groups, **how)
+            np.testing.assert_allclose(own[kind.array], expected, rtol=0, atol=1e-4)
+        whole, pitches = joined(read[number]), PitchCounts(tiny.pitch)
+        shares = pitches.shares(pitches.running(whole.of("pitch"), whole.below_peak))
+        np.testing.assert_allclose(own[PITCH.array], shares, rtol=1e-6)
+
+
+def test_machines_by_which_held_out_utterances_are_scored_have_nothing_of_them(recordings, tiny_with):
+    """They are the same arrays whatever was held out: each speaker's own last utterances, or another's."""
+    config, workers = tiny_with('augmentation.kinds=["telephone"]'), LocalThreads(1)
+    some = {name: recordings[name][:5] for name in ("anna", "ivan", "lars")}
+    trainer = Trainer(config, SpeakerModel(config), "speaker", workers, lambda *_: None)
+    voices, _ = read_speech(some, config, enrolled=0, workers=workers, progress=trainer.progress)
+    kept, held = (
+        [voice.speech.changed(lambda its, part=part: its[part]) for voice in voices] for part in KEPT_AND_HELD
+    )
+    models = []
+    for held_out in (held, held[::-1]):
+        everything = [
+            Speech([a + b for a, b in zip(first.versions, then.versions, strict=True)], [])
+            for first, then in zip(kept, held_out, strict=True)
+        ]
+        spoken = [replace(voice, speech=speech) for voice, speech in zip(voices, everything, strict=True)]
+        models.append(trainer.provisional(trainer.prepared(spoken, kept, held_out)).model)
+    for its, ours, theirs in zip(kept, *(model.arrays for model in models), strict=True):
+        windows = [len(block.vectors) // 200 for block in joined_to(its.versions[0], 200)]
+        assert len(ours["condition.recorded"]) == sum(windows)
+        assert {GMM.array, NORMALISED_GMM.array, PITCH.array, *CONDITIONS, "centroids", "one_vs_rest"} <= set(ours)
+        assert ours.keys() == theirs.keys()
+        for name, array in theirs.items():
+            np.testing.assert_array_equal(ours[name], array, err_msg=name)
 
 
 # Pseudo-speakers and augmented versions
@@ -254,6 +339,25 @@ def test_a_share_of_the_utterances_has_versions_and_the_others_keep_their_places
             for analysis in ("gmm", "normalised"):
                 dimension = settings.features.dimensions[analysis]
                 assert {block.of(analysis).shape[1] for block in version} == {dimension}
+
+
+def test_of_many_speakers_some_versions_are_scored_by_turns_and_silence_is_no_utterance(recordings, silence, tiny_with):
+    settings = tiny_with('augmentation.kinds=["codec", "band", "coloured"]')
+    speakers = {name: [recordings[name][0], Utterance(name, silence)] for name in ("anna", "ivan")}
+    voices, skipped = read_speech(speakers, settings, enrolled=200, workers=LocalThreads(1), progress=lambda *_: None)
+    assert skipped == []
+    for number, voice in enumerate(voices, start=200):
+        assert voice.counts[1] == 1
+        assert voice.scored == by_turns(range(1, 4), 1, number)
+        for which, (block,) in enumerate(voice.speech.versions[1:], start=1):
+            assert len(block.vectors) > 0
+            assert (len(block.of("pitch")) > 0) == (which in voice.scored)
+
+
+def test_with_fewer_segments_than_versions_they_are_of_some_versions(enrolled_with):
+    model = enrolled_with('augmentation.kinds=["codec", "coloured"]', "normalised.max_segments=2")
+    # Two of what is kept, and one of what is held out.
+    assert [len(rows) for rows in model.segments(NORMALISED_SUPERVECTOR)] == [3] * len(model)
 
 
 def test_a_long_recording_takes_little_more_memory_than_a_minute_and_loses_no_speech(tmp_path, said, tiny_with):
@@ -376,6 +480,9 @@ def test_where_room_is_short_segments_are_fewer_and_longer(tmp_path, recordings,
     room = f"machines.gram_gib={4 * (4 * most + 0.5) ** 2 / 2**30!r}"
     some = enroll(tmp_path / "t", speakers, tiny_with(*settings, room)).model
     assert [len(rows) for rows in some.segments(SUPERVECTOR)] == [most] * 4
+    pseudo = enroll(tmp_path / "u", speakers, tiny_with(*settings[:2], "supervector.speeds_below=5", room)).model
+    rows = [len(part) for parts in pseudo.pseudo_segments() for part in parts]
+    assert 3 * most < sum(map(len, pseudo.segments(SUPERVECTOR))) + sum(rows) <= 4 * most
     solver, _ = solve(voices_of(some, SUPERVECTOR, has_pseudo=False), some.config, SUPERVECTOR)
     np.testing.assert_allclose(solver.coef, [own["supervector"] for own in some.arrays], atol=1e-5)
 

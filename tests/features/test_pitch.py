@@ -17,7 +17,7 @@ from pipeline.audio.corpus import Utterance
 from pipeline.audio.files import read_samples
 from pipeline.config import FeatureSettings
 from pipeline.features.frontend import features_of
-from pipeline.features.pitch import HIGHEST_HZ, LOWEST_HZ, fundamental_frequency
+from pipeline.features.pitch import BAND_HZ, HIGHEST_HZ, LOWEST_HZ, fundamental_frequency
 
 DEMO = Path(__file__).parents[2] / "data" / "demo" / "enroll"
 
@@ -54,10 +54,19 @@ def test_harmonics_have_their_own_frequency_with_the_first_two_or_without_them(f
 
 
 @pytest.mark.parametrize("rate", [8_000, 16_000])
-def test_noise_and_silence_have_no_voice(rate):
-    noise = np.random.default_rng(0).standard_normal(rate)
-    assert pitches(noise, rate)[:, 1].mean() < 0.1
-    assert not pitches(np.zeros(rate), rate)[:, 1].any()
+def test_noise_and_silence_have_no_voice_and_frequencies_in_the_range(rate):
+    for samples, most in ((np.random.default_rng(0).standard_normal(rate), 0.1), (np.zeros(rate), 0.0)):
+        found = pitches(samples, rate)
+        assert found[:, 1].mean() <= most
+        assert ((2.0 ** found[:, 0] > LOWEST_HZ - 0.5) & (2.0 ** found[:, 0] < HIGHEST_HZ)).all()
+
+
+def test_only_the_band_of_harmonics_is_looked_at():
+    rng, hertz = np.random.default_rng(0), np.fft.rfftfreq(512, 1.0 / 16_000)
+    power = rng.exponential(size=(50, len(hertz)))
+    outside = (hertz <= BAND_HZ[0]) | (hertz >= BAND_HZ[1])
+    *_, analyse = fundamental_frequency(16_000, np.hamming(480)).steps
+    np.testing.assert_array_equal(analyse(np.where(outside, 9.0 * power, power)), analyse(power))
 
 
 def test_frequencies_are_those_of_librosa_in_voiced_speech_of_synthetic_voices():
