@@ -53,6 +53,12 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "check misspelt": ((*ENROLL, "--check", "nois=off"), 2, "CHECK=off|warn|refuse"),
     "action misspelt": ((*ENROLL, "--check", "noise=of"), 2, "checks.noise"),
     "a list in words": ((*ENROLL, "--set", "augmentation.kinds=babble,noise"), 2, 'a list is written ["a", "b"]'),
+    "two settings files": ((*ENROLL, "--config", "lean", "--config=paper"), 2, "--config takes one value, and is giv"),
+    "two stores": ((*ENROLL, "--store", "s.store"), 2, "--store takes one value, and is given 2 times"),
+    "two numbers of threads": ((*ENROLL, "--jobs", "1", "-j", "2"), 2, "--jobs takes one value, and is given 2 times"),
+    "two exports": (
+        ("speakers", "export", "s.store", "anna", "--out", "a", "--out", "b"), 2, "--out takes one value, and is given"
+    ),
     # Audio
     "home folder in quotes": ((*VERIFY, "~/call.wav"), 2, "no such file; only a shell knows ~ as the home folder"),
     "no such file": ((*VERIFY, "nothere.wav"), 2, "nothere.wav: no such file; a mistyped or moved path?"),
