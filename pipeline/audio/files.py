@@ -187,8 +187,9 @@ class AudioReader(AbstractContextManager["AudioReader"]):
     def _segment(self, start: float | None, end: float | None) -> tuple[int, int | None]:
         first = 0.0 if start is None else start
         last = np.inf if end is None else end
-        if not 0.0 <= first < last or first * self.rate == np.inf:
-            raise AudioError(f"{self.name}: a segment must have 0 <= start < end in seconds, got {start} to {end}")
+        are_numbers = isinstance(first, int | float | np.number) and isinstance(last, int | float | np.number)
+        if not are_numbers or not 0.0 <= first < last or first * self.rate == np.inf:
+            raise AudioError(f"{self.name}: a segment must have 0 <= start < end in seconds, got {start!r} to {end!r}")
         return round(first * self.rate), None if last * self.rate == np.inf else round(last * self.rate)
 
     def _most_frames(self) -> int:
