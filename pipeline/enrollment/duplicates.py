@@ -23,8 +23,8 @@ MAX_PLACES = 100
 MIN_IDENTICAL = 10
 
 # Of recordings of one speaker: the most frames that a copy may be late or longer, and the share of differing bits below
-# which it is one. Of 381,600 pairs of half-second takes of commands30, compared from their beginnings, one copy has 0.08
-# and all others have 0.33 or more.
+# which it is one. Of 381,600 pairs of half-second takes of commands30, compared from their beginnings, one copy has
+# 0.08, and all others have 0.33 or more.
 MOST_LATE = 10
 MOST_COPIED = 0.2
 
