@@ -10,6 +10,7 @@ that names the file, the rule, the value and the likely cause.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -186,8 +187,9 @@ class AudioReader(AbstractContextManager["AudioReader"]):
     def _segment(self, start: float | None, end: float | None) -> tuple[int, int | None]:
         first = 0.0 if start is None else start
         last = np.inf if end is None else end
-        if not 0.0 <= first < last or first * self.rate == np.inf:
-            raise AudioError(f"{self.name}: a segment must have 0 <= start < end in seconds, got {start} to {end}")
+        are_numbers = isinstance(first, int | float | np.number) and isinstance(last, int | float | np.number)
+        if not are_numbers or not 0.0 <= first < last or first * self.rate == np.inf:
+            raise AudioError(f"{self.name}: a segment must have 0 <= start < end in seconds, got {start!r} to {end!r}")
         return round(first * self.rate), None if last * self.rate == np.inf else round(last * self.rate)
 
     def _most_frames(self) -> int:
@@ -260,12 +262,9 @@ def _open_path(path: Path) -> BinaryIO:
     try:
         return open_regular(path)
     except FileNotFoundError:
-        cause = "a mistyped or moved path?"
-        if _is_address(path):
-            cause = "nothing is fetched from an address, download it first"
-        elif path.parts[:1] == ("~",):
-            cause = "only a shell knows ~ as the home folder: in Python, Path(path).expanduser()"
-        raise AudioError(f"{path}: {NO_SUCH_FILE}; {cause}") from None
+        raise AudioError(f"{path}: {NO_SUCH_FILE}; {_why_missing(path)}") from None
+    except NotADirectoryError:
+        raise AudioError(f"{path}: its folder is none, but a file; a file given for a folder?") from None
     except IsADirectoryError:
         raise AudioError(f"{path}: an audio file was expected, got a folder; name one file in it") from None
     except PermissionError:
@@ -274,6 +273,19 @@ def _open_path(path: Path) -> BinaryIO:
         raise AudioError(
             f"{path}: {error.strerror or error}; what comes through a pipe or a device is read as a stream"
         ) from error
+
+
+def _why_missing(path: Path) -> str:
+    """Return the likely cause why there is no file at ``path``."""
+    if _is_address(path):
+        return "nothing is fetched from an address, download it first"
+    if path.parts[:1] == ("~",):
+        return "only a shell knows ~ as the home folder: in Python, Path(path).expanduser()"
+    if os.sep == "/" and "\\" in path.name:
+        return "folders are separated by / here, not by \\ as in Windows"
+    if any(sign in path.name for sign in "*?"):
+        return "a pattern stands for files in a shell alone, where one matches; in Python, pathlib.Path().glob"
+    return "a mistyped or moved path?"
 
 
 def _is_address(path: Path) -> bool:

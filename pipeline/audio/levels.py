@@ -1,4 +1,4 @@
-"""Clipping of audio, measured while it comes in."""
+"""Clipping and scale of audio, measured while it comes in."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import numpy as np
 
 from pipeline.audio.streams import Samples
 
+OFF_SCALE = (
+    "the samples are far above full scale, which is 1, or all below a step of 16 bits; divide integers that were"
+    " converted by their own full scale, 32768 for 16 bits"
+)
+# Sizes of the largest sample. Music may be mastered 12 dB above full scale; undivided integers of 8 bits are 30 dB
+# above, unless the speech is quiet, and those of 16 bits in an array of 32 are at most half a step of 16 bits.
+_MOST_SIZE, _LEAST_SIZE = 16.0, 2.0**-16
 # Samples within this share of the largest are at the top, and this many of them in a row are clipped.
 _AT_THE_TOP = 1e-4
 _RUN = 3
@@ -29,6 +36,11 @@ class Clipping:
     def share(self) -> float:
         """Share of clipped samples."""
         return self.clipped / max(1, self.samples)
+
+    @property
+    def is_off_scale(self) -> bool:
+        """Whether full scale is not 1, by the largest sample."""
+        return self.largest > _MOST_SIZE or 0.0 < self.largest <= _LEAST_SIZE
 
     def push(self, samples: Samples) -> None:
         """Take ``samples`` (n,); a run is not followed from one block to the next."""

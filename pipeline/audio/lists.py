@@ -226,11 +226,13 @@ def _recording(root: Path, line: int, text: str) -> tuple[Path, int | None]:
     known = _DECODERS.get(PurePosixPath(words[0]).name if words else "")
     options = None if known is None else known.fullmatch("".join(f" {word}" for word in words[1:-1]))
     if options is None or len(words) < 2:
+        pipes = sum(raw.rstrip().endswith(b"|") for _, raw in _lines(scp))
         _refuse(
             scp,
             line,
             "a file path was expected, or a pipe in which sph2pipe, flac -d or cat decodes one file and does no more;"
-            f" commands are not executed, got {text!r}: convert the recordings to files, and list these",
+            f" commands are not executed, got {text!r}: convert the recordings to files, and list these"
+            f" (pipes in this list: {pipes}; docs/howto/lists.md has a loop that converts all)",
         )
     channel = options.groupdict().get("channel")
     return _found(scp, line, words[-1], (Path(), root)), None if channel is None else int(channel)

@@ -7,10 +7,12 @@ interrupted.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from pipeline import __version__
 from pipeline.cli.audit import audit
@@ -34,6 +36,19 @@ from pipeline.cli.trials import trials
 from pipeline.cli.verify import verify
 from pipeline.errors import NotEnoughSpeechError, VoiceclaimError
 
+
+class _Command(TyperCommand):
+    """A command that refuses an option of one value that is given twice; Typer alone takes the last."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse ``args`` as any command."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(order).items():
+            if times > 1 and isinstance(option, TyperOption) and not option.multiple and not option.is_flag:
+                ctx.fail(f"{option.opts[0]} takes one value, and is given {times} times")
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
     name="voiceclaim",
     help="Enroll speakers from audio, and verify that a speaker is who they claim to be. Exit codes: 0 done or"
@@ -54,6 +69,8 @@ for group, commands in _GROUPS.items():
         app.command(rich_help_panel=group)(command)
 app.add_typer(speakers, name="speakers", rich_help_panel="Stores")
 app.add_typer(store, name="store", rich_help_panel="Stores")
+for command_info in (*app.registered_commands, *speakers.registered_commands, *store.registered_commands):
+    command_info.cls = _Command
 
 
 def _print_version(wanted: bool) -> None:
@@ -86,7 +103,7 @@ def run() -> None:
         print_error(error)
     except MemoryError as error:
         print_error(
-            f"not enough memory: {error or 'an allocation failed'}; fewer --jobs and shorter recordings need less"
+            f"not enough memory: {str(error) or 'an allocation failed'}; fewer --jobs and shorter recordings need less"
         )
     except OSError as error:  # of a path in the command's words that nothing before has met
         if error.filename is None:

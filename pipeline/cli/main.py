@@ -5,7 +5,10 @@ import sys
 
 
 def main() -> None:
-    """Load the commands and run the one that is asked for; an interruption exits with code 130."""
+    """Load the commands and run the one that is asked for; an interruption exits with code 130, quietly.
+
+    A library that cannot be loaded is an error in one line.
+    """
     gc.set_threshold(100_000, 50, 100)  # each collection looks through all that imports made
     try:
         from pipeline.cli.app import run
@@ -14,3 +17,10 @@ def main() -> None:
     except KeyboardInterrupt:
         print("voiceclaim: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+    except (ImportError, OSError) as error:
+        reason = str(error).strip().rpartition("\n")[2]
+        if isinstance(error, OSError) and "shared object" not in reason:
+            raise
+        cause = "too little memory (ulimit -v), or a damaged installation?"
+        print(f"voiceclaim: a library cannot be loaded: {reason}; {cause}", file=sys.stderr)
+        raise SystemExit(2) from None

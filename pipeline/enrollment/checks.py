@@ -8,7 +8,8 @@ other speakers: ``consistency`` compares a speaker's own held-out utterances, an
 for anyone else with the speaker left out of the machines, to the typical value, the median of the other speakers' own.
 With fewer than ``MIN_OTHERS`` other speakers, or less than ``MIN_HELD_OUT`` seconds held out, both are skipped. Two
 voices in one folder are detected if one follows the other, since the last utterances are held out; if they alternate,
-the machines contain both. Measured in ``benchmarks/ENROLLMENT_CHECKS.md``.
+the machines contain both. Where recordings are measured, samples far from full scale and copies within one folder are
+warned of, too; these are no reasons to refuse. Measured in ``benchmarks/ENROLLMENT_CHECKS.md``.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.audio.levels import OFF_SCALE
 from pipeline.config import Action, ChecksConfig, Config, ThresholdConfig
-from pipeline.enrollment.duplicates import duplicates
+from pipeline.enrollment.duplicates import copies, duplicates
 from pipeline.enrollment.quality import clipped_share, kept_of, median_snr
 from pipeline.enrollment.speech import NewSpeaker, is_narrow_band
 from pipeline.errors import MetricError
@@ -42,7 +44,7 @@ MAX_GROUPS = 10
 class Finding:
     """A problem with one speaker; ``reason`` is a sentence that names them and may name files.
 
-    ``check`` is one of ``pipeline.config.CHECKS``, or speech where there is too little.
+    ``check`` is one of ``pipeline.config.CHECKS``, speech where there is too little, or scale.
     """
 
     speaker: str
@@ -86,17 +88,46 @@ def check_recordings(settings: ChecksConfig, voices: Sequence[NewSpeaker], known
                 " Use another microphone or a quieter room?"
             )
             findings.append(_finding(voice.name, "noise", settings.noise, reason))
+    findings += _off_scale(voices)
     if settings.channels != "off":
         findings += _mixed(settings, voices)
     if settings.narrow_band != "off":
         findings += _narrow_band(settings, voices, known)
     if settings.duplicates == "off":
         return findings
+    findings += _copies(voices)
     named = zip(known.speakers, known.arrays, strict=True)
     stored = {speaker.name: arrays for speaker, arrays in named}
     stored |= {voice.name: voice.earlier.arrays for voice in voices if voice.earlier}  # the same recordings once more
     prints = {name: arrays["fingerprints"] for name, arrays in stored.items() if "fingerprints" in arrays}
     return findings + _duplicates(settings, voices, prints)
+
+
+def _off_scale(voices: Sequence[NewSpeaker]) -> list[Finding]:
+    """Return a warning for each new speaker of whom samples are far from full scale."""
+    findings = []
+    for voice in voices:
+        if wrong := [one for one in voice.recordings if one.is_off_scale]:
+            reason = (
+                f"{len(wrong)} of {len(voice.recordings)} recordings, the first of them {wrong[0].path}: {OFF_SCALE}"
+            )
+            findings.append(_finding(voice.name, "scale", "warn", reason))
+    return findings
+
+
+def _copies(voices: Sequence[NewSpeaker]) -> list[Finding]:
+    """Return a warning for each new speaker of whom one recording is there twice."""
+    findings = []
+    for voice in voices:
+        if pairs := copies(voice.recordings):
+            first, second = (voice.recordings[number].path for number in pairs[0])
+            reason = (
+                f"{len({second for _, second in pairs})} of {len(voice.recordings)} recordings are copies of others of"
+                f" theirs, the first of them {second}, of {first}. Keep one of each: what is trained on and held out,"
+                " too, makes the expected errors too low"
+            )
+            findings.append(_finding(voice.name, "duplicates", "warn", reason))
+    return findings
 
 
 def _mixed(settings: ChecksConfig, voices: Sequence[NewSpeaker]) -> list[Finding]:

@@ -25,7 +25,8 @@ class Recording:
     """One recording: its ``samples``, the ``clipped`` among them, its ``snr_db`` (None without speech).
 
     ``prints`` (T,) are its fingerprints; ``loud`` (T,) marks those loud enough to be compared. ``high_db`` is that of
-    ``SpeechMeter``. ``channels_differ`` where the samples are the mean of channels that hold different sounds.
+    ``SpeechMeter``. ``channels_differ`` where the samples are the mean of channels that hold different sounds,
+    ``is_off_scale`` where full scale is not 1.
     """
 
     path: Path
@@ -36,6 +37,7 @@ class Recording:
     loud: NDArray[np.bool_]
     high_db: float | None = None
     channels_differ: bool = False
+    is_off_scale: bool = False
 
 
 def kept_of(prints: Prints) -> Recording:
@@ -77,8 +79,9 @@ class RecordingMeter:
         loud = (levels > np.maximum.accumulate(levels) - RANGE_DB) & (prints != 0)
         clipping, speech = self._clipping, self._speech
         return Recording(
-            self._path, clipping.samples, clipping.clipped, speech.snr_db, prints, loud, speech.high_db, channels_differ
-        )
+            self._path, clipping.samples, clipping.clipped, speech.snr_db, prints, loud, speech.high_db,
+            channels_differ, clipping.is_off_scale,
+        )  # fmt: skip
 
     def _measure(self, samples: Array) -> None:
         frames = self._frames.push(samples)

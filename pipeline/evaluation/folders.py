@@ -56,6 +56,8 @@ def trials_of_folder(folder: Path | str, names: Collection[str] | None = None) -
     """
     check_type("names", names, Collection | None, "a collection of names, as SpeakerModel.names is,")
     names = [names] if isinstance(names, str) else names
+    for name in names or ():
+        check_type("names", name, str, "a name")
     corpus = as_corpus(folder)
     if corpus.kind != "folders":
         raise InputError(

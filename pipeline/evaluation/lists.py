@@ -39,11 +39,13 @@ from pipeline.evaluation import FORMATS
 from pipeline.evaluation.columns import NameColumn, TrialTable, pair_ids, rows_by_label, suffix_of
 from pipeline.evaluation.text_lists import (
     COLUMNS,
+    DECIMAL_COMMA,
     LABELS,
     VOXCELEB_LABELS,
     Kind,
     bad_line,
     first_line,
+    has_decimal_comma,
     read_table,
     read_words,
     without_comments,
@@ -250,13 +252,20 @@ def _why_unknown(first: Sequence[bytes], content_name: str) -> str:
             return f"the file is {kind_of_file}"
     if b"\0" in b"".join(first):
         return "the file is not UTF-8 text (UTF-16 or binary)"
-    if b"," in first[0]:
+    if b"," in first[0] and not has_decimal_comma(first[0]):
         return (
             f"comma-separated fields need a header: speaker,path,{'score' if content_name == 'score file' else 'label'}"
         )
     if all(word.decode(errors="replace").lower() in COLUMNS for word in first):
         return "the names of a header are separated by commas or tabs, as all fields below it"
-    return f"a missing or misspelt field, or the file is no {content_name}"
+    if has_decimal_comma(first[-1]) or has_decimal_comma(first[0]):
+        return DECIMAL_COMMA
+    is_key = content_name == "score file" and first[-1] in LABELS
+    return (
+        "it is a key; were scores and key exchanged?"
+        if is_key
+        else f"a missing or misspelt field, or the file is no {content_name}"
+    )
 
 
 def _are_numbers(words: Iterable[bytes]) -> bool:

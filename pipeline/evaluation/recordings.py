@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.audio.corpus import Utterance
+from pipeline.audio.downmix import Downmix
 from pipeline.audio.lists import read_kaldi_parts
 from pipeline.errors import InputError, check_type
 from pipeline.evaluation.lists import Trial
@@ -29,13 +30,15 @@ class Recordings:
     def under(
         cls, root: Path | str | Recordings, workers: Workers | None = None, channel: int | None = None
     ) -> Recordings:
-        """Return the recordings below ``root`` as ``workers`` name them; raises InputError for lists of bad lines.
+        """Return the recordings below ``root`` as ``workers`` name them; raises InputError for lists of bad lines,
+        and AudioError for a ``channel`` that is no number from 1 on.
 
         Where ``root`` has a ``wav.scp``, names of its utterances stand for them.
         """
         if isinstance(root, Recordings):
             return root if channel is None else replace(root, channel=channel)
         check_type("root", root, os.PathLike | str, "the path of a folder")
+        Downmix("recordings", channel)
         home, workers = Path(root), LocalThreads(1) if workers is None else workers
         parts = read_kaldi_parts(home) if (home / "wav.scp").is_file() else {}
         utterances = {

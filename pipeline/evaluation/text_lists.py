@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from array import array
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -45,6 +46,7 @@ COLUMNS: Mapping[str, str] = {
     for name in names.split()
 }
 """Field that a column of this name, in lower case, holds."""
+DECIMAL_COMMA = "a decimal comma; numbers are written with a point"
 METADATA = "metadata:"
 """Begins the field of any other column; its name follows."""
 
@@ -224,7 +226,7 @@ def _read_rows(
             for field, k, parse, append in steps:  # noqa: B007
                 append(parse(cells[k]))
         except (KeyError, ValueError) as error:
-            raise bad_line(path, number, cells[k], *_broken_rule(field, labels, error)) from None
+            raise bad_line(path, number, cells[k], *_broken_rule(field, cells[k], labels, error)) from None
     if not columns["model"]:
         raise InputError(f"{path}: a list needs at least one trial, got none; the file is empty or has only comments")
     return _table_of(columns, names, others, order)
@@ -258,12 +260,19 @@ def _finite_or_missing(text: bytes) -> float:
     return math.nan if text in (b"", b"-") else _finite(text)
 
 
-def _broken_rule(field: str, labels: Mapping[bytes, bool], error: Exception) -> tuple[str, str]:
-    """Return the rule that a field breaks, and the likely cause."""
+def has_decimal_comma(text: bytes) -> bool:
+    """Return True for a number that is written with a comma, as many programs do by the language of their user."""
+    return re.fullmatch(rb"[+-]?[0-9]+,[0-9]+(?:[eE][+-]?[0-9]+)?", text) is not None
+
+
+def _broken_rule(field: str, text: bytes, labels: Mapping[bytes, bool], error: Exception) -> tuple[str, str]:
+    """Return the rule that the ``text`` of a field breaks, and the likely cause."""
     if isinstance(error, UnicodeDecodeError):
         return "text must be UTF-8", "it was saved in another encoding"
     words = ", ".join(label.decode() for label in labels)
     number = "must be a finite number", "a failed trial, or a list of another format"
+    if has_decimal_comma(text):
+        number = number[0], DECIMAL_COMMA
     return {
         "side": ("a side must be a or b", "another column under the name of the side; channels are numbered 1 to 9"),
         "label": (f"a label must be one of {words}", "a misspelt label, or a list of two formats"),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio.downmix import Mixed
-from pipeline.audio.levels import Clipping
+from pipeline.audio.levels import OFF_SCALE, Clipping
 from pipeline.audio.streams import check_rate
 from pipeline.features.framing import FrameStream
 from pipeline.features.quality import NARROW_DB, SpeechMeter
@@ -17,8 +17,7 @@ from pipeline.scoring.claims import RunningScores
 from pipeline.store.model import SpeakerModel
 
 WARNINGS = {
-    "scale": "the samples are far above full scale, which is 1, or all below a step of 16 bits; divide integers that"
-    " were converted by their own full scale, 32768 for 16 bits",
+    "scale": OFF_SCALE,
     "narrow_band": "the audio ends at about 4 kHz, as on a telephone, and the enrollment recordings do not",
     "clipping": "the audio is clipped; the recording level was too high",
     "noise": "the speech is hardly louder than the noise",
@@ -34,9 +33,6 @@ WARNINGS = {
 WIDE_DB = -50.0
 # Log-odds of a changed condition: nine to one.
 CHANGED_LOG_ODDS = log(9.0)
-# Sizes of the largest sample. Music may be mastered 12 dB above full scale; undivided integers of 8 bits are 30 dB
-# above, unless the speech is quiet, and those of 16 bits in an array of 32 are at most half a step of 16 bits.
-MOST_SIZE, LEAST_SIZE = 16.0, 2.0**-16
 # Times the least speech that is scored.
 LITTLE_SPEECH = 2.0
 
@@ -69,8 +65,7 @@ class AudioMeter:
         """
         enrolled = None if claim is None else self._model.high_band(claim)
         checks, snr, high = self._config.checks, self.speech.snr_db, self.speech.high_db
-        largest = self._clipping.largest
-        applies = {"scale": largest > MOST_SIZE or 0.0 < largest <= LEAST_SIZE}
+        applies = {"scale": self._clipping.is_off_scale}
         if snr is None:  # no speech
             return _sentences(applies)
         least, (condition, is_outlying) = LITTLE_SPEECH * self._config.min_frames, scores.audio_condition()

@@ -148,7 +148,8 @@ def test_a_segment_is_the_slice_of_the_whole(tmp_path, coding):
 
 
 @pytest.mark.parametrize(
-    ("start", "end"), [(-1.0, None), (1.0, 1.0), (1.0, 0.5), (np.nan, None), (0.0, np.nan), (np.inf, None)]
+    ("start", "end"),
+    [(-1.0, None), (1.0, 1.0), (1.0, 0.5), (np.nan, None), (0.0, np.nan), (np.inf, None), ("0", 1.0), (0.0, "1")],
 )
 def test_a_segment_without_extent_is_refused(tmp_path, start, end):
     path = encode(tmp_path / "a.wav", voice())

@@ -64,8 +64,11 @@ def test_a_pipe_that_only_decodes_a_file_stands_for_the_file(tmp_path, calls, he
 def test_any_other_pipe_is_refused_with_its_line_and_the_cure_and_is_not_run(tmp_path, calls, pipe):
     line = pipe.format(a=calls / "a.sph", mark=tmp_path / "mark")
     data = directory(tmp_path / "data", f"cat '{calls / 'a.sph'}' |", line)
-    with pytest.raises(InputError, match=r"wav\.scp, line 2: .*commands are not executed.*convert the recordings"):
+    with pytest.raises(
+        InputError, match=r"wav\.scp, line 2: .*commands are not executed.*convert the recordings"
+    ) as told:
         read_corpus(data)
+    assert f"pipes in this list: {1 + line.endswith('|')};" in str(told.value)
     assert not (tmp_path / "mark").exists()
 
 

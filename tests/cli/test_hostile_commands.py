@@ -88,6 +88,26 @@ def test_output_that_cannot_be_written_is_said_so_once(monkeypatch, capsys):
     assert capsys.readouterr().err == "voiceclaim: the output cannot be written: No space left on device\n"
 
 
+@pytest.mark.parametrize(
+    ("error", "last"),
+    [
+        ("OSError(\"cannot load library 'a.so': a.so: cannot open shared object file\")", "shared object file"),
+        (
+            "ImportError('\\nPLEASE READ THIS\\n\\nb.so: failed to map segment from shared object\\n')",
+            ": b.so: failed to map",
+        ),
+    ],
+)
+def test_a_library_that_cannot_be_loaded_is_no_traceback(run, tmp_path, demo, monkeypatch, error, last):
+    (tmp_path / "soundfile.py").write_text(f"raise {error}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    result = run("enroll", demo / "enroll", "--store", "n.store")
+    assert (result.code, result.out, len(result.err.splitlines())) == (2, "", 1)
+    assert result.err.startswith("voiceclaim: a library cannot be loaded: ")
+    assert last in result.err
+    assert result.err.endswith("; too little memory (ulimit -v), or a damaged installation?\n")
+
+
 def test_a_closed_input_is_no_traceback(command, store):
     words = " ".join(f"'{word}'" for word in (*command, "verify", str(store), "--claim", "anna", "-"))
     done = subprocess.run(["sh", "-c", f"{words} <&-"], capture_output=True, text=True, timeout=120, check=False)

@@ -53,9 +53,18 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "check misspelt": ((*ENROLL, "--check", "nois=off"), 2, "CHECK=off|warn|refuse"),
     "action misspelt": ((*ENROLL, "--check", "noise=of"), 2, "checks.noise"),
     "a list in words": ((*ENROLL, "--set", "augmentation.kinds=babble,noise"), 2, 'a list is written ["a", "b"]'),
+    "two settings files": ((*ENROLL, "--config", "lean", "--config=paper"), 2, "--config takes one value, and is giv"),
+    "two stores": ((*ENROLL, "--store", "s.store"), 2, "--store takes one value, and is given 2 times"),
+    "two numbers of threads": ((*ENROLL, "--jobs", "1", "-j", "2"), 2, "--jobs takes one value, and is given 2 times"),
+    "two exports": (
+        ("speakers", "export", "s.store", "anna", "--out", "a", "--out", "b"), 2, "--out takes one value, and is given"
+    ),
     # Audio
     "home folder in quotes": ((*VERIFY, "~/call.wav"), 2, "no such file; only a shell knows ~ as the home folder"),
     "no such file": ((*VERIFY, "nothere.wav"), 2, "nothere.wav: no such file; a mistyped or moved path?"),
+    "a glob that matches nothing": ((*VERIFY, "calls/*.wav"), 2, "calls/*.wav: no such file; a pattern stands for fi"),
+    "identify, a glob": (("identify", "s.store", "*.mp3"), 2, "*.mp3: no such file; a pattern stands for files in a"),
+    "a path of Windows": ((*VERIFY, "calls\\call.wav"), 2, "no such file; folders are separated by / here, not by \\"),
     "empty file": ((*VERIFY, "empty.wav"), 2, "empty.wav: an audio file cannot be empty"),
     "text as audio": ((*VERIFY, "text.wav"), 2, "it holds text, not audio"),
     "a folder as audio": ((*VERIFY, "recordings/anna"), 2, "an audio file was expected, got a folder"),
@@ -101,6 +110,24 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "scores under another name": (
         ("evaluate", "--scores", "prob.csv", "--key", "true.txt", "--out", "out"), 2,
         "In a table, the column of scores is called score or llr",
+    ),
+    "decimal commas": (
+        ("evaluate", "--scores", "comma.txt", "--key", "true.txt", "--out", "out"), 2,
+        "got 'anna call.flac 1,25'; likely cause: a decimal comma; numbers are written with a point",
+    ),
+    "decimal commas, scores first": (
+        ("evaluate", "--scores", "first.txt", "--key", "true.txt", "--out", "out"), 2, "likely cause: a decimal comma"
+    ),
+    "a decimal comma in a table": (
+        ("evaluate", "--scores", "comma.csv", "--key", "true.txt", "--out", "out"), 2,
+        "comma.csv, line 2: a score must be a finite number, got '-1,25'; likely cause: a decimal comma",
+    ),
+    "scores and key exchanged": (
+        ("evaluate", "--scores", "true.txt", "--key", "comma.txt", "--out", "out"), 2, "were scores and key exchanged?"
+    ),
+    "a file for the root": (
+        ("evaluate", "s.store", "true.txt", "--root", "call.flac", *EVALUATE), 2,
+        "call.flac/call.flac: its folder is none, but a file",
     ),
     "label misspelt": (("evaluate", "s.store", "label.txt", *EVALUATE), 2, "line 1"),
     "no system named": (("evaluate", "s.store", "true.txt", "--out", "out", "--systems", ","), 2, "at least one"),
@@ -191,12 +218,15 @@ def folder(tmp_path, store, demo, heard, garbage, monkeypatch):
         "blanks": "speaker path label\nanna call.flac target",
         "label": "anna call.flac maybe",
         "true": "anna call.flac target",
+        "comma": "anna call.flac 1,25",
+        "first": "1,25 anna call.flac",
         "missing": "anna nope.flac target",
         "strangers": "anna call.flac target\nhugo call.flac nontarget\nnoah call.flac nontarget\nhugo b.flac target",
     }
     for name, text in lists.items():
         (tmp_path / f"{name}.txt").write_text(f"{text}\n")
     (tmp_path / "prob.csv").write_text("speaker,path,prob\nanna,call.flac,0.5\n")
+    (tmp_path / "comma.csv").write_text('speaker,path,score\nanna,call.flac,"-1,25"\n')
     for name, recording in (("kaldi", "raw.ark:17"), ("test", "call.flac")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "wav.scp").write_text(f"call {recording}\n")

@@ -22,12 +22,14 @@ from pipeline.cli.enroll import enroll as command
 from pipeline.cli.options import IN_PART
 from pipeline.config import CHECKS, NO_CHECKS, ChecksConfig, ThresholdConfig, load_config
 from pipeline.enrollment.checks import MIN_OTHERS, check_trials, held_out_seconds, strengths_of
-from pipeline.enrollment.duplicates import duplicates
+from pipeline.enrollment.duplicates import MOST_LATE, copies, duplicates
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.quality import Clipping, RecordingMeter, clipped_share, median_snr
 from pipeline.enrollment.speech import NewSpeaker, Speech
 from pipeline.errors import ConfigError, EnrollmentRefusedError
 from pipeline.scoring.trials import HeldOutTrials
+from pipeline.verification.audio_warnings import WARNINGS
+from pipeline.verification.verifier import Verifier
 
 EVERY = ("clipping", "noise", "channels", "narrow_band", "duplicates", "consistency", "matches")
 RATE = 8000
@@ -158,7 +160,9 @@ def test_measurements_do_not_depend_on_the_block_size(recordings, measured):
 def test_different_recordings_are_no_duplicates(recordings, measured):
     spoken = [(number, one) for number, name in enumerate(sorted(recordings)) for one in recordings[name]]
     assert len(spoken) == 144
-    assert duplicates([(number, measured(one)) for number, one in spoken]) == []
+    heard = [(number, measured(one)) for number, one in spoken]
+    assert duplicates(heard) == []
+    assert [copies([one for owner, one in heard if owner == number]) for number in range(len(recordings))] == [[]] * 12
 
 
 def coded(samples: np.ndarray, **how: object) -> np.ndarray:
@@ -186,7 +190,9 @@ def test_a_duplicate_is_detected_after_any_coding(recordings, measured, change):
     copy = measured(change(read_samples(recordings["lars"][2])[0]))
     assert duplicates([*others, (1, copy)]) == [(2, 5)]
     assert duplicates([(1, copy), *others]) == [(0, 3)]
-    assert duplicates([*others, (0, copy)]) == []  # of the same speaker: allowed
+    assert duplicates([*others, (0, copy)]) == []  # of the same speaker
+    are_whole = abs(len(copy.prints) - len(others[2][1].prints)) <= MOST_LATE
+    assert copies([*(one for _, one in others), copy]) == ([(2, 5)] if are_whole else [])
     twice = [(0, others[2][1]), (0, others[2][1]), (1, copy)]
     assert duplicates(twice) == [(0, 2), (1, 2)]
 
@@ -221,6 +227,42 @@ def test_very_short_recordings_are_duplicates_where_they_are_the_same_throughout
         (of(18), of(18, 1e-3), [(0, 1)]),
     ):
         assert duplicates([(0, one), (1, other)]) == found
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.5])
+def test_copies_of_short_clips_are_found_and_other_clips_are_not(recordings, measured, seconds):
+    samples = np.concatenate([read_samples(one)[0] for one in recordings["lars"]])
+    clips = [
+        measured(clip) for clip in samples[: len(samples) // RATE * RATE].reshape(-1, RATE)[:, : int(seconds * RATE)]
+    ]
+    assert copies(clips) == []
+    assert copies([*clips, *clips]) == [(n, n + len(clips)) for n, clip in enumerate(clips) if clip.loud.sum() >= 10]
+
+
+def test_a_copy_in_a_speakers_own_folder_warns_and_changes_nothing(tmp_path, recordings, tiny):
+    speakers = {name: recordings[name][:5] for name in ("anna", "ivan")}
+    samples = read_samples(speakers["ivan"][1])[0]
+    speakers["ivan"] += (saved(tmp_path / "ivan" / "once more.wav", samples),)
+    report = enroll(tmp_path / "s", speakers, tiny, quality=quality(duplicates="refuse"))
+    (warned,) = report.findings
+    assert (warned.speaker, warned.check, warned.refused) == ("ivan", "duplicates", False)
+    assert f"1 of 6 recordings are copies of others of theirs, the first of them {tmp_path}" in warned.reason
+    assert f"once more.wav, of {speakers['ivan'][1].path}" in warned.reason
+    silent = enroll(tmp_path / "off", speakers, tiny, quality=quality())
+    assert silent.findings == ()
+    assert_same(silent.model, report.model)
+
+
+def test_recordings_far_from_full_scale_warn_at_enrollment_as_at_verification(tmp_path, recordings, tiny):
+    speakers = {name: recordings[name][:4] for name in ("anna", "ivan")}
+    wrong = tmp_path / "wrong.wav"
+    soundfile.write(wrong, 32768 * read_samples(recordings["ivan"][4])[0], RATE, subtype="FLOAT")
+    speakers["ivan"] += (Utterance("ivan", wrong),)
+    report = enroll(tmp_path / "s", speakers, tiny)
+    (warned,) = report.findings
+    assert (warned.speaker, warned.check, warned.refused) == ("ivan", "scale", False)
+    assert f"speaker 'ivan': 1 of 5 recordings, the first of them {wrong}: {WARNINGS['scale']}" == warned.reason
+    assert f"scale: {WARNINGS['scale']}" in Verifier(report.model, "ivan").verify_file(wrong).warnings
 
 
 # Refusals and warnings

@@ -38,6 +38,8 @@ def test_one_name_may_be_given_as_a_text_and_a_model_is_none(tree, opened):
     assert trials_of_folder(tree, "anna") == trials_of_folder(tree, ["anna"])
     with pytest.raises(InputError, match=r"names: a collection of names, as SpeakerModel\.names is, was expected"):
         trials_of_folder(tree, opened)
+    with pytest.raises(InputError, match="names: a name was expected, got int"):
+        trials_of_folder(tree, [1, 2])
 
 
 def test_a_recording_that_cannot_be_decoded_here_is_a_trial_without_a_score(tree, monkeypatch):

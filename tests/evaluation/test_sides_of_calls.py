@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 import soundfile
 
-from pipeline.errors import InputError
+from pipeline.errors import AudioError, InputError
 from pipeline.evaluation import Trial, read_list, read_scores, read_trials, write_list
 from pipeline.evaluation.assess import assess
 from pipeline.evaluation.calibrate import calibrate
@@ -52,6 +52,12 @@ def test_the_sides_of_a_parquet_list_are_those_of_text(tmp_path, column):
     table = pa.table({"model": ["anna"] * 2, "segment": ["call.wav"] * 2, "label": [1, 0], name: values})
     pyarrow.parquet.write_table(table, tmp_path / "list.parquet")
     assert list(read_trials(tmp_path / "list.parquet")) == TWO
+
+
+@pytest.mark.parametrize("channel", [0, "1", True])
+def test_a_channel_for_all_files_that_is_no_number_from_1_is_refused_before_any_is_read(opened, call, channel):
+    with pytest.raises(AudioError, match="channels are numbered from 1, got channel"):
+        assess(opened, [Trial("anna", call.name, True)], call.parent, channel=channel)
 
 
 def test_other_values_of_a_channel_are_metadata_and_one_that_is_not_there_is_a_failed_file(listed, call, opened):
