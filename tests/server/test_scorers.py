@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
 from contextlib import AsyncExitStack
@@ -126,6 +127,19 @@ def test_a_process_keeps_no_stream_of_a_claim_that_has_ended(run, capfd):
 
     run(test)
     assert capfd.readouterr().err == ""
+
+
+def test_a_process_that_somebody_did_not_wait_for_is_the_next_ones(run):
+    async def test(live, _):
+        impatient = asyncio.create_task(live.claim().__aenter__())
+        while not multiprocessing.active_children():
+            await asyncio.sleep(0.01)
+        (started,) = multiprocessing.active_children()
+        impatient.cancel()
+        async with live.claim():
+            assert [worker._process.pid for worker in live.workers] == [started.pid]
+
+    run(test)
 
 
 def test_processes_may_end_before_a_claim_does(run):
