@@ -31,7 +31,7 @@ from pipeline.server.newest import NewestModel, VerifierSettings
 from pipeline.server.run import listen, serve, url_of
 from pipeline.server.security import SCOPES, VARIABLE, is_loopback, parse_tokens, read_tokens, scopes_of
 from pipeline.server.service import Service
-from pipeline.server.settings import Settings
+from pipeline.server.settings import Limits, Settings
 from pipeline.server.spool import Spool
 from pipeline.store.store import Store
 
@@ -83,6 +83,14 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path, monkeypatch):
     (tmp_path / "tokens.txt").write_bytes(b"verify \xff")
     with pytest.raises(ConfigError, match="cannot be read: it is not text"):
         read_tokens(tmp_path / "tokens.txt")
+
+
+# The bounds
+
+
+def test_as_much_audio_as_is_allowed_fits_in_two_channels_of_a_file_and_one_of_an_enrollment():
+    for bounds in (Limits(file_seconds=600.0, enroll_seconds=1800.0), Limits(file_seconds=600.0, enroll_seconds=60.0)):
+        assert bounds.audio.samples == max(600 * 48_000 * 2, int(bounds.enroll_seconds) * 48_000)
 
 
 # The spool
