@@ -73,8 +73,7 @@ def test_a_claim_has_the_states_of_a_stream_here(run):
         stream = verifier.stream(live.hello.pcm.rate)
         async with live.claim() as claim:
             assert claim.delay_ms == stream.delay_ms
-            for at in range(0, len(data), PIECE):
-                piece = data[at : at + PIECE]
+            for piece in (b"", *(data[at : at + PIECE] for at in range(0, len(data), PIECE))):
                 state = await claim.push(piece)
                 expected = stream.push(np.frombuffer(piece, "<i2"))
                 at_threshold = None if expected.frames == 0 else verifier.probability(verifier.decider.llr_threshold)
