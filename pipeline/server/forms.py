@@ -41,16 +41,12 @@ async def saved(
 
     Raises InputError for a form with other fields than that and ``texts``.
     """
-    folder = await service.run("disk", service.spool.private_folder)
-    try:
-        async with _form_of(request, files=files) as form:
-            if unknown := set(form).difference({field, *texts}):
-                fields = ", ".join(map(repr, (*texts, field)))
-                raise InputError(f"the field {min(unknown)!r:.80} has no meaning here; the fields are {fields}")
-            uploads = _files_in(form, field)
-            yield await service.run("disk", _save, uploads, folder), form
-    finally:
-        await service.run("disk", lambda: shutil.rmtree(folder, ignore_errors=True))
+    async with service.private_folder() as folder, _form_of(request, files=files) as form:
+        if unknown := set(form).difference({field, *texts}):
+            fields = ", ".join(map(repr, (*texts, field)))
+            raise InputError(f"the field {min(unknown)!r:.80} has no meaning here; the fields are {fields}")
+        uploads = _files_in(form, field)
+        yield await service.run("disk", _save, uploads, folder), form
 
 
 def _save(uploads: list[tuple[str, BinaryIO]], folder: Path) -> Recordings:

@@ -48,7 +48,7 @@ class NewestModel:
         self._keys = frozenset[str]()
         self._making = Lock()
         self._verifier = lru_cache(settings.most)(self._make)
-        self._identifier: Identifier | None = None
+        self._identifier = lru_cache(1)(Identifier)
 
     def current(self) -> SpeakerModel | None:
         """Return the newest model, None before the first enrollment, at the cost of a ``stat`` while nothing changes.
@@ -71,21 +71,24 @@ class NewestModel:
         return [(Path(encoder), "the encoder")] if encoder else []
 
     def check_enrolled(self, verifier: Verifier) -> None:
-        """Raise StreamClosedError if the speaker whom ``verifier`` is for has been removed since it was made."""
+        """Raise StreamClosedError for a speaker who was removed, or given recordings, since ``verifier`` was made."""
         if self.current() is not verifier.model and speaker_key(verifier) not in self._keys:
-            raise StreamClosedError(f"claim {verifier.claim!r}: the speaker has been removed; there is no decision")
+            raise StreamClosedError(
+                f"claim {verifier.claim!r}: the speaker has been removed, or enrolled anew with more recordings; there"
+                " is no decision"
+            )
 
     def _read(self) -> None:
         try:
             model = self._store.load(unknown_impostors=self._unknown)
         except StoreMissingError:
-            self._model, self._keys = None, frozenset()
-            return
+            model = None
         known = self._model
-        if known is None or (known.identity, known.revision) != (model.identity, model.revision):
-            self._model = model
-            self._keys = frozenset(f"{model.identity}/{speaker.id}" for speaker in model.speakers)
+        if known is None or model is None or (known.identity, known.revision) != (model.identity, model.revision):
+            keys = [] if model is None else [f"{model.identity}/{speaker.id}" for speaker in model.speakers]
+            self._model, self._keys = model, frozenset(keys)
             self._verifier.cache_clear()
+            self._identifier.cache_clear()
 
     def verifier(self, claim: str, system: str | None = None, early: SequentialTest | None = None) -> Verifier:
         """Return a verifier of the newest model; raises what ``Verifier`` raises. The first one reads machines."""
@@ -99,11 +102,7 @@ class NewestModel:
         """Return an identifier among the speakers of the newest model, None without any; raises MetricError."""
         with self._making:
             model = self.current()
-            if model is None or not model.names:
-                return None
-            if self._identifier is None or self._identifier.model is not model:
-                self._identifier = Identifier(model)
-            return self._identifier
+            return None if model is None or not model.names else self._identifier(model)
 
     def _make(self, model: SpeakerModel, claim: str, system: str | None, early: SequentialTest | None) -> Verifier:
         policy = self._decide_by if early is None else Sequential(early, self._decide_by)

@@ -142,7 +142,8 @@ class Scorers:
         self, caller: Caller, made: Callable[[], Awaitable[Verifier]], hello: AudioClaim
     ) -> AsyncIterator[ScoredClaim]:
         """Begin the stream of a claim, judged as by the verifier that is ``made``, until the end of the block."""
-        scorer, number = await self._least_busy(), next(self._numbers)
+        # A process that is being started is one of ``most``, whoever stops waiting for it.
+        scorer, number = await asyncio.shield(self._least_busy()), next(self._numbers)
 
         async def do(task: Callable[..., Any], *arguments: Any) -> Any:
             try:

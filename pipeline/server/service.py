@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -98,6 +99,15 @@ class Service:
     async def run(self, pool: Pool, work: Callable[..., T], *arguments: object) -> T:
         """Run ``work`` off the event loop, in a thread of ``pool``."""
         return await asyncio.get_running_loop().run_in_executor(self._pools[pool], work, *arguments)
+
+    @asynccontextmanager
+    async def private_folder(self) -> AsyncIterator[Path]:
+        """Give a folder for the recordings of one request, which is deleted at the end of the block."""
+        folder = await self.run("disk", self.spool.private_folder)
+        try:
+            yield folder
+        finally:
+            await self.run("disk", partial(shutil.rmtree, folder, ignore_errors=True))
 
     async def score(self, caller: Caller, work: Callable[..., T], *arguments: object) -> T:
         """Run ``work`` on a piece of audio of ``caller`` in a thread, in turn; claims have ``scorers``."""

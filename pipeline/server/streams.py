@@ -196,14 +196,14 @@ async def enroll(connection: Connection, hello: EnrollHello) -> None:
     """Record utterances until the caller ends them, then enroll the speaker."""
     service = connection.service
     name, model = await service.check_new(connection.caller, hello.name)
-    folder = await service.run("disk", service.spool.private_folder)
-    utterances = await service.run("disk", UtteranceFiles, service.settings, folder, model, hello.pcm)
-    try:
-        await connection.send("ready", {"name": name, "rate": hello.rate, **utterances.needs()})
-        await _record(connection, utterances)
-        await _train(connection, name, utterances)
-    finally:
-        await service.run("disk", utterances.discard)
+    async with service.private_folder() as folder:
+        utterances = await service.run("disk", UtteranceFiles, service.settings, folder, model, hello.pcm)
+        try:
+            await connection.send("ready", {"name": name, "rate": hello.rate, **utterances.needs()})
+            await _record(connection, utterances)
+            await _train(connection, name, utterances)
+        finally:
+            utterances.close()
 
 
 async def _record(connection: Connection, utterances: UtteranceFiles) -> None:

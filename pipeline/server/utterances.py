@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,7 +35,7 @@ def _written() -> Iterator[None]:
 
 
 class UtteranceFiles:
-    """Utterances of an enrollment stream, a file each in ``folder``; ``discard`` them when done.
+    """Utterances of an enrollment stream, a file each in ``folder``; ``close`` them when done.
 
     The speech in them is measured by the front end of ``model``, or of the settings that a new store would have.
     """
@@ -101,11 +100,10 @@ class UtteranceFiles:
         """Return the utterances in order."""
         return {path: f"utterance {number}" for number, path in enumerate(self._files, start=1)}
 
-    def discard(self) -> None:
-        """Delete every recording."""
+    def close(self) -> None:
+        """Close the file of the current utterance, if it is open."""
         with suppress(soundfile.LibsndfileError):
             self._file.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     @_written()
     def _begin(self) -> None:

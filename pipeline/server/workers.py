@@ -66,7 +66,7 @@ class Channel:
 
 
 class Worker:
-    """One process, started at once; ``busy`` until the task that was begun last has returned."""
+    """One process, started at once; whoever begins a task makes it ``busy``, until the task has returned."""
 
     def __init__(self, bounds: Bounds) -> None:
         context = get_context("spawn")
@@ -86,7 +86,7 @@ class Worker:
 
     def begin(self, task: Callable[..., Any], *arguments: Any) -> None:
         """Begin a task."""
-        self.busy, self._may_change, self._left = True, False, self._bounds.seconds
+        self._may_change, self._left = False, self._bounds.seconds
         self.tasks += 1
         self._pipe.send((task, arguments))
 
@@ -142,8 +142,8 @@ class Worker:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the process has ended."""
-        return not self._process.is_alive()
+        """Return whether the process has ended, or is about to."""
+        return self.was_ended or not self._process.is_alive()
 
 
 class Workers:
@@ -170,6 +170,7 @@ class Workers:
     ) -> AsyncIterator[tuple[Worker, AsyncIterator[Message]]]:
         """Begin a task of whoever has a turn; the messages end with its result. Leaving the block earlier ends it."""
         worker = self._ready() or await self._run(Worker, self._bounds)
+        worker.busy = True  # also where this is cancelled, and the task begins all the same
         self._working.add(worker)
         try:
             await self._run(worker.begin, task, *arguments)

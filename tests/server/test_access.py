@@ -16,10 +16,13 @@ from service import (
     VERIFY_TOKEN,
     Running,
     entries_in,
+    pcm16,
     problem_of,
     receive,
     running_copy,
+    samples_of,
     send,
+    streamed,
 )
 from starlette.routing import Mount, Route, WebSocketRoute
 from websockets.exceptions import InvalidStatus
@@ -145,6 +148,28 @@ def test_claims_to_be_nobody_have_an_end_and_so_have_their_names(store, tmp_path
     assert [line["event"] for line in entries_in(log)] == ["open", "verify", "verify", "verify"]
 
 
+def test_failed_claims_alone_are_counted_until_a_caller_must_wait(store, tmp_path, heard, silence, garbage):
+    log, anna, lars = tmp_path / "log.jsonl", heard("anna"), heard("lars")
+    with running_copy(store, tmp_path, "--log", log, "--failures", 2, tokens=True) as service:
+
+        def claim(file: Path, **more: str):
+            fields, token = {"claim": "anna", **more}, VERIFY_TOKEN if more else PLAIN_TOKEN
+            return service.request("POST", "/verify", data=fields, files={"file": file.read_bytes()}, token=token)
+
+        def live(file: Path) -> str:
+            samples, rate = samples_of(file)
+            return streamed(service, "anna", rate, pcm16(samples), "pcm_s16le", 1, PLAIN_TOKEN)["decision"]
+
+        for _ in range(2):
+            assert claim(silence).json()["decision"] == live(silence) == "not_enough_speech"
+            assert claim(garbage).status_code == claim(anna, system="guess").status_code == 422
+        assert [claim(file).json()["decision"] for file in (lars, anna, lars)] == ["rejected", "accepted", "rejected"]
+        assert [live(file) for file in (anna, lars)] == ["accepted", "rejected"]
+        assert claim(lars).json()["decision"] == "rejected"
+        assert claim(anna).status_code == 429
+    assert [line["event"] for line in entries_in(log)][-2:] == ["delay", "verify"]
+
+
 def test_streams_that_begin_at_once_count_within_the_hour(store, tmp_path):
     with ExitStack() as held:
         service = held.enter_context(running_copy(store, tmp_path, "--caller-failures", 2, tokens=True))
@@ -159,7 +184,9 @@ def test_failures_that_cannot_be_counted_let_nobody_in_and_name_no_file(store, t
     (tmp_path / "voices.store.attempts").write_bytes(b"no database" * 99)
     with running_copy(store, tmp_path, tokens=True) as service:
         answer = service.request("POST", "/verify", data={"claim": "anna"}, files={"file": b"x"}, token=PLAIN_TOKEN)
-    assert "voices" not in problem_of(answer, 503)
+        assert "voices" not in problem_of(answer, 503)
+        service.store.write_bytes(b"no store" * 99)
+        assert "the store: " in problem_of(service.request("GET", "/healthz"), 503)
 
 
 def test_a_token_may_come_in_the_head_of_a_websocket_too(guarded):

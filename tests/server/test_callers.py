@@ -192,7 +192,35 @@ def test_whoever_sends_much_is_waited_for_no_longer():
         asyncio.run(wait())
 
 
+def test_one_caller_has_its_share_of_streams_and_a_full_queue_is_told_at_once(store):
+    limits = Limits(streams=3, share=0.5, waiting_enrollments=0)
+    with closing(Service(Settings(store, limits=limits), threads=1)) as service, service.stream("verify", ANNA):
+        with pytest.raises(ServiceError, match="one caller has at most 1 streams"), service.stream("verify", ANNA):
+            pass
+        with service.stream("verify", IVAN):
+            pass
+        with pytest.raises(ServiceError, match="0 enrollments wait already"):
+            asyncio.run(service.check_new(ANNA, "dora"))
+        assert asyncio.run(service.model()).names
+
+
 # Attempts
+
+
+def test_who_leaves_before_the_decision_has_failed(copied):
+    settings = Settings(copied, attempts=AttemptLimits(1))
+
+    async def leave(service: Service) -> None:
+        verifier = await service.verifier("anna", None)
+        with pytest.raises(ConnectionResetError):
+            async with service.attempt(ANNA, verifier):
+                raise ConnectionResetError
+        with pytest.raises(TooManyAttemptsError):
+            async with service.attempt(ANNA, verifier):
+                pass
+
+    with closing(Service(settings, threads=1)) as service:
+        asyncio.run(leave(service))
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import signal
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,10 +29,13 @@ from service import (
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import retrained_without
 from pipeline.errors import ServiceError
-from pipeline.server.workers import Bounds, Worker
+from pipeline.server.callers import Caller
+from pipeline.server.workers import Bounds, Worker, Workers
 from pipeline.store.store import Store
+from pipeline.verification.audit import check_log
 
 pytestmark = pytest.mark.server
+CALLER = Caller("address 127.0.0.1", None, frozenset())
 
 
 def interrupted(service: Running, path: str, files, meanwhile) -> httpx.Response:
@@ -135,8 +140,9 @@ def test_an_enrollment_that_takes_too_long_ends(copied, tmp_path, recordings):
 
 
 def test_what_cannot_be_logged_is_not_done(copied, tmp_path, recordings):
-    log = tmp_path / "calls.jsonl"
-    with running(copied, tmp_path, "--log", log) as service:
+    log, key = tmp_path / "calls.jsonl", tmp_path / "log.key"
+    key.write_bytes(b"k" * 32)
+    with running(copied, tmp_path, "--log", log, "--log-key", key) as service:
         made = service.request("POST", "/speakers/fergus", files=files_of(recordings, "fergus"))
         assert made.status_code == 201
         before, lines = Store(copied).state(), log.read_bytes()
@@ -150,8 +156,11 @@ def test_what_cannot_be_logged_is_not_done(copied, tmp_path, recordings):
             assert detail.startswith("the audit log: ") and str(tmp_path) not in detail
             assert Store(copied).state() == before
         log.write_bytes(lines)
+        key.rename(tmp_path / "elsewhere")
+        assert str(tmp_path) not in problem_of(service.request("DELETE", "/speakers/fergus"), 503)
+        (tmp_path / "elsewhere").rename(key)
         assert service.request("DELETE", "/speakers/fergus").status_code == 200
-    assert [entry["event"] for entry in entries_in(log)] == ["open", "enroll", "remove"]
+    assert check_log(log, key=b"k" * 32).events == {"open": 1, "enroll": 1, "remove": 1}
 
 
 def test_what_fails_after_a_change_does_not_deny_it(copied, tmp_path, heard):
@@ -179,6 +188,50 @@ def test_a_process_that_dies_says_whether_it_may_have_changed_something():
     finally:
         worker.end()
         worker.join()
+
+
+def test_a_task_has_its_seconds_for_all_of_its_messages():
+    worker = Worker(Bounds(nice=0, seconds=60.0))
+    try:
+        worker.begin(ask)
+        assert worker.receive() == "may I?"
+        worker.answer()
+        assert worker.receive() == {"result": None}
+        worker._bounds = Bounds(nice=0, seconds=3.0)  # from here on, where its imports are done
+        for _ in range(2):
+            worker.begin(tell_twice, 0.8)
+            assert [worker.receive() for _ in range(3)] == [0.8, 0.8, {"result": None}]
+        worker.begin(tell_twice, 1.6)
+        assert worker.receive() == 1.6
+        with pytest.raises(ServiceError, match="it took longer than 3 s, and was ended; nothing was changed"):
+            worker.receive()
+        worker._process.join(10)
+        assert worker.has_ended
+    finally:
+        worker.end()
+        worker.join()
+
+
+def test_a_process_does_sixteen_tasks_and_none_after_one_that_was_left_or_killed_it():
+    async def scenario() -> None:
+        async def pid() -> int:
+            return await workers.result(CALLER, tell_process)
+
+        (first,) = {await pid() for _ in range(16)}
+        fresh = await pid()
+        assert fresh != first
+        os.kill(fresh, signal.SIGKILL)
+        workers._idle[0].join()
+        async with workers.conversation(CALLER, tell_twice, 0.0) as (left, messages):
+            assert await anext(messages) == 0.0
+        assert left.has_ended
+        assert await pid() not in (fresh, left._process.pid)
+
+    workers = Workers("tasks", 1, Bounds(nice=0, seconds=60.0), waiting=1)
+    try:
+        asyncio.run(scenario())
+    finally:
+        workers.close()
 
 
 def test_a_fault_in_a_process_is_a_line_with_its_place_and_names_nobody(capfd):
@@ -213,6 +266,20 @@ def tell_scheduling(channel) -> None:
 
     with ThreadPoolExecutor(1) as pool:
         channel.value([mine(), pool.submit(mine).result()])
+
+
+def ask(channel) -> None:
+    channel.ask("may I?")
+
+
+def tell_twice(channel, seconds: float) -> None:
+    for _ in range(2):
+        time.sleep(seconds)
+        channel.value(seconds)
+
+
+def tell_process(_channel) -> int:
+    return os.getpid()
 
 
 def fail(_channel, name: str) -> None:

@@ -128,6 +128,14 @@ def test_uploads_have_their_share_of_the_room(store, tmp_path):
         files = {"file": bytes(2**19 + 1)}
         answer = service.request("POST", "/verify", data={"claim": "anna"}, files=files)
         assert "one caller has at most 524,288 bytes of uploads" in problem_of(answer, 503)
+        with service.socket("/enroll") as socket:
+            send(socket, name="dora", rate=8000, format="pcm_s16le")
+            until(socket, "ready")
+            for size in (0, 2**19, 2):
+                socket.send(bytes(size))
+            while (last := receive(socket))["type"] == "progress":
+                pass
+            assert "one caller has at most 524,288 bytes of uploads" in last["detail"]
 
 
 def test_a_body_that_keeps_up_is_read_however_long_it_takes(guarded):

@@ -9,7 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from file_server import served_folder
-from service import ADMIN_TOKEN, IDENTIFY_TOKEN, PLAIN_TOKEN, VERIFY_TOKEN, running, running_copy, samples_of
+from service import (
+    ADMIN_TOKEN,
+    IDENTIFY_TOKEN,
+    PLAIN_TOKEN,
+    VERIFY_TOKEN,
+    metrics_of,
+    running,
+    running_copy,
+    samples_of,
+)
 from websockets.sync.server import ServerConnection, serve
 
 from pipeline.errors import AudioError, ServiceError, StreamClosedError
@@ -137,11 +146,20 @@ def test_a_speaker_of_any_name_is_enrolled_listed_and_removed(client, service, r
         assert (more.name, more.utterances) == (name, 9)
         assert more.seconds > made.speaker.seconds
         assert client.speakers() == (*before, more)
+        with pytest.raises(ServiceError, match="none of the 1 files can be used"):
+            client.enroll("dora", files[-1:])
         with pytest.raises(ServiceError, match="no such speaker") as refused:
             client.enroll("nobody", files, add=True)
         assert refused.value.status == 404
     finally:
         assert client.remove(name) == 4
+    counts = metrics_of(service)
+    for line in (
+        'enrollments_total{outcome="added"}',
+        'enrollments_total{outcome="AudioError"}',
+        'removals_total{outcome="removed"}',
+    ):
+        assert f"voiceclaim_{line}" in counts, line
     assert client.speakers() == before
     assert service.uploads == []
 

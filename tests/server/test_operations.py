@@ -68,6 +68,9 @@ def test_a_file_is_identified_with_the_same_numbers_as_in_python(store, tmp_path
         assert sum(one["probability"] for one in stranger.json()["candidates"]) <= 1
         refused = service.request("POST", "/identify", files=files, token=PLAIN_TOKEN)
         assert refused.status_code == 403 and "needs identify" in refused.json()["detail"]
+        counts = metrics_of(service, VERIFY_TOKEN)
+        assert 'voiceclaim_identifications_total{decision="identified"}' in counts
+        assert 'voiceclaim_audio_seconds_total{kind="file"}' in counts
         assert service.uploads == []
     entries = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     first, second = [entry for entry in entries if entry["event"] == "identify"]
@@ -86,9 +89,17 @@ def test_log_lines_are_json_and_name_nobody_and_enrollments_are_timed(copied, tm
         assert service.request(f"ODD-{'x' * 10_000}", "/healthz").status_code == 405
         counts = service.request("GET", "/metrics").text
         lines = [line for line in service.output.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
-    assert "voiceclaim_enrollment_seconds_count 1.0" in counts
+    for line in (
+        "voiceclaim_enrollment_seconds_count 1.0",
+        'voiceclaim_enrollment_seconds_bucket{le="1800.0"} 1.0',
+        'voiceclaim_enrollments_total{outcome="enrolled"} 1.0',
+        'voiceclaim_audio_seconds_total{kind="file"}',
+        'voiceclaim_request_seconds_count{route="/verify"} 1.0',
+        "voiceclaim_store_revision 2.0",
+        "voiceclaim_duplicates_total 0.0",
+    ):
+        assert line in counts, line
     assert 'voiceclaim_waiting{what="changes"} 0.0' in counts
-    assert "voiceclaim_duplicates_total" in counts
     assert not any("ODD" in line for line in (counts, *lines))
     assert 'voiceclaim_requests_total{method="other",route="/healthz",status="405"} 1.0' in counts
     events = [json.loads(line) for line in lines]
@@ -114,6 +125,7 @@ def test_a_fault_is_a_line_with_its_place_wherever_it_happens_and_the_caller_is_
         faults = [json.loads(line) for line in service.log_text.splitlines() if '"fault"' in line]
     assert problem["detail"] == problem_of(answer, 500) == "the service failed; its log names the place"
     assert [fault["what"].partition(" at ")[0] for fault in faults] == ["FileNotFoundError"] * 2
+    assert '"event": "request"' in service.log_text
     assert not any(name in service.log_text for name in ("anna", "dora", "Traceback"))
 
 
@@ -161,6 +173,16 @@ def test_a_stream_that_breaks_off_is_in_the_audit_log(guarded, heard):
     assert (last["claim"], last["decision"], update["decision"]) == ("ivan", "accepted", "accepted")
 
 
+def test_a_stream_whose_audio_is_refused_has_the_error_in_the_audit_log(guarded):
+    with guarded.socket("/verify") as socket:
+        send(socket, claim="lars", rate=8000, format="f32le", token=VERIFY_TOKEN)
+        until(socket, "ready")
+        socket.send(b"\xff" * 4000)
+        assert receive(socket)["kind"] == "AudioError"
+    last = entries_in(guarded.log)[-1]
+    assert (last["claim"], last["decision"], last["error"]) == ("lars", None, "AudioError")
+
+
 def test_prometheus_reads_what_is_counted(service, heard):
     samples, rate = samples_of(heard("anna"))
     streamed(service, "anna", rate, pcm16(samples), "pcm_s16le", 3)
@@ -170,4 +192,5 @@ def test_prometheus_reads_what_is_counted(service, heard):
     assert float(lines["voiceclaim_speakers"]) == 4
     assert float(lines['voiceclaim_decisions_total{decision="accepted"}']) >= 1
     assert float(lines['voiceclaim_audio_seconds_total{kind="verify"}']) >= len(samples) / rate
+    assert float(lines["voiceclaim_update_seconds_count"]) >= 1
     assert "anna" not in text

@@ -99,6 +99,10 @@ def test_who_speaks_to_enroll_without_room_is_told_so_and_nothing_is_left(copied
             with pytest.raises(ConnectionClosed) as closed:
                 socket.recv(30)
             assert closed.value.rcvd.code == 1013
+        limit_files(service, 1)
+        with service.socket("/enroll") as socket:  # where not even the first utterance can be begun
+            send(socket, name="dora", rate=8000, format="pcm_s16le")
+            assert receive(socket)["status"] == 507
         wait_until(lambda: not service.uploads)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
 from contextlib import AsyncExitStack
@@ -72,11 +73,11 @@ def test_a_claim_has_the_states_of_a_stream_here(run):
         stream = verifier.stream(live.hello.pcm.rate)
         async with live.claim() as claim:
             assert claim.delay_ms == stream.delay_ms
-            for at in range(0, len(data), PIECE):
-                piece = data[at : at + PIECE]
+            for piece in (b"", *(data[at : at + PIECE] for at in range(0, len(data), PIECE))):
                 state = await claim.push(piece)
                 expected = stream.push(np.frombuffer(piece, "<i2"))
-                del state["threshold_probability"]
+                at_threshold = None if expected.frames == 0 else verifier.probability(verifier.decider.llr_threshold)
+                assert state.pop("threshold_probability") == at_threshold
                 assert state == {**as_json(expected), "warnings": list(expected.warnings)}
             final, _ = await claim.close()
             assert final == stream.close()
@@ -126,6 +127,19 @@ def test_a_process_keeps_no_stream_of_a_claim_that_has_ended(run, capfd):
 
     run(test)
     assert capfd.readouterr().err == ""
+
+
+def test_a_process_that_somebody_did_not_wait_for_is_the_next_ones(run):
+    async def test(live, _):
+        impatient = asyncio.create_task(live.claim().__aenter__())
+        while not multiprocessing.active_children():
+            await asyncio.sleep(0.01)
+        (started,) = multiprocessing.active_children()
+        impatient.cancel()
+        async with live.claim():
+            assert [worker._process.pid for worker in live.workers] == [started.pid]
+
+    run(test)
 
 
 def test_processes_may_end_before_a_claim_does(run):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import json
+import shutil
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import get_type_hints
@@ -18,7 +21,7 @@ from service import evaluated
 from pipeline import errors
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
-from pipeline.errors import ConfigError, ServiceError, UnknownSpeakerError
+from pipeline.errors import ConfigError, ServiceError, StreamClosedError, UnknownSpeakerError
 from pipeline.evaluation import read_list, write_list
 from pipeline.metrics import equal_error_rate, error_curve
 from pipeline.scoring.decisions import Terms, Update
@@ -28,7 +31,9 @@ from pipeline.server.newest import NewestModel, VerifierSettings
 from pipeline.server.run import listen, serve, url_of
 from pipeline.server.security import SCOPES, VARIABLE, is_loopback, parse_tokens, read_tokens, scopes_of
 from pipeline.server.service import Service
-from pipeline.server.settings import Settings
+from pipeline.server.settings import Limits, Settings
+from pipeline.server.spool import Spool
+from pipeline.store.store import Store
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/", min_size=16, max_size=64)
 
@@ -80,6 +85,37 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path, monkeypatch):
         read_tokens(tmp_path / "tokens.txt")
 
 
+# The bounds
+
+
+def test_as_much_audio_as_is_allowed_fits_in_two_channels_of_a_file_and_one_of_an_enrollment():
+    for bounds in (Limits(file_seconds=600.0, enroll_seconds=1800.0), Limits(file_seconds=600.0, enroll_seconds=60.0)):
+        assert bounds.audio.samples == max(600 * 48_000 * 2, int(bounds.enroll_seconds) * 48_000)
+
+
+# The spool
+
+
+def test_a_spool_leaves_room_and_those_of_services_that_live_and_deletes_itself_and_the_others(tmp_path):
+    one = Spool(tmp_path, 2**60)
+    assert 0 < one.bytes <= shutil.disk_usage(tmp_path).free / 2 + 2**28  # others write, too
+    upload = one.private_folder() / "upload"
+    upload.touch()
+    two = Spool(tmp_path, 5)
+    assert upload.exists() and two.bytes == 5
+    one._lock.release()  # as where its service was killed
+    three = Spool(tmp_path, 5)
+    assert set(tmp_path.iterdir()) == {two.folder, three.folder}
+    for each in (two, three):
+        each.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_holds_no_spool_is_an_error_in_one_line(tmp_path):
+    with pytest.raises(ServiceError, match="no folder for uploads can be made here: No such file"):
+        Spool(tmp_path / "none", 5)
+
+
 # The store as it changes
 
 
@@ -98,6 +134,38 @@ def test_the_newest_revision_is_seen_and_an_older_one_goes_on(copied, recordings
     with pytest.raises(UnknownSpeakerError):
         live.verifier("clara")
     assert verifier.verify_file(heard("anna")) == expected
+
+
+def test_nothing_of_who_was_removed_is_kept(copied):
+    live = NewestModel(VerifierSettings(copied, most=2))
+    kept = [weakref.ref(made) for made in (live.verifier("lars"), live.identifier(), live.current())]
+    remove_speaker(copied, "lars")
+    live.current()
+    gc.collect()
+    assert [made() for made in kept] == [None] * 3
+
+
+def test_who_is_given_recordings_is_not_said_to_be_removed(copied, heard):
+    live = NewestModel(VerifierSettings(copied, most=2))
+    verifier = live.verifier("anna")
+    remove_speaker(copied, "lars")
+    live.check_enrolled(verifier)
+    enroll(copied, {"anna": [heard("anna")]}, add=True)
+    with pytest.raises(StreamClosedError, match="removed, or enrolled anew with more recordings"):
+        live.check_enrolled(verifier)
+
+
+def test_another_store_in_the_place_of_this_one_has_nobody_of_it(copied, tmp_path, recordings, tiny):
+    live = NewestModel(VerifierSettings(copied, most=2))
+    verifier, another = live.verifier("anna"), tmp_path / "another.store"
+    enroll(another, {name: recordings[name] for name in ("anna", "ivan")}, tiny)
+    assert Store(another).load().revision == verifier.model.revision
+    another.replace(copied)
+    with pytest.raises(StreamClosedError, match="removed"):
+        live.check_enrolled(verifier)
+    assert live.verifier("anna").model.names == ("anna", "ivan")
+    copied.unlink()
+    assert live.current() is None
 
 
 def test_only_so_many_verifiers_are_kept(copied):
