@@ -146,7 +146,7 @@ def read_speech(
     progress: Progress,
     measured: bool = False,
 ) -> tuple[list[NewSpeaker], list[tuple[Path, str]]]:
-    """Return everybody's speech, and the files that could not be read with the reasons.
+    """Return everybody's speech, and the files that could not be read, or hold none, with the reasons.
 
     ``enrolled`` speakers are known already; recordings are ``measured`` where that is asked.
     """
@@ -177,8 +177,10 @@ def read_speech(
             skipped.append((utterance.path, str(result).removeprefix(f"{utterance.path}: ")))
             continue
         speech, recording = result
-        if len(speech.versions[0][0].vectors):
-            voices[owner].add(speech, recording)
+        if not len(speech.versions[0][0].vectors):
+            skipped.append((utterance.path, "no speech was found in it"))
+            continue
+        voices[owner].add(speech, recording)
     return list(voices.values()), skipped
 
 
@@ -313,7 +315,7 @@ def audible(
     if not enough:
         more = [f"so for {len(errors) - 1} more speakers"] if len(errors) > 1 else []
         more += (
-            [f"{len(skipped)} files could not be read, the first: {skipped[0][0]}: {skipped[0][1]}"] if skipped else []
+            [f"{len(skipped)} files could not be used, the first: {skipped[0][0]}: {skipped[0][1]}"] if skipped else []
         )
         first = errors[0]
         raise NotEnoughSpeechError(first.where, seconds=first.seconds, needed=first.needed, more="; ".join(more))

@@ -203,7 +203,7 @@ async def enroll(connection: Connection, hello: EnrollHello) -> None:
             await _record(connection, utterances)
             await _train(connection, name, utterances)
         finally:
-            utterances.close()
+            await service.run("disk", utterances.close)
 
 
 async def _record(connection: Connection, utterances: UtteranceFiles) -> None:

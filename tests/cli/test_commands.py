@@ -262,7 +262,7 @@ def test_memory_that_runs_out_is_an_error_in_one_line_and_no_rejection(refused, 
 
     monkeypatch.setattr(Store, "load", load)
     line = refused("verify", "s.store", "--claim", "anna", "call.flac")
-    assert line.startswith(f"voiceclaim: not enough memory: {error or 'an allocation failed'}; ")
+    assert line.startswith(f"voiceclaim: not enough memory: {str(error) or 'an allocation failed'}; ")
 
 
 # Stores

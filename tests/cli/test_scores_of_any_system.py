@@ -66,7 +66,7 @@ def test_scores_without_llrs_have_no_calibration_and_unlisted_ones_are_counted(i
     exchanged = refused("evaluate", "--scores", "key.txt", "--key", "sys.txt", "--out", "no")
     assert "line 1: the first line must read 'enroll test score'" in exchanged
     assert "got 'spk0 utt/0.wav target'; likely cause: " in exchanged
-    assert "the file is no score file" in exchanged
+    assert "were scores and key exchanged?" in exchanged
     assert len(exchanged.strip().splitlines()) == 1
     assert not (tmp_path / "no").exists()
 

@@ -345,7 +345,7 @@ def test_of_many_speakers_some_versions_are_scored_by_turns_and_silence_is_no_ut
     settings = tiny_with('augmentation.kinds=["codec", "band", "coloured"]')
     speakers = {name: [recordings[name][0], Utterance(name, silence)] for name in ("anna", "ivan")}
     voices, skipped = read_speech(speakers, settings, enrolled=200, workers=LocalThreads(1), progress=lambda *_: None)
-    assert skipped == []
+    assert skipped == [(silence, "no speech was found in it")] * 2
     for number, voice in enumerate(voices, start=200):
         assert voice.counts[1] == 1
         assert voice.scored == by_turns(range(1, 4), 1, number)
