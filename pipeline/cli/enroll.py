@@ -105,7 +105,7 @@ def enroll(
     would be mixed (channels), recordings that end at 4 kHz where most do not (narrow_band), copies of one recording
     under two names (duplicates), two voices in one folder (consistency) and one voice under two names (matches). The
     settings under [checks], or --check, define which checks warn and which refuse. Exit codes: 0 everybody was
-    enrolled, 4 somebody was refused or a file could not be read, 2 or 3 nobody was enrolled.
+    enrolled, 4 somebody was refused or a file could not be used, 2 or 3 nobody was enrolled.
 
     Examples:
     - `voiceclaim enroll recordings/ --store speakers.store`
