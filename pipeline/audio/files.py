@@ -264,7 +264,7 @@ def _open_path(path: Path) -> BinaryIO:
     except FileNotFoundError:
         raise AudioError(f"{path}: {NO_SUCH_FILE}; {_why_missing(path)}") from None
     except NotADirectoryError:
-        raise AudioError(f"{path}: its folder is none, but a file; a file given for a folder?") from None
+        raise AudioError(f"{path}: a part of its path is a file; was one given for a folder?") from None
     except IsADirectoryError:
         raise AudioError(f"{path}: an audio file was expected, got a folder; name one file in it") from None
     except PermissionError:

@@ -39,7 +39,7 @@ class Clipping:
 
     @property
     def is_off_scale(self) -> bool:
-        """Whether full scale is not 1, by the largest sample."""
+        """Return True where full scale is not 1, by the largest sample."""
         return self.largest > _MOST_SIZE or 0.0 < self.largest <= _LEAST_SIZE
 
     def push(self, samples: Samples) -> None:

@@ -127,7 +127,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     ),
     "a file for the root": (
         ("evaluate", "s.store", "true.txt", "--root", "call.flac", *EVALUATE), 2,
-        "call.flac/call.flac: its folder is none, but a file",
+        "call.flac/call.flac: a part of its path is a file; was one given for a folder?",
     ),
     "label misspelt": (("evaluate", "s.store", "label.txt", *EVALUATE), 2, "line 1"),
     "no system named": (("evaluate", "s.store", "true.txt", "--out", "out", "--systems", ","), 2, "at least one"),
