@@ -24,7 +24,7 @@ class TiedGaussian(MarginPosterior):
     it the density of a class of equal margins is unbounded.
 
     P in (0, 1), up to rounding; falls with f if m1 < m0. All margins equal: P is 0.5 ("zero") or the share of positives
-    ("bayes") everywhere. Learned: ``slope_`` and ``offset_`` of the log-odds; ``quadratic_``.
+    ("bayes") everywhere. Learned: ``slope_`` and ``offset_`` of the log-odds.
 
     Assumes normal margins of one width and, with "zero", a machine whose threshold is right. Not for SVM margins as a
     rule: they have kinks at -1 and 1 and unequal spreads, and ``NewtonSigmoid`` follows the odds better.
@@ -51,19 +51,13 @@ class TiedGaussian(MarginPosterior):
         with np.errstate(over="ignore"):
             return np.asarray(self.slope_ * as_numbers(margins) + self.offset_)
 
-    @property
-    def quadratic_(self) -> tuple[float, float, float]:
-        """(a, b, c) of the log-odds a f^2 + b f + c; a is 0."""
-        return 0.0, self.slope_, self.offset_
-
 
 @dataclass(eq=False)
 class TwoGaussian(MarginPosterior):
     """P = 1 / (1 + exp(a f^2 + b f + c)): Gaussian classes, each with its own mean and variance.
 
-    Source: Platt 1999, eqs. 7 and 8; maximum likelihood estimates. ``quadratic_`` has the signs of log-odds, opposite
-    to those of eq. 8. ``floor`` as for ``TiedGaussian``. P is NOT monotone in f: the wider Gaussian wins far out on
-    both sides. All margins equal: P is the share of positives everywhere.
+    Source: Platt 1999, eqs. 7 and 8; maximum likelihood estimates. ``floor`` as for ``TiedGaussian``. P is NOT monotone
+    in f: the wider Gaussian wins far out on both sides. All margins equal: P is the share of positives everywhere.
 
     Assumes normal margins. Not where order must survive, nor for margins far from the training ones, nor for SVM
     margins, which are far from normal (Platt's figure 1): it is here for comparison.
@@ -88,18 +82,12 @@ class TwoGaussian(MarginPosterior):
         self.scaled_ = (square, m1 / v1 - m0 / v0, float(constant) + prior)
 
     def log_odds(self, margins: ArrayLike) -> Array:
-        """Return the quadratic at ``margins``, any shape."""
+        """Return the log-odds, a quadratic, at ``margins``, any shape."""
         a, b, c = self.scaled_
         with np.errstate(over="ignore"):
             z = as_numbers(margins) / self.unit_
             # In this order infinities of opposite signs never meet.
             return np.asarray((a * z + b) * z + c)
-
-    @property
-    def quadratic_(self) -> tuple[float, float, float]:
-        """(a, b, c) of the log-odds a f^2 + b f + c."""
-        a, b, c = self.scaled_
-        return a / self.unit_**2, b / self.unit_, c
 
 
 def _moments(

@@ -267,8 +267,10 @@ def test_probabilities_are_those_of_the_log_odds_for_arrays_of_any_shape(estimat
         IsotonicPosterior("spline"),  # type: ignore[arg-type]
         HistogramPosterior(0),
         HistogramPosterior(smoothing=0.0),
+        HistogramPosterior(smoothing=np.inf),
         CosineExpansion(-1),
         CosineExpansion(penalty=-1.0),
+        CosineExpansion(penalty=np.inf),
     ],
 )
 def test_settings_out_of_range_are_refused(estimator):

@@ -98,12 +98,5 @@ def test_a_kind_that_is_no_name_is_refused(kind):
         make_posterior(kind)
 
 
-@pytest.mark.parametrize("name", ["smoothing", "penalty"])
-def test_infinite_settings_are_refused(name):
-    kind = "histogram" if name == "smoothing" else "cosine"
-    with pytest.raises(FitError, match=f"{name} .*finite, expected, got .*inf"):
-        make_posterior(kind, **{name: np.inf}).fit(MARGINS, CLASSES)
-
-
 def test_wrong_settings_do_not_hinder_a_clone():
     assert clone(ImpliedPosterior(machines="many")).get_params()["machines"] == "many"
