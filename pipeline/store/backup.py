@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
@@ -49,11 +48,11 @@ def backup_store(store: Path | str, copy: Path | str, *, key: Key = None) -> Spe
             raise StoreError(f"{copy}: a backup is a new file, and there is one; name another, or remove it")
         with suppress(FileNotFoundError):
             part.unlink()  # of a backup that was killed
-        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        part.touch(mode=0o600, exist_ok=False)
         try:
-            _copy(opened(Path(store), Store(store, key=key).key).taken(), part)
+            _copy(Store(store, key=key), part)
             Store(part, key=key).check()
-            os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # never another's file
+            copy.touch(mode=0o600, exist_ok=False)  # never another's file
             part.replace(copy)
         finally:
             part.unlink(missing_ok=True)
@@ -90,7 +89,8 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
     >>> restore_store("copy.store", "speakers.store")
     ()
     """
-    kept = Store(copy, key=key).check()
+    backup = Store(copy, key=key)
+    kept = backup.check()
     try:
         there = Store(store, key=key).load()
     except StoreMissingError:
@@ -102,7 +102,7 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
             " are the two exchanged? If not, move the store away first"
         )
     present = {speaker.id for speaker in there.speakers}
-    _copy(opened(Path(copy), Store(copy, key=key).key).taken(), Path(store))
+    _copy(backup, Path(store))
     return tuple(speaker.name for speaker in kept.speakers if speaker.id not in present)
 
 
@@ -112,8 +112,9 @@ def _refuse_busy(status: int, path: Path) -> None:
         raise busy(path)
 
 
-def _copy(source: sqlite3.Connection, path: Path) -> None:
-    """Copy what ``source`` sees into the file at ``path`` as one transaction, and wait until the disk has it."""
+def _copy(store: Store, path: Path) -> None:
+    """Copy ``store`` as it stands into the file at ``path`` as one transaction, and wait until the disk has it."""
+    source = opened(store.path, store.key).taken()
     with typed(path), closing(source), closing(connected(path, writable=True)) as target:
         target.execute("PRAGMA synchronous = FULL")
         target.execute("PRAGMA secure_delete = ON")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.errors import StoreBusyError, StoreError, StoreFormatError
+from pipeline.files import obstacle
 
 _NO_ROOM = "is the disk full? Readers need 32 KiB beside the store, too"
 _NOT_OURS = "may its user write to it, to its folder and to the files -wal and -shm beside it?"
@@ -60,6 +61,27 @@ def status_of(path: Path) -> os.stat_result | None:
         what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise StoreError(f"{path}: {what}; a speaker store is one file")
     return status
+
+
+def file_at(path: Path) -> tuple[tuple[int, int] | None, bool]:
+    """Return the inode of the file at ``path``, an empty one where there was none, and whether it was made."""
+    if (inode := inode_of(path)) is not None:
+        if not (os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)):  # SQLite would leave files
+            raise StoreError(f"{path}: the store or its folder is read-only, for this user or on this disk")
+        return inode, False
+    try:
+        path.resolve().touch(mode=0o600, exist_ok=False)
+    except FileExistsError:
+        return inode_of(path), False
+    except (OSError, ValueError, RuntimeError) as error:
+        raise StoreError(f"{path}: no store can be made here: {obstacle(path, error)}") from None
+    return inode_of(path), True
+
+
+def inode_of(path: Path) -> tuple[int, int] | None:
+    """Return what tells the regular file at ``path`` from all others; None for nothing there, raises StoreError."""
+    status = status_of(path)
+    return None if status is None else (status.st_dev, status.st_ino)
 
 
 def connected(path: Path, *, writable: bool) -> sqlite3.Connection:

@@ -18,6 +18,7 @@ from pipeline.machines.pool import Pool
 from pipeline.machines.supervectors import SupervectorMachines
 from pipeline.machines.training import one_vs_rest
 from pipeline.machines.ubm import UniversalBackgroundModel
+from pipeline.scoring.conditions import ConditionClassifier, train_conditions
 from pipeline.store.arrays import Renumbered
 
 if TYPE_CHECKING:
@@ -85,10 +86,9 @@ def read_ubm(model: SpeakerModel, background: Background) -> UniversalBackground
     )
 
 
-def read_high_band(model: SpeakerModel, number: int) -> float | None:
-    """Return the level above 4 kHz that was measured of a speaker's recordings, as ``SpeakerModel.high_band``."""
-    own = model.arrays[number]
-    return float(own["high_band"][0]) if "high_band" in own else None
+def read_conditions(model: SpeakerModel, recorded: str, changed: str) -> ConditionClassifier | None:
+    """Return the classifier of conditions by the arrays of everybody that are so named; None without augmented ones."""
+    return train_conditions(*([own[name] for own in model.arrays if name in own] for name in (recorded, changed)))
 
 
 def read_utterance_machines(model: SpeakerModel, kind: UtteranceKind) -> UtteranceMachines:

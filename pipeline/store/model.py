@@ -27,12 +27,12 @@ from pipeline.notebooks import html_table
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.scoring.calibration import Calibration, Calibrations, SystemCalibration
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
-from pipeline.scoring.conditions import ConditionClassifier, train_conditions
+from pipeline.scoring.conditions import ConditionClassifier
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import OWN, RECORDED, TRIAL_KINDS, HeldOutTrials
 from pipeline.store.arrays import Arrays, Changed, Renumbered
 from pipeline.store.layout import AnyArray
-from pipeline.store.machines import read_cohorts, read_high_band, read_machines, read_ubm, read_utterance_machines
+from pipeline.store.machines import read_cohorts, read_conditions, read_machines, read_ubm, read_utterance_machines
 from pipeline.store.speakers import Role, Speaker, number_of
 from pipeline.store.thresholds import fitted, threshold_of
 
@@ -170,7 +170,8 @@ class SpeakerModel:
 
     def high_band(self, name: str) -> float | None:
         """Return the median ``SpeechMeter.high_db``, in dB, of the recordings of ``name``; None if unmeasured."""
-        return self._once(read_high_band, self.position(name))
+        own = self.arrays[self.position(name)]
+        return float(own["high_band"][0]) if "high_band" in own else None
 
     def segments(self, kind: UtteranceKind) -> list[AnyArray]:
         """Return the supervectors (S, D) of each speaker that supervector machines of ``kind`` are trained on."""
@@ -229,11 +230,6 @@ class SpeakerModel:
         """Return what was made ``_once``, by the function and what it was asked for."""
         return {}
 
-    @cached_property
-    def posterior(self) -> FixedSigmoid:
-        """Return the map from margins to posteriors."""
-        return FixedSigmoid(self.config.posterior.slope)
-
     # Trials, calibrations and thresholds
 
     @property
@@ -281,11 +277,7 @@ class SpeakerModel:
 
     def condition(self) -> ConditionClassifier | None:
         """Return the classifier of conditions by everybody's speech; None without augmented versions. Made once."""
-        return self._condition
-
-    @cached_property
-    def _condition(self) -> ConditionClassifier | None:
-        return train_conditions(*([own[name] for own in self.arrays if name in own] for name in CONDITIONS))
+        return self._once(read_conditions, *CONDITIONS)
 
     def calibration(self, system: str) -> SystemCalibration | None:
         """Return the map from scores of ``system`` to log-likelihood ratios; None where trials were too few.
@@ -324,7 +316,7 @@ class SpeakerModel:
         """Return what a ``ClaimScorer`` of ``systems`` needs; raises MetricError for a sum without weights."""
         fusions = {}
         for name in systems:
-            if RULES[name].parts and len(self.speakers) > 1:
+            if self.scores_are_ratios(name):
                 fusion = self.calibration(name)
                 if fusion is None:
                     raise MetricError(
@@ -334,8 +326,8 @@ class SpeakerModel:
                 fusions[name] = fusion
         condition = self.condition() if any(fusion.changed for fusion in fusions.values()) else None
         ids = [speaker.id for speaker in self.speakers]
-        scoring = self.config.scoring
-        return ScoringSettings(self.posterior, scoring.dtype, fusions, condition, ids, scoring.frame_subsampling)
+        scoring, sigmoid = self.config.scoring, FixedSigmoid(self.config.posterior.slope)
+        return ScoringSettings(sigmoid, scoring.dtype, fusions, condition, ids, scoring.frame_subsampling)
 
     # Changes
 

@@ -28,10 +28,9 @@ from pipeline.errors import (
     StoreSealError,
     check_type,
 )
-from pipeline.files import obstacle
 from pipeline.machines.memory import keep_freed
 from pipeline.names import check_new_names, normal
-from pipeline.store.connection import status_of
+from pipeline.store.connection import file_at, inode_of
 from pipeline.store.keys import Key, checked_key, key_in_use
 from pipeline.store.model import SpeakerModel
 from pipeline.store.reading import about_of, read_model
@@ -220,10 +219,10 @@ class Store:
         StoreFormatError, StoreSealError
             As ``load``.
         """
-        file, is_new = _file_at(self.path)
+        file, is_new = file_at(self.path)
         rows = opened(self.path, self.key, writable=True)
         try:
-            if _inode(self.path) != file:
+            if inode_of(self.path) != file:
                 raise StoreBusyError(f"{self.path}: another process was making this store; try again")
             has_model = rows.check_schema()
             transaction = Transaction(self, rows, read_model(rows) if has_model else None)
@@ -308,23 +307,3 @@ class Store:
             transaction.reseal(key)
         self.key = key
         return self.load()
-
-
-def _file_at(path: Path) -> tuple[tuple[int, int] | None, bool]:
-    """Return the inode of the file at ``path``, an empty one where there was none, and whether it was made."""
-    if (inode := _inode(path)) is not None:
-        if not (os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)):  # SQLite would leave files
-            raise StoreError(f"{path}: the store or its folder is read-only, for this user or on this disk")
-        return inode, False
-    try:
-        os.close(os.open(path.resolve(), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        return _inode(path), False
-    except (OSError, ValueError, RuntimeError) as error:
-        raise StoreError(f"{path}: no store can be made here: {obstacle(path, error)}") from None
-    return _inode(path), True
-
-
-def _inode(path: Path) -> tuple[int, int] | None:
-    status = status_of(path)
-    return None if status is None else (status.st_dev, status.st_ino)
