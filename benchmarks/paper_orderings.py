@@ -35,6 +35,7 @@ from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.margins import Population
 from pipeline.machines.pool import Pool
 from pipeline.machines.training import train_population
+from pipeline.machines.workers import LocalThreads
 from pipeline.metrics import equal_error_rate
 from pipeline.posteriors.sigmoid import FixedSigmoid
 from pipeline.resources import find_config
@@ -97,7 +98,7 @@ def by_cost(
     """Yield a row for each C and one-class scale."""
     for cost in tqdm(COSTS, disable=None):
         settings = config.machines.model_copy(update={"C": cost, "one_class_scale": "schoelkopf"})
-        population = train_population(pool, settings, jobs=jobs)
+        population = train_population(pool, settings, workers=LocalThreads(jobs))
         for scale in SCALES:
             totals = {"schoelkopf": 1.0, "libsvm": settings.nu * config.codebook.centroids}
             total = totals.get(scale) or float(scale)
@@ -110,7 +111,7 @@ def by_nu(
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each nu and one-class scale."""
     machines = config.machines.model_copy(update={"kinds": ("one_vs_one", "one_class")})
-    population = train_population(pool, machines, jobs=jobs)
+    population = train_population(pool, machines, workers=LocalThreads(jobs))
     for nu, scale in tqdm(list(product(NUS, NU_SCALES)), disable=None):
         settings = machines.model_copy(update={"nu": nu, "one_class_scale": scale})
         rates = error_rates(with_one_class(population, settings), speech, trials, names, jobs, PAIR_SYSTEMS)

@@ -28,6 +28,7 @@ from pipeline.machines.pairs import PairMachine, Pairs
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.training import train_population
+from pipeline.machines.workers import LocalThreads
 from pipeline.store.model import SpeakerModel
 from pipeline.store.speakers import Speaker
 from pipeline.store.store import Store
@@ -158,7 +159,7 @@ def whole(options: Options) -> Figures:
     pool = Pool.of(books, config.machines.sigma)
     train_population(Pool.of(books[:2], config.machines.sigma), config.machines)  # compiles
     started = time.perf_counter()
-    population = train_population(pool, config.machines, jobs=threads)
+    population = train_population(pool, config.machines, workers=LocalThreads(threads))
     seconds, peak = time.perf_counter() - started, peak_gib()
     assert population.pairs is not None  # noqa: S101
     machines = (machine for n in range(size) for machine in population.pairs.against(n).values())

@@ -157,4 +157,6 @@ def evenly(size: int, most: int) -> Numbers:
 
 def machine_arrays(solver: SupervectorTraining, kind: UtteranceKind, *, jobs: int = 1) -> tuple[list[Named], Named]:
     """Return supervector machines as arrays of each speaker, in single precision, and of the population."""
-    return [{kind.array: row} for row in solver.coefficients(jobs)], {f"{kind.array}.mean": solver.mean}
+    return [{kind.array: row} for row in solver.solution.coefficients(jobs)], {
+        f"{kind.array}.mean": solver.solution.mean
+    }

@@ -137,7 +137,7 @@ class UtteranceTrainer:
                 model = model.changed(arrays, {**shared, **made.inner})
             else:  # held-out trials are scored by the solver, without coefficients
                 none = {kind.array: np.empty(0, dtype=np.float32)}
-                model = model.changed([none] * len(model), {f"{kind.array}.mean": made.solver.mean})
+                model = model.changed([none] * len(model), {f"{kind.array}.mean": made.solver.solution.mean})
         return model
 
     def _of_voice(

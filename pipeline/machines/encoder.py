@@ -48,7 +48,7 @@ class Encoder:
     half_db = math.inf  # all frames weigh alike
     mean_prior = math.inf  # the mean is taken from each window
 
-    @cached_property
+    @property
     def window(self) -> int:
         """Return the frames of a window."""
         return round(1000 * self.settings.segment_seconds / LOG_MEL_STEP_MS)
@@ -160,4 +160,4 @@ def _network(path: str, sha256: str) -> tuple[Any, str]:
 
 
 def _brief(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]

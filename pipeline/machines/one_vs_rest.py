@@ -34,8 +34,8 @@ class RestSolver:
 
     ``tolerance``, ``jobs`` and ``step_limit`` as for PoolSolver. One thread's active Gram matrix takes ``memory`` bytes
     at most, and so do its kernel values with all points; a machine whose active set is too large is left to LIBSVM with
-    a cache of that size. Raises FitError for centroids that
-    are not finite, and while solving where an active set takes more than ``step_limit`` steps.
+    a cache of that size. Raises FitError for centroids that are not finite, and while solving where an active set takes
+    more than ``step_limit`` steps.
     """
 
     def __init__(

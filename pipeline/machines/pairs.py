@@ -74,11 +74,10 @@ def train_pairs(
     settings: MachineConfig,
     pairs: Sequence[Pair],
     *,
-    workers: Workers | None = None,
+    workers: Workers,
     progress: Progress | None = None,
 ) -> dict[Pair, PairMachine]:
-    """Train the machines of ``pairs`` (speaker, other), by ``workers`` (default: one thread); raises FitError."""
-    workers = workers or LocalThreads()
+    """Train the machines of ``pairs`` (speaker, other), by ``workers``; raises FitError."""
     trained = {}
     solve = _elsewhere if workers.remote else _here
     for pair, machine in solve(pool, settings, pairs, workers):

@@ -54,7 +54,7 @@ class Solution:
 
     def coefficients(self, jobs: int = 1) -> Vectors:
         """Return ``coef``, made on ``jobs`` threads; these change no bit."""
-        weights = (self.dual * self.scale[:, None]).T
+        jobs, weights = jobs_of(jobs), (self.dual * self.scale[:, None]).T
         totals, weights = weights.sum(axis=1), weights.astype(self.dtype)
         coef = np.empty((len(weights), len(self.mean)), dtype=np.float32)
 
@@ -113,6 +113,8 @@ class SupervectorTraining:
 
     Attributes
     ----------
+    solution : Solution
+        The machines, trained on everything.
     triangle : array (S (S + 1) / 2,)
         Inner products of all rows, ``packed``.
 
@@ -149,25 +151,7 @@ class SupervectorTraining:
         rows = Rows([voice for voices in parts for voice in voices])
         mean, inner, scale, dual, self._factor = self._solved(rows, self._targets(vectors, len(counts)), known)
         self.triangle = packed(inner)
-        self._all = Solution(rows, mean, scale, dual, self._factor.dtype.type)
-
-    @property
-    def mean(self) -> Array:
-        """Return the mean (D,) of the training vectors."""
-        return self._all.mean
-
-    @property
-    def coef(self) -> Vectors:
-        """Return the coefficients (N, D) of the machines."""
-        return self._all.coef
-
-    def coefficients(self, jobs: int) -> Vectors:
-        """Return ``coef``, made on ``jobs`` threads."""
-        return self._all.coefficients(jobs_of(jobs))
-
-    def margins(self, vectors: Sequence[AnyFloat]) -> Array:
-        """Return the margins (n, N) of segments ``vectors`` (n, D)."""
-        return self._all.margins(vectors)
+        self.solution = Solution(rows, mean, scale, dual, self._factor.dtype.type)
 
     @property
     def without_held_out(self) -> Solution:
@@ -265,11 +249,11 @@ class SupervectorTraining:
         with threadpool_limits(self._jobs, "blas"):
             columns, held_out = inverse_columns(self._factor, self._leaving), ~self._kept[self._leaving]
             self._factor = np.empty((0, 0))
-            dual = _left_out(self._all.dual, columns, self._leaving, held_out)
+            dual = _left_out(self.solution.dual, columns, self._leaving, held_out)
             out, corner = columns[:, held_out], columns[np.ix_(self._leaving[held_out], np.flatnonzero(held_out))]
             change = np.linalg.solve(corner.astype(np.float64), out[self._leaving].T).astype(columns.dtype)
             columns -= out @ change
-            return replace(self._all, dual=dual), columns
+            return replace(self.solution, dual=dual), columns
 
 
 def _refined(gram: AnyFloat, factor: AnyFloat, targets: Array) -> Array:

@@ -23,7 +23,6 @@ def train_population(
     *,
     known: Population | None = None,
     plan: CohortPlan | None = None,
-    jobs: int = 1,
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> Population:
@@ -31,10 +30,10 @@ def train_population(
 
     One-vs-rest machines have everybody's centroids in them, so any new speaker means training all of them again, those
     of ``known`` speakers from where they are. Pair and one-class machines that are added are bit for bit those of
-    training from scratch; so are all whatever ``jobs`` is, and whichever ``workers`` train the pair machines. ``plan``
-    is that of ``plan_cohorts``, if it was made already. Raises FitError for centroids that are not finite.
+    training from scratch; so are all whichever ``workers`` (default: one thread) train them. ``plan`` is that of
+    ``plan_cohorts``, if it was made already. Raises FitError for centroids that are not finite.
     """
-    workers = LocalThreads(jobs) if workers is None else workers
+    workers = workers or LocalThreads()
     first = 0 if known is None else len(known)
     one_class_coef, one_class_bias = _one_class(pool, settings, known, workers.jobs)
     if progress is not None:

@@ -94,20 +94,13 @@ class UniversalBackgroundModel:
         mean = running[-1, 1:] / (running[-1, 0] + self.mean_prior)
         return self._offsets(running[:-1, :1], running[:-1, 1:], mean / self.scale)
 
-    def statistics(self, frames: Array, weights: Array, *, like: Array | None = None) -> Array:
-        """Return the zeroth- and first-order statistics (K, 1 + d) of ``frames`` (T, d) with ``weights`` (T,).
-
-        With g_tk the posterior of component k for frame t times the frame's weight, row k holds n_k = sum_t g_tk and
-        sum_t g_tk (z_t - mean_k) / deviation_k. Posteriors are those of frames ``like`` (T, d), by default the same.
-        """
-        return np.asarray(self.sums(*self.weighed(frames, weights, like=like)), dtype=np.float64)
-
     def weighed(
         self, frames: Array, weights: Array, *, like: Array | None = None, dtype: DTypeLike = np.float64
     ) -> tuple[AnyFloat, AnyFloat]:
-        """Return standardised frames (T, d) and weighted posteriors (T, K), of which ``statistics`` are sums.
+        """Return standardised frames (T, d) and posteriors (T, K) times ``weights`` (T,), for ``sums``.
 
-        With ``dtype`` float32, in a quarter of the time: enough for segments, which are stored at half precision.
+        Posteriors are those of frames ``like`` (T, d), by default the same. With ``dtype`` float32, in a quarter of the
+        time: enough for segments, which are stored at half precision.
         """
         standard = ((frames - self.centre) / self.scale).astype(dtype, copy=False)
         reference = standard if like is None else ((like - self.centre) / self.scale).astype(dtype, copy=False)
@@ -116,13 +109,17 @@ class UniversalBackgroundModel:
         return standard, posterior
 
     def sums(self, standard: AnyFloat, share: AnyFloat) -> AnyFloat:
-        """Return the statistics (K, 1 + d) of frames that are ``weighed`` already, at their precision."""
+        """Return the zeroth- and first-order statistics (K, 1 + d) of frames that are ``weighed``, at their precision.
+
+        With g_tk the weighted posterior of component k for frame t, row k holds n_k = sum_t g_tk and
+        sum_t g_tk (z_t - mean_k) / deviation_k.
+        """
         # One after another in single precision, posteriors of a long recording would vanish beside their sum.
         occupancy = share.sum(axis=0, dtype=np.float64).astype(share.dtype, copy=False)
         return self._offsets(occupancy[:, None], share.T @ standard)
 
     def _offsets(self, occupancy: NDArray[F], sums: NDArray[F], mean: Array | float = 0.0) -> NDArray[F]:
-        """Return ``statistics`` by ``occupancy`` (K, 1) and ``sums`` (K, d) of frames, less a ``mean``."""
+        """Return statistics by ``occupancy`` (K, 1) and ``sums`` (K, d) of frames, less a ``mean``."""
         statistics = np.empty((len(self.means), 1 + self.means.shape[1]), dtype=sums.dtype)
         statistics[:, :1] = occupancy
         means, scale = (part.astype(sums.dtype, copy=False) for part in (self.means + mean, self._per_deviation))

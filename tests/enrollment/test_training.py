@@ -104,8 +104,8 @@ def assert_solved_from_what_is_stored(model: SpeakerModel) -> None:
                 [voice.segments for voice in voices], ridge=ridge, pseudo_speakers=[voice.pseudo for voice in voices]
             )
         assert machines.coef.shape == (len(model), sum(ubm.dimension for ubm in machines.ubms))
-        np.testing.assert_array_equal(machines.mean, solver.mean)
-        np.testing.assert_allclose(machines.coef, solver.coef, atol=1e-6)
+        np.testing.assert_array_equal(machines.mean, solver.solution.mean)
+        np.testing.assert_allclose(machines.coef, solver.solution.coef, atol=1e-6)
         inner = unpacked(model.shared[f"{kind.array}.inner"])
         np.testing.assert_allclose(inner, unpacked(solver.triangle), rtol=1e-5, atol=rounding_of(inner))
     assert np.abs(machines.coef).max() > 0
@@ -154,7 +154,7 @@ def test_the_stored_segments_are_those_of_the_recordings(store, recordings, voic
             weighed = [(one.of("supervector"), loudness(one.below_peak, settings.half_db)) for one in part]
             most = round(share * settings.max_segments)
             parts = segments_of(weighed, round(settings.segment_seconds / 0.01), most)
-            expected += [ubm.vector(ubm.statistics(*part)) for part in parts]
+            expected += [ubm.vector(ubm.sums(*ubm.weighed(*part))) for part in parts]
         # Half precision: 11 bits, of roots of sums in single precision, which versions of numpy round differently.
         offsets, theirs = (np.copysign(rows * rows, rows) for rows in (segments.astype(float), np.stack(expected)))
         np.testing.assert_allclose(offsets, theirs, rtol=2**-10, atol=1e-5)
@@ -484,7 +484,7 @@ def test_where_room_is_short_segments_are_fewer_and_longer(tmp_path, recordings,
     rows = [len(part) for parts in pseudo.pseudo_segments() for part in parts]
     assert 3 * most < sum(map(len, pseudo.segments(SUPERVECTOR))) + sum(rows) <= 4 * most
     solver, _ = solve(voices_of(some, SUPERVECTOR, has_pseudo=False), some.config, SUPERVECTOR)
-    np.testing.assert_allclose(solver.coef, [own["supervector"] for own in some.arrays], atol=1e-5)
+    np.testing.assert_allclose(solver.solution.coef, [own["supervector"] for own in some.arrays], atol=1e-5)
 
 
 @settings(max_examples=30, deadline=None)
@@ -502,7 +502,7 @@ def test_a_gram_matrix_that_is_too_small_for_all_segments_thins_out_those_with_m
     kept = [rows[evenly(len(rows), cap)] for rows in segments]
     expected = SupervectorTraining(kept, ridge=config.supervector.ridge)
     made, _ = solve(voices, config, SUPERVECTOR)
-    np.testing.assert_array_equal(made.mean, expected.mean)
+    np.testing.assert_array_equal(made.mean, expected.solution.mean)
     assert [len(rows) for rows in kept] == [min(size, cap) for size in sizes]
 
 

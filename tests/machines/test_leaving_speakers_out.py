@@ -26,10 +26,10 @@ def test_margins_without_a_speaker_are_those_of_training_again_on_the_others(see
     targets = centred_targets(voices, int(voices.max()) + 1)[kept][:, : len(counts)]
     theirs = Ridge(alpha=2.0, fit_intercept=False).fit(rows[kept], targets, sample_weight=weights_of(voices)[kept])
     training = SupervectorTraining(vectors, ridge=2.0, pseudo_speakers=made)
-    before, margins = training.margins(new), training.without(absent).margins(new)
+    before, margins = training.solution.margins(new), training.without(absent).margins(new)
     others = np.arange(len(counts)) != absent
     np.testing.assert_allclose(margins[:, others], theirs.predict(unit(new - mean))[:, others], atol=2e-5)
-    np.testing.assert_array_equal(training.margins(new), before)
+    np.testing.assert_array_equal(training.solution.margins(new), before)
 
 
 @settings(max_examples=40, deadline=None)
@@ -73,7 +73,7 @@ def test_inner_products_that_are_known_are_not_needed_again(seed, counts, data):
     some[np.ix_(rows, rows)] = inner[np.ix_(rows, rows)]
     again = SupervectorTraining(vectors, ridge=1.0, known=Known(rows, some.copy()))
     np.testing.assert_allclose(unpacked(again.triangle), inner, rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(again.coef, whole.coef, atol=1e-5)
+    np.testing.assert_allclose(again.solution.coef, whole.solution.coef, atol=1e-5)
     if len(rows):  # they are believed
         other = SupervectorTraining(vectors, ridge=1.0, known=Known(rows, 2.0 * some))
         assert np.abs(other.triangle - whole.triangle).max() > 0.1
@@ -86,5 +86,5 @@ def test_pseudo_speakers_are_speakers_without_a_machine(seed, counts):
     made = [[part[:4] + 1.0, part[:2] - 1.0] for part in vectors]
     new = np.random.default_rng(seed).normal(0.0, 2.0, (5, 12))
     among = SupervectorTraining([*vectors, *(part for parts in made for part in parts)], ridge=2.0)
-    margins = SupervectorTraining(vectors, ridge=2.0, pseudo_speakers=made).margins(new)
-    np.testing.assert_allclose(margins, among.margins(new)[:, : len(counts)], atol=2e-5)
+    margins = SupervectorTraining(vectors, ridge=2.0, pseudo_speakers=made).solution.margins(new)
+    np.testing.assert_allclose(margins, among.solution.margins(new)[:, : len(counts)], atol=2e-5)

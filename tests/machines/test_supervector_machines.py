@@ -29,12 +29,12 @@ def test_margins_are_those_of_scikit_learns_weighted_ridge_regressions(seed, cou
     mean, rows, owners = normalised(vectors)
     new = np.random.default_rng(seed).normal(0.0, 2.0, (5, dimension))
     training = SupervectorTraining(vectors, ridge=ridge)
-    margins = training.margins(new)
+    margins = training.solution.margins(new)
     for theirs in (Ridge(alpha=ridge, fit_intercept=False), KernelRidge(alpha=ridge, kernel="linear")):
         theirs.fit(rows, centred_targets(owners, len(counts)), sample_weight=weights_of(owners))
         np.testing.assert_allclose(margins, theirs.predict(unit(new - mean)), atol=1e-5)
-    np.testing.assert_allclose(training.mean, mean, atol=1e-6)
-    np.testing.assert_array_equal(training.margins(training.mean[None]), 0.0)
+    np.testing.assert_allclose(training.solution.mean, mean, atol=1e-6)
+    np.testing.assert_array_equal(training.solution.margins(training.solution.mean[None]), 0.0)
     # As their targets do, since the fit is linear in them.
     np.testing.assert_allclose(margins.sum(axis=1), 0.0, atol=1e-5)
 
@@ -43,28 +43,31 @@ def test_machines_give_the_margins_of_the_solver_they_come_from():
     space = space_of(8)
     spoken = [[frames_of(10 * n + s, 30)[0] + n for s in range(5)] for n in range(3)]
     vectors = [
-        np.stack([space.vector(space.statistics(x, np.ones(30))) for x in part]).astype(np.float32) for part in spoken
+        np.stack([space.vector(space.sums(*space.weighed(x, np.ones(30)))) for x in part]).astype(np.float32)
+        for part in spoken
     ]
     training = SupervectorTraining(vectors, ridge=1.0)
-    machines = SupervectorMachines((space,), training.mean, training.coef)
+    machines = SupervectorMachines((space,), training.solution.mean, training.solution.coef)
     assert machines.coef.shape == (3, space.dimension)
     frames, weights = frames_of(99, 40)
-    statistics = space.statistics(frames, weights)
+    statistics = space.sums(*space.weighed(frames, weights))
     np.testing.assert_allclose(
-        machines.margins([statistics]), training.margins(space.vector(statistics)[None])[0], atol=1e-5
+        machines.margins([statistics]), training.solution.margins(space.vector(statistics)[None])[0], atol=1e-5
     )
 
 
 def test_a_segment_that_is_the_mean_of_all_has_margins_of_zero():
     space = space_of(3)
-    statistics = space.statistics(*frames_of(5, 20))
+    statistics = space.sums(*space.weighed(*frames_of(5, 20)))
     machines = SupervectorMachines((space,), space.vector(statistics), np.ones((2, space.dimension), np.float32))
     np.testing.assert_allclose(machines.margins([statistics]), 0.0, atol=1e-3)
 
 
 def test_one_speaker_has_a_machine_that_says_nothing():
     training = SupervectorTraining(training_data(0, (5,)), ridge=1.0)
-    np.testing.assert_allclose(training.margins(np.random.default_rng(1).standard_normal((3, 12))), 0.0, atol=1e-12)
+    np.testing.assert_allclose(
+        training.solution.margins(np.random.default_rng(1).standard_normal((3, 12))), 0.0, atol=1e-12
+    )
 
 
 # Segments.
@@ -136,9 +139,9 @@ def test_segments_worked_by_hand(sizes, frames, expected):
 def test_same_number_of_threads_gives_the_same_bits_and_another_the_same_margins():
     vectors, new = training_data(2, (150, 250, 200), dimension=30), np.random.default_rng(0).standard_normal((4, 30))
     one, again, more = (SupervectorTraining(vectors, ridge=1.0, jobs=jobs) for jobs in (1, 1, 2))
-    np.testing.assert_array_equal(one.margins(new), again.margins(new))
+    np.testing.assert_array_equal(one.solution.margins(new), again.solution.margins(new))
     np.testing.assert_array_equal(one.without(1).margins(new), again.without(1).margins(new))
-    np.testing.assert_allclose(one.margins(new), more.margins(new), atol=1e-6)
+    np.testing.assert_allclose(one.solution.margins(new), more.solution.margins(new), atol=1e-6)
     np.testing.assert_allclose(one.without(1).margins(new), more.without(1).margins(new), atol=1e-5)
 
 
@@ -167,7 +170,7 @@ def test_any_ridge_that_a_solution_exists_for_is_solved_to_its_end(ridge, dimens
     # Products that are known to single precision make no solution worse.
     known = Known(some, unpacked(training.triangle))
     for one in (training, SupervectorTraining(vectors, ridge=ridge, known=known)):
-        margins = one.margins(vectors[0].astype(float))
+        margins = one.solution.margins(vectors[0].astype(float))
         np.testing.assert_allclose(margins, unit(vectors[0] - mean) @ rows.T @ dual, atol=2e-4)
 
 

@@ -53,8 +53,8 @@ def test_statistics_are_sums_over_frames_of_scikit_learns_posteriors(seed, count
     share = as_sklearn(space).predict_proba(standard) * weights[:, None]
     offsets = (standard[:, None] - space.means) / np.sqrt(space.variances)
     expected = np.column_stack((share.sum(axis=0), (share[:, :, None] * offsets).sum(axis=0)))
-    np.testing.assert_allclose(space.statistics(frames, weights), expected, rtol=1e-9, atol=1e-10)
-    np.testing.assert_array_equal(space.statistics(frames[:0], weights[:0]), 0.0)
+    np.testing.assert_allclose(space.sums(*space.weighed(frames, weights)), expected, rtol=1e-9, atol=1e-10)
+    np.testing.assert_array_equal(space.sums(*space.weighed(frames[:0], weights[:0])), 0.0)
 
 
 def test_quiet_frames_of_an_hour_count_in_single_precision_too():
@@ -111,10 +111,10 @@ def test_vector_believes_an_offset_by_half_at_as_many_frames_as_its_relevance():
     space = space_of(4, components=1, relevance=5.0)
     frame = space.centre + space.scale * (space.means[0] + 2.0 * np.sqrt(space.variances[0]))
     for count, believed in ((0, 0.0), (5, 0.5), (15, 0.75), (100_000, 1.0)):
-        vector = space.vector(space.statistics(np.repeat(frame[None], count, axis=0), np.ones(count)))
+        vector = space.vector(space.sums(*space.weighed(np.repeat(frame[None], count, axis=0), np.ones(count))))
         np.testing.assert_allclose(vector, np.sqrt(2.0 * believed), atol=1e-3)
     mirrored = space.centre + space.scale * (space.means[0] - 2.0 * np.sqrt(space.variances[0]))
-    one, other = (space.vector(space.statistics(x[None], np.ones(1))) for x in (frame, mirrored))
+    one, other = (space.vector(space.sums(*space.weighed(x[None], np.ones(1)))) for x in (frame, mirrored))
     np.testing.assert_allclose(other, -one, atol=1e-12)
     assert space.dimension == vector.size == DIMENSION
 
@@ -163,7 +163,7 @@ def test_few_frames_get_few_components_and_equal_ones_no_trouble():
     assert len(train_ubm(few, components=64, relevance=2.0, seed=0).weights) == 3
     assert len(train_ubm(few[:5], components=64, relevance=2.0, seed=0).weights) == 1
     same = train_ubm(np.full((100, DIMENSION), 3.0), components=1, relevance=2.0, seed=0)
-    vector = same.vector(same.statistics(np.full((10, DIMENSION), 3.0), np.ones(10)))
+    vector = same.vector(same.sums(*same.weighed(np.full((10, DIMENSION), 3.0), np.ones(10))))
     np.testing.assert_allclose(vector, 0.0, atol=1e-6)
 
 

@@ -243,7 +243,6 @@ def test_unusable_scores_are_refused_by_class(target, nontarget, words):
         lambda: actual_cost([1.0], [0.0], 1.0),
         lambda: actual_cost([1.0], [0.0], 0.5, cost_miss=-1.0),
         lambda: OperatingPoint(math.nan),
-        lambda: bayes_error_rates([1.0], [0.0], [math.nan]),
         lambda: bayes_error_rates([1.0], [0.0], [101.0]),
         lambda: bayes_error_rates([1.0], [0.0], 0.0),
         lambda: reliability([1.0], [0.0], bins=0),
