@@ -502,7 +502,7 @@ def test_a_gram_matrix_that_is_too_small_for_all_segments_thins_out_those_with_m
     kept = [rows[evenly(len(rows), cap)] for rows in segments]
     expected = SupervectorTraining(kept, ridge=config.supervector.ridge)
     made, _ = solve(voices, config, SUPERVECTOR)
-    np.testing.assert_array_equal(made.mean, expected.solution.mean)
+    np.testing.assert_array_equal(made.solution.mean, expected.solution.mean)
     assert [len(rows) for rows in kept] == [min(size, cap) for size in sizes]
 
 
