@@ -27,7 +27,7 @@ from pipeline.metrics import Unscored
 from pipeline.scoring.claims import ClaimScorer
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model
-from pipeline.verification.verifier import claim_scorers
+from pipeline.verification.claim_scorers import claim_scorers
 
 Progress = Callable[[int, int], None]
 """Called as progress(files just done, files in all)."""

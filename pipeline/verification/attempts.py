@@ -22,6 +22,7 @@ SUFFIX = ".attempts"
 Outcome = Literal["accepted", "failed", "not scored"]
 _FORGET_SECONDS = 7 * 24 * 3600.0
 _HOUR = 3600.0
+_DELAY_SECONDS = 30.0
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS failed (caller TEXT NOT NULL, speaker TEXT NOT NULL, failures REAL NOT NULL,"
     " last REAL NOT NULL, PRIMARY KEY (caller, speaker)) WITHOUT ROWID"
@@ -32,13 +33,12 @@ _TABLE = (
 class AttemptLimits:
     """When failed attempts make their caller wait.
 
-    After ``failures`` in a row for one claim by one caller, each next one waits: ``delay_seconds``, and twice as long
-    after each further failure, up to ``lockout_seconds``. An acceptance ends the row. A caller may also fail
+    After ``failures`` in a row for one claim by one caller, each next one waits: 30 seconds, and twice as long after
+    each further failure, up to ``lockout_seconds``. An acceptance ends the row. A caller may also fail
     ``caller_failures`` times an hour, over all claims, and an acceptance does not change that.
     """
 
     failures: int = 5
-    delay_seconds: float = 30.0
     lockout_seconds: float = 3600.0
     caller_failures: int = 100
 
@@ -46,7 +46,7 @@ class AttemptLimits:
         """Return the seconds from the last of so many failures to the next attempt."""
         if failures < self.failures:
             return 0.0
-        return min(self.delay_seconds * math.pow(2.0, min(failures - self.failures, 64)), self.lockout_seconds)
+        return min(_DELAY_SECONDS * math.pow(2.0, min(failures - self.failures, 64)), self.lockout_seconds)
 
 
 class Attempts:

@@ -24,8 +24,9 @@ from pipeline.metrics.curves import as_row
 from pipeline.notebooks import html_table
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model
+from pipeline.verification.claim_scorers import claim_scorers
 from pipeline.verification.streamed_audio import StreamedAudio
-from pipeline.verification.verifier import UPDATE_MS, checked_update_ms, claim_scorers
+from pipeline.verification.verifier import UPDATE_MS, checked_update_ms
 
 Array = NDArray[np.float64]
 
@@ -200,22 +201,9 @@ class Identifier:
         return IdentificationStream(self, rate, channel=channel, mix=mix)
 
     def identify(self, samples: ArrayLike, rate: int, *, channel: int | None = None) -> Identification:
-        """Identify who speaks in a whole utterance.
+        """Identify who speaks in a whole utterance, and return the final answer.
 
-        Parameters
-        ----------
-        samples, rate, channel
-            As ``Verifier.verify``.
-
-        Returns
-        -------
-        Identification
-            The final one. Too little speech is a decision, and no error.
-
-        Raises
-        ------
-        AudioError
-            As ``Verifier.verify``.
+        ``samples``, ``rate``, ``channel`` and what is raised are those of ``Verifier.verify``.
         """
         check_rate(rate, "audio")  # no rate at all would be the model's own
         stream = self.stream(rate, channel=channel)
@@ -223,22 +211,9 @@ class Identifier:
         return stream.close()
 
     def identify_file(self, path: Path | str, *, channel: int | None = None) -> Identification:
-        """Decode a file and identify who speaks in it.
+        """Decode a file, identify who speaks in it, and return the final answer.
 
-        Parameters
-        ----------
-        path, channel
-            As ``Verifier.verify_file``.
-
-        Returns
-        -------
-        Identification
-            The final one.
-
-        Raises
-        ------
-        AudioError
-            As ``Verifier.verify_file``.
+        ``path``, ``channel`` and what is raised are those of ``Verifier.verify_file``.
         """
         mix = Downmix(str(path), channel)
         with open_audio(path, mix=mix) as audio:
@@ -346,7 +321,7 @@ class IdentificationStream:
             speech_seconds=frames * model.config.features.step_seconds,
             audio_seconds=self._audio.seconds,
             closed=closed,
-            warnings=self._audio.meter.warnings(self._scores, nearest, sequential=False) if closed else (),
+            warnings=self._audio.meter.warnings(self._scores, nearest) if closed else (),
         )
 
     def _candidates(self) -> tuple[tuple[Candidate, ...], float]:

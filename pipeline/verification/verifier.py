@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from pipeline.audio.downmix import Downmix, Mixed
@@ -17,9 +15,8 @@ from pipeline.audio.files import open_audio
 from pipeline.audio.streams import check_rate
 from pipeline.errors import InputError, check_type
 from pipeline.features.copies import DuplicateDetector
-from pipeline.machines.cohorts import Cohorts
 from pipeline.posteriors import sigmoid
-from pipeline.scoring.claims import ClaimScorer, RunningScores, with_parts
+from pipeline.scoring.claims import RunningScores, with_parts
 from pipeline.scoring.conditions import SIDE_INFORMATION
 from pipeline.scoring.decisions import Terms, Update
 from pipeline.scoring.fitting import FIT_PRIOR
@@ -27,6 +24,7 @@ from pipeline.scoring.rules import RULES
 from pipeline.scoring.uncertainty import RatioUncertainty
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model
+from pipeline.verification.claim_scorers import claim_scorers
 from pipeline.verification.duplicate_audio import MOST_OF_ONE, DuplicateMemory
 from pipeline.verification.policies import DefaultThreshold, Policy
 
@@ -51,31 +49,6 @@ def _check_llr(llr: float | None) -> None:
     check_type("llr", llr, Real | None, "a log-likelihood ratio")
     if llr is not None and math.isnan(llr):
         raise InputError("llr: a log-likelihood ratio was expected, got nan; a failed trial?")
-
-
-def claim_scorers(model: SpeakerModel, systems: Sequence[str]) -> Callable[..., ClaimScorer]:
-    """Return a function from claims, speaker numbers, to their scorer; what all claims share is read once.
-
-    The scorer is that of ``systems``, or of those in a second argument: some, and parts that they sum. Raises what
-    ``SpeakerModel.scoring_settings`` and ``SpeakerModel.population`` raise.
-    """
-    systems, everybody = tuple(systems), None
-    settings = model.scoring_settings(systems)
-    if model.has_every_pair or any("one_vs_rest" in RULES[name].needs for name in systems):
-        everybody = model.population(systems)
-
-    def scorer(claims: Sequence[int], some: Sequence[str] | None = None) -> ClaimScorer:
-        asked = tuple(systems if some is None else some)
-        table = model.cohort_table
-        if everybody is not None or table is None:
-            return ClaimScorer(everybody or model.population(systems), claims, asked, settings)
-        # The speakers of the claims' cohorts alone: no other speaker's machines are read.
-        cohorts = Cohorts.of(claims, table.nearest[np.array(claims, dtype=np.int64)])
-        part = model.population(asked, cohorts.speakers.tolist())
-        numbers = np.searchsorted(cohorts.speakers, list(claims))
-        return ClaimScorer(part, numbers.tolist(), asked, settings, cohorts=cohorts.numbered())
-
-    return scorer
 
 
 class Verifier:
@@ -235,10 +208,9 @@ class Verifier:
         if calibration is None or trials is None or not model.scores_are_ratios(system):
             return None
         trials = trials.comparable(len(model))
-        own = trials.is_target
-        if own.all() or not own.any():
+        if not trials.has_both_classes:
             return None
-        ratios = trials.ratios(calibration)
+        own, ratios = trials.is_target, trials.ratios(calibration)
         return RatioUncertainty.of(ratios[own], ratios[~own], prior=FIT_PRIOR)
 
     def stream(
@@ -262,7 +234,7 @@ class Verifier:
             return None
         known = [] if self._enrolled is None else [self._enrolled]
         if self.memory is None:
-            return DuplicateDetector(known, rate, keep=0)
+            return DuplicateDetector(known, rate)
         return DuplicateDetector(known + self.memory.known(self.model, self.claim), rate, keep=MOST_OF_ONE)
 
     def verify(self, samples: ArrayLike, rate: int, *, channel: int | None = None) -> Update:
@@ -308,15 +280,12 @@ class Verifier:
         Returns
         -------
         Update
-            The final one. Too little speech is a decision, and no error.
+            As ``verify``.
 
         Raises
         ------
-        AudioError
-            For a file that is missing or cannot be decoded, a channel that it lacks, and channels that cancel each
-            other.
-        AuditError
-            For a ``memory`` that cannot be read or written.
+        AudioError, AuditError
+            As ``verify``, and for a file that is missing or cannot be decoded, or lacks the channel.
         """
         mix = Downmix(str(path), channel)
         with open_audio(path, mix=mix) as audio:
