@@ -14,23 +14,22 @@ _ALIASES = {"xin2002": "paper"}
 
 def configs_folder() -> Path:
     """Return the folder of presets."""
-    packed = _PACKAGE / "_resources" / "configs"
-    return packed if packed.is_dir() else _PACKAGE.parent / "configs"
+    return _folder("configs", "configs")
 
 
 def demo_folder() -> Path:
     """Return the folder of the demo corpus."""
-    return _data_folder("demo")
+    return _folder("demo", "data/demo")
 
 
 def background_folder() -> Path:
     """Return the folder of the background voices."""
-    return _data_folder("background")
+    return _folder("background", "data/background")
 
 
-def _data_folder(name: str) -> Path:
-    packed = _PACKAGE / "_resources" / name
-    return packed if packed.is_dir() else _PACKAGE.parent / "data" / name
+def _folder(packed: str, in_checkout: str) -> Path:
+    folder = _PACKAGE / "_resources" / packed
+    return folder if folder.is_dir() else _PACKAGE.parent / in_checkout
 
 
 def find_config(name: str) -> Path:

@@ -94,11 +94,10 @@ def joined_to(parts: Sequence[FeatureBlock], frames: float) -> list[FeatureBlock
     return [joined(block) for block in blocks if block]
 
 
-@lru_cache(maxsize=8)
 def static_features(settings: FeatureSettings, analysis: AnalysisConfig | None = None) -> Callable[[Array], Array]:
     """Return the function from windowed frames (T, L) to static features (T, order) of one ``analysis``.
 
-    By default that is the settings' own. The function is stateless, so streams share it.
+    By default that is the settings' own.
     """
     analysis = settings if analysis is None else analysis
     length, order = settings.frame_length, analysis.order

@@ -40,7 +40,7 @@ def read_machines(model: SpeakerModel, kinds: frozenset[str], numbers: Sequence[
     pairs = model.pairs if "one_vs_one" in kinds else None
     return Population(
         pool,
-        pairs=pairs if pairs is None or everybody else Renumbered(pairs, list(chosen)),
+        pairs=pairs if pairs is None or everybody else Renumbered(pairs, chosen),
         one_class_coef=np.concatenate([np.empty(0), *(own["one_class"] for own in arrays)]),
         one_class_bias=np.concatenate([np.empty(0), *(own["one_class_bias"] for own in arrays)]),
         one_vs_rest_coef=rest_coef,
