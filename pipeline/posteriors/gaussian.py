@@ -35,9 +35,6 @@ class TiedGaussian(MarginPosterior):
     crossing: Crossing = "zero"
     floor: float = 1e-2
 
-    def _check_settings(self) -> None:
-        _check_share(self.floor, self.kind)
-
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
         unit, (m1, v1, n1), (m0, v0, n0), least = _moments(margins, positive, weights, self.floor)
         variance = max((n1 * v1 + n0 * v0) / (n1 + n0), least)
@@ -67,9 +64,6 @@ class TwoGaussian(MarginPosterior):
 
     floor: float = 1e-2
 
-    def _check_settings(self) -> None:
-        _check_share(self.floor, self.kind)
-
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
         self.unit_, (m1, v1, n1), (m0, v0, n0), least = _moments(margins, positive, weights, self.floor)
         prior = float(np.log(n1) - np.log(n0))
@@ -96,8 +90,10 @@ def _moments(
     """Return the unit, (mean, variance, weight) of positives, the same of negatives, and the least variance allowed.
 
     Moments are of margins / unit, the unit being the largest margin: neither tiny nor huge margins lose digits. The
-    least variance is 0 only where all margins are equal.
+    least variance is 0 only where all margins are equal. Raises FitError for a ``floor`` out of range.
     """
+    if not 0.0 < floor < 1.0:
+        raise FitError(f"floor: above 0 and below 1 expected, got {floor}")
     unit = float(np.abs(margins).max()) or 1.0
     z = margins / unit
 
@@ -109,8 +105,3 @@ def _moments(
         return mean, float(w @ (z - mean) ** 2) / count, count
 
     return unit, moments(weights * positive), moments(weights * ~positive), floor**2 * moments(weights)[1]
-
-
-def _check_share(floor: float, kind: str) -> None:
-    if not 0.0 < floor < 1.0:
-        raise FitError(f"{kind}: floor above 0 and below 1 expected, got {floor}")

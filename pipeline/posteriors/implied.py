@@ -138,7 +138,10 @@ class ImpliedPosterior(BinaryClassifier):
             For settings out of range, anything but two classes, and an estimator that cannot be reweighted; it is a
             ValueError, as what scikit-learn raises for arrays that it refuses.
         """
-        self._check_settings()
+        check_settings(self)
+        check_base("estimator", self.estimator)
+        if self.machines < 1:
+            raise FitError(f"machines: at least 1 expected, got {self.machines}")
         rows, labels = validate_data(self, X, y, dtype=np.float64)
         self.classes_, positive, weight = two_classes(labels, sample_weight)
         self.posteriors_ = np.arange(1, self.machines + 1) / (self.machines + 1)
@@ -170,9 +173,3 @@ class ImpliedPosterior(BinaryClassifier):
         """Return log-odds (n,) of the positive class at ``X`` (n, d), in nats; 0 where machines are split evenly."""
         yes = self.machine_answers(X).sum(axis=1)
         return np.asarray(np.log1p(yes) - np.log1p(len(self.posteriors_) - yes))
-
-    def _check_settings(self) -> None:
-        check_settings(self)
-        check_base("estimator", self.estimator)
-        if self.machines < 1:
-            raise FitError(f"machines: at least 1 expected, got {self.machines}")
