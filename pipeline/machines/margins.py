@@ -289,7 +289,7 @@ def _pair_weights(
             if member not in machines:
                 raise StoreFormatError(
                     f"there is no pair machine of speakers {claim} and {member}, and one is in the other's cohort;"
-                    " files of two stores mixed?"
+                    " files of two stores mixed, or a view (view_without) of a store with cohorts?"
                 )
             machine = machines[member]
             weights[claim][member], weights[member][claim] = machine.own, machine.rival

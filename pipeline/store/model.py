@@ -347,8 +347,8 @@ class SpeakerModel:
         """Return the same machines without those of ``names``: a view, in which nothing is trained again.
 
         One-vs-rest and supervector machines and calibrations keep what these contributed to them, and there are no
-        cohorts; ``enrollment.removal.retrained_without`` gives a model that is rid of it. Raises
-        UnknownSpeakerError.
+        cohorts: where pair machines are against cohorts alone, no claim can be judged by these.
+        ``enrollment.removal.retrained_without`` gives a model that is rid of it. Raises UnknownSpeakerError.
         """
         gone = {self.speaker(name).id for name in names}
         kept = [number for number, speaker in enumerate(self.speakers) if speaker.id not in gone]

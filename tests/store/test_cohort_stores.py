@@ -91,6 +91,11 @@ def test_a_rule_over_every_pair_is_unavailable_and_refused_as_the_default(eight,
     assert not (tmp_path / "t").exists()
 
 
+def test_a_claim_on_a_view_without_cohorts_is_refused_with_the_cause(eight):
+    with pytest.raises(StoreFormatError, match=r"no pair machine of speakers .* a view \(view_without\)"):
+        claim(Store(eight).load().view_without("ada"), "hal", "rpoao")
+
+
 def test_a_claim_reads_the_rows_of_its_cohort_alone(tmp_path):
     path, bent = tmp_path / "s", tmp_path / "bent"
     sound, frames = add(path, NAMES, cohorts_of(2)), np.random.default_rng(0).normal(0.0, 0.7, (50, 3))
