@@ -157,6 +157,5 @@ def evenly(size: int, most: int) -> Numbers:
 
 def machine_arrays(solver: SupervectorTraining, kind: UtteranceKind, *, jobs: int = 1) -> tuple[list[Named], Named]:
     """Return supervector machines as arrays of each speaker, in single precision, and of the population."""
-    return [{kind.array: row} for row in solver.solution.coefficients(jobs)], {
-        f"{kind.array}.mean": solver.solution.mean
-    }
+    made = solver.solution
+    return [{kind.array: row} for row in made.coefficients(jobs)], {f"{kind.array}.mean": made.mean}

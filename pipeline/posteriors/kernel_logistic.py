@@ -68,10 +68,27 @@ class KernelLogistic(BinaryClassifier):
     max_iter: int = 200
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit to X (n, d) and two classes y (n,) by Newton's method, or by L-BFGS of many explicit features.
+        """Fit by Newton's method, or by L-BFGS where there are many explicit features.
 
-        A weight of 2 in ``sample_weight`` (n,) is a row given twice. Raises ValueError as scikit-learn does, FitError
-        for settings out of range and other than two classes with a weight above 0.
+        Parameters
+        ----------
+        X : array or sparse matrix, shape (n, d)
+            Rows of features.
+        y : array, shape (n,)
+            Two classes, the later in sorted order being positive.
+        sample_weight : array, shape (n,), optional
+            At least 0; a weight of 2 is a row given twice.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        FitError
+            For settings out of range, and other than two classes with a weight above 0.
+        ValueError
+            By scikit-learn, for data that it refuses.
         """
         check_settings(self)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)

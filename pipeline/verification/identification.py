@@ -201,9 +201,22 @@ class Identifier:
         return IdentificationStream(self, rate, channel=channel, mix=mix)
 
     def identify(self, samples: ArrayLike, rate: int, *, channel: int | None = None) -> Identification:
-        """Identify who speaks in a whole utterance, and return the final answer.
+        """Identify who speaks in a whole utterance.
 
-        ``samples``, ``rate``, ``channel`` and what is raised are those of ``Verifier.verify``.
+        Parameters
+        ----------
+        samples, rate, channel
+            As ``Verifier.verify``.
+
+        Returns
+        -------
+        Identification
+            The final one. Too little speech is a decision, and no error.
+
+        Raises
+        ------
+        AudioError
+            As ``Verifier.verify``.
         """
         check_rate(rate, "audio")  # no rate at all would be the model's own
         stream = self.stream(rate, channel=channel)
@@ -211,9 +224,22 @@ class Identifier:
         return stream.close()
 
     def identify_file(self, path: Path | str, *, channel: int | None = None) -> Identification:
-        """Decode a file, identify who speaks in it, and return the final answer.
+        """Decode a file and identify who speaks in it.
 
-        ``path``, ``channel`` and what is raised are those of ``Verifier.verify_file``.
+        Parameters
+        ----------
+        path, channel
+            As ``Verifier.verify_file``.
+
+        Returns
+        -------
+        Identification
+            The final one.
+
+        Raises
+        ------
+        AudioError
+            As ``Verifier.verify_file``.
         """
         mix = Downmix(str(path), channel)
         with open_audio(path, mix=mix) as audio:
