@@ -272,7 +272,8 @@ def _no_speakers(root: Path, loose: list[Path], skipped: list[Skipped]) -> str:
     if loose:
         return (
             f"{root}: {rule}, got {len(loose)} audio files and no such folder; is this the folder of one"
-            " speaker? Give the folder above it"
+            " speaker? Give the folder above it. Or are speakers in the names of the files? Give --speaker-pattern"
+            " (speaker_pattern=)"
         )
     reasons = "; ".join(f"{path.name}: {reason}" for path, reason in sorted(skipped)[:3])
     return f"{root}: {rule}, got none" + (f" (skipped {len(skipped)} entries: {reasons})" if skipped else "")

@@ -277,6 +277,8 @@ def _open_path(path: Path) -> BinaryIO:
 
 def _why_missing(path: Path) -> str:
     """Return the likely cause why there is no file at ``path``."""
+    if path == Path("-"):
+        return "a pipe is read by verify, identify and record alone"
     if _is_address(path):
         return "nothing is fetched from an address, download it first"
     if path.parts[:1] == ("~",):

@@ -109,6 +109,11 @@ def record(
         )  # fmt: skip
         return
     print_warnings(report)
+    if spoken < seconds:
+        print_note(
+            f"note: the audio ended after {spoken:.1f} of {seconds:g} s of speech; with less, more true claims are"
+            " rejected: add recordings (enroll --add)"
+        )
     print_line(f"{escape(name)}: enrolled with {enrolled.seconds:.1f} s of speech in {len(phrases)} phrases -> {store}")
 
 
