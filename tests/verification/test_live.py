@@ -303,7 +303,7 @@ def test_a_person_is_enrolled_by_reading_aloud_and_then_scores_well(
     assert to_go == sorted(to_go, reverse=True)
     assert to_go[-1] == 0.0
     assert re.search(r"\[[#.]{12}\].* s of speech, [\d.]+ s to go", shown)
-    assert "greta: enrolled with" in shown
+    assert "greta: enrolled with" in shown and "the audio ended" not in shown
     assert not list(tmp_path.glob("voiceclaim-*"))  # the recordings are gone
     assert "greta" in Store(copied).load().names
     scores = [Verifier(Store(copied).load(), name).verify_file(heard("greta")).score for name in ("greta", "anna")]
@@ -342,6 +342,7 @@ def test_warnings_about_what_was_recorded_are_told(read_aloud, tmp_path, capsys,
         assert (warning["name"], warning["check"]) == ("hugo", "noise")
     else:
         assert "warning: speaker 'hugo': the signal-to-noise ratio is" in shown.err
+        assert re.search(r"note: the audio ended after [\d.]+ of 40 s of speech", shown.err)
 
 
 def test_too_little_speech_enrolls_nobody(copied, read_aloud):
