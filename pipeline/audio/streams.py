@@ -268,18 +268,18 @@ def _blocks(sound: soundfile.SoundFile, descriptor: int, name: str, mix: Downmix
             if len(frames) == 0:
                 mix.check()
                 return
-            if position == 0 and sound.subtype == "PCM_16" and _as_bytes(frames).startswith(b"RIFF"):
-                raise AudioError(
-                    f"{name}: headerless samples were expected, got a WAV file, which is read without --raw"
-                )
+            if position == 0 and _is_wav_header(sound, frames):
+                raise AudioError(f"{name}: headerless samples were expected, got a WAV file; it is read without --raw")
             check_samples(frames, name, rate=sound.samplerate, first=position)
             position += len(frames)
             yield mix.push(frames)
 
 
-def _as_bytes(frames: Samples) -> bytes:
-    """Return the bytes that the first ``frames`` of a pipe of 16-bit samples were, up to 8 of them."""
-    return (frames.ravel()[:4] * 2.0**15).astype("<i2").tobytes()
+def _is_wav_header(sound: soundfile.SoundFile, frames: Samples) -> bool:
+    """Check whether the first ``frames`` of headerless 16-bit samples were the beginning of a WAV file."""
+    if (sound.format, sound.subtype) != ("RAW", "PCM_16"):
+        return False
+    return bool((frames.ravel()[:2] * 2.0**15).astype("<i2").tobytes() == b"RIFF")
 
 
 def _wait(descriptor: int) -> None:

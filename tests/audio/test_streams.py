@@ -175,7 +175,7 @@ def test_a_pipe_of_nothing_is_no_silence(data, raw):
 
 @pytest.mark.parametrize("channels", [1, 2])
 def test_a_wav_file_is_no_headerless_audio(channels):
-    with pytest.raises(AudioError, match="headerless samples were expected, got a WAV file.*without --raw"):
+    with pytest.raises(AudioError, match=r"headerless samples were expected, got a WAV file.*without --raw"):
         collect(hostile.encoded("WAV", "PCM_16"), PcmFormat(RATE, channels))
 
 
