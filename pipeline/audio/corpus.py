@@ -169,7 +169,8 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
     - "rttm": files ``*.rttm`` are there, with speaker segments of the audio files at any depth.
     - "yoho": a folder ENROLL (in any case) holds the speaker folders; VERIFY beside it is left alone.
     - "folders": otherwise, one folder per speaker with audio files at any depth.
-    - "table": ``root`` is a CSV or TSV file with the columns path and speaker, and maybe start and end in seconds.
+    - "table": ``root`` is a CSV or TSV file with the columns path and speaker, and maybe start and end in
+      seconds, and channel.
     - "names": ``speaker_pattern`` finds the speakers in the names of the audio files, at any depth.
 
     Raises ``InputError`` for a root that is none of these, holds no utterance or breaks the rules of its layout.
@@ -271,7 +272,8 @@ def _no_speakers(root: Path, loose: list[Path], skipped: list[Skipped]) -> str:
     if loose:
         return (
             f"{root}: {rule}, got {len(loose)} audio files and no such folder; is this the folder of one"
-            " speaker? Give the folder above it"
+            " speaker? Give the folder above it. Or are speakers in the names of the files? Give --speaker-pattern"
+            " (speaker_pattern=)"
         )
     reasons = "; ".join(f"{path.name}: {reason}" for path, reason in sorted(skipped)[:3])
     return f"{root}: {rule}, got none" + (f" (skipped {len(skipped)} entries: {reasons})" if skipped else "")

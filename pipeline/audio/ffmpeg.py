@@ -8,6 +8,7 @@ where what begins like such a container is refused, whatever else it may be.
 from __future__ import annotations
 
 import os
+import re
 import select
 import shlex
 import shutil
@@ -24,7 +25,7 @@ from pipeline.errors import AudioError
 SUFFIXES = frozenset(
     {
         *(".m4a", ".m4b", ".mp4", ".mov", ".qta", ".3gp", ".3g2", ".aac", ".webm"),
-        *(".mka", ".mkv", ".amr", ".wma", ".asf", ".ape", ".wv", ".shn"),
+        *(".weba", ".mka", ".mkv", ".amr", ".wma", ".asf", ".ape", ".wv", ".shn"),
     }
 )
 # Offset and first bytes of a container, and ffmpeg's name for it.
@@ -39,6 +40,7 @@ _CONTAINERS = (
     (0, b"wvpk", "wv"),
     (0, b"ajkg", "shn"),
 )
+_ENDED_EARLY = "File ended prematurely"  # of a Matroska file inside an element, where ffmpeg fails in no other way
 _CPU_SECONDS = 900  # of one file
 _PATIENCE = 60.0  # seconds without a byte
 
@@ -85,9 +87,12 @@ class Decoder:
             self.wait()
             self.sound = soundfile.SoundFile(self._pipe.fileno(), closefd=False)
         except DECODER_ERRORS as error:
-            words_of_ffmpeg = self._ended()
+            remarks = self._ended()
             self.close()
-            raise AudioError(f"{path}: ffmpeg cannot decode it ({words_of_ffmpeg or error})") from error
+            raise AudioError(
+                f"{path}: ffmpeg cannot decode it ({remarks[0] if remarks else error}); it is damaged, or cut short, as"
+                " a recording that was interrupted, or has no sound"
+            ) from error
         except BaseException:
             self.close()
             raise
@@ -100,9 +105,10 @@ class Decoder:
 
     def check(self, seconds: float) -> None:
         """Raise AudioError if the sound ended after so many ``seconds`` because of an error."""
-        if (words := self._ended()) is not None:
+        if remarks := self._ended():
             raise AudioError(
-                f"{self._path}: decoding fails at {seconds:.3f} s (ffmpeg: {words}); the file is damaged or cut short"
+                f"{self._path}: decoding fails at {seconds:.3f} s (ffmpeg: {remarks[-1]}); the file is damaged or cut"
+                " short"
             )
 
     def close(self) -> None:
@@ -112,13 +118,15 @@ class Decoder:
         self._pipe.close()
         self._log.close()
 
-    def _ended(self) -> str | None:
-        """Wait for the end; return the last line that ffmpeg wrote if it failed, else None."""
+    def _ended(self) -> list[str]:
+        """Wait for the end; return what ffmpeg wrote if it failed, or a file ended early, else nothing."""
         try:
-            if self._process.wait(_PATIENCE) == 0:
-                return None
+            self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
         self._log.seek(0)
         lines = self._log.read(2**16).decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"exit code {self._process.returncode}"
+        remarks = [re.sub(r"^\[[^]]* @ 0x[0-9a-f]+\] ", "", line) for line in lines]
+        if self._process.returncode == 0:
+            return [line for line in remarks if line == _ENDED_EARLY]
+        return remarks or [f"exit code {self._process.returncode}"]

@@ -37,6 +37,7 @@ _MOST_WHOLE = 2**27  # samples of an utterance held in memory, 1 GiB: two hours 
 _FRAMES_A_BYTE = 512
 _FRAMES_FOR_NOTHING = 2**22
 _MOST_VALUES = 2**20  # of one block over all its channels (8 MiB), whatever a header or a caller asks for
+_MOST_OVERSHOOT = 0.5  # seconds of a segment after the audio; as in Kaldi's extract-segments
 _UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 for "until the end"
 
 # Codings in which a seek to a frame gives the very samples that decoding up to it would have given.
@@ -53,7 +54,8 @@ def open_audio(
     """Open an audio file, or a seekable binary file object, for reading in blocks.
 
     ``start`` and ``end`` are seconds and choose a segment: frames round(start * rate) up to, not including,
-    round(end * rate). An ``end`` after the end of the audio is no error; a ``start`` there is.
+    round(end * rate). An ``end`` up to half a second after the audio stands for its end; a later
+    one is an error, and so is a ``start`` there.
     ``mix`` makes one channel of several, by default their mean.
 
     Raises ``AudioError`` for a path that is missing or not a regular file, for content that libsndfile cannot
@@ -155,7 +157,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         """Yield the samples in order, in arrays (n,) with 1 <= n <= ``size``.
 
         A second call continues where the first one stopped. Raises ``AudioError`` where decoding fails, for a block
-        with a sample that is not finite, when a segment starts after the audio ends, and at the end of channels that
+        with a sample that is not finite, when a segment starts or ends after the audio, and at the end of channels that
         cancel each other.
         """
         if size < 1:
@@ -167,6 +169,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
             frames = self._read(wanted)
             if len(frames) == 0:
                 self._refuse_if_cut_short()
+                self._refuse_if_far_past_the_end()
                 break
             check_samples(frames, self.name, rate=self.rate, first=self._position - len(frames))
             yield self._mix.push(frames)
@@ -240,6 +243,15 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         if fault is not None:
             raise AudioError(f"{self.name}: {fault}")
 
+    def _refuse_if_far_past_the_end(self) -> None:
+        """Raise AudioError at the end of the audio for a segment that was to go on."""
+        if self._stop is not None and self._stop - self._position > _MOST_OVERSHOOT * self.rate:
+            raise AudioError(
+                f"{self.name}: a segment must end at most {_MOST_OVERSHOOT:g} s after the audio, got an end at"
+                f" {self._stop / self.rate:.3f} s of {self._position / self.rate:.3f} s;"
+                " times of another recording, or a file cut short?"
+            )
+
     def _skip(self) -> None:
         """Move to the start of the segment, by decoding where a seek would not land on the same samples."""
         if self._total is not None and self._start < self._total and self._sound.subtype in _EXACT_SEEK:
@@ -277,6 +289,8 @@ def _open_path(path: Path) -> BinaryIO:
 
 def _why_missing(path: Path) -> str:
     """Return the likely cause why there is no file at ``path``."""
+    if path == Path("-"):
+        return "a pipe is read by verify, identify and record alone"
     if _is_address(path):
         return "nothing is fetched from an address, download it first"
     if path.parts[:1] == ("~",):

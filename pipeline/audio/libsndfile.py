@@ -103,4 +103,4 @@ def _likely_cause(head: bytes) -> str:
         return "SPHERE with 'shorten' compression, which libsndfile does not read: expand it with sph2pipe"
     if b"\0" not in head and all(c.isprintable() or c.isspace() for c in head.decode("utf-8", "ignore")):
         return "it holds text, not audio"
-    return "it is damaged, cut short, or not in an audio format that libsndfile reads"
+    return "it is damaged, cut short, without a header, or not in an audio format that libsndfile reads"

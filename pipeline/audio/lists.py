@@ -45,9 +45,12 @@ _COLUMNS = {
         "speaker": "speaker speaker_id spk_id label client_id",
         "start": "start",
         "end": "end",
+        "channel": "channel",
     }.items()
     for name in names.split()
 }
+CHANNELS = {"a": 1, "b": 2, "A": 1, "B": 2, **{str(number): number for number in range(1, 10)}}
+"""Channel, from 1, by what a column ``side`` or ``channel`` calls it."""
 
 
 def read_kaldi(root: Path) -> list[Segment]:
@@ -128,13 +131,16 @@ def read_recordings_table(path: Path) -> list[Segment]:
     """Return the utterances of a table under a header, CSV or tab-separated; raises InputError, naming file and line.
 
     Columns are found by name (``_COLUMNS``), others are ignored; ``start`` and ``end``, in seconds, may be empty or
-    missing. Files are looked for from the folder of the table and from ``clips`` in it, as Common Voice has them.
+    missing, and so may ``channel``, which is ignored where any cell is no channel. Files are looked for from the folder
+    of the table and from ``clips`` in it, as Common Voice has them.
     """
     rows = ((number, _text(path, number, raw).rstrip("\r")) for number, raw in _lines(path) if raw.strip())
     line, header = next(rows, (1, ""))
+    if header.count(";") > header.count(",") + header.count("\t"):
+        _refuse(path, line, f"commas or tabs between the columns were expected, got semicolons: {header[:_SHOWN]!r}")
     split = _split_csv if "\t" not in header else lambda _path, _line, text: text.split("\t")
     fields = [_COLUMNS.get(name.strip().lower(), "") for name in split(path, line, header)]
-    if fields.count("path") != 1 or fields.count("speaker") != 1 or fields.count("start") != fields.count("end"):
+    if [fields.count(one) for one in ("path", "speaker", "start")] != [1, 1, fields.count("end")]:
         _refuse(
             path,
             line,
@@ -143,6 +149,7 @@ def read_recordings_table(path: Path) -> list[Segment]:
         )
     folders = path.parent, path.parent / "clips"
     utterances: list[Segment] = []
+    channels: list[str] = []
     for line, text in rows:
         cells = split(path, line, text)
         if len(cells) != len(fields):
@@ -153,9 +160,12 @@ def read_recordings_table(path: Path) -> list[Segment]:
         rule = f"a start and an end in seconds were expected, got {text[:_SHOWN]!r}"
         ends = _ends(path, line, row.get("start") or "0", row.get("end") or "-1", rule)
         utterances.append((row["speaker"], _found(path, line, row["path"], folders), *ends, None))
+        channels.append(row.get("channel", ""))
     if not utterances:
         raise InputError(f"{path}: it must list at least one recording below its header, got none")
-    return utterances
+    if not {"", *CHANNELS}.issuperset(channels):
+        return utterances
+    return [(*one[:-1], CHANNELS.get(channel)) for one, channel in zip(utterances, channels, strict=True)]
 
 
 def _split_csv(path: Path, line: int, text: str) -> list[str]:
@@ -195,7 +205,7 @@ def _text(path: Path, line: int, raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        _refuse(path, line, f"UTF-8 text was expected ({error})")
+        _refuse(path, line, f"UTF-8 text was expected ({error}); saved in another encoding?")
 
 
 def _keyed(path: Path) -> Iterator[tuple[str, int, str]]:
@@ -248,6 +258,7 @@ def _found(path: Path, line: int, text: str, folders: tuple[Path, ...]) -> Path:
         pass
     places = " and from ".join("the current folder" if folder == Path() else str(folder) for folder in folders)
     cause = "; offsets into archives are not read, list files" if re.search(":[0-9]+$", text) else ""
+    cause = "; folders are separated by / here, not by \\ as in Windows" if "\\" in text else cause
     _refuse(path, line, f"no such file: {text!r}, looked for from {places}{cause}")
 
 

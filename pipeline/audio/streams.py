@@ -139,8 +139,10 @@ def _as_array(given: ArrayLike, where: str) -> NDArray[Any]:
                 return array
             problem, cause = f"{problem} ({array.dtype})", "collect samples one by one in a list"
         except (ValueError, TypeError, RuntimeError) as error:  # and what the library of a tensor says to its owner
-            problem, cause = f"{problem} ({error})", "lists of unequal length?"
-            if isinstance(given, tuple):
+            problem, cause = f"{problem} ({error})", "a tensor is given by detach().cpu().numpy()"
+            if isinstance(given, list):
+                cause = "lists of unequal length?"
+            elif isinstance(given, tuple):
                 cause = "the samples with their rate? Give them as two arguments"
     raise AudioError(f"{where}: samples must be an array of numbers, got {problem}; {cause}")
 
@@ -261,12 +263,23 @@ def _blocks(sound: soundfile.SoundFile, descriptor: int, name: str, mix: Downmix
                 frames: Samples = sound.read(size, always_2d=True)
             except DECODER_ERRORS as error:
                 raise AudioError(f"{name}: the pipe cannot be read ({reason(error)})") from error
+            if len(frames) == 0 and position == 0:
+                raise AudioError(f"{name}: a pipe must carry audio, got none; did the program before the pipe fail?")
             if len(frames) == 0:
                 mix.check()
                 return
+            if position == 0 and _is_wav_header(sound, frames):
+                raise AudioError(f"{name}: headerless samples were expected, got a WAV file; it is read without --raw")
             check_samples(frames, name, rate=sound.samplerate, first=position)
             position += len(frames)
             yield mix.push(frames)
+
+
+def _is_wav_header(sound: soundfile.SoundFile, frames: Samples) -> bool:
+    """Check whether the first ``frames`` of headerless 16-bit samples were the beginning of a WAV file."""
+    if (sound.format, sound.subtype) != ("RAW", "PCM_16"):
+        return False
+    return bool((frames.ravel()[:2] * 2.0**15).astype("<i2").tobytes() == b"RIFF")
 
 
 def _wait(descriptor: int) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+import signal
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,6 +110,11 @@ def record(
         )  # fmt: skip
         return
     print_warnings(report)
+    if spoken < seconds:
+        print_note(
+            f"note: the audio ended after {spoken:.1f} of {seconds:g} s of speech; with less, more true claims are"
+            " rejected: add recordings (enroll --add)"
+        )
     print_line(f"{escape(name)}: enrolled with {enrolled.seconds:.1f} s of speech in {len(phrases)} phrases -> {store}")
 
 
@@ -236,13 +242,29 @@ def _record_phrases(settings: Config, rate: int, blocks: Blocks, seconds: float,
 
 
 @contextmanager
+def _signals_leave() -> Iterator[None]:
+    """Let SIGTERM, and SIGHUP of a terminal that is closed, exit as an exception, and not end the process at once."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    earlier = {number: signal.signal(number, leave) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def _files(phrases: list[Any], rate: int, keep: Path | None) -> Iterator[list[Path]]:
-    """Write the phrases to WAV files in ``keep``, or in a directory that is deleted afterwards."""
+    """Write the phrases to WAV files in ``keep``, or in a directory that is deleted afterwards, by a signal too."""
     import tempfile
 
     import soundfile
 
-    with tempfile.TemporaryDirectory(prefix="voiceclaim-") as work:
+    with _signals_leave(), tempfile.TemporaryDirectory(prefix="voiceclaim-") as work:
         folder = Path(work) if keep is None else keep
         paths = [folder / f"phrase_{number:03d}.wav" for number in range(len(phrases))]
         for path, samples in zip(paths, phrases, strict=True):

@@ -10,6 +10,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.audio.lists import CHANNELS
 from pipeline.errors import InputError
 
 Codes = npt.NDArray[np.int32]
@@ -17,8 +18,6 @@ Numbers = npt.NDArray[np.intp]
 Rows = npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice
 
 MOST_VALUES = 20  # of a column by which trials are grouped
-CHANNELS = {"a": 1, "b": 2, "A": 1, "B": 2, **{str(number): number for number in range(1, 10)}}
-"""Channel, from 1, by what a column ``side`` or ``channel`` calls it."""
 _BASE = 10  # above any channel
 
 

@@ -10,8 +10,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.audio.lists import CHANNELS
 from pipeline.errors import InputError, UnavailableError
-from pipeline.evaluation.columns import CHANNELS, MOST_VALUES, Metadata, NameColumn, TrialTable, by_channel
+from pipeline.evaluation.columns import MOST_VALUES, Metadata, NameColumn, TrialTable, by_channel
 from pipeline.evaluation.text_lists import METADATA, MOST_BYTES, TABLE_LABELS, fields_of
 from pipeline.files import open_regular
 

@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pipeline.audio.lists import CHANNELS
 from pipeline.errors import InputError
-from pipeline.evaluation.columns import CHANNELS, MOST_VALUES, NameColumn, TrialTable, by_channel
+from pipeline.evaluation.columns import MOST_VALUES, NameColumn, TrialTable, by_channel
 from pipeline.files import open_regular
 
 Kind = Literal["key", "scores"]

@@ -26,6 +26,7 @@ CODINGS = {
     "lossless.m4a": ("-c:a", "alac"),
     "memo.aac": ("-c:a", "aac"),
     "page.webm": ("-c:a", "libopus"),
+    "page.weba": ("-c:a", "libopus", "-f", "webm"),
     "film.mp4": ("-c:a", "aac"),
     "phone.3gp": ("-c:a", "aac"),
     "memo.wma": ("-c:a", "wmav2"),
@@ -60,7 +61,7 @@ def test_a_file_is_decoded_to_the_sound_that_went_in(encoded, name):
     path, samples = encoded(name)
     with open_audio(path) as audio:
         rate, channels = audio.rate, audio.channels
-    assert (rate, channels) == (48_000 if name.endswith("webm") else RATE, 1)
+    assert (rate, channels) == (48_000 if name.startswith("page") else RATE, 1)
     decoded = decode(path)
     assert len(decoded) / rate == pytest.approx(2.0, abs=0.2)
     spectrum, given = (np.abs(np.fft.rfft(x, 2 * r)) / r for x, r in ((decoded, rate), (samples, RATE)))
@@ -91,8 +92,31 @@ def test_a_file_cut_short_is_no_shorter_recording(encoded):
         decode(path)
     path, _ = encoded("memo.m4a")
     path.write_bytes(path.read_bytes()[:3000])
-    with pytest.raises(AudioError, match=r"memo\.m4a: ffmpeg cannot decode it \("):
+    with pytest.raises(AudioError, match=r"memo\.m4a: ffmpeg cannot decode it \([^\[].*cut short.*interrupted"):
         open_audio(path)
+
+
+@needs_ffmpeg
+@pytest.mark.parametrize("name", ["page.webm", "memo.mka"])
+@pytest.mark.parametrize("live", ["0", "1"])
+@pytest.mark.parametrize("share", [0.4, 0.7, 0.95])
+def test_a_matroska_file_cut_short_is_no_shorter_recording(encoded, tmp_path, name, live, share):
+    path, _ = encoded(name, seconds=12)
+    copy = tmp_path / f"live-{name}"
+    subprocess.run(["ffmpeg", "-v", "error", "-i", path, "-c", "copy", "-live", live, copy], check=True)
+    assert len(decode(copy)) == pytest.approx(len(decode(path)), rel=0.01)
+    data = copy.read_bytes()
+    copy.write_bytes(data[: round(share * len(data))])
+    with pytest.raises(AudioError, match=rf"{name}: decoding fails at \d.*File ended prematurely.*cut short"):
+        decode(copy)
+
+
+@needs_ffmpeg
+def test_a_film_without_sound_is_said_to_have_none(tmp_path):
+    words = ["ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc=d=1:s=64x64", "-c:v", "mpeg4"]
+    subprocess.run([*words, tmp_path / "film.mp4"], check=True)
+    with pytest.raises(AudioError, match=r"film\.mp4: ffmpeg cannot decode it \(.*matches no streams.*has no sound"):
+        open_audio(tmp_path / "film.mp4")
 
 
 @needs_ffmpeg

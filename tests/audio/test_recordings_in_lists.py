@@ -138,6 +138,27 @@ def test_a_table_of_paths_and_speakers_is_a_corpus(calls, name, text):
     assert all(one.start in {None, 0.0} and one.end is None for (one,) in corpus.speakers.values())
 
 
+@pytest.mark.parametrize(
+    ("header", "cells", "channels"),
+    [
+        ("channel", ("2", "1"), [1, 2]),
+        ("Channel", ("b", "A"), [1, 2]),
+        ("channel", ("2", ""), [None, 2]),
+        ("channel", ("GSM", "2"), [None, None]),
+    ],
+)
+def test_a_table_may_choose_channels(tmp_path, heard, header, cells, channels):
+    voice, rate = soundfile.read(heard("ivan"))
+    soundfile.write(tmp_path / "call.wav", np.stack([-voice, voice], axis=1), rate, subtype="PCM_16")
+    rows = [("path", "speaker", header), *(("call.wav", *row) for row in zip(("ivan", "anna"), cells, strict=True))]
+    text = "".join('"{}","{}","{}"\r\n'.format(*row) for row in rows)
+    (tmp_path / "t.csv").write_text(text, encoding="utf-8-sig", newline="")
+    speakers = read_corpus(tmp_path / "t.csv").speakers
+    assert [speakers[name][0].channel for name in ("anna", "ivan")] == channels
+    if channels[1] == 2:
+        np.testing.assert_allclose(read_samples(speakers["ivan"][0])[0], voice, atol=2**-15)
+
+
 def test_a_table_may_cut_recordings_and_common_voice_has_them_in_clips(tmp_path, calls, heard):
     calls.rename(tmp_path / "clips")
     (tmp_path / "t.csv").write_text("wav,spk_id,start,end\ni.flac,b,0.5,1.25\ni.flac,b,1.25,\n")
@@ -160,6 +181,8 @@ def test_a_table_may_cut_recordings_and_common_voice_has_them_in_clips(tmp_path,
         ("path,speaker\na.sph,\n", "line 2: a path and a speaker were expected, got 'a.sph,'"),
         ("path,speaker\nb.wav,anna\n", "line 2: no such file: 'b.wav', looked for from .*some calls and from .*clips"),
         ('path,speaker\n"a.sph,anna\n', "line 2: a row of CSV was expected .* a quote that is missing"),
+        ('"path";"speaker"\n"a.sph";"anna"\n', "line 1: commas or tabs .* were expected, got semicolons"),
+        ("path,speaker\nC:\\calls\\a.sph,anna\n", "line 2: no such file: .*not by .* as in Windows"),
         ("path,speaker,start,end\na.sph,anna,x,1\n", "line 2: a start and an end in seconds were expected"),
         ("path,speaker,start,end\na.sph,anna,2,1\n", "line 2: 0 <= start < end must hold .* got 2 to 1"),
     ],

@@ -165,6 +165,20 @@ def test_headers_that_cannot_be_used(data, message):
         collect(data)
 
 
+@pytest.mark.parametrize(
+    ("data", "raw"), [(b"", PcmFormat(RATE)), (b"\0", PcmFormat(RATE)), (wav_header(0xFFFFFFFF), None)]
+)
+def test_a_pipe_of_nothing_is_no_silence(data, raw):
+    with pytest.raises(AudioError, match=r"pipe: .*got none; did the program before the pipe fail\?"):
+        collect(data, raw)
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_a_wav_file_is_no_headerless_audio(channels):
+    with pytest.raises(AudioError, match=r"headerless samples were expected, got a WAV file.*without --raw"):
+        collect(hostile.encoded("WAV", "PCM_16"), PcmFormat(RATE, channels))
+
+
 def damaged(changes: list[tuple[int, int]]) -> bytes:
     data = bytearray(wav_header(0xFFFFFFFF) + bytes(200))
     for position, value in changes:
@@ -281,7 +295,7 @@ def test_samples_of_any_usual_type_are_the_same_sound(kind):
         ([0.1, None], r"list \(object\)"),
         ((np.zeros(9), RATE), "the samples with their rate"),
         (np.ma.array([0.1, 0.2], mask=[False, True]), r"filled\(\)"),
-        (OnADevice(), r"OnADevice \(use cpu\(\) first\)"),
+        (OnADevice(), r"OnADevice \(use cpu\(\) first\); a tensor is given by detach"),
     ],
 )
 def test_arrays_that_are_no_sound_are_refused(given, problem):

@@ -19,7 +19,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "wrong folder": (("enroll", "recordingz", "--store", "n"), 2, "recordingz: a corpus must be a folder, got nothing"),
     "a file for a folder": (("enroll", "call.flac", "--store", "n"), 2, "must be a folder, got a file"),
     "empty folder": (("enroll", "empty", "--store", "n"), 2, "one folder per speaker with audio files in it, got none"),
-    "the folder of one speaker": (("enroll", "recordings/anna", "--store", "n"), 2, "Give the folder above it"),
+    "the folder of one speaker": (("enroll", "recordings/anna", "--store", "n"), 2, "above it. Or are speakers in"),
     "only phone memos, no ffmpeg": (("enroll", "memos", "--store", "n"), 2, "ffmpeg -i"),
     "one short file each": (("enroll", "short", "--store", "n"), 3, "so for 1 more speakers"),
     "nothing but broken files": (("enroll", "broken", "--store", "n"), 3, "1 files could not be used, the first: "),
@@ -74,6 +74,9 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "NaN": ((*VERIFY, "nan.wav"), 2, "samples must be finite"),
     "out of phase": ((*VERIFY, "phase.wav"), 2, "the channels cancel each other"),
     "pipe that is no WAV": ((*VERIFY, "-"), 2, "WAV on the way; or did the program before the pipe fail?"),
+    "a pipe for a recording": (
+        ("compare-voices", "-", "call.flac", "--background", "s.store"), 2, "-: no such file; a pipe is read by verify"
+    ),
     "an address": ((*VERIFY, "https://example.com/call.wav"), 2, "nothing is fetched from an address"),
     # Claims
     "claim misspelt": (("verify", "s.store", "--claim", "amna", "call.flac"), 2, "nearest enrolled: 'anna'"),

@@ -25,7 +25,7 @@ from populations import TINY
 from pipeline.audio.downmix import Downmix
 from pipeline.audio.microphone import SampleQueue, open_microphone
 from pipeline.cli.live import LevelMeter, until_interrupted, verify_live
-from pipeline.cli.record import PhraseRecorder, prompts, record
+from pipeline.cli.record import PhraseRecorder, _files, prompts, record
 from pipeline.config import Config, FeatureSettings
 from pipeline.errors import AudioError, InputError, NotEnoughSpeechError, SpeakerExistsError
 from pipeline.store.store import Store
@@ -303,7 +303,7 @@ def test_a_person_is_enrolled_by_reading_aloud_and_then_scores_well(
     assert to_go == sorted(to_go, reverse=True)
     assert to_go[-1] == 0.0
     assert re.search(r"\[[#.]{12}\].* s of speech, [\d.]+ s to go", shown)
-    assert "greta: enrolled with" in shown
+    assert "greta: enrolled with" in shown and "the audio ended" not in shown
     assert not list(tmp_path.glob("voiceclaim-*"))  # the recordings are gone
     assert "greta" in Store(copied).load().names
     scores = [Verifier(Store(copied).load(), name).verify_file(heard("greta")).score for name in ("greta", "anna")]
@@ -342,6 +342,18 @@ def test_warnings_about_what_was_recorded_are_told(read_aloud, tmp_path, capsys,
         assert (warning["name"], warning["check"]) == ("hugo", "noise")
     else:
         assert "warning: speaker 'hugo': the signal-to-noise ratio is" in shown.err
+        assert re.search(r"note: the audio ended after [\d.]+ of 40 s of speech", shown.err)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_recordings_that_are_not_kept_are_deleted_where_a_signal_ends_the_command(number, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = signal.getsignal(number)
+    with pytest.raises(SystemExit) as left, _files([np.zeros(800)], 8000, None) as paths:
+        assert all(path.is_relative_to(tmp_path) and path.exists() for path in paths)
+        signal.raise_signal(number)
+    assert left.value.code == 128 + number
+    assert list(tmp_path.iterdir()) == [] and signal.getsignal(number) == before
 
 
 def test_too_little_speech_enrolls_nobody(copied, read_aloud):
