@@ -30,6 +30,7 @@ from pipeline.enrollment.training import Trainer
 from pipeline.errors import InputError
 from pipeline.machines.training import machine_count
 from pipeline.machines.workers import Workers, chosen_workers
+from pipeline.scoring.calibration import Calibrations
 from pipeline.scoring.trials import HELD_OUT, HeldOutTrials
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
@@ -220,7 +221,7 @@ def enroll(
         trained, held_out = train(trainer, voices, checks)
         findings = (*(Finding(name, "speech", True, reason) for name, reason in short), *held_out.findings)
         out.check(findings)
-        model = transaction.save(trained)
+        model = transaction.save(trained.calibrated(jobs=workers.jobs))
     return EnrollmentReport(
         model=model,
         enrolled=model.speakers[-len(held_out.voices) :],
@@ -282,13 +283,13 @@ def _read_at_its_band(
 def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> tuple[SpeakerModel, HeldOut]:
     """Make both passes in memory: return the model of known and new speakers, and what the hold-out pass gave.
 
-    Raises EnrollmentRefusedError if nobody is left.
+    The model has no calibrations yet. Raises EnrollmentRefusedError if nobody is left.
     """
     held_out = hold_out_pass(trainer, voices, checks)
     model = held_out.final
     if model is None:
         model = trainer.final(held_out.voices, held_out.provisional)
-    return _with_held_out(model, trainer.known, held_out).calibrated(jobs=trainer.workers.jobs), held_out
+    return _with_held_out(model, trainer.known, held_out), held_out
 
 
 def _one_at_a_time(progress: Progress) -> Progress:
@@ -303,7 +304,7 @@ def _one_at_a_time(progress: Progress) -> Progress:
 
 
 def _with_held_out(model: SpeakerModel, known: SpeakerModel, held_out: HeldOut) -> SpeakerModel:
-    """Return the trained ``model`` with the held-out trials of all its speakers."""
+    """Return the trained ``model`` with the held-out trials of all its speakers, and without calibrations to fewer."""
     arrays: dict[str, AnyArray] = {}
     for kind, trials in zip(HELD_OUT, (held_out.trials, held_out.changed), strict=True):
         if trials is not None:
@@ -312,7 +313,7 @@ def _with_held_out(model: SpeakerModel, known: SpeakerModel, held_out: HeldOut) 
             arrays |= everything.as_arrays(kind=kind)
     held = tuple(f"{kind}trials." for kind in HELD_OUT)
     gone = [name for name in model.shared if name.startswith(held) and name not in arrays]
-    return model.changed([], arrays, removed=gone)
+    return model.changed([], arrays, removed=gone, calibrations=Calibrations())
 
 
 def _trained_count(model: SpeakerModel, newcomers: int) -> int:
