@@ -120,6 +120,15 @@ def as_trials(trials: Sequence[Trial] | Path | str) -> Sequence[Trial]:
     return trials
 
 
+def as_names(parameter: str, given: Iterable[str] | str, expected: str) -> list[str]:
+    """Return the names ``given`` for a ``parameter``, or the one name; raises InputError for what is neither."""
+    check_type(parameter, given, Iterable, expected)
+    names = [given] if isinstance(given, str) else list(given)
+    for name in names:
+        check_type(parameter, name, str, "a name")
+    return names
+
+
 def trials_of(table: TrialTable, name: str) -> tuple[Trial, ...]:
     """Return the trials of the list ``name``, in its order; raises InputError for a trial with two labels."""
     rows_by_label(table, pair_ids(table, table.models.codes, table.segments.codes), name)
