@@ -253,7 +253,7 @@ def strengths_of(
 
 def _typical(trials: HeldOutTrials, llrs: Array) -> float | None:
     """Return the median over speakers of the mean of ``llrs`` (n,) of their target trials; None if not meaningful."""
-    own = trials.claims == trials.speakers
+    own = trials.is_target
     speakers = np.unique(trials.speakers[own])
     if len(speakers) < MIN_OTHERS:
         return None
