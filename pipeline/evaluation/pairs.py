@@ -79,7 +79,7 @@ def assess_pairs(
     >>> (pipeline.assess_pairs(background, pairs, pathlib.Path()).scores["compare_voices"].scores > 0).tolist()
     [True]
     """
-    stored, pairs, recordings = as_model(background), as_trials(pairs), Recordings.under(root, channel=channel)
+    stored, pairs, recordings = as_model(background), as_trials(pairs), Recordings.under(root, channel)
     if any(pair.channel is not None for pair in pairs):
         raise InputError(
             "pairs: a list of pairs must name recordings alone, got a column of channels, which would be those of the"

@@ -56,7 +56,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 
 
 def about_evaluation(
-    model: SpeakerModel, trials: Path, claims: Sequence[Trial], metadata: Metadata | None = None
+    model: SpeakerModel, trials: Path, claims: Sequence[Trial], metadata: Metadata | None
 ) -> dict[str, Any]:
     """Return the entries of metrics.json about the list and the store.
 
