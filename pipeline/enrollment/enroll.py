@@ -30,7 +30,7 @@ from pipeline.enrollment.training import Trainer
 from pipeline.errors import InputError
 from pipeline.machines.training import machine_count
 from pipeline.machines.workers import Workers, chosen_workers
-from pipeline.scoring.calibration import Calibrations
+from pipeline.scoring.calibrations import Calibrations
 from pipeline.scoring.trials import HELD_OUT, HeldOutTrials
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
