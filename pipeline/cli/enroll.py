@@ -45,7 +45,7 @@ from pipeline.errors import InputError
 if TYPE_CHECKING:
     from pipeline.audio.corpus import Corpus
     from pipeline.config import ChecksConfig, Config
-    from pipeline.enrollment.enroll import EnrollmentReport
+    from pipeline.enrollment.report import EnrollmentReport
 
 
 def enroll(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pipeline.cli.terminal import print_line, print_note, print_skipped, print_table
 
 if TYPE_CHECKING:
-    from pipeline.enrollment.enroll import EnrollmentReport
     from pipeline.enrollment.expected import ErrorShare, ExpectedErrors
+    from pipeline.enrollment.report import EnrollmentReport
 
 # Thresholds of smaller stores say too little about people who are not enrolled.
 FEW_SPEAKERS = 10
