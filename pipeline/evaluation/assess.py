@@ -18,7 +18,7 @@ from pipeline.audio.folders import audio_suffixes
 from pipeline.errors import AudioError, InputError, NotEnoughSpeechError, UnknownSpeakerError
 from pipeline.evaluation import NameColumn, SystemScores, Trial
 from pipeline.evaluation.breakdowns import SPEECH, metadata_of, speech_groups
-from pipeline.evaluation.lists import as_names, as_trials
+from pipeline.evaluation.lists import as_trials, names_given
 from pipeline.evaluation.recordings import Recordings
 from pipeline.features.frontend import read_features
 from pipeline.features.stream import FeatureBlock
@@ -148,9 +148,9 @@ def assess(
     workers = chosen_workers(workers, jobs)
     model, trials = as_model(model), as_trials(trials)
     available = model.evaluated_systems
-    named = available if systems is None else as_names("systems", systems, "the names of scoring systems, or one,")
+    named = available if systems is None else names_given("systems", systems, "the names of scoring systems, or one,")
     names = tuple(model.check_system(name, available) for name in dict.fromkeys(named))
-    absent = _absent(model, trials, as_names("not_enrolled", not_enrolled, "a collection of names, or one,"))
+    absent = _absent(model, trials, names_given("not_enrolled", not_enrolled, "a collection of names, or one,"))
     refused = Counter(trial.target for trial in trials if _form_c(trial.speaker) in absent)
     trials = [trial for trial in trials if _form_c(trial.speaker) not in absent]
     positions = positions_of(model, trials, _REFUSED)

@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.audio.corpus import as_corpus
 from pipeline.audio.folders import HIDDEN, NO_AUDIO, Skipped
 from pipeline.errors import InputError
-from pipeline.evaluation.lists import Trial, as_names
+from pipeline.evaluation.lists import Trial, names_given
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def trials_of_folder(folder: Path | str, names: Collection[str] | None = None) -
     >>> found.trials[0].speaker, found.trials[0].target, found.strangers
     ('anna', True, ('ivan',))
     """
-    names = None if names is None else as_names("names", names, "a collection of names, as SpeakerModel.names is,")
+    names = None if names is None else names_given("names", names, "a collection of names, as SpeakerModel.names is,")
     corpus = as_corpus(folder)
     if corpus.kind != "folders":
         raise InputError(

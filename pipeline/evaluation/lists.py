@@ -30,6 +30,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
@@ -120,7 +121,7 @@ def as_trials(trials: Sequence[Trial] | Path | str) -> Sequence[Trial]:
     return trials
 
 
-def as_names(parameter: str, given: Iterable[str] | str, expected: str) -> list[str]:
+def names_given(parameter: str, given: Iterable[str] | str, expected: str) -> list[str]:
     """Return the names ``given`` for a ``parameter``, or the one name; raises InputError for what is neither."""
     check_type(parameter, given, Iterable, expected)
     names = [given] if isinstance(given, str) else list(given)
@@ -161,8 +162,8 @@ def read_list(path: Path | str, *, kind: Kind | None = None, format_name: str | 
     Raises
     ------
     InputError
-        For an unknown format; naming file and line, for a file that cannot be read or breaks its format, or that lacks
-        what ``kind`` asks for.
+        For an unknown format or kind; naming file and line, for a file that cannot be read or breaks its format, or
+        that lacks what ``kind`` asks for.
     UnavailableError
         For Parquet without pyarrow.
 
@@ -173,6 +174,8 @@ def read_list(path: Path | str, *, kind: Kind | None = None, format_name: str | 
     [True, False]
     """
     check_type("path", path, os.PathLike | str, "the path of a list")
+    if kind not in (None, *get_args(Kind)):
+        raise InputError(f"kind: one of {', '.join(get_args(Kind))}, or None, was expected, got {kind!r}")
     path = Path(path)
     table = _read(path, kind, format_of(path, kind, format_name))
     if kind == "key" and table.targets is None:
