@@ -1,7 +1,8 @@
 from .audio.corpus import Corpus, Utterance, background_voices, read_corpus
 from .config import Config, load_config
-from .enrollment.enroll import EnrollmentReport, enroll
+from .enrollment.enroll import enroll
 from .enrollment.removal import remove_speaker
+from .enrollment.report import EnrollmentReport
 from .errors import NotEnoughSpeechError, VoiceclaimError
 from .evaluation import read_trials, trials_of_folder
 from .evaluation.assess import Assessment, assess

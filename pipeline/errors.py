@@ -85,7 +85,7 @@ class UnfittedError(FitError, AttributeError):
 
 
 class UnknownSpeakerError(InputError):
-    """A claim names somebody who is not enrolled; ``nearest`` holds enrolled names that are similar, if there are any.
+    """A name is that of nobody enrolled; ``nearest`` holds enrolled names that are similar, if there are any.
 
     It is None where there are too many to look for them.
     """
@@ -99,7 +99,7 @@ class UnknownSpeakerError(InputError):
         hint = "; nobody is enrolled" if nobody else ""
         if nearest:
             hint = f"; nearest enrolled: {', '.join(map(repr, nearest))}"
-        super().__init__(f"claim {name!r}: no such speaker is enrolled{hint}{more}")
+        super().__init__(f"{name!r}: no such speaker is enrolled{hint}{more}")
 
 
 class NotEnoughSpeechError(VoiceclaimError):

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.papers.outcome import Outcome, Row
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.config import Config, load_config
-from pipeline.enrollment.enroll import EnrollmentReport, enroll
+from pipeline.enrollment.enroll import enroll
+from pipeline.enrollment.report import EnrollmentReport
 from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import SystemScores, Trial, read_trials
 from pipeline.evaluation.assess import Assessment, assess

@@ -17,7 +17,8 @@ from typing import Literal
 
 from pipeline.audio.downmix import Downmix
 from pipeline.audio.folders import ELSEWHERE, HIDDEN, Skipped, audio_files, read_names, reason_to_skip, yoho_enroll
-from pipeline.audio.lists import Segment, read_kaldi, read_recordings_table, read_rttm
+from pipeline.audio.lists import Segment, read_kaldi, read_recordings_table
+from pipeline.audio.rttm import rttm_segments
 from pipeline.errors import InputError, check_type
 from pipeline.resources import background_folder
 
@@ -213,7 +214,8 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
         if (root / "wav.scp").exists():
             return Corpus(root, "kaldi", _by_speaker(read_kaldi(root)))
         if marked := sorted(path for path in root.glob("*.rttm") if path.is_file()):
-            return _read_rttm(root, marked)
+            segments, skipped = rttm_segments(root, marked)
+            return Corpus(root, "rttm", _by_speaker(segments), tuple(sorted(skipped)))
         enroll = yoho_enroll(root)
         return _read_folders(root, "folders") if enroll is None else _read_folders(enroll, "yoho")
     except (OSError, ValueError) as error:
@@ -288,43 +290,6 @@ def _speaker_name(folder: Path) -> str:
             " a name in another encoding than the file system's?"
         ) from error
     return folder.name
-
-
-def _read_rttm(root: Path, marked: list[Path]) -> Corpus:
-    skipped: list[Skipped] = []
-    by_name: dict[str, list[Path]] = {}
-    for path in audio_files(root, root, skipped):
-        for name in {path.stem, path.name}:
-            by_name.setdefault(name, []).append(path)
-    turns: list[tuple[Path, str, str, Segment]] = []
-    channels: dict[Path, set[str]] = {}
-    for source in marked:
-        for file, channel, speaker, start, end in read_rttm(source):
-            files = by_name.get(file, [])
-            if len(files) != 1:
-                raise InputError(f"{source}: one audio file must be called {file!r}, got {len(files)} under {root}")
-            channels.setdefault(files[0], set()).add(channel)
-            turns.append((source, file, channel, (speaker, files[0], start, end, None)))
-    unnamed = {path for paths in by_name.values() for path in paths} - channels.keys()
-    skipped = [entry for entry in skipped if entry[0] not in marked]
-    skipped += [(path, "not in an RTTM file") for path in unnamed]
-    segments = [
-        (*segment[:-1], _channel_number(source, file, channel)) if len(channels[segment[1]]) > 1 else segment
-        for source, file, channel, segment in turns
-    ]
-    return Corpus(root, "rttm", _by_speaker(segments), tuple(sorted(skipped)))
-
-
-def _channel_number(source: Path, file: str, channel: str) -> int:
-    """Return the channel of a turn in a recording of which several are named; raises InputError for no number.
-
-    Where all turns are in one channel, as many programs write for audio that was mixed, it says nothing.
-    """
-    if not (channel.isascii() and channel.isdecimal() and int(channel) > 0):
-        raise InputError(
-            f"{source}: {file!r} has turns in several channels, which must be numbers from 1, got {channel!r}"
-        )
-    return int(channel)
 
 
 def _by_speaker(segments: list[Segment]) -> dict[str, tuple[Utterance, ...]]:

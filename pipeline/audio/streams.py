@@ -68,7 +68,7 @@ def check_channels(channels: int, where: str) -> None:
         )
 
 
-def check_samples(samples: Samples, where: str, *, rate: int, first: int = 0) -> None:
+def check_samples(samples: Samples, where: str, *, rate: int, first: int) -> None:
     """Refuse NaN, infinite and absurdly large samples.
 
     ``samples`` has shape (n,) or (n, channels); ``first`` is the index of their first frame in the recording.

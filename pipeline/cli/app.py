@@ -116,19 +116,28 @@ def run() -> None:
 
 def _print_usage_error(error: typer.TyperException) -> None:
     """Print what is wrong with the words of a command, and where its help is."""
+    from pydantic import ValidationError
+
     message = " ".join(error.format_message().removeprefix("Invalid value: ").split()).rstrip(".")
     if message:  # else the help was printed
         context = getattr(error, "ctx", None)
         command = "voiceclaim" if context is None else context.command_path
-        print_error(f"{message}{_likely_cause(error, command)}; see {command} --help")
+        cause = error.__cause__
+        refused = str(cause.errors()[0]["input"]) if isinstance(cause, ValidationError) else ""
+        got = f", got {refused!r}" if refused and repr(refused) not in message else ""
+        print_error(f"{message}{got}{_likely_cause(error, refused, command)}; see {command} --help")
 
 
-def _likely_cause(error: typer.TyperException, command: str) -> str:
-    """Return what a user of ``command`` had in mind, where the words show it."""
+def _likely_cause(error: typer.TyperException, refused: str, command: str) -> str:
+    """Return what a user of ``command`` had in mind, where the words or the value that was ``refused`` show it."""
+    from pipeline.evaluation.text_lists import DECIMAL_COMMA, has_decimal_comma
+
     if getattr(error, "option_name", None) == "--store":
         return "; the store is an argument here, and the first one"
     if command == "voiceclaim enroll" and "extra argument" in error.format_message():
         return "; one folder is enrolled, with a folder per speaker in it: give the folder above them"
+    if has_decimal_comma(refused.encode(errors="replace")):
+        return f"; {DECIMAL_COMMA}"
     if getattr(getattr(error, "param", None), "metavar", None) == "P":
         return "; one percent is 0.01"
     return ""

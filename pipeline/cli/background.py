@@ -23,7 +23,7 @@ from pipeline.cli.terminal import cores, print_error, print_json, print_line, pr
 
 if TYPE_CHECKING:
     from pipeline.config import Config
-    from pipeline.enrollment.enroll import EnrollmentReport
+    from pipeline.enrollment.report import EnrollmentReport
 
 
 def background(

@@ -50,7 +50,7 @@ def _about(path: Path, model: SpeakerModel) -> dict[str, Any]:
     from pipeline.config.loading import by_dotted_name
 
     status, trials = path.stat(), model.trials([], kind=model.fitted_to)
-    true = 0 if trials is None else int((trials.claims == trials.speakers).sum())
+    true = 0 if trials is None else int(trials.is_target.sum())
     own = sum(one.role == "speaker" for one in model.speakers)
     default, given = (by_dotted_name(one.model_dump(mode="json")) for one in (type(model.config)(), model.config))
     return {

@@ -71,7 +71,7 @@ def calibrate(
             Recordings(root, {}) if trials.is_dir() else root,
             channel=channel,
             jobs=jobs or cores(),
-            progress=lambda done, total: advance("scoring", done, total),
+            progress=partial(advance, "scoring"),
         )
         report = in_turn(store, wait, write)
     if audit is not None:

@@ -16,7 +16,7 @@ Part = Literal["key", "scores", "trials"]
 
 def convert(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="A trial list, a key or a score file.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write; one that exists is replaced.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write; must be new.")],
     to: Annotated[str, typer.Option("--to", metavar="NAME", help=f"Format to write: {', '.join(WRITTEN)}.")],
     format_name: Annotated[
         str | None,
@@ -40,8 +40,8 @@ def convert(
     from pipeline.evaluation import read_list, write_list
     from pipeline.evaluation.columns import split_by_system
 
-    if source.exists() and out.exists() and out.samefile(source):
-        raise InputError(f"{out}: OUT replaces a file, and this one is FILE itself; write to another")
+    if out.is_file():
+        raise InputError(f"{out}: OUT needs a new file, and this one exists; FILE itself, or results of before?")
     table = read_list(source, kind=None if part == "trials" else part, format_name=format_name)
     if system is not None:
         systems = split_by_system(table, source)

@@ -175,9 +175,10 @@ def evaluate_list(
 ) -> Written:
     """Score the list ``trials``, of claims or ``pairs`` of recordings, and write every result to ``out``."""
     from pipeline.evaluation.assess import assess
+    from pipeline.evaluation.metrics_table import about_evaluation, metrics_table
     from pipeline.evaluation.pairs import assess_pairs
     from pipeline.evaluation.recordings import Recordings
-    from pipeline.evaluation.report import about_evaluation, metrics_table, write_evaluation
+    from pipeline.evaluation.report import write_evaluation
     from pipeline.machines.workers import path_for
     from pipeline.store.store import Store
 
@@ -284,7 +285,8 @@ def _evaluate_scores(scores: Path, key: Path | None, out: Path, *, date: str | N
     """Measure a score file against its key; the ``options`` are those of ``read_scored``."""
     from pipeline.evaluation import read_scored
     from pipeline.evaluation.measure import measure
-    from pipeline.evaluation.report import about_scores, metrics_table, write_evaluation
+    from pipeline.evaluation.metrics_table import about_scores, metrics_table
+    from pipeline.evaluation.report import write_evaluation
 
     scored = read_scored(scores, key, **options)
     metrics = {name: measure(of, threshold=None, seed=0, bounded=True) for name, of in scored.scores.items()}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.enroll import print_warnings, warnings_of
+from pipeline.cli.enrolled import print_warnings, warnings_of
 from pipeline.cli.live import QUIET_DB, Blocks, LevelMeter, microphone, pipe
 from pipeline.cli.options import (
     WAIT_SECONDS,

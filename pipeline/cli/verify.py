@@ -148,7 +148,7 @@ def verify(
 def _warn_of_few_trials(model: SpeakerModel, far: float) -> None:
     """Warn where the store's nontarget trials are too few to show the rate that is asked for."""
     trials = model.trials([], kind=model.fitted_to)
-    count = 0 if trials is None else int((trials.claims != trials.speakers).sum())
+    count = 0 if trials is None else int((~trials.is_target).sum())
     if far * count < 1:
         print_note(
             f"note: {count} nontarget trials of the store cannot show a false-accept rate of {far:g};"

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from pipeline.audio.levels import OFF_SCALE
 from pipeline.config import Action, ChecksConfig, Config, ThresholdConfig
 from pipeline.enrollment.duplicates import copies, duplicates
+from pipeline.enrollment.newcomers import NewSpeaker
 from pipeline.enrollment.quality import clipped_share, kept_of, median_snr
-from pipeline.enrollment.speech import NewSpeaker, is_narrow_band
+from pipeline.enrollment.speech import is_narrow_band
 from pipeline.errors import MetricError
 from pipeline.features.fingerprints import Prints
 from pipeline.scoring.fitting import calibration_of
@@ -253,7 +254,7 @@ def strengths_of(
 
 def _typical(trials: HeldOutTrials, llrs: Array) -> float | None:
     """Return the median over speakers of the mean of ``llrs`` (n,) of their target trials; None if not meaningful."""
-    own = trials.claims == trials.speakers
+    own = trials.is_target
     speakers = np.unique(trials.speakers[own])
     if len(speakers) < MIN_OTHERS:
         return None

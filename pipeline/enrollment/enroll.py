@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, get_args
+from typing import get_args
 
 from threadpoolctl import threadpool_limits
 
@@ -22,100 +22,21 @@ from pipeline.config import ChecksConfig, Config
 from pipeline.enrollment.adding import TakenOut, taken_out
 from pipeline.enrollment.arguments import agreed_settings, check_covered, check_names, checks_of
 from pipeline.enrollment.checks import Finding, needs_recordings
-from pipeline.enrollment.expected import ExpectedErrors, expected_errors
 from pipeline.enrollment.growing import Grown, grown
 from pipeline.enrollment.holdout import HeldOut, hold_out_pass
-from pipeline.enrollment.speech import NewSpeaker, Progress, audible, is_narrow_band, read_speech
+from pipeline.enrollment.newcomers import NewSpeaker
+from pipeline.enrollment.report import EnrollmentReport
+from pipeline.enrollment.speech import Progress, audible, is_narrow_band, read_speech
 from pipeline.enrollment.training import Trainer
 from pipeline.errors import InputError
 from pipeline.machines.training import machine_count
 from pipeline.machines.workers import Workers, chosen_workers
+from pipeline.scoring.calibrations import Calibrations
 from pipeline.scoring.trials import HELD_OUT, HeldOutTrials
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
-from pipeline.store.speakers import Role, Speaker
+from pipeline.store.speakers import Role
 from pipeline.store.store import Store
-
-
-@dataclass(frozen=True)
-class EnrollmentReport:
-    """Speakers enrolled, speakers refused and files skipped with the reasons, and the model as stored.
-
-    Attributes
-    ----------
-    model : SpeakerModel
-        As stored.
-    enrolled : tuple of Speaker
-        Those who are in the model now by this enrollment.
-    findings : tuple of Finding
-        Of the enrollment checks (``pipeline.enrollment.checks``), and of too little speech.
-    skipped : tuple of (Path, str)
-        Files that could not be used, and the reason.
-    held_out_trials : int
-        Trials of their held-out utterances, as they were recorded.
-    machines : int
-        Number of machines that were trained.
-    narrow_band : bool
-        Whether the recordings made this a store of features at 8 kHz (``features.narrow_band``).
-    elapsed_seconds : float
-        Time that it took.
-    left_out : mapping of str to int
-        Recordings that ``new`` left out, by name.
-
-    Examples
-    --------
-    >>> import pipeline
-    >>> config = pipeline.load_config(overrides=["codebook.centroids=8", "supervector.speeds_below=0"])
-    >>> report = pipeline.enroll("report.store", "recordings", config)
-    >>> [speaker.name for speaker in report.enrolled], report.refused, report.skipped
-    (['anna', 'ivan'], (), ())
-    """
-
-    model: SpeakerModel
-    enrolled: tuple[Speaker, ...]
-    findings: tuple[Finding, ...]
-    skipped: tuple[tuple[Path, str], ...]
-    held_out_trials: int
-    machines: int
-    narrow_band: bool
-    elapsed_seconds: float
-    left_out: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def refused(self) -> tuple[tuple[str, str], ...]:
-        """Return the name of each refused speaker and the reasons, in one text."""
-        reasons: dict[str, list[str]] = {}
-        for finding in self.findings:
-            if finding.refused:
-                reasons.setdefault(finding.speaker, []).append(finding.reason)
-        return tuple((name, "; ".join(its_reasons)) for name, its_reasons in reasons.items())
-
-    @property
-    def summaries(self) -> list[dict[str, Any]]:
-        """Return a dictionary for each speaker who was enrolled, for JSON.
-
-        Its keys are name, utterances, seconds (of speech), frames, centroids, and short_of_centroids: True where there
-        are fewer than the settings ask for.
-        """
-        kept, wanted = ("name", "utterances", "seconds", "frames", "centroids"), self.model.config.codebook.centroids
-        return [
-            {**{field: getattr(one, field) for field in kept}, "short_of_centroids": one.centroids < wanted}
-            for one in self.enrolled
-        ]
-
-    @property
-    def expected(self) -> ExpectedErrors | None:
-        """Return the shares of held-out trials that are wrong at the default threshold, with their intervals.
-
-        None where these trials are too few.
-        """
-        return expected_errors(self.model)
-
-    @property
-    def warnings(self) -> tuple[Finding, ...]:
-        """Return the findings about speakers who were enrolled all the same."""
-        names = {speaker.name for speaker in self.enrolled}
-        return tuple(finding for finding in self.findings if finding.speaker in names)
 
 
 def enroll(
@@ -220,7 +141,7 @@ def enroll(
         trained, held_out = train(trainer, voices, checks)
         findings = (*(Finding(name, "speech", True, reason) for name, reason in short), *held_out.findings)
         out.check(findings)
-        model = transaction.save(trained)
+        model = transaction.save(trained.calibrated(jobs=workers.jobs))
     return EnrollmentReport(
         model=model,
         enrolled=model.speakers[-len(held_out.voices) :],
@@ -282,13 +203,13 @@ def _read_at_its_band(
 def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> tuple[SpeakerModel, HeldOut]:
     """Make both passes in memory: return the model of known and new speakers, and what the hold-out pass gave.
 
-    Raises EnrollmentRefusedError if nobody is left.
+    The model has no calibrations yet. Raises EnrollmentRefusedError if nobody is left.
     """
     held_out = hold_out_pass(trainer, voices, checks)
     model = held_out.final
     if model is None:
         model = trainer.final(held_out.voices, held_out.provisional)
-    return _with_held_out(model, trainer.known, held_out).calibrated(jobs=trainer.workers.jobs), held_out
+    return _with_held_out(model, trainer.known, held_out), held_out
 
 
 def _one_at_a_time(progress: Progress) -> Progress:
@@ -303,7 +224,7 @@ def _one_at_a_time(progress: Progress) -> Progress:
 
 
 def _with_held_out(model: SpeakerModel, known: SpeakerModel, held_out: HeldOut) -> SpeakerModel:
-    """Return the trained ``model`` with the held-out trials of all its speakers."""
+    """Return the trained ``model`` with the held-out trials of all its speakers, and without calibrations to fewer."""
     arrays: dict[str, AnyArray] = {}
     for kind, trials in zip(HELD_OUT, (held_out.trials, held_out.changed), strict=True):
         if trials is not None:
@@ -312,7 +233,7 @@ def _with_held_out(model: SpeakerModel, known: SpeakerModel, held_out: HeldOut) 
             arrays |= everything.as_arrays(kind=kind)
     held = tuple(f"{kind}trials." for kind in HELD_OUT)
     gone = [name for name in model.shared if name.startswith(held) and name not in arrays]
-    return model.changed([], arrays, removed=gone)
+    return model.changed([], arrays, removed=gone, calibrations=Calibrations())
 
 
 def _trained_count(model: SpeakerModel, newcomers: int) -> int:

@@ -80,7 +80,7 @@ def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
     trials = trials.comparable(population)
     ratios = model.scores_are_ratios(system)
     scores = trials.ratios(calibration) if ratios else trials.scores[system]
-    own, accepted = trials.claims == trials.speakers, scores >= threshold
+    own, accepted = trials.is_target, scores >= threshold
     enrolled = ~own & ~trials.unknown
     if not own.any() or not enrolled.any():
         return None

@@ -10,7 +10,6 @@ from threadpoolctl import threadpool_limits
 from pipeline.enrollment.solving import Named, machine_arrays, solve, voices_of
 from pipeline.enrollment.speech import Progress
 from pipeline.enrollment.training import rest_arrays
-from pipeline.errors import StoreMissingError
 from pipeline.machines.branches import RAW, UtteranceKind, utterance_kinds_of
 from pipeline.machines.cohorts import cohorts_without
 from pipeline.machines.pairs import Pairs
@@ -54,9 +53,7 @@ def remove_speaker(
     store = store if isinstance(store, Store) else Store(store)
     store.load().view_without(name)  # a wrong name is an error before anything is locked
     with store.writing() as transaction, threadpool_limits(1):
-        if transaction.model is None:
-            raise StoreMissingError(store.path)
-        return transaction.save(retrained_without(transaction.model, name, jobs=jobs, progress=progress))
+        return transaction.save(retrained_without(transaction.existing, name, jobs=jobs, progress=progress))
 
 
 def retrained_without(

@@ -18,7 +18,7 @@ from pipeline.audio.folders import audio_suffixes
 from pipeline.errors import AudioError, InputError, NotEnoughSpeechError, UnknownSpeakerError
 from pipeline.evaluation import NameColumn, SystemScores, Trial
 from pipeline.evaluation.breakdowns import SPEECH, metadata_of, speech_groups
-from pipeline.evaluation.lists import as_trials
+from pipeline.evaluation.lists import as_trials, names_given
 from pipeline.evaluation.recordings import Recordings
 from pipeline.features.frontend import read_features
 from pipeline.features.stream import FeatureBlock
@@ -103,7 +103,7 @@ def assess(
     root: Path | str | Recordings,
     *,
     systems: Iterable[str] | str | None = None,
-    not_enrolled: Collection[str] = (),
+    not_enrolled: Collection[str] | str = (),
     channel: int | None = None,
     jobs: int = 1,
     workers: Workers | None = None,
@@ -113,7 +113,7 @@ def assess(
 
     A file that cannot be decoded or has too little speech costs its trials and is listed, never scored: a failure to
     acquire. Raises UnknownSpeakerError for a claim on somebody who is neither enrolled nor among ``not_enrolled``, and
-    InputError for a name among these that is enrolled or never claimed.
+    InputError for a name among these that is enrolled or never claimed, and for arguments of another type.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def assess(
         Folder that the trials' paths are relative to, or Kaldi data directory of the utterances that they name.
     systems : iterable of str, or str, optional
         Scoring systems, or one.
-    not_enrolled : collection of str, optional
+    not_enrolled : collection of str, or str, optional
         People who could not be enrolled (``EnrollmentReport.refused``): claims on them are failures to enroll.
     channel : int, optional
         Channel to read of each file, from 1, where a trial chooses none; by default the mean of all.
@@ -148,10 +148,9 @@ def assess(
     workers = chosen_workers(workers, jobs)
     model, trials = as_model(model), as_trials(trials)
     available = model.evaluated_systems
-    systems = [systems] if isinstance(systems, str) else systems
-    named = dict.fromkeys(available if systems is None else systems)
-    names = tuple(model.check_system(name, available) for name in named)
-    absent = _absent(model, trials, not_enrolled)
+    named = available if systems is None else names_given("systems", systems, "the names of scoring systems, or one,")
+    names = tuple(model.check_system(name, available) for name in dict.fromkeys(named))
+    absent = _absent(model, trials, names_given("not_enrolled", not_enrolled, "a collection of names, or one,"))
     refused = Counter(trial.target for trial in trials if _form_c(trial.speaker) in absent)
     trials = [trial for trial in trials if _form_c(trial.speaker) not in absent]
     positions = positions_of(model, trials, _REFUSED)
@@ -161,7 +160,7 @@ def assess(
     by_claims: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for path, its_trials in by_path.items():
         by_claims[tuple(dict.fromkeys(trial.speaker for trial in its_trials))].append(path)
-    files = _FileScorer(model, Recordings.under(root, workers, channel).of(trials), names, positions)
+    files = _FileScorer(model, Recordings.under(root, channel, workers).of(trials), names, positions)
     # Files of the same claims follow each other, and share a scorer.
     tasks = [(path, claims, len(by_path[path])) for claims, paths in by_claims.items() for path in paths]
     results: dict[str, ScoredFile | FailedFile] = {}

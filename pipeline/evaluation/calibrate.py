@@ -144,7 +144,7 @@ def calibrate(
     _check_enough(labels, ())
     store = store if isinstance(store, Store) else Store(store)
     store.load()  # where there is no store, none is made
-    recordings = Recordings.under(root, channel=channel)
+    recordings = Recordings.under(root, channel)
     with store.writing() as transaction, threadpool_limits(1):
         model = transaction.existing
         positions = positions_of(model, trials, "leave these trials out of the list")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.errors import MetricError
+from pipeline.errors import MetricError, check_type
 from pipeline.evaluation.scores import SystemScores
 from pipeline.metrics.bootstrap import Interval, Statistic, check_sampling, draws_of, interval_of, replicate_of
 from pipeline.metrics.costs import MAIN_POINT, OPERATING_POINTS, OperatingPoint
@@ -65,6 +65,8 @@ def paired_bootstrap(
     MetricError
         For systems that disagree on a label, share no trials of one class, claim fewer than two speakers, or lack
         log-likelihood ratios for "cllr"; and as ``bootstrap_interval``.
+    InputError
+        For arguments of another type.
 
     Examples
     --------
@@ -76,6 +78,8 @@ def paired_bootstrap(
     >>> paired_bootstrap(scores["rpoao"], scores["fused"], seed=0, samples=10).unmatched
     0
     """
+    for name, scores in (("first", first), ("second", second)):
+        check_type(name, scores, SystemScores, "the scores of one system, as Assessment.scores[system],")
     check_sampling(level, samples, seed)
     one, other = _matched(first, second)
     is_target = first.is_target[one]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pipeline.audio.corpus import as_corpus
 from pipeline.audio.folders import HIDDEN, NO_AUDIO, Skipped
-from pipeline.errors import InputError, check_type
-from pipeline.evaluation.lists import Trial
+from pipeline.errors import InputError
+from pipeline.evaluation.lists import Trial, names_given
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,7 @@ def trials_of_folder(folder: Path | str, names: Collection[str] | None = None) -
     >>> found.trials[0].speaker, found.trials[0].target, found.strangers
     ('anna', True, ('ivan',))
     """
-    check_type("names", names, Collection | None, "a collection of names, as SpeakerModel.names is,")
-    names = [names] if isinstance(names, str) else names
-    for name in names or ():
-        check_type("names", name, str, "a name")
+    names = None if names is None else names_given("names", names, "a collection of names, as SpeakerModel.names is,")
     corpus = as_corpus(folder)
     if corpus.kind != "folders":
         raise InputError(
@@ -70,7 +67,7 @@ def trials_of_folder(folder: Path | str, names: Collection[str] | None = None) -
     files = sorted(
         files + [(unicodedata.normalize("NFC", path.relative_to(folder).parts[0]), path) for path, _ in unread]
     )
-    claimed = sorted(corpus.speakers) if names is None else list(names)
+    claimed = sorted(corpus.speakers) if names is None else names
     strangers = tuple(sorted({name for name, _ in files} - set(claimed)))
     if not {name for name, _ in files} & set(claimed):
         raise InputError(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +73,9 @@ def write_list(path: Path | str, table: TrialTable, *, format_name: str, kind: K
     ['anna', 'ivan']
     """
     check_type("path", path, os.PathLike | str, "the path of a list")
+    check_type("table", table, TrialTable, "a TrialTable, as read_list returns,")
+    if kind not in (None, *get_args(Kind)):
+        raise InputError(f"kind: one of {', '.join(get_args(Kind))}, or None, was expected, got {kind!r}")
     path = Path(path)
     if format_name not in WRITTEN:
         raise InputError(f"the format to write must be one of {', '.join(WRITTEN)}, got {format_name!r}")

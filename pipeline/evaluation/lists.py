@@ -30,6 +30,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
@@ -120,6 +121,15 @@ def as_trials(trials: Sequence[Trial] | Path | str) -> Sequence[Trial]:
     return trials
 
 
+def names_given(parameter: str, given: Iterable[str] | str, expected: str) -> list[str]:
+    """Return the names ``given`` for a ``parameter``, or the one name; raises InputError for what is neither."""
+    check_type(parameter, given, Iterable, expected)
+    names = [given] if isinstance(given, str) else list(given)
+    for name in names:
+        check_type(parameter, name, str, "a name")
+    return names
+
+
 def trials_of(table: TrialTable, name: str) -> tuple[Trial, ...]:
     """Return the trials of the list ``name``, in its order; raises InputError for a trial with two labels."""
     rows_by_label(table, pair_ids(table, table.models.codes, table.segments.codes), name)
@@ -152,8 +162,8 @@ def read_list(path: Path | str, *, kind: Kind | None = None, format_name: str | 
     Raises
     ------
     InputError
-        For an unknown format; naming file and line, for a file that cannot be read or breaks its format, or that lacks
-        what ``kind`` asks for.
+        For an unknown format or kind; naming file and line, for a file that cannot be read or breaks its format, or
+        that lacks what ``kind`` asks for.
     UnavailableError
         For Parquet without pyarrow.
 
@@ -164,6 +174,8 @@ def read_list(path: Path | str, *, kind: Kind | None = None, format_name: str | 
     [True, False]
     """
     check_type("path", path, os.PathLike | str, "the path of a list")
+    if kind not in (None, *get_args(Kind)):
+        raise InputError(f"kind: one of {', '.join(get_args(Kind))}, or None, was expected, got {kind!r}")
     path = Path(path)
     table = _read(path, kind, format_of(path, kind, format_name))
     if kind == "key" and table.targets is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +79,7 @@ def assess_pairs(
     >>> (pipeline.assess_pairs(background, pairs, pathlib.Path()).scores["compare_voices"].scores > 0).tolist()
     [True]
     """
-    model, pairs, recordings = as_model(background), as_trials(pairs), Recordings.under(root, channel=channel)
+    stored, pairs, recordings = as_model(background), as_trials(pairs), Recordings.under(root, channel)
     if any(pair.channel is not None for pair in pairs):
         raise InputError(
             "pairs: a list of pairs must name recordings alone, got a column of channels, which would be those of the"
@@ -88,6 +89,8 @@ def assess_pairs(
     for pair in pairs:
         partners[pair.speaker][pair.path] = None
         partners[pair.path][pair.speaker] = None
+    # Read once: every enrollment is trained beside all of it.
+    model = replace(stored, arrays=tuple(map(dict, stored.arrays)), shared=dict(stored.shared))
     ratios: Ratios = {}
     reasons: dict[str, str] = {}
     mixed: dict[str, None] = {}  # a set in the list's order

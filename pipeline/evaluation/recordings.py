@@ -27,9 +27,7 @@ class Recordings:
     channel: int | None = None
 
     @classmethod
-    def under(
-        cls, root: Path | str | Recordings, workers: Workers | None = None, channel: int | None = None
-    ) -> Recordings:
+    def under(cls, root: Path | str | Recordings, channel: int | None, workers: Workers | None = None) -> Recordings:
         """Return the recordings below ``root`` as ``workers`` name them; raises InputError for lists of bad lines,
         and AudioError for a ``channel`` that is no number from 1 on.
 

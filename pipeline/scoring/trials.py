@@ -76,7 +76,7 @@ class HeldOutTrials:
 
     @classmethod
     def from_arrays(
-        cls, arrays: Mapping[str, NDArray[Any]], systems: Sequence[str] | None = None, *, kind: str = RECORDED
+        cls, arrays: Mapping[str, NDArray[Any]], systems: Sequence[str] | None, *, kind: str
     ) -> Self | None:
         """Read the trials of a ``kind`` among a model's shared ``arrays``; None without any.
 

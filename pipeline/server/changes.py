@@ -25,7 +25,7 @@ from pipeline.store.waiting import when_free
 from pipeline.verification.audit import AuditLog
 
 if TYPE_CHECKING:
-    from pipeline.enrollment.enroll import EnrollmentReport
+    from pipeline.enrollment.report import EnrollmentReport
 
 _NICE, _REMOVAL_NICE = 19, 10
 _BUSY_SECONDS = 30.0  # another process may be writing to the store

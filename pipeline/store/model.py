@@ -25,7 +25,8 @@ from pipeline.machines.workers import run_parallel
 from pipeline.metrics import OperatingPoint
 from pipeline.notebooks import html_table
 from pipeline.posteriors.sigmoid import FixedSigmoid
-from pipeline.scoring.calibration import Calibration, Calibrations, SystemCalibration
+from pipeline.scoring.calibration import Calibration, SystemCalibration
+from pipeline.scoring.calibrations import Calibrations
 from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_parts
 from pipeline.scoring.conditions import ConditionClassifier
 from pipeline.scoring.rules import RULES, systems_of

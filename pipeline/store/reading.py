@@ -11,7 +11,7 @@ from typing import Any, get_args
 from pipeline.config import Config, parse_config
 from pipeline.errors import ConfigError, StoreFormatError, StoreSealError
 from pipeline.machines.branches import BACKGROUNDS, EMBEDDING, PITCH, UTTERANCE_KINDS
-from pipeline.scoring.calibration import Calibrations
+from pipeline.scoring.calibrations import Calibrations
 from pipeline.scoring.trials import TRIAL_KINDS
 from pipeline.store.arrays import Arrays, StoredArrays, StoredPairs
 from pipeline.store.blobs import part_name

@@ -35,14 +35,14 @@ class Speaker:
 def number_of(name: str, speakers: Sequence[Speaker], roles: Sequence[Role]) -> int:
     """Return the place of ``name`` among ``speakers``, of those in ``roles``.
 
-    Raises UnknownSpeakerError with the nearest names that can be claimed.
+    Raises UnknownSpeakerError with the nearest of their names.
     """
     check_type("name", name, str, "the name of a speaker")
     plain = unicodedata.normalize("NFC", name)
     for number, speaker in enumerate(speakers):
         if speaker.name == plain and speaker.role in roles:
             return number
-    known = [speaker.name for speaker in speakers if speaker.role == "speaker"]
+    known = [speaker.name for speaker in speakers if speaker.role in roles]
     if len(name) * sum(map(len, known)) > _NEAR_LETTERS:
         raise UnknownSpeakerError(name, None)
     folded: dict[str, list[str]] = {}

@@ -23,7 +23,7 @@ from pipeline.verification.identification import Identification, Identifier
 from pipeline.verification.verifier import Verifier
 
 if TYPE_CHECKING:
-    from pipeline.enrollment.enroll import EnrollmentReport  # loads what trains machines
+    from pipeline.enrollment.report import EnrollmentReport  # loads what trains machines
     from pipeline.evaluation.calibrate import CalibrationReport
 
 VERIFY, ENROLL, REMOVE, RENAME, EXPORT, CALIBRATE = "verify", "enroll", "remove", "rename", "export", "calibrate"

@@ -38,7 +38,7 @@ def trained(config: Config, speakers: dict, known: SpeakerModel | None = None) -
             progress=trainer.progress,
             measured=True,
         )
-        return train(trainer, voices, config.checks)[0]
+        return train(trainer, voices, config.checks)[0].calibrated()
 
 
 def without(model: SpeakerModel, name: str) -> SpeakerModel:

@@ -73,6 +73,15 @@ def test_a_number_of_threads_that_is_none_is_refused(opened, trial_list, demo, j
         assess(opened, trial_list[:1], demo, systems=["rpoao"], jobs=jobs)
 
 
+def test_names_that_are_none_are_refused_and_one_name_may_be_a_text(opened, trial_list, demo):
+    for given in ({"systems": 3}, {"systems": ["poar", 3]}, {"not_enrolled": None}, {"not_enrolled": [3]}):
+        (parameter,) = given
+        with pytest.raises(InputError, match=f"^{parameter}: .*was expected, got "):
+            assess(opened, trial_list[:1], demo, **given)
+    nobody = Trial("marta", trial_list[0].path, False)
+    assert assess(opened, [nobody], demo, systems="poar", not_enrolled="marta").unscored.total == 1
+
+
 def test_each_file_is_read_once_for_all_its_claims(opened, trial_list, demo):
     steps = []
     assess(opened, trial_list, demo, systems=["poar"], progress=lambda done, total: steps.append((done, total)))

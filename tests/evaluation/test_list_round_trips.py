@@ -95,6 +95,19 @@ def test_text_of_a_score_file(tmp_path):
     )
 
 
+def test_a_kind_that_is_none_and_a_table_that_is_none_are_refused(tmp_path):
+    path = tmp_path / "scores.tsv"
+    write_scores(path, ROWS)
+    for kind in ("score", 3, ["key"]):
+        with pytest.raises(InputError, match=r"^kind: one of key, scores, or None, was expected, got "):
+            read_list(path, kind=kind)
+        with pytest.raises(InputError, match=r"^kind: one of key, scores, trials, or None, was expected, got "):
+            write_list(tmp_path / "x.csv", read_list(path), format_name="csv", kind=kind)
+    with pytest.raises(InputError, match=r"^table: a TrialTable, as read_list returns, was expected, got list"):
+        write_list(tmp_path / "x.csv", ROWS, format_name="csv")
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_an_unwritable_row_is_refused_and_leaves_the_old_file(tmp_path):
     path = tmp_path / "scores.tsv"
     write_scores(path, ROWS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -12,6 +13,7 @@ import soundfile
 from pipeline.errors import MetricError
 from pipeline.evaluation import Trial, read_scores
 from pipeline.evaluation.pairs import SYSTEM, assess_pairs
+from pipeline.store.rows import Rows
 from pipeline.verification.voice_comparison import compare_voices
 
 
@@ -54,6 +56,22 @@ def test_a_list_of_pairs_gives_the_ratios_of_comparing_two_recordings_and_a_norm
     assert entry["false_reject_percent"] == 100 * np.mean(scores.target < entry["store_threshold"])
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"det.png", "reliability.png", "report.html"}
     assert store.read_bytes() == before
+
+
+def test_more_pairs_read_no_more_of_the_background(store, wav, monkeypatch):
+    read, pairs = Rows.read_array, [Trial(f"{name}/0.wav", f"{name}/1.wav", True) for name in ("clara", "hugo")]
+    names: list[tuple[int | None, str]] = []
+
+    def noted(rows, owner, name, *entry):
+        names.append((owner, name))
+        return read(rows, owner, name, *entry)
+
+    monkeypatch.setattr(Rows, "read_array", noted)
+    assert assess_pairs(store, pairs[:1], wav).failed_trials == 0
+    of_one = Counter(names)
+    names.clear()
+    assert assess_pairs(store, pairs, wav).failed_trials == 0
+    assert of_one and Counter(names) == of_one
 
 
 def test_pairs_of_recordings_that_cannot_be_read_have_no_score_and_are_named(opened, wav, silence, garbage):

@@ -244,9 +244,9 @@ def test_a_det_band_is_drawn_around_its_curve(tmp_path):
 
 def test_histogram_bars_are_the_shares_and_the_line_is_the_threshold(tmp_path):
     target, nontarget = LLRS
-    figure = plot_histogram((target, nontarget), threshold=1.25, unit="nats", bins=30)
+    figure = plot_histogram((target, nontarget), threshold=1.25, unit="nats")
     axes = figure.axes[0]
-    edges, of_target, of_nontarget = score_histogram(target, nontarget, limits=axes.get_xlim(), bins=30)
+    edges, of_target, of_nontarget = score_histogram(target, nontarget, limits=axes.get_xlim())
     for drawn, shares in zip(axes.patches, (of_nontarget, of_target), strict=True):
         assert drawn.get_data().values == pytest.approx(100 * shares)
         assert drawn.get_data().edges == pytest.approx(edges)

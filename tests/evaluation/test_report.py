@@ -17,8 +17,9 @@ from pipeline.config import Config, load_config, parse_config
 from pipeline.evaluation import SystemScores, identification_error, read_scores, speaker_error_rates
 from pipeline.evaluation.assess import FailedFile
 from pipeline.evaluation.measure import measure
+from pipeline.evaluation.metrics_table import metrics_table
 from pipeline.evaluation.pages import TEMPLATES, evaluation_page, settings_toml
-from pipeline.evaluation.report import metrics_table, write_evaluation
+from pipeline.evaluation.report import write_evaluation
 from pipeline.metrics import (
     OPERATING_POINTS,
     Unscored,

@@ -15,7 +15,8 @@ from pipeline.config import Config
 from pipeline.evaluation.assess import FailedFile
 from pipeline.evaluation.comparison_report import compare, read_evaluations, write_comparison
 from pipeline.evaluation.measure import measure
-from pipeline.evaluation.report import metrics_table, write_evaluation
+from pipeline.evaluation.metrics_table import metrics_table
+from pipeline.evaluation.report import write_evaluation
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, NEEDS_BROWSER]
 SYSTEMS = ("boar", "poar", "boao", "poao", "rpoao", "worst_rival", "fused")

@@ -28,6 +28,7 @@ from pipeline.evaluation import (
 from pipeline.evaluation import measure as measurement
 from pipeline.evaluation.comparison_report import plot_evaluations, read_evaluations
 from pipeline.evaluation.measure import left_out, measure
+from pipeline.evaluation.metrics_table import about_scores, metrics_table
 from pipeline.evaluation.scores import table_of
 from pipeline.metrics import equal_error_rate
 
@@ -40,8 +41,8 @@ def evaluated(out: Path, path: Path, result: ScoredList) -> dict:
     """The entry of metrics.json of an evaluation of the file's only system."""
     ((name, scores),) = result.scores.items()
     metrics = {name: measure(scores, threshold=None, seed=0, bounded=True)}
-    about = report.about_scores(path, None, result)
-    table = report.metrics_table(metrics, default_system=name, about=about)
+    about = about_scores(path, None, result)
+    table = metrics_table(metrics, default_system=name, about=about)
     report.write_evaluation(out, result.scores, table)
     return json.loads((out / "metrics.json").read_text())["systems"][name]
 
@@ -59,7 +60,7 @@ def test_a_long_list_is_bounded_and_kept_as_parquet(tmp_path, trials, monkeypatc
         patch.setattr(report, "MOST_RESAMPLED", 500)
         patch.setattr(measurement, "MOST_SPEAKERS", 10)
         assert len(left_out(scores)) == 2
-        assert report.about_scores(path, None, result)["left_out"] == list(left_out(scores))
+        assert about_scores(path, None, result)["left_out"] == list(left_out(scores))
         long = evaluated(out, path, result)
     assert long["eer_percent_ci95"] is long["speaker_eer_percent"] is None
     assert (out / "scores.parquet").is_file() and not (out / "scores.txt").exists()

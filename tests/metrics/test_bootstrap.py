@@ -10,7 +10,7 @@ from scipy.stats import norm
 from score_rows import ScoreRow, scores_from
 from trial_scores import SCORES, gaussians
 
-from pipeline.errors import MetricError
+from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import SystemScores, paired_bootstrap
 from pipeline.metrics import (
     MAIN_POINT,
@@ -217,6 +217,9 @@ def test_systems_that_cannot_be_compared_are_refused():
     ):
         with pytest.raises(MetricError, match=words):
             paired_bootstrap(one, other, seed=0, **keywords)
+    for sides, parameter in (((one, {}), "second"), ((None, one), "first")):
+        with pytest.raises(InputError, match=f"^{parameter}: the scores of one system.* was expected"):
+            paired_bootstrap(*sides, seed=0)
     single = system([1.0, 2.0], [0.0], names=1)
     with pytest.raises(MetricError, match="at least 2"):
         paired_bootstrap(single, single, seed=0)

@@ -15,7 +15,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestNeighbors
 
-from pipeline.scoring.calibration import Calibrations, LogisticCalibration, SystemCalibration
+from pipeline.scoring.calibration import LogisticCalibration, SystemCalibration
+from pipeline.scoring.calibrations import Calibrations
 from pipeline.scoring.conditions import (
     CONDITION,
     DISTANCE,

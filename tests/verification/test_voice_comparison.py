@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import soundfile
 
+from pipeline.config import NO_CHECKS
+from pipeline.enrollment.enroll import enroll
 from pipeline.errors import AudioError, MetricError, NotEnoughSpeechError
+from pipeline.verification.verifier import Verifier
 from pipeline.verification.voice_comparison import compare_voices
 
 
@@ -38,6 +41,13 @@ def test_one_voice_and_two_are_told_apart_either_way_round(opened, longer):
     assert (swapped.first_enrolled, swapped.second_enrolled) == pytest.approx(
         (once.second_enrolled, once.first_enrolled), abs=1e-6
     )
+
+
+def test_each_direction_is_the_ratio_of_an_enrollment_in_a_store(copied, longer):
+    first, second = longer("clara", 0), longer("clara", 1)
+    found = compare_voices(copied, first, second)
+    enrolled = enroll(copied, {"clara": [first]}, quality=NO_CHECKS).model
+    assert found.first_enrolled == Verifier(enrolled, "clara").verify_file(second).llr
 
 
 def test_what_cannot_be_compared_is_an_error(opened, longer, silence, garbage):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from pipeline.evaluation.plots.style import DASHES, GREY, annotate, colour, column_figure, legend
-from pipeline.metrics import OPERATING_POINTS, OperatingPoint, bayes_error_rates, reliability
+from pipeline.metrics import OPERATING_POINTS, bayes_error_rates, reliability
 
 _CEILING = 1.4  # highest cost drawn, relative to deciding without scores
 
@@ -40,13 +39,7 @@ def plot_reliability(target_llrs: npt.ArrayLike, nontarget_llrs: npt.ArrayLike, 
     return figure
 
 
-def plot_bayes_error(
-    target_llrs: npt.ArrayLike,
-    nontarget_llrs: npt.ArrayLike,
-    *,
-    points: Mapping[str, OperatingPoint] = OPERATING_POINTS,
-    title: str = "",
-) -> Figure:
+def plot_bayes_error(target_llrs: npt.ArrayLike, nontarget_llrs: npt.ArrayLike, *, title: str = "") -> Figure:
     """Draw the normalised detection cost against the prior log odds: at Bayes' threshold, and at the best one.
 
     The gap is calibration loss; above the dotted line the scores do more harm than good. The operating points are
@@ -56,7 +49,7 @@ def plot_bayes_error(
     with column_figure(2.6, title) as (figure, axes):
         axes.axhline(1.0, linestyle=":", color=GREY, linewidth=0.8)
         slanted: Any = {"rotation": 90, "ha": "center", "va": "bottom", "color": GREY, "fontsize": 6.5}
-        for name, point in points.items():
+        for name, point in OPERATING_POINTS.items():
             axes.axvline(point.log_odds, color="#dddddd", linewidth=0.8, zorder=0)
             annotate(axes, name, (point.log_odds, 1), (0, 2), at=("data", "axes fraction"), **slanted)
         lines = axes.plot(log_odds, actual, color=colour(0))

@@ -74,9 +74,7 @@ def plot_error_rates(
     return figure
 
 
-def plot_histogram(
-    scores: Scores, *, threshold: float | None = None, title: str = "", unit: str = "score", bins: int = 40
-) -> Figure:
+def plot_histogram(scores: Scores, *, threshold: float | None = None, title: str = "", unit: str = "score") -> Figure:
     """Draw the share of target and of nontarget trials in each bin of the score, in percent of either class.
 
     The score axis, labelled ``unit``, has the range of ``plot_error_rates``, extended to ``threshold``, which is
@@ -86,7 +84,7 @@ def plot_histogram(
     target, nontarget = score_pair(scores)
     inside = equal_error_rate(target, nontarget).threshold if threshold is None else threshold
     low, high = _score_range(target, nontarget, inside)
-    edges, of_target, of_nontarget = score_histogram(target, nontarget, limits=(low, high), bins=bins)
+    edges, of_target, of_nontarget = score_histogram(target, nontarget, limits=(low, high))
     highest = 100 * max(of_target.max(), of_nontarget.max())
     with column_figure(2.4, title) as (figure, axes):
         for values, k in ((of_nontarget, 1), (of_target, 0)):

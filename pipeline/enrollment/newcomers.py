@@ -1,0 +1,116 @@
+"""New speakers and their speech, with what a store keeps of those to whom recordings are added."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.enrollment.quality import Recording
+from pipeline.features.stream import FeatureBlock
+from pipeline.store.arrays import Arrays
+from pipeline.store.layout import AnyArray
+from pipeline.store.speakers import Speaker
+
+Samples = NDArray[np.float64]
+Utterances = list[FeatureBlock]
+
+
+@dataclass(frozen=True)
+class Speech:
+    """One new speaker's speech, utterance by utterance.
+
+    ``versions[0]`` are the utterances as they were recorded; each further version holds an augmented one of each,
+    in the same order. ``pseudo_speakers`` hold them at another speed each. Augmented utterances may be without speech,
+    and are where there is no version of that kind.
+    """
+
+    versions: list[Utterances]
+    pseudo_speakers: list[Utterances]
+
+    def changed(self, change: Callable[[Utterances], Utterances]) -> Speech:
+        """Return the speech with ``change`` made to each version and each pseudo-speaker."""
+        return Speech(list(map(change, self.versions)), list(map(change, self.pseudo_speakers)))
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Arrays that a store keeps of a ``speaker`` to whom recordings are added (``pipeline.enrollment.adding``)."""
+
+    speaker: Speaker
+    arrays: Arrays
+
+
+@dataclass
+class NewSpeaker:
+    """One new speaker; ``recordings`` are measured one by one, in the order of the utterances, where that was asked.
+
+    ``earlier`` is what is kept of one who was enrolled before. Held-out utterances are scored as they were recorded and
+    in the versions with numbers ``scored``; other versions have only the features that machines are trained on.
+    """
+
+    name: str
+    speech: Speech
+    id: int = field(default_factory=lambda: secrets.randbits(63))
+    recordings: list[Recording] = field(default_factory=list)
+    earlier: Earlier | None = None
+    scored: Sequence[int] = ()
+
+    @property
+    def utterances(self) -> Utterances:
+        """Return the utterances as they were recorded."""
+        return self.speech.versions[0]
+
+    def add(self, speech: Speech, recording: Recording | None) -> None:
+        """Append the speech of one more utterance, and its measurements where there are any."""
+        for version, blocks in zip(self.speech.versions, speech.versions, strict=True):
+            version.extend(blocks)
+        for pseudo, blocks in zip(self.speech.pseudo_speakers, speech.pseudo_speakers, strict=True):
+            pseudo.extend(blocks)
+        self.recordings += [] if recording is None else [recording]
+
+    @property
+    def frames(self) -> int:
+        """Return the number of speech vectors, augmentation not counted."""
+        return sum(len(utterance.vectors) for utterance in self.utterances)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Return the numbers of speech vectors and of utterances, earlier ones among them."""
+        old = (0, 0) if self.earlier is None else (self.earlier.speaker.frames, self.earlier.speaker.utterances)
+        return old[0] + self.frames, old[1] + len(self.utterances)
+
+    @property
+    def high_db(self) -> float | None:
+        """Return the median ``SpeechMeter.high_db`` of the recordings; None where none was measured."""
+        levels = [one.high_db for one in self.recordings if one.high_db is not None]
+        return float(np.median(levels)) if levels else None
+
+    def keep_frame_vectors(self) -> None:
+        """Give the memory back of all but the vectors of machines over frames."""
+        self.speech = Speech([[replace(block, others={}) for block in self.utterances]], [])
+
+    def after_earlier(self, name: str, rows: AnyArray) -> AnyArray:
+        """Return ``rows``, after the earlier ones that are kept under ``name``."""
+        if self.earlier is None or name not in self.earlier.arrays:
+            return rows
+        old = self.earlier.arrays[name]
+        return np.concatenate((old.astype(rows.dtype), rows)) if len(rows) else old
+
+    def weighed(self, vectors: Samples) -> tuple[Samples, Samples | None]:
+        """Return ``vectors`` (T, d) after the earlier centroids, and weights: each one's number of frames."""
+        if self.earlier is None:
+            return vectors, None
+        old = self.earlier.speaker
+        weights = np.repeat([old.frames / old.centroids, 1.0], [old.centroids, len(vectors)])
+        return self.after_earlier("centroids", vectors), weights
+
+    def averaged(self, name: str, array: AnyArray) -> AnyArray:
+        """Return the mean of ``array`` and of the earlier one that is kept under ``name``, by frames."""
+        if self.earlier is None or name not in self.earlier.arrays:
+            return array
+        share = self.frames / self.counts[0]
+        return (share * array + (1.0 - share) * self.earlier.arrays[name]).astype(array.dtype)
