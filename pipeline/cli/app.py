@@ -60,7 +60,7 @@ app = typer.Typer(
 )
 _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Every day": (enroll, background, record, verify, identify, compare_voices, demo),
-    "Studies": (trials, evaluate, compare, plot, convert),
+    "Evaluation": (trials, evaluate, compare, plot, convert),
     "Stores": (calibrate, seal, audit),
     "Service": (serve,),
 }
@@ -115,7 +115,7 @@ def run() -> None:
 
 
 def _print_usage_error(error: typer.TyperException) -> None:
-    """Print what is wrong with the words of a command, and where its help is."""
+    """Print what is wrong with a command line, and where its help is."""
     message = " ".join(error.format_message().removeprefix("Invalid value: ").split()).rstrip(".")
     if message:  # else the help was printed
         context = getattr(error, "ctx", None)
@@ -124,7 +124,7 @@ def _print_usage_error(error: typer.TyperException) -> None:
 
 
 def _likely_cause(error: typer.TyperException, command: str) -> str:
-    """Return what a user of ``command`` had in mind, where the words show it."""
+    """Return what a user of ``command`` probably meant, if the words show it."""
     if getattr(error, "option_name", None) == "--store":
         return "; the store is an argument here, and the first one"
     if command == "voiceclaim enroll" and "extra argument" in error.format_message():
