@@ -118,7 +118,7 @@ Recordings = Path | str | Corpus | Mapping[str, Path | str | Sequence[Utterance 
 
 
 def as_corpus(recordings: Recordings) -> Corpus:
-    """Return ``recordings`` as a corpus, names in Unicode's normal form C; raises InputError for what is none."""
+    """Return ``recordings`` as a corpus, names in Unicode's normal form C; raises InputError for anything else."""
     if isinstance(recordings, Path | str):
         recordings = read_corpus(recordings)
     if isinstance(recordings, Corpus):
@@ -142,7 +142,7 @@ def as_corpus(recordings: Recordings) -> Corpus:
 
 
 def _checked(corpus: Corpus) -> Corpus:
-    """Return the corpus with names as they are compared: file systems write an accent as a character of its own.
+    """Return the corpus with names in normal form C: some file systems store an accent as a character of its own.
 
     Raises InputError for a name written in two ways, and a recording that is given twice.
     """
@@ -172,7 +172,7 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
     - "table": ``root`` is a CSV or TSV file with the columns path and speaker, and maybe start and end in seconds.
     - "names": ``speaker_pattern`` finds the speakers in the names of the audio files, at any depth.
 
-    Raises ``InputError`` for a root that is none of these, holds no utterance or breaks the rules of its layout.
+    Raises ``InputError`` for a root that is none of these, has no utterance or breaks the rules of its layout.
 
     Parameters
     ----------
@@ -314,7 +314,7 @@ def _read_rttm(root: Path, marked: list[Path]) -> Corpus:
 
 
 def _channel_number(source: Path, file: str, channel: str) -> int:
-    """Return the channel of a turn in a recording of which several are named; raises InputError for no number.
+    """Return the channel of a turn in a recording whose turns name several; raises InputError unless it is a number.
 
     Where all turns are in one channel, as many programs write for audio that was mixed, it says nothing.
     """

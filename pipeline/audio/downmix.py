@@ -42,7 +42,7 @@ class Mixed(Protocol):
 class Downmix:
     """One channel of the recording ``where``, block by block: ``channel``, from 1, or by default the mean of all.
 
-    Raises AudioError for a ``channel`` that is no number from 1 on.
+    Raises AudioError for a ``channel`` that is not a whole number from 1.
     """
 
     def __init__(self, where: str, channel: int | None = None) -> None:

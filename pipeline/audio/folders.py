@@ -73,7 +73,7 @@ def audio_files(folder: Path, root: Path, skipped: list[Skipped]) -> Iterator[Pa
 
 
 def reason_to_skip(entry: Path) -> str | None:
-    """Return why ``entry`` is no audio file that this machine decodes; None where it is one."""
+    """Return why this machine cannot decode ``entry`` as an audio file; None if it can."""
     if not entry.is_file():
         return "a broken link or not a regular file"
     suffix = entry.suffix.lower()
@@ -110,7 +110,7 @@ def read_names(root: Path, pattern: str) -> tuple[list[Segment], list[Skipped]]:
 
 
 def yoho_enroll(root: Path) -> Path | None:
-    """Return the ENROLL folder of a YOHO tree, None where there is none.
+    """Return the ENROLL folder of a YOHO tree, None in other trees.
 
     A speaker may be called Enroll: the name alone decides only while no third folder holds audio.
     """

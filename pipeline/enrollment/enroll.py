@@ -245,7 +245,7 @@ def _beside(
     anew: bool,
     jobs: int,
 ) -> tuple[TakenOut, bool]:
-    """Return what ``speakers`` are trained beside, and whether that is nobody, as in a new ``store``.
+    """Return the model that ``speakers`` are trained beside, and whether it is empty, as in a new ``store``.
 
     ``model`` is what stands there, None for nothing. Raises InputError, ConfigError and SpeakerExistsError.
     """
@@ -264,7 +264,7 @@ def _beside(
 def _nothing_new(
     model: SpeakerModel, left: Grown, not_read: Sequence[tuple[Path, str]], started: float
 ) -> EnrollmentReport:
-    """Return the report on recordings of which none is new to ``model``."""
+    """Return the report for recordings that are all in ``model`` already."""
     skipped, elapsed = (*not_read, *left.skipped), time.perf_counter() - started
     return EnrollmentReport(model, (), (), skipped, 0, 0, False, elapsed, left.left_out)
 
@@ -272,7 +272,7 @@ def _nothing_new(
 def _read_at_its_band(
     read: Callable[[Config], tuple[list[NewSpeaker], list[tuple[Path, str]]]], settings: Config, *, is_new: bool
 ) -> tuple[Config, list[NewSpeaker], list[tuple[Path, str]]]:
-    """Return what ``read`` gives, after the settings: narrowed for a new store whose recordings end at 4 kHz."""
+    """Return the settings, narrowed for a new store whose recordings end at 4 kHz, and the result of ``read``."""
     voices, skipped = read(settings)
     if is_new and settings.narrowed != settings and is_narrow_band(voice.high_db for voice in voices):
         return settings.narrowed, *read(settings.narrowed)
@@ -280,7 +280,7 @@ def _read_at_its_band(
 
 
 def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> tuple[SpeakerModel, HeldOut]:
-    """Make both passes in memory: return the model of known and new speakers, and what the hold-out pass gave.
+    """Run both passes in memory; return the model of known and new speakers, and the result of the hold-out pass.
 
     Raises EnrollmentRefusedError if nobody is left.
     """
@@ -292,7 +292,7 @@ def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> t
 
 
 def _one_at_a_time(progress: Progress) -> Progress:
-    """Return ``progress`` for several threads, of which each waits for the others."""
+    """Return ``progress`` made safe for several threads: one call at a time."""
     lock = Lock()
 
     def report(stage: str, done: int, total: int) -> None:

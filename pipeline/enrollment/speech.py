@@ -111,7 +111,7 @@ class NewSpeaker:
         return float(np.median(levels)) if levels else None
 
     def keep_frame_vectors(self) -> None:
-        """Give the memory back of all but the vectors of machines over frames."""
+        """Free the memory of everything but the vectors of machines over frames."""
         self.speech = Speech([[replace(block, others={}) for block in self.utterances]], [])
 
     def after_earlier(self, name: str, rows: AnyArray) -> AnyArray:
@@ -146,7 +146,7 @@ def read_speech(
     progress: Progress,
     measured: bool = False,
 ) -> tuple[list[NewSpeaker], list[tuple[Path, str]]]:
-    """Return everybody's speech, and the files that could not be read, or hold none, with the reasons.
+    """Return everybody's speech, and the files that could not be read or have no speech, with the reasons.
 
     ``enrolled`` speakers are known already; recordings are ``measured`` where that is asked.
     """
@@ -300,7 +300,7 @@ def by_turns(versions: Sequence[Item], most: int, number: int) -> list[Item]:
 def audible(
     voices: list[NewSpeaker], settings: Config, skipped: Sequence[tuple[Path, str]] = ()
 ) -> tuple[list[NewSpeaker], list[tuple[str, str]]]:
-    """Part those with enough speech from those without; raises NotEnoughSpeechError if nobody has.
+    """Separate speakers with enough speech from those without; raises NotEnoughSpeechError if nobody has enough.
 
     The error names the first of the files that were ``skipped``.
     """

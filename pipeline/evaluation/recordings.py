@@ -31,7 +31,7 @@ class Recordings:
         cls, root: Path | str | Recordings, workers: Workers | None = None, channel: int | None = None
     ) -> Recordings:
         """Return the recordings below ``root`` as ``workers`` name them; raises InputError for lists of bad lines,
-        and AudioError for a ``channel`` that is no number from 1 on.
+        and AudioError for a ``channel`` that is not a whole number from 1.
 
         Where ``root`` has a ``wav.scp``, names of its utterances stand for them.
         """
@@ -48,7 +48,7 @@ class Recordings:
         return cls(path_for(home, workers), utterances, channel)
 
     def of(self, trials: Iterable[Trial]) -> Recordings:
-        """Return the recordings, with those channels of them that ``trials`` choose under the names of their segments.
+        """Return the recordings, and the channels that ``trials`` choose, under the names of their segments.
 
         Raises InputError for a segment that stands for two, and for a channel of what is one channel of a recording.
         """

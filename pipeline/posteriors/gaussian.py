@@ -53,7 +53,7 @@ class TiedGaussian(MarginPosterior):
 
     @property
     def quadratic_(self) -> tuple[float, float, float]:
-        """(a, b, c) of the log-odds a f^2 + b f + c; a is 0."""
+        """Return (a, b, c) of the log-odds a f^2 + b f + c; a is 0."""
         return 0.0, self.slope_, self.offset_
 
 
@@ -97,7 +97,7 @@ class TwoGaussian(MarginPosterior):
 
     @property
     def quadratic_(self) -> tuple[float, float, float]:
-        """(a, b, c) of the log-odds a f^2 + b f + c."""
+        """Return (a, b, c) of the log-odds a f^2 + b f + c."""
         a, b, c = self.scaled_
         return a / self.unit_**2, b / self.unit_, c
 

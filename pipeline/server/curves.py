@@ -11,7 +11,7 @@ from pipeline.evaluation.report import METRICS, kept_scores, read_metrics, read_
 
 
 def last_evaluation(folder: Path | None) -> Evaluation:
-    """Return the evaluation in ``folder``, read again when its files change; raises ServiceError if there is none."""
+    """Return the evaluation in ``folder``, read again when its files change; raises ServiceError without one."""
     if folder is None:
         raise ServiceError(404, "the service was started without an evaluation (--evaluation)", kind="NotFound")
     try:

@@ -59,7 +59,7 @@ Address = tuple[str, int] | None
 
 
 def scopes_of(tokens: Tokens, token: str) -> frozenset[str]:
-    """Return the scopes of ``token``, none if it is unknown, in a time that does not depend on the token."""
+    """Return the scopes of ``token``, none if it is unknown, in constant time."""
     digest, granted = _digest(token), frozenset[str]()
     for known, scopes in tokens.items():
         if hmac.compare_digest(known, digest):

@@ -63,7 +63,7 @@ def status_of(path: Path) -> os.stat_result | None:
 
 
 def connected(path: Path, *, writable: bool) -> sqlite3.Connection:
-    """Connect to the file; one that cannot be written to, and that nobody writes to, is opened as it stands."""
+    """Connect to the file; a read-only one that nobody writes to is opened as it is."""
     real, mode = path.resolve(), "rw"
     if not writable and not (os.access(real, os.W_OK) and os.access(real.parent, os.W_OK)):
         mode = "ro" if real.with_name(f"{real.name}-wal").exists() else "ro&immutable=1"

@@ -219,14 +219,14 @@ class SpeakerModel:
         return self._once(read_utterance_machines, kind)
 
     def _once(self, read: Callable[..., T], *asked: object) -> T:
-        """Return what ``read`` makes of this model and of what is ``asked``, made when it is first asked for."""
+        """Return ``read`` of this model and of what is ``asked``, computed when it is first asked for."""
         if (read, *asked) not in self._made:
             self._made[read, *asked] = read(self, *asked)
         return cast(T, self._made[read, *asked])
 
     @cached_property
     def _made(self) -> dict[tuple[object, ...], object]:
-        """Return what was made ``_once``, by the function and what it was asked for."""
+        """Return the results of ``_once``, by the function and its arguments."""
         return {}
 
     @cached_property
@@ -273,7 +273,7 @@ class SpeakerModel:
         return threshold_of(self, system, false_accept)
 
     def calibrated(self, *, jobs: int = 1) -> SpeakerModel:
-        """Return the same model with calibrations of its default system, which a claim need not wait for."""
+        """Return the same model with calibrations of its default system, so that claims need not wait for them."""
         system = self.config.scoring.system
         fits = run_parallel(lambda every: fitted(self, system, at_every_length=every), [(False,), (True,)], jobs=jobs)
         whole, sequential = [{} if fit is None else {str(system): fit} for fit in fits]

@@ -122,7 +122,7 @@ class Rows:
             self._closing()
 
     def check_schema(self) -> bool:
-        """Return whether there are a store's tables, False for none at all; raises StoreFormatError for others."""
+        """Return True if there are a store's tables, False if there are none; raises StoreFormatError for others."""
         schema = [sql for (sql,) in self.run("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")]
         if schema and schema != list(SCHEMA):
             raise StoreFormatError(f"{self.path}: not a speaker store: its tables are others")
@@ -131,7 +131,7 @@ class Rows:
     # Arrays
 
     def listing(self) -> LISTING:
-        """Return what is said of every array, without reading any."""
+        """Return the entries of all arrays, without reading the arrays."""
         found: dict[int | None, dict[str, Row]] = {}
         damage = StoreFormatError(f"{self.path}: the list of arrays is damaged, or was changed by hand")
         for owner, name, *row in self.run("SELECT owner, name, dtype, shape, digest FROM array"):

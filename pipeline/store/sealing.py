@@ -72,7 +72,7 @@ def seal_store(path: Path | str, key: bytes, *, old_key: bytes | None = None) ->
 
 
 def check_store(path: Path | str, *, key: Key = None, anchor: str | None = None) -> StoreCheck:
-    """Check every row of the store at ``path``, and that it is the one of ``anchor`` and no older.
+    """Check every row of the store at ``path``, and that it is the store of ``anchor``, and not older.
 
     Raises StoreSealError, also for an anchor that does not hold, StoreFormatError and StoreMissingError.
 

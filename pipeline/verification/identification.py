@@ -1,4 +1,4 @@
-"""Identification in an open set: which enrolled speaker speaks, or whether nobody enrolled does.
+"""Identification in an open set: which enrolled speaker is speaking, if any.
 
 Each claim's calibrated log-likelihood ratio sets that speaker against all others, enrolled and not. With the prior of
 nobody enrolled and equal priors of the enrolled, Bayes' rule makes probabilities of them that sum to 1.
@@ -312,7 +312,7 @@ class IdentificationStream:
         return replace(self._last, audio_seconds=self._audio.seconds)
 
     def feed(self, samples: ArrayLike) -> None:
-        """Take more audio and decide nothing yet, as ``VerificationStream.feed``."""
+        """Take more audio without a decision yet, as ``VerificationStream.feed``."""
         if self._last.closed:
             raise StreamClosedError("identification: the stream is closed and takes no more audio")
         if self._audio.is_enough:

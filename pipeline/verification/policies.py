@@ -119,7 +119,7 @@ class Threshold:
     Raises
     ------
     InputError
-        For a value that is no number.
+        For a value that is not a number.
 
     Examples
     --------
@@ -153,7 +153,7 @@ class BayesCost:
     Raises
     ------
     InputError
-        For a ``point`` that is none.
+        For a ``point`` that is not an OperatingPoint.
 
     Examples
     --------
@@ -194,7 +194,7 @@ class Sequential:
     Raises
     ------
     InputError
-        For what is no test, and an ``otherwise`` that is no policy or another sequential one.
+        For a ``test`` of another type, and an ``otherwise`` that is not a policy, or is sequential.
 
     Examples
     --------

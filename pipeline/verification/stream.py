@@ -46,7 +46,7 @@ class VerificationStream:
     InputError
         For another claim than the verifier's, and for options beside one.
     AudioError
-        For a rate out of range, and a channel that is no number from 1 on.
+        For a rate out of range, and a channel that is not a whole number from 1.
     VoiceclaimError
         What ``Verifier`` and ``Store.load`` raise.
 
@@ -144,7 +144,7 @@ class VerificationStream:
         return replace(self._last, audio_seconds=self._audio.seconds)
 
     def feed(self, samples: ArrayLike) -> None:
-        """Take more audio and decide nothing yet: it is scored when there is more, or at the end.
+        """Take more audio without a decision yet: it is scored when there is more, or at the end.
 
         ``samples`` and what is raised are those of ``push``, which costs more: it scores, and makes an ``Update``.
         """

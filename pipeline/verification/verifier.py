@@ -228,7 +228,7 @@ class Verifier:
 
     @cached_property
     def uncertainty(self) -> RatioUncertainty | None:
-        """The uncertainty of ratios that the number of trials leaves; None where the system's scores are no ratios."""
+        """Return the uncertainty of ratios, given the number of trials; None if the system's scores are not ratios."""
         model, system = self.model, self.system
         calibration = model.calibration(system)
         trials = model.trials([*RULES[system].parts, *SIDE_INFORMATION], kind=model.fitted_to)
