@@ -81,7 +81,7 @@ class FitError(InputError, ValueError):
 
 
 class UnfittedError(FitError, AttributeError):
-    """Something learned is asked of a posterior that is not fitted yet."""
+    """A learned attribute of a posterior is used before the posterior is fitted."""
 
 
 class UnknownSpeakerError(InputError):

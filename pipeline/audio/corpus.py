@@ -151,7 +151,7 @@ def _checked(corpus: Corpus) -> Corpus:
         plain = unicodedata.normalize("NFC", name)
         if plain in speakers:
             raise InputError(
-                f"{corpus.root}: {plain!r} is there twice, its accents written in two ways; rename one of them"
+                f"{corpus.root}: {plain!r} is there twice, with its accents encoded in two ways; rename one of them"
             )
         if len(set(its)) < len(its):
             raise InputError(

@@ -32,7 +32,7 @@ _QUIET = 0.01  # power over that of the loudest channel, 20 dB below it: echoes 
 
 
 class Mixed(Protocol):
-    """A way to one channel of a recording, which can tell how its channels compare."""
+    """A source of one channel of a recording, which reports how its channels compare."""
 
     @property
     def channels_differ(self) -> bool:

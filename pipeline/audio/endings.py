@@ -1,4 +1,4 @@
-"""Files that are decoded too short: the length that a header promises, against what there is of it.
+"""Truncated files: the length in a header compared with the samples that follow it.
 
 A FLAC file cut between two frames just ends. Of others, libsndfile reduces the size to what there is, and says so, or
 says nothing. A size that only a recorder into a pipe writes, which cannot know it, promises nothing. The first frame of

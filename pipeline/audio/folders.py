@@ -92,7 +92,7 @@ def read_names(root: Path, pattern: str) -> tuple[list[Segment], list[Skipped]]:
     try:
         names = re.compile(pattern)
     except re.error as error:
-        raise InputError(f"speaker pattern: {pattern!r} is no regular expression ({error})") from None
+        raise InputError(f"speaker pattern: {pattern!r} is not a regular expression ({error})") from None
     if not names.groups:
         raise InputError(f"speaker pattern: a group in brackets must be the speaker, as in ([^_-]+), got {pattern!r}")
     group = names.groupindex.get("speaker", 1)

@@ -1,4 +1,4 @@
-"""Kinds of values that settings have, and the section that all sections of settings are."""
+"""Types of the values of settings, and the base class of all sections of settings."""
 
 from __future__ import annotations
 

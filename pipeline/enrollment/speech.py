@@ -274,7 +274,7 @@ def _of_piece(
 
 
 def _analyses(settings: Config, *branches: Branch) -> frozenset[Analysis]:
-    """Return the analyses that machines of ``branches`` read, and the one that conditions are told apart by."""
+    """Return the analyses that machines of ``branches`` read, and the one that conditions are distinguished by."""
     kinds = [kind for kind in utterance_kinds_of(settings.machines.kinds) if kind.branch in branches]
     return frozenset[Analysis]({"supervector"}).union(*(kind.analyses for kind in kinds))
 

@@ -1,4 +1,4 @@
-"""Freed memory that the C library has: kept for the next arrays, or given back, where it is glibc."""
+"""Freed memory under glibc: kept for the next arrays, or returned to the system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callers, who send requests, and their fair shares: of what there is at once, and of the turns to work."""
+"""Callers, who send requests, and their fair shares of resources and of turns."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def last_evaluation(folder: Path | None) -> Evaluation:
         files = [path.stat() for path in (kept_scores(folder), folder / METRICS)]
         return _evaluation(folder, tuple((file.st_ino, file.st_mtime_ns, file.st_size) for file in files))
     except (OSError, VoiceclaimError):
-        raise ServiceError(404, "the folder of the evaluation has none that can be read", kind="NotFound") from None
+        raise ServiceError(404, "the folder of --evaluation has none that can be read", kind="NotFound") from None
 
 
 @lru_cache(1)

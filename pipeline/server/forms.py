@@ -1,4 +1,4 @@
-"""Multipart forms: what a route says of them, their fields, and their files on disk while they are needed."""
+"""Multipart forms: their description in OpenAPI, their fields, and their files on disk while they are needed."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def read_hello(text: str | bytes, kind: type[Hello]) -> Any:
 def _check_once(fields: list[tuple[str, Any]]) -> None:
     """Raise InputError where a field is there twice: a proxy might read the other one."""
     if len(dict(fields)) < len(fields):
-        raise InputError("the first message: each field must be there once, and one is there twice")
+        raise InputError("the first message: each field may be given once, and one is given twice")
 
 
 def read_command(text: str) -> str:

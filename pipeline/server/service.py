@@ -1,4 +1,4 @@
-"""The state of one service: the newest model, threads, processes, metrics, and what callers have at once."""
+"""The state of one service: the newest model, threads, processes, metrics, and the callers' shares."""
 
 from __future__ import annotations
 

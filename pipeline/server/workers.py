@@ -1,4 +1,4 @@
-"""Processes that do what may take long, or go wrong: each can be ended at any moment, and ends with the service.
+"""Processes for tasks that may take long, or go wrong: each can be ended at any moment, and ends with the service.
 
 A task is a function of a ``Channel`` and its arguments. It sends samples and values in JSON, and returns a value in
 JSON, so that nothing of a caller's audio is unpickled here. Whoever stops listening ends the process.

@@ -1,4 +1,4 @@
-"""Backups of a store that is in use, and their return, by SQLite's online backup: whole states, never parts of two."""
+"""Backups of a store that is in use, and their restoration, by SQLite's online backup: never a mixture of states."""
 
 from __future__ import annotations
 

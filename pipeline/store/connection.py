@@ -30,7 +30,7 @@ def typed(path: Path) -> Iterator[None]:
     try:
         yield
     except UnicodeEncodeError as error:
-        raise StoreError(f"{path}: text that is no Unicode cannot be stored: {error.object!r:.200}") from None
+        raise StoreError(f"{path}: text that is not valid Unicode cannot be stored: {error.object!r:.200}") from None
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

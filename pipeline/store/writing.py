@@ -1,4 +1,4 @@
-"""Writing of a speaker model to a store's rows: what it has more or less than what stands there, in one commit."""
+"""Writing of a speaker model to a store's rows: only the differences, in one commit."""
 
 from __future__ import annotations
 

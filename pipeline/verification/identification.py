@@ -65,7 +65,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Identification:
-    """An answer to who speaks.
+    """The result of an identification.
 
     Attributes
     ----------
@@ -177,7 +177,7 @@ class Identifier:
             )
         if not model.names:
             raise InputError(
-                f"{model.where}: nobody can be identified: nobody but background speakers is enrolled; enroll somebody"
+                f"{model.where}: nobody can be identified: only background speakers are enrolled; enroll a speaker"
             )
         if model.calibration(self.system) is None:
             raise MetricError(

@@ -1,4 +1,4 @@
-"""A verifier: one claim on one model, with its machines read and its policy made ready."""
+"""A verifier: one claim on one model, with its machines loaded and its policy prepared."""
 
 from __future__ import annotations
 
