@@ -103,7 +103,7 @@ class UnknownSpeakerError(InputError):
 
 
 class NotEnoughSpeechError(VoiceclaimError):
-    """Sound audio with too little speech in it; never a score. ``seconds`` of speech were there, ``needed`` are needed.
+    """Audio with too little speech for a score: ``seconds`` of speech, where ``needed`` are needed.
 
     Examples
     --------

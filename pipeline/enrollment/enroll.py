@@ -46,7 +46,7 @@ class EnrollmentReport:
     model : SpeakerModel
         As stored.
     enrolled : tuple of Speaker
-        Those who are in the model now by this enrollment.
+        Speakers that this enrollment put into the model.
     findings : tuple of Finding
         Of the enrollment checks (``pipeline.enrollment.checks``), and of too little speech.
     skipped : tuple of (Path, str)
@@ -149,17 +149,17 @@ def enroll(
     role : {"speaker", "background"}
         Background speakers are in cohorts only and cannot be claimed.
     quality : ChecksConfig, optional
-        Stands in for the section ``checks`` of the settings this once.
+        Replaces the section ``checks`` of the settings for this enrollment.
     add : bool
         Add recordings to speakers who are enrolled already, in place of an error (``pipeline.enrollment.adding``).
         Where a check refuses any of these, nobody is enrolled.
     new : bool
         As ``add``, and leave out recordings that the store has of the same speaker (``pipeline.enrollment.growing``).
-        Where no others are left, the store stays as it is, and the report has nobody.
+        If no others are left, the store stays as it is, and the report names nobody.
     anew : bool
-        Enroll everybody again, in one go: background models are trained on all of ``recordings``, and not on those
-        who were the first in the store. Settings may be others; trials of the user's own go (``calibrate``). All
-        speakers of the store must be among ``recordings``.
+        Enroll everybody again, together: background models are trained on all ``recordings``, not only on the first
+        speakers of the store. Settings may change; trials of ``calibrate`` are erased. All speakers of the store must
+        be among ``recordings``.
     channel : int, optional
         Channel to read of each recording, from 1, unless its ``Utterance`` names one; by default the mean of all. A
         file that has fewer is skipped.

@@ -49,9 +49,9 @@ class Fit:
 class CalibrationReport:
     """The model as stored, its own ``trials``, files that ``failed``, and the fit to these trials before and after.
 
-    ``before`` is None where the store had no threshold. Error rates ``after`` are of the trials that thresholds, and
-    the ratios of ``fused``, were fitted to, and so too good. ``mixed`` are the files of which the mean of channels that
-    differ was scored.
+    ``before`` is None where the store had no threshold. The error rates ``after`` are on the trials that thresholds
+    and the ratios of ``fused`` were fitted to, and therefore too low. ``mixed`` are the files of which the mean of
+    channels that differ was scored.
 
     Examples
     --------

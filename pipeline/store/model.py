@@ -133,7 +133,7 @@ class SpeakerModel:
 
     @property
     def has_every_pair(self) -> bool:
-        """Return True where pair machines are of every two speakers, as everybody's cohort is everybody."""
+        """Return True if every two speakers have a pair machine, because every cohort includes everybody."""
         return self.config.machines.judged_among(len(self)) == len(self)
 
     def check_system(self, system: str | None, available: Sequence[str] | None = None) -> str:
@@ -355,7 +355,7 @@ class SpeakerModel:
         """Return the same machines without those of ``names``: a view, in which nothing is trained again.
 
         One-vs-rest and supervector machines and calibrations keep what these contributed to them, and there are no
-        cohorts; ``enrollment.removal.retrained_without`` gives a model that is rid of it. Raises
+        cohorts; ``enrollment.removal.retrained_without`` gives a model without it. Raises
         UnknownSpeakerError.
         """
         gone = {self.speaker(name).id for name in names}

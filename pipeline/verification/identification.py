@@ -134,7 +134,7 @@ class Identifier:
         Lowest log-likelihood ratio of the first candidate that identifies. By default the likeliest outcome is
         taken: a speaker, or nobody.
     update_ms : float
-        Milliseconds of audio between two looks at a stream, more after five seconds of speech; 0 looks at every push.
+        Milliseconds of audio between two updates of a stream, more after five seconds of speech; 0 updates every push.
 
     Raises
     ------
@@ -210,7 +210,7 @@ class Identifier:
         Returns
         -------
         Identification
-            The final one. Too little speech is a decision, and no error.
+            The final one. Too little speech is a decision, not an error.
 
         Raises
         ------
@@ -250,9 +250,9 @@ class Identifier:
     def probabilities(self, llrs: ArrayLike) -> tuple[Array, float]:
         """Turn the log-likelihood ratios of all speakers into probabilities, by Bayes' rule.
 
-        A ratio l of a speaker with the prior p gives the odds exp(l) p / (1 - p) against everything else. Estimated
-        ratios may say more than 1 in sum: then they are scaled to 1, and nobody is left out; so they are where the
-        prior of nobody is 0, whatever their sum.
+        A ratio l of a speaker with the prior p gives the odds exp(l) p / (1 - p) against everything else. With
+        estimated ratios, the probabilities may sum to more than 1. They are then scaled to a sum of 1, and nobody gets
+        0; likewise if the prior of nobody is 0.
 
         Parameters
         ----------

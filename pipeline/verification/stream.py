@@ -39,7 +39,7 @@ class VerificationStream:
     channel : int, optional
         Channel to score, from 1; by default the mean of all.
     mix : Mixed, optional
-        What made one channel of a recording's before they are pushed, to warn of channels that differ.
+        The downmix applied to samples before they are pushed, to warn of channels that differ.
 
     Raises
     ------
@@ -107,7 +107,7 @@ class VerificationStream:
 
     @property
     def delay_ms(self) -> float:
-        """Return the longest time from a sound to a score with it, in milliseconds, for pushes within ``update_ms``.
+        """Return the longest time from a sound to a score that includes it, in ms, for pushes within ``update_ms``.
 
         This holds for the first five seconds of speech; later, up to 4 % of the speech so far, at most two seconds,
         may wait.

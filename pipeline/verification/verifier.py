@@ -202,7 +202,7 @@ class Verifier:
     def probability_interval(self, llr: float | None) -> tuple[float, float] | None:
         """Return the 95 % interval of ``probability`` that the number of trials leaves (``scoring.uncertainty``).
 
-        Of a channel unlike the enrollment it says nothing.
+        It does not cover a channel unlike the enrollment.
 
         Parameters
         ----------
@@ -257,7 +257,7 @@ class Verifier:
         return self._scorer.start()
 
     def duplicate_detector(self, rate: int) -> DuplicateDetector | None:
-        """Return what compares audio at ``rate`` Hz with known recordings of the claim; None where there are none."""
+        """Return a detector of copies of the claim's known recordings in audio at ``rate`` Hz; None without any."""
         if not self._compares:
             return None
         known = [] if self._enrolled is None else [self._enrolled]
@@ -280,7 +280,7 @@ class Verifier:
         Returns
         -------
         Update
-            The final one. Too little speech is a decision, and no error.
+            The final one. Too little speech is a decision, not an error.
 
         Raises
         ------
@@ -308,7 +308,7 @@ class Verifier:
         Returns
         -------
         Update
-            The final one. Too little speech is a decision, and no error.
+            The final one. Too little speech is a decision, not an error.
 
         Raises
         ------

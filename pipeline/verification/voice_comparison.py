@@ -62,7 +62,7 @@ def compare_voices(
     """Compare the voices of two recordings against the speakers of a background model.
 
     Each recording is enrolled in turn, in memory alone, and the other verified. The speakers of the background stand
-    for everybody else: recordings like the two, of many people, make the better ratios.
+    for everybody else: recordings like the two, of many people, give better ratios.
 
     Parameters
     ----------
