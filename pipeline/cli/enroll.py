@@ -177,7 +177,7 @@ def _note_newcomers(store: Path, names: Iterable[str]) -> None:
 
     known = {one.name for one in Store(store).load().speakers}
     if unknown := sorted(set(names) - known):
-        print_note(f"note: recordings are added, of speakers not enrolled so far: {', '.join(map(repr, unknown))}")
+        print_note(f"note: some recordings are of speakers not enrolled so far: {', '.join(map(repr, unknown))}")
 
 
 def _note_inner_folders(corpus: Corpus) -> None:
@@ -292,8 +292,8 @@ def _note_few_speakers(count: int) -> None:
     elif count < FEW_SPEAKERS:
         print_note(
             f"note: with {count} speakers in the store, people who are not enrolled are accepted more often"
-            " than held-out trials say; enroll background speakers before the users: enroll --background, or voiceclaim"
-            " background"
+            " than held-out trials suggest; enroll background speakers before the users: enroll --background, or"
+            " voiceclaim background"
         )
 
 

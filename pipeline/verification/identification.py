@@ -251,8 +251,8 @@ class Identifier:
         """Turn the log-likelihood ratios of all speakers into probabilities, by Bayes' rule.
 
         A ratio l of a speaker with the prior p gives the odds exp(l) p / (1 - p) against everything else. With
-        estimated ratios, the probabilities may sum to more than 1. They are then scaled to a sum of 1, and nobody gets
-        0; likewise if the prior of nobody is 0.
+        estimated ratios, the probabilities may sum to more than 1. They are then scaled to a sum of 1, which leaves 0
+        for "nobody"; likewise if the prior of nobody is 0.
 
         Parameters
         ----------
