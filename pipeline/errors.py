@@ -81,7 +81,7 @@ class FitError(InputError, ValueError):
 
 
 class UnfittedError(FitError, AttributeError):
-    """Something learned is asked of a posterior that is not fitted yet."""
+    """A learned attribute of a posterior is used before the posterior is fitted."""
 
 
 class UnknownSpeakerError(InputError):
@@ -103,7 +103,7 @@ class UnknownSpeakerError(InputError):
 
 
 class NotEnoughSpeechError(VoiceclaimError):
-    """Sound audio with too little speech in it; never a score. ``seconds`` of speech were there, ``needed`` are needed.
+    """Audio with too little speech for a score: ``seconds`` of speech, where ``needed`` are needed.
 
     Examples
     --------

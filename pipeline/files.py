@@ -57,21 +57,21 @@ def read_bounded(path: Path, most: int) -> bytes:
 
 
 def beside(path: Path, suffix: str, *, prefix: str = "") -> Path:
-    """Return ``path`` with its name lengthened at the ends; raises OSError where it ends in none, as . and / do."""
+    """Return ``path`` with a prefix and a suffix added to its name; raises OSError if it has no name, as . and /."""
     if not path.name:
         raise OSError(errno.EISDIR, "a file was expected, got a folder")
     return path.with_name(f"{prefix}{path.name}{suffix}")
 
 
 def obstacle(path: Path, error: Exception) -> str:
-    """Return in words why no file could be made at ``path``: most often its folder is not there."""
+    """Return in words why no file could be made at ``path``: most often its folder is missing."""
     if isinstance(error, FileNotFoundError) and not path.parent.exists():
         return f"there is no folder {path.parent}"
     return getattr(error, "strerror", None) or str(error)
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in ``folder`` (where the system can: not on Windows)."""
+    """Flush the names in ``folder`` to the disk, where the system can (not on Windows)."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

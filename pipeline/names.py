@@ -1,4 +1,4 @@
-"""Names of people as they are compared: without what nobody sees, and with letters that look alike told apart.
+"""Names of people, normalised for comparison: no invisible characters, and letters that look alike are found.
 
 A name stays as it was given, in Unicode's normal form C. Two names are twins if a reader could take one for the other:
 they differ in case, in width, or in letters of another script that look the same.
@@ -38,7 +38,7 @@ def checked_name(name: str) -> str:
         raise InputError("a name must be text, got half a surrogate pair") from None
     name = normal(name)
     if name in ("", ".", ".."):
-        raise InputError("a name is not empty, and not . or .., which no URL can carry")
+        raise InputError("a name must not be empty, and not . or .., which cannot be part of a URL")
     for character in name:
         category = unicodedata.category(character)
         blank = category == "Zs" and character != " "

@@ -87,7 +87,7 @@ class Augmenter:
             self._sources = {name: slice(*span) for name, span in zip(speakers, pairwise(ends), strict=True)}
 
     def versions(self, samples: Samples, rate: int, *, speaker: str, number: int) -> list[Samples | None]:
-        """Return one version (n,) a kind, in their order, of the ``number``-th utterance of ``speaker``.
+        """Return a version (n,) of each kind, in order, of the ``number``-th utterance of ``speaker``.
 
         It is None where the settings' share of the speaker's utterances leaves this one out (``has_version``).
         """
@@ -215,12 +215,12 @@ def babble(sources: Sequence[Samples], n: int, rng: np.random.Generator, voices:
 
 
 def _sounds(source: Samples) -> bool:
-    """Return whether any of the samples is not zero, by as few of them as tell."""
+    """Return whether any sample is nonzero, reading as few as possible."""
     return any(source[at : at + _PART].any() for at in range(0, len(source), _PART))
 
 
 def _segment(source: Samples, n: int, rng: np.random.Generator) -> Samples:
-    """Return ``n`` samples of ``source`` from a random place on; from its loudest sample if those were silent."""
+    """Return ``n`` samples of ``source`` from a random start, or from its loudest sample if those are silent."""
     # While the recording is long enough, a segment that needs no seam.
     start = int(rng.integers(len(source) - n + 1 if len(source) > n else len(source)))
     segment = source[(start + np.arange(n)) % len(source)]

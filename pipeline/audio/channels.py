@@ -1,4 +1,4 @@
-"""Channels: telephone lines, codecs, equalisers, bands, rooms, and the coloured noise that is heard through them.
+"""Channels: telephone lines, codecs, equalisers, bands and rooms, and coloured noise.
 
 What is called random is drawn anew at every call: augmentation shows its machines many channels, not one many times.
 

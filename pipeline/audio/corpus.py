@@ -119,7 +119,7 @@ Recordings = Path | str | Corpus | Mapping[str, Path | str | Sequence[Utterance 
 
 
 def as_corpus(recordings: Recordings) -> Corpus:
-    """Return ``recordings`` as a corpus, names in Unicode's normal form C; raises InputError for what is none."""
+    """Return ``recordings`` as a corpus, names in Unicode's normal form C; raises InputError for anything else."""
     if isinstance(recordings, Path | str):
         recordings = read_corpus(recordings)
     if isinstance(recordings, Corpus):
@@ -143,7 +143,7 @@ def as_corpus(recordings: Recordings) -> Corpus:
 
 
 def _checked(corpus: Corpus) -> Corpus:
-    """Return the corpus with names as they are compared: file systems write an accent as a character of its own.
+    """Return the corpus with names in normal form C: some file systems store an accent as a character of its own.
 
     Raises InputError for a name written in two ways, and a recording that is given twice.
     """
@@ -152,7 +152,7 @@ def _checked(corpus: Corpus) -> Corpus:
         plain = unicodedata.normalize("NFC", name)
         if plain in speakers:
             raise InputError(
-                f"{corpus.root}: {plain!r} is there twice, its accents written in two ways; rename one of them"
+                f"{corpus.root}: {plain!r} is there twice, with its accents encoded in two ways; rename one of them"
             )
         if len(set(its)) < len(its):
             raise InputError(
@@ -174,7 +174,7 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
       seconds, and channel.
     - "names": ``speaker_pattern`` finds the speakers in the names of the audio files, at any depth.
 
-    Raises ``InputError`` for a root that is none of these, holds no utterance or breaks the rules of its layout.
+    Raises ``InputError`` for a root that is none of these, has no utterance or breaks the rules of its layout.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ _QUIET = 0.01  # power over that of the loudest channel, 20 dB below it: echoes 
 
 
 class Mixed(Protocol):
-    """A way to one channel of a recording, which can tell how its channels compare."""
+    """A source of one channel of a recording, which reports how its channels compare."""
 
     @property
     def channels_differ(self) -> bool:
@@ -42,7 +42,7 @@ class Mixed(Protocol):
 class Downmix:
     """One channel of the recording ``where``, block by block: ``channel``, from 1, or by default the mean of all.
 
-    Raises AudioError for a ``channel`` that is no number from 1 on.
+    Raises AudioError for a ``channel`` that is not a whole number from 1.
     """
 
     def __init__(self, where: str, channel: int | None = None) -> None:

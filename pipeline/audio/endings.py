@@ -1,4 +1,4 @@
-"""Files that are decoded too short: the length that a header promises, against what there is of it.
+"""Truncated files: the length in a header compared with the samples that follow it.
 
 A FLAC file cut between two frames just ends. Of others, libsndfile reduces the size to what there is, and says so, or
 says nothing. A size that only a recorder into a pipe writes, which cannot know it, promises nothing. The first frame of
@@ -35,7 +35,7 @@ _DAMAGED = "the file is damaged or cut short"
 
 
 def fault_at_end(sound: Any, source: Source, head: bytes, position: int) -> str | None:
-    """Return what is wrong with a file of which ``position`` frames were decoded to its end; None where it is whole.
+    """Return what is wrong with a file that ended after ``position`` decoded frames; None if it is complete.
 
     ``sound`` is the file as libsndfile reads it from ``source``, and ``head`` its first bytes.
     """
@@ -65,7 +65,7 @@ def fault_at_end(sound: Any, source: Source, head: bytes, position: int) -> str 
 
 
 def _frames_promised(sound: Any, head: bytes) -> int | None:
-    """Return the frames that the header of a file promises; None where it promises no more than there are.
+    """Return the number of frames in a file's header; None unless it exceeds the frames in the file.
 
     ``sound`` is the file as libsndfile reads it, which knows where it ends, and ``head`` its first bytes.
     """
@@ -101,7 +101,7 @@ def _unlisted_bytes(source: Source, head: bytes) -> int:
 
 
 def _sphere_frames(head: bytes, total: int, channels: int) -> int | None:
-    """Return the count in a SPHERE header where it is of more frames than there are; some count all channels."""
+    """Return the SPHERE header's sample count if it exceeds the frames in the file; some headers count all channels."""
     found = _SPHERE_COUNT.search(head)
     said = 0 if found is None else int(found[1])
     return said if said - total > _MISCOUNTED and abs(said - total * channels) > _MISCOUNTED else None

@@ -101,7 +101,7 @@ class Decoder:
         """Wait until there is something to read, or the end; raises AudioError after ``_PATIENCE`` seconds."""
         if os.name != "nt" and not select.select([self._pipe], [], [], _PATIENCE)[0]:
             self._process.kill()
-            raise AudioError(f"{self._path}: ffmpeg gave nothing for {_PATIENCE:g} s; is the disk there?")
+            raise AudioError(f"{self._path}: ffmpeg gave nothing for {_PATIENCE:g} s; is the disk still connected?")
 
     def check(self, seconds: float) -> None:
         """Raise AudioError if the sound ended after so many ``seconds`` because of an error."""

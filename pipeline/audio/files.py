@@ -147,7 +147,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
 
     @property
     def frames(self) -> int | None:
-        """Samples that ``blocks`` will yield if the header is right; None where it does not say."""
+        """Return the number of samples that ``blocks`` yields if the header is right; None if it gives none."""
         if self._total is None:
             return None
         stop = self._total if self._stop is None else min(self._stop, self._total)
@@ -288,7 +288,7 @@ def _open_path(path: Path) -> BinaryIO:
 
 
 def _why_missing(path: Path) -> str:
-    """Return the likely cause why there is no file at ``path``."""
+    """Return the likely reason why there is no file at ``path``."""
     if path == Path("-"):
         return "a pipe is read by verify, identify and record alone"
     if _is_address(path):
@@ -303,5 +303,5 @@ def _why_missing(path: Path) -> str:
 
 
 def _is_address(path: Path) -> bool:
-    """Return True for what was an address before it became a path, as https:/host/call.wav."""
+    """Return True for a URL that was turned into a path, such as https:/host/call.wav."""
     return len(path.parts) > 2 and len(path.parts[0]) > 2 and path.parts[0].endswith(":")

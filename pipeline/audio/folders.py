@@ -73,7 +73,7 @@ def audio_files(folder: Path, root: Path, skipped: list[Skipped]) -> Iterator[Pa
 
 
 def reason_to_skip(entry: Path) -> str | None:
-    """Return why ``entry`` is no audio file that this machine decodes; None where it is one."""
+    """Return why this machine cannot decode ``entry`` as an audio file; None if it can."""
     if not entry.is_file():
         return "a broken link or not a regular file"
     suffix = entry.suffix.lower()
@@ -92,7 +92,7 @@ def read_names(root: Path, pattern: str) -> tuple[list[Segment], list[Skipped]]:
     try:
         names = re.compile(pattern)
     except re.error as error:
-        raise InputError(f"speaker pattern: {pattern!r} is no regular expression ({error})") from None
+        raise InputError(f"speaker pattern: {pattern!r} is not a regular expression ({error})") from None
     if not names.groups:
         raise InputError(f"speaker pattern: a group in brackets must be the speaker, as in ([^_-]+), got {pattern!r}")
     group = names.groupindex.get("speaker", 1)
@@ -110,7 +110,7 @@ def read_names(root: Path, pattern: str) -> tuple[list[Segment], list[Skipped]]:
 
 
 def yoho_enroll(root: Path) -> Path | None:
-    """Return the ENROLL folder of a YOHO tree, None where there is none.
+    """Return the ENROLL folder of a YOHO tree, None in other trees.
 
     A speaker may be called Enroll: the name alone decides only while no third folder holds audio.
     """

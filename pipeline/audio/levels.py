@@ -34,7 +34,7 @@ class Clipping:
 
     @property
     def share(self) -> float:
-        """Share of clipped samples."""
+        """Return the share of clipped samples."""
         return self.clipped / max(1, self.samples)
 
     @property

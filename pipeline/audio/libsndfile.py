@@ -93,7 +93,9 @@ def open_sound(source: Source, head: bytes, name: str) -> soundfile.SoundFile:
     source.reraise(name)
     if sound.format in NO_RECORDINGS or sound.format == _SOUND_DESIGNER:
         sound.close()
-        raise AudioError(f"{name}: {sound.format} is no format of recordings; if it is one, convert it to WAV")
+        raise AudioError(
+            f"{name}: {sound.format} is not a format of recordings; if it is a recording, convert it to WAV"
+        )
     return sound
 
 

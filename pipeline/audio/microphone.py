@@ -60,7 +60,7 @@ class SampleQueue:
                 samples = self._queue.get(timeout=self._silent)
             except queue.Empty:
                 raise AudioError(
-                    f"microphone: a block of sound must come at least every {self._silent:g} s, and none did;"
+                    f"microphone: no audio arrived for {self._silent:g} s;"
                     " was it unplugged, or taken by another program?"
                 ) from None
             if samples is None:

@@ -29,7 +29,7 @@ class Resampler:
 
     @property
     def delay_ms(self) -> float:
-        """Longest time in milliseconds that audio waits inside, measured; 0 for equal rates.
+        """Return the longest time in milliseconds that audio waits inside, measured; 0 for equal rates.
 
         libsoxr filters in whole blocks, so the wait swings between a few milliseconds and this.
         """

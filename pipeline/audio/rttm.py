@@ -39,7 +39,7 @@ def rttm_segments(root: Path, marked: list[Path]) -> tuple[list[Segment], list[S
 
 
 def _channel_number(source: Path, file: str, channel: str) -> int:
-    """Return the channel of a turn in a recording of which several are named; raises InputError for no number.
+    """Return the channel of a turn in a recording whose turns name several; raises InputError unless it is a number.
 
     Where all turns are in one channel, as many programs write for audio that was mixed, it says nothing.
     """

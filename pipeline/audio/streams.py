@@ -168,12 +168,12 @@ class PcmFormat:
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes of one sample of every channel."""
+        """Return the number of bytes of one sample of every channel."""
         return _CODINGS[self.encoding][1] * self.channels
 
     @property
     def as_soundfile(self) -> dict[str, Any]:
-        """Arguments of ``soundfile.SoundFile``."""
+        """Return the arguments of ``soundfile.SoundFile``."""
         return {
             "format": "RAW",
             "subtype": _CODINGS[self.encoding][0],

@@ -60,7 +60,7 @@ app = typer.Typer(
 )
 _GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Every day": (enroll, background, record, verify, identify, compare_voices, demo),
-    "Studies": (trials, evaluate, compare, plot, convert),
+    "Evaluation": (trials, evaluate, compare, plot, convert),
     "Stores": (calibrate, seal, audit),
     "Service": (serve,),
 }
@@ -115,7 +115,7 @@ def run() -> None:
 
 
 def _print_usage_error(error: typer.TyperException) -> None:
-    """Print what is wrong with the words of a command, and where its help is."""
+    """Print what is wrong with a command line, and where its help is."""
     from pydantic import ValidationError
 
     message = " ".join(error.format_message().removeprefix("Invalid value: ").split()).rstrip(".")
@@ -129,7 +129,7 @@ def _print_usage_error(error: typer.TyperException) -> None:
 
 
 def _likely_cause(error: typer.TyperException, refused: str, command: str) -> str:
-    """Return what a user of ``command`` had in mind, where the words or the value that was ``refused`` show it."""
+    """Return what a user of ``command`` probably meant, if the words or the value that was ``refused`` show it."""
     from pipeline.evaluation.text_lists import DECIMAL_COMMA, has_decimal_comma
 
     if getattr(error, "option_name", None) == "--store":

@@ -34,7 +34,7 @@ def background(
     wait: Wait = WAIT_SECONDS,
     as_json: Json = False,
 ) -> None:
-    """Enroll the synthetic voices of the package as background speakers, whom nobody can claim to be.
+    """Enroll the package's synthetic voices as background speakers, to compare claims with.
 
     Run this before the first users enroll, if there will be few of them and you have no recordings of other people to
     enroll as background speakers (`enroll --background`). Claims are compared with these voices, and thresholds are
@@ -56,7 +56,7 @@ def background(
 
 
 def enroll_background(store: Path, settings: Config | None, *, jobs: int, quiet: bool = False) -> EnrollmentReport:
-    """Enroll the synthetic voices, and say which are refused."""
+    """Enroll the synthetic voices, and print which are refused."""
     from pipeline.audio.corpus import background_voices
     from pipeline.enrollment.enroll import enroll
 

@@ -80,7 +80,7 @@ def backup(
     copy: Annotated[Path, typer.Argument(metavar="COPY", help="File to make; must be new.")],
     as_json: Json = False,
 ) -> None:
-    """Copy a store as it stands, beside services that use it, and check every row of the copy.
+    """Copy a store, even while services use it, and check every row of the copy.
 
     A sealed store needs its key in `VOICECLAIM_STORE_KEY`. The copy is biometric data, unencrypted.
 
@@ -103,10 +103,10 @@ def restore(
     wait: Wait = WAIT_SECONDS,
     as_json: Json = False,
 ) -> None:
-    """Put a backup in the place of a store, beside services that use it.
+    """Replace a store by a backup, even while services use it.
 
-    Readers have the old state or the new one, never parts of both. Speakers who were removed since are enrolled again,
-    and are named: remove them once more.
+    Readers see the old state or the new one, never a mixture. Speakers who were removed after the backup are enrolled
+    again, and are named: remove them once more.
 
     Examples:
     - `voiceclaim store restore backup.store speakers.store`
@@ -119,4 +119,4 @@ def restore(
         return
     print_line(f"restored {escape(str(store))} from {escape(str(copy))}")
     if back:
-        print_line(f"enrolled again: {', '.join(escape(repr(name)) for name in back)}; remove who asked for it")
+        print_line(f"enrolled again: {', '.join(escape(repr(name)) for name in back)}; remove whoever asked for that")

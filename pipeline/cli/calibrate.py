@@ -34,8 +34,8 @@ def calibrate(
 ) -> None:
     """Fit thresholds and log-likelihood ratios to your own trials.
 
-    Enrollment fits them to held-out enrollment speech. Trials by the microphone, the line and the room in use fit them
-    better to these. The store keeps the scores of your trials, not their audio. Error rates on the same trials are too
+    Enrollment fits them to held-out enrollment speech. They are better fitted to trials through the microphone, line
+    and room in use. The store keeps the scores of your trials, not their audio. Error rates on the same trials are too
     low: evaluate on others.
 
     Examples:

@@ -41,7 +41,7 @@ def compare(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare evaluations with the first of them.
+    """Compare evaluations with the first one.
 
     Differences are over the same trials, intervals over the same resampled speakers.
 

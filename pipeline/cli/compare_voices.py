@@ -24,7 +24,7 @@ def compare_voices(
 ) -> None:
     """Compare the voices of two recordings.
 
-    Each recording is enrolled beside the speakers of the background, in memory alone, and the other verified; the mean
+    Each recording is enrolled with the speakers of the background, in memory only, and the other verified; the mean
     of both log-likelihood ratios decides. The background must be of other people, in recordings like the two. Exit
     codes: 0 one voice, 1 two voices, 3 not enough speech, 2 an error.
 

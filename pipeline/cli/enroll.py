@@ -67,16 +67,16 @@ def enroll(
         str | None,
         typer.Option(
             metavar="REGEX",
-            help="Regular expression whose group is the speaker, for names of files; with a / in it, for paths.",
+            help="Regular expression whose group is the speaker, matched to file names; with a / in it, to paths.",
         ),
     ] = None,
     background: Annotated[
-        bool, typer.Option("--background", help="Enroll as background speakers, whom nobody can claim to be.")
+        bool, typer.Option("--background", help="Enroll as background speakers, who cannot be claimed.")
     ] = False,
     add: Annotated[bool, typer.Option("--add", help="Add recordings to speakers who are enrolled already.")] = False,
     new: Annotated[bool, typer.Option("--new", help="Enroll only recordings that are not in the store yet.")] = False,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Enroll everybody in the store again, from these recordings, in one go.")
+        bool, typer.Option("--anew", help="Enroll everybody in the store again, from these recordings.")
     ] = False,
     check: Annotated[
         list[str] | None,
@@ -156,7 +156,7 @@ def enroll(
 
 
 def _end(report: EnrollmentReport) -> None:
-    """Say last who and what was not enrolled, and exit with a code of its own."""
+    """Print at the end who and what was not enrolled, and exit with the code for that."""
     from pipeline.audio.folders import NO_AUDIO
 
     unread = sum(reason != NO_AUDIO for _, reason in report.skipped)
@@ -166,18 +166,18 @@ def _end(report: EnrollmentReport) -> None:
 
 
 def _note_newcomers(store: Path, names: Iterable[str]) -> None:
-    """Say which of ``names`` are not in the store, where recordings are added."""
+    """Print which of ``names`` are not in the store to which recordings are added."""
     from pipeline.store.store import Store
 
     known = {one.name for one in Store(store).load().speakers}
     if unknown := sorted(set(names) - known):
-        print_note(f"note: recordings are added, of speakers not enrolled so far: {', '.join(map(repr, unknown))}")
+        print_note(f"note: some recordings are of speakers not enrolled so far: {', '.join(map(repr, unknown))}")
 
 
 def _note_inner_folders(corpus: Corpus) -> None:
-    """Say what is enrolled as whom where a speaker, the first of these, has nothing but folders, which may be speakers.
+    """Print who is enrolled from what, if a speaker (the first such) has only folders, which may be speakers.
 
-    So it is in VoxCeleb, where they are not, and in TIMIT, where they are.
+    In VoxCeleb such folders are not speakers; in TIMIT they are.
     """
     for name, utterances in corpus.speakers.items() if corpus.kind == "folders" else ():
         places = [one.path.relative_to(corpus.root).parts for one in utterances]

@@ -87,7 +87,7 @@ def _print_speakers(report: EnrollmentReport) -> None:
 
 
 def _note_few_speakers(count: int) -> None:
-    """Say what too few speakers in the store, ``count``, mean for claims."""
+    """Print what too few speakers in the store, ``count``, mean for claims."""
     if count == 1:
         print_note(
             "note: with one speaker in the store there is nobody to compare with, and no claim can be decided, except"
@@ -97,8 +97,8 @@ def _note_few_speakers(count: int) -> None:
     elif count < FEW_SPEAKERS:
         print_note(
             f"note: with {count} speakers in the store, people who are not enrolled are accepted more often"
-            " than held-out trials say; enroll background speakers before the users: enroll --background, or voiceclaim"
-            " background"
+            " than held-out trials suggest; enroll background speakers before the users: enroll --background, or"
+            " voiceclaim background"
         )
 
 

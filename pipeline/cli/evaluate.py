@@ -81,7 +81,7 @@ def evaluate(
     ] = None,
     pairs: Annotated[
         bool,
-        typer.Option("--pairs", help="TRIALS are pairs of recordings, as VoxCeleb's; STORE is the background."),
+        typer.Option("--pairs", help="TRIALS are pairs of recordings, as in VoxCeleb; STORE is the background."),
     ] = False,
     systems: Systems = None,
     unknown_impostors: UnknownImpostors = None,
@@ -90,7 +90,7 @@ def evaluate(
         typer.Option(metavar="NAME", help="Person who could not be enrolled: claims of the name count as rejected."),
     ] = None,
     channel: Channel = None,
-    date: Annotated[str | None, typer.Option(metavar="TEXT", help="Date to print in the report, else none.")] = None,
+    date: Annotated[str | None, typer.Option(metavar="TEXT", help="Date to print in the report.")] = None,
     jobs: Jobs = None,
     backend: Backend = None,
     scheduler: Scheduler = None,
@@ -146,7 +146,7 @@ def evaluate(
 
 
 def _end(counts: dict[str, Any]) -> None:
-    """Say last what the error rates do not rest on; exit with a code of its own where trials have no score."""
+    """Print at the end what the error rates leave out; exit with the code for that if trials have no score."""
     scored, failed = counts["n_target"] + counts["n_nontarget"], counts["n_failed"]
     if not (counts["n_target"] and counts["n_nontarget"]):
         missing = "nontarget (false)" if counts["n_target"] else "target (true)"
@@ -237,7 +237,7 @@ def _name_failed(failed: Sequence[FailedFile], root: Path, trials: int) -> None:
 
 
 def _where(path: Path) -> str:
-    """Return where else to look for a file that is missing at ``path``."""
+    """Return a hint where to look for a file that is missing at ``path``."""
     longer = sorted(path.parent.glob(f"{escape(path.name)}.*"))
     if longer:
         return f"{longer[0].name} is there: files are listed with their suffixes"
@@ -255,7 +255,7 @@ def _measured(model: SpeakerModel, assessment: Assessment, pairs: bool) -> dict[
 
 
 def _threshold(model: SpeakerModel, system: str, pairs: bool) -> float | None:
-    """Return the store's threshold of ``system``, or of ratios of ``pairs``; None without one: of absent machines."""
+    """Return the store's threshold of ``system``, or of ratios of ``pairs``; None if machines for it are absent."""
     if pairs:
         return model.operating_point.threshold
     try:
@@ -265,7 +265,7 @@ def _threshold(model: SpeakerModel, system: str, pairs: bool) -> float | None:
 
 
 def claims_of(trials: Path, root: Path | None, names: tuple[str, ...]) -> tuple[Sequence[Trial], Path, Metadata | None]:
-    """Return the trials of a list, or of a folder against ``names``, whence their paths begin, and further columns."""
+    """Return the trials of a list, or of a folder against ``names``, the root of their paths, and further columns."""
     from pipeline.evaluation import read_list, trials_of_folder
     from pipeline.evaluation.lists import trials_of
 

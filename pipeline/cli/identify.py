@@ -1,4 +1,4 @@
-"""The command `voiceclaim identify`: who of the enrolled speaks, if any of them does."""
+"""The command `voiceclaim identify`: which enrolled speaker is speaking, if any."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def identify(
     raw: Raw = None,
     as_json: Json = False,
 ) -> None:
-    """Find who of the enrolled speaks, or that nobody enrolled does.
+    """Find which enrolled speaker is speaking, if any.
 
     Probabilities are those of every enrolled speaker and of nobody, and sum to 1. The likeliest outcome is taken,
     unless --threshold sets a lowest log-likelihood ratio. Exit codes: 0 identified, 1 nobody enrolled, 3 not enough

@@ -52,7 +52,7 @@ def microphone(device: str | None) -> Iterator[tuple[int, Blocks]]:
 
 
 def until_interrupted(blocks: Blocks) -> Blocks:
-    """Yield ``blocks`` until Ctrl-C; while one of them is being scored it waits for the end of that, the first time."""
+    """Yield ``blocks`` until Ctrl-C; a first Ctrl-C lets the block that is being scored finish."""
     listening = stopped = False
 
     def interrupt(*_: object) -> None:
@@ -107,7 +107,7 @@ class LevelMeter:
 
     @property
     def clipped(self) -> bool:
-        """True if the share of clipped samples exceeds the limit."""
+        """Return True if the share of clipped samples exceeds the limit."""
         return self._clipping.share > self._most_clipped
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Metrics in a terminal, as `evaluate` and other commands print them: error rates, costs, and what to know of them."""
+"""Metrics in a terminal, as `evaluate` and other commands print them: error rates, costs and remarks."""
 
 from __future__ import annotations
 

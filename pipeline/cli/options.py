@@ -63,7 +63,7 @@ Root = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Directory that audio paths are relative to, or Kaldi data directory (wav.scp) of the utterances.",
+        help="Directory that paths are relative to, or the utterances' Kaldi data directory (wav.scp).",
         show_default="the list's",
     ),
 ]
@@ -132,7 +132,7 @@ def refuse(reason: str, **options: object) -> None:
 def check_log_and_raw(
     log: Path | None, log_key: Path | None, log_paths: bool, raw: str | None, audio: list[str]
 ) -> None:
-    """Raise typer.BadParameter for an option of a log or a pipe where there is none."""
+    """Raise typer.BadParameter for an option of a log or a pipe without the log or the pipe."""
     if log is None:
         refuse("requires --log", **{"--log-key": log_key, "--log-paths": log_paths or None})
     if "-" not in audio:
@@ -149,7 +149,7 @@ def read_settings(config: str | None, overrides: list[str] | None) -> Config | N
 
 
 def in_turn(store: Path, wait: float, write: Callable[[], T]) -> T:
-    """Call ``write``; for ``wait`` seconds again and again while another process writes to ``store``, which is said."""
+    """Call ``write``, and retry for ``wait`` seconds, with a note, while another process writes to ``store``."""
     from pipeline.store.waiting import when_free
 
     def say() -> None:
@@ -174,7 +174,7 @@ def workers_of(scheduler: str | None, jobs: int) -> Iterator[Workers]:
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder at ``path``, and those above it, where missing; raises InputError if no file can go there."""
+    """Make the folder at ``path``, and those above it, if missing; raises InputError if it cannot be written to."""
     import tempfile
 
     try:
@@ -186,7 +186,7 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def folder_of_results(path: Path) -> Iterator[None]:
-    """Make the folder at ``path`` as ``make_folder`` for what the body writes; where it fails, no new folder stays."""
+    """Make the folder at ``path`` for the results of the block; if that fails, remove folders that were made."""
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     make_folder(path)
     try:

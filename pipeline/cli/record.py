@@ -181,12 +181,12 @@ class PhraseRecorder:
 
     @property
     def seconds(self) -> float:
-        """Duration of the audio so far."""
+        """Return the duration of the audio so far."""
         return self._front_end.samples / self._rate
 
     @property
     def over(self) -> bool:
-        """True once the phrase has ended: enough speech and a pause, or too long a wait."""
+        """Return True once the phrase has ended: enough speech and a pause, or too long a wait."""
         spoken = self.speech_seconds >= _LEAST_SPEECH and self._since_speech >= _PAUSE
         return spoken or self.seconds >= _MOST_SECONDS
 

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 def serve(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="Speaker store; created where there is none.")],
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="Speaker store (created if missing).")],
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8000,
     tokens: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File of access tokens; a line: scopes, a space, the token.",
+            help="File of access tokens, one per line: scopes, a space, the token.",
             show_default="$VOICECLAIM_TOKENS",
         ),
     ] = None,
@@ -190,7 +190,7 @@ def _check_installed() -> None:
 
 
 def _announce(store: Path, background: bool) -> None:
-    """Say that there is no ``store`` yet, and what makes it; raises StoreMissingError where none can be made."""
+    """Print that there is no ``store`` yet, and how it is made; raises StoreMissingError if it cannot be."""
     if not store.parent.is_dir():
         raise StoreMissingError(f"{store}: no speaker store can be made here: there is no folder {store.parent}")
     what = "is made with synthetic background voices" if background else "is made by the first enrollment"
@@ -200,7 +200,7 @@ def _announce(store: Path, background: bool) -> None:
 def _policy(
     path: Path, requested: Config | None, far: float | None, costs: tuple[float | None, ...], *, is_new: bool
 ) -> Policy:
-    """Return what decides claims; raises VoiceclaimError where the store has other settings, or no trials for it."""
+    """Return the decision policy; raises VoiceclaimError if the store has other settings, or no trials for it."""
     from pipeline.enrollment.arguments import agreed_settings
     from pipeline.store.store import Store
     from pipeline.verification.policies import policy_of

@@ -74,7 +74,7 @@ def remove(
 ) -> None:
     """Erase a speaker from every machine in the store.
 
-    With --log also the fingerprints of accepted audio beside that log are erased. Backups, exports and the entries of
+    With --log, the fingerprints of accepted audio beside that log are erased too. Backups, exports and the lines of
     audit logs are not.
 
     Examples:

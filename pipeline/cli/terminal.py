@@ -78,7 +78,7 @@ def print_error(problem: object) -> None:
 
 
 def print_note(text: str, *, before: str = "") -> None:
-    """Print text for a person on the error output, escaped, beside what programs read."""
+    """Print a note for people on the error output, escaped, apart from what programs read."""
     if sys.stderr is not None:
         start = coloured(before, "red", sys.stderr) if before else ""
         sys.stderr.write(start + "\n".join(map(escape, text.split("\n"))) + "\n")
@@ -86,7 +86,7 @@ def print_note(text: str, *, before: str = "") -> None:
 
 
 def print_skipped(skipped: Sequence[tuple[Path, str]]) -> None:
-    """Name the files that were skipped and the reasons; of many with one reason, the first alone."""
+    """Print the skipped files and the reasons; of many with one reason, only the first."""
     counts = Counter(reason for _, reason in skipped)
     for path, reason in skipped:
         if counts[reason] > _MOST_SKIPPED:

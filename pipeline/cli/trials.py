@@ -25,9 +25,9 @@ def trials(
 ) -> None:
     """Write the trial list of a folder tree: every file against every name.
 
-    A trial is target where the file lies in the folder of the claimed name. Files of people who are not in the store
-    are those of unknown impostors. Paths are relative to the folder of the list, unless DIR is absolute. `voiceclaim
-    evaluate STORE DIR` takes the tree itself.
+    A trial is target if the file is in the folder of the claimed name. People who are not in the store are unknown
+    impostors. Paths are relative to the folder of the list, unless DIR is absolute. `voiceclaim evaluate STORE DIR`
+    takes the tree itself.
 
     Examples:
     - `voiceclaim trials verify/ --store speakers.store --out trials.txt`

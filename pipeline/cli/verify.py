@@ -88,10 +88,10 @@ def verify(
 ) -> None:
     """Verify a claimed speaker in files or live audio.
 
-    A claim is accepted at a threshold of the store or above: for the default system, fused, that of the least expected
-    cost at the prior and costs of the store's settings. --prior and the costs, --far or --threshold replace it.
-    --sequential stops as soon as its error rates are met. LLR is the log-likelihood ratio in nats, P the posterior
-    probability of a target trial (a true claim), given where a prior decides.
+    A claim is accepted at the store's threshold or above. For the default system, fused, this is the threshold of least
+    expected cost at the prior and costs of the settings. --prior and the costs, --far or --threshold replace it.
+    --sequential stops as soon as its error rates are met. LLR is the log-likelihood ratio in nats. P is the posterior
+    probability of a target trial (a true claim), given if the decision uses a prior.
 
     A pipe (-) and the microphone print updates as JSON lines; on a terminal, a live line instead. Exit codes:
     0 accepted, 1 rejected, 3 not enough speech or undecided, 2 an error; for several files, the first of 2, 1, 3, 0
@@ -146,7 +146,7 @@ def verify(
 
 
 def _warn_of_few_trials(model: SpeakerModel, far: float) -> None:
-    """Warn where the store's nontarget trials are too few to show the rate that is asked for."""
+    """Warn if the store has too few nontarget trials to show the requested rate."""
     trials = model.trials([], kind=model.fitted_to)
     count = 0 if trials is None else int((~trials.is_target).sum())
     if far * count < 1:
@@ -225,7 +225,7 @@ def _print(verifier: Verifier, name: str | None, update: Update, *, as_json: boo
 
 
 def _sentence(verifier: Verifier, name: str | None, update: Update) -> str:
-    """Describe a decision; the threshold stands beside the number that it applies to."""
+    """Describe a decision; the threshold is printed after the number that it applies to."""
     decision = coloured(update.decision.replace("_", " "), _COLOURS[update.decision])
     start = f"{decision} {escape(repr(verifier.claim))}" + (f" {escape(name)}" if name else "")
     decider, words = verifier.decider, []
@@ -257,7 +257,7 @@ def _by_test(verifier: Verifier, update: Update) -> list[str]:
 
 
 def _interval(verifier: Verifier, update: Update) -> str:
-    """Return the interval of P in words where few trials made the calibration."""
+    """Return the interval of P in words if the calibration rests on few trials."""
     ends, uncertainty = verifier.probability_interval(update.llr), verifier.uncertainty
     if ends is None or uncertainty is None or uncertainty.targets >= ENOUGH_TARGETS:
         return ""

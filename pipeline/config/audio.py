@@ -125,7 +125,7 @@ class FeatureSettings(AnalysisConfig):
 
     @property
     def analyses(self) -> dict[Analysis, AnalysisConfig]:
-        """The analyses of a frame by the machines that read them: those over frames, then those over utterances."""
+        """Return the analyses of a frame: for machines over frames first, then for machines over utterances."""
         named: dict[Analysis, AnalysisConfig] = {
             "frames": self,
             "supervector": self.supervector,
@@ -137,34 +137,34 @@ class FeatureSettings(AnalysisConfig):
 
     @property
     def for_utterances(self) -> Self:
-        """The same front end without the analysis for machines over frames."""
+        """Return the same front end without the analysis for machines over frames."""
         return self.model_copy(update=self.supervector.model_dump())
 
     @property
     def dimensions(self) -> dict[Analysis, int]:
-        """Lengths of the feature vectors of each analysis, deltas included."""
+        """Return the length of the feature vectors of each analysis, deltas included."""
         return {name: analysis.order * (2 if self.deltas else 1) for name, analysis in self.analyses.items()}
 
     @property
     def narrowed(self) -> Self:
-        """The same front end at 8 kHz where ``narrow_band`` allows it, and no encoder needs the rate that there is."""
+        """Return the same front end at 8 kHz if ``narrow_band`` allows it and no encoder needs the present rate."""
         is_wide = self.narrow_band and self.rate > NARROW_RATE and not self.log_mel
         # Unchecked: the check of a front end asks for it.
         return BaseModel.model_copy(self, update={"rate": NARROW_RATE}) if is_wide else self
 
     @property
     def frame_length(self) -> int:
-        """Samples a frame."""
+        """Return the number of samples in a frame."""
         return round(self.rate * self.frame_ms / 1000)
 
     @property
     def frame_step(self) -> int:
-        """Samples from one frame's start to the next."""
+        """Return the number of samples from the start of one frame to the next."""
         return round(self.rate * self.step_ms / 1000)
 
     @property
     def step_seconds(self) -> float:
-        """Seconds that one frame stands for."""
+        """Return the seconds from one frame to the next."""
         return self.frame_step / self.rate
 
 

@@ -36,7 +36,7 @@ def explaining(section: type[BaseModel], source: str) -> Iterator[None]:
 
 
 def _explained(section: type[BaseModel], source: str, error: ValidationError) -> str:
-    """Return a line for each setting that is wrong; where two kinds of value would do, both are in the line."""
+    """Return a line for each wrong setting; if two kinds of value are allowed, the line has both."""
     wrong: dict[str, list[Any]] = {}
     for detail in error.errors():
         key = ".".join(str(part) for part in detail["loc"] if not str(part).startswith(("literal", "constrained")))
@@ -64,7 +64,7 @@ def _explain(section: type[BaseModel], key: str, details: Sequence[Any]) -> str:
 
 
 def _rule(detail: Any) -> str:
-    """Return what pydantic says that a value should be, in plain words."""
+    """Return, in plain words, what a value should be according to pydantic."""
     rule = str(detail["msg"]).removeprefix("Input should be ")
     for words, plain in _PLAIN.items():
         rule = rule.replace(words, plain)

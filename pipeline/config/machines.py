@@ -55,7 +55,7 @@ class MachineConfig(Section):
         return self
 
     def judged_among(self, speakers: int) -> int:
-        """Return among how many of so many ``speakers`` pair machines judge a claim, the claimed one included."""
+        """Return the number of ``speakers`` among whom pair machines judge a claim, the claimed one included."""
         return speakers if self.cohort == "all" else min(speakers, self.cohort + 1)
 
 

@@ -1,4 +1,4 @@
-"""Kinds of values that settings have, and the section that all sections of settings are."""
+"""Types of the values of settings, and the base class of all sections of settings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 def distinct(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return ``values``; raises ValueError where one is there twice."""
+    """Return ``values``; raises ValueError if one is repeated."""
     if len(set(values)) != len(values):
         raise ValueError("the same kind is named twice")
     return values
@@ -82,7 +82,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _plain_values(cls, settings: Any) -> Any:
-        """Return ``settings`` with lists as tuples, and numpy's whole numbers as Python's."""
+        """Return ``settings`` with lists as tuples, and NumPy integers as Python's."""
         return {key: _plain(value) for key, value in settings.items()} if isinstance(settings, Mapping) else settings
 
 

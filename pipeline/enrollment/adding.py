@@ -7,7 +7,7 @@ A store keeps no audio and no frames of anybody, so this is not quite what enrol
   segments than the settings allow, some are left out, evenly.
 - A GMM's mean offsets are the mean of the old and the new ones, by frames: a little nearer to the UBM than from all
   frames at once.
-- A histogram of pitches is such a mean, too.
+- A pitch histogram is such a mean, too.
 - Held-out trials of both stay. The speaker has a new id, and the last place in the order.
 """
 

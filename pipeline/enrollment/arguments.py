@@ -1,4 +1,4 @@
-"""Arguments of an enrollment: what must hold of them, and of the store, before any work is done."""
+"""Checks of the arguments of an enrollment, and of the store, before any work is done."""
 
 from __future__ import annotations
 

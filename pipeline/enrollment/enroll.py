@@ -70,17 +70,17 @@ def enroll(
     role : {"speaker", "background"}
         Background speakers are in cohorts only and cannot be claimed.
     quality : ChecksConfig, optional
-        Stands in for the section ``checks`` of the settings this once.
+        Replaces the section ``checks`` of the settings for this enrollment.
     add : bool
         Add recordings to speakers who are enrolled already, in place of an error (``pipeline.enrollment.adding``).
         Where a check refuses any of these, nobody is enrolled.
     new : bool
         As ``add``, and leave out recordings that the store has of the same speaker (``pipeline.enrollment.growing``).
-        Where no others are left, the store stays as it is, and the report has nobody.
+        If no others are left, the store stays as it is, and the report names nobody.
     anew : bool
-        Enroll everybody again, in one go: background models are trained on all of ``recordings``, and not on those
-        who were the first in the store. Settings may be others; trials of the user's own go (``calibrate``). All
-        speakers of the store must be among ``recordings``.
+        Enroll everybody again, together: background models are trained on all ``recordings``, not only on the first
+        speakers of the store. Settings may change; trials of ``calibrate`` are erased. All speakers of the store must
+        be among ``recordings``.
     channel : int, optional
         Channel to read of each recording, from 1, unless its ``Utterance`` names one; by default the mean of all. A
         file that has fewer is skipped.
@@ -166,7 +166,7 @@ def _beside(
     anew: bool,
     jobs: int,
 ) -> tuple[TakenOut, bool]:
-    """Return what ``speakers`` are trained beside, and whether that is nobody, as in a new ``store``.
+    """Return the model that ``speakers`` are trained beside, and whether it is empty, as in a new ``store``.
 
     ``model`` is what stands there, None for nothing. Raises InputError, ConfigError and SpeakerExistsError.
     """
@@ -185,7 +185,7 @@ def _beside(
 def _nothing_new(
     model: SpeakerModel, left: Grown, not_read: Sequence[tuple[Path, str]], started: float
 ) -> EnrollmentReport:
-    """Return the report on recordings of which none is new to ``model``."""
+    """Return the report for recordings that are all in ``model`` already."""
     skipped, elapsed = (*not_read, *left.skipped), time.perf_counter() - started
     return EnrollmentReport(model, (), (), skipped, 0, 0, False, elapsed, left.left_out)
 
@@ -193,7 +193,7 @@ def _nothing_new(
 def _read_at_its_band(
     read: Callable[[Config], tuple[list[NewSpeaker], list[tuple[Path, str]]]], settings: Config, *, is_new: bool
 ) -> tuple[Config, list[NewSpeaker], list[tuple[Path, str]]]:
-    """Return what ``read`` gives, after the settings: narrowed for a new store whose recordings end at 4 kHz."""
+    """Return the settings, narrowed for a new store whose recordings end at 4 kHz, and the result of ``read``."""
     voices, skipped = read(settings)
     if is_new and settings.narrowed != settings and is_narrow_band(voice.high_db for voice in voices):
         return settings.narrowed, *read(settings.narrowed)
@@ -201,7 +201,7 @@ def _read_at_its_band(
 
 
 def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> tuple[SpeakerModel, HeldOut]:
-    """Make both passes in memory: return the model of known and new speakers, and what the hold-out pass gave.
+    """Run both passes in memory; return the model of known and new speakers, and the result of the hold-out pass.
 
     The model has no calibrations yet. Raises EnrollmentRefusedError if nobody is left.
     """
@@ -213,7 +213,7 @@ def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> t
 
 
 def _one_at_a_time(progress: Progress) -> Progress:
-    """Return ``progress`` for several threads, of which each waits for the others."""
+    """Return ``progress`` made safe for several threads: one call at a time."""
     lock = Lock()
 
     def report(stage: str, done: int, total: int) -> None:

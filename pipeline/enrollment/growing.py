@@ -1,4 +1,4 @@
-"""Recordings of a folder that has grown: those that are in the store already are told by their fingerprints."""
+"""Recordings of a folder that has grown: those already in the store are recognised by their fingerprints."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def grown(
 def _prints(model: SpeakerModel, name: str, arrays: Arrays) -> Prints:
     if "fingerprints" not in arrays:
         raise InputError(
-            f"{model.where}: recordings that are enrolled already are told by fingerprints, and the store keeps none of"
+            f"{model.where}: enrolled recordings are recognised by their fingerprints, and the store keeps none of"
             f" {name!r} (duplicate_audio.keep = false); give a folder of new recordings alone, and enroll --add"
         )
     return arrays["fingerprints"]

@@ -111,11 +111,11 @@ class HeldOutScoring:
         )
 
     def score(self, speaker: int, utterances: Sequence[FeatureBlock]) -> list[HeldOutTrials]:
-        """Return the trials of each utterance: every claim, then each nontarget one as by an unknown impostor."""
+        """Return the trials of each utterance: every claim, then nontarget ones again as if by unknown impostors."""
         return score_together([(self, [(speaker, utterances)])])[0][0]
 
     def _begun(self, speech: Sequence[OfSpeaker]) -> list[tuple[Claims, list[Settled]]]:
-        """Return the claims on each speaker's utterances, and what all prefixes of these come to."""
+        """Return the claims on each speaker's utterances, and the statistics of all their prefixes."""
         claims = [self._claims(speaker) for speaker, _ in speech]
         return [
             (its_claims, [one for utterance in utterances for one in self._prefixes(its_claims, utterance)])
@@ -152,7 +152,7 @@ class HeldOutScoring:
         return trials
 
     def _claims(self, speaker: int) -> Claims:
-        """Return what a speaker's utterances are claimed for: everybody, or some speakers in a row and others."""
+        """Return whom a speaker's utterances are claimed for: everybody, or some consecutive speakers and others."""
         numbers, draw = self._numbers, None
         if len(numbers) > self._most_others + SPEAKERS_A_DRAW:
             draw = speaker // SPEAKERS_A_DRAW
@@ -171,7 +171,7 @@ class HeldOutScoring:
         return sorted({min(frames, whole) for frames in (*self._prefix_frames, whole)})
 
     def _prefixes(self, claims: Claims, utterance: FeatureBlock) -> list[Settled]:
-        """Return what the utterance comes to at each of its ``_lengths``."""
+        """Return the utterance's statistics at each of its ``_lengths``."""
         among, so_far, at = claims.among.start(), [], 0
         for end in self._lengths(utterance):
             among.push(utterance.part(slice(at, end)))
@@ -230,7 +230,7 @@ class HeldOutScoring:
 
 
 def score_together(parts: Sequence[tuple[HeldOutScoring, Sequence[OfSpeaker]]]) -> list[list[list[HeldOutTrials]]]:
-    """Return what each scoring's ``score`` does for each speaker and utterances of its speech, in less time.
+    """Return the ``score`` of each scoring for each speaker's utterances, in less time than one by one.
 
     All are of one population: inner products with its training rows are made for all utterances at once.
     """

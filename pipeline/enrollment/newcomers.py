@@ -90,7 +90,7 @@ class NewSpeaker:
         return float(np.median(levels)) if levels else None
 
     def keep_frame_vectors(self) -> None:
-        """Give the memory back of all but the vectors of machines over frames."""
+        """Free the memory of everything but the vectors of machines over frames."""
         self.speech = Speech([[replace(block, others={}) for block in self.utterances]], [])
 
     def after_earlier(self, name: str, rows: AnyArray) -> AnyArray:

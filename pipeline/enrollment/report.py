@@ -22,7 +22,7 @@ class EnrollmentReport:
     model : SpeakerModel
         As stored.
     enrolled : tuple of Speaker
-        Those who are in the model now by this enrollment.
+        Speakers that this enrollment put into the model.
     findings : tuple of Finding
         Of the enrollment checks (``pipeline.enrollment.checks``), and of too little speech.
     skipped : tuple of (Path, str)

@@ -108,7 +108,7 @@ def solve(
 
 
 def most_rows(config: Config) -> int:
-    """Return the number of segments whose Gram matrix fits."""
+    """Return the number of segments whose Gram matrix fits into ``machines.gram_gib``."""
     return int(math.sqrt(config.machines.gram_gib * 2**30 / np.dtype(np.float32).itemsize))
 
 
@@ -144,9 +144,9 @@ def _known(
 
 
 def evenly(size: int, most: int) -> Numbers:
-    """Return ``most`` of the numbers to ``size``, spread evenly, or all where there are no more.
+    """Return ``most`` of the numbers below ``size``, evenly spaced, or all if there are no more.
 
-    Fewer are among those that would be more: they come in the order of their binary digits from the last to the first.
+    A smaller selection is a subset of a larger one: numbers are taken in the order of their reversed binary digits.
     """
     if size <= most:
         return np.arange(size)

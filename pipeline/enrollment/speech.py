@@ -45,7 +45,7 @@ def read_speech(
     progress: Progress,
     measured: bool = False,
 ) -> tuple[list[NewSpeaker], list[tuple[Path, str]]]:
-    """Return everybody's speech, and the files that could not be read, or hold none, with the reasons.
+    """Return everybody's speech, and the files that could not be read or have no speech, with the reasons.
 
     ``enrolled`` speakers are known already; recordings are ``measured`` where that is asked.
     """
@@ -173,7 +173,7 @@ def _of_piece(
 
 
 def _analyses(settings: Config, *branches: Branch) -> frozenset[Analysis]:
-    """Return the analyses that machines of ``branches`` read, and the one that conditions are told apart by."""
+    """Return the analyses that machines of ``branches`` read, and the one that conditions are distinguished by."""
     kinds = [kind for kind in utterance_kinds_of(settings.machines.kinds) if kind.branch in branches]
     return frozenset[Analysis]({"supervector"}).union(*(kind.analyses for kind in kinds))
 
@@ -199,7 +199,7 @@ def by_turns(versions: Sequence[Item], most: int, number: int) -> list[Item]:
 def audible(
     voices: list[NewSpeaker], settings: Config, skipped: Sequence[tuple[Path, str]] = ()
 ) -> tuple[list[NewSpeaker], list[tuple[str, str]]]:
-    """Part those with enough speech from those without; raises NotEnoughSpeechError if nobody has.
+    """Separate speakers with enough speech from those without; raises NotEnoughSpeechError if nobody has enough.
 
     The error names the first of the files that were ``skipped``.
     """

@@ -44,7 +44,7 @@ class Prepared:
     """New speakers' speech as training takes it: vectors of machines over frames, and what all else is made of.
 
     ``kept`` are the speakers without held-out utterances, with those vectors alone, and ``own_kept`` their own arrays:
-    condition vectors and the histogram of pitches. ``own`` are those of all speech, and ``branches`` what each
+    condition vectors and the pitch histogram. ``own`` are those of all speech, and ``branches`` what each
     branch's machines over utterances are made of.
     """
 
@@ -162,7 +162,7 @@ class Trainer:
         return {**self._conditions(voice), **self._pitch(voice)}
 
     def _pitch(self, voice: NewSpeaker) -> Arrays:
-        """Return the histogram of the pitches of a new speaker's recordings, where the settings have that kind."""
+        """Return the pitch histogram of a new speaker's recordings, where the settings have that kind."""
         if PITCH.name not in self.settings.machines.kinds:
             return {}
         pitches = PitchCounts(self.settings.pitch)

@@ -93,7 +93,7 @@ class Assessment:
 
     @property
     def failed_trials(self) -> int:
-        """Number of trials without a score, of both classes."""
+        """Return the number of trials without a score, of both classes."""
         return self.unscored.total
 
 
@@ -109,7 +109,7 @@ def assess(
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> Assessment:
-    """Score ``trials``, their paths relative to ``root``, under ``systems`` (default: all that can be had).
+    """Score ``trials``, their paths relative to ``root``, under ``systems`` (default: all available).
 
     A file that cannot be decoded or has too little speech costs its trials and is listed, never scored: a failure to
     acquire. Raises UnknownSpeakerError for a claim on somebody who is neither enrolled nor among ``not_enrolled``, and
@@ -174,7 +174,7 @@ def assess(
 
 
 def _absent(model: SpeakerModel, trials: Sequence[Trial], not_enrolled: Collection[str]) -> set[str]:
-    """Return the names ``not_enrolled`` in form C; raises InputError for one that is enrolled or never claimed."""
+    """Return the names ``not_enrolled``, normalised; raises InputError for one that is enrolled or never claimed."""
     names = set(map(_form_c, not_enrolled))
     if there := sorted(names.intersection(model.names)):
         raise InputError(f"not enrolled: {there[0]!r} is enrolled in {model.where}; is it the name of somebody else?")

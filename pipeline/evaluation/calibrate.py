@@ -49,9 +49,9 @@ class Fit:
 class CalibrationReport:
     """The model as stored, its own ``trials``, files that ``failed``, and the fit to these trials before and after.
 
-    ``before`` is None where the store had no threshold. Error rates ``after`` are of the trials that thresholds, and
-    the ratios of ``fused``, were fitted to, and so too good. ``mixed`` are the files of which the mean of channels that
-    differ was scored.
+    ``before`` is None where the store had no threshold. The error rates ``after`` are on the trials that thresholds
+    and the ratios of ``fused`` were fitted to, and therefore too low. ``mixed`` are the files of which the mean of
+    channels that differ was scored.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def calibrate(
     jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> CalibrationReport:
-    """Fit the thresholds and log-likelihood ratios of a store to labelled trials of one's own from now on.
+    """Fit the thresholds and log-likelihood ratios of a store to labelled trials of your own, from now on.
 
     They take the place of the held-out trials, and of own trials from before. The speaker of a file is whom it is a
     target trial of; the speaker of a file without any is taken to be somebody who is not enrolled. A trial listed
@@ -158,7 +158,7 @@ def calibrate(
 
 
 def reset_calibration(store: Store | Path | str) -> SpeakerModel:
-    """Erase the own trials of a store: its thresholds and ratios are fitted to the held-out trials again.
+    """Erase your own trials from a store: thresholds and ratios are fitted to the held-out trials again.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def _scored(
 def _score_file(
     common: tuple[SpeakerModel, Recordings, HeldOutScoring, Mapping[str, int]], path: str, claims: Mapping[str, bool]
 ) -> tuple[HeldOutTrials, bool] | FailedFile:
-    """Return the trials of one file, those that are listed, and if channels were mixed; or why there are none."""
+    """Return the listed trials of one file, and whether channels were mixed; or the reason why there are none."""
     model, recordings, scoring, numbers = common
     try:
         speech, channels_differ = speech_of(model, recordings, path)

@@ -76,7 +76,7 @@ class NameColumn:
 
     @property
     def used(self) -> list[str]:
-        """Names that some trial has, sorted."""
+        """Return the names that occur in a trial, sorted."""
         return list(self.names[np.bincount(self.codes, minlength=self.names.size) > 0])
 
 
@@ -100,7 +100,7 @@ def rows_of(metadata: Metadata, rows: Rows) -> Metadata:
 
 
 def suffix_of(channel: int | None) -> str:
-    """Return what the name of a segment ends in that is this channel of a recording, from 1; None is the mean of all.
+    """Return the suffix of a segment that is this channel of a recording, from 1; None is the mean of all.
 
     Sides of a call are named as NIST names them: side a of ``x`` is ``x``, side b ``x:b``, further ones ``x:3`` ...
     """
@@ -137,14 +137,14 @@ class TrialTable:
 
     @property
     def needed_targets(self) -> npt.NDArray[np.bool_]:
-        """``targets``; raises InputError for a list without labels."""
+        """Return ``targets``; raises InputError for a list without labels."""
         if self.targets is None:
             raise InputError("a key must label its trials as target or nontarget, got a list without labels")
         return self.targets
 
     @property
     def needed_scores(self) -> npt.NDArray[np.float64]:
-        """``scores``; raises InputError for a list without scores."""
+        """Return ``scores``; raises InputError for a list without scores."""
         if self.scores is None:
             raise InputError("a score file must have scores, got a list of trials without any")
         return self.scores
@@ -200,7 +200,7 @@ def pair_ids(table: TrialTable, models: Codes, segments: Codes) -> Numbers:
 def first_rows(
     table: TrialTable, ids: Numbers, values: npt.NDArray[np.generic], rule: str, name: str, cause: str
 ) -> tuple[Numbers, Numbers]:
-    """Return the distinct ids, sorted, and the first row of each; raises InputError where rows of one id differ."""
+    """Return the distinct ids, sorted, and the first row of each; raises InputError if rows of one id differ."""
     unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     differing = np.flatnonzero(values != values[first[inverse]])
     if differing.size:

@@ -131,7 +131,7 @@ def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] 
 
 
 def verdict(difference: Mapping[str, Any]) -> str:
-    """Return in words what the interval of a ``difference`` in compare.json says; negative is better."""
+    """Return in words what the interval of a ``difference`` in compare.json means; negative is better."""
     low, high = difference["ci95"]
     return "worse" if low > 0 else "better" if high < 0 else "no significant difference"
 

@@ -57,7 +57,7 @@ class Evaluation(BaseModel):
 
 
 def state_of(model: SpeakerModel) -> str:
-    """Return what distinguishes the state of a store from any other: its identity and revision."""
+    """Return the identity and revision of a store, which together identify its state."""
     return f"{model.identity}@{model.revision}"
 
 

@@ -31,7 +31,7 @@ class TrialMargin:
 
     @property
     def wrong(self) -> bool:
-        """True if the trial is decided wrongly at the threshold."""
+        """Return True if the trial is decided wrongly at the threshold."""
         return self.target != (self.margin >= 0.0)
 
 
@@ -47,7 +47,7 @@ class SpeakerErrors:
 
     @property
     def count(self) -> int:
-        """Errors of both kinds."""
+        """Return the number of errors of both kinds."""
         return self.false_rejects + self.false_accepts
 
 
@@ -67,7 +67,7 @@ class Details:
 
     @property
     def scale(self) -> float:
-        """Margin above which cells look alike: the median size of all margins in the matrix."""
+        """Return the margin above which cells look alike: the median size of all margins in the matrix."""
         sizes = [abs(trial.margin) for row in self.matrix for trial in row if trial is not None]
         return float(np.median(sizes)) or 1.0
 

@@ -15,7 +15,7 @@ from pipeline.evaluation.lists import Trial, names_given
 
 @dataclass(frozen=True)
 class FolderTrials:
-    """The ``trials`` of a folder, the folders of ``strangers`` whom nobody can claim to be, and what was ``skipped``.
+    """The ``trials`` of a folder, the folders of ``strangers`` who are not enrolled, and what was ``skipped``.
 
     Files of strangers are unknown impostors. Paths begin as the folder's own does.
     """

@@ -77,7 +77,7 @@ class Trial:
 
     @property
     def segment(self) -> str:
-        """Name of the audio in results, its path, with ``:b`` after it for a second channel."""
+        """Return the name of the audio in results: its path, followed by ``:b`` for a second channel."""
         return self.path + suffix_of(self.channel)
 
 
@@ -108,7 +108,7 @@ def read_trials(path: Path | str) -> tuple[Trial, ...]:
 
 
 def as_trials(trials: Sequence[Trial] | Path | str) -> Sequence[Trial]:
-    """Return the ``trials``, read where they are the path of a list; raises InputError for what is neither."""
+    """Return the ``trials``, read from a list if they are its path; raises InputError for anything else."""
     if isinstance(trials, os.PathLike | str):
         return read_trials(trials)
     expected = "the path of a list, or a sequence of Trial(speaker, path, target),"
@@ -258,7 +258,7 @@ def _ends_in_label(first: Sequence[bytes]) -> bool:
 
 
 def _why_unknown(first: Sequence[bytes], content_name: str) -> str:
-    """Return the likely cause why the words of a first line are of no known layout."""
+    """Return the likely reason why a first line has no known layout."""
     for begin, kind_of_file in _NO_TEXT.items():
         if first[0].startswith(begin):
             return f"the file is {kind_of_file}"

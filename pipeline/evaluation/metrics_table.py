@@ -82,7 +82,7 @@ def _mean_costs(costs: Mapping[str, tuple[float | None, float | None]]) -> dict[
 
 
 def _sample_size(trials: int) -> dict[str, float | None]:
-    """Return by which rates, in percent, the rules of 3 and of 30 bound what ``trials`` can show."""
+    """Return the lowest rates, in percent, that ``trials`` can show by the rules of 3 and of 30."""
     return {
         "rule_of_3_percent": _percent(rule_of_three(trials) if trials else None),
         "rule_of_30_percent": _percent(rule_of_thirty(trials) if trials else None),

@@ -29,7 +29,7 @@ class Recordings:
     @classmethod
     def under(cls, root: Path | str | Recordings, channel: int | None, workers: Workers | None = None) -> Recordings:
         """Return the recordings below ``root`` as ``workers`` name them; raises InputError for lists of bad lines,
-        and AudioError for a ``channel`` that is no number from 1 on.
+        and AudioError for a ``channel`` that is not a whole number from 1.
 
         Where ``root`` has a ``wav.scp``, names of its utterances stand for them.
         """
@@ -46,7 +46,7 @@ class Recordings:
         return cls(path_for(home, workers), utterances, channel)
 
     def of(self, trials: Iterable[Trial]) -> Recordings:
-        """Return the recordings, with those channels of them that ``trials`` choose under the names of their segments.
+        """Return the recordings, and the channels that ``trials`` choose, under the names of their segments.
 
         Raises InputError for a segment that stands for two, and for a channel of what is one channel of a recording.
         """

@@ -168,7 +168,7 @@ def kept_scores(folder: Path) -> Path:
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """Read the metrics.json of an evaluation folder; raises InputError if the folder is none."""
+    """Read the metrics.json of an evaluation folder; raises InputError if it is not one."""
     path = folder / METRICS
     try:
         table = json.loads(read_bounded(path, _MAX_METRICS_BYTES))

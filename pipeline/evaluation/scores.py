@@ -39,27 +39,27 @@ class SystemScores:
 
     @property
     def target(self) -> npt.NDArray[np.float64]:
-        """Scores of the target trials."""
+        """Return the scores of the target trials."""
         return self.scores[self.is_target]
 
     @property
     def nontarget(self) -> npt.NDArray[np.float64]:
-        """Scores of the nontarget (impostor) trials."""
+        """Return the scores of the nontarget (impostor) trials."""
         return self.scores[~self.is_target]
 
     @property
     def target_speakers(self) -> NameColumn:
-        """Claimed speaker of each entry of ``target``."""
+        """Return the claimed speaker of each entry of ``target``."""
         return self.speakers[self.is_target]
 
     @property
     def nontarget_speakers(self) -> NameColumn:
-        """Claimed speaker of each entry of ``nontarget``."""
+        """Return the claimed speaker of each entry of ``nontarget``."""
         return self.speakers[~self.is_target]
 
     @property
     def two_classes(self) -> bool:
-        """True if there are target and nontarget trials, without which no error rate is defined."""
+        """Return True if there are target and nontarget trials, without which no error rate is defined."""
         return bool(self.is_target.any() and not self.is_target.all())
 
 

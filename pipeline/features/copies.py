@@ -90,7 +90,7 @@ class DuplicateDetector:
 
     @property
     def prints(self) -> Prints:
-        """Fingerprints (T,) of the stream so far, as far as they are kept."""
+        """Return the fingerprints (T,) of the stream so far, as far as they are kept."""
         return joined(self._kept)[: self._keep_most]
 
     def push(self, samples: Array) -> bool:
@@ -102,7 +102,7 @@ class DuplicateDetector:
         return self.suspected
 
     def close(self) -> bool:
-        """Check what is left."""
+        """Check the remaining samples."""
         if self._waiting:
             self._process()
         self._take(*self._stream.flush())
@@ -129,7 +129,7 @@ class DuplicateDetector:
                 self._check_changed()
 
     def _slide(self, prints: Prints, levels: Array) -> None:
-        """Move the window on."""
+        """Advance the window."""
         peaks = np.maximum(np.maximum.accumulate(levels), self._peak)
         self._peak = float(peaks[-1])
         self._count += len(prints)

@@ -44,7 +44,7 @@ class FrontEnd:
 
     @property
     def delay_ms(self) -> float:
-        """Largest delay from a sound to its vector."""
+        """Return the largest delay from a sound to its vector."""
         return self._resampler.delay_ms + self._features.delay_ms
 
     def push(self, samples: Array) -> FeatureBlock:

@@ -1,4 +1,4 @@
-"""Fundamental frequency: how often a second the vocal folds open, frame by frame.
+"""Fundamental frequency: how many times per second the vocal folds open, frame by frame.
 
 Of all that features say of a voice it is what a channel changes least. It is the lag of the largest autocorrelation of
 the frame after its power spectrum was raised to a power below one, which takes out most of what formants and the

@@ -57,7 +57,7 @@ class FeatureBlock:
         return FeatureBlock(vectors, len(vectors), self.below_peak[rows], others)
 
     def copied(self) -> FeatureBlock:
-        """Return the block without the memory of another that it is a part of."""
+        """Return a copy of the block that does not keep a larger one in memory."""
         others = {name: other.copy() for name, other in self.others.items()}
         return replace(self, vectors=self.vectors.copy(), below_peak=self.below_peak.copy(), others=others)
 
@@ -82,7 +82,7 @@ def joined(blocks: Sequence[FeatureBlock]) -> FeatureBlock:
 
 
 def joined_to(parts: Sequence[FeatureBlock], frames: float) -> list[FeatureBlock]:
-    """Join utterances in order to blocks of at least ``frames`` vectors; a remainder goes with the last."""
+    """Join utterances in order into blocks of at least ``frames`` vectors; a remainder is added to the last."""
     blocks: list[list[FeatureBlock]] = [[]]
     for part in parts:
         if sum(len(block.vectors) for block in blocks[-1]) >= frames:
@@ -219,7 +219,7 @@ class FeatureStream:
 
     @property
     def delay_ms(self) -> float:
-        """Delay from a sound to its vector: the frame's own length and the look-ahead of the deltas."""
+        """Return the delay from a sound to its vector: the frame's own length and the look-ahead of the deltas."""
         samples = self.settings.frame_length + self._reach * self.settings.frame_step
         return 1000.0 * samples / self.settings.rate
 

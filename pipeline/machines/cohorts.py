@@ -47,12 +47,12 @@ class Cohorts:
 
     @property
     def claims(self) -> Numbers:
-        """Speaker numbers (C,) of the claims."""
+        """Return the speaker numbers (C,) of the claims."""
         return self.members[np.arange(len(self.slots)), self.slots]
 
     @property
     def speakers(self) -> Numbers:
-        """Speakers who are in one of the cohorts, in order."""
+        """Return the speakers who are in one of the cohorts, in order."""
         return np.unique(self.members)
 
     def numbered(self) -> Self:

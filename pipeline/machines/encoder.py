@@ -85,7 +85,7 @@ class Encoder:
         return np.asarray(total[None] / (running[0] + len(rest)))
 
     def weighed(self, frames: Bands, _weights: Array, **_unused: object) -> tuple[Bands, Bands]:
-        """Return ``frames`` (T, 80) as they are, and nothing beside them: (T, 0). See ``sums``."""
+        """Return ``frames`` (T, 80) unchanged, and an empty array (T, 0). See ``sums``."""
         return frames.astype(np.float32), np.empty((len(frames), 0), dtype=np.float32)
 
     def sums(self, frames: Bands, _none: Bands) -> Array:

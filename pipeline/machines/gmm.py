@@ -55,7 +55,7 @@ class AdaptedMixtures:
 
     @cached_property
     def _half_squares(self) -> Array:
-        """|s_k|^2 / 2 (N, K)."""
+        """Return |s_k|^2 / 2 (N, K)."""
         return np.asarray(0.5 * np.einsum("nkd,nkd->nk", self.offsets, self.offsets, dtype=np.float64))
 
 

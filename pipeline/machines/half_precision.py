@@ -66,7 +66,7 @@ class Rows:
         return range(0, self.shape[1], COLUMNS)
 
     def by_columns(self, starts: Iterable[int] | None = None) -> Iterator[tuple[slice, Vectors]]:
-        """Yield which columns, and these (S, c) in single precision, which the next ones take the place of.
+        """Yield column numbers and those columns (S, c) in single precision, in a buffer that the next overwrite.
 
         All of them, or some of ``starts``.
         """

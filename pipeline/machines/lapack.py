@@ -1,4 +1,4 @@
-"""LAPACK's Cholesky factorisation, while which other threads run: SciPy's own functions hold the interpreter's lock.
+"""LAPACK's Cholesky factorisation without the interpreter's lock, which SciPy's own functions hold.
 
 Matrices are symmetric and by rows, and LAPACK's are by columns: its upper triangle is the lower one here.
 """

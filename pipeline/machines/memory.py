@@ -1,4 +1,4 @@
-"""Freed memory that the C library has: kept for the next arrays, or given back, where it is glibc."""
+"""Freed memory under glibc: kept for the next arrays, or returned to the system."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def keep_freed() -> None:
 
 
 def give_back() -> None:
-    """Give freed memory back to the system; arrays of 32 MiB and more are never kept."""
+    """Return freed memory to the system; arrays of 32 MiB and more are never kept."""
     if (trim := _of_glibc("malloc_trim")) is not None:
         trim(0)
 
 
 def _of_glibc(name: str) -> ctypes._NamedFuncPointer | None:
-    """Return a function of the C library; None where it has none of the name."""
+    """Return a function of the C library; None if it has no function of that name."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

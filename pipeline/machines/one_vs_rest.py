@@ -160,7 +160,7 @@ class _KernelValues:
         )
 
     def _held(self, numbers: Numbers) -> NDArray[np.bool_]:
-        """Return which of the points have their values held, now that as many as fit were made."""
+        """Return which points have their values held, after making as many as fit."""
         new = numbers[self._place[numbers] < 0][: len(self._rows) - self._count]
         self._rows[self._count : self._count + len(new)] = self._made(new, None)
         self._place[new] = np.arange(self._count, self._count + len(new))
@@ -182,6 +182,6 @@ class _KernelValues:
 
 
 def _room(labels: Array, coef: Array, C: float) -> tuple[Array, Array]:
-    """Return the room that each coefficient has to grow, and to shrink."""
+    """Return how far each coefficient may grow, and shrink."""
     own = labels > 0
     return np.where(own, C - coef, -coef), np.where(own, coef, C + coef)

@@ -65,12 +65,12 @@ class Pool:
 
     @cached_property
     def owner(self) -> NDArray[np.int64]:
-        """Speaker (M,) that each centroid belongs to."""
+        """Return the speaker (M,) of each centroid."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
     @cached_property
     def self_similarity(self) -> Array:
-        """Mean kernel value (N,) within each speaker's codebook."""
+        """Return the mean kernel value (N,) within each speaker's codebook."""
         return np.array([self.mean_kernel(speaker, speaker) for speaker in range(len(self))])
 
     def gram(self, first: int, second: int, exponentials: str = "float64") -> Array:
@@ -86,7 +86,7 @@ class Pool:
 
     @cached_property
     def _sides(self) -> tuple[Array, Array]:
-        """Centroids (M, d + 2) as both sides of the kernel's exponent, see ``fill_kernel``."""
+        """Return the centroids (M, d + 2) as both sides of the kernel's exponent, see ``fill_kernel``."""
         scaled = self.centroids / self.sigma
         half, one = -0.5 * (scaled * scaled).sum(axis=1, keepdims=True), np.ones((len(scaled), 1))
         return np.concatenate((scaled, half, one), axis=1), np.concatenate((scaled, one, half), axis=1)

@@ -71,7 +71,7 @@ class UniversalBackgroundModel:
 
     @property
     def dimension(self) -> int:
-        """Length K d of a supervector."""
+        """Return the length K d of a supervector."""
         return int(self.means.size)
 
     def running(self, frames: Array, below_peak: Array, before: Array | None = None) -> Array:
@@ -151,12 +151,12 @@ class UniversalBackgroundModel:
 
     @cached_property
     def _per_deviation(self) -> Array:
-        """One by standard deviations (K, d)."""
+        """Return the inverse standard deviations (K, d)."""
         return np.asarray(1.0 / np.sqrt(self.variances))
 
     @cached_property
     def _log_density(self) -> tuple[Array, Array]:
-        """Log density of each weighted component, but for a constant: slopes (2 d, K) of z and z^2, intercepts (K,)."""
+        """Return the components' log density, weights included, up to a constant: slopes (2 d, K), intercepts (K,)."""
         precision = 1.0 / self.variances
         slopes = np.concatenate((self.means * precision, -0.5 * precision), axis=1).T
         intercepts = np.log(self.weights) - 0.5 * (self.means**2 * precision + np.log(self.variances)).sum(axis=1)

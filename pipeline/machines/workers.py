@@ -92,7 +92,7 @@ class DaskWorkers(AbstractContextManager["DaskWorkers"]):
         self.close()
 
     def close(self) -> None:
-        """Disconnect from the cluster, which then drops every task that is not done."""
+        """Disconnect from the cluster, which then drops unfinished tasks."""
         self._client.close(timeout=CONNECT_SECONDS)
 
     def map(
@@ -124,7 +124,7 @@ class DaskWorkers(AbstractContextManager["DaskWorkers"]):
             return self._client.submit(function, *arguments, pure=False)
 
     def _threads(self) -> int:
-        """Number of threads of the cluster."""
+        """Return the number of threads of the cluster."""
         with self._cluster_errors():
             try:
                 return sum(self._client.nthreads().values())
@@ -205,7 +205,7 @@ def _copies(_token: str) -> list[Any]:
 
 
 def _perform(function: Callable[..., Any], token: str, common: Any, arguments: Task, files: Iterable[Path]) -> Any:
-    """Run one task on a worker; raise UnavailableError for a file that only the client can open."""
+    """Run one task on a worker; raises UnavailableError for a file that only the client can open."""
     for path in files:
         if not _opens(path):
             from distributed import get_worker
@@ -237,7 +237,7 @@ def path_for(path: Path, workers: Workers) -> Path:
 def jobs_of(jobs: int) -> int:
     """Return the number of threads; negative ``jobs`` count down from the number of processors, as in joblib.
 
-    Raises InputError for 0, and for what is no whole number.
+    Raises InputError for 0, and unless it is a whole number.
     """
     if jobs == 1:
         return 1

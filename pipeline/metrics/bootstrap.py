@@ -94,7 +94,7 @@ def bootstrap_interval(
         For speakers of one class only, in the wrong number, fewer than two, or of several types; for a parameter out of
         range; and for scores as ``error_curve``.
     InputError
-        For a parameter that is no number, and a seed below 0.
+        For a parameter that is not a number, and a seed below 0.
 
     References
     ----------
@@ -170,7 +170,7 @@ def det_band(
 def check_sampling(level: float, samples: int, seed: int) -> None:
     """Raise MetricError unless ``level`` is a share inside (0, 1) and there are at least 2 samples.
 
-    Raises InputError for what is no number, and for a seed below 0.
+    Raises InputError unless both are numbers, and for a seed below 0.
     """
     check_seed(seed)
     check_type("level", level, Real, "a share, as 0.95,")
@@ -246,7 +246,7 @@ def _counts(generator: np.random.Generator, n: int) -> IntArray:
 def _counter(
     targets: FloatArray, nontargets: FloatArray
 ) -> Callable[[IntArray, IntArray], tuple[FloatArray, FloatArray]]:
-    """Rank the trials once; return a function from how often each was drawn to the counts of both at each score."""
+    """Rank the trials once; return a function from each trial's number of draws to both counts at each score."""
     scores, ranks = np.unique(np.concatenate([targets, nontargets]), return_inverse=True)
     of_target, of_nontarget = ranks[: targets.size], ranks[targets.size :]
 

@@ -42,7 +42,7 @@ class OperatingPoint:
     MetricError
         For values outside those ranges.
     InputError
-        For what is no number.
+        For a value that is not a number.
 
     Examples
     --------
@@ -69,12 +69,12 @@ class OperatingPoint:
 
     @property
     def log_odds(self) -> float:
-        """Log-odds of a target trial, in nats, that lead to the same decisions at equal costs."""
+        """Return the log-odds of a target trial, in nats, that lead to the same decisions at equal costs."""
         return math.log(self.cost_miss * self.prior) - math.log(self.cost_false_accept * (1.0 - self.prior))
 
     @property
     def threshold(self) -> float:
-        """Bayes threshold, the least log-likelihood ratio, in nats, at which accepting is the cheaper decision."""
+        """Return the Bayes threshold: the lowest log-likelihood ratio, in nats, at which accepting costs less."""
         return 0.0 - self.log_odds
 
     def cost(self, false_accept: FloatArray, false_reject: FloatArray) -> FloatArray:

@@ -89,7 +89,7 @@ def _running_totals(counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def as_scores(values: npt.ArrayLike, side: str, *, allow_empty: bool = False) -> FloatArray:
-    """Return the scores of one class as ``as_row`` does; raises MetricError, which names the class."""
+    """Return the scores of one class as ``as_row`` does; raises a MetricError that names the class."""
     scores = as_row(values, f"{side} scores")
     if not scores.size and not allow_empty:
         raise MetricError(
@@ -100,7 +100,7 @@ def as_scores(values: npt.ArrayLike, side: str, *, allow_empty: bool = False) ->
 
 
 def as_row(values: npt.ArrayLike, what: str) -> FloatArray:
-    """Return numbers of one dimension as float64; raises MetricError, which says ``what`` they are."""
+    """Return numbers of one dimension as float64; raises a MetricError that says ``what`` they are."""
     try:
         array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -120,7 +120,7 @@ def as_row(values: npt.ArrayLike, what: str) -> FloatArray:
 
 
 def check_curve(curve: ErrorCurve) -> None:
-    """Raise InputError for what is no ErrorCurve."""
+    """Raise InputError unless ``curve`` is an ErrorCurve."""
     check_type("curve", curve, ErrorCurve, "an ErrorCurve, as error_curve(target, nontarget),")
 
 

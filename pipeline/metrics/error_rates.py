@@ -132,7 +132,7 @@ def rates_at(target: npt.ArrayLike, nontarget: npt.ArrayLike, threshold: float) 
     Raises
     ------
     InputError, MetricError
-        For a threshold that is no number, and for NaN and scores that are not one-dimensional, numeric and finite.
+        For a threshold that is not a number, and for NaN and scores that are not one-dimensional, numeric and finite.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def rates_at(target: npt.ArrayLike, nontarget: npt.ArrayLike, threshold: float) 
 def false_reject_at(curve: ErrorCurve, false_accept: float) -> float:
     """Return the lowest FR of any threshold whose FA does not exceed ``false_accept``, a share in [0, 1].
 
-    In the words of ISO/IEC 19795-1 the FNMR at an FMR. Raises InputError for what is no number, MetricError for what is
+    In the words of ISO/IEC 19795-1 the FNMR at an FMR. Raises InputError unless it is a number, MetricError for what is
     no share.
 
     Examples
@@ -210,7 +210,7 @@ def threshold_at_false_accept(
     Raises
     ------
     InputError, MetricError
-        For a rate that is no number, and for one outside [0, 1] and scores as ``error_curve``.
+        For a rate that is not a number, and for one outside [0, 1] and scores as ``error_curve``.
 
     Examples
     --------

@@ -55,17 +55,17 @@ class Unscored:
 
     @property
     def of_target(self) -> int:
-        """Target trials without a score."""
+        """Return the number of target trials without a score."""
         return self.target + self.target_not_enrolled
 
     @property
     def of_nontarget(self) -> int:
-        """Nontarget trials without a score."""
+        """Return the number of nontarget trials without a score."""
         return self.nontarget + self.nontarget_not_enrolled
 
     @property
     def total(self) -> int:
-        """Trials of both classes without a score."""
+        """Return the number of trials without a score, of both classes."""
         return self.of_target + self.of_nontarget
 
 

@@ -76,7 +76,7 @@ class MarginPosterior(ABC):
 
     @abstractmethod
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
-        """Learn from arrays that are ``checked``, of trials of a weight above 0."""
+        """Learn from arrays that are ``checked``, of trials with a weight above 0."""
 
     def log_odds(self, margins: ArrayLike) -> Array:
         """Return the log-odds of the positive class, in nats; a subclass defines these, or ``probability`` in (0, 1).
@@ -136,7 +136,7 @@ class WeightedTrials:
 
     @property
     def start(self) -> tuple[float, float]:
-        """The papers' initial A and B: no slope, the smoothed log-odds of the classes."""
+        """Return the papers' initial A and B: no slope, the smoothed log-odds of the classes."""
         return 0.0, float(np.log((self.negatives + 1.0) / (self.positives + 1.0)))
 
     def objective(self, A: float, B: float) -> float:
@@ -172,7 +172,7 @@ def smoothed_range(positive: Flags, weights: Array) -> tuple[float, float]:
 
 
 def as_numbers(values: ArrayLike, name: str = "margins") -> Array:
-    """Return ``values``, of any shape, as float64; raises FitError for what are no real numbers, and masked ones."""
+    """Return ``values``, of any shape, as float64; raises FitError unless they are real numbers, not masked."""
     array = _as_array(values, name)
     if array.dtype.kind not in "fiub" or np.ma.is_masked(values):
         got = "masked ones" if np.ma.is_masked(values) else f"{type(values).__name__} of {array.dtype}"

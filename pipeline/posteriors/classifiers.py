@@ -62,12 +62,12 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def estimators_(self) -> list[Any]:
-        """Fitted machines, of one class against the rest or of pairs."""
+        """Return the fitted machines, of one class against the rest or of pairs."""
         return [machine for machine, _ in self._coupled]
 
     @property
     def posteriors_(self) -> list[AnyPosterior]:
-        """Fitted posteriors of ``estimators_``."""
+        """Return the fitted posteriors of ``estimators_``."""
         return [posterior for _, posterior in self._coupled]
 
     @property
@@ -284,7 +284,7 @@ class PairwisePosteriorClassifier(PosteriorClassifier):
 
     @property
     def pairs_(self) -> list[tuple[int, int]]:
-        """Places in ``classes_`` of the two classes of each pair machine."""
+        """Return the places in ``classes_`` of the two classes of each pair machine."""
         return list(combinations(range(len(self.classes_)), 2))
 
     @property
@@ -293,12 +293,12 @@ class PairwisePosteriorClassifier(PosteriorClassifier):
 
     @property
     def one_class_estimators_(self) -> list[Any]:
-        """The fitted one-class machines, one a class; none but for "rpoao"."""
+        """Return the fitted one-class machines, one per class; only "rpoao" has any."""
         return [machine.estimator_ for machine, _ in self._trained[len(self.pairs_) :]]
 
     @property
     def one_class_posteriors_(self) -> list[AnyPosterior]:
-        """The fitted posteriors of the one-class machines."""
+        """Return the fitted posteriors of the one-class machines."""
         return [posterior for _, posterior in self._trained[len(self.pairs_) :]]
 
     def _bases(self) -> tuple[Any, ...]:

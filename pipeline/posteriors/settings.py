@@ -53,7 +53,7 @@ def _allowed(kind: Any) -> tuple[Callable[[Any], bool], str] | None:
 
 
 def _is_float(value: Any) -> bool:
-    """Check that a number has a place among floats: it is no flag, not NaN, and no whole number beyond them."""
+    """Check that a number can be a float: not a bool, not NaN, not a whole number out of range."""
     try:
         return not isinstance(value, bool) and not isnan(value)
     except OverflowError:

@@ -92,7 +92,7 @@ class MixtureCalibration:
 
     @property
     def systems(self) -> tuple[str, ...]:
-        """The systems whose scores are read."""
+        """Return the systems whose scores are read."""
         return self.kinds[0].systems
 
     def llr(self, scores: Mapping[str, Array], frames: Array | float) -> Array:
@@ -136,7 +136,7 @@ class SystemCalibration:
 
     @property
     def systems(self) -> tuple[str, ...]:
-        """The systems whose scores are read."""
+        """Return the systems whose scores are read."""
         read = (self.weights or self.ratio)[0][1].systems
         return read if self.changed is None else tuple(dict.fromkeys(read + self.changed.systems))
 
@@ -160,7 +160,7 @@ class SystemCalibration:
         return ratio - self.outlying(scores, frames)
 
     def condition_log_odds(self, scores: Mapping[str, Array], frames: Array | float) -> Array | None:
-        """Return the calibrated log-odds of a changed condition; None where there is nothing to tell it by."""
+        """Return the calibrated log-odds of a changed condition; None without measurements of it."""
         return None if self.condition is None or CONDITION not in scores else self.condition.llr(scores, frames)
 
     def outlying(self, scores: Mapping[str, Array], frames: Array | float) -> Array | float:

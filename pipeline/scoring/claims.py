@@ -137,7 +137,7 @@ class ClaimScorer:
         return sums
 
     def settled(self, sums: Mapping[str, Array], frames: int) -> Settled:
-        """Return what the ``sums`` over ``frames`` frames come to."""
+        """Return the statistics and means that the ``sums`` over ``frames`` frames give."""
         condition = self.settings.condition
         side = {} if condition is None else condition.measure(sums[CONDITION])
         scored = -(-frames // self.settings.frame_subsampling)
@@ -203,7 +203,7 @@ def is_judged_in_cohort(system: str) -> bool:
 def with_parts(
     systems: Iterable[str], available: Container[str] = (), *, fusions: Mapping[str, SystemCalibration] | None = None
 ) -> tuple[str, ...]:
-    """Return ``systems`` and, before them, those that they are sums of; each once.
+    """Return ``systems``, each once, preceded by the systems that they are sums of.
 
     These are the systems that ``fusions`` weigh, or parts among those ``available``.
     """
@@ -238,7 +238,7 @@ class RunningScores:
             self._settled = self._scores = None
 
     def settled(self) -> Settled:
-        """Return what the sums come to; there must have been a frame."""
+        """Return the statistics and means so far; there must have been a frame."""
         if self.frames == 0:
             raise ValueError("no frame has been scored")
         if self._settled is None:

@@ -83,7 +83,7 @@ class ConditionClassifier:
 
     @cached_property
     def _half_squares(self) -> tuple[Array, Array]:
-        """|v|^2 / 2 of the vectors of each condition."""
+        """Return |v|^2 / 2 of the vectors of each condition."""
         recorded, changed = (0.5 * np.einsum("ij,ij->i", rows, rows) for rows in (self.recorded, self.changed))
         return recorded, changed
 
@@ -120,7 +120,7 @@ class DistanceLimit:
         return cls(float(least), float(more), math.exp(outlying), float(frames.max()))
 
     def excess(self, distances: Array, frames: Array | float) -> Array:
-        """Return the nats by which ``distances`` exceed the limit for ``frames``; zero within it."""
+        """Return how far ``distances`` exceed the limit for ``frames``, in nats; zero within it."""
         return np.asarray(np.maximum(distances - self.factor * self._expected(frames), 0.0))
 
     def unfamiliar(self, distances: Array, frames: Array | float) -> Array:
@@ -133,7 +133,7 @@ class DistanceLimit:
         return np.asarray(np.interp(deviations, FAMILIAR_DEVIATIONS, (0.0, 1.0)))
 
     def _expected(self, frames: Array | float) -> Array | float:
-        """Return the distance of utterances of so many ``frames`` as the fit has it."""
+        """Return the fitted distance of utterances of so many ``frames``."""
         return self.least + self.more / np.minimum(frames, self.most_frames)
 
 
@@ -159,6 +159,6 @@ def train_conditions(recorded: Sequence[Array], changed: Sequence[Array]) -> Con
 
 
 def _spread(rows: Array) -> Array:
-    """Return ``MOST_VECTORS`` of the rows at most, at even distances."""
+    """Return at most ``MOST_VECTORS`` of the rows, evenly spaced."""
     count = min(len(rows), MOST_VECTORS)
     return rows[np.arange(count) * len(rows) // count]

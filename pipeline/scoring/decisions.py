@@ -28,7 +28,7 @@ class State(StrEnum):
 class Decision(StrEnum):
     """The decision on the audio so far; too little speech is an outcome of its own, never a score.
 
-    ``undecided`` occurs under a ``SequentialTest`` only: there is speech, and its evidence does not suffice.
+    ``undecided`` occurs under a ``SequentialTest`` only: there is speech, but not enough evidence.
 
     Examples
     --------

@@ -199,7 +199,7 @@ def _by_origin(trials: HeldOutTrials, unknown_share: float) -> Array | None:
 
 
 def _as_unknown(trials: HeldOutTrials, scores: Array) -> Array:
-    """Return ``scores`` (n,), those of unknown impostors spread as of people whom no UBM was trained on."""
+    """Return ``scores`` (n,), with those of unknown impostors spread as if no UBM had been trained on these people."""
     if not trials.unknown.any():
         return scores
     mean, spread = scores[trials.unknown].mean(), 1.0 + SPREAD / (SPREAD_SPEAKERS + trials.population)
@@ -207,7 +207,7 @@ def _as_unknown(trials: HeldOutTrials, scores: Array) -> Array:
 
 
 def _fits(trials: HeldOutTrials, systems: Sequence[str], penalties: tuple[float, float], expected: Fits = ()) -> Fits:
-    """Fit once against the impostors of each origin that there are trials of, weights drawn to ``expected`` ones."""
+    """Fit once against the impostors of each origin with trials, the weights regularised towards ``expected`` ones."""
     about = {origin: dict(zip(fit.systems, fit.weights.tolist(), strict=True)) for origin, fit in expected}
     own = trials.is_target
     origins: tuple[tuple[Origin, NDArray[np.bool_]], ...] = (

@@ -39,7 +39,7 @@ class SequentialTest:
     Raises
     ------
     InputError
-        For values out of range, and what is no number.
+        For values out of range, and values that are not numbers.
 
     Examples
     --------
@@ -66,12 +66,12 @@ class SequentialTest:
 
     @property
     def accept_at(self) -> float:
-        """Upper bound of the log-likelihood ratio, in nats, from which on to accept."""
+        """Return the log-likelihood ratio, in nats, at and above which to accept."""
         return log((1.0 - self.miss) / self.false_accept)
 
     @property
     def reject_at(self) -> float:
-        """Lower bound of the log-likelihood ratio, in nats, from which down to reject."""
+        """Return the log-likelihood ratio, in nats, at and below which to reject."""
         return log(self.miss / (1.0 - self.false_accept))
 
     def verdict(self, llr: float) -> bool | None:

@@ -129,7 +129,7 @@ class HeldOutTrials:
         return replace(self, claims=claims, speakers=speakers)
 
     def in_cohorts(self, size: int) -> HeldOutTrials:
-        """Return the trials as rules count them that judge a claim among at most ``size`` speakers."""
+        """Return the trials as seen by rules that judge a claim among at most ``size`` speakers."""
         return replace(self, population=np.minimum(self.population, size))
 
     def comparable(self, population: int) -> HeldOutTrials:
@@ -155,7 +155,7 @@ class HeldOutTrials:
         return replace(self, scores=shifted(self.scores), prefixes=prefixes)
 
     def expected(self, unknown_share: float) -> HeldOutTrials:
-        """Return the trials without impostors of an origin that makes up none of them; all if that leaves none."""
+        """Return the trials without impostors of an origin whose assumed share is 0; all if that leaves none."""
         own = self.is_target
         kept = own | (~self.unknown if unknown_share == 0.0 else self.unknown if unknown_share == 1.0 else ~own)
         return self.where(kept) if (kept & ~own).any() else self
@@ -180,7 +180,7 @@ class HeldOutTrials:
         return HeldOutTrials.joined([*prefixes, whole])
 
     def ratios(self, calibration: SystemCalibration) -> Array:
-        """Return the log-likelihood ratios (n,) of the trials, in nats, shifted as those of their claimants."""
+        """Return the log-likelihood ratios (n,) of the trials, in nats, with the shifts of their claimants."""
         return calibration.llr(self.scores, self.frames.astype(np.float64), self.claims.tolist())
 
     def distances(self) -> tuple[Array, Array]:
@@ -194,7 +194,7 @@ class HeldOutTrials:
         return distances, frames
 
     def parts_of(self, system: str) -> tuple[str, ...]:
-        """Return the systems that ``system`` sums, of those that scored these trials; itself if it sums nothing."""
+        """Return the systems that ``system`` sums and that scored these trials; itself if it is not a sum."""
         return RULES[system].parts_among(self.scores) or (system,)
 
     def where(self, kept: NDArray[np.bool_]) -> HeldOutTrials:

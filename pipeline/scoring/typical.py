@@ -38,7 +38,7 @@ class Typicality:
     speakers: int
 
     def shifts(self, ratios: Array, claims: NDArray[np.uint64]) -> dict[int, float]:
-        """Return what to subtract from ratios of each claimant, by id; those that it changes nothing for are left out.
+        """Return what to subtract from each claimant's ratios, by id; claimants with nothing to subtract are left out.
 
         Parameters
         ----------
@@ -52,7 +52,7 @@ class Typicality:
         return {claim: shift for claim, shift in above.items() if shift > 0.0}
 
     def least(self, mean: float, spread: float) -> float:
-        """Return the least ratio that is typical of a claimant, by ``mean`` and standard deviation of another one."""
+        """Return the lowest ratio typical of a claimant, by ``mean`` and standard deviation of a further trial."""
         users = max(self.speakers, 1)  # a store may hold background speakers alone
         return float((mean - (DEVIATIONS + (users - 1) / SPEAKERS_A_DEVIATION) * spread) / users**POWER)
 

@@ -1,4 +1,4 @@
-"""The uncertainty of log-likelihood ratios that few trials were there to calibrate.
+"""The uncertainty of log-likelihood ratios that are calibrated on few trials.
 
 The ratio L of a fitted calibration is taken as the feature of one more logistic regression, a + b L, whose best fit is
 a = 0, b = 1. The curvature of its likelihood there gives the covariance of a and b (Laplace's approximation, as in

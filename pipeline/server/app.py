@@ -1,4 +1,4 @@
-"""The service as an ASGI application: its routes, its middleware, and what an error becomes."""
+"""The service as an ASGI application: its routes, its middleware, and its answers to errors."""
 
 from __future__ import annotations
 

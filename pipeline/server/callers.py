@@ -1,4 +1,4 @@
-"""Callers, who send requests, and their fair shares: of what there is at once, and of the turns to work."""
+"""Callers, who send requests, and their fair shares of resources and of turns."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Shares:
 
     @contextmanager
     def of(self, caller: Caller) -> Iterator[Taken]:
-        """Give a share of ``caller`` that is taken from until the end of the block."""
+        """Yield the share of ``caller``, from which the block may take."""
         share = Taken(self, caller)
         try:
             yield share
@@ -85,7 +85,7 @@ class Patience:
 
     @asynccontextmanager
     async def waiting(self) -> AsyncIterator[None]:
-        """Wait in the block, for as long as there is patience; raises TimeoutError."""
+        """Limit waiting in the block to the patience that is left; raises TimeoutError."""
         began = time.monotonic()
         async with asyncio.timeout(self._left):
             yield
@@ -108,7 +108,7 @@ class Turns:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     def keep_one(self) -> None:
-        """Let no caller hold every place, if there is more than one: call it before any is given."""
+        """Always leave one place to other callers, if there are several: call this before any place is given."""
         self._each = max(1, self._free - 1)
 
     @property

@@ -67,7 +67,7 @@ class Changes:
         self._enrollments.turns.check(caller)
 
     def known(self, speaker_id: int) -> Known:
-        """Return what stands for a speaker until a request to add recordings has been met."""
+        """Return what identifies a speaker until a request to add recordings is done."""
         known = Known(speaker_id)
         self._known.add(known)
         return known
@@ -151,7 +151,7 @@ class Changes:
             self._removing -= 1
 
     def close(self) -> None:
-        """End every process, and what it had not committed."""
+        """End every process; what it had not committed is lost."""
         self._enrollments.close()
         self._removals.close()
 

@@ -73,7 +73,7 @@ class Enrollment:
 class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
     """Client of the service at ``url``; a context manager. ``timeout`` is in seconds, for all but enrollment.
 
-    Raises ServiceError for what is no address. Calls block; under asyncio, ``asyncio.to_thread`` awaits them.
+    Raises ServiceError for an invalid address. Calls block; under asyncio, ``asyncio.to_thread`` awaits them.
     """
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = 60.0) -> None:
@@ -116,7 +116,7 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
             )
 
     def identify(self, file: Audio, *, channel: int | None = None) -> Identification:
-        """Find who of the enrolled speaks in an audio file, or its content. Raises ServiceError, AudioError.
+        """Find which enrolled speaker speaks in an audio file, or its content. Raises ServiceError, AudioError.
 
         ``channel``, from 1, is the one to score; by default the mean of all.
         """
@@ -281,7 +281,7 @@ def _reaching(url: str) -> Iterator[None]:
 
 @contextmanager
 def _understanding(url: str, status: int) -> Iterator[None]:
-    """Turn an answer with ``status`` that is none of the service's into a ServiceError."""
+    """Turn an answer with ``status`` that is not the service's into a ServiceError."""
     try:
         yield
     except (ValueError, KeyError, TypeError):

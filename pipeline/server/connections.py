@@ -1,4 +1,4 @@
-"""WebSockets: their messages, how much may come and how slowly, and how each of them ends."""
+"""WebSockets: their messages, limits on their size and speed, and how each connection ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multipart forms: what a route says of them, their fields, and their files on disk while they are needed."""
+"""Multipart forms: their description in OpenAPI, their fields, and their files on disk while they are needed."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def text_in(form: FormData, name: str) -> str | None:
 
 
 def channel_in(form: FormData) -> int | None:
-    """Return the number in the field 'channel', if any; raises InputError for what is none, or none from 1."""
+    """Return the number in the field 'channel', if any; raises InputError unless it is a whole number from 1."""
     text = text_in(form, CHANNEL)
     if text is None:
         return None

@@ -107,7 +107,7 @@ def read_hello(text: str | bytes, kind: type[Hello]) -> Any:
 def _check_once(fields: list[tuple[str, Any]]) -> None:
     """Raise InputError where a field is there twice: a proxy might read the other one."""
     if len(dict(fields)) < len(fields):
-        raise InputError("the first message: each field must be there once, and one is there twice")
+        raise InputError("the first message: each field may be given once, and one is given twice")
 
 
 def read_command(text: str) -> str:
@@ -207,7 +207,7 @@ _STATUS: tuple[tuple[tuple[type[VoiceclaimError], ...], int], ...] = (
 
 
 def service_error(error: Exception, aliases: Aliases = ()) -> ServiceError:
-    """Return what a caller is told of ``error``, with its status; ``aliases`` stand for paths of the server."""
+    """Return the answer to a caller for ``error``, with its status; ``aliases`` replace paths of the server."""
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, MemoryError | OSError):
@@ -223,7 +223,7 @@ _TOO_LITTLE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 
 
 def _system_error(error: MemoryError | OSError) -> ServiceError:
-    """Return the error for a machine that has too little of something: 507 for storage, else 503, or a fault."""
+    """Return the error for a machine that has run out of something: 507 for storage, else 503, or a fault."""
     if isinstance(error, MemoryError):
         return ServiceError(503, "there is not enough memory for this, and nothing was changed; try a smaller request")
     if error.errno in _STORAGE_FULL:
@@ -251,6 +251,6 @@ def problem(error: ServiceError) -> dict[str, Any]:
 
 
 def fault(error: Exception) -> ServiceError:
-    """Log the place of a fault of the service itself, and return what a caller is told of it."""
+    """Log where a fault of the service itself occurred, and return the answer to the caller."""
     log_event("fault", level=logging.ERROR, what=place_of(error))
     return ServiceError(500, "the service failed; its log names the place", kind="Fault")

@@ -1,4 +1,4 @@
-"""The newest model of a store that other processes write to, and what is made of it."""
+"""The newest model of a store that other processes write to, and the verifiers made from it."""
 
 from __future__ import annotations
 

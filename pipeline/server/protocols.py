@@ -35,7 +35,7 @@ _REFUSAL = h11.Response(
 
 
 def _refused(connection: h11.Connection) -> bytes:
-    """Return the answer of ``connection`` to what is no request."""
+    """Return the answer of ``connection`` to an invalid request."""
     return b"".join(connection.send(event) or b"" for event in (_REFUSAL, h11.Data(data=_PROBLEM), h11.EndOfMessage()))
 
 
@@ -95,7 +95,7 @@ class HttpProtocol(H11Protocol, _SlicedProtocol):
             self.transport.close()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
-        """Refuse what is no request, by a problem in JSON as every refusal."""
+        """Refuse an invalid request with a problem in JSON, as in every refusal."""
         self.transport.write(_refused(self.conn))
         self.transport.close()
 
@@ -113,7 +113,7 @@ class LiveProtocol(WebSocketsSansIOProtocol, _SlicedProtocol):
     _greeted = False  # a first message is complete
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol. A request that is none for a WebSocket gets no answer by uvicorn."""
+        """See asyncio.Protocol. uvicorn does not answer a request that is not for a WebSocket."""
         self._spare += len(data) / _MEAN_BYTES
         super().data_received(data)
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
@@ -146,7 +146,7 @@ class LiveProtocol(WebSocketsSansIOProtocol, _SlicedProtocol):
         return event
 
     async def send(self, message: Any) -> None:
-        """Send for the application."""
+        """Send a message of the application."""
         await super().send(message)
         self.handshake_complete |= self.close_sent  # else uvicorn logs that a refused handshake is incomplete
         self._end_what_is_long()
@@ -161,7 +161,7 @@ class LiveProtocol(WebSocketsSansIOProtocol, _SlicedProtocol):
             self.transport.close()
 
     def handle_parser_exception(self) -> None:
-        """Close after a frame that is none; before the answer to the handshake, by no frame."""
+        """Close after an invalid frame; before the handshake is answered, without a frame."""
         if self.conn.close_sent is None:  # which uvicorn asserts
             self.transport.close()
         else:

@@ -226,7 +226,7 @@ async def verify(request: Request, service: Here, caller: Verifying) -> dict[str
     openapi_extra=described({"file": FILE, CHANNEL: NUMBER}, "file"),
 )
 async def identify(request: Request, service: Here, caller: Identifying) -> dict[str, Any]:
-    """Find who of the enrolled speaks in an audio file: the likeliest five, and the probability of nobody enrolled.
+    """Find which enrolled speaker speaks in an audio file: the likeliest five, and the probability that none does.
 
     `channel`, from 1, is the one to score; by default the mean of all. No failure is counted, and the answer has scores
     of several speakers: access must not rest on it alone.
@@ -297,7 +297,7 @@ T = TypeVar("T")
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Do ``work`` for as long as the caller waits for it; raises ClientDisconnect."""
+    """Run ``work`` for as long as the caller waits for it; raises ClientDisconnect."""
     task, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)

@@ -42,7 +42,7 @@ class _Scorer:
         self._sending, self._receiving = (ThreadPoolExecutor(1, thread_name_prefix="scoring") for _ in range(2))
 
     async def do(self, caller: Caller, task: Callable[..., Any], *arguments: Any) -> Any:
-        """Do a task when it is the turn of ``caller``, and return its result."""
+        """Run a task when it is the turn of ``caller``, and return its result."""
         async with self.turns.place(caller):
             return await asyncio.wrap_future(self.begin(task, *arguments))
 
@@ -68,7 +68,7 @@ class _Scorer:
             result.set_exception(error)
 
     def forget(self, number: int) -> None:
-        """End a stream, whenever its process comes to it."""
+        """End a stream as soon as its process is free."""
         if not self.worker.has_ended:
             self.begin(scoring.forget, number)
 
@@ -185,7 +185,7 @@ class Scorers:
         return scorer
 
     def _as_here(self, error: ServiceError) -> Exception:
-        """Return what the process met, with no path of the server, as if it had been met here."""
+        """Return the error of the process as if raised here, without paths of the server."""
         detail = without_paths(error.detail, self._aliases())
         kind = _RAISED_AGAIN.get(error.kind)
         return ServiceError(error.status, detail, kind=error.kind) if kind is None else kind(detail)

@@ -59,7 +59,7 @@ Address = tuple[str, int] | None
 
 
 def scopes_of(tokens: Tokens, token: str) -> frozenset[str]:
-    """Return the scopes of ``token``, none if it is unknown, in a time that does not depend on the token."""
+    """Return the scopes of ``token``, none if it is unknown, in constant time."""
     digest, granted = _digest(token), frozenset[str]()
     for known, scopes in tokens.items():
         if hmac.compare_digest(known, digest):
@@ -97,7 +97,7 @@ def parse_tokens(text: str, where: str) -> Tokens:
                 f" got {len(token)} characters; make one with `openssl rand -hex 24`"
             )
         if _digest(token) in entries:
-            raise ConfigError(f"{entry}: the token is there twice; join its scopes by a comma")
+            raise ConfigError(f"{entry}: the token is given twice; join its scopes with a comma")
         entries[_digest(token)] = scopes
     if not entries:
         raise ConfigError(f"{where}: at least one line 'scope token' was expected, got none")

@@ -1,4 +1,4 @@
-"""The state of one service: the newest model, threads, processes, metrics, and what callers have at once."""
+"""The state of one service: the newest model, threads, processes, metrics, and the callers' shares."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class Service:
             raise StreamClosedError("a speaker has been removed meanwhile; there is no identification")
 
     async def check_new(self, caller: Caller, name: str) -> tuple[str, SpeakerModel | None]:
-        """Return ``name`` as it can be enrolled now, and the model, if there is one; raises where it cannot be."""
+        """Return ``name`` as it is to be enrolled, and the model, if there is one; raises if it cannot be enrolled."""
         name = checked_name(name)
         self.changes.check_queue(caller)
         model = await self.model()
@@ -195,7 +195,7 @@ class Service:
         return name, model
 
     async def known(self, name: str) -> tuple[str, Known]:
-        """Return ``name`` as it is enrolled, and what stands for the speaker from now on; raises ServiceError."""
+        """Return ``name`` as it is enrolled, and what identifies the speaker from now on; raises ServiceError."""
         model = await self.model()
         plain = normal(name)
         if model is None or plain not in model.names:
@@ -262,7 +262,7 @@ class Service:
         identification_recorder(log, identifier, key_file=key, channel=channel)(None, found)
 
     def erase_the_removed(self) -> None:
-        """Erase what is remembered of accepted audio of speakers who were removed while no service looked."""
+        """Erase fingerprints of accepted audio of speakers who were removed while no service was running."""
         model, memory = self._newest.current(), duplicate_memory(self.settings.log)
         if memory is not None and model is not None:
             memory.keep_enrolled(model)

@@ -1,4 +1,4 @@
-"""Claims verified, speakers identified and enrolled while they speak; and claims on files.
+"""Verification, identification and enrollment from live audio, and claims on files.
 
 All of a caller's audio is scored piece by piece, when it is the caller's turn.
 """

@@ -27,7 +27,7 @@ Recordings = Mapping[Path, str]
 
 @contextmanager
 def _written() -> Iterator[None]:
-    """Raise OSError where libsndfile cannot write, which does not tell why: its files are new, and lie in the spool."""
+    """Raise OSError if libsndfile cannot write. It gives no reason; its files are new, and in the spool."""
     try:
         yield
     except soundfile.LibsndfileError:

@@ -1,4 +1,4 @@
-"""Processes that do what may take long, or go wrong: each can be ended at any moment, and ends with the service.
+"""Processes for tasks that may take long, or go wrong: each can be ended at any moment, and ends with the service.
 
 A task is a function of a ``Channel`` and its arguments. It sends samples and values in JSON, and returns a value in
 JSON, so that nothing of a caller's audio is unpickled here. Whoever stops listening ends the process.
@@ -168,7 +168,7 @@ class Workers:
     async def begun(
         self, task: Callable[..., Any], *arguments: Any
     ) -> AsyncIterator[tuple[Worker, AsyncIterator[Message]]]:
-        """Begin a task of whoever has a turn; the messages end with its result. Leaving the block earlier ends it."""
+        """Begin a task for the caller whose turn it is; its result comes last. Leaving the block early ends it."""
         worker = self._ready() or await self._run(Worker, self._bounds)
         worker.busy = True  # also where this is cancelled, and the task begins all the same
         self._working.add(worker)
@@ -184,7 +184,7 @@ class Workers:
                 self._idle.append(worker)
 
     async def result(self, caller: Caller, task: Callable[..., Any], *arguments: Any) -> Any:
-        """Do a task that sends nothing, and return its result."""
+        """Run a task that sends no messages, and return its result."""
         async with self.conversation(caller, task, *arguments) as (_, messages):
             async for message in messages:
                 return message["result"]

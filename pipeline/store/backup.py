@@ -1,4 +1,4 @@
-"""Backups of a store that is in use, and their return, by SQLite's online backup: whole states, never parts of two."""
+"""Backups of a store that is in use, and their restoration, by SQLite's online backup: never a mixture of states."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.store.store import Store
 
 
 def backup_store(store: Path | str, copy: Path | str, *, key: Key = None) -> SpeakerModel:
-    """Copy a store as it stands to one new file, whoever reads it or writes to it meanwhile; check every row of that.
+    """Copy a store to one new file, even while others read or write it, and check every row of the copy.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def backup_store(store: Path | str, copy: Path | str, *, key: Key = None) -> Spe
 
 
 def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tuple[str, ...]:
-    """Put a backup in the place of a store, in one transaction; whoever reads the store has the old state or the new.
+    """Replace a store by a backup, in one transaction: readers see the old state or the new one.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
 
 
 def _refuse_busy(status: int, path: Path) -> None:
-    """Raise StoreBusyError where SQLite would wait for another writer for ever."""
+    """Raise StoreBusyError if SQLite would wait for another writer for ever."""
     if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         raise busy(path)
 

@@ -31,7 +31,7 @@ def typed(path: Path) -> Iterator[None]:
     try:
         yield
     except UnicodeEncodeError as error:
-        raise StoreError(f"{path}: text that is no Unicode cannot be stored: {error.object!r:.200}") from None
+        raise StoreError(f"{path}: text that is not valid Unicode cannot be stored: {error.object!r:.200}") from None
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -85,7 +85,7 @@ def inode_of(path: Path) -> tuple[int, int] | None:
 
 
 def connected(path: Path, *, writable: bool) -> sqlite3.Connection:
-    """Connect to the file; one that cannot be written to, and that nobody writes to, is opened as it stands."""
+    """Connect to the file; a read-only one that nobody writes to is opened as it is."""
     real, mode = path.resolve(), "rw"
     if not writable and not (os.access(real, os.W_OK) and os.access(real.parent, os.W_OK)):
         mode = "ro" if real.with_name(f"{real.name}-wal").exists() else "ro&immutable=1"

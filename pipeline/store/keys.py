@@ -15,7 +15,7 @@ _MAX_FILE = 2**16
 
 
 class NoKey(Enum):
-    """Stands for a key where a store must not be sealed, whatever the environment says."""
+    """Stands for a key if a store must not be sealed, whatever the environment variable holds."""
 
     UNSEALED = "unsealed"
 

@@ -134,7 +134,7 @@ class SpeakerModel:
 
     @property
     def has_every_pair(self) -> bool:
-        """Return True where pair machines are of every two speakers, as everybody's cohort is everybody."""
+        """Return True if every two speakers have a pair machine, because every cohort includes everybody."""
         return self.config.machines.judged_among(len(self)) == len(self)
 
     def check_system(self, system: str | None, available: Sequence[str] | None = None) -> str:
@@ -221,14 +221,14 @@ class SpeakerModel:
         return self._once(read_utterance_machines, kind)
 
     def _once(self, read: Callable[..., T], *asked: object) -> T:
-        """Return what ``read`` makes of this model and of what is ``asked``, made when it is first asked for."""
+        """Return ``read`` of this model and of what is ``asked``, computed when it is first asked for."""
         if (read, *asked) not in self._made:
             self._made[read, *asked] = read(self, *asked)
         return cast(T, self._made[read, *asked])
 
     @cached_property
     def _made(self) -> dict[tuple[object, ...], object]:
-        """Return what was made ``_once``, by the function and what it was asked for."""
+        """Return the results of ``_once``, by the function and its arguments."""
         return {}
 
     # Trials, calibrations and thresholds
@@ -270,7 +270,7 @@ class SpeakerModel:
         return threshold_of(self, system, false_accept)
 
     def calibrated(self, *, jobs: int = 1) -> SpeakerModel:
-        """Return the same model with calibrations of its default system, which a claim need not wait for."""
+        """Return the same model with calibrations of its default system, so that claims need not wait for them."""
         system = self.config.scoring.system
         fits = run_parallel(lambda every: fitted(self, system, at_every_length=every), [(False,), (True,)], jobs=jobs)
         whole, sequential = [{} if fit is None else {str(system): fit} for fit in fits]
@@ -349,7 +349,7 @@ class SpeakerModel:
 
         One-vs-rest and supervector machines and calibrations keep what these contributed to them, and there are no
         cohorts: where pair machines are against cohorts alone, no claim can be judged by these.
-        ``enrollment.removal.retrained_without`` gives a model that is rid of it. Raises UnknownSpeakerError.
+        ``enrollment.removal.retrained_without`` gives a model without it. Raises UnknownSpeakerError.
         """
         gone = {self.speaker(name).id for name in names}
         kept = [number for number, speaker in enumerate(self.speakers) if speaker.id not in gone]

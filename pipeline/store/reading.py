@@ -119,7 +119,7 @@ def _check_names(rows: Rows, config: Config, arrays: Sequence[Container[str]], s
 
 
 def _check_conditions(rows: Rows, calibrations: Calibrations, arrays: Sequence[Container[str]]) -> None:
-    """Raise StoreFormatError for calibrations by condition where nothing says what the condition is."""
+    """Raise StoreFormatError for calibrations by condition without the arrays that measure the condition."""
     by_condition = any(one.changed for one in (*calibrations.whole.values(), *calibrations.sequential.values()))
     for name in CONDITIONS if by_condition else ():
         if not any(name in listed for listed in arrays):

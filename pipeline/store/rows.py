@@ -1,4 +1,4 @@
-"""Rows of a store's SQLite file: arrays as checked blobs, pair machines, and the digests that vouch for them.
+"""Rows of a store's SQLite file: arrays as checked blobs, pair machines, and their digests.
 
 Every row carries a digest over its name and content, and the row of the store one over everything else: settings,
 speakers and the digests of all arrays. Without a key digests are SHA-256 and show damage; under a key they are
@@ -122,16 +122,16 @@ class Rows:
             self._closing()
 
     def check_schema(self) -> bool:
-        """Return whether there are a store's tables, False for none at all; raises StoreFormatError for others."""
+        """Return True if there are a store's tables, False if there are none; raises StoreFormatError for others."""
         schema = [sql for (sql,) in self.run("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")]
         if schema and schema != list(SCHEMA):
-            raise StoreFormatError(f"{self.path}: not a speaker store: its tables are others")
+            raise StoreFormatError(f"{self.path}: not a speaker store: it has other tables")
         return bool(schema)
 
     # Arrays
 
     def listing(self) -> LISTING:
-        """Return what is said of every array, without reading any."""
+        """Return the entries of all arrays, without reading the arrays."""
         found: dict[int | None, dict[str, Row]] = {}
         damage = StoreFormatError(f"{self.path}: the list of arrays is damaged, or was changed by hand")
         for owner, name, *row in self.run("SELECT owner, name, dtype, shape, digest FROM array"):

@@ -38,7 +38,7 @@ class StoreCheck:
 def seal_store(path: Path | str, key: bytes, *, old_key: bytes | None = None) -> StoreCheck:
     """Check the store at ``path`` and seal it under ``key``; one that is sealed already needs its ``old_key``.
 
-    Only seal what you trust: whatever was done to a store without a seal is sealed along. Raises StoreSealError,
+    Only seal what you trust: earlier changes to an unsealed store are sealed too. Raises StoreSealError,
     StoreFormatError for a damaged store, and as ``Store.writing``.
 
     Parameters
@@ -72,7 +72,7 @@ def seal_store(path: Path | str, key: bytes, *, old_key: bytes | None = None) ->
 
 
 def check_store(path: Path | str, *, key: Key = None, anchor: str | None = None) -> StoreCheck:
-    """Check every row of the store at ``path``, and that it is the one of ``anchor`` and no older.
+    """Check every row of the store at ``path``, and that it is the store of ``anchor``, and not older.
 
     Raises StoreSealError, also for an anchor that does not hold, StoreFormatError and StoreMissingError.
 

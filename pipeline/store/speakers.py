@@ -1,4 +1,4 @@
-"""Speakers of a model, and whom a name means."""
+"""Speakers of a model, and the speaker that a name stands for."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class Store:
         return pipeline.Verifier(self, name, **options).verify_file(file, channel=channel)
 
     def identify(self, file: Path | str, *, channel: int | None = None, **options: Any) -> Identification:
-        """Find who of the enrolled speaks in an audio file; for several files, an ``Identifier`` reads the store once.
+        """Find which enrolled speaker speaks in a file; for several files, an ``Identifier`` reads the store once.
 
         ``file`` and ``channel`` are as for ``Verifier.verify_file``, ``options`` those of ``Identifier``. Raises
         VoiceclaimError: what ``load``, ``Identifier`` and ``Identifier.identify_file`` raise.
@@ -140,7 +140,7 @@ class Store:
         return pipeline.Identifier(self, **options).identify_file(file, channel=channel)
 
     def load(self, *, unknown_impostors: float | None = None) -> SpeakerModel:
-        """Return the model as it stands; it stays as it is, whatever is written meanwhile.
+        """Return the present model, which later changes of the store do not affect.
 
         Parameters
         ----------

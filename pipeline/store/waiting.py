@@ -1,4 +1,4 @@
-"""Patience with another process that writes to a store."""
+"""Waiting for another process that writes to a store."""
 
 from __future__ import annotations
 

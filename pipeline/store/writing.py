@@ -1,4 +1,4 @@
-"""Writing of a speaker model to a store's rows: what it has more or less than what stands there, in one commit."""
+"""Writing of a speaker model to a store's rows: only the differences, in one commit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Transaction:
         return self.model
 
     def save(self, model: SpeakerModel) -> SpeakerModel:
-        """Write what ``model`` has more or less than what stands there, commit, and return the model as stored."""
+        """Write the differences of ``model`` from the stored one, commit, and return the model as stored."""
         rows = self._rows
         if self.model is None:
             for statement in SCHEMA:
@@ -111,7 +111,7 @@ class Transaction:
             rows.run("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _rewrite(self) -> None:
-        """Write the whole file anew, so that no byte of a removed speaker is left in it.
+        """Rewrite the whole file, so that no byte of a removed speaker is left in it.
 
         ``secure_delete`` is not enough: it overwrites a row that is deleted, and not the copies of it that SQLite left
         in the gaps of pages when it divided or joined them (``tests/store/test_removal.py`` has such removals).
@@ -144,7 +144,7 @@ def _new_pairs(rows: Rows, source: PairSource | None, ids: Mapping[int, int]) ->
 
 
 def _write_arrays(rows: Rows, owner: int | None, arrays: Arrays) -> None:
-    """Write the arrays that are not read from the store itself; those that are not among ``arrays`` go."""
+    """Write the arrays that are not read from the store itself; delete those that are not among ``arrays``."""
     before: Mapping[str, Entry] = {}
     if isinstance(arrays, StoredArrays) and arrays.rows is rows:
         return

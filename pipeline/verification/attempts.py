@@ -62,7 +62,7 @@ class Attempts:
         return cls(store.with_name(f"{store.name}{SUFFIX}"), limits)
 
     def begin(self, caller: str, speaker: str) -> None:
-        """Count one more attempt of ``caller`` to be ``speaker``; raises TooManyAttemptsError where they must wait."""
+        """Count one more attempt of ``caller`` to be ``speaker``; raises TooManyAttemptsError if they must wait."""
         with self._opened() as database:
             now = time.time()
             failures, last = _row(database, caller, speaker)
@@ -70,7 +70,7 @@ class Attempts:
             _write(database, caller, speaker, failures + 1, now)
 
     def fail(self, caller: str) -> None:
-        """Count a claim of ``caller`` to be somebody unknown; raises TooManyAttemptsError where they must wait."""
+        """Count a claim of ``caller`` to be an unknown speaker; raises TooManyAttemptsError if they must wait."""
         with self._opened() as database:
             self._count(database, caller, time.time(), 0.0)
 
@@ -100,7 +100,7 @@ class Attempts:
         _write(database, caller, "", failures, now)
 
     def _recent(self, database: sqlite3.Connection, caller: str, now: float) -> float:
-        """Return the failures of ``caller`` over all claims, which drain away in an hour."""
+        """Return the failures of ``caller`` over all claims, which decay to none in an hour."""
         failures, last = _row(database, caller, "")
         return max(0.0, failures - (now - last) * self.limits.caller_failures / _HOUR)
 

@@ -22,9 +22,9 @@ WARNINGS = {
     "clipping": "the audio is clipped; the recording level was too high",
     "noise": "the speech is hardly louder than the noise",
     "condition": "the channel, the room or the noise is unlike that of the enrollment recordings",
-    "outlier": "the sound is unlike all enrollment speech, as music and noise are; the score is lower for it",
-    "little_speech": "there is little speech, and a score of more would be more certain",
-    "channels": "the audio is the mean of channels that differ, as those of two people, or where one is inverted;"
+    "outlier": "the sound is unlike all enrollment speech, as music and noise are, which lowers the score",
+    "little_speech": "there is little speech; with more, the score would be more certain",
+    "channels": "the audio is the mean of channels that differ, as of two people, or with one inverted;"
     " choose one: --channel N (channel=N)",
 }
 """Every code, and its sentence; a warning reads "code: sentence"."""

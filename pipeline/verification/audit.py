@@ -110,7 +110,7 @@ class AuditLog:
         return str(chain.previous)
 
     def check_writable(self) -> None:
-        """Raise what ``append`` would raise now, before something is done that is to be logged; begin a new log."""
+        """Raise what ``append`` would raise, before anything that is to be logged is done; begin a new log."""
         with _locked(self.path), self._opened() as file:
             chain, torn = self._end_of(file)
             if not chain.lines and not torn:
@@ -129,7 +129,7 @@ class AuditLog:
             sync_folder(self.path.parent)
 
     def _end_of(self, file: FileIO) -> tuple[Chain, bytes]:
-        """Return the chain after the last whole line, and the bytes that follow that line."""
+        """Return the chain after the last complete line, and the bytes that follow that line."""
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 2 * MAX_LINE))
         whole, newline, torn = file.readall().rpartition(b"\n")

@@ -77,7 +77,7 @@ class Chain:
         """Return the fields of ``line`` (without its line end) if it is valid here; raise AuditError if not."""
         tail, table = _TAIL.fullmatch(line[-_TAIL_BYTES:]), _parsed(line)
         if tail is None or table is None:
-            raise AuditError("it is no line of an audit log: edited, or damaged")
+            raise AuditError("it is not a line of an audit log: edited, or damaged")
         digest, begun = tail[1].decode(), self.previous is not None
         if begun and table["n"] != self.lines + 1:
             raise AuditError(

@@ -44,7 +44,7 @@ def verification_recorder(
     paths: bool = False,
     channel: int | None = None,
 ) -> Recorder:
-    """Return a function that appends each outcome of ``claim`` to the log at ``log`` (None: that does nothing).
+    """Return a function that appends each outcome of ``claim`` to the log at ``log`` (None: it does nothing).
 
     The key is ``read_key``'s. With ``paths`` the entries name the audio files, and with a ``channel`` the one that is
     read. Raises AuditError, as does the recorder.
@@ -72,7 +72,7 @@ def identification_recorder(
     paths: bool = False,
     channel: int | None = None,
 ) -> IdentificationRecorder:
-    """Return a function that appends who was found, and what spoke for the likeliest, as ``verification_recorder``."""
+    """Return a function that appends who was found, and the evidence, as ``verification_recorder``."""
     if log is None:
         return lambda _file, _outcome: None
     audit, model = AuditLog(log, key=read_key(key_file)), identifier.model
@@ -166,7 +166,7 @@ def _checks(report: EnrollmentReport, name: str) -> str:
 
 
 def record_removal(audit: AuditLog, model: SpeakerModel, name: str) -> None:
-    """Append a line for a speaker removed from the store of ``model``, and erase what is known of accepted audio.
+    """Append a line for a speaker removed from the store of ``model``, and erase their fingerprints of accepted audio.
 
     Earlier lines of the log still name the speaker.
     """
@@ -185,7 +185,7 @@ def record_renaming(audit: AuditLog, model: SpeakerModel, name: str, new_name: s
 
 
 def record_export(audit: AuditLog, model: SpeakerModel, name: str) -> None:
-    """Log that a speaker was exported from the store of ``model``."""
+    """Append a line for a speaker who was exported from the store of ``model``."""
     audit.append(EXPORT, {"speaker": name, "decision": "exported", **of_store(model)})
 
 

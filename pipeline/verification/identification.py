@@ -1,4 +1,4 @@
-"""Identification in an open set: which enrolled speaker speaks, or whether nobody enrolled does.
+"""Identification in an open set: which enrolled speaker is speaking, if any.
 
 Each claim's calibrated log-likelihood ratio sets that speaker against all others, enrolled and not. With the prior of
 nobody enrolled and equal priors of the enrolled, Bayes' rule makes probabilities of them that sum to 1.
@@ -66,7 +66,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Identification:
-    """An answer to who speaks.
+    """The result of an identification.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ class Identifier:
         Lowest log-likelihood ratio of the first candidate that identifies. By default the likeliest outcome is
         taken: a speaker, or nobody.
     update_ms : float
-        Milliseconds of audio between two looks at a stream, more after five seconds of speech; 0 looks at every push.
+        Milliseconds of audio between two updates of a stream, more after five seconds of speech; 0 updates every push.
 
     Raises
     ------
@@ -178,7 +178,7 @@ class Identifier:
             )
         if not model.names:
             raise InputError(
-                f"{model.where}: nobody can be identified: nobody but background speakers is enrolled; enroll somebody"
+                f"{model.where}: nobody can be identified: only background speakers are enrolled; enroll a speaker"
             )
         if model.calibration(self.system) is None:
             raise MetricError(
@@ -211,7 +211,7 @@ class Identifier:
         Returns
         -------
         Identification
-            The final one. Too little speech is a decision, and no error.
+            The final one. Too little speech is a decision, not an error.
 
         Raises
         ------
@@ -251,9 +251,9 @@ class Identifier:
     def probabilities(self, llrs: ArrayLike) -> tuple[Array, float]:
         """Turn the log-likelihood ratios of all speakers into probabilities, by Bayes' rule.
 
-        A ratio l of a speaker with the prior p gives the odds exp(l) p / (1 - p) against everything else. Estimated
-        ratios may say more than 1 in sum: then they are scaled to 1, and nobody is left out; so they are where the
-        prior of nobody is 0, whatever their sum.
+        A ratio l of a speaker with the prior p gives the odds exp(l) p / (1 - p) against everything else. With
+        estimated ratios, the probabilities may sum to more than 1. They are then scaled to a sum of 1, which leaves 0
+        for "nobody"; likewise if the prior of nobody is 0.
 
         Parameters
         ----------
@@ -313,7 +313,7 @@ class IdentificationStream:
         return replace(self._last, audio_seconds=self._audio.seconds)
 
     def feed(self, samples: ArrayLike) -> None:
-        """Take more audio and decide nothing yet, as ``VerificationStream.feed``."""
+        """Take more audio without a decision yet, as ``VerificationStream.feed``."""
         if self._last.closed:
             raise StreamClosedError("identification: the stream is closed and takes no more audio")
         if self._audio.is_enough:

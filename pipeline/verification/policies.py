@@ -64,7 +64,7 @@ class DefaultThreshold:
     """
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
-        """Return what decides scores of ``system`` on ``model``; raises MetricError where the trials are too few."""
+        """Return the decider of scores of ``system`` on ``model``; raises MetricError where the trials are too few."""
         threshold = model.threshold(system)
         if model.scores_are_ratios(system):
             return Decider("cost", model.config.threshold.prior, threshold)
@@ -73,7 +73,7 @@ class DefaultThreshold:
 
 @dataclass(frozen=True, slots=True)
 class FalseAcceptRate:
-    """Decide by the threshold at which a share ``rate`` of the nontarget trials is accepted, held-out or own ones.
+    """Decide by the threshold that accepts a share ``rate`` of the nontarget trials, held-out or your own.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class FalseAcceptRate:
     Raises
     ------
     InputError
-        For a rate out of range, as a percentage is.
+        For a rate out of range, such as a percentage.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class FalseAcceptRate:
             )
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
-        """Return what decides scores of ``system`` on ``model``; raises MetricError where the trials are too few."""
+        """Return the decider of scores of ``system`` on ``model``; raises MetricError where the trials are too few."""
         return Decider("far", threshold=model.threshold(system, false_accept=self.rate))
 
 
@@ -119,7 +119,7 @@ class Threshold:
     Raises
     ------
     InputError
-        For a value that is no number.
+        For a value that is not a number.
 
     Examples
     --------
@@ -137,7 +137,7 @@ class Threshold:
             raise InputError("threshold: must be a number, got nan")
 
     def decider(self, _model: SpeakerModel, _system: str) -> Decider:
-        """Return what decides scores, of any model and system."""
+        """Return the decider of scores, of any model and system."""
         return Decider("given", threshold=float(self.value))  # of single precision, it would round scores to it
 
 
@@ -153,7 +153,7 @@ class BayesCost:
     Raises
     ------
     InputError
-        For a ``point`` that is none.
+        For a ``point`` that is not an OperatingPoint.
 
     Examples
     --------
@@ -170,7 +170,7 @@ class BayesCost:
         check_type("point", self.point, OperatingPoint, "an OperatingPoint(prior)")
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
-        """Return what decides scores of ``system`` on ``model``; raises MetricError without a calibration."""
+        """Return the decider of scores of ``system`` on ``model``; raises MetricError without a calibration."""
         if model.calibration(system) is None:
             why = "nobody else is enrolled" if model.competing(system) == 0 else "the held-out trials are too few"
             raise MetricError(
@@ -194,7 +194,7 @@ class Sequential:
     Raises
     ------
     InputError
-        For what is no test, and an ``otherwise`` that is no policy or another sequential one.
+        For a ``test`` of another type, and an ``otherwise`` that is not a policy, or is sequential.
 
     Examples
     --------
@@ -212,7 +212,7 @@ class Sequential:
         check_type("otherwise", self.otherwise, fixed, "a policy that is no sequential test, as DefaultThreshold(),")
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
-        """Return what decides scores of ``system`` on ``model``.
+        """Return the decider of scores of ``system`` on ``model``.
 
         Raises MetricError without a calibration over short speech, which is fitted for the settings' own system alone,
         and where ``otherwise`` raises it.

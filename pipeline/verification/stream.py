@@ -39,14 +39,14 @@ class VerificationStream:
     channel : int, optional
         Channel to score, from 1; by default the mean of all.
     mix : Mixed, optional
-        What made one channel of a recording's before they are pushed, to warn of channels that differ.
+        The downmix applied to samples before they are pushed, to warn of channels that differ.
 
     Raises
     ------
     InputError
         For another claim than the verifier's, and for options beside one.
     AudioError
-        For a rate out of range, and a channel that is no number from 1 on.
+        For a rate out of range, and a channel that is not a whole number from 1.
     VoiceclaimError
         What ``Verifier`` and ``Store.load`` raise.
 
@@ -107,7 +107,7 @@ class VerificationStream:
 
     @property
     def delay_ms(self) -> float:
-        """Return the longest time from a sound to a score with it, in milliseconds, for pushes within ``update_ms``.
+        """Return the longest time from a sound to a score that includes it, in ms, for pushes within ``update_ms``.
 
         This holds for the first five seconds of speech; later, up to 4 % of the speech so far, at most two seconds,
         may wait.
@@ -144,7 +144,7 @@ class VerificationStream:
         return replace(self._last, audio_seconds=self._audio.seconds)
 
     def feed(self, samples: ArrayLike) -> None:
-        """Take more audio and decide nothing yet: it is scored when there is more, or at the end.
+        """Take more audio without a decision yet: it is scored when there is more, or at the end.
 
         ``samples`` and what is raised are those of ``push``, which costs more: it scores, and makes an ``Update``.
         """

@@ -1,4 +1,4 @@
-"""A verifier: one claim on one model, with its machines read and its policy made ready."""
+"""A verifier: one claim on one model, with its machines loaded and its policy prepared."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Verifier:
     def probability_interval(self, llr: float | None) -> tuple[float, float] | None:
         """Return the 95 % interval of ``probability`` that the number of trials leaves (``scoring.uncertainty``).
 
-        Of a channel unlike the enrollment it says nothing.
+        It does not cover a channel unlike the enrollment.
 
         Parameters
         ----------
@@ -201,7 +201,7 @@ class Verifier:
 
     @cached_property
     def uncertainty(self) -> RatioUncertainty | None:
-        """The uncertainty of ratios that the number of trials leaves; None where the system's scores are no ratios."""
+        """Return the uncertainty of ratios, given the number of trials; None if the system's scores are not ratios."""
         model, system = self.model, self.system
         calibration = model.calibration(system)
         trials = model.trials([*RULES[system].parts, *SIDE_INFORMATION], kind=model.fitted_to)
@@ -229,7 +229,7 @@ class Verifier:
         return self._scorer.start()
 
     def duplicate_detector(self, rate: int) -> DuplicateDetector | None:
-        """Return what compares audio at ``rate`` Hz with known recordings of the claim; None where there are none."""
+        """Return a detector of copies of the claim's known recordings in audio at ``rate`` Hz; None without any."""
         if not self._compares:
             return None
         known = [] if self._enrolled is None else [self._enrolled]
@@ -252,7 +252,7 @@ class Verifier:
         Returns
         -------
         Update
-            The final one. Too little speech is a decision, and no error.
+            The final one. Too little speech is a decision, not an error.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Two recordings compared: is it one voice? Each is enrolled beside a background model, and the other verified."""
+"""Comparison of the voices of two recordings: each is enrolled beside a background model, and the other verified."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pipeline.verification.verifier import Verifier
 
 @dataclass(frozen=True, slots=True)
 class VoiceComparison:
-    """The answer whether two recordings are of the ``same`` voice, by the mean ``llr`` (nats) of both directions.
+    """The finding whether two recordings are of the ``same`` voice, by the mean ``llr`` (nats) of both directions.
 
     ``first_enrolled`` and ``second_enrolled`` are the ratios with either recording enrolled and the other verified.
     ``probability`` is that of one voice at the ``prior`` of the background's settings, which decides with their costs.
@@ -62,7 +62,7 @@ def compare_voices(
     """Compare the voices of two recordings against the speakers of a background model.
 
     Each recording is enrolled in turn, in memory alone, and the other verified. The speakers of the background stand
-    for everybody else: recordings like the two, of many people, make the better ratios.
+    for everybody else: recordings like the two, of many people, give better ratios.
 
     Parameters
     ----------

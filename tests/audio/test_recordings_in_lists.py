@@ -212,7 +212,7 @@ def test_speakers_in_the_names_of_files(tmp_path, heard):
     by_folder = read_corpus(tmp_path.parent, speaker_pattern=f"{tmp_path.name}/([^/]+)/").speakers
     assert by_folder == {"deeper": (Utterance("deeper", tmp_path / "deeper" / "anna-2.flac"),)}
     for pattern, reason in (
-        ("(", "no regular expression"), ("[a-z]+", "a group in brackets"), ("(x+)", "must match the speaker pattern")
+        ("(", "not a regular expression"), ("[a-z]+", "a group in brackets"), ("(x+)", "must match the speaker pattern")
     ):  # fmt: skip
         with pytest.raises(InputError, match=reason):
             read_corpus(tmp_path, speaker_pattern=pattern)

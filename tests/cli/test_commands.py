@@ -42,7 +42,7 @@ def test_help_lists_every_command_and_the_meaning_of_exit_codes(inside):
     result = inside("--help")
     assert result.code == 0
     groups = result.out.split("╭─ ")[2:]
-    assert [group.split()[0] for group in groups] == ["Every", "Studies", "Stores", "Service"]
+    assert [group.split()[0] for group in groups] == ["Every", "Evaluation", "Stores", "Service"]
     listed = [line.split()[1] for group in groups for line in group.splitlines()[1:] if re.match("│ [a-z]", line)]
     assert sorted(listed) == sorted([*COMMANDS, *GROUPS])
     assert "..." not in "".join(groups)

@@ -1,4 +1,4 @@
-"""Histograms of pitches against numpy's histogram, the mean of a Dirichlet posterior and log-likelihoods by hand."""
+"""Pitch histograms against numpy's histogram, the mean of a Dirichlet posterior and log-likelihoods by hand."""
 
 from __future__ import annotations
 

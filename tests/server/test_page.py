@@ -112,7 +112,7 @@ def identify(page: Page, name: str) -> None:
     page.at("identify-stop").click()
     page.wait(lambda: f"{name} is speaking" in page.text("identify-status"))
     assert page.all("#candidate-rows tr")[0].text.startswith(name)
-    assert "Nobody who is enrolled" in page.all("#candidate-rows tr")[-1].text
+    assert "No enrolled speaker" in page.all("#candidate-rows tr")[-1].text
     assert page.clipped() == []
 
 

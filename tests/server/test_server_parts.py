@@ -61,7 +61,7 @@ def test_a_token_has_the_scopes_of_its_line_and_others_have_none(entries):
         ("root aaaaaaaaaaaaaaaaaaaa", "scope is one of"),
         ("verify aaaaaaaaaaaaaaa", "at least 16"),
         ("verify with blanks in the token", "at least 16"),
-        ("verify aaaaaaaaaaaaaaaaaaaa\nenroll aaaaaaaaaaaaaaaaaaaa", "entry 2: the token is there twice"),
+        ("verify aaaaaaaaaaaaaaaaaaaa\nenroll aaaaaaaaaaaaaaaaaaaa", "entry 2: the token is given twice"),
     ],
 )
 def test_tokens_that_are_none_are_refused_and_not_shown(text, words):

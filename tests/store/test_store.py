@@ -303,7 +303,7 @@ def test_nobody_is_renamed_to_a_name_that_is_taken(five):
 @pytest.mark.parametrize(
     ("names", "error", "words"),
     [
-        (("a\udcff",), StoreError, r"s: text that is no Unicode.*udcff"),
+        (("a\udcff",), StoreError, r"s: text that is not valid Unicode.*udcff"),
         (("ada",), SpeakerExistsError, "'ada'"),
         (("fay", "fay"), SpeakerExistsError, "'fay'"),
     ],

@@ -62,7 +62,7 @@ def test_any_edit_before_the_end_is_detected(tmp_path, data):
         (lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]], 3, "removed, inserted or moved"),
         (lambda lines: [*lines[:2], lines[1], *lines[2:]], 3, "its number is 2"),
         (lambda lines: lines[1:], 1, "its number is 2"),
-        (lambda lines: [*lines[:3], b"\n", *lines[3:]], 4, "no line of an audit log"),
+        (lambda lines: [*lines[:3], b"\n", *lines[3:]], 4, "not a line of an audit log"),
         (lambda lines: [*lines[:3], b"x" * 300_000 + b"\n", *lines[3:]], 4, "longer than a line"),
         (lambda lines: [lines[0].replace(b'"version":1', b'"version":2'), *lines[1:]], 1, "version 2"),
     ],

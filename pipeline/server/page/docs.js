@@ -33,7 +33,7 @@ function operation(path, verb, { summary, description, parameters = [], requestB
   const card = element("section", { class: "card" });
   card.append(element("h2", {}, element("span", { class: "verb" }, verb.toUpperCase()), element("code", {}, path)));
   card.append(element("p", {}, element("strong", {}, summary ?? "")), element("p", {}, plain(description ?? "")));
-  if (security) card.append(element("p", { class: "hint" }, "Needs a bearer token where the service has tokens."));
+  if (security) card.append(element("p", { class: "hint" }, "Needs a bearer token if the service has tokens."));
   if (parameters.length) {
     const rows = parameters.flatMap(({ name, in: where, schema: node }) => [
       element("dt", {}, element("code", {}, name)), element("dd", {}, `${typeOf(node)}, in the ${where}`)]);

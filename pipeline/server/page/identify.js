@@ -1,4 +1,4 @@
-// Identification: who of the enrolled speaks in a recording, by the microphone or from a file.
+// Identification: which enrolled speaker is speaking, into the microphone or in a file.
 
 import { ask } from "./api.js";
 import { byId, element, percent } from "./charts/dom.js";
@@ -31,13 +31,13 @@ export function identifyView() {
   function show({ decision, name, nobody, candidates, warnings, speech_seconds: speech }) {
     const words = {
       identified: `${name} is speaking`,
-      nobody: "Nobody who is enrolled",
+      nobody: "Not an enrolled speaker",
       not_enough_speech: `Not enough speech: ${speech.toFixed(1)} s`,
     };
     status.textContent = words[decision];
     byId("identify-result").hidden = !candidates.length;
     const rows = candidates.map((one) => row(one.name, one.probability, one.llr));
-    byId("candidate-rows").replaceChildren(...rows, row("Nobody who is enrolled", nobody ?? 0, null));
+    byId("candidate-rows").replaceChildren(...rows, row("No enrolled speaker", nobody ?? 0, null));
     byId("identify-warnings").replaceChildren(...warnings.map((warning) => element("li", {}, sentence(warning))));
   }
 

@@ -10,7 +10,7 @@ export function speakersView() {
 
   async function confirmed(name) {
     const dialog = byId("confirm");
-    byId("confirm-words").textContent = `Remove ${name}? To enroll them again, their voice must be recorded again.`;
+    byId("confirm-words").textContent = `Remove ${name}? Enrolling them again needs new recordings.`;
     dialog.returnValue = "no";
     dialog.showModal();
     await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));

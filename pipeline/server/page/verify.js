@@ -9,7 +9,7 @@ import { prompt } from "./prompts.js";
 const WORDS = {
   accepted: (claim) => `Accepted as ${claim}`,
   rejected: (claim) => `Rejected: not ${claim}`,
-  undecided: () => "Undecided: the evidence does not suffice",
+  undecided: () => "Undecided: not enough evidence",
   not_enough_speech: () => "Not enough speech to decide",
 };
 const SO_FAR = {
@@ -28,9 +28,9 @@ function reasonsOf(message, terms) {
   const below = message.score === null || terms.threshold === null ? NaN : terms.threshold - message.score;
   if (Number.isFinite(below)) reasons.push(`The score is ${below.toFixed(2)} below the threshold of ${terms.threshold.toFixed(2)}.`);
   const little = message.speech_seconds < ASKED_SECONDS;
-  if (little) reasons.push(`Only ${message.speech_seconds.toFixed(1)} s of speech: more may decide otherwise.`);
+  if (little) reasons.push(`Only ${message.speech_seconds.toFixed(1)} s of speech: more may change the decision.`);
   if (message.warnings.length) reasons.push("The audio may explain it:");
-  else if (!little) reasons.push(`Nothing is wrong with the audio: the voice is unlike that of ${terms.claim}.`);
+  else if (!little) reasons.push(`No fault was found in the audio: the voice is unlike that of ${terms.claim}.`);
   return reasons;
 }
 
