@@ -134,6 +134,21 @@ def test_nothing_is_left_of_a_service_however_it_ends(copied, tmp_path, heard, n
         assert service.uploads == []
 
 
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("import pipeline.server.scorers as s; s._SECONDS = 0.05", "could not be started: it took longer than 0.05 s"),
+        ("open('calls.fingerprints', 'w').write('damaged')", "calls.fingerprints: fingerprints of audio cannot be"),
+    ],
+)
+def test_a_service_that_cannot_start_says_why_in_one_line(copied, tmp_path, before, said):
+    words = (*COMMAND[:-1], f"{before}; {COMMAND[-1]}", "serve", str(copied), "--port", "0", "--log", "calls")
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    (line,) = ended.stderr.splitlines()
+    assert said in line
+    assert (ended.returncode, ended.stdout) == (2, "")
+
+
 @pytest.mark.parametrize("background", [True, False])
 def test_a_service_starts_where_the_first_enrollment_was_killed(tmp_path, recordings, background):
     store, options = (
