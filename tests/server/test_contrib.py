@@ -1,4 +1,4 @@
-"""What runs the service elsewhere: the compose file is valid and makes its token, and the options of the unit are real."""
+"""What runs the service: the compose file is valid and makes its token, the unit's options start a service."""
 
 from __future__ import annotations
 
