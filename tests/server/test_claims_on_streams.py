@@ -194,6 +194,9 @@ def test_a_stream_of_tiny_messages_ends_and_of_short_ones_goes_on(service):
             while (last := receive(socket))["type"] == "update":
                 pass
             assert (last["type"], last.get("status")) == (kind, 429 if kind == "problem" else None)
+            with pytest.raises(ConnectionClosed) as closed:
+                socket.recv(30)
+            assert (closed.value.rcvd is None) == (kind == "problem")  # no answer to a close is waited for
 
 
 def test_there_are_only_so_many_streams(guarded):

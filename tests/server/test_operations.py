@@ -125,7 +125,7 @@ def test_a_fault_is_a_line_with_its_place_wherever_it_happens_and_the_caller_is_
         faults = [json.loads(line) for line in service.log_text.splitlines() if '"fault"' in line]
     assert problem["detail"] == problem_of(answer, 500) == "the service failed; its log names the place"
     assert [fault["what"].partition(" at ")[0] for fault in faults] == ["FileNotFoundError"] * 2
-    assert '"event": "request"' in service.log_text
+    assert all(f'"event": "{event}"' in service.log_text for event in ("request", "stream"))
     assert not any(name in service.log_text for name in ("anna", "dora", "Traceback"))
 
 
