@@ -189,6 +189,9 @@ def test_a_long_message_is_not_kept_of_who_is_not_let_in(guarded):
     for first in (begun, refused + begun):
         with live(guarded, first) as caller:
             assert ends(caller, more, 2**19, 0.1)
+    with live(guarded, refused + b"\x82\xff" + (2**20).to_bytes(8, "big") + bytes(4 + 2**17)) as caller:
+        caller.settimeout(6)  # uvicorn alone would wait for ten
+        rest_of(caller)
     with live(guarded, refused + b"\x82\xff" + (2**20).to_bytes(8, "big") + bytes(4)) as caller:
         assert ends(caller, bytes(2**14), 2**19, 0.1)
 

@@ -37,12 +37,15 @@ pytestmark = pytest.mark.server
 
 def test_an_operator_decides_at_what_claims_are_accepted(store, tmp_path, heard):
     point = OperatingPoint(0.01, cost_false_accept=10.0)
-    with running_copy(store, tmp_path, "--prior", 0.01, "--cost-false-accept", 10) as service:
+    options = ("--prior", 0.01, "--cost-false-accept", 10, "--unknown-impostors", 0.9)
+    with running_copy(store, tmp_path, *options) as service:
         with heard("anna").open("rb") as file:
             outcome = service.request("POST", "/verify", data={"claim": "anna"}, files={"file": file}).json()
-        expected = Verifier(Store(store), "anna", decide_by=BayesCost(point)).verify_file(heard("anna"))
+        model = Store(store).load(unknown_impostors=0.9)
+        expected = Verifier(model, "anna", decide_by=BayesCost(point)).verify_file(heard("anna"))
         assert outcome["llr_threshold"] == pytest.approx(point.threshold)
         assert (outcome["decision"], outcome["prior"]) == (expected.decision, 0.01)
+        assert outcome["unknown_impostors"] == 0.9
         assert outcome["probability"] == pytest.approx(expected.probability)
         samples, rate = samples_of(heard("anna"))
         final = streamed(service, "anna", rate, pcm16(samples), "pcm_s16le", 1)
