@@ -42,7 +42,8 @@ def test_an_operator_decides_at_what_claims_are_accepted(store, tmp_path, heard)
         with heard("anna").open("rb") as file:
             outcome = service.request("POST", "/verify", data={"claim": "anna"}, files={"file": file}).json()
         model = Store(store).load(unknown_impostors=0.9)
-        expected = Verifier(model, "anna", decide_by=BayesCost(point)).verify_file(heard("anna"))
+        verifier = Verifier(model, "anna", decide_by=BayesCost(point))
+        expected = verifier.verify_file(heard("anna"))
         assert outcome["llr_threshold"] == pytest.approx(point.threshold)
         assert (outcome["decision"], outcome["prior"]) == (expected.decision, 0.01)
         assert outcome["unknown_impostors"] == 0.9
@@ -50,6 +51,7 @@ def test_an_operator_decides_at_what_claims_are_accepted(store, tmp_path, heard)
         samples, rate = samples_of(heard("anna"))
         final = streamed(service, "anna", rate, pcm16(samples), "pcm_s16le", 1)
         assert (final["llr_threshold"], final["prior"]) == (outcome["llr_threshold"], 0.01)
+        assert final["threshold_probability"] == pytest.approx(verifier.probability(point.threshold))
 
 
 def test_what_the_store_cannot_decide_by_is_an_error_before_the_service_starts(refused, store):
