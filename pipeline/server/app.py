@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -37,8 +36,6 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        await service.run("disk", service.erase_the_removed)
-        await asyncio.gather(service.scorers.start(), service.file_scorers.start())
         started()
         yield
         service.close()

@@ -69,7 +69,8 @@ def serve(
     ``prepare`` is called before, once nothing is left that could keep the service from starting.
 
     With ``certificate`` and ``key`` (PEM files) by TLS. Raises ConfigError for an address beyond this machine without
-    tokens and for a certificate that cannot be used, ServiceError where nothing can listen.
+    tokens and for a certificate that cannot be used, ServiceError where nothing can listen or no process can be
+    started.
     """
     if settings.tokens is None and not is_loopback(host):
         raise ConfigError(
@@ -89,13 +90,15 @@ def serve(
         try:
             config = _config(create_app(service, lambda: _begin(started, url)), settings, certificate, key)
             _load(config, certificate)
-            prepare()
-            # uvicorn shuts down gracefully at a signal, and then raises it again.
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: None)
             # A terminal that is closed ends the service, except under nohup.
             if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
                 signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
+            prepare()
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+            asyncio.run(service.start())
+            # uvicorn shuts down gracefully at a signal, and then raises it again.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: None)
             uvicorn.Server(config).run(sockets=[listening])
         finally:
             service.close()

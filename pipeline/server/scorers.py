@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,7 +134,7 @@ class Scorers:
         return sum(scorer.turns.waiting for scorer in self._scorers)
 
     async def start(self) -> None:
-        """Start the first process."""
+        """Start the first process; raises ServiceError where it cannot be started, or read the model."""
         await self._least_busy()
 
     @asynccontextmanager
@@ -143,13 +143,12 @@ class Scorers:
     ) -> AsyncIterator[ScoredClaim]:
         """Begin the stream of a claim, judged as by the verifier that is ``made``, until the end of the block."""
         # A process that is being started is one of ``most``, whoever stops waiting for it.
-        scorer, number = await asyncio.shield(self._least_busy()), next(self._numbers)
+        with self._as_here():
+            scorer, number = await asyncio.shield(self._least_busy()), next(self._numbers)
 
         async def do(task: Callable[..., Any], *arguments: Any) -> Any:
-            try:
+            with self._as_here():
                 return await scorer.do(caller, task, *arguments)
-            except ServiceError as error:
-                raise self._as_here(error) from None
 
         scorer.claims += 1
         try:
@@ -181,14 +180,23 @@ class Scorers:
 
     def _started(self) -> _Scorer:
         scorer = _Scorer(self._nice, self._waiting)
-        scorer.begin(scoring.prepare, self._settings).result()
+        try:
+            scorer.begin(scoring.prepare, self._settings).result()
+        except ServiceError as error:
+            scorer.end()
+            detail = f"a process that scores could not be started: {error.detail}"
+            raise ServiceError(error.status, detail, kind=error.kind) from None
         return scorer
 
-    def _as_here(self, error: ServiceError) -> Exception:
-        """Return the error of the process as if raised here, without paths of the server."""
-        detail = without_paths(error.detail, self._aliases())
-        kind = _RAISED_AGAIN.get(error.kind)
-        return ServiceError(error.status, detail, kind=error.kind) if kind is None else kind(detail)
+    @contextmanager
+    def _as_here(self) -> Iterator[None]:
+        """Raise the error of a process as if raised here, without paths of the server."""
+        try:
+            yield
+        except ServiceError as error:
+            detail = without_paths(error.detail, self._aliases())
+            kind = _RAISED_AGAIN.get(error.kind)
+            raise (ServiceError(error.status, detail, kind=error.kind) if kind is None else kind(detail)) from None
 
     def close(self) -> None:
         """End every process, whatever it does."""

@@ -261,7 +261,12 @@ class Service:
         log, key = self.settings.log, self.settings.log_key
         identification_recorder(log, identifier, key_file=key, channel=channel)(None, found)
 
-    def erase_the_removed(self) -> None:
+    async def start(self) -> None:
+        """Start the processes that score; raises VoiceclaimError."""
+        await self.run("disk", self._erase_the_removed)
+        await asyncio.gather(self.scorers.start(), self.file_scorers.start())
+
+    def _erase_the_removed(self) -> None:
         """Erase fingerprints of accepted audio of speakers who were removed while no service was running."""
         model, memory = self._newest.current(), duplicate_memory(self.settings.log)
         if memory is not None and model is not None:

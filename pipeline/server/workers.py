@@ -105,9 +105,8 @@ class Worker:
         try:
             if not self._pipe.poll(max(0.0, self._left)):
                 self._kill()
-                raise ServiceError(
-                    503, f"it took longer than {self._bounds.seconds:g} s, and was ended; {self._left_so}"
-                )
+                detail = f"it took longer than {self._bounds.seconds:g} s, and was ended; {self._left_so}"
+                raise ServiceError(503, f"{detail}; too much at a time, or too busy a machine?")
             data = self._pipe.recv_bytes()
         except (EOFError, OSError):
             raise ServiceError(503, f"the process that did it has died, and {self._left_so}; out of memory?") from None

@@ -147,8 +147,9 @@ def test_turns_of_an_rttm_file_in_two_channels_are_read_from_theirs(tmp_path, ca
     turns = []
     for call in calls:
         (tmp_path / call.name).write_bytes(call.read_bytes())
+        seconds = soundfile.info(call).duration
         for channel, name in enumerate(NAMES, start=1):
-            turns.append(f"SPEAKER {call.stem} {channel} 0.0 60.0 <NA> <NA> {name} <NA> <NA>\n")
+            turns.append(f"SPEAKER {call.stem} {channel} 0.0 {seconds} <NA> <NA> {name} <NA> <NA>\n")
     (tmp_path / "calls.rttm").write_text("".join(turns))
     corpus = read_corpus(tmp_path)
     for channel, name in enumerate(NAMES, start=1):

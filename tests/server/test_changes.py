@@ -36,6 +36,7 @@ from pipeline.verification.audit import check_log
 
 pytestmark = pytest.mark.server
 CALLER = Caller("address 127.0.0.1", None, frozenset())
+PATIENT = ("--idle-seconds", 120)  # half of a request waits while somebody is enrolled
 
 
 def interrupted(service: Running, path: str, files, meanwhile) -> httpx.Response:
@@ -58,7 +59,7 @@ def utterances_of(service: Running, name: str) -> int:
 
 
 def test_recordings_are_added_to_whom_the_request_found_or_to_nobody(copied, tmp_path, recordings):
-    with running(copied, tmp_path) as service:
+    with running(copied, tmp_path, *PATIENT) as service:
 
         def call(method: str, name: str, files=None) -> int:
             return service.request(method, f"/speakers/{name}", files=files).status_code
@@ -87,7 +88,7 @@ def test_two_requests_to_add_recordings_of_one_speaker_are_both_met(tmp_path, re
     some = {name: recordings[name][:6] for name in ("anna", "ivan", "lars")}
     enroll(tmp_path / "few.store", some, tiny_with("checks.duplicates=off"))
     files, statuses = files_of(recordings, "anna", 12), []
-    with running(tmp_path / "few.store", tmp_path) as service:
+    with running(tmp_path / "few.store", tmp_path, *PATIENT) as service:
 
         def add() -> None:
             statuses.append(service.request("PUT", "/speakers/anna", files=files[9:]).status_code)
@@ -190,6 +191,17 @@ def test_a_process_that_dies_says_whether_it_may_have_changed_something():
         worker.join()
 
 
+def test_a_process_that_dies_before_it_is_answered_is_said_to_have_died():
+    worker = Worker(Bounds(nice=0, seconds=60.0))
+    worker.begin(ask)
+    assert worker.receive() == "may I?"
+    worker.end()
+    worker.join()
+    worker.answer()
+    with pytest.raises(ServiceError, match="has died"):
+        worker.receive()
+
+
 def test_a_task_has_its_seconds_for_all_of_its_messages():
     worker = Worker(Bounds(nice=0, seconds=60.0))
     try:
@@ -217,7 +229,10 @@ def test_a_process_does_sixteen_tasks_and_none_after_one_that_was_left_or_killed
         async def pid() -> int:
             return await workers.result(CALLER, tell_process)
 
-        (first,) = {await pid() for _ in range(16)}
+        with pytest.raises(ServiceError, match="its log names the place"):
+            await workers.result(CALLER, fail, "anna")
+        assert [worker.tasks for worker in workers._idle] == [1]  # it goes on after an error
+        (first,) = {await pid() for _ in range(15)}
         fresh = await pid()
         assert fresh != first
         os.kill(fresh, signal.SIGKILL)

@@ -132,6 +132,7 @@ def test_streams_have_bounds(guarded):
     with begun(guarded) as (socket, _):
         socket.send(bytes(2 * 8000 * 5))
         assert "at most 4 s" in receive(socket)["detail"]
+    assert entries_in(guarded.log)[-1]["decision"] == "not_enough_speech"  # of the audio before
     with begun(guarded) as (socket, _):
         socket.send(b"")
         assert until(socket, "update")["decision"] == "not_enough_speech"
@@ -194,6 +195,9 @@ def test_a_stream_of_tiny_messages_ends_and_of_short_ones_goes_on(service):
             while (last := receive(socket))["type"] == "update":
                 pass
             assert (last["type"], last.get("status")) == (kind, 429 if kind == "problem" else None)
+            with pytest.raises(ConnectionClosed) as closed:
+                socket.recv(30)
+            assert (closed.value.rcvd is None) == (kind == "problem")  # no answer to a close is waited for
 
 
 def test_there_are_only_so_many_streams(guarded):
@@ -206,7 +210,7 @@ def test_there_are_only_so_many_streams(guarded):
 
 def test_chunks_that_come_together_are_scored_together(service, heard):
     """A process that falls behind catches up: the more audio a turn has, the less its seconds cost."""
-    data = 4 * pcm16(samples_of(heard("anna"))[0])
+    data = 16 * pcm16(samples_of(heard("anna"))[0])
     chunks = [data[at : at + 3200] for at in range(0, len(data), 3200)]
     with begun(service) as (socket, _):
         for chunk in chunks:

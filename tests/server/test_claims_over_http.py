@@ -120,6 +120,8 @@ def test_requests_have_bounds(guarded, tmp_path):
     headers = {"Content-Type": file.headers["Content-Type"]}
     chunked = guarded.request("POST", "/verify", content=iter([file.read()]), headers=headers, token=VERIFY_TOKEN)
     assert "1,048,576 bytes" in problem_of(chunked, 413)
+    most = guarded.request("POST", "/verify", content=file.read()[: 2**20], headers=headers, token=VERIFY_TOKEN)
+    assert "cut short" in problem_of(most, 400)
     assert guarded.uploads == []
 
 

@@ -130,14 +130,15 @@ def test_streams_side_by_side_on_threads_do_not_mix(client, store, heard):
             assert_alike(result, expected[name])
 
 
-def test_a_speaker_of_any_name_is_enrolled_listed_and_removed(client, service, recordings, tmp_path):
+def test_a_speaker_of_any_name_is_enrolled_listed_and_removed(client, service, recordings, silence, tmp_path):
     (tmp_path / "notes.txt").write_text("no audio")
-    files = [*(utterance.path for utterance in recordings["fergus"][:6]), tmp_path / "notes.txt"]
+    files = [*(utterance.path for utterance in recordings["fergus"][:6]), silence, tmp_path / "notes.txt"]
     before, name = client.speakers(), "Zoë/../😀"
     made = client.enroll(name, files)
     try:
         assert made.speaker == EnrolledSpeaker(name, made.speaker.seconds, 6)
-        assert [name for name, _ in made.skipped] == ["notes.txt"]
+        assert [name for name, _ in made.skipped] == ["notes.txt", silence.name]
+        assert str(service.spool) not in str(made)
         assert client.speakers() == (*before, made.speaker)
         with pytest.raises(ServiceError, match="enrolled already") as refused:
             client.enroll(name, files)

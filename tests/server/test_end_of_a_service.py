@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from packed_flac import packed_flac
 from service import COMMAND, Running, files_of, names_in, problem_of, receive, running, send, until, wait_until
@@ -132,6 +133,35 @@ def test_nothing_is_left_of_a_service_however_it_ends(copied, tmp_path, heard, n
         assert bool(service.uploads) == (code != 0)
     with running(copied, Path(tmp_path / "next"), spool=service.spool) as service:
         assert service.uploads == []
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("import pipeline.server.scorers as s; s._SECONDS = 0.05", "could not be started: it took longer than 0.05 s"),
+        ("open('calls.fingerprints', 'w').write('damaged')", "calls.fingerprints: fingerprints of audio cannot be"),
+    ],
+)
+def test_a_service_that_cannot_start_says_why_in_one_line(copied, tmp_path, before, said):
+    words = (*COMMAND[:-1], f"{before}; {COMMAND[-1]}", "serve", str(copied), "--port", "0", "--log", "calls")
+    ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    (line,) = ended.stderr.splitlines()
+    assert said in line
+    assert (ended.returncode, ended.stdout) == (2, "")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="signals of POSIX")
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
+def test_a_service_that_is_ended_while_it_starts_leaves_nothing(copied, tmp_path, number):
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    words = (*COMMAND, "serve", str(copied), "--port", "0", "--spool", str(spool))
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as starting:
+        wait_until(psutil.Process(starting.pid).children)
+        starting.send_signal(getattr(signal, number))
+        said, _ = starting.communicate(timeout=60)
+    assert starting.returncode == 0 and b"Traceback" not in said, said
+    assert not list(spool.iterdir())
 
 
 @pytest.mark.parametrize("background", [True, False])

@@ -102,6 +102,12 @@ def test_a_body_of_tiny_chunks_ends_its_connection(guarded, token):
         assert ends(caller, b"1\r\nA\r\n" * 1000, 2**22)
 
 
+def test_who_announces_too_large_a_body_is_refused_before_any_of_it_comes(guarded):
+    head = b"POST /verify HTTP/1.1\r\nAuthorization: Bearer " + b"v" * 20
+    with connected(guarded, head + b"\r\nContent-Type: multipart/form-data; boundary=x" + LONG[9:]) as caller:
+        assert caller.recv(2**16).startswith(b"HTTP/1.1 413")
+
+
 @pytest.mark.parametrize(("size", "answered"), [(64, True), (1, False)])
 def test_a_form_may_come_in_chunks_but_not_in_tiny_ones(guarded, size, answered):
     begins = b'--x\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n'
@@ -183,6 +189,9 @@ def test_a_long_message_is_not_kept_of_who_is_not_let_in(guarded):
     for first in (begun, refused + begun):
         with live(guarded, first) as caller:
             assert ends(caller, more, 2**19, 0.1)
+    with live(guarded, refused + b"\x82\xff" + (2**20).to_bytes(8, "big") + bytes(4 + 2**17)) as caller:
+        caller.settimeout(6)  # uvicorn alone would wait for ten
+        rest_of(caller)
     with live(guarded, refused + b"\x82\xff" + (2**20).to_bytes(8, "big") + bytes(4)) as caller:
         assert ends(caller, bytes(2**14), 2**19, 0.1)
 

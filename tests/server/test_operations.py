@@ -37,16 +37,21 @@ pytestmark = pytest.mark.server
 
 def test_an_operator_decides_at_what_claims_are_accepted(store, tmp_path, heard):
     point = OperatingPoint(0.01, cost_false_accept=10.0)
-    with running_copy(store, tmp_path, "--prior", 0.01, "--cost-false-accept", 10) as service:
+    options = ("--prior", 0.01, "--cost-false-accept", 10, "--unknown-impostors", 0.9)
+    with running_copy(store, tmp_path, *options) as service:
         with heard("anna").open("rb") as file:
             outcome = service.request("POST", "/verify", data={"claim": "anna"}, files={"file": file}).json()
-        expected = Verifier(Store(store), "anna", decide_by=BayesCost(point)).verify_file(heard("anna"))
+        model = Store(store).load(unknown_impostors=0.9)
+        verifier = Verifier(model, "anna", decide_by=BayesCost(point))
+        expected = verifier.verify_file(heard("anna"))
         assert outcome["llr_threshold"] == pytest.approx(point.threshold)
         assert (outcome["decision"], outcome["prior"]) == (expected.decision, 0.01)
+        assert outcome["unknown_impostors"] == 0.9
         assert outcome["probability"] == pytest.approx(expected.probability)
         samples, rate = samples_of(heard("anna"))
         final = streamed(service, "anna", rate, pcm16(samples), "pcm_s16le", 1)
         assert (final["llr_threshold"], final["prior"]) == (outcome["llr_threshold"], 0.01)
+        assert final["threshold_probability"] == pytest.approx(verifier.probability(point.threshold))
 
 
 def test_what_the_store_cannot_decide_by_is_an_error_before_the_service_starts(refused, store):
@@ -125,7 +130,7 @@ def test_a_fault_is_a_line_with_its_place_wherever_it_happens_and_the_caller_is_
         faults = [json.loads(line) for line in service.log_text.splitlines() if '"fault"' in line]
     assert problem["detail"] == problem_of(answer, 500) == "the service failed; its log names the place"
     assert [fault["what"].partition(" at ")[0] for fault in faults] == ["FileNotFoundError"] * 2
-    assert '"event": "request"' in service.log_text
+    assert all(f'"event": "{event}"' in service.log_text for event in ("request", "stream"))
     assert not any(name in service.log_text for name in ("anna", "dora", "Traceback"))
 
 

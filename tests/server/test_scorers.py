@@ -142,6 +142,22 @@ def test_a_process_that_somebody_did_not_wait_for_is_the_next_ones(run):
     run(test)
 
 
+def test_a_process_that_cannot_read_the_store_ends_and_no_claim_is_told_the_path(run, copied):
+    async def test(live, data):
+        whole = copied.read_bytes()
+        copied.write_bytes(b"damaged" * 1000)
+        with pytest.raises(ServiceError, match="could not be started: the store: not a speaker store") as told:
+            async with live.claim():
+                pass
+        assert told.value.kind == "StoreFormatError"
+        assert multiprocessing.active_children() == []
+        copied.write_bytes(whole)
+        async with live.claim() as claim:
+            assert (await claim.push(data))["score"] is not None
+
+    run(test)
+
+
 def test_processes_may_end_before_a_claim_does(run):
     async def test(live, _):
         async with live.claim():

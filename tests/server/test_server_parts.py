@@ -6,17 +6,22 @@ import asyncio
 import errno
 import gc
 import json
+import os
 import shutil
+import signal
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import repeat
 from typing import get_type_hints
 
 import numpy as np
 import pytest
+import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 from service import evaluated
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from pipeline import errors
 from pipeline.enrollment.enroll import enroll
@@ -25,14 +30,17 @@ from pipeline.errors import ConfigError, ServiceError, StreamClosedError, Unknow
 from pipeline.evaluation import read_list, write_list
 from pipeline.metrics import equal_error_rate, error_curve
 from pipeline.scoring.decisions import Terms, Update
+from pipeline.server.callers import Caller, Shares
+from pipeline.server.connections import Connection
 from pipeline.server.curves import last_evaluation
 from pipeline.server.messages import Hello, problem, read_hello, service_error, shown
 from pipeline.server.newest import NewestModel, VerifierSettings
 from pipeline.server.run import listen, serve, url_of
-from pipeline.server.security import SCOPES, VARIABLE, is_loopback, parse_tokens, read_tokens, scopes_of
+from pipeline.server.security import SCOPES, VARIABLE, is_loopback, limit_bodies, parse_tokens, read_tokens, scopes_of
 from pipeline.server.service import Service
 from pipeline.server.settings import Limits, Settings
 from pipeline.server.spool import Spool
+from pipeline.server.streams import verify_file
 from pipeline.store.store import Store
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/", min_size=16, max_size=64)
@@ -76,7 +84,7 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path, monkeypatch):
     assert read_tokens() is None
     monkeypatch.setenv(VARIABLE, "verify aaaaaaaaaaaaaaaaaaaa;enroll bbbbbbbbbbbbbbbbbbbb")
     assert scopes_of(read_tokens(), "b" * 20) == {"enroll"}
-    (tmp_path / "tokens.txt").write_text("  # hers\nverify cccccccccccccccccccc==\r\n")
+    (tmp_path / "tokens.txt").write_text("  # hers\nverify   cccccccccccccccccccc==\r\n")
     assert scopes_of(read_tokens(tmp_path / "tokens.txt"), "c" * 20 + "==") == {"verify"}
     with pytest.raises(ConfigError, match="cannot be read"):
         read_tokens(tmp_path / "missing.txt")
@@ -91,6 +99,52 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path, monkeypatch):
 def test_as_much_audio_as_is_allowed_fits_in_two_channels_of_a_file_and_one_of_an_enrollment():
     for bounds in (Limits(file_seconds=600.0, enroll_seconds=1800.0), Limits(file_seconds=600.0, enroll_seconds=60.0)):
         assert bounds.audio.samples == max(600 * 48_000 * 2, int(bounds.enroll_seconds) * 48_000)
+
+
+def test_a_body_has_so_many_seconds_and_its_sender_any_number_for_the_answer():
+    async def read(limits: Limits, messages) -> None:
+        async def receive():
+            seconds, message = next(messages)
+            await asyncio.sleep(seconds)
+            return message
+
+        async def app(_scope, receive, _send):
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        bounded = limit_bodies(app, limits, None, Shares("bytes", 1000, 1000))
+        await bounded({"type": "http", "headers": [], "client": None}, receive, None)
+
+    part, last = ({"type": "http.request", "body": b"x", "more_body": more} for more in (True, False))
+    with pytest.raises(TimeoutError):
+        asyncio.run(read(Limits(body_seconds=0.3), repeat((0.01, part))))
+    asyncio.run(read(Limits(body_seconds=0.3, idle_seconds=0.3), iter([(0, last), (0.5, {"type": "http.disconnect"})])))
+
+
+def test_messages_that_came_with_the_end_of_a_stream_are_received_before_it(store):
+    events = [
+        {"type": "websocket.connect"},
+        *({"type": "websocket.receive", "bytes": data, "text": None} for data in (b"one", b"two")),
+        {"type": "websocket.disconnect", "code": 1001},
+    ]
+
+    async def receive():
+        return events.pop(0)
+
+    async def send(_message) -> None:
+        pass
+
+    async def scenario(service: Service) -> None:
+        socket = WebSocket({"type": "websocket"}, receive, send)
+        await socket.accept()
+        connection = Connection(socket, service, "verify")
+        assert await connection.receive() == [b"one", b"two"]
+        for _ in range(2):
+            with pytest.raises(WebSocketDisconnect):
+                await connection.receive()
+
+    with closing(Service(Settings(store), threads=1)) as service:
+        asyncio.run(scenario(service))
 
 
 # The spool
@@ -166,6 +220,28 @@ def test_another_store_in_the_place_of_this_one_has_nobody_of_it(copied, tmp_pat
     assert live.verifier("anna").model.names == ("anna", "ivan")
     copied.unlink()
     assert live.current() is None
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes are halted by signals")
+def test_nothing_is_decided_on_a_file_of_somebody_who_was_removed_while_it_was_scored(copied, tmp_path, said):
+    samples, rate = said
+    soundfile.write(tmp_path / "long.wav", np.tile(samples, 30), rate)
+    caller = Caller("address 127.0.0.1", None, frozenset())
+
+    async def scenario(service: Service) -> None:
+        await service.file_scorers.start()
+        (worker,) = (scorer.worker for scorer in service.file_scorers._scorers)
+        verifying = asyncio.create_task(verify_file(service, caller, "anna", None, tmp_path / "long.wav", None))
+        while worker.tasks < 3:  # until the claim has begun, and the first of the audio is on its way
+            await asyncio.sleep(0.001)
+        os.kill(worker._process.pid, signal.SIGSTOP)
+        await asyncio.to_thread(remove_speaker, copied, "anna")
+        os.kill(worker._process.pid, signal.SIGCONT)
+        with pytest.raises(StreamClosedError, match=r"anna.* has been removed"):
+            await verifying
+
+    with closing(Service(Settings(copied), threads=1)) as service:
+        asyncio.run(scenario(service))
 
 
 def test_only_so_many_verifiers_are_kept(copied):

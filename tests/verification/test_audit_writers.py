@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -99,6 +101,29 @@ def test_three_killed_writers_leave_one_chain_with_every_confirmed_line(tmp_path
         assert logged == list(range(len(logged)))
         assert 1 + len(numbers) <= len(logged)  # the first was read above
     assert report.events["verify"] == sum(1 for line in lines if line["event"] == "verify")
+
+
+def kib_not_on_disk(path: Path) -> int:
+    """How much of the file the kernel has in memory alone, by what it says of a mapping of it (Linux)."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
+        assert mapping[0]  # reads the page
+        _, _, about = Path("/proc/self/smaps").read_text().partition(str(path.resolve()))
+    return sum(int(kib) for kib in re.findall(r"(?:Shared|Private)_Dirty: +(\d+)", about.partition("VmFlags")[0]))
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says which pages are on the disk")
+def test_a_line_is_on_the_disk_when_append_returns(tmp_path):
+    with (tmp_path / "known").open("wb") as known:
+        known.write(b"x")
+        known.flush()
+        unsaved = kib_not_on_disk(tmp_path / "known")
+        os.fsync(known.fileno())
+    if not unsaved or kib_not_on_disk(tmp_path / "known"):
+        pytest.skip("a file system without a disk, or one whose writes wait for it")
+    log = AuditLog(tmp_path / "log")
+    for number in range(3):
+        log.append("verify", {"number": number})
+        assert kib_not_on_disk(log.path) == 0
 
 
 def test_a_locked_log_is_not_written_to(tmp_path, monkeypatch):
