@@ -142,11 +142,19 @@ def evaluate(
         print_json(table)
     else:
         print_evaluation(table, written)
-    _end(table["systems"][table["default_system"]])
+    _end(table["systems"][table["default_system"]], table.get("enrolled_files", ()), table.get("files", 0))
 
 
-def _end(counts: dict[str, Any]) -> None:
-    """Say last what the error rates do not rest on; exit with a code of its own where trials have no score."""
+def _end(counts: dict[str, Any], enrolled: Sequence[str], files: int) -> None:
+    """Say last what the error rates do not rest on; exit with a code of its own where trials have no score.
+
+    ``enrolled`` are those of the list's ``files`` that somebody was enrolled with.
+    """
+    if enrolled:
+        print_error(
+            f"{len(enrolled)} of the {files} recordings in the list are copies of enrolled ones, the first of them"
+            f" {enrolled[0]}: these error rates are too low; evaluate on recordings that nobody was enrolled with"
+        )
     scored, failed = counts["n_target"] + counts["n_nontarget"], counts["n_failed"]
     if not (counts["n_target"] and counts["n_nontarget"]):
         missing = "nontarget (false)" if counts["n_target"] else "target (true)"
@@ -201,11 +209,10 @@ def evaluate_list(
         raise InputError(f"{trials}: none of the {len(claims)} trials could be scored; the reasons are above")
     metrics = _measured(opened, assessment, pairs)
     default = opened.config.scoring.system
-    table = metrics_table(
-        metrics,
-        default_system=default if default in metrics else next(iter(metrics)),
-        about=about_evaluation(opened, trials, claims, metadata),
-    )
+    about = about_evaluation(opened, trials, claims, metadata)
+    if assessment.enrolled:
+        about["enrolled_files"] = list(assessment.enrolled)
+    table = metrics_table(metrics, default_system=default if default in metrics else next(iter(metrics)), about=about)
     scores, failed = assessment.scores, assessment.failed
     return table, write_evaluation(out, scores, table, failed=failed, command=_command(), date=date)
 
