@@ -137,7 +137,7 @@ def enroll(
         used, voices, skipped = _read_at_its_band(read, settings, is_new=is_new)
         out = replace(out, rest=SpeakerModel(used)) if is_new else out
         trainer = Trainer(used, out.rest, role, workers, report)
-        voices, short = audible([out.returned(voice) for voice in voices], used, skipped)
+        voices, short = audible([out.returned(voice) for voice in voices], used)
         trained, held_out = train(trainer, voices, checks)
         findings = (*(Finding(name, "speech", True, reason) for name, reason in short), *held_out.findings)
         out.check(findings)
