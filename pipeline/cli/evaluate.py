@@ -21,6 +21,7 @@ from pipeline.cli.options import (
     Json,
     Root,
     Scheduler,
+    SpeakerPattern,
     Systems,
     UnknownImpostors,
     check_backend,
@@ -57,6 +58,7 @@ def evaluate(
     store: Annotated[Path | None, typer.Argument(metavar="STORE", help="Speaker store.", show_default=False)] = None,
     trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=TRIALS_HELP, show_default=False)] = None,
     root: Root = None,
+    speaker_pattern: SpeakerPattern = None,
     scores: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Score file of any system, instead of STORE and TRIALS.")
     ] = None,
@@ -104,6 +106,7 @@ def evaluate(
 
     Examples:
     - `voiceclaim evaluate speakers.store verify/ --out results/`
+    - `voiceclaim evaluate speakers.store flat/ --speaker-pattern '([^_-]+)' --out results/`
     - `voiceclaim evaluate speakers.store trials.txt --out results/`
     - `voiceclaim evaluate background.store veri_test.txt --pairs --root wav/ --out results/`
     - `voiceclaim evaluate --scores scores.tsv --key key.tsv --out results/`
@@ -114,7 +117,13 @@ def evaluate(
         of_claims = {"--systems": systems, "--not-enrolled": not_enrolled, "--backend": backend}
         refuse("cannot be combined with --pairs", **of_claims, **{"--scores": scores})
     if scores is not None:
-        needs_audio = {"--root": root, "--channel": channel, "--jobs": jobs, "--backend": backend}
+        needs_audio = {
+            "--root": root,
+            "--speaker-pattern": speaker_pattern,
+            "--channel": channel,
+            "--jobs": jobs,
+            "--backend": backend,
+        }
         needs_store = {"STORE": store, "TRIALS": trials, "--not-enrolled": not_enrolled}
         needs_both = {"--unknown-impostors": unknown_impostors}
         refuse("cannot be combined with --scores", **needs_store, **needs_audio, **needs_both)
@@ -137,6 +146,7 @@ def evaluate(
                 channel=channel,
                 scheduler=scheduler,
                 pairs=pairs,
+                speaker_pattern=speaker_pattern,
             )
     if as_json:
         print_json(table)
@@ -180,6 +190,7 @@ def evaluate_list(
     channel: int | None = None,
     scheduler: str | None = None,
     pairs: bool = False,
+    speaker_pattern: str | None = None,
 ) -> Written:
     """Score the list ``trials``, of claims or ``pairs`` of recordings, and write every result to ``out``."""
     from pipeline.evaluation.assess import assess
@@ -193,7 +204,7 @@ def evaluate_list(
     if pairs and trials.is_dir():
         raise typer.BadParameter("--pairs is for a list of pairs, and a folder was given")
     opened = Store(store).load(unknown_impostors=unknown_impostors)
-    claims, root, metadata = claims_of(trials, root, opened.names)
+    claims, root, metadata = claims_of(trials, root, opened.names, speaker_pattern)
     with workers_of(scheduler, jobs) as workers, progress_bar(quiet=quiet) as advance:
         advance("reading machines", 0, 1)
         of_claims = partial(assess, systems=systems, not_enrolled=not_enrolled, workers=workers)
@@ -271,17 +282,20 @@ def _threshold(model: SpeakerModel, system: str, pairs: bool) -> float | None:
         return None
 
 
-def claims_of(trials: Path, root: Path | None, names: tuple[str, ...]) -> tuple[Sequence[Trial], Path, Metadata | None]:
+def claims_of(
+    trials: Path, root: Path | None, names: tuple[str, ...], speaker_pattern: str | None
+) -> tuple[Sequence[Trial], Path, Metadata | None]:
     """Return the trials of a list, or of a folder against ``names``, whence their paths begin, and further columns."""
     from pipeline.evaluation import read_list, trials_of_folder
     from pipeline.evaluation.lists import trials_of
 
     if not trials.is_dir():
+        refuse(f"is for a folder, and {trials} is none", **{"--speaker-pattern": speaker_pattern})
         listed = read_list(trials, kind="key")
         return trials_of(listed, str(trials)), trials.parent if root is None else root, listed.metadata
     if root is not None:
         raise typer.BadParameter("--root is for a trial list, and a folder was given")
-    found = trials_of_folder(trials, names)
+    found = trials_of_folder(trials, names, speaker_pattern=speaker_pattern)
     print_skipped(found.skipped)
     if found.strangers:
         print_note(f"not enrolled, so their files are those of impostors: {', '.join(found.strangers)}")
