@@ -14,7 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pipeline.audio.folders import audio_suffixes
-from pipeline.errors import AudioError, InputError, NotEnoughSpeechError, UnknownSpeakerError
+from pipeline.errors import AudioError, InputError, NotEnoughSpeechError, UnknownSpeakerError, check_callable
 from pipeline.evaluation import NameColumn, SystemScores, Trial
 from pipeline.evaluation.breakdowns import SPEECH, metadata_of, speech_groups
 from pipeline.evaluation.lists import as_trials, names_given
@@ -148,6 +148,7 @@ def assess(
     >>> sorted(pipeline.assess(model, trials, pathlib.Path(), systems=["poao", "rpoao"]).scores)
     ['poao', 'rpoao']
     """
+    check_callable("progress", progress)
     workers = chosen_workers(workers, jobs)
     model, trials = as_model(model), as_trials(trials)
     available = model.evaluated_systems

@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pipeline.enrollment.heldout_scoring import HeldOutScoring
-from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError
+from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError, check_callable
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import FailedFile, positions_of
 from pipeline.evaluation.lists import as_trials
@@ -141,6 +141,7 @@ def calibrate(
     >>> report.model.threshold("poao") == report.before.threshold
     False
     """
+    check_callable("progress", progress)
     trials = as_trials(trials)
     labels = _labelled(trials)
     _check_enough(labels, ())
