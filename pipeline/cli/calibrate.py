@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.evaluate import TRIALS_HELP, claims_of, note_mixed
-from pipeline.cli.metrics import number
+from pipeline.cli.evaluate import TRIALS_HELP, claims_of
+from pipeline.cli.metrics import note_mixed, number
 from pipeline.cli.options import (
     WAIT_SECONDS,
     Channel,

@@ -6,13 +6,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
-from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.metrics import print_evaluation
+from pipeline.cli.metrics import name_failed, note_mixed, print_evaluation
 from pipeline.cli.options import (
     IN_PART,
     Backend,
@@ -35,9 +34,8 @@ from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import FORMATS
 
 if TYPE_CHECKING:
-    from pipeline.config import ChecksConfig
     from pipeline.evaluation import Trial
-    from pipeline.evaluation.assess import Assessment, FailedFile
+    from pipeline.evaluation.assess import Assessment
     from pipeline.evaluation.columns import Metadata
     from pipeline.evaluation.measure import SystemMetrics
     from pipeline.store.model import SpeakerModel
@@ -48,7 +46,6 @@ TRIALS_HELP = (
     "Trial list: lines `speaker path target|nontarget` or `1|0 speaker path`, or CSV under a header. Or a folder with"
     " one folder per speaker."
 )
-_MOST_NAMED = 10  # missing files that are named one by one
 
 
 def evaluate(
@@ -212,7 +209,7 @@ def evaluate_list(
         # A folder's paths are names of files, whatever lists lie in the current folder.
         where = Recordings(path_for(root, workers), {}) if trials.is_dir() else root
         assessment = score(opened, claims, where, channel=channel, progress=partial(advance, "scoring"))
-    _name_failed(assessment.failed, root, len(claims))
+    name_failed(assessment.failed, root, len(claims))
     if repeated := len(claims) - len({(claim.speaker, claim.segment) for claim in claims}):
         print_note(f"note: {repeated} trials repeat earlier ones of the list, and count as often as they are listed")
     note_mixed(assessment.mixed, opened.config.checks)
@@ -226,40 +223,6 @@ def evaluate_list(
     table = metrics_table(metrics, default_system=default if default in metrics else next(iter(metrics)), about=about)
     scores, failed = assessment.scores, assessment.failed
     return table, write_evaluation(out, scores, table, failed=failed, command=_command(), date=date)
-
-
-def note_mixed(files: Sequence[str], checks: ChecksConfig) -> None:
-    """Print how many ``files`` were scored by the mean of channels that differ, unless ``checks`` leave it out."""
-    if files and checks.channels != "off":
-        print_note(
-            f"note: {len(files)} files were scored by the mean of channels that differ, the first of them {files[0]};"
-            " choose one: --channel N"
-        )
-
-
-def _name_failed(failed: Sequence[FailedFile], root: Path, trials: int) -> None:
-    """Print why files have no score, in one line where many are missing, or those of all ``trials``."""
-    from pipeline.audio.files import NO_SUCH_FILE
-
-    missing = [one for one in failed if f": {NO_SUCH_FILE}; " in one.reason]
-    lost = sum(one.trials for one in missing)
-    if len(missing) > _MOST_NAMED or 0 < lost == trials:
-        first = missing[0].path
-        print_note(
-            f"not scored ({lost} trials): {len(missing)} files are missing, the first is {first}; paths are"
-            f" relative to {root.absolute()}; {_where(root / first)}"
-        )
-        failed = [one for one in failed if one not in missing]
-    for one in failed:
-        print_note(f"not scored ({one.trials} trials): {one.reason}")
-
-
-def _where(path: Path) -> str:
-    """Return where else to look for a file that is missing at ``path``."""
-    longer = sorted(path.parent.glob(f"{escape(path.name)}.*"))
-    if longer:
-        return f"{longer[0].name} is there: files are listed with their suffixes"
-    return "give the folder of the audio with --root, or the Kaldi data directory of these utterances"
 
 
 def _measured(model: SpeakerModel, assessment: Assessment, pairs: bool) -> dict[str, SystemMetrics]:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.audio.corpus import Utterance
-from pipeline.audio.files import open_utterance
 from pipeline.config import FeatureSettings
 from pipeline.enrollment.duplicates import duplicates
-from pipeline.enrollment.quality import Recording, RecordingMeter, kept_of
+from pipeline.enrollment.quality import Recording, kept_of, measured
 from pipeline.enrollment.speech import Progress
 from pipeline.errors import AudioError, InputError
 from pipeline.features.fingerprints import Prints
@@ -75,12 +74,3 @@ def _measure_of(settings: FeatureSettings, _name: str, utterance: Utterance) -> 
         return measured(utterance, settings)
     except AudioError as error:
         return error
-
-
-def measured(utterance: Utterance, settings: FeatureSettings) -> Recording:
-    """Decode one utterance and return its measurements; raises AudioError."""
-    meter = RecordingMeter(utterance.path, settings)
-    with open_utterance(utterance) as audio:
-        for samples in audio.blocks():
-            meter.push(samples, audio.rate)
-    return meter.finish()

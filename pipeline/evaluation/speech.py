@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.audio.downmix import Downmix
 from pipeline.enrollment.duplicates import KnownRecordings
-from pipeline.enrollment.growing import measured
-from pipeline.enrollment.quality import kept_of
+from pipeline.enrollment.quality import kept_of, measured
 from pipeline.errors import NotEnoughSpeechError
 from pipeline.evaluation.recordings import Recordings
 from pipeline.features.fingerprints import FingerprintStream, Prints, joined
