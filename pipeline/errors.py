@@ -61,6 +61,12 @@ def check_type(name: str, value: object, kinds: type | tuple[type, ...] | UnionT
             raise InputError(f"{name}: {expected} was expected, got a number beyond what a float holds") from None
 
 
+def check_callable(name: str, value: object) -> None:
+    """Raise InputError unless ``value`` can be called, or is None, for nothing to call."""
+    if value is not None and not callable(value):
+        raise InputError(f"{name}: a function was expected, got {type(value).__name__}")
+
+
 def check_seed(seed: int) -> None:
     """Raise InputError unless ``seed`` is a whole number of at least 0."""
     check_type("seed", seed, Integral, "a whole number of at least 0")

@@ -37,8 +37,7 @@ _DECODERS = {
     "flac": re.compile(r"(?=.* (?:-[cs]*d|--decode))(?: (?:-[cds]+|--decode|--stdout|--silent|--totally-silent))+"),
     "sph2pipe": re.compile(r"(?: -p| -f (?:wav|rif)| -c (?P<channel>[1-9]))*"),
 }
-# Columns of a table of recordings, by what they hold; client_id is Common Voice's.
-_COLUMNS = {
+RECORDING_COLUMNS = {
     name: field
     for field, names in {
         "path": "path file filename file_name audio audio_path wav",
@@ -49,6 +48,7 @@ _COLUMNS = {
     }.items()
     for name in names.split()
 }
+"""What a column of a table of recordings holds, by its name in lower case; client_id is Common Voice's."""
 CHANNELS = {"a": 1, "b": 2, "A": 1, "B": 2, **{str(number): number for number in range(1, 10)}}
 """Channel, from 1, by what a column ``side`` or ``channel`` calls it."""
 
@@ -130,16 +130,16 @@ def read_rttm(path: Path) -> list[tuple[str, str, str, float, float]]:
 def read_recordings_table(path: Path) -> list[Segment]:
     """Return the utterances of a table under a header, CSV or tab-separated; raises InputError, naming file and line.
 
-    Columns are found by name (``_COLUMNS``), others are ignored; ``start`` and ``end``, in seconds, may be empty or
-    missing, and so may ``channel``, which is ignored where any cell is no channel. Files are looked for from the folder
-    of the table and from ``clips`` in it, as Common Voice has them.
+    Columns are found by name (``RECORDING_COLUMNS``), others are ignored; ``start`` and ``end``, in seconds, may be
+    empty or missing, and so may ``channel``, which is ignored where any cell is no channel. Files are looked for from
+    the folder of the table and from ``clips`` in it, as Common Voice has them.
     """
     rows = ((number, _text(path, number, raw).rstrip("\r")) for number, raw in _lines(path) if raw.strip())
     line, header = next(rows, (1, ""))
     if header.count(";") > header.count(",") + header.count("\t"):
         _refuse(path, line, f"commas or tabs between the columns were expected, got semicolons: {header[:_SHOWN]!r}")
     split = _split_csv if "\t" not in header else lambda _path, _line, text: text.split("\t")
-    fields = [_COLUMNS.get(name.strip().lower(), "") for name in split(path, line, header)]
+    fields = [RECORDING_COLUMNS.get(name.strip().lower(), "") for name in split(path, line, header)]
     if [fields.count(one) for one in ("path", "speaker", "start")] != [1, 1, fields.count("end")]:
         _refuse(
             path,

@@ -7,8 +7,10 @@ interrupted.
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -132,8 +134,13 @@ def _likely_cause(error: typer.TyperException, refused: str, command: str) -> st
     """Return what a user of ``command`` probably meant, if the words or the value that was ``refused`` show it."""
     from pipeline.evaluation.text_lists import DECIMAL_COMMA, has_decimal_comma
 
-    if getattr(error, "option_name", None) == "--store":
+    option = getattr(error, "option_name", None) or ""
+    if option == "--store":
         return "; the store is an argument here, and the first one"
+    # Of a word such as -probe.wav the parser names -p.
+    file = next((word for word in sys.argv if word.startswith(option) and Path(word).suffix), None)
+    if file is not None and len(option) == 2:
+        return f"; a file whose name begins with - is given as ./{file}, or after --"
     if command == "voiceclaim enroll" and "extra argument" in error.format_message():
         return "; one folder is enrolled, with a folder per speaker in it: give the folder above them"
     if has_decimal_comma(refused.encode(errors="replace")):

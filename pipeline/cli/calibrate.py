@@ -9,9 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.evaluate import TRIALS_HELP, claims_of, note_mixed
-from pipeline.cli.metrics import number
-from pipeline.cli.options import WAIT_SECONDS, Channel, Jobs, Json, Log, LogKey, Root, StoreArgument, Wait, in_turn
+from pipeline.cli.evaluate import TRIALS_HELP, claims_of
+from pipeline.cli.metrics import note_mixed, number
+from pipeline.cli.options import (
+    WAIT_SECONDS,
+    Channel,
+    Jobs,
+    Json,
+    Log,
+    LogKey,
+    Root,
+    SpeakerPattern,
+    StoreArgument,
+    Wait,
+    in_turn,
+)
 from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
 
 if TYPE_CHECKING:
@@ -22,6 +34,7 @@ def calibrate(
     store: StoreArgument,
     trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=TRIALS_HELP, show_default=False)] = None,
     root: Root = None,
+    speaker_pattern: SpeakerPattern = None,
     channel: Channel = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Erase the trials; go back to thresholds from enrollment.")
@@ -43,7 +56,7 @@ def calibrate(
     - `voiceclaim calibrate speakers.store own-recordings/`
     - `voiceclaim calibrate speakers.store --reset`
     """
-    if reset != (trials is None) or (reset and (root, channel) != (None, None)):
+    if reset != (trials is None) or (reset and (root, speaker_pattern, channel) != (None, None, None)):
         raise typer.BadParameter("give a list or folder TRIALS, or --reset alone")
     from pipeline.evaluation.calibrate import calibrate as calibrate_store
     from pipeline.evaluation.calibrate import reset_calibration
@@ -62,7 +75,7 @@ def calibrate(
         else:
             print_line("own trials erased; thresholds are those of the held-out trials")
         return
-    claims, root, _ = claims_of(trials, root, Store(store).load().names)
+    claims, root, _ = claims_of(trials, root, Store(store).load().names, speaker_pattern)
     with progress_bar(quiet=as_json) as advance:
         write = partial(
             calibrate_store,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.evaluate import note_mixed
+from pipeline.cli.metrics import note_mixed
 from pipeline.cli.options import DONE, REJECTED, Channel, Jobs, Json
 from pipeline.cli.terminal import coloured, cores, escape, print_json, print_line
 

@@ -26,6 +26,7 @@ from pipeline.cli.options import (
     NewStore,
     Override,
     Scheduler,
+    SpeakerPattern,
     Wait,
     check_backend,
     in_turn,
@@ -63,13 +64,7 @@ def enroll(
     only: Annotated[
         list[str] | None, typer.Option(metavar="GLOB", help="Enroll only speakers whose names match (repeatable).")
     ] = None,
-    speaker_pattern: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REGEX",
-            help="Regular expression whose group is the speaker, matched to file names; with a / in it, to paths.",
-        ),
-    ] = None,
+    speaker_pattern: SpeakerPattern = None,
     background: Annotated[
         bool, typer.Option("--background", help="Enroll as background speakers, who cannot be claimed.")
     ] = False,

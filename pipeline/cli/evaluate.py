@@ -6,13 +6,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
-from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.metrics import print_evaluation
+from pipeline.cli.metrics import name_failed, note_mixed, print_evaluation
 from pipeline.cli.options import (
     IN_PART,
     Backend,
@@ -21,6 +20,7 @@ from pipeline.cli.options import (
     Json,
     Root,
     Scheduler,
+    SpeakerPattern,
     Systems,
     UnknownImpostors,
     check_backend,
@@ -34,9 +34,8 @@ from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import FORMATS
 
 if TYPE_CHECKING:
-    from pipeline.config import ChecksConfig
     from pipeline.evaluation import Trial
-    from pipeline.evaluation.assess import Assessment, FailedFile
+    from pipeline.evaluation.assess import Assessment
     from pipeline.evaluation.columns import Metadata
     from pipeline.evaluation.measure import SystemMetrics
     from pipeline.store.model import SpeakerModel
@@ -47,7 +46,6 @@ TRIALS_HELP = (
     "Trial list: lines `speaker path target|nontarget` or `1|0 speaker path`, or CSV under a header. Or a folder with"
     " one folder per speaker."
 )
-_MOST_NAMED = 10  # missing files that are named one by one
 
 
 def evaluate(
@@ -57,6 +55,7 @@ def evaluate(
     store: Annotated[Path | None, typer.Argument(metavar="STORE", help="Speaker store.", show_default=False)] = None,
     trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=TRIALS_HELP, show_default=False)] = None,
     root: Root = None,
+    speaker_pattern: SpeakerPattern = None,
     scores: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Score file of any system, instead of STORE and TRIALS.")
     ] = None,
@@ -104,6 +103,7 @@ def evaluate(
 
     Examples:
     - `voiceclaim evaluate speakers.store verify/ --out results/`
+    - `voiceclaim evaluate speakers.store flat/ --speaker-pattern '([^_-]+)' --out results/`
     - `voiceclaim evaluate speakers.store trials.txt --out results/`
     - `voiceclaim evaluate background.store veri_test.txt --pairs --root wav/ --out results/`
     - `voiceclaim evaluate --scores scores.tsv --key key.tsv --out results/`
@@ -114,7 +114,13 @@ def evaluate(
         of_claims = {"--systems": systems, "--not-enrolled": not_enrolled, "--backend": backend}
         refuse("cannot be combined with --pairs", **of_claims, **{"--scores": scores})
     if scores is not None:
-        needs_audio = {"--root": root, "--channel": channel, "--jobs": jobs, "--backend": backend}
+        needs_audio = {
+            "--root": root,
+            "--speaker-pattern": speaker_pattern,
+            "--channel": channel,
+            "--jobs": jobs,
+            "--backend": backend,
+        }
         needs_store = {"STORE": store, "TRIALS": trials, "--not-enrolled": not_enrolled}
         needs_both = {"--unknown-impostors": unknown_impostors}
         refuse("cannot be combined with --scores", **needs_store, **needs_audio, **needs_both)
@@ -137,16 +143,25 @@ def evaluate(
                 channel=channel,
                 scheduler=scheduler,
                 pairs=pairs,
+                speaker_pattern=speaker_pattern,
             )
     if as_json:
         print_json(table)
     else:
         print_evaluation(table, written)
-    _end(table["systems"][table["default_system"]])
+    _end(table["systems"][table["default_system"]], table.get("enrolled_files", ()), table.get("files", 0))
 
 
-def _end(counts: dict[str, Any]) -> None:
-    """Print at the end what the error rates leave out; exit with the code for that if trials have no score."""
+def _end(counts: dict[str, Any], enrolled: Sequence[str], files: int) -> None:
+    """Print at the end what the error rates leave out; exit with the code for that if trials have no score.
+
+    ``enrolled`` are those of the list's ``files`` that are copies of enrolled recordings.
+    """
+    if enrolled:
+        print_error(
+            f"{len(enrolled)} of the {files} recordings in the list are copies of enrolled ones, the first of them"
+            f" {enrolled[0]}: these error rates are too low; evaluate on recordings that nobody was enrolled with"
+        )
     scored, failed = counts["n_target"] + counts["n_nontarget"], counts["n_failed"]
     if not (counts["n_target"] and counts["n_nontarget"]):
         missing = "nontarget (false)" if counts["n_target"] else "target (true)"
@@ -172,6 +187,7 @@ def evaluate_list(
     channel: int | None = None,
     scheduler: str | None = None,
     pairs: bool = False,
+    speaker_pattern: str | None = None,
 ) -> Written:
     """Score the list ``trials``, of claims or ``pairs`` of recordings, and write every result to ``out``."""
     from pipeline.evaluation.assess import assess
@@ -185,7 +201,7 @@ def evaluate_list(
     if pairs and trials.is_dir():
         raise typer.BadParameter("--pairs is for a list of pairs, and a folder was given")
     opened = Store(store).load(unknown_impostors=unknown_impostors)
-    claims, root, metadata = claims_of(trials, root, opened.names)
+    claims, root, metadata = claims_of(trials, root, opened.names, speaker_pattern)
     with workers_of(scheduler, jobs) as workers, progress_bar(quiet=quiet) as advance:
         advance("reading machines", 0, 1)
         of_claims = partial(assess, systems=systems, not_enrolled=not_enrolled, workers=workers)
@@ -193,7 +209,7 @@ def evaluate_list(
         # A folder's paths are names of files, whatever lists lie in the current folder.
         where = Recordings(path_for(root, workers), {}) if trials.is_dir() else root
         assessment = score(opened, claims, where, channel=channel, progress=partial(advance, "scoring"))
-    _name_failed(assessment.failed, root, len(claims))
+    name_failed(assessment.failed, root, len(claims))
     if repeated := len(claims) - len({(claim.speaker, claim.segment) for claim in claims}):
         print_note(f"note: {repeated} trials repeat earlier ones of the list, and count as often as they are listed")
     note_mixed(assessment.mixed, opened.config.checks)
@@ -201,47 +217,12 @@ def evaluate_list(
         raise InputError(f"{trials}: none of the {len(claims)} trials could be scored; the reasons are above")
     metrics = _measured(opened, assessment, pairs)
     default = opened.config.scoring.system
-    table = metrics_table(
-        metrics,
-        default_system=default if default in metrics else next(iter(metrics)),
-        about=about_evaluation(opened, trials, claims, metadata),
-    )
+    about = about_evaluation(opened, trials, claims, metadata)
+    if assessment.enrolled:
+        about["enrolled_files"] = list(assessment.enrolled)
+    table = metrics_table(metrics, default_system=default if default in metrics else next(iter(metrics)), about=about)
     scores, failed = assessment.scores, assessment.failed
     return table, write_evaluation(out, scores, table, failed=failed, command=_command(), date=date)
-
-
-def note_mixed(files: Sequence[str], checks: ChecksConfig) -> None:
-    """Print how many ``files`` were scored by the mean of channels that differ, unless ``checks`` leave it out."""
-    if files and checks.channels != "off":
-        print_note(
-            f"note: {len(files)} files were scored by the mean of channels that differ, the first of them {files[0]};"
-            " choose one: --channel N"
-        )
-
-
-def _name_failed(failed: Sequence[FailedFile], root: Path, trials: int) -> None:
-    """Print why files have no score, in one line where many are missing, or those of all ``trials``."""
-    from pipeline.audio.files import NO_SUCH_FILE
-
-    missing = [one for one in failed if f": {NO_SUCH_FILE}; " in one.reason]
-    lost = sum(one.trials for one in missing)
-    if len(missing) > _MOST_NAMED or 0 < lost == trials:
-        first = missing[0].path
-        print_note(
-            f"not scored ({lost} trials): {len(missing)} files are missing, the first is {first}; paths are"
-            f" relative to {root.absolute()}; {_where(root / first)}"
-        )
-        failed = [one for one in failed if one not in missing]
-    for one in failed:
-        print_note(f"not scored ({one.trials} trials): {one.reason}")
-
-
-def _where(path: Path) -> str:
-    """Return a hint where to look for a file that is missing at ``path``."""
-    longer = sorted(path.parent.glob(f"{escape(path.name)}.*"))
-    if longer:
-        return f"{longer[0].name} is there: files are listed with their suffixes"
-    return "give the folder of the audio with --root, or the Kaldi data directory of these utterances"
 
 
 def _measured(model: SpeakerModel, assessment: Assessment, pairs: bool) -> dict[str, SystemMetrics]:
@@ -264,17 +245,20 @@ def _threshold(model: SpeakerModel, system: str, pairs: bool) -> float | None:
         return None
 
 
-def claims_of(trials: Path, root: Path | None, names: tuple[str, ...]) -> tuple[Sequence[Trial], Path, Metadata | None]:
+def claims_of(
+    trials: Path, root: Path | None, names: tuple[str, ...], speaker_pattern: str | None
+) -> tuple[Sequence[Trial], Path, Metadata | None]:
     """Return the trials of a list, or of a folder against ``names``, the root of their paths, and further columns."""
     from pipeline.evaluation import read_list, trials_of_folder
     from pipeline.evaluation.lists import trials_of
 
     if not trials.is_dir():
+        refuse(f"is for a folder, and {trials} is none", **{"--speaker-pattern": speaker_pattern})
         listed = read_list(trials, kind="key")
         return trials_of(listed, str(trials)), trials.parent if root is None else root, listed.metadata
     if root is not None:
         raise typer.BadParameter("--root is for a trial list, and a folder was given")
-    found = trials_of_folder(trials, names)
+    found = trials_of_folder(trials, names, speaker_pattern=speaker_pattern)
     print_skipped(found.skipped)
     if found.strangers:
         print_note(f"not enrolled, so their files are those of impostors: {', '.join(found.strangers)}")

@@ -1,12 +1,19 @@
-"""Metrics in a terminal, as `evaluate` and other commands print them: error rates, costs and remarks."""
+"""Metrics in a terminal: error rates, costs and remarks, and the files without a score or with a doubtful one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipeline.cli.terminal import print_line, print_table
+from pipeline.cli.terminal import print_line, print_note, print_table
+
+if TYPE_CHECKING:
+    from pipeline.config import ChecksConfig
+    from pipeline.evaluation.assess import FailedFile
+
+_MOST_NAMED = 10  # missing files that are named one by one
 
 
 def print_evaluation(table: dict[str, Any], written: Sequence[Path]) -> None:
@@ -113,3 +120,37 @@ def with_interval(value: float | None, low_high: list[float] | None, form: str) 
     """Format a number with its confidence interval."""
     ends = "" if low_high is None else f" [{low_high[0]:{form}}, {low_high[1]:{form}}]"
     return f"{number(value, form)}{ends}"
+
+
+def note_mixed(files: Sequence[str], checks: ChecksConfig) -> None:
+    """Print how many ``files`` were scored by the mean of channels that differ, unless ``checks`` leave it out."""
+    if files and checks.channels != "off":
+        print_note(
+            f"note: {len(files)} files were scored by the mean of channels that differ, the first of them {files[0]};"
+            " choose one: --channel N"
+        )
+
+
+def name_failed(failed: Sequence[FailedFile], root: Path, trials: int) -> None:
+    """Print why files have no score, in one line where many are missing, or those of all ``trials``."""
+    from pipeline.audio.files import NO_SUCH_FILE
+
+    missing = [one for one in failed if f": {NO_SUCH_FILE}; " in one.reason]
+    lost = sum(one.trials for one in missing)
+    if len(missing) > _MOST_NAMED or 0 < lost == trials:
+        first = missing[0].path
+        print_note(
+            f"not scored ({lost} trials): {len(missing)} files are missing, the first is {first}; paths are"
+            f" relative to {root.absolute()}; {_where(root / first)}"
+        )
+        failed = [one for one in failed if one not in missing]
+    for one in failed:
+        print_note(f"not scored ({one.trials} trials): {one.reason}")
+
+
+def _where(path: Path) -> str:
+    """Return where else to look for a file that is missing at ``path``."""
+    longer = sorted(path.parent.glob(f"{escape(path.name)}.*"))
+    if longer:
+        return f"{longer[0].name} is there: files are listed with their suffixes"
+    return "give the folder of the audio with --root, or the Kaldi data directory of these utterances"

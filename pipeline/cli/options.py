@@ -92,6 +92,14 @@ Channel = Annotated[
     int | None,
     typer.Option("--channel", metavar="N", min=1, help="Channel to read, from 1.", show_default="the mean of all"),
 ]
+SpeakerPattern = Annotated[
+    str | None,
+    typer.Option(
+        "--speaker-pattern",
+        metavar="REGEX",
+        help="Regular expression whose group is the speaker, for names of files; with a / in it, for paths.",
+    ),
+]
 _BACKEND = "Where to run: local threads or a Dask cluster."
 Backend = Annotated[
     Literal["threads", "dask"] | None,

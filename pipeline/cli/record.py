@@ -9,8 +9,9 @@ import math
 import random
 import signal
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,7 +37,7 @@ from pipeline.cli.options import (
     refuse,
 )
 from pipeline.cli.terminal import cores, escape, live_line, print_json, print_line, print_note, progress_bar
-from pipeline.errors import InputError, NotEnoughSpeechError, SpeakerExistsError
+from pipeline.errors import EnrollmentRefusedError, InputError, NotEnoughSpeechError, SpeakerExistsError
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -101,7 +102,12 @@ def record(
     with _files(phrases, rate, keep) as paths, progress_bar(quiet=as_json) as progress:
         spoken_by = {name: [Utterance(name, path) for path in paths]}
         write = partial(enroll, store, spoken_by, requested, jobs=jobs or cores(), progress=progress)
-        report = in_turn(store, wait, write)
+        by_phrase = partial(_by_phrase, paths=[] if keep else paths)
+        try:
+            report = in_turn(store, wait, write)
+        except EnrollmentRefusedError as error:
+            raise EnrollmentRefusedError(by_phrase(error.reason), error.findings) from None
+    report = replace(report, findings=tuple(replace(one, reason=by_phrase(one.reason)) for one in report.findings))
     enrolled = report.enrolled[0]
     if as_json:
         print_json(
@@ -116,6 +122,13 @@ def record(
             " rejected: add recordings (enroll --add)"
         )
     print_line(f"{escape(name)}: enrolled with {enrolled.seconds:.1f} s of speech in {len(phrases)} phrases -> {store}")
+
+
+def _by_phrase(text: str, paths: Sequence[Path]) -> str:
+    """Return ``text`` with the numbers of phrases, from 1, in place of the ``paths`` of their files."""
+    for number, path in enumerate(paths, start=1):
+        text = text.replace(str(path), f"phrase {number}")
+    return text
 
 
 def _stored_settings(store: Path, name: str) -> Config | None:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline.cli.options import SpeakerPattern
 from pipeline.cli.terminal import escape, print_line, print_note, print_skipped
 from pipeline.errors import InputError
 
@@ -18,6 +19,7 @@ def trials(
         Path | None,
         typer.Option(metavar="STORE", help="Claim the speakers of this store.", show_default="names of the folders"),
     ] = None,
+    speaker_pattern: SpeakerPattern = None,
     out: Annotated[
         Path,
         typer.Option("--out", metavar="FILE", help="The list to write: Kaldi's format, or CSV (.csv); must be new."),
@@ -40,7 +42,8 @@ def trials(
 
     if out.is_file():
         raise InputError(f"{out}: --out needs a new file, and this one exists; a list with changes of your own?")
-    found = trials_of_folder(folder, None if store is None else Store(store).load().names)
+    names = None if store is None else Store(store).load().names
+    found = trials_of_folder(folder, names, speaker_pattern=speaker_pattern)
     print_skipped(found.skipped)
     targets = np.array([one.target for one in found.trials])
     speakers = NameColumn.of(one.speaker for one in found.trials)

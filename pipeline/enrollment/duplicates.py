@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.enrollment.quality import Recording
-from pipeline.features.fingerprints import BITS, LEAST_LOUD, WINDOW, most_differing
+from pipeline.enrollment.quality import Recording, kept_of
+from pipeline.features.fingerprints import BITS, LEAST_LOUD, WINDOW, Prints, most_differing
 
 # Frames compared with each frame of equal value, in the order of recordings: silence and tones repeat everywhere.
 MAX_PLACES = 100
@@ -46,11 +46,31 @@ def copies(recordings: Sequence[Recording]) -> list[tuple[int, int]]:
     pairs = set()
     for i, j, lag in _candidates(list(enumerate(recordings))):
         one, other = recordings[i], recordings[j]
-        if max(abs(lag), abs(len(one.prints) - len(other.prints))) <= MOST_LATE:
-            loud, differing = _compared(one, other, lag)
-            if loud.sum() >= MIN_IDENTICAL and differing.sum() < MOST_COPIED * BITS * loud.sum():
-                pairs.add((i, j))
+        is_whole = max(abs(lag), abs(len(one.prints) - len(other.prints))) <= MOST_LATE
+        if is_whole and _is_copy(*_compared(one, other, lag)):
+            pairs.add((i, j))
     return sorted(pairs)
+
+
+class KnownRecordings:
+    """Recordings with these ``known`` fingerprints (F,), end to end, of which others may be copies, or parts."""
+
+    def __init__(self, known: Prints) -> None:
+        self._known = kept_of(known)
+        self._places = np.argsort(known, kind="stable")
+        self._prints = known[self._places]
+
+    def hold(self, recording: Recording) -> bool:
+        """Return True if all of ``recording`` but silence is a copy, at the lag where most frames are known."""
+        frames = np.flatnonzero(recording.loud)
+        prints = recording.prints[frames]
+        at = np.searchsorted(self._prints, prints)
+        equal = np.flatnonzero(self._prints.take(at, mode="clip") == prints) if len(self._prints) else at[:0]
+        if not len(equal):
+            return False
+        lags, counts = np.unique(self._places[at[equal]] - frames[equal], return_counts=True)
+        loud, differing = _compared(recording, self._known, int(lags[np.argmax(counts)]))
+        return loud.sum() >= len(frames) - MOST_LATE and _is_copy(loud, differing)
 
 
 def _candidates(recordings: Sequence[tuple[int, Recording]]) -> list[tuple[int, int, int]]:
@@ -87,6 +107,11 @@ def _compared(one: Recording, other: Recording, lag: int) -> tuple[NDArray[np.bo
     start, end = max(0, -lag), min(len(one.prints), len(other.prints) - lag)
     loud = one.loud[start:end]
     return loud, np.bitwise_count(one.prints[start:end] ^ other.prints[start + lag : end + lag]) * loud
+
+
+def _is_copy(loud: NDArray[np.bool_], differing: NDArray[np.uint8]) -> bool:
+    """Return True where so few bits differ in the ``loud`` frames (T,) as do in copies alone."""
+    return bool(loud.sum() >= MIN_IDENTICAL and differing.sum() < MOST_COPIED * BITS * loud.sum())
 
 
 def _is_duplicate(one: Recording, other: Recording, lag: int) -> bool:

@@ -28,7 +28,7 @@ from pipeline.enrollment.newcomers import NewSpeaker
 from pipeline.enrollment.report import EnrollmentReport
 from pipeline.enrollment.speech import Progress, audible, is_narrow_band, read_speech
 from pipeline.enrollment.training import Trainer
-from pipeline.errors import InputError
+from pipeline.errors import InputError, check_callable
 from pipeline.machines.training import machine_count
 from pipeline.machines.workers import Workers, chosen_workers
 from pipeline.scoring.calibrations import Calibrations
@@ -109,6 +109,7 @@ def enroll(
     """
     if role not in get_args(Role):
         raise InputError(f"role: one of {', '.join(get_args(Role))} was expected, got {role!r}")
+    check_callable("progress", progress)
     started = time.perf_counter()
     corpus = as_corpus(recordings).of_channel(channel)
     left = Grown(corpus.speakers, {}, ())
@@ -137,7 +138,7 @@ def enroll(
         used, voices, skipped = _read_at_its_band(read, settings, is_new=is_new)
         out = replace(out, rest=SpeakerModel(used)) if is_new else out
         trainer = Trainer(used, out.rest, role, workers, report)
-        voices, short = audible([out.returned(voice) for voice in voices], used, skipped)
+        voices, short = audible([out.returned(voice) for voice in voices], used)
         trained, held_out = train(trainer, voices, checks)
         findings = (*(Finding(name, "speech", True, reason) for name, reason in short), *held_out.findings)
         out.check(findings)

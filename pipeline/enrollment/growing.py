@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.audio.corpus import Utterance
-from pipeline.audio.files import open_utterance
 from pipeline.config import FeatureSettings
 from pipeline.enrollment.duplicates import duplicates
-from pipeline.enrollment.quality import Recording, RecordingMeter, kept_of
+from pipeline.enrollment.quality import Recording, kept_of, measured
 from pipeline.enrollment.speech import Progress
 from pipeline.errors import AudioError, InputError
 from pipeline.features.fingerprints import Prints
@@ -46,7 +45,7 @@ def grown(
     }
     tasks = [(name, replace(one, path=path_for(one.path, workers))) for name in known for one in speakers[name]]
     results = workers.map(
-        _measure, tasks, common=model.config.features, reads=lambda _, one: (one.path,), many=len(tasks)
+        _measure_of, tasks, common=model.config.features, reads=lambda _, one: (one.path,), many=len(tasks)
     )
     new: dict[str, Sequence[Utterance]] = {name: [] if name in known else its for name, its in speakers.items()}
     left_out, skipped = Counter[str](), []
@@ -70,12 +69,8 @@ def _prints(model: SpeakerModel, name: str, arrays: Arrays) -> Prints:
     return arrays["fingerprints"]
 
 
-def _measure(settings: FeatureSettings, _name: str, utterance: Utterance) -> Recording | AudioError:
-    meter = RecordingMeter(utterance.path, settings)
+def _measure_of(settings: FeatureSettings, _name: str, utterance: Utterance) -> Recording | AudioError:
     try:
-        with open_utterance(utterance) as audio:
-            for samples in audio.blocks():
-                meter.push(samples, audio.rate)
+        return measured(utterance, settings)
     except AudioError as error:
         return error
-    return meter.finish()

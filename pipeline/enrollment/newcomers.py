@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,7 @@ class Earlier:
 class NewSpeaker:
     """One new speaker; ``recordings`` are measured one by one, in the order of the utterances, where that was asked.
 
+    ``skipped`` are the files that could not be read, or hold no speech, with the reasons.
     ``earlier`` is what is kept of one who was enrolled before. Held-out utterances are scored as they were recorded and
     in the versions with numbers ``scored``; other versions have only the features that machines are trained on.
     """
@@ -56,6 +58,7 @@ class NewSpeaker:
     speech: Speech
     id: int = field(default_factory=lambda: secrets.randbits(63))
     recordings: list[Recording] = field(default_factory=list)
+    skipped: list[tuple[Path, str]] = field(default_factory=list)
     earlier: Earlier | None = None
     scored: Sequence[int] = ()
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.audio.corpus import Utterance
+from pipeline.audio.files import open_utterance
 from pipeline.audio.levels import Clipping
 from pipeline.audio.resampling import Resampler
 from pipeline.config import FeatureSettings
@@ -87,6 +89,15 @@ class RecordingMeter:
         frames = self._frames.push(samples)
         levels = frame_level(frames)
         self._speech.push(frames, levels, self._vad.push(self._level(frames, levels))[0])
+
+
+def measured(utterance: Utterance, settings: FeatureSettings) -> Recording:
+    """Decode one utterance and return its measurements; raises AudioError."""
+    meter = RecordingMeter(utterance.path, settings)
+    with open_utterance(utterance) as audio:
+        for samples in audio.blocks():
+            meter.push(samples, audio.rate)
+    return meter.finish()
 
 
 def clipped_share(recordings: Sequence[Recording]) -> float:

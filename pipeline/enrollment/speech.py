@@ -69,18 +69,17 @@ def read_speech(
     results = workers.map(
         _read, tasks, common=(settings, augmenter, measured), reads=lambda *task: (task[-1].path,), many=len(tasks)
     )
-    skipped: list[tuple[Path, str]] = []
     for (owner, *_, utterance), result in zip(tasks, results, strict=True):
         progress("reading", 1, len(tasks))
         if isinstance(result, AudioError):
-            skipped.append((utterance.path, str(result).removeprefix(f"{utterance.path}: ")))
+            voices[owner].skipped.append((utterance.path, str(result).removeprefix(f"{utterance.path}: ")))
             continue
         speech, recording = result
         if not len(speech.versions[0][0].vectors):
-            skipped.append((utterance.path, "no speech was found in it"))
+            voices[owner].skipped.append((utterance.path, "no speech was found in it"))
             continue
         voices[owner].add(speech, recording)
-    return list(voices.values()), skipped
+    return list(voices.values()), [one for voice in voices.values() for one in voice.skipped]
 
 
 def _read(
@@ -196,26 +195,25 @@ def by_turns(versions: Sequence[Item], most: int, number: int) -> list[Item]:
     return [*versions, *versions][first : first + min(most, len(versions))]
 
 
-def audible(
-    voices: list[NewSpeaker], settings: Config, skipped: Sequence[tuple[Path, str]] = ()
-) -> tuple[list[NewSpeaker], list[tuple[str, str]]]:
+def audible(voices: list[NewSpeaker], settings: Config) -> tuple[list[NewSpeaker], list[tuple[str, str]]]:
     """Separate speakers with enough speech from those without; raises NotEnoughSpeechError if nobody has enough.
 
-    The error names the first of the files that were ``skipped``.
+    Reasons name the first file of a speaker that could not be used, and the error the first of all.
     """
     step, needed = settings.features.step_seconds, settings.codebook.min_seconds
-    enough, refused, errors = [], [], []
-    for voice in voices:
-        if voice.frames and voice.counts[0] * step >= needed:
-            enough.append(voice)
-            continue
-        errors.append(NotEnoughSpeechError(f"speaker {voice.name!r}", seconds=voice.frames * step, needed=needed))
-        refused.append((voice.name, str(errors[-1])))
-    if not enough:
-        more = [f"so for {len(errors) - 1} more speakers"] if len(errors) > 1 else []
-        more += (
-            [f"{len(skipped)} files could not be used, the first: {skipped[0][0]}: {skipped[0][1]}"] if skipped else []
-        )
-        first = errors[0]
-        raise NotEnoughSpeechError(first.where, seconds=first.seconds, needed=first.needed, more="; ".join(more))
-    return enough, refused
+    short = [voice for voice in voices if not voice.frames or voice.counts[0] * step < needed]
+
+    def error_of(voice: NewSpeaker, more: list[str]) -> NotEnoughSpeechError:
+        where = f"speaker {voice.name!r}"
+        return NotEnoughSpeechError(where, seconds=voice.frames * step, needed=needed, more="; ".join(more))
+
+    if voices and len(short) == len(voices):
+        others = [f"so for {len(voices) - 1} more speakers"] if len(voices) > 1 else []
+        raise error_of(voices[0], others + _unused([one for voice in voices for one in voice.skipped]))
+    refused = {voice.name: str(error_of(voice, _unused(voice.skipped))) for voice in short}
+    return [voice for voice in voices if voice.name not in refused], list(refused.items())
+
+
+def _unused(skipped: Sequence[tuple[Path, str]]) -> list[str]:
+    """Return how many files were ``skipped`` and why the first was, in words; nothing for none."""
+    return [f"{len(skipped)} files could not be used, the first: {skipped[0][0]}: {skipped[0][1]}"] if skipped else []

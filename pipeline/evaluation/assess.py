@@ -13,15 +13,13 @@ from threading import Lock
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pipeline.audio.downmix import Downmix
 from pipeline.audio.folders import audio_suffixes
-from pipeline.errors import AudioError, InputError, NotEnoughSpeechError, UnknownSpeakerError
+from pipeline.errors import AudioError, InputError, NotEnoughSpeechError, UnknownSpeakerError, check_callable
 from pipeline.evaluation import NameColumn, SystemScores, Trial
 from pipeline.evaluation.breakdowns import SPEECH, metadata_of, speech_groups
 from pipeline.evaluation.lists import as_trials, names_given
 from pipeline.evaluation.recordings import Recordings
-from pipeline.features.frontend import read_features
-from pipeline.features.stream import FeatureBlock
+from pipeline.evaluation.speech import SpeechReader
 from pipeline.machines.workers import Workers, chosen_workers
 from pipeline.metrics import Unscored
 from pipeline.scoring.claims import ClaimScorer
@@ -51,12 +49,13 @@ class ScoredFile:
     """``seconds`` of speech of a file, and its ``scores`` by (system, speaker).
 
     Each is a score, and a log-likelihood ratio where there is a calibration. ``channels_differ`` where its samples are
-    the mean of channels that hold different sounds.
+    the mean of channels that hold different sounds, ``is_enrolled`` where it is a copy of an enrolled recording.
     """
 
     seconds: float
     scores: Mapping[tuple[str, str], tuple[float, float | None]]
     channels_differ: bool = False
+    is_enrolled: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,9 @@ class Assessment:
         Numbers of trials without a score, of both classes.
     mixed : tuple of str
         Files of which the mean of channels that differ was scored.
+    enrolled : tuple of str
+        Files that are copies of recordings that somebody was enrolled with, or of parts of them: errors are too low.
+        They are told by the fingerprints in a store (``duplicate_audio.keep``); of pairs they are not looked for.
 
     Examples
     --------
@@ -86,6 +88,7 @@ class Assessment:
     failed: tuple[FailedFile, ...]
     unscored: Unscored
     mixed: tuple[str, ...] = ()
+    enrolled: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         scored = max((one.scores.size for one in self.scores.values()), default=0)
@@ -145,6 +148,7 @@ def assess(
     >>> sorted(pipeline.assess(model, trials, pathlib.Path(), systems=["poao", "rpoao"]).scores)
     ['poao', 'rpoao']
     """
+    check_callable("progress", progress)
     workers = chosen_workers(workers, jobs)
     model, trials = as_model(model), as_trials(trials)
     available = model.evaluated_systems
@@ -160,7 +164,8 @@ def assess(
     by_claims: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for path, its_trials in by_path.items():
         by_claims[tuple(dict.fromkeys(trial.speaker for trial in its_trials))].append(path)
-    files = _FileScorer(model, Recordings.under(root, channel, workers).of(trials), names, positions)
+    reader = SpeechReader(model, Recordings.under(root, channel, workers).of(trials))
+    files = _FileScorer(model, reader, names, positions)
     # Files of the same claims follow each other, and share a scorer.
     tasks = [(path, claims, len(by_path[path])) for claims, paths in by_claims.items() for path in paths]
     results: dict[str, ScoredFile | FailedFile] = {}
@@ -228,7 +233,7 @@ class _FileScorer:
     """Recordings scored by ``systems`` of ``model``; ``positions`` number the claimed speakers."""
 
     model: SpeakerModel
-    recordings: Recordings
+    reader: SpeechReader
     systems: tuple[str, ...]
     positions: Mapping[str, int]
     _latest: dict[tuple[str, ...], ClaimScorer] = field(default_factory=dict, init=False)
@@ -247,38 +252,25 @@ class _FileScorer:
 
     def reads(self, path: str, *_: object) -> tuple[Path, ...]:
         """Return the paths that are read to score the file at ``path``."""
-        return (self.recordings.find(path).path,)
-
-
-def speech_of(model: SpeakerModel, recordings: Recordings, path: str) -> tuple[FeatureBlock, bool]:
-    """Return the features of the recording that a trial calls ``path``, and whether channels that differ were mixed.
-
-    Raises AudioError or NotEnoughSpeechError.
-    """
-    utterance = recordings.find(path)
-    mix = Downmix(str(utterance.path), utterance.channel)
-    speech = read_features(utterance, model.config.features, mix=mix)
-    if len(speech.vectors) < model.config.min_frames:
-        step = model.config.features.step_seconds
-        raise NotEnoughSpeechError(path, seconds=len(speech.vectors) * step, needed=model.config.min_frames * step)
-    return speech, mix.channels_differ
+        return (self.reader.recordings.find(path).path,)
 
 
 def _score_file(files: _FileScorer, path: str, claims: tuple[str, ...], trials: int) -> ScoredFile | FailedFile:
     """Return the scores of the file at ``path`` for all ``claims``, or the reason why its ``trials`` have none."""
     model, scorer = files.model, files.scorer(claims)
     try:
-        speech, channels_differ = speech_of(model, files.recordings, path)
+        speech = files.reader.read(path)
     except (AudioError, NotEnoughSpeechError) as error:
         return FailedFile(path, str(error), trials)
     running = scorer.start()
-    running.push(speech)
+    running.push(speech.features)
     results: dict[tuple[str, str], tuple[float, float | None]] = {}
     for system, scores in running.scores().items():
         llrs = model.llrs(system, scores, running.frames)
         for number, claim in enumerate(claims):
             results[system, claim] = float(scores[number]), None if llrs is None else float(llrs[number])
-    return ScoredFile(running.frames * model.config.features.step_seconds, results, channels_differ)
+    seconds = running.frames * model.config.features.step_seconds
+    return ScoredFile(seconds, results, speech.channels_differ, speech.is_enrolled)
 
 
 def _collect(
@@ -303,4 +295,6 @@ def _collect(
         by_system[system] = SystemScores(speakers, paths, scores, targets, ratios, metadata)
     failed = tuple(result for result in results.values() if isinstance(result, FailedFile))
     mixed = tuple(path for path, result in done.items() if result.channels_differ)
-    return Assessment(by_system, failed, Unscored(lost[True], lost[False], refused[True], refused[False]), mixed)
+    enrolled = tuple(path for path, result in done.items() if result.is_enrolled)
+    unscored = Unscored(lost[True], lost[False], refused[True], refused[False])
+    return Assessment(by_system, failed, unscored, mixed, enrolled)

@@ -15,11 +15,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pipeline.enrollment.heldout_scoring import HeldOutScoring
-from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError
+from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError, check_callable
 from pipeline.evaluation import Trial
-from pipeline.evaluation.assess import FailedFile, positions_of, speech_of
+from pipeline.evaluation.assess import FailedFile, positions_of
 from pipeline.evaluation.lists import as_trials
 from pipeline.evaluation.recordings import Recordings
+from pipeline.evaluation.speech import SpeechReader
 from pipeline.machines.workers import LocalThreads
 from pipeline.metrics import ErrorRates, equal_error_rate, log_likelihood_ratio_cost, rates_at
 from pipeline.scoring.rules import RULES
@@ -103,7 +104,8 @@ def calibrate(
 
     They take the place of the held-out trials, and of own trials from before. The speaker of a file is whom it is a
     target trial of; the speaker of a file without any is taken to be somebody who is not enrolled. A trial listed
-    twice counts once. A file that cannot be decoded or has too little speech costs its trials and is reported.
+    twice counts once. A file that cannot be decoded, has too little speech, or is a copy of an enrolled recording (as
+    the store's fingerprints tell) costs its trials and is reported.
 
     Parameters
     ----------
@@ -139,6 +141,7 @@ def calibrate(
     >>> report.model.threshold("poao") == report.before.threshold
     False
     """
+    check_callable("progress", progress)
     trials = as_trials(trials)
     labels = _labelled(trials)
     _check_enough(labels, ())
@@ -241,7 +244,7 @@ def _scored(
     claims = sorted(numbers.values())
     scoring = HeldOutScoring(model.config, model.population(), {}, claims, ids, condition=model.condition())
     scored, failed, mixed = [], [], []
-    common = model, recordings, scoring, numbers
+    common = model, SpeechReader(model, recordings), scoring, numbers
     results = LocalThreads(jobs).map(_score_file, labels.items(), common=common)
     for path, result in zip(labels, results, strict=True):
         if progress is not None:
@@ -257,24 +260,27 @@ def _scored(
 
 
 def _score_file(
-    common: tuple[SpeakerModel, Recordings, HeldOutScoring, Mapping[str, int]], path: str, claims: Mapping[str, bool]
+    common: tuple[SpeakerModel, SpeechReader, HeldOutScoring, Mapping[str, int]], path: str, claims: Mapping[str, bool]
 ) -> tuple[HeldOutTrials, bool] | FailedFile:
     """Return the listed trials of one file, and whether channels were mixed; or the reason why there are none."""
-    model, recordings, scoring, numbers = common
+    model, reader, scoring, numbers = common
     try:
-        speech, channels_differ = speech_of(model, recordings, path)
+        speech = reader.read(path)
     except (AudioError, NotEnoughSpeechError) as error:
         return FailedFile(path, str(error), len(claims))
+    if speech.is_enrolled:
+        reason = f"{path}: it is a copy of a recording that somebody was enrolled with; leave it out, or give others"
+        return FailedFile(path, reason, len(claims))
     spoken = [numbers[name] for name, is_target in claims.items() if is_target]
-    (everybody,) = scoring.score(spoken[0] if spoken else 0, [speech])
+    (everybody,) = scoring.score(spoken[0] if spoken else 0, [speech.features])
     ids = [model.speakers[numbers[name]].id for name in claims]
     # Machines of held-out trials leave an unknown impostor out; here they never had one in.
     listed = everybody.where(np.isin(everybody.claims, np.array(ids, dtype=np.uint64)) & ~everybody.unknown)
     if spoken:
-        return listed, channels_differ
+        return listed, speech.channels_differ
     count = len(listed)
     strangers = replace(listed, speakers=np.full(count, NOBODY, dtype=np.uint64), unknown=np.ones(count, dtype=bool))
-    return strangers, channels_differ
+    return strangers, speech.channels_differ
 
 
 def _fit(model: SpeakerModel, trials: HeldOutTrials) -> Fit | None:

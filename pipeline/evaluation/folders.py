@@ -1,4 +1,4 @@
-"""Trials of a folder tree: every audio file against every name, target where the file lies in that name's folder."""
+"""Trials of a folder: every audio file against every name, target where the file is that speaker's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.audio.corpus import as_corpus
+from pipeline.audio.corpus import as_corpus, read_corpus
 from pipeline.audio.folders import HIDDEN, NO_AUDIO, Skipped
 from pipeline.errors import InputError
 from pipeline.evaluation.lists import Trial, names_given
@@ -25,7 +25,9 @@ class FolderTrials:
     skipped: tuple[Skipped, ...]
 
 
-def trials_of_folder(folder: Path | str, names: Collection[str] | None = None) -> FolderTrials:
+def trials_of_folder(
+    folder: Path | str, names: Collection[str] | None = None, *, speaker_pattern: str | None = None
+) -> FolderTrials:
     """Return the trials of ``folder``, one folder per speaker, against ``names`` (None: those of its folders).
 
     Folders are named in Unicode's normal form C, as at enrollment. An audio file that this machine cannot decode is
@@ -37,6 +39,9 @@ def trials_of_folder(folder: Path | str, names: Collection[str] | None = None) -
         One folder per speaker, of recordings that nobody was enrolled with.
     names : collection of str, optional
         Names that are claimed: those of a store; or one name.
+    speaker_pattern : str, optional
+        Regular expression that finds the speakers in the names of files, as ``read_corpus`` has it. Audio files that
+        this machine cannot decode are then skipped.
 
     Returns
     -------
@@ -55,15 +60,17 @@ def trials_of_folder(folder: Path | str, names: Collection[str] | None = None) -
     ('anna', True, ('ivan',))
     """
     names = None if names is None else names_given("names", names, "a collection of names, as SpeakerModel.names is,")
-    corpus = as_corpus(folder)
-    if corpus.kind != "folders":
+    corpus = as_corpus(read_corpus(folder, speaker_pattern=speaker_pattern))
+    if corpus.kind not in {"folders", "names"}:
         raise InputError(
             f"{folder}: one folder per speaker was expected, got the layout {corpus.kind!r}; of a YOHO tree give the"
             " folder VERIFY, for other layouts write a trial list"
         )
     files = [(name, one.path) for name, utterances in corpus.speakers.items() for one in utterances]
     unread = [(path, reason) for path, reason in corpus.left_out if path.is_file() and reason not in {NO_AUDIO, HIDDEN}]
-    unread = [entry for entry in unread if len(entry[0].relative_to(folder).parts) > 1]
+    # Elsewhere than in a speaker's folder nothing says whose they are.
+    of_folders = corpus.kind == "folders"
+    unread = [entry for entry in unread if of_folders and len(entry[0].relative_to(folder).parts) > 1]
     files = sorted(
         files + [(unicodedata.normalize("NFC", path.relative_to(folder).parts[0]), path) for path, _ in unread]
     )
@@ -71,8 +78,9 @@ def trials_of_folder(folder: Path | str, names: Collection[str] | None = None) -
     strangers = tuple(sorted({name for name, _ in files} - set(claimed)))
     if not {name for name, _ in files} & set(claimed):
         raise InputError(
-            f"{folder}: no folder in it has the name of an enrolled speaker; it has {', '.join(strangers[:3])}, and"
-            f" enrolled are {', '.join(claimed[:3])}; folders must be named as at enrollment"
+            f"{folder}: no {'folder' if of_folders else 'file'} in it has the name of an enrolled speaker; it has"
+            f" {', '.join(strangers[:3])}, and enrolled are {', '.join(claimed[:3])}; folders must be named as at"
+            " enrollment"
         )
     trials = tuple(Trial(claim, str(path), claim == name) for name, path in files for claim in claimed)
     skipped = tuple(entry for entry in corpus.left_out if entry not in unread)

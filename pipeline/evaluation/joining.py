@@ -109,18 +109,20 @@ def read_scored(
     if missing := [system for system in systems or () if system not in parts]:
         raise InputError(f"{scores}: it has the systems {', '.join(parts)}, got {', '.join(missing)}")
     of_key = None if key is None else format_of(key, "key", key_format)
-    label, labelled, joined = _labelling(key, of_key, scores), {}, {}
+    label, labelled, joined = _labelling(key, of_key, scores, name), {}, {}
     for system in systems or parts:
         part = replace(parts[system], llrs=checked_llrs(parts[system], system, scores))
         labelled[system], joined[system] = label(part)
     return ScoredList(labelled, joined, name, of_key)
 
 
-def _labelling(key: Path | None, key_format: str | None, scores: Path) -> Callable[[TrialTable], Labelled]:
+def _labelling(
+    key: Path | None, key_format: str | None, scores: Path, scores_format: str
+) -> Callable[[TrialTable], Labelled]:
     """Return a function that labels the scores of one system by the key, or by the labels beside them."""
     names = str(key), str(scores)
     if key is None:
-        return lambda part: _with_own_labels(part, scores)
+        return lambda part: _with_own_labels(part, scores, scores_format)
     if key_format == "spk2utt":
         owners = read_spk2utt(key)
         return lambda part: label_by_owner(owners, part, names=names)
@@ -128,9 +130,16 @@ def _labelling(key: Path | None, key_format: str | None, scores: Path) -> Callab
     return lambda part: join(table, part, names=names)
 
 
-def _with_own_labels(part: TrialTable, path: Path) -> Labelled:
+def _with_own_labels(part: TrialTable, path: Path, format_name: str) -> Labelled:
     if part.targets is None:
-        raise InputError(f"{path}: its scores have no labels; give the key to them with --key")
+        long = next((name for name in part.segments.used if " " in name), None)
+        cause = ""
+        if long is not None and format_name in {"kaldi", "voxceleb"}:
+            cause = (
+                f"; {long!r} was read as the name of a recording: lines of more than three words, as SpeechBrain's and"
+                " ASVspoof's, need a header that says what they hold (docs/formats.md)"
+            )
+        raise InputError(f"{path}: its scores have no labels; give the key to them with --key{cause}")
     counts = {"trials": len(part), "extra_scores": 0, "repeated_trials": 0, "repeated_scores": 0}
     columns = part.models, part.segments, part.needed_scores, part.targets, part.llrs
     return SystemScores(*columns, part.metadata), counts

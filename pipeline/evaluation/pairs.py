@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.errors import AudioError, InputError, NotEnoughSpeechError
+from pipeline.errors import AudioError, InputError, NotEnoughSpeechError, check_callable
 from pipeline.evaluation import NameColumn, SystemScores, Trial
 from pipeline.evaluation.assess import Assessment, FailedFile, Progress, assess
 from pipeline.evaluation.breakdowns import metadata_of
@@ -79,6 +79,7 @@ def assess_pairs(
     >>> (pipeline.assess_pairs(background, pairs, pathlib.Path()).scores["compare_voices"].scores > 0).tolist()
     [True]
     """
+    check_callable("progress", progress)
     stored, pairs, recordings = as_model(background), as_trials(pairs), Recordings.under(root, channel)
     if any(pair.channel is not None for pair in pairs):
         raise InputError(

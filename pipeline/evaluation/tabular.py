@@ -135,9 +135,10 @@ def _numbers_of(path: Path, name: str, values: Any, *, missing: bool) -> npt.NDA
 
 def _labels_of(path: Path, name: str, values: Any) -> npt.NDArray[np.bool_]:
     _refuse_nulls(path, name, values)
-    if _library("pyarrow").types.is_boolean(values.type):
+    arrow = _library("pyarrow")
+    if arrow.types.is_boolean(values.type):
         return np.asarray(values.to_numpy(), dtype=np.bool_)
-    column = _names_of(path, name, values)
+    column = _names_of(path, name, values.cast(arrow.string()) if arrow.types.is_floating(values.type) else values)
     for label in column.used:
         if label.encode() not in TABLE_LABELS:
             raise _error(path, name, "must hold target or nontarget, true or false, 1 or 0", repr(label))

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.audio.lists import CHANNELS
+from pipeline.audio.lists import CHANNELS, RECORDING_COLUMNS
 from pipeline.errors import InputError
 from pipeline.evaluation.columns import MOST_VALUES, NameColumn, TrialTable, by_channel
 from pipeline.files import open_regular
@@ -32,8 +32,8 @@ LABELS = {
     **{b"true": True, b"false": False, b"True": True, b"False": False},
 }
 VOXCELEB_LABELS = {b"1": True, b"0": False}
-TABLE_LABELS = {**LABELS, **VOXCELEB_LABELS}
-COLUMNS: Mapping[str, str] = {
+TABLE_LABELS = {**LABELS, **VOXCELEB_LABELS, b"1.0": True, b"0.0": False}  # as pandas writes 1 and 0 beside a gap
+_TRIAL_COLUMNS: Mapping[str, str] = {
     name: field
     for field, names in {
         "model": "model modelid enroll enrollment speaker claim",
@@ -46,7 +46,16 @@ COLUMNS: Mapping[str, str] = {
     }.items()
     for name in names.split()
 }
-"""Field that a column of this name, in lower case, holds."""
+_FIELDS = {"speaker": "model", "path": "segment"}  # of tables of recordings
+COLUMNS: Mapping[str, str] = {
+    **_TRIAL_COLUMNS,
+    **{
+        name: _FIELDS[field]
+        for name, field in RECORDING_COLUMNS.items()
+        if field in _FIELDS and name not in _TRIAL_COLUMNS
+    },
+}
+"""Field that a column of this name, in lower case, holds: names of tables of trials, then those of recordings alone."""
 DECIMAL_COMMA = "a decimal comma; numbers are written with a point"
 METADATA = "metadata:"
 """Begins the field of any other column; its name follows."""
@@ -103,9 +112,13 @@ def bad_line(path: Path, number: int, text: bytes, rule: str, cause: str) -> Inp
 def fields_of(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     """Return the field of each column, of others ``METADATA`` and the name.
 
-    Raises InputError for a missing or double one.
+    A name from tables of recordings alone holds its field where no other column does: a speaker may stand beside the
+    model. Raises InputError for a missing or double field.
     """
-    fields = tuple(COLUMNS.get(name.strip().lower(), f"{METADATA}{name.strip()}") for name in names)
+    plain = [name.strip() for name in names]
+    of_trials = {_TRIAL_COLUMNS.get(name.lower()) for name in plain}
+    known = {name: field for name, field in COLUMNS.items() if field not in of_trials} | {**_TRIAL_COLUMNS}
+    fields = tuple(known.get(name.lower(), f"{METADATA}{name}") for name in plain)
     shown = ", ".join(names)[:SHOWN]
     for needed, example in (("model", "modelid"), ("segment", "segmentid")):
         if needed not in fields:

@@ -26,6 +26,7 @@ from pipeline.errors import (
     StoreFormatError,
     StoreMissingError,
     StoreSealError,
+    check_callable,
     check_type,
 )
 from pipeline.machines.memory import keep_freed
@@ -93,8 +94,7 @@ class Store:
         check_type("store", path, os.PathLike | str, "the path of a store")
         self.path = Path(path)
         self.key = key_in_use(key)
-        if before_commit is not None and not callable(before_commit):
-            raise InputError(f"before_commit: a function was expected, got {type(before_commit).__name__}")
+        check_callable("before_commit", before_commit)
         self.before_commit = before_commit
 
     def __repr__(self) -> str:

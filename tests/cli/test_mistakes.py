@@ -15,6 +15,9 @@ EVALUATE = ("--out", "out", "--systems", "poao")
 
 # Words, exit code, and what the answer says (on either output).
 MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
+    "a file that looks like an option": (
+        (*VERIFY, "-probe.wav"), 2, "-p; a file whose name begins with - is given as ./-probe.wav, or after --; see"
+    ),
     # Folders
     "wrong folder": (("enroll", "recordingz", "--store", "n"), 2, "recordingz: a corpus must be a folder, got nothing"),
     "a file for a folder": (("enroll", "call.flac", "--store", "n"), 2, "must be a folder, got a file"),

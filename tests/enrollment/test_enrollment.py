@@ -82,6 +82,20 @@ def test_speakers_with_too_little_speech_are_refused_with_what_was_found_and_nee
     assert report.model.names == ("anna",)
 
 
+def test_a_speaker_of_whom_no_file_could_be_read_is_refused_with_the_first_file_and_why(
+    corpus_of, tmp_path, tiny, garbage, silence
+):
+    root = corpus_of(anna=4, dexter=4)
+    (root / "cut").mkdir()
+    for name, file in (("a.wav", garbage), ("b.wav", silence), ("c.wav", garbage)):
+        shutil.copy(file, root / "cut" / name)
+    report = enroll(tmp_path / "s", read_corpus(root).speakers, tiny)
+    ((name, reason),) = report.refused
+    assert name == "cut"
+    first = next(why for path, why in report.skipped if path == root / "cut" / "a.wav")
+    assert f"; 3 files could not be used, the first: {root / 'cut' / 'a.wav'}: {first}" in reason
+
+
 def test_with_everybody_refused_nothing_is_made_and_a_store_stays_as_it_was(corpus_of, tmp_path, tiny, copied):
     speakers, before = read_corpus(corpus_of(greta=1, hugo=1)).speakers, content(copied)
     for path, config in ((tmp_path / "s", tiny), (copied, None)):

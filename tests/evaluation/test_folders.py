@@ -80,6 +80,34 @@ def test_the_list_that_trials_writes_gives_what_the_folder_gives(inside, store, 
     assert by_list.lines[0]["systems"] == by_tree.lines[0]["systems"]
 
 
+def test_a_flat_folder_gives_what_a_folder_for_each_speaker_gives(inside, copied, heard, voices, tmp_path):
+    for folder in ("tree", "flat"):
+        for voice, number in ((voice, number) for voice in (*voices, "clara") for number in range(3)):
+            file = tmp_path / folder / (f"{voice}/{number}.flac" if folder == "tree" else f"{voice}_{number}.flac")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(heard(voice, number).read_bytes())
+    pattern = ("--speaker-pattern", "([^_]+)_")
+    (tmp_path / "flat" / "noise.flac").write_bytes(b"")
+    by_tree = inside("evaluate", copied, "tree", "--out", "a", "--systems", "poar", "--json")
+    by_name = inside("evaluate", copied, "flat", *pattern, "--out", "b", "--systems", "poar", "--json")
+    assert (by_name.code, by_name.lines[0]["systems"]) == (0, by_tree.lines[0]["systems"])
+    assert "noise.flac: an audio file whose name the speaker pattern does not match" in by_name.err
+    written = inside("trials", "flat", *pattern, "--store", copied, "--out", "t.txt")
+    assert written.out == "written: t.txt (12 target and 48 nontarget trials, 1 unknown impostors)\n"
+    by_tree = inside("calibrate", copied, "tree", "--json").lines[0]["after"]
+    assert inside("calibrate", copied, "flat", *pattern, "--json").lines[0]["after"] == by_tree
+    nobody = inside("evaluate", copied, "flat", "--speaker-pattern", "[a-z]+_([0-9])", "--out", "c").err
+    assert "no file in it has the name of an enrolled speaker; it has 0, 1, 2" in nobody
+
+
+@pytest.mark.parametrize("command", ["evaluate", "calibrate"])
+def test_a_speaker_pattern_for_a_list_is_refused(refused, command, store, tree, tmp_path):
+    (tmp_path / "t.txt").write_text(f"anna {tree}/anna/0.flac target\n")
+    out = ("--out", "out") if command == "evaluate" else ()
+    words = (command, store, "t.txt", "--speaker-pattern", "([^_]+)", *out)
+    assert "--speaker-pattern is for a folder, and t.txt is none" in refused(*words)
+
+
 def test_a_list_in_another_folder_finds_its_files(inside, store, tree, tmp_path):
     (tmp_path / "lists" / "mine").mkdir(parents=True)
     (tmp_path / "linked").symlink_to("lists/mine")

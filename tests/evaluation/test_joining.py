@@ -182,3 +182,17 @@ def test_lists_may_be_named_by_texts(tmp_path):
     ):
         with pytest.raises(InputError, match=r"the path of a .* was expected, got int"):
             call()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["anna a.wav 1 0.5", "anna bonafide target 4.6", "0.5 anna a.wav 1"],
+    ids=["SpeechBrain", "ASVspoof", "first"],
+)
+def test_lines_of_more_than_three_words_are_the_likely_cause_of_scores_without_labels(tmp_path, line):
+    (tmp_path / "scores.txt").write_text(f"{line}\n")
+    with pytest.raises(InputError, match=r"no labels.* more than three words.* need a header .*formats\.md"):
+        read_scored(tmp_path / "scores.txt")
+    (tmp_path / "scores.csv").write_text("model,segment,score\nanna,a b.wav,0.5\n")
+    with pytest.raises(InputError, match=r"give the key to them with --key$"):  # a header says what is read
+        read_scored(tmp_path / "scores.csv")

@@ -85,6 +85,26 @@ def test_parquet_as_others_write_it(tmp_path, labels):
     assert read.targets.tolist() == [True, False]
 
 
+@pytest.mark.parametrize("speaker", ["speaker_id", "spk_id", "client_id", "speaker"])
+@pytest.mark.parametrize("path", ["filename", "file_name", "audio", "audio_path", "wav", "path"])
+def test_columns_may_have_the_names_of_tables_that_are_enrolled(listed, tmp_path, speaker, path):
+    expected = [("anna", "a.wav", True), ("anna", "b.wav", False)]
+    text = listed(f"{path},{speaker.upper()},label\na.wav,anna,1.0\nb.wav,anna,0.0\n", "list.txt")
+    assert (format_of(text), content(read_list(text), "key")) == ("csv", expected)
+    table = pa.table({path: ["a.wav", "b.wav"], speaker: ["anna", "anna"], "label": [1.0, 0.0]})
+    pyarrow.parquet.write_table(table, tmp_path / "list.parquet")
+    assert content(read_list(tmp_path / "list.parquet"), "key") == expected
+
+
+def test_a_column_named_as_in_tables_that_are_enrolled_stays_metadata_beside_the_model(listed):
+    (trial,) = read_trials(listed("model,speaker_id,segment,label\nm1,anna,a.wav,1\n"))
+    assert (trial.speaker, trial.metadata) == ("m1", {"speaker_id": "anna"})
+    with pytest.raises(InputError, match="one column for the segment, got two or more in 'model, wav, filename"):
+        read_trials(listed("model,wav,filename,label\nm1,a.wav,b.wav,1\n"))
+    with pytest.raises(InputError, match=r"a label must be one of .*, 1, 0, .* got '0\.5'"):
+        read_trials(listed("model,wav,label\nm1,a.wav,0.5\n"))
+
+
 def test_further_columns_are_metadata_of_each_trial(listed, tmp_path):
     rows = [("anna", "a.wav", "target", "phone", "", f"u{n}") for n in range(20)]
     rows += [("bob", "a.wav", "nontarget", "office, é", "7", "u20")]

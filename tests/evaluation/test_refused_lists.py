@@ -130,7 +130,10 @@ def test_files_of_other_programs_are_recognised(listed, content, cause, kind):
 
 
 def test_a_table_without_the_columns_says_what_they_may_be_called(listed):
-    with pytest.raises(InputError, match=r"the names model, modelid, enroll, enrollment, speaker, claim$"):
+    with pytest.raises(
+        InputError,
+        match=r"the names model, modelid, enroll, enrollment, speaker, claim, speaker_id, spk_id, client_id$",
+    ):
         read_list(listed("enrol,test,label\na,b,target\n", "list.csv"))
     with pytest.raises(InputError, match=r"its fields are separated by semicolons, not by commas$"):
         read_list(listed("model;segment;score\na;b;0,5\n", "list.csv"))

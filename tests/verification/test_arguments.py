@@ -44,6 +44,19 @@ def test_an_argument_of_the_wrong_type_is_named(name, store):
         INPUTS[name](store)
 
 
+def test_what_is_to_be_told_of_progress_and_cannot_be_called_is_refused_before_any_work(store, tmp_path):
+    trials = [Trial("anna", "call.wav", True)]
+    for work in (
+        lambda: pipeline.assess(store, trials, ".", progress=3),
+        lambda: pipeline.assess_pairs(store, trials, ".", progress=3),
+        lambda: pipeline.calibrate(store, trials, ".", progress=3),
+        lambda: pipeline.enroll(tmp_path / "s", {"anna": "call.wav"}, progress=3),
+    ):
+        with pytest.raises(InputError, match=r"^progress: a function was expected, got int$"):
+            work()
+    assert not (tmp_path / "s").exists()
+
+
 @pytest.mark.parametrize(
     "options", [{"claim": "ivan"}, {"system": "poao"}, {"decide_by": pipeline.Threshold(0.0)}], ids=str
 )

@@ -27,7 +27,8 @@ from pipeline.audio.microphone import SampleQueue, open_microphone
 from pipeline.cli.live import LevelMeter, until_interrupted, verify_live
 from pipeline.cli.record import PhraseRecorder, _files, prompts, record
 from pipeline.config import Config, FeatureSettings
-from pipeline.errors import AudioError, InputError, NotEnoughSpeechError, SpeakerExistsError
+from pipeline.enrollment.enroll import enroll
+from pipeline.errors import AudioError, EnrollmentRefusedError, InputError, NotEnoughSpeechError, SpeakerExistsError
 from pipeline.store.store import Store
 from pipeline.verification.verifier import Verifier
 
@@ -343,6 +344,22 @@ def test_warnings_about_what_was_recorded_are_told(read_aloud, tmp_path, capsys,
     else:
         assert "warning: speaker 'hugo': the signal-to-noise ratio is" in shown.err
         assert re.search(r"note: the audio ended after [\d.]+ of 40 s of speech", shown.err)
+
+
+def test_phrases_that_are_copies_are_named_by_their_number_unless_their_files_are_kept(
+    tmp_path, copied, read_aloud, tiny_with, capsys
+):
+    read_aloud(3)
+    warned = tmp_path / "warned.store"
+    for store, config in ((copied, None), (warned, tiny_with("checks.duplicates=warn"))):
+        enroll(store, {"hugo again": [tmp_path / "hugo.wav"]}, config)
+    with pytest.raises(EnrollmentRefusedError, match=r"3 of 3 recordings .* the first of them phrase 1\."):
+        record("hugo", copied, "-", jobs=1)
+    for keep, named in ((tmp_path / "kept", r"kept/hugo/phrase_000\.wav"), (None, "phrase 1")):
+        sys.stdin.close()
+        read_aloud(3)
+        record("hugo" if keep else "hugo b", warned, "-", keep=keep, jobs=1)
+        assert re.search(rf"3 of 3 recordings .*the first of them \S*{named}\.", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

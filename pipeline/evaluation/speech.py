@@ -1,0 +1,87 @@
+"""Speech of the recordings that trials name, and which of these were enrolled themselves.
+
+A recording that machines were trained on gives errors that are too low. Such copies are found by the fingerprints that
+a store keeps: those of the first second after silence are compared in every recording, since all of them would
+cost a quarter of reading it; a recording that begins as an enrolled one does is decoded again, and compared throughout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.audio.downmix import Downmix
+from pipeline.enrollment.duplicates import KnownRecordings
+from pipeline.enrollment.quality import kept_of, measured
+from pipeline.errors import NotEnoughSpeechError
+from pipeline.evaluation.recordings import Recordings
+from pipeline.features.fingerprints import FingerprintStream, Prints, joined
+from pipeline.features.frontend import read_features
+from pipeline.features.stream import FeatureBlock
+from pipeline.store.model import SpeakerModel
+
+Samples = NDArray[np.float64]
+_COMPARED_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """The ``features`` of a recording.
+
+    ``channels_differ`` where they are of the mean of channels that hold different sounds, ``is_enrolled`` where the
+    recording is a copy of an enrolled one, or of a part.
+    """
+
+    features: FeatureBlock
+    channels_differ: bool
+    is_enrolled: bool
+
+
+class SpeechReader:
+    """Reads the speech of ``recordings`` as ``model`` does."""
+
+    def __init__(self, model: SpeakerModel, recordings: Recordings) -> None:
+        self.recordings = recordings
+        self._config = model.config
+        self._enrolled = KnownRecordings(
+            joined(arrays["fingerprints"] for arrays in model.arrays if "fingerprints" in arrays)
+        )
+
+    def read(self, path: str) -> Speech:
+        """Return the speech of the recording that a trial calls ``path``; raises AudioError or NotEnoughSpeechError."""
+        settings, least = self._config.features, self._config.min_frames
+        utterance = self.recordings.find(path)
+        mix, beginning = Downmix(str(utterance.path), utterance.channel), _Beginning()
+        features = read_features(utterance, settings, listen=beginning.push, mix=mix)
+        if len(features.vectors) < least:
+            step = settings.step_seconds
+            raise NotEnoughSpeechError(path, seconds=len(features.vectors) * step, needed=least * step)
+        is_enrolled = self._enrolled.hold(kept_of(beginning.prints)) and self._enrolled.hold(
+            measured(utterance, settings)
+        )
+        return Speech(features, mix.channels_differ, is_enrolled)
+
+
+class _Beginning:
+    """The beginning of a recording: digital silence, and the second after it."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Samples] = []
+        self._rate, self._sounding = 0, 0
+
+    def push(self, samples: Samples, rate: int) -> None:
+        """Take mono ``samples`` (n,) at ``rate`` Hz, the same for all blocks."""
+        if (missing := round(_COMPARED_SECONDS * rate) - self._sounding) > 0:
+            first = 0 if self._sounding else int(np.argmax(samples != 0)) if samples.any() else len(samples)
+            kept = samples[: first + missing].copy()
+            self._blocks.append(kept)
+            self._rate, self._sounding = rate, self._sounding + len(kept) - first
+
+    @property
+    def prints(self) -> Prints:
+        """Fingerprints (T,) of its frames."""
+        if not self._blocks:
+            return joined([])
+        return FingerprintStream(self._rate).push(np.concatenate(self._blocks))[0]
