@@ -18,7 +18,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.enrollment.checks import Finding
-from pipeline.enrollment.newcomers import Earlier, NewSpeaker
+from pipeline.enrollment.new_speakers import Earlier, NewSpeaker
 from pipeline.enrollment.removal import in_cohorts_without
 from pipeline.errors import EnrollmentRefusedError, InputError
 from pipeline.scoring.trials import TRIAL_KINDS

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pipeline.audio.levels import OFF_SCALE
 from pipeline.config import Action, ChecksConfig, Config, ThresholdConfig
 from pipeline.enrollment.duplicates import copies, duplicates
-from pipeline.enrollment.newcomers import NewSpeaker
+from pipeline.enrollment.new_speakers import NewSpeaker
 from pipeline.enrollment.quality import clipped_share, kept_of, median_snr
 from pipeline.enrollment.speech import is_narrow_band
 from pipeline.errors import MetricError

@@ -24,7 +24,7 @@ from pipeline.enrollment.arguments import agreed_settings, check_covered, check_
 from pipeline.enrollment.checks import Finding, needs_recordings
 from pipeline.enrollment.growing import Grown, grown
 from pipeline.enrollment.holdout import HeldOut, hold_out_pass
-from pipeline.enrollment.newcomers import NewSpeaker
+from pipeline.enrollment.new_speakers import NewSpeaker
 from pipeline.enrollment.report import EnrollmentReport
 from pipeline.enrollment.speech import Progress, audible, is_narrow_band, read_speech
 from pipeline.enrollment.training import Trainer

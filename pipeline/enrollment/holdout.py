@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.config import ChecksConfig, Config
 from pipeline.enrollment.checks import Finding, check_recordings, check_trials
 from pipeline.enrollment.heldout_scoring import SPEAKERS_A_DRAW, HeldOutScoring, score_together
-from pipeline.enrollment.newcomers import NewSpeaker
+from pipeline.enrollment.new_speakers import NewSpeaker
 from pipeline.enrollment.training import Provisional, Trainer
 from pipeline.errors import EnrollmentRefusedError
 from pipeline.features.stream import FeatureBlock, joined_to

@@ -16,7 +16,7 @@ from pipeline.audio.corpus import Utterance
 from pipeline.audio.downmix import Downmix
 from pipeline.audio.files import read_samples
 from pipeline.config import Analysis, Config, FeatureSettings
-from pipeline.enrollment.newcomers import NewSpeaker, Speech, Utterances
+from pipeline.enrollment.new_speakers import NewSpeaker, Speech, Utterances
 from pipeline.enrollment.quality import Recording, RecordingMeter
 from pipeline.errors import AudioError, NotEnoughSpeechError
 from pipeline.features.frontend import Listener, features_of, read_features

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import Config
-from pipeline.enrollment.newcomers import NewSpeaker, Speech
+from pipeline.enrollment.new_speakers import NewSpeaker, Speech
 from pipeline.enrollment.speech import Progress
 from pipeline.enrollment.utterance_training import BranchTraining, UtteranceTrainer
 from pipeline.features.fingerprints import joined as all_prints

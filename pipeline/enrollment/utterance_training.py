@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config import Config
-from pipeline.enrollment.newcomers import NewSpeaker, Speech, Utterances
+from pipeline.enrollment.new_speakers import NewSpeaker, Speech, Utterances
 from pipeline.enrollment.solving import Named, Voice, machine_arrays, most_rows, solve, voices_of
 from pipeline.enrollment.speech import Progress, by_turns
 from pipeline.features.stream import FeatureBlock, joined_to

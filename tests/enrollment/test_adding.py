@@ -13,7 +13,7 @@ from populations import SYSTEMS
 from pipeline.audio.corpus import Utterance
 from pipeline.config import CodebookConfig
 from pipeline.enrollment.enroll import enroll
-from pipeline.enrollment.newcomers import Earlier, NewSpeaker, Speech
+from pipeline.enrollment.new_speakers import Earlier, NewSpeaker, Speech
 from pipeline.errors import EnrollmentRefusedError, InputError, SpeakerExistsError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import assess

@@ -24,7 +24,7 @@ from pipeline.config import CHECKS, NO_CHECKS, ChecksConfig, ThresholdConfig, lo
 from pipeline.enrollment.checks import MIN_OTHERS, check_trials, held_out_seconds, strengths_of
 from pipeline.enrollment.duplicates import MOST_LATE, copies, duplicates
 from pipeline.enrollment.enroll import enroll
-from pipeline.enrollment.newcomers import NewSpeaker, Speech
+from pipeline.enrollment.new_speakers import NewSpeaker, Speech
 from pipeline.enrollment.quality import Clipping, RecordingMeter, clipped_share, median_snr
 from pipeline.errors import ConfigError, EnrollmentRefusedError
 from pipeline.scoring.trials import HeldOutTrials

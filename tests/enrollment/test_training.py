@@ -24,7 +24,7 @@ from pipeline.config import load_config
 from pipeline.enrollment import heldout_scoring, holdout, speech
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.holdout import cut_of
-from pipeline.enrollment.newcomers import Speech
+from pipeline.enrollment.new_speakers import Speech
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.enrollment.solving import Voice, _known, evenly, solve, voices_of
 from pipeline.enrollment.speech import by_turns, read_speech
