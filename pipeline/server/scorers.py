@@ -175,10 +175,11 @@ class Scorers:
             self._scorers = [scorer for scorer in self._scorers if not scorer.worker.has_ended]
             few = min((scorer.claims for scorer in self._scorers), default=self._claims_each)
             if few >= self._claims_each and len(self._scorers) < self._most:
-                self._scorers.append(await asyncio.to_thread(self._started))
+                await asyncio.to_thread(self._start_one)
             return min(self._scorers, key=lambda scorer: scorer.claims)
 
-    def _started(self) -> _Scorer:
+    def _start_one(self) -> None:
+        """Start one more process, and add it in this thread: its caller may have been cancelled by then."""
         scorer = _Scorer(self._nice, self._waiting)
         try:
             scorer.begin(scoring.prepare, self._settings).result()
@@ -186,7 +187,7 @@ class Scorers:
             scorer.end()
             detail = f"a process that scores could not be started: {error.detail}"
             raise ServiceError(error.status, detail, kind=error.kind) from None
-        return scorer
+        self._scorers.append(scorer)
 
     @contextmanager
     def _as_here(self) -> Iterator[None]:
