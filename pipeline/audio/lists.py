@@ -48,7 +48,7 @@ RECORDING_COLUMNS = {
     }.items()
     for name in names.split()
 }
-"""What a column of a table of recordings holds, by its name in lower case; client_id is Common Voice's."""
+"""Fields of a table of recordings by the column's name in lower case; client_id is Common Voice's."""
 CHANNELS = {"a": 1, "b": 2, "A": 1, "B": 2, **{str(number): number for number in range(1, 10)}}
 """Channel, from 1, by what a column ``side`` or ``channel`` calls it."""
 

@@ -1,4 +1,4 @@
-"""What an enrollment came to, in a terminal and as JSON: speakers, warnings, and the errors to expect."""
+"""The report on an enrollment in a terminal and as JSON: speakers, warnings, and the errors to expect."""
 
 from __future__ import annotations
 

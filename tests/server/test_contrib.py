@@ -1,4 +1,4 @@
-"""What runs the service: the compose file is valid and makes its token, the unit's options start a service."""
+"""The compose file is valid and makes its token; the options of the systemd unit start a service."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_three_killed_writers_leave_one_chain_with_every_confirmed_line(tmp_path
 
 
 def kib_not_on_disk(path: Path) -> int:
-    """How much of the file the kernel has in memory alone, by what it says of a mapping of it (Linux)."""
+    """Return the KiB of the file that are in memory but not on the disk, as /proc/self/smaps counts dirty pages."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
         assert mapping[0]  # reads the page
         _, _, about = Path("/proc/self/smaps").read_text().partition(str(path.resolve()))
