@@ -27,7 +27,7 @@ _COMPARED_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
+class RecordingSpeech:
     """The ``features`` of a recording.
 
     ``channels_differ`` where they are of the mean of channels that hold different sounds, ``is_enrolled`` where the
@@ -49,7 +49,7 @@ class SpeechReader:
             joined(arrays["fingerprints"] for arrays in model.arrays if "fingerprints" in arrays)
         )
 
-    def read(self, path: str) -> Speech:
+    def read(self, path: str) -> RecordingSpeech:
         """Return the speech of the recording that a trial calls ``path``; raises AudioError or NotEnoughSpeechError."""
         settings, least = self._config.features, self._config.min_frames
         utterance = self.recordings.find(path)
@@ -61,7 +61,7 @@ class SpeechReader:
         is_enrolled = self._enrolled.hold(kept_of(beginning.prints)) and self._enrolled.hold(
             measured(utterance, settings)
         )
-        return Speech(features, mix.channels_differ, is_enrolled)
+        return RecordingSpeech(features, mix.channels_differ, is_enrolled)
 
 
 class _Beginning:

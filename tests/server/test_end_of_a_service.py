@@ -157,9 +157,12 @@ def test_a_service_that_is_ended_while_it_starts_leaves_nothing(copied, tmp_path
     spool.mkdir()
     words = (*COMMAND, "serve", str(copied), "--port", "0", "--spool", str(spool))
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as starting:
-        wait_until(psutil.Process(starting.pid).children)
-        starting.send_signal(getattr(signal, number))
-        said, _ = starting.communicate(timeout=60)
+        try:
+            wait_until(psutil.Process(starting.pid).children)
+            starting.send_signal(getattr(signal, number))
+            said, _ = starting.communicate(timeout=60)
+        finally:
+            starting.kill()  # one that hangs fails the test, and not the whole run
     assert starting.returncode == 0 and b"Traceback" not in said, said
     assert not list(spool.iterdir())
 
