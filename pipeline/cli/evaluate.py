@@ -89,7 +89,6 @@ def evaluate(
         typer.Option(metavar="NAME", help="Person who could not be enrolled: claims of the name count as rejected."),
     ] = None,
     channel: Channel = None,
-    date: Annotated[str | None, typer.Option(metavar="TEXT", help="Date to print in the report.")] = None,
     jobs: Jobs = None,
     backend: Backend = None,
     scheduler: Scheduler = None,
@@ -127,7 +126,7 @@ def evaluate(
         formats = {"scores_format": format_name, "key_format": key_format}
         with folder_of_results(out):
             options = {**formats, "llr": llr, "systems": names_of(systems)}
-            table, written = _evaluate_scores(scores, key, out, date=date, **options)
+            table, written = _evaluate_scores(scores, key, out, **options)
     elif store is None or trials is None:
         raise typer.BadParameter("give STORE and TRIALS, or --scores FILE and --key FILE")
     else:
@@ -137,7 +136,6 @@ def evaluate(
             table, written = evaluate_list(
                 *(store, trials, root, out, names_of(systems), jobs or cores()),
                 quiet=as_json,
-                date=date,
                 unknown_impostors=unknown_impostors,
                 not_enrolled=not_enrolled or (),
                 channel=channel,
@@ -181,7 +179,6 @@ def evaluate_list(
     jobs: int,
     *,
     quiet: bool,
-    date: str | None = None,
     unknown_impostors: float | None = None,
     not_enrolled: Sequence[str] = (),
     channel: int | None = None,
@@ -222,7 +219,7 @@ def evaluate_list(
         about["enrolled_files"] = list(assessment.enrolled)
     table = metrics_table(metrics, default_system=default if default in metrics else next(iter(metrics)), about=about)
     scores, failed = assessment.scores, assessment.failed
-    return table, write_evaluation(out, scores, table, failed=failed, command=_command(), date=date)
+    return table, write_evaluation(out, scores, table, failed=failed, command=_command())
 
 
 def _measured(model: SpeakerModel, assessment: Assessment, pairs: bool) -> dict[str, SystemMetrics]:
@@ -265,7 +262,7 @@ def claims_of(
     return found.trials, Path(), None
 
 
-def _evaluate_scores(scores: Path, key: Path | None, out: Path, *, date: str | None, **options: Any) -> Written:
+def _evaluate_scores(scores: Path, key: Path | None, out: Path, **options: Any) -> Written:
     """Measure a score file against its key; the ``options`` are those of ``read_scored``."""
     from pipeline.evaluation import read_scored
     from pipeline.evaluation.measure import measure
@@ -276,7 +273,7 @@ def _evaluate_scores(scores: Path, key: Path | None, out: Path, *, date: str | N
     metrics = {name: measure(of, threshold=None, seed=0, bounded=True) for name, of in scored.scores.items()}
     about = about_scores(scores, key, scored)
     table = metrics_table(metrics, default_system=next(iter(metrics)), about=about)
-    return table, write_evaluation(out, scored.scores, table, command=_command(), date=date)
+    return table, write_evaluation(out, scored.scores, table, command=_command())
 
 
 def _command() -> str:

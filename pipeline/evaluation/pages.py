@@ -62,7 +62,6 @@ def evaluation_page(
     details: Details | None = None,
     failed: Sequence[FailedFile] = (),
     command: str | None = None,
-    date: str | None = None,
 ) -> str:
     """Render report.html from the content of metrics.json; ``figures`` are SVG files by stem.
 
@@ -83,7 +82,6 @@ def evaluation_page(
         speaker_rows=[] if details is None else [entry for entry in details.errors if entry.count][:MOST_ROWS],
         failed=failed,
         command=command,
-        date=date,
     )
 
 

@@ -51,14 +51,13 @@ def write_evaluation(
     *,
     failed: Sequence[FailedFile] = (),
     command: str | None = None,
-    date: str | None = None,
 ) -> tuple[Path, ...]:
     """Write metrics.json (``table``), scores.txt, the tables, the figures and report.html into ``out``.
 
     Return the paths written.
 
     A score file of more than ``MOST_RESAMPLED`` trials, or with names that scores.txt cannot hold, is kept as
-    scores.parquet. ``command`` and ``date`` are printed in the report.
+    scores.parquet. ``command`` is printed in the report.
     """
     metrics = write_text(out / METRICS, json.dumps(table, indent=1) + "\n")
     names = chain(scores, *(chain(system.speakers.names, system.paths.names) for system in scores.values()))
@@ -84,7 +83,6 @@ def write_evaluation(
         details=_details(described, table),
         failed=failed,
         command=command,
-        date=date,
     )
     return (kept, metrics, *exported, *drawn, write_text(out / REPORT, page))
 
