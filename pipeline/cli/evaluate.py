@@ -14,7 +14,6 @@ import typer
 from pipeline.cli.metrics import name_failed, note_mixed, print_evaluation
 from pipeline.cli.options import (
     IN_PART,
-    Backend,
     Channel,
     Jobs,
     Json,
@@ -23,7 +22,6 @@ from pipeline.cli.options import (
     SpeakerPattern,
     Systems,
     UnknownImpostors,
-    check_backend,
     folder_of_results,
     names_of,
     refuse,
@@ -90,7 +88,6 @@ def evaluate(
     ] = None,
     channel: Channel = None,
     jobs: Jobs = None,
-    backend: Backend = None,
     scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
@@ -106,11 +103,10 @@ def evaluate(
     - `voiceclaim evaluate speakers.store trials.txt --out results/`
     - `voiceclaim evaluate background.store veri_test.txt --pairs --root wav/ --out results/`
     - `voiceclaim evaluate --scores scores.tsv --key key.tsv --out results/`
-    - `voiceclaim evaluate speakers.store trials.txt --out results/ --backend dask --scheduler tcp://host:8786`
+    - `voiceclaim evaluate speakers.store trials.txt --out results/ --scheduler tcp://host:8786`
     """
-    check_backend(backend, scheduler)
     if pairs:
-        of_claims = {"--systems": systems, "--not-enrolled": not_enrolled, "--backend": backend}
+        of_claims = {"--systems": systems, "--not-enrolled": not_enrolled, "--scheduler": scheduler}
         refuse("cannot be combined with --pairs", **of_claims, **{"--scores": scores})
     if scores is not None:
         needs_audio = {
@@ -118,7 +114,7 @@ def evaluate(
             "--speaker-pattern": speaker_pattern,
             "--channel": channel,
             "--jobs": jobs,
-            "--backend": backend,
+            "--scheduler": scheduler,
         }
         needs_store = {"STORE": store, "TRIALS": trials, "--not-enrolled": not_enrolled}
         needs_both = {"--unknown-impostors": unknown_impostors}

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -100,13 +100,14 @@ SpeakerPattern = Annotated[
         help="Regular expression whose group is the speaker, for names of files; with a / in it, for paths.",
     ),
 ]
-_BACKEND = "Where to run: local threads or a Dask cluster."
-Backend = Annotated[
-    Literal["threads", "dask"] | None,
-    typer.Option("--backend", metavar="threads|dask", help=_BACKEND, show_default="threads"),
-]
 Scheduler = Annotated[
-    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Address of the Dask scheduler: tcp://host:8786.")
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Run on the Dask cluster of this scheduler: tcp://host:8786.",
+        show_default="local threads",
+    ),
 ]
 
 
@@ -120,14 +121,6 @@ def complete_names(context: typer.Context, incomplete: str) -> list[str]:
         return [name for name in Store(store).load().names if name.startswith(incomplete)]
     except VoiceclaimError:  # no store yet
         return []
-
-
-def check_backend(backend: str | None, scheduler: str | None) -> None:
-    """Raise typer.BadParameter if the two options contradict each other."""
-    if backend == "dask" and scheduler is None:
-        raise typer.BadParameter("--backend dask needs --scheduler ADDRESS, which `dask scheduler` prints")
-    if backend != "dask" and scheduler is not None:
-        raise typer.BadParameter(f"--scheduler {scheduler} requires --backend dask")
 
 
 def refuse(reason: str, **options: object) -> None:
