@@ -106,28 +106,28 @@ def evaluate(
     - `voiceclaim evaluate speakers.store trials.txt --out results/ --scheduler tcp://host:8786`
     """
     if pairs:
-        of_claims = {"--systems": systems, "--not-enrolled": not_enrolled, "--scheduler": scheduler}
-        refuse("cannot be combined with --pairs", **of_claims, **{"--scores": scores})
+        others = {"--systems": systems, "--not-enrolled": not_enrolled, "--scheduler": scheduler, "--scores": scores}
+        refuse("cannot be combined with --pairs", others)
     if scores is not None:
-        needs_audio = {
+        of_claims = {
+            "STORE": store,
+            "TRIALS": trials,
+            "--not-enrolled": not_enrolled,
             "--root": root,
             "--speaker-pattern": speaker_pattern,
             "--channel": channel,
             "--jobs": jobs,
             "--scheduler": scheduler,
+            "--unknown-impostors": unknown_impostors,
         }
-        needs_store = {"STORE": store, "TRIALS": trials, "--not-enrolled": not_enrolled}
-        needs_both = {"--unknown-impostors": unknown_impostors}
-        refuse("cannot be combined with --scores", **needs_store, **needs_audio, **needs_both)
-        formats = {"scores_format": format_name, "key_format": key_format}
+        refuse("cannot be combined with --scores", of_claims)
+        options = {"scores_format": format_name, "key_format": key_format, "llr": llr, "systems": names_of(systems)}
         with folder_of_results(out):
-            options = {**formats, "llr": llr, "systems": names_of(systems)}
             table, written = _evaluate_scores(scores, key, out, **options)
     elif store is None or trials is None:
         raise typer.BadParameter("give STORE and TRIALS, or --scores FILE and --key FILE")
     else:
-        of_scores = {"--key": key, "--format": format_name, "--key-format": key_format, "--llr": llr}
-        refuse("requires --scores", **of_scores)
+        refuse("requires --scores", {"--key": key, "--format": format_name, "--key-format": key_format, "--llr": llr})
         with folder_of_results(out):  # tried before hours of scoring
             table, written = evaluate_list(
                 *(store, trials, root, out, names_of(systems), jobs or cores()),
@@ -246,7 +246,7 @@ def claims_of(
     from pipeline.evaluation.lists import trials_of
 
     if not trials.is_dir():
-        refuse(f"is for a folder, and {trials} is none", **{"--speaker-pattern": speaker_pattern})
+        refuse(f"is for a folder, and {trials} is none", {"--speaker-pattern": speaker_pattern})
         listed = read_list(trials, kind="key")
         return trials_of(listed, str(trials)), trials.parent if root is None else root, listed.metadata
     if root is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -123,8 +123,8 @@ def complete_names(context: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
-def refuse(reason: str, **options: object) -> None:
-    """Raise typer.BadParameter, for ``reason``, if any of the ``options`` is given (not None)."""
+def refuse(reason: str, options: Mapping[str, object]) -> None:
+    """Raise typer.BadParameter, for ``reason``, if any of the ``options``, values by name, is given (not None)."""
     for name, value in options.items():
         if value is not None:
             raise typer.BadParameter(f"{name} {reason}")
@@ -135,9 +135,9 @@ def check_log_and_raw(
 ) -> None:
     """Raise typer.BadParameter for an option of a log or a pipe without the log or the pipe."""
     if log is None:
-        refuse("requires --log", **{"--log-key": log_key, "--log-paths": log_paths or None})
+        refuse("requires --log", {"--log-key": log_key, "--log-paths": log_paths or None})
     if "-" not in audio:
-        refuse("is for a pipe: give - as AUDIO", **{"--raw": raw})
+        refuse("is for a pipe: give - as AUDIO", {"--raw": raw})
 
 
 def read_settings(config: str | None, overrides: list[str] | None) -> Config | None:

@@ -86,7 +86,7 @@ def record(
     if audio not in {"", "-"}:
         raise typer.BadParameter(f"AUDIO must be - for a pipe, or omitted for the microphone, got {audio!r}")
     if audio != "-":
-        refuse("is for a pipe: give - as AUDIO", **{"--raw": raw, "--channel": channel})
+        refuse("is for a pipe: give - as AUDIO", {"--raw": raw, "--channel": channel})
     mix = Downmix("<stdin>", channel)
     requested = read_settings(config, override)
     settings = _stored_settings(store, name) or requested or Config()

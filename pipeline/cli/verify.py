@@ -115,7 +115,7 @@ def verify(
     if len(claim) > 1 or claim == ["*"]:
         raise typer.BadParameter("one claim is verified at a time; who speaks: voiceclaim identify STORE AUDIO")
     if mic:
-        refuse("is for files and pipes: a microphone is read as one channel", **{"--channel": channel})
+        refuse("is for files and pipes: a microphone is read as one channel", {"--channel": channel})
     check_log_and_raw(log, log_key, log_paths, raw, audio or [])
     (name,) = claim
     rule = _sequential_test(sequential, at_end)
