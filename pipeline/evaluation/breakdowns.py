@@ -60,8 +60,7 @@ def breakdowns(scores: SystemScores, threshold: float | None) -> dict[str, dict[
         threshold = equal_error_rate(scores.target, scores.nontarget).threshold
     found: dict[str, dict[str, GroupMetrics]] = {}
     for name, column in scores.metadata.items():
-        values = [] if column is None else sorted(column.used, key=_natural)
-        if column is not None and len(values) > 1:
+        if column is not None and len(values := sorted(column.used, key=_natural)) > 1:
             of_value = np.asarray(column)
             found[name] = {value: _group(scores, of_value == value, threshold) for value in values}
     return found

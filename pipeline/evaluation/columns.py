@@ -85,18 +85,8 @@ def as_names(names: Iterable[str]) -> npt.NDArray[np.object_]:
     return np.array(list(names), dtype=np.object_)
 
 
-def distinct(names: NameColumn) -> int:
-    """Count the different names that trials have."""
-    return int(np.count_nonzero(np.bincount(names.codes)))
-
-
 Metadata = Mapping[str, NameColumn | None]
 """Further columns of a list by name, such as a channel; None for one of more than ``MOST_VALUES`` values."""
-
-
-def rows_of(metadata: Metadata, rows: Rows) -> Metadata:
-    """Return some rows of each column."""
-    return {name: None if column is None else column[rows] for name, column in metadata.items()}
 
 
 def suffix_of(channel: int | None) -> str:
@@ -133,7 +123,8 @@ class TrialTable:
     def __getitem__(self, rows: Rows) -> TrialTable:
         columns = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "metadata"}
         kept = {name: column[rows] for name, column in columns.items() if column is not None}
-        return replace(self, **kept, metadata=rows_of(self.metadata, rows))
+        metadata = {name: None if column is None else column[rows] for name, column in self.metadata.items()}
+        return replace(self, **kept, metadata=metadata)
 
     @property
     def needed_targets(self) -> npt.NDArray[np.bool_]:

@@ -9,7 +9,6 @@ from pipeline.errors import check_seed, check_type
 from pipeline.evaluation import (
     SpeakerSpread,
     SystemScores,
-    distinct,
     identification_error,
     speaker_error_rates,
     speaker_spread,
@@ -128,8 +127,8 @@ def measure(
     target, nontarget = scores.target, scores.nontarget
     both = target.size > 0 and nontarget.size > 0
     resampled = both and not (bounded and scores.scores.size > MOST_RESAMPLED)
-    several = min(distinct(scores.target_speakers), distinct(scores.nontarget_speakers)) > 1
-    by_speaker = {} if bounded and distinct(scores.speakers) > MOST_SPEAKERS else speaker_error_rates(scores)
+    several = min(len(scores.target_speakers.used), len(scores.nontarget_speakers.used)) > 1
+    by_speaker = {} if bounded and len(scores.speakers.used) > MOST_SPEAKERS else speaker_error_rates(scores)
     calibrated = scores.llrs is not None
     costed = cost_scores(scores)
     judged = costed.target, costed.nontarget
@@ -169,7 +168,7 @@ def left_out(scores: SystemScores) -> tuple[str, ...]:
     """Return, in words, the metrics that a bounded ``measure`` leaves out of a long list."""
     trials = f"95 % intervals and affine-calibrated Cllr: too slow for lists of more than {MOST_RESAMPLED:,} trials"
     speakers = f"error rates by speaker: too slow for more than {MOST_SPEAKERS:,} speakers"
-    long = {trials: scores.scores.size > MOST_RESAMPLED, speakers: distinct(scores.speakers) > MOST_SPEAKERS}
+    long = {trials: scores.scores.size > MOST_RESAMPLED, speakers: len(scores.speakers.used) > MOST_SPEAKERS}
     return tuple(words for words, left in long.items() if left)
 
 

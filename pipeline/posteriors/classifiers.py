@@ -189,14 +189,13 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         without = [type(base).__name__ for base in self._bases() if not has_fit_parameter(base, "sample_weight")]
         if without and sample_weight is not None:
             raise FitError(f"sample_weight: {' and '.join(without)} takes none")
-        self.classes_, places = np.unique(labels[weights > 0], return_inverse=True)
+        kept = np.flatnonzero(weights > 0)
+        self.classes_, places = np.unique(labels[kept], return_inverse=True)
         if len(self.classes_) < 2:
             raise FitError(
                 f"classes: rows of two or more needed, got {len(self.classes_)} class with a sample_weight above zero"
             )
-        y_places = np.zeros(len(labels), dtype=np.intp)
-        y_places[weights > 0] = places
-        return (values, y_places, None) if without else joined(values, y_places, weights)
+        return (values, places, None) if without else joined(values[kept], places, weights[kept])
 
 
 class OneVsRestPosteriorClassifier(PosteriorClassifier):
