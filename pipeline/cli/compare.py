@@ -11,7 +11,7 @@ from pipeline.cli.metrics import number, with_interval
 from pipeline.cli.options import Json, names_of
 from pipeline.cli.terminal import print_json, print_line, print_table
 
-Folders = Annotated[list[Path], typer.Argument(metavar="DIR", help="Directories written by `evaluate --out`.")]
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR", help="Folders written by `evaluate --out`.")]
 
 
 def plot(
@@ -34,7 +34,7 @@ def plot(
 def compare(
     folders: Folders,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Directory for the report, the numbers and the figure.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the report, the numbers and the figure.")
     ] = None,
     system: Annotated[
         str | None, typer.Option(metavar="NAME", help="System to compare.", show_default="each one's default")

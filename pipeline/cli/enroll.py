@@ -157,7 +157,7 @@ def _end(report: EnrollmentReport) -> None:
 
 
 def _note_newcomers(store: Path, names: Iterable[str]) -> None:
-    """Print which of ``names`` are not in the store to which recordings are added."""
+    """Print which of ``names`` are not in the store yet."""
     from pipeline.store.store import Store
 
     known = {one.name for one in Store(store).load().speakers}
@@ -166,9 +166,9 @@ def _note_newcomers(store: Path, names: Iterable[str]) -> None:
 
 
 def _note_inner_folders(corpus: Corpus) -> None:
-    """Print who is enrolled from what, if a speaker (the first such) has only folders, which may be speakers.
+    """Print a note on the first speaker whose folder holds only folders, as these may be the speakers.
 
-    In VoxCeleb such folders are not speakers; in TIMIT they are.
+    In TIMIT they are; in VoxCeleb they are not.
     """
     for name, utterances in corpus.speakers.items() if corpus.kind == "folders" else ():
         places = [one.path.relative_to(corpus.root).parts for one in utterances]

@@ -48,7 +48,7 @@ TRIALS_HELP = (
 
 def evaluate(
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Directory for scores, metrics, figures and report.html.")
+        Path, typer.Option("--out", metavar="DIR", help="Folder for scores, metrics, figures and report.html.")
     ],
     store: Annotated[Path | None, typer.Argument(metavar="STORE", help="Speaker store.", show_default=False)] = None,
     trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=TRIALS_HELP, show_default=False)] = None,
@@ -241,7 +241,7 @@ def _threshold(model: SpeakerModel, system: str, pairs: bool) -> float | None:
 def claims_of(
     trials: Path, root: Path | None, names: tuple[str, ...], speaker_pattern: str | None
 ) -> tuple[Sequence[Trial], Path, Metadata | None]:
-    """Return the trials of a list, or of a folder against ``names``, the root of their paths, and further columns."""
+    """Return the trials of a list, or of a folder against ``names``; the root of their paths; and metadata columns."""
     from pipeline.evaluation import read_list, trials_of_folder
     from pipeline.evaluation.lists import trials_of
 

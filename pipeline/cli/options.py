@@ -63,7 +63,7 @@ Root = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Directory that paths are relative to, or the utterances' Kaldi data directory (wav.scp).",
+        help="Folder that paths are relative to, or the utterances' Kaldi data directory (wav.scp).",
         show_default="the list's",
     ),
 ]
@@ -187,13 +187,13 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def folder_of_results(path: Path) -> Iterator[None]:
-    """Make the folder at ``path`` for the results of the block; if that fails, remove folders that were made."""
+    """Make the folder at ``path`` for the results of the block; if the block fails, remove empty folders made here."""
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     make_folder(path)
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # it holds something by now
+        with suppress(OSError):  # not empty
             for folder in new:
                 folder.rmdir()
         raise
@@ -212,7 +212,7 @@ def point_of(
 
 
 def names_of(text: str | None) -> list[str] | None:
-    """Split ``text`` at its commas, "paper" standing for five; raises typer.BadParameter if no name is left."""
+    """Return the names in ``text``, "paper" replaced by its five systems; raises typer.BadParameter for no name."""
     if text is None:
         return None
     given = [name.strip() for name in text.split(",") if name.strip()]

@@ -256,7 +256,7 @@ def _record_phrases(settings: Config, rate: int, blocks: Blocks, seconds: float,
 
 @contextmanager
 def _signals_leave() -> Iterator[None]:
-    """Let SIGTERM, and SIGHUP of a terminal that is closed, exit as an exception, and not end the process at once."""
+    """Make SIGTERM, and SIGHUP of a closed terminal, raise SystemExit instead of ending the process at once."""
 
     def leave(number: int, _: object) -> None:
         raise SystemExit(128 + number)
@@ -272,7 +272,7 @@ def _signals_leave() -> Iterator[None]:
 
 @contextmanager
 def _files(phrases: list[Any], rate: int, keep: Path | None) -> Iterator[list[Path]]:
-    """Write the phrases to WAV files in ``keep``, or in a directory that is deleted afterwards, by a signal too."""
+    """Write the phrases to WAV files in ``keep``, or in a folder that is deleted afterwards, even on a signal."""
     import tempfile
 
     import soundfile

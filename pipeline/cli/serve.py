@@ -59,7 +59,7 @@ def serve(
     cost_miss: CostMiss = None,
     cost_false_accept: CostFalseAccept = None,
     aim: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Speech to ask for on the page to enroll.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Speech that the page asks for at enrollment.")
     ] = 40.0,
     streams: Annotated[int, typer.Option(min=1, help="Maximum number of simultaneous streams.")] = 256,
     stream_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one stream.")] = 300.0,
@@ -79,7 +79,7 @@ def serve(
     lockout_seconds: Annotated[float, typer.Option(min=1, help="Longest wait in seconds after failures.")] = 3600.0,
     spool: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Directory for uploads until they are enrolled.", show_default="in memory"),
+        typer.Option(metavar="DIR", help="Folder for uploads until they are enrolled.", show_default="in memory"),
     ] = None,
     spool_mib: Annotated[int, typer.Option(min=1, help="Maximum size of all uploads at a time in MiB.")] = 512,
     proxy: Annotated[

@@ -90,7 +90,7 @@ Metadata = Mapping[str, NameColumn | None]
 
 
 def suffix_of(channel: int | None) -> str:
-    """Return the suffix of a segment that is this channel of a recording, from 1; None is the mean of all.
+    """Return what is appended to a recording's name for this channel, from 1; None is the mean of all.
 
     Sides of a call are named as NIST names them: side a of ``x`` is ``x``, side b ``x:b``, further ones ``x:3`` ...
     """
@@ -104,8 +104,8 @@ class TrialTable:
     A trial is the claim that the audio ``segments`` (a file or a part of one) was spoken by the person enrolled as
     ``models``. ``targets`` is True for target trials, ``scores`` are those of a system, ``llrs`` their natural-log
     likelihood ratios (NaN where missing), ``systems`` the name of the system. Columns that the list lacks are None.
-    ``channels`` are those that are read of the recordings, from 1, of which ``segments`` have the names
-    (``suffix_of``). ``metadata`` are its other columns.
+    ``channels`` are those to read, from 1, which the names of ``segments`` show too (``suffix_of``). ``metadata`` are
+    the other columns.
     """
 
     models: NameColumn
@@ -146,9 +146,9 @@ class TrialTable:
 
 
 def by_channel(table: TrialTable) -> TrialTable:
-    """Return a table whose ``segments`` are recordings with the names of their ``channels`` in place of these.
+    """Return a table of recordings with the suffixes of their ``channels`` appended to the names of ``segments``.
 
-    Without ``channels``, a further column called ``channel`` has them, if it holds nothing else.
+    Without ``channels``, they are those of a metadata column called ``channel``, if it holds nothing else.
     """
     channels, metadata = table.channels, dict(table.metadata)
     if channels is None:

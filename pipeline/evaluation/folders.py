@@ -30,8 +30,8 @@ def trials_of_folder(
 ) -> FolderTrials:
     """Return the trials of ``folder``, one folder per speaker, against ``names`` (None: those of its folders).
 
-    Folders are named in Unicode's normal form C, as at enrollment. An audio file that this machine cannot decode is
-    among the trials: it has no score, and counts as such.
+    Folders are named in Unicode's normal form C, as at enrollment. An audio file that this machine cannot decode stays
+    among the trials, which will have no score.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def trials_of_folder(
         )
     files = [(name, one.path) for name, utterances in corpus.speakers.items() for one in utterances]
     unread = [(path, reason) for path, reason in corpus.left_out if path.is_file() and reason not in {NO_AUDIO, HIDDEN}]
-    # Elsewhere than in a speaker's folder nothing says whose they are.
+    # Only a speaker's folder says whose they are.
     of_folders = corpus.kind == "folders"
     unread = [entry for entry in unread if of_folders and len(entry[0].relative_to(folder).parts) > 1]
     files = sorted(

@@ -37,7 +37,7 @@ from pipeline.metrics import (
     rates_at,
 )
 
-# Above these a bounded assessment leaves out what grows faster than sorting, or is slow for each speaker.
+# Above these a bounded ``measure`` leaves out what takes much longer than sorting.
 MOST_RESAMPLED = 1_000_000  # trials
 MOST_SPEAKERS = 20_000
 
@@ -52,12 +52,12 @@ class SystemMetrics:
     """Metrics of one system on one list; None where a list of a single class defines none.
 
     Error rates are those of the scores. ``costs`` (minimum and actual, by operating point), ``min_cllr`` and
-    ``affine_cllr``, in bits, are those of the log-likelihood ratios where the system is calibrated, so that actual
-    costs stand beside their own minimum, and else of the scores; actual costs and ``cllr`` are None without a
-    calibration. ``identification_error`` is a share. ``at_store_threshold`` are the error rates at
-    ``store_threshold``, the store's own threshold. ``generalised_eer`` and ``generalised_at_store_threshold`` count
-    ``unscored`` trials as rejected claims. ``false_reject_at`` and ``false_accept_at`` are the least of one error, a
-    share, at each of ``RATES`` of the other. ``by_metadata`` are the metrics by the values of each metadata column.
+    ``affine_cllr``, in bits, are those of the log-likelihood ratios if the system is calibrated, else of the scores;
+    actual costs and ``cllr`` are None without a calibration. ``identification_error`` is a share.
+    ``at_store_threshold`` are the error rates at ``store_threshold``. ``generalised_eer`` and
+    ``generalised_at_store_threshold`` count ``unscored`` trials as rejected claims. ``false_reject_at`` and
+    ``false_accept_at`` are the least rate of one error at each of ``RATES`` of the other. ``by_metadata`` are the
+    metrics by the values of each metadata column.
     """
 
     n_target: int

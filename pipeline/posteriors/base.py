@@ -22,7 +22,7 @@ Flags = NDArray[np.bool_]
 
 
 class MarginPosterior(ABC):
-    """Base of the estimators: dataclasses of their settings, whose learned attributes end in _.
+    """Base of the estimators: dataclasses of settings, to which ``fit`` adds learned attributes that end in _.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class MarginPosterior(ABC):
         self._fit(f[w > 0], flags[w > 0], w[w > 0])
         return self
 
-    if not TYPE_CHECKING:  # checkers of types know what is learned by its names
+    if not TYPE_CHECKING:  # else a type checker accepts any attribute
 
         def __getattr__(self, name: str) -> Any:
             message = f"{type(self).__name__} has no {name!r}"

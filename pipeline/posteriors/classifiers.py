@@ -40,7 +40,7 @@ Coupling = Literal["poao", "rpoao", "hastie_tibshirani", "pkpd", "wu_lin_weng"]
 
 CLASSICS = {"hastie_tibshirani": hastie_tibshirani, "pkpd": pkpd, "wu_lin_weng": wu_lin_weng}
 
-# The machines' own posteriors are applied before a rule reads the margins: log-odds pass it unchanged.
+# The rules are given log-odds in place of margins, which slope 1 leaves unchanged.
 LOG_ODDS = FixedSigmoid()
 
 # Pair posteriors held at once: 8 bytes each, and the rules make a few arrays of that size.
@@ -49,7 +49,7 @@ MAX_PAIRS = 2_000_000
 
 @dataclass(eq=False, repr=False)
 class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of both classifiers; subclasses define the machines and how their log-odds become posteriors."""
+    """Base of both classifiers; subclasses define the machines, and how to couple their log-odds."""
 
     estimator: Any = None
     _: KW_ONLY
@@ -252,8 +252,8 @@ class PairwisePosteriorClassifier(PosteriorClassifier):
     Learned: ``classes_`` (N,); ``pairs_``, the places (i, j) in it of each pair, i < j; ``estimators_`` and
     ``posteriors_`` in that order, positive for class i; ``one_class_estimators_`` and ``one_class_posteriors_``.
 
-    r_ij of rows of neither i nor j is extrapolated: the refinement and the classics are two remedies. Not where a class
-    has a handful of rows. N (N - 1) / 2 machines, each on the rows of two classes.
+    r_ij of rows of neither i nor j is extrapolated: the refinement and the classics are two remedies. Unsuitable for
+    classes of a handful of rows. Training costs N (N - 1) / 2 machines, each on the rows of two classes.
 
     Parameters
     ----------
