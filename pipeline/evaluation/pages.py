@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pipeline.evaluation.assess import FailedFile
 from pipeline.evaluation.curves import Evaluation
 from pipeline.evaluation.details import Details
+from pipeline.evaluation.exports import COMPARED_COLUMNS
 from pipeline.metrics import MEAN_COSTS
 from pipeline.scoring.rules import RULES
 
@@ -100,8 +101,14 @@ def _charts(curves: Evaluation | None) -> dict[str, str | None]:
 def comparison_page(compared: Mapping[str, Any], *, figures: Mapping[str, bytes]) -> str:
     """Render compare.html from the content of compare.json; ``figures`` are SVG files by stem."""
     curves = ", ".join(f"{entry['label']}: {entry['system']}" for entry in compared["evaluations"])
-    template = TEMPLATES.get_template("comparison.html")
-    return template.render(compared=compared, curves=curves, figures=_sources(figures), script_hash=None, charts_css="")
+    return TEMPLATES.get_template("comparison.html").render(
+        compared=compared,
+        columns=COMPARED_COLUMNS,
+        curves=curves,
+        figures=_sources(figures),
+        script_hash=None,
+        charts_css="",
+    )
 
 
 def _sources(figures: Mapping[str, bytes]) -> dict[str, tuple[str, bool]]:
