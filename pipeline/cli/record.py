@@ -155,7 +155,7 @@ def _folder_of(name: str, keep: Path) -> Path:
     """Make the folder of the speaker in ``keep``; raises InputError where there are recordings or none can be made."""
     name = unicodedata.normalize("NFC", name)
     if Path(name).name != name or name.startswith("."):
-        raise InputError(f"--keep: the name is that of a folder, without / and no . first, got {name!r}")
+        raise InputError(f"--keep: a speaker's name must not contain / or begin with . to name a folder, got {name!r}")
     make_folder(keep)
     folder = keep / name
     make_folder(folder)

@@ -57,5 +57,5 @@ def trials(
     )
     if targets.all() or not targets.any():
         print_note(
-            "note: error rates need target and nontarget trials: recordings of two speakers or more, named alike"
+            "note: error rates need target and nontarget trials: folders of two speakers or more, named as enrolled"
         )

@@ -200,8 +200,8 @@ def _check_columns(model: SpeakerModel, trials: Sequence[Trial]) -> None:
     first = trials[0]
     if all(trial.path in names for trial in trials):
         raise InputError(
-            f"trials: the columns look swapped: {first.path!r} is an enrolled speaker, and stands where the path of an"
-            f" audio file is expected; {first.speaker!r} stands where the speaker is"
+            f"trials: the columns look swapped: an enrolled speaker and the path of an audio file were expected, got"
+            f" {first.speaker!r} as the speaker and {first.path!r}, who is enrolled, as the path"
         )
     if all(Path(trial.speaker).suffix.lower() in audio_suffixes() for trial in trials):
         raise InputError(

@@ -204,8 +204,8 @@ def checked(
         )
     if not np.isfinite(f).all():
         raise FitError(f"margins: finite numbers expected, got {f[~np.isfinite(f)][0]}")
-    if not np.isfinite(w).all() or (w < 0).any():
-        raise FitError("weights: finite numbers of at least 0 expected")
+    if not ((w >= 0) & (w < np.inf)).all():
+        raise FitError(f"weights: finite numbers of at least 0 expected, got {w[~((w >= 0) & (w < np.inf))][0]}")
     unknown = labels[~np.isin(labels, (-1, 0, 1))]
     if unknown.size:
         raise FitError(f"classes: 1 or True, and 0, -1 or False expected, got {unknown[0]}")
