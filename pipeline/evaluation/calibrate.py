@@ -152,12 +152,12 @@ def calibrate(
         model = transaction.existing
         positions = positions_of(model, trials, "leave these trials out of the list")
         own, failed, mixed = _scored(model, labels, positions, recordings.of(trials), jobs, progress)
-        before = _fit(model, own)
+        try:
+            before = _fit(model, own)
+        except MetricError:  # the store has no threshold
+            before = None
         fitted = transaction.save(_with_own(model, own))
-    after = _fit(fitted, own)
-    if after is None:
-        raise AssertionError("own trials of both classes give a threshold")
-    return CalibrationReport(fitted, own, failed, before, after, mixed)
+    return CalibrationReport(fitted, own, failed, before, _fit(fitted, own), mixed)
 
 
 def reset_calibration(store: Store | Path | str) -> SpeakerModel:
@@ -283,14 +283,10 @@ def _score_file(
     return strangers, speech.channels_differ
 
 
-def _fit(model: SpeakerModel, trials: HeldOutTrials) -> Fit | None:
-    """Return how the default system of ``model`` does on ``trials``; None where it has no threshold."""
+def _fit(model: SpeakerModel, trials: HeldOutTrials) -> Fit:
+    """Return the errors of the default system of ``model`` on ``trials``; raises MetricError without a threshold."""
     system = model.config.scoring.system
-    try:
-        threshold = model.threshold(system)
-    except MetricError:
-        return None
-    calibration = model.calibration(system)
+    threshold, calibration = model.threshold(system), model.calibration(system)
     llrs = None if calibration is None else trials.ratios(calibration)
     scores = llrs if RULES[system].parts and llrs is not None else trials.scores[system]
     own = trials.is_target
