@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 
 from pipeline.errors import FitError
 from pipeline.machines.margins import Margins
-from pipeline.posteriors.base import Array, Flags, MarginPosterior, checked
+from pipeline.posteriors.base import Array, Flags, MarginPosterior, checked_weights
 from pipeline.posteriors.coupling import poao, poar, rpoao
 from pipeline.posteriors.estimators import make_posterior
 from pipeline.posteriors.heldout import (
@@ -185,7 +185,7 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the training rows, their classes as places in ``classes_``, which is set, and their weights."""
         values, labels = validate_data(self, X, y, **self._accepted())
         check_classification_targets(labels)
-        _, _, weights = checked(np.zeros(len(labels)), np.zeros(len(labels)), sample_weight, both=False)
+        weights = checked_weights(sample_weight, len(labels))
         without = [type(base).__name__ for base in self._bases() if not has_fit_parameter(base, "sample_weight")]
         if without and sample_weight is not None:
             raise FitError(f"sample_weight: {' and '.join(without)} takes none")
