@@ -253,8 +253,8 @@ def claims_of(
         raise typer.BadParameter("--root is for a trial list, and a folder was given")
     found = trials_of_folder(trials, names, speaker_pattern=speaker_pattern)
     print_skipped(found.skipped)
-    if found.strangers:
-        print_note(f"not enrolled, so their files are those of impostors: {', '.join(found.strangers)}")
+    if found.unknown_impostors:
+        print_note(f"not enrolled, so their files are those of impostors: {', '.join(found.unknown_impostors)}")
     return found.trials, Path(), None
 
 

@@ -60,8 +60,8 @@ def print_metrics(table: dict[str, Any]) -> None:
         )
     kinds = ("false_accept_percent", "false_reject_percent")
     at_threshold = any(entry[kind] is not None for entry in table["systems"].values() for kind in kinds)
-    rates = " FA, FR at the store's threshold;" if at_threshold else ""
-    print_line(f"DCF at prior 0.05;{rates} ID err: rank-1 errors")
+    decisions = " FA, FR at the store's threshold;" if at_threshold else ""
+    print_line(f"DCF at prior 0.05;{decisions} ID err: rank-1 errors")
 
 
 def print_by_metadata(table: dict[str, Any]) -> None:

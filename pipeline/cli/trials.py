@@ -53,7 +53,7 @@ def trials(
     write_list(out, table, format_name="csv" if out.suffix.lower() == ".csv" else "kaldi", kind="key")
     print_line(
         f"written: {escape(str(out))} ({targets.sum()} target and {(~targets).sum()} nontarget trials,"
-        f" {len(found.strangers)} unknown impostors)"
+        f" {len(found.unknown_impostors)} unknown impostors)"
     )
     if targets.all() or not targets.any():
         print_note(

@@ -279,8 +279,8 @@ def _score_file(
     if spoken:
         return listed, speech.channels_differ
     count = len(listed)
-    strangers = replace(listed, speakers=np.full(count, NOBODY, dtype=np.uint64), unknown=np.ones(count, dtype=bool))
-    return strangers, speech.channels_differ
+    by_unknown = replace(listed, speakers=np.full(count, NOBODY, dtype=np.uint64), unknown=np.ones(count, dtype=bool))
+    return by_unknown, speech.channels_differ
 
 
 def _fit(model: SpeakerModel, trials: HeldOutTrials) -> Fit:

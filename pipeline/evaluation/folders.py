@@ -15,13 +15,13 @@ from pipeline.evaluation.lists import Trial, names_given
 
 @dataclass(frozen=True)
 class FolderTrials:
-    """The ``trials`` of a folder, the folders of ``strangers`` who are not enrolled, and what was ``skipped``.
+    """The ``trials`` of a folder, the names of ``unknown_impostors``, who are not enrolled, and what was ``skipped``.
 
-    Files of strangers are unknown impostors. Paths begin as the folder's own does.
+    Paths begin as the folder's own does.
     """
 
     trials: tuple[Trial, ...]
-    strangers: tuple[str, ...]
+    unknown_impostors: tuple[str, ...]
     skipped: tuple[Skipped, ...]
 
 
@@ -56,7 +56,7 @@ def trials_of_folder(
     --------
     >>> import pathlib, pipeline
     >>> found = pipeline.trials_of_folder(pathlib.Path("recordings"), ["anna", "lars"])
-    >>> found.trials[0].speaker, found.trials[0].target, found.strangers
+    >>> found.trials[0].speaker, found.trials[0].target, found.unknown_impostors
     ('anna', True, ('ivan',))
     """
     names = None if names is None else names_given("names", names, "a collection of names, as SpeakerModel.names is,")
@@ -75,13 +75,13 @@ def trials_of_folder(
         files + [(unicodedata.normalize("NFC", path.relative_to(folder).parts[0]), path) for path, _ in unread]
     )
     claimed = sorted(corpus.speakers) if names is None else names
-    strangers = tuple(sorted({name for name, _ in files} - set(claimed)))
+    unknown = tuple(sorted({name for name, _ in files} - set(claimed)))
     if not {name for name, _ in files} & set(claimed):
         raise InputError(
             f"{folder}: no {'folder' if of_folders else 'file'} in it has the name of an enrolled speaker; it has"
-            f" {', '.join(strangers[:3])}, and enrolled are {', '.join(claimed[:3])}; folders must be named as at"
+            f" {', '.join(unknown[:3])}, and enrolled are {', '.join(claimed[:3])}; folders must be named as at"
             " enrollment"
         )
     trials = tuple(Trial(claim, str(path), claim == name) for name, path in files for claim in claimed)
     skipped = tuple(entry for entry in corpus.left_out if entry not in unread)
-    return FolderTrials(trials, strangers, skipped)
+    return FolderTrials(trials, unknown, skipped)
