@@ -1,7 +1,7 @@
 """Error rates by trial metadata: of the trials with each value of a column, such as a channel or a condition.
 
 Columns are those of the list that are not part of a trial, and the length of the speech where files were scored. Rates
-are at one threshold for all values: what a threshold chosen for all costs those with one of them.
+are at one threshold for all values, as in use, and show for which of them it is worst.
 """
 
 from __future__ import annotations

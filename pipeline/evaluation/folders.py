@@ -17,7 +17,7 @@ from pipeline.evaluation.lists import Trial, names_given
 class FolderTrials:
     """The ``trials`` of a folder, the names of ``unknown_impostors``, who are not enrolled, and what was ``skipped``.
 
-    Paths begin as the folder's own does.
+    Paths are relative to the current folder if that of the folder is.
     """
 
     trials: tuple[Trial, ...]

@@ -1,7 +1,7 @@
 """HTML pages of results: one file each without outside resources, every text escaped by Jinja2.
 
-The templates stand in ``templates/``. The one script is that of ``charts/``, which the service's page shares; the page
-allows it by its hash, and no other. The same results give the same page, byte for byte.
+Templates are in ``templates/``. The only script, which the page allows by its hash, is that of ``charts/``, shared with
+the service's page. The same results give the same page, byte for byte.
 """
 
 from __future__ import annotations

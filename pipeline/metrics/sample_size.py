@@ -1,7 +1,6 @@
 """The least error rate that independent trials can show: the rules of 3 and of 30 (ISO/IEC 19795-1, annex B).
 
-Trials of one speaker are not independent, so that both rules promise too much; ``bootstrap_interval`` resamples
-speakers.
+Trials of one speaker are not independent, so that both rules are optimistic; ``bootstrap_interval`` resamples speakers.
 """
 
 from __future__ import annotations
