@@ -222,24 +222,32 @@ def names_of(text: str | None) -> list[str] | None:
     return names
 
 
+def opened_log(log: Path | None, key_file: Path | None) -> AuditLog | None:
+    """Return the audit log at ``log``, None without one; raises AuditError, typer.BadParameter for a key without it."""
+    if log is None:
+        refuse("requires --log", {"--log-key": key_file})
+        return None
+    from pipeline.verification.audit import AuditLog, read_key
+
+    return AuditLog(log, key=read_key(key_file))
+
+
 @contextmanager
 def logged_failures(
     log: Path | None, key_file: Path | None, event: str, names: Iterable[str]
 ) -> Iterator[AuditLog | None]:
-    """Yield the audit log at ``log`` (None without one); log an error in the body once for each name, and raise it.
+    """Yield ``opened_log``; log an error in the body once for each name, and raise it.
 
     The body itself logs success. Raises AuditError.
     """
-    if log is None:
-        yield None
-        return
-    from pipeline.verification.audit import AuditLog, read_key
     from pipeline.verification.audit_events import record_failure
 
-    audit = AuditLog(log, key=read_key(key_file))
+    audit = opened_log(log, key_file)
     try:
         yield audit
     except VoiceclaimError as error:
+        if audit is None:
+            raise
         try:
             record_failure(audit, event, names, error)
         except AuditError as unwritten:

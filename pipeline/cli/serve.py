@@ -19,6 +19,7 @@ from pipeline.cli.options import (
     Override,
     Prior,
     UnknownImpostors,
+    opened_log,
     point_of,
     read_settings,
 )
@@ -113,7 +114,6 @@ def serve(
     from pipeline.server.settings import HOSTS, MIB, Limits, Settings
     from pipeline.store.store import Store
     from pipeline.verification.attempts import AttemptLimits
-    from pipeline.verification.audit import read_key
 
     if tls_key is not None and tls_cert is None:
         raise typer.BadParameter("--tls-key requires --tls-cert")
@@ -126,8 +126,7 @@ def serve(
         read_metrics(evaluation)
         read_results(evaluation)
     _check_proxy(proxy)
-    if log is not None:
-        read_key(log_key)
+    opened_log(log, log_key)
     accepted = read_tokens(tokens)
     attempts = AttemptLimits(failures, caller_failures=caller_failures, lockout_seconds=lockout_seconds)
     settings = Settings(
