@@ -40,7 +40,7 @@ from pipeline.errors import NotEnoughSpeechError, VoiceclaimError
 
 
 class _Command(TyperCommand):
-    """A command that refuses an option of one value that is given twice; Typer alone takes the last."""
+    """A command that refuses a single-value option given twice, of which Typer would take the last."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse ``args`` as any command."""
@@ -107,7 +107,7 @@ def run() -> None:
         print_error(
             f"not enough memory: {str(error) or 'an allocation failed'}; fewer --jobs and shorter recordings need less"
         )
-    except OSError as error:  # of a path in the command's words that nothing before has met
+    except OSError as error:  # a path on the command line that nothing else has checked
         if error.filename is None:
             raise
         print_error(f"{os.fspath(error.filename)}: {error.strerror}")
@@ -131,7 +131,7 @@ def _print_usage_error(error: typer.TyperException) -> None:
 
 
 def _likely_cause(error: typer.TyperException, refused: str, command: str) -> str:
-    """Return what a user of ``command`` probably meant, if the words or the value that was ``refused`` show it."""
+    """Return the likely cause of a usage error, if the command line or the ``refused`` value shows it, else ""."""
     from pipeline.evaluation.text_lists import DECIMAL_COMMA, has_decimal_comma
 
     option = getattr(error, "option_name", None) or ""

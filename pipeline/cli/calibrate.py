@@ -23,6 +23,7 @@ from pipeline.cli.options import (
     StoreArgument,
     Wait,
     in_turn,
+    opened_log,
 )
 from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
 
@@ -62,10 +63,9 @@ def calibrate(
     from pipeline.evaluation.calibrate import reset_calibration
     from pipeline.evaluation.recordings import Recordings
     from pipeline.store.store import Store
-    from pipeline.verification.audit import AuditLog, read_key
     from pipeline.verification.audit_events import record_calibration, record_reset
 
-    audit = None if log is None else AuditLog(log, key=read_key(log_key))
+    audit = opened_log(log, log_key)
     if trials is None:
         model = in_turn(store, wait, lambda: reset_calibration(store))
         if audit is not None:

@@ -10,8 +10,9 @@ import typer
 from pipeline.cli.metrics import number, with_interval
 from pipeline.cli.options import Json, names_of
 from pipeline.cli.terminal import print_json, print_line, print_table
+from pipeline.evaluation.exports import COMPARED_COLUMNS
 
-Folders = Annotated[list[Path], typer.Argument(metavar="DIR", help="Directories written by `evaluate --out`.")]
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR", help="Folders written by `evaluate --out`.")]
 
 
 def plot(
@@ -34,7 +35,7 @@ def plot(
 def compare(
     folders: Folders,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Directory for the report, the numbers and the figure.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the report, the numbers and the figure.")
     ] = None,
     system: Annotated[
         str | None, typer.Option(metavar="NAME", help="System to compare.", show_default="each one's default")
@@ -64,13 +65,14 @@ def compare(
 
 def print_comparison(table: dict[str, Any]) -> None:
     """Print the content of compare.json as two tables: values, and differences from the first evaluation."""
-    titles, digits = ("EER %", "minDCF", "Cllr"), {"eer_percent": ".2f", "min_dcf": ".3f", "cllr": ".3f"}
+    columns = {title: COMPARED_COLUMNS[title] for title in ("EER %", "minDCF", "Cllr")}
+    titles = [f"{title} [95 %]" for title in columns]
     print_table(
-        ("evaluation", *(f"{title} [95 %]" for title in titles), "minCllr"),
+        ("evaluation", *titles, "minCllr"),
         [
             (
                 f"{entry['label']}: {entry['system']}",
-                *(with_interval(entry[key], entry[f"{key}_ci95"], form) for key, form in digits.items()),
+                *(with_interval(entry[key], entry[f"{key}_ci95"], form) for key, form in columns.values()),
                 number(entry["min_cllr"], ".3f"),
             )
             for entry in table["evaluations"]
@@ -78,11 +80,11 @@ def print_comparison(table: dict[str, Any]) -> None:
     )
     print_line("")
     print_table(
-        (f"difference from {table['reference']}", *(f"{title} [95 %]" for title in titles), "trials"),
+        (f"difference from {table['reference']}", *titles, "trials"),
         [
             (
                 entry["label"],
-                *(_difference(entry[key], form) for key, form in digits.items()),
+                *(_difference(entry[key], form) for key, form in columns.values()),
                 entry["n_target"] + entry["n_nontarget"],
             )
             for entry in table["differences"]
@@ -90,7 +92,7 @@ def print_comparison(table: dict[str, Any]) -> None:
     )
     print_line("")
     for entry in table["differences"]:
-        verdicts = {title: entry[key]["verdict"] for title, key in zip(titles, digits, strict=True) if entry[key]}
+        verdicts = {title: entry[key]["verdict"] for title, (key, _) in columns.items() if entry[key]}
         for outcome in ("better", "worse", "no significant difference"):
             if found := [title for title, verdict in verdicts.items() if verdict == outcome]:
                 print_line(f"{entry['label']}: {', '.join(found)}: {outcome}")

@@ -41,7 +41,7 @@ def convert(
     from pipeline.evaluation.columns import split_by_system
 
     if out.is_file():
-        raise InputError(f"{out}: OUT needs a new file, and this one exists; FILE itself, or results of before?")
+        raise InputError(f"{out}: OUT needs a new file, and this one exists; is it FILE itself, or an earlier result?")
     table = read_list(source, kind=None if part == "trials" else part, format_name=format_name)
     if system is not None:
         systems = split_by_system(table, source)

@@ -33,7 +33,7 @@ rules on the recordings alone. The voices are synthetic: these error rates say n
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory for the store and the results.")] = Path(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the store and the results.")] = Path(
         "demo-out"
     ),
     jobs: Jobs = None,

@@ -16,7 +16,6 @@ from pipeline.cli.enrolled import print_report, report_json
 from pipeline.cli.options import (
     IN_PART,
     WAIT_SECONDS,
-    Backend,
     Channel,
     ConfigFile,
     Jobs,
@@ -28,7 +27,6 @@ from pipeline.cli.options import (
     Scheduler,
     SpeakerPattern,
     Wait,
-    check_backend,
     in_turn,
     logged_failures,
     read_settings,
@@ -83,7 +81,6 @@ def enroll(
     log: Log = None,
     log_key: LogKey = None,
     jobs: Jobs = None,
-    backend: Backend = None,
     scheduler: Scheduler = None,
     wait: Wait = WAIT_SECONDS,
     as_json: Json = False,
@@ -105,9 +102,8 @@ def enroll(
     - `voiceclaim enroll flat/ --store speakers.store --speaker-pattern '([^_-]+)'`
     - `voiceclaim enroll TIMIT/TRAIN/ --store speakers.store --speaker-pattern '[^/]+/([^/]+)/'`
     - `voiceclaim enroll recordings/ --store speakers.store --check matches=refuse --log changes.jsonl`
-    - `voiceclaim enroll recordings/ --store speakers.store --backend dask --scheduler tcp://host:8786`
+    - `voiceclaim enroll recordings/ --store speakers.store --scheduler tcp://host:8786`
     """
-    check_backend(backend, scheduler)
     from pipeline.audio.corpus import as_corpus, read_corpus
     from pipeline.verification.audit_events import ENROLL, record_enrollment
 
@@ -161,7 +157,7 @@ def _end(report: EnrollmentReport) -> None:
 
 
 def _note_newcomers(store: Path, names: Iterable[str]) -> None:
-    """Print which of ``names`` are not in the store to which recordings are added."""
+    """Print which of ``names`` are not in the store yet."""
     from pipeline.store.store import Store
 
     known = {one.name for one in Store(store).load().speakers}
@@ -170,9 +166,9 @@ def _note_newcomers(store: Path, names: Iterable[str]) -> None:
 
 
 def _note_inner_folders(corpus: Corpus) -> None:
-    """Print who is enrolled from what, if a speaker (the first such) has only folders, which may be speakers.
+    """Print a note on the first speaker whose folder holds only folders, as these may be the speakers.
 
-    In VoxCeleb such folders are not speakers; in TIMIT they are.
+    In TIMIT they are; in VoxCeleb they are not.
     """
     for name, utterances in corpus.speakers.items() if corpus.kind == "folders" else ():
         places = [one.path.relative_to(corpus.root).parts for one in utterances]

@@ -14,7 +14,6 @@ import typer
 from pipeline.cli.metrics import name_failed, note_mixed, print_evaluation
 from pipeline.cli.options import (
     IN_PART,
-    Backend,
     Channel,
     Jobs,
     Json,
@@ -23,7 +22,6 @@ from pipeline.cli.options import (
     SpeakerPattern,
     Systems,
     UnknownImpostors,
-    check_backend,
     folder_of_results,
     names_of,
     refuse,
@@ -50,7 +48,7 @@ TRIALS_HELP = (
 
 def evaluate(
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Directory for scores, metrics, figures and report.html.")
+        Path, typer.Option("--out", metavar="DIR", help="Folder for scores, metrics, figures and report.html.")
     ],
     store: Annotated[Path | None, typer.Argument(metavar="STORE", help="Speaker store.", show_default=False)] = None,
     trials: Annotated[Path | None, typer.Argument(metavar="TRIALS", help=TRIALS_HELP, show_default=False)] = None,
@@ -89,9 +87,7 @@ def evaluate(
         typer.Option(metavar="NAME", help="Person who could not be enrolled: claims of the name count as rejected."),
     ] = None,
     channel: Channel = None,
-    date: Annotated[str | None, typer.Option(metavar="TEXT", help="Date to print in the report.")] = None,
     jobs: Jobs = None,
-    backend: Backend = None,
     scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
@@ -107,37 +103,35 @@ def evaluate(
     - `voiceclaim evaluate speakers.store trials.txt --out results/`
     - `voiceclaim evaluate background.store veri_test.txt --pairs --root wav/ --out results/`
     - `voiceclaim evaluate --scores scores.tsv --key key.tsv --out results/`
-    - `voiceclaim evaluate speakers.store trials.txt --out results/ --backend dask --scheduler tcp://host:8786`
+    - `voiceclaim evaluate speakers.store trials.txt --out results/ --scheduler tcp://host:8786`
     """
-    check_backend(backend, scheduler)
     if pairs:
-        of_claims = {"--systems": systems, "--not-enrolled": not_enrolled, "--backend": backend}
-        refuse("cannot be combined with --pairs", **of_claims, **{"--scores": scores})
+        others = {"--systems": systems, "--not-enrolled": not_enrolled, "--scheduler": scheduler, "--scores": scores}
+        refuse("cannot be combined with --pairs", others)
     if scores is not None:
-        needs_audio = {
+        of_claims = {
+            "STORE": store,
+            "TRIALS": trials,
+            "--not-enrolled": not_enrolled,
             "--root": root,
             "--speaker-pattern": speaker_pattern,
             "--channel": channel,
             "--jobs": jobs,
-            "--backend": backend,
+            "--scheduler": scheduler,
+            "--unknown-impostors": unknown_impostors,
         }
-        needs_store = {"STORE": store, "TRIALS": trials, "--not-enrolled": not_enrolled}
-        needs_both = {"--unknown-impostors": unknown_impostors}
-        refuse("cannot be combined with --scores", **needs_store, **needs_audio, **needs_both)
-        formats = {"scores_format": format_name, "key_format": key_format}
+        refuse("cannot be combined with --scores", of_claims)
+        options = {"scores_format": format_name, "key_format": key_format, "llr": llr, "systems": names_of(systems)}
         with folder_of_results(out):
-            options = {**formats, "llr": llr, "systems": names_of(systems)}
-            table, written = _evaluate_scores(scores, key, out, date=date, **options)
+            table, written = _evaluate_scores(scores, key, out, **options)
     elif store is None or trials is None:
         raise typer.BadParameter("give STORE and TRIALS, or --scores FILE and --key FILE")
     else:
-        of_scores = {"--key": key, "--format": format_name, "--key-format": key_format, "--llr": llr}
-        refuse("requires --scores", **of_scores)
+        refuse("requires --scores", {"--key": key, "--format": format_name, "--key-format": key_format, "--llr": llr})
         with folder_of_results(out):  # tried before hours of scoring
             table, written = evaluate_list(
                 *(store, trials, root, out, names_of(systems), jobs or cores()),
                 quiet=as_json,
-                date=date,
                 unknown_impostors=unknown_impostors,
                 not_enrolled=not_enrolled or (),
                 channel=channel,
@@ -181,7 +175,6 @@ def evaluate_list(
     jobs: int,
     *,
     quiet: bool,
-    date: str | None = None,
     unknown_impostors: float | None = None,
     not_enrolled: Sequence[str] = (),
     channel: int | None = None,
@@ -222,7 +215,7 @@ def evaluate_list(
         about["enrolled_files"] = list(assessment.enrolled)
     table = metrics_table(metrics, default_system=default if default in metrics else next(iter(metrics)), about=about)
     scores, failed = assessment.scores, assessment.failed
-    return table, write_evaluation(out, scores, table, failed=failed, command=_command(), date=date)
+    return table, write_evaluation(out, scores, table, failed=failed, command=_command())
 
 
 def _measured(model: SpeakerModel, assessment: Assessment, pairs: bool) -> dict[str, SystemMetrics]:
@@ -248,24 +241,24 @@ def _threshold(model: SpeakerModel, system: str, pairs: bool) -> float | None:
 def claims_of(
     trials: Path, root: Path | None, names: tuple[str, ...], speaker_pattern: str | None
 ) -> tuple[Sequence[Trial], Path, Metadata | None]:
-    """Return the trials of a list, or of a folder against ``names``, the root of their paths, and further columns."""
+    """Return the trials of a list, or of a folder against ``names``; the root of their paths; and metadata columns."""
     from pipeline.evaluation import read_list, trials_of_folder
     from pipeline.evaluation.lists import trials_of
 
     if not trials.is_dir():
-        refuse(f"is for a folder, and {trials} is none", **{"--speaker-pattern": speaker_pattern})
+        refuse(f"is for a folder, and {trials} is none", {"--speaker-pattern": speaker_pattern})
         listed = read_list(trials, kind="key")
         return trials_of(listed, str(trials)), trials.parent if root is None else root, listed.metadata
     if root is not None:
         raise typer.BadParameter("--root is for a trial list, and a folder was given")
     found = trials_of_folder(trials, names, speaker_pattern=speaker_pattern)
     print_skipped(found.skipped)
-    if found.strangers:
-        print_note(f"not enrolled, so their files are those of impostors: {', '.join(found.strangers)}")
+    if found.unknown_impostors:
+        print_note(f"not enrolled, so their files are those of impostors: {', '.join(found.unknown_impostors)}")
     return found.trials, Path(), None
 
 
-def _evaluate_scores(scores: Path, key: Path | None, out: Path, *, date: str | None, **options: Any) -> Written:
+def _evaluate_scores(scores: Path, key: Path | None, out: Path, **options: Any) -> Written:
     """Measure a score file against its key; the ``options`` are those of ``read_scored``."""
     from pipeline.evaluation import read_scored
     from pipeline.evaluation.measure import measure
@@ -276,7 +269,7 @@ def _evaluate_scores(scores: Path, key: Path | None, out: Path, *, date: str | N
     metrics = {name: measure(of, threshold=None, seed=0, bounded=True) for name, of in scored.scores.items()}
     about = about_scores(scores, key, scored)
     table = metrics_table(metrics, default_system=next(iter(metrics)), about=about)
-    return table, write_evaluation(out, scored.scores, table, command=_command(), date=date)
+    return table, write_evaluation(out, scored.scores, table, command=_command())
 
 
 def _command() -> str:

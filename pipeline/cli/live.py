@@ -31,7 +31,7 @@ _CELLS = 12
 def pipe(raw: str | None, mix: Downmix) -> Iterator[tuple[int, Blocks]]:
     """Yield the rate in Hz and the blocks of the standard input: WAV, or PCM in the format ``raw``.
 
-    ``mix`` makes one channel of several.
+    ``mix`` reduces several channels to one.
     """
     from pipeline.audio.streams import stream_pipe
 

@@ -9,7 +9,7 @@ def main() -> None:
 
     A library that cannot be loaded is an error in one line.
     """
-    gc.set_threshold(100_000, 50, 100)  # each collection looks through all that imports made
+    gc.set_threshold(100_000, 50, 100)  # rarely: each collection scans everything that imports allocated
     try:
         from pipeline.cli.app import run
 

@@ -60,8 +60,8 @@ def print_metrics(table: dict[str, Any]) -> None:
         )
     kinds = ("false_accept_percent", "false_reject_percent")
     at_threshold = any(entry[kind] is not None for entry in table["systems"].values() for kind in kinds)
-    rates = " FA, FR at the store's threshold;" if at_threshold else ""
-    print_line(f"DCF at prior 0.05;{rates} ID err: rank-1 errors")
+    decisions = " FA, FR at the store's threshold;" if at_threshold else ""
+    print_line(f"DCF at prior 0.05;{decisions} ID err: rank-1 errors")
 
 
 def print_by_metadata(table: dict[str, Any]) -> None:
@@ -132,7 +132,7 @@ def note_mixed(files: Sequence[str], checks: ChecksConfig) -> None:
 
 
 def name_failed(failed: Sequence[FailedFile], root: Path, trials: int) -> None:
-    """Print why files have no score, in one line where many are missing, or those of all ``trials``."""
+    """Print why files have no score; where many are missing, or those of all ``trials`` are, in one line."""
     from pipeline.audio.files import NO_SUCH_FILE
 
     missing = [one for one in failed if f": {NO_SUCH_FILE}; " in one.reason]

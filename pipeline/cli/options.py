@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -63,7 +63,7 @@ Root = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Directory that paths are relative to, or the utterances' Kaldi data directory (wav.scp).",
+        help="Folder that paths are relative to, or the utterances' Kaldi data directory (wav.scp).",
         show_default="the list's",
     ),
 ]
@@ -100,13 +100,14 @@ SpeakerPattern = Annotated[
         help="Regular expression whose group is the speaker, for names of files; with a / in it, for paths.",
     ),
 ]
-_BACKEND = "Where to run: local threads or a Dask cluster."
-Backend = Annotated[
-    Literal["threads", "dask"] | None,
-    typer.Option("--backend", metavar="threads|dask", help=_BACKEND, show_default="threads"),
-]
 Scheduler = Annotated[
-    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Address of the Dask scheduler: tcp://host:8786.")
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Run on the Dask cluster of this scheduler: tcp://host:8786.",
+        show_default="local threads",
+    ),
 ]
 
 
@@ -122,16 +123,8 @@ def complete_names(context: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
-def check_backend(backend: str | None, scheduler: str | None) -> None:
-    """Raise typer.BadParameter if the two options contradict each other."""
-    if backend == "dask" and scheduler is None:
-        raise typer.BadParameter("--backend dask needs --scheduler ADDRESS, which `dask scheduler` prints")
-    if backend != "dask" and scheduler is not None:
-        raise typer.BadParameter(f"--scheduler {scheduler} requires --backend dask")
-
-
-def refuse(reason: str, **options: object) -> None:
-    """Raise typer.BadParameter, for ``reason``, if any of the ``options`` is given (not None)."""
+def refuse(reason: str, options: Mapping[str, object]) -> None:
+    """Raise typer.BadParameter, for ``reason``, if any of the ``options``, values by name, is given (not None)."""
     for name, value in options.items():
         if value is not None:
             raise typer.BadParameter(f"{name} {reason}")
@@ -142,9 +135,9 @@ def check_log_and_raw(
 ) -> None:
     """Raise typer.BadParameter for an option of a log or a pipe without the log or the pipe."""
     if log is None:
-        refuse("requires --log", **{"--log-key": log_key, "--log-paths": log_paths or None})
+        refuse("requires --log", {"--log-key": log_key, "--log-paths": log_paths or None})
     if "-" not in audio:
-        refuse("is for a pipe: give - as AUDIO", **{"--raw": raw})
+        refuse("is for a pipe: give - as AUDIO", {"--raw": raw})
 
 
 def read_settings(config: str | None, overrides: list[str] | None) -> Config | None:
@@ -194,13 +187,13 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def folder_of_results(path: Path) -> Iterator[None]:
-    """Make the folder at ``path`` for the results of the block; if that fails, remove folders that were made."""
+    """Make the folder at ``path`` for the results of the block; if the block fails, remove empty folders made here."""
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     make_folder(path)
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # it holds something by now
+        with suppress(OSError):  # not empty
             for folder in new:
                 folder.rmdir()
         raise
@@ -219,7 +212,7 @@ def point_of(
 
 
 def names_of(text: str | None) -> list[str] | None:
-    """Split ``text`` at its commas, "paper" standing for five; raises typer.BadParameter if no name is left."""
+    """Return the names in ``text``, "paper" replaced by its five systems; raises typer.BadParameter for no name."""
     if text is None:
         return None
     given = [name.strip() for name in text.split(",") if name.strip()]
@@ -229,24 +222,32 @@ def names_of(text: str | None) -> list[str] | None:
     return names
 
 
+def opened_log(log: Path | None, key_file: Path | None) -> AuditLog | None:
+    """Return the audit log at ``log``, None without one; raises AuditError, typer.BadParameter for a key without it."""
+    if log is None:
+        refuse("requires --log", {"--log-key": key_file})
+        return None
+    from pipeline.verification.audit import AuditLog, read_key
+
+    return AuditLog(log, key=read_key(key_file))
+
+
 @contextmanager
 def logged_failures(
     log: Path | None, key_file: Path | None, event: str, names: Iterable[str]
 ) -> Iterator[AuditLog | None]:
-    """Yield the audit log at ``log`` (None without one); log an error in the body once for each name, and raise it.
+    """Yield ``opened_log``; log an error in the body once for each name, and raise it.
 
     The body itself logs success. Raises AuditError.
     """
-    if log is None:
-        yield None
-        return
-    from pipeline.verification.audit import AuditLog, read_key
     from pipeline.verification.audit_events import record_failure
 
-    audit = AuditLog(log, key=read_key(key_file))
+    audit = opened_log(log, key_file)
     try:
         yield audit
     except VoiceclaimError as error:
+        if audit is None:
+            raise
         try:
             record_failure(audit, event, names, error)
         except AuditError as unwritten:

@@ -9,7 +9,7 @@ import math
 import random
 import signal
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -41,6 +41,7 @@ from pipeline.errors import EnrollmentRefusedError, InputError, NotEnoughSpeechE
 
 if TYPE_CHECKING:
     from pipeline.config import Config
+    from pipeline.enrollment.report import EnrollmentReport
 
 # A phrase ends after this much speech followed by this long a pause, at the latest after _MOST_SECONDS.
 _LEAST_SPEECH = 0.6  # seconds
@@ -86,7 +87,7 @@ def record(
     if audio not in {"", "-"}:
         raise typer.BadParameter(f"AUDIO must be - for a pipe, or omitted for the microphone, got {audio!r}")
     if audio != "-":
-        refuse("is for a pipe: give - as AUDIO", **{"--raw": raw, "--channel": channel})
+        refuse("is for a pipe: give - as AUDIO", {"--raw": raw, "--channel": channel})
     mix = Downmix("<stdin>", channel)
     requested = read_settings(config, override)
     settings = _stored_settings(store, name) or requested or Config()
@@ -102,12 +103,7 @@ def record(
     with _files(phrases, rate, keep) as paths, progress_bar(quiet=as_json) as progress:
         spoken_by = {name: [Utterance(name, path) for path in paths]}
         write = partial(enroll, store, spoken_by, requested, jobs=jobs or cores(), progress=progress)
-        by_phrase = partial(_by_phrase, paths=[] if keep else paths)
-        try:
-            report = in_turn(store, wait, write)
-        except EnrollmentRefusedError as error:
-            raise EnrollmentRefusedError(by_phrase(error.reason), error.findings) from None
-    report = replace(report, findings=tuple(replace(one, reason=by_phrase(one.reason)) for one in report.findings))
+        report = _by_phrase(lambda: in_turn(store, wait, write), [] if keep else paths)
     enrolled = report.enrolled[0]
     if as_json:
         print_json(
@@ -124,11 +120,19 @@ def record(
     print_line(f"{escape(name)}: enrolled with {enrolled.seconds:.1f} s of speech in {len(phrases)} phrases -> {store}")
 
 
-def _by_phrase(text: str, paths: Sequence[Path]) -> str:
-    """Return ``text`` with the numbers of phrases, from 1, in place of the ``paths`` of their files."""
-    for number, path in enumerate(paths, start=1):
-        text = text.replace(str(path), f"phrase {number}")
-    return text
+def _by_phrase(write: Callable[[], EnrollmentReport], paths: Sequence[Path]) -> EnrollmentReport:
+    """Enroll by ``write``, whose findings then have numbers of phrases, from 1, in place of the ``paths`` of files."""
+
+    def renamed(text: str) -> str:
+        for number, path in enumerate(paths, start=1):
+            text = text.replace(str(path), f"phrase {number}")
+        return text
+
+    try:
+        report = write()
+    except EnrollmentRefusedError as error:
+        raise EnrollmentRefusedError(renamed(error.reason), error.findings) from None
+    return replace(report, findings=tuple(replace(one, reason=renamed(one.reason)) for one in report.findings))
 
 
 def _stored_settings(store: Path, name: str) -> Config | None:
@@ -155,7 +159,7 @@ def _folder_of(name: str, keep: Path) -> Path:
     """Make the folder of the speaker in ``keep``; raises InputError where there are recordings or none can be made."""
     name = unicodedata.normalize("NFC", name)
     if Path(name).name != name or name.startswith("."):
-        raise InputError(f"--keep: the name is that of a folder, without / and no . first, got {name!r}")
+        raise InputError(f"--keep: a speaker's name must not contain / or begin with . to name a folder, got {name!r}")
     make_folder(keep)
     folder = keep / name
     make_folder(folder)
@@ -256,7 +260,7 @@ def _record_phrases(settings: Config, rate: int, blocks: Blocks, seconds: float,
 
 @contextmanager
 def _signals_leave() -> Iterator[None]:
-    """Let SIGTERM, and SIGHUP of a terminal that is closed, exit as an exception, and not end the process at once."""
+    """Make SIGTERM, and SIGHUP of a closed terminal, raise SystemExit instead of ending the process at once."""
 
     def leave(number: int, _: object) -> None:
         raise SystemExit(128 + number)
@@ -272,7 +276,7 @@ def _signals_leave() -> Iterator[None]:
 
 @contextmanager
 def _files(phrases: list[Any], rate: int, keep: Path | None) -> Iterator[list[Path]]:
-    """Write the phrases to WAV files in ``keep``, or in a directory that is deleted afterwards, by a signal too."""
+    """Write the phrases to WAV files in ``keep``, or in a folder that is deleted afterwards, even on a signal."""
     import tempfile
 
     import soundfile

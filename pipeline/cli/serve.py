@@ -19,6 +19,7 @@ from pipeline.cli.options import (
     Override,
     Prior,
     UnknownImpostors,
+    opened_log,
     point_of,
     read_settings,
 )
@@ -59,7 +60,7 @@ def serve(
     cost_miss: CostMiss = None,
     cost_false_accept: CostFalseAccept = None,
     aim: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Speech to ask for on the page to enroll.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Speech that the page asks for at enrollment.")
     ] = 40.0,
     streams: Annotated[int, typer.Option(min=1, help="Maximum number of simultaneous streams.")] = 256,
     stream_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one stream.")] = 300.0,
@@ -79,7 +80,7 @@ def serve(
     lockout_seconds: Annotated[float, typer.Option(min=1, help="Longest wait in seconds after failures.")] = 3600.0,
     spool: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Directory for uploads until they are enrolled.", show_default="in memory"),
+        typer.Option(metavar="DIR", help="Folder for uploads until they are enrolled.", show_default="in memory"),
     ] = None,
     spool_mib: Annotated[int, typer.Option(min=1, help="Maximum size of all uploads at a time in MiB.")] = 512,
     proxy: Annotated[
@@ -113,7 +114,6 @@ def serve(
     from pipeline.server.settings import HOSTS, MIB, Limits, Settings
     from pipeline.store.store import Store
     from pipeline.verification.attempts import AttemptLimits
-    from pipeline.verification.audit import read_key
 
     if tls_key is not None and tls_cert is None:
         raise typer.BadParameter("--tls-key requires --tls-cert")
@@ -126,8 +126,7 @@ def serve(
         read_metrics(evaluation)
         read_results(evaluation)
     _check_proxy(proxy)
-    if log is not None:
-        read_key(log_key)
+    opened_log(log, log_key)
     accepted = read_tokens(tokens)
     attempts = AttemptLimits(failures, caller_failures=caller_failures, lockout_seconds=lockout_seconds)
     settings = Settings(

@@ -78,7 +78,7 @@ def print_error(problem: object) -> None:
 
 
 def print_note(text: str, *, before: str = "") -> None:
-    """Print a note for people on the error output, escaped, apart from what programs read."""
+    """Print an escaped note on the error output, apart from the results."""
     if sys.stderr is not None:
         start = coloured(before, "red", sys.stderr) if before else ""
         sys.stderr.write(start + "\n".join(map(escape, text.split("\n"))) + "\n")
@@ -117,7 +117,7 @@ def print_json(value: Any) -> None:
 def print_table(header: tuple[str, ...], rows: list[tuple[Any, ...]], *, optional: str | None = None) -> None:
     """Print columns, the first aligned left, the others right.
 
-    Where the terminal is too narrow, cells are cut before the text ``optional``, then they wrap.
+    In a terminal that is too narrow, cells are cut before the text ``optional``, and wrap if that is not enough.
     """
     from rich.console import Console
 

@@ -53,9 +53,9 @@ def trials(
     write_list(out, table, format_name="csv" if out.suffix.lower() == ".csv" else "kaldi", kind="key")
     print_line(
         f"written: {escape(str(out))} ({targets.sum()} target and {(~targets).sum()} nontarget trials,"
-        f" {len(found.strangers)} unknown impostors)"
+        f" {len(found.unknown_impostors)} unknown impostors)"
     )
     if targets.all() or not targets.any():
         print_note(
-            "note: error rates need target and nontarget trials: recordings of two speakers or more, named alike"
+            "note: error rates need target and nontarget trials: folders of two speakers or more, named as enrolled"
         )

@@ -113,9 +113,9 @@ def verify(
     if bool(audio) == mic:
         raise typer.BadParameter("give audio files, - for a pipe, or --mic")
     if len(claim) > 1 or claim == ["*"]:
-        raise typer.BadParameter("one claim is verified at a time; who speaks: voiceclaim identify STORE AUDIO")
+        raise typer.BadParameter("one claim is verified at a time; to find who speaks: voiceclaim identify STORE AUDIO")
     if mic:
-        refuse("is for files and pipes: a microphone is read as one channel", **{"--channel": channel})
+        refuse("is for files and pipes: a microphone is read as one channel", {"--channel": channel})
     check_log_and_raw(log, log_key, log_paths, raw, audio or [])
     (name,) = claim
     rule = _sequential_test(sequential, at_end)

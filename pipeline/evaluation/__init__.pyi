@@ -1,4 +1,4 @@
-from .columns import NameColumn, TrialTable, distinct
+from .columns import NameColumn, TrialTable
 from .comparison import PairedDifference, paired_bootstrap
 from .folders import FolderTrials, trials_of_folder
 from .joining import ScoredList, read_scored
@@ -27,7 +27,6 @@ __all__ = [
     "SystemScores",
     "Trial",
     "TrialTable",
-    "distinct",
     "identification_error",
     "paired_bootstrap",
     "read_list",

@@ -48,8 +48,8 @@ class FailedFile:
 class ScoredFile:
     """``seconds`` of speech of a file, and its ``scores`` by (system, speaker).
 
-    Each is a score, and a log-likelihood ratio where there is a calibration. ``channels_differ`` where its samples are
-    the mean of channels that hold different sounds, ``is_enrolled`` where it is a copy of an enrolled recording.
+    Each is a score and its log-likelihood ratio, None without a calibration. ``channels_differ`` is True if the mean of
+    channels with different sounds was scored, ``is_enrolled`` if the file is a copy of an enrolled recording.
     """
 
     seconds: float
@@ -67,14 +67,14 @@ class Assessment:
     scores : dict of str to SystemScores
         By system; columns of shape (trials,).
     failed : tuple of FailedFile
-        Files without a score, the reason, and the number of their trials.
+        Files without a score.
     unscored : Unscored
         Numbers of trials without a score, of both classes.
     mixed : tuple of str
-        Files of which the mean of channels that differ was scored.
+        Files scored by the mean of channels with different sounds.
     enrolled : tuple of str
-        Files that are copies of recordings that somebody was enrolled with, or of parts of them: errors are too low.
-        They are told by the fingerprints in a store (``duplicate_audio.keep``); of pairs they are not looked for.
+        Files that are copies of enrolled recordings or of parts of them: error rates are too low. They are found by
+        the fingerprints in a store (``duplicate_audio.keep``); ``assess_pairs`` does not look for them.
 
     Examples
     --------
@@ -114,9 +114,10 @@ def assess(
 ) -> Assessment:
     """Score ``trials``, their paths relative to ``root``, under ``systems`` (default: all available).
 
-    A file that cannot be decoded or has too little speech costs its trials and is listed, never scored: a failure to
-    acquire. Raises UnknownSpeakerError for a claim on somebody who is neither enrolled nor among ``not_enrolled``, and
-    InputError for a name among these that is enrolled or never claimed, and for arguments of another type.
+    Trials on a file that cannot be decoded or has too little speech have no score (failures to acquire); the file is
+    listed in ``failed``. Raises UnknownSpeakerError for a claim on somebody who is neither enrolled nor among
+    ``not_enrolled``, and InputError for a name among these that is enrolled or never claimed, and for arguments of
+    another type.
 
     Parameters
     ----------
@@ -192,15 +193,15 @@ def _absent(model: SpeakerModel, trials: Sequence[Trial], not_enrolled: Collecti
 
 
 def _check_columns(model: SpeakerModel, trials: Sequence[Trial]) -> None:
-    """Raise InputError where no name is that of a speaker: every path is, or every name looks like an audio file."""
+    """Raise InputError if no trial claims a speaker, and columns look swapped or the list looks like one of pairs."""
     names = set(model.names)
     if not trials or any(trial.speaker in names for trial in trials):
         return
     first = trials[0]
     if all(trial.path in names for trial in trials):
         raise InputError(
-            f"trials: the columns look swapped: {first.path!r} is an enrolled speaker, and stands where the path of an"
-            f" audio file is expected; {first.speaker!r} stands where the speaker is"
+            f"trials: the columns look swapped: an enrolled speaker and the path of an audio file were expected, got"
+            f" {first.speaker!r} as the speaker and {first.path!r}, who is enrolled, as the path"
         )
     if all(Path(trial.speaker).suffix.lower() in audio_suffixes() for trial in trials):
         raise InputError(
@@ -210,9 +211,10 @@ def _check_columns(model: SpeakerModel, trials: Sequence[Trial]) -> None:
 
 
 def positions_of(model: SpeakerModel, trials: Sequence[Trial], remedy: str) -> dict[str, int]:
-    """Return the number of each claimed speaker.
+    """Return the position in the model of each claimed speaker.
 
-    Raises InputError where no name is one's, and UnknownSpeakerError with the number of such trials, and a ``remedy``.
+    Raises UnknownSpeakerError, with a ``remedy``, for claims on people who are not enrolled, and InputError as
+    ``_check_columns``.
     """
     _check_columns(model, trials)
     claims = Counter(trial.speaker for trial in trials)
@@ -230,7 +232,7 @@ def positions_of(model: SpeakerModel, trials: Sequence[Trial], remedy: str) -> d
 
 @dataclass(frozen=True, eq=False)
 class _FileScorer:
-    """Recordings scored by ``systems`` of ``model``; ``positions`` number the claimed speakers."""
+    """Scorers of recordings by ``systems`` of ``model``; ``positions`` are those of the claimed speakers in it."""
 
     model: SpeakerModel
     reader: SpeechReader
@@ -243,7 +245,7 @@ class _FileScorer:
         return claim_scorers(self.model, self.systems)
 
     def scorer(self, claims: tuple[str, ...]) -> ClaimScorer:
-        """Return the scorer of ``claims``; one is kept, since each has coefficients of a whole population."""
+        """Return the scorer of ``claims``; only the latest is kept: each has coefficients of a whole population."""
         with _MAKING:
             if claims not in self._latest:
                 self._latest.clear()

@@ -1,7 +1,7 @@
 """Error rates by trial metadata: of the trials with each value of a column, such as a channel or a condition.
 
 Columns are those of the list that are not part of a trial, and the length of the speech where files were scored. Rates
-are at one threshold for all values: what a threshold chosen for all costs those with one of them.
+are at one threshold for all values, as in use, and show for which of them it is worst.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ def breakdowns(scores: SystemScores, threshold: float | None) -> dict[str, dict[
         threshold = equal_error_rate(scores.target, scores.nontarget).threshold
     found: dict[str, dict[str, GroupMetrics]] = {}
     for name, column in scores.metadata.items():
-        values = [] if column is None else sorted(column.used, key=_natural)
-        if column is not None and len(values) > 1:
+        if column is not None and len(values := sorted(column.used, key=_natural)) > 1:
             of_value = np.asarray(column)
             found[name] = {value: _group(scores, of_value == value, threshold) for value in values}
     return found

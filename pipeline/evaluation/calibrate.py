@@ -1,8 +1,8 @@
-"""Calibration to the user's own trials: of the microphone, the line and the room in use, and the people who use them.
+"""Calibration to the user's own trials, through the microphone, line and room in use.
 
-Enrollment fits thresholds and log-likelihood ratios to held-out enrollment speech. Own trials, kept in the store as
-scores alone, take their place. They stay when more speakers are enrolled; a removed speaker's go. No machine changes,
-and neither do the scores of systems, except those that are sums of others: their weights are fitted anew, too.
+Enrollment fits thresholds and log-likelihood ratios to held-out enrollment speech. Own trials, of which the store keeps
+only the scores, take its place. They are kept when more speakers are enrolled; those of a removed speaker are deleted.
+No machine changes, and of the scores only those of systems that are sums of others, whose weights are fitted again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipeline.store.arrays import Changed
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 
-# Fewer say nothing of a threshold: trials of each class, and speakers of target trials.
+# Least number of trials of each class, and of speakers of target trials, to set a threshold by.
 LEAST_TRIALS, LEAST_SPEAKERS = 10, 2
 
 Labels = Mapping[str, Mapping[str, bool]]
@@ -51,8 +51,8 @@ class CalibrationReport:
     """The model as stored, its own ``trials``, files that ``failed``, and the fit to these trials before and after.
 
     ``before`` is None where the store had no threshold. The error rates ``after`` are on the trials that thresholds
-    and the ratios of ``fused`` were fitted to, and therefore too low. ``mixed`` are the files of which the mean of
-    channels that differ was scored.
+    and the ratios of ``fused`` were fitted to, and therefore too low. ``mixed`` are the files scored by the mean of
+    channels with different sounds.
 
     Examples
     --------
@@ -102,10 +102,10 @@ def calibrate(
 ) -> CalibrationReport:
     """Fit the thresholds and log-likelihood ratios of a store to labelled trials of your own, from now on.
 
-    They take the place of the held-out trials, and of own trials from before. The speaker of a file is whom it is a
-    target trial of; the speaker of a file without any is taken to be somebody who is not enrolled. A trial listed
-    twice counts once. A file that cannot be decoded, has too little speech, or is a copy of an enrolled recording (as
-    the store's fingerprints tell) costs its trials and is reported.
+    They replace the held-out trials, and earlier trials of your own. The speaker of a file is the one claimed in its
+    target trial; a file without a target trial is taken to be of somebody who is not enrolled. A trial listed twice
+    counts once. Files that cannot be decoded, have too little speech, or are copies of enrolled recordings (by the
+    store's fingerprints) are left out with their trials, and reported.
 
     Parameters
     ----------
@@ -152,12 +152,12 @@ def calibrate(
         model = transaction.existing
         positions = positions_of(model, trials, "leave these trials out of the list")
         own, failed, mixed = _scored(model, labels, positions, recordings.of(trials), jobs, progress)
-        before = _fit(model, own)
+        try:
+            before = _fit(model, own)
+        except MetricError:  # the store has no threshold
+            before = None
         fitted = transaction.save(_with_own(model, own))
-    after = _fit(fitted, own)
-    if after is None:
-        raise AssertionError("own trials of both classes give a threshold")
-    return CalibrationReport(fitted, own, failed, before, after, mixed)
+    return CalibrationReport(fitted, own, failed, before, _fit(fitted, own), mixed)
 
 
 def reset_calibration(store: Store | Path | str) -> SpeakerModel:
@@ -231,20 +231,20 @@ def _check_enough(labels: Labels, failed: Sequence[FailedFile]) -> None:
 def _scored(
     model: SpeakerModel,
     labels: Labels,
-    numbers: Mapping[str, int],
+    positions: Mapping[str, int],
     recordings: Recordings,
     jobs: int,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[HeldOutTrials, tuple[FailedFile, ...], tuple[str, ...]]:
     """Return the trials of ``labels`` as scored by ``model``, files without a score, and those that were mixed.
 
-    ``numbers`` are those of the claimed speakers. Raises InputError.
+    ``positions`` are those of the claimed speakers in the model. Raises InputError for too few trials with a score.
     """
     ids = [speaker.id for speaker in model.speakers]
-    claims = sorted(numbers.values())
+    claims = sorted(positions.values())
     scoring = HeldOutScoring(model.config, model.population(), {}, claims, ids, condition=model.condition())
     scored, failed, mixed = [], [], []
-    common = model, SpeechReader(model, recordings), scoring, numbers
+    common = model, SpeechReader(model, recordings), scoring, positions
     results = LocalThreads(jobs).map(_score_file, labels.items(), common=common)
     for path, result in zip(labels, results, strict=True):
         if progress is not None:
@@ -263,7 +263,7 @@ def _score_file(
     common: tuple[SpeakerModel, SpeechReader, HeldOutScoring, Mapping[str, int]], path: str, claims: Mapping[str, bool]
 ) -> tuple[HeldOutTrials, bool] | FailedFile:
     """Return the listed trials of one file, and whether channels were mixed; or the reason why there are none."""
-    model, reader, scoring, numbers = common
+    model, reader, scoring, positions = common
     try:
         speech = reader.read(path)
     except (AudioError, NotEnoughSpeechError) as error:
@@ -271,26 +271,22 @@ def _score_file(
     if speech.is_enrolled:
         reason = f"{path}: it is a copy of a recording that somebody was enrolled with; leave it out, or give others"
         return FailedFile(path, reason, len(claims))
-    spoken = [numbers[name] for name, is_target in claims.items() if is_target]
+    spoken = [positions[name] for name, is_target in claims.items() if is_target]
     (everybody,) = scoring.score(spoken[0] if spoken else 0, [speech.features])
-    ids = [model.speakers[numbers[name]].id for name in claims]
+    ids = [model.speakers[positions[name]].id for name in claims]
     # Machines of held-out trials leave an unknown impostor out; here they never had one in.
     listed = everybody.where(np.isin(everybody.claims, np.array(ids, dtype=np.uint64)) & ~everybody.unknown)
     if spoken:
         return listed, speech.channels_differ
     count = len(listed)
-    strangers = replace(listed, speakers=np.full(count, NOBODY, dtype=np.uint64), unknown=np.ones(count, dtype=bool))
-    return strangers, speech.channels_differ
+    by_unknown = replace(listed, speakers=np.full(count, NOBODY, dtype=np.uint64), unknown=np.ones(count, dtype=bool))
+    return by_unknown, speech.channels_differ
 
 
-def _fit(model: SpeakerModel, trials: HeldOutTrials) -> Fit | None:
-    """Return how the default system of ``model`` does on ``trials``; None where it has no threshold."""
+def _fit(model: SpeakerModel, trials: HeldOutTrials) -> Fit:
+    """Return the errors of the default system of ``model`` on ``trials``; raises MetricError without a threshold."""
     system = model.config.scoring.system
-    try:
-        threshold = model.threshold(system)
-    except MetricError:
-        return None
-    calibration = model.calibration(system)
+    threshold, calibration = model.threshold(system), model.calibration(system)
     llrs = None if calibration is None else trials.ratios(calibration)
     scores = llrs if RULES[system].parts and llrs is not None else trials.scores[system]
     own = trials.is_target

@@ -85,22 +85,12 @@ def as_names(names: Iterable[str]) -> npt.NDArray[np.object_]:
     return np.array(list(names), dtype=np.object_)
 
 
-def distinct(names: NameColumn) -> int:
-    """Count the different names that trials have."""
-    return int(np.count_nonzero(np.bincount(names.codes)))
-
-
 Metadata = Mapping[str, NameColumn | None]
 """Further columns of a list by name, such as a channel; None for one of more than ``MOST_VALUES`` values."""
 
 
-def rows_of(metadata: Metadata, rows: Rows) -> Metadata:
-    """Return some rows of each column."""
-    return {name: None if column is None else column[rows] for name, column in metadata.items()}
-
-
 def suffix_of(channel: int | None) -> str:
-    """Return the suffix of a segment that is this channel of a recording, from 1; None is the mean of all.
+    """Return what is appended to a recording's name for this channel, from 1; None is the mean of all.
 
     Sides of a call are named as NIST names them: side a of ``x`` is ``x``, side b ``x:b``, further ones ``x:3`` ...
     """
@@ -114,8 +104,8 @@ class TrialTable:
     A trial is the claim that the audio ``segments`` (a file or a part of one) was spoken by the person enrolled as
     ``models``. ``targets`` is True for target trials, ``scores`` are those of a system, ``llrs`` their natural-log
     likelihood ratios (NaN where missing), ``systems`` the name of the system. Columns that the list lacks are None.
-    ``channels`` are those that are read of the recordings, from 1, of which ``segments`` have the names
-    (``suffix_of``). ``metadata`` are its other columns.
+    ``channels`` are those to read, from 1, which the names of ``segments`` show too (``suffix_of``). ``metadata`` are
+    the other columns.
     """
 
     models: NameColumn
@@ -133,7 +123,8 @@ class TrialTable:
     def __getitem__(self, rows: Rows) -> TrialTable:
         columns = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "metadata"}
         kept = {name: column[rows] for name, column in columns.items() if column is not None}
-        return replace(self, **kept, metadata=rows_of(self.metadata, rows))
+        metadata = {name: None if column is None else column[rows] for name, column in self.metadata.items()}
+        return replace(self, **kept, metadata=metadata)
 
     @property
     def needed_targets(self) -> npt.NDArray[np.bool_]:
@@ -155,9 +146,9 @@ class TrialTable:
 
 
 def by_channel(table: TrialTable) -> TrialTable:
-    """Return a table whose ``segments`` are recordings with the names of their ``channels`` in place of these.
+    """Return a table of recordings with the suffixes of their ``channels`` appended to the names of ``segments``.
 
-    Without ``channels``, a further column called ``channel`` has them, if it holds nothing else.
+    Without ``channels``, they are those of a metadata column called ``channel``, if it holds nothing else.
     """
     channels, metadata = table.channels, dict(table.metadata)
     if channels is None:

@@ -171,7 +171,7 @@ def _metrics_of(evaluation: EvaluatedSystem) -> dict[str, Any]:
 
 
 def _scores_for(statistic: Statistic, scores: SystemScores) -> SystemScores | None:
-    """Return the scores from which metrics.json has the statistic; None for Cllr without a calibration."""
+    """Return the scores that metrics.json computes the statistic from; None for Cllr without a calibration."""
     if statistic == "cllr" and scores.llrs is None:
         return None
     return scores if statistic == "eer" else cost_scores(scores)

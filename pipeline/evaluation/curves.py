@@ -45,7 +45,7 @@ class SystemCurve(BaseModel):
 class Evaluation(BaseModel):
     """All systems of an evaluation that have both target and nontarget trials.
 
-    ``state`` names the store and its revision (``state_of``); ``stale`` says whether that is another one now.
+    ``state`` is that of the store at the evaluation (``state_of``); ``stale`` is True if it is another now.
     """
 
     default_system: str
@@ -57,7 +57,7 @@ class Evaluation(BaseModel):
 
 
 def state_of(model: SpeakerModel) -> str:
-    """Return the identity and revision of a store, which together identify its state."""
+    """Return the identity and revision of a store."""
     return f"{model.identity}@{model.revision}"
 
 

@@ -15,13 +15,13 @@ from pipeline.evaluation.lists import Trial, names_given
 
 @dataclass(frozen=True)
 class FolderTrials:
-    """The ``trials`` of a folder, the folders of ``strangers`` who are not enrolled, and what was ``skipped``.
+    """The ``trials`` of a folder, the names of ``unknown_impostors``, who are not enrolled, and what was ``skipped``.
 
-    Files of strangers are unknown impostors. Paths begin as the folder's own does.
+    Paths are relative to the current folder if that of the folder is.
     """
 
     trials: tuple[Trial, ...]
-    strangers: tuple[str, ...]
+    unknown_impostors: tuple[str, ...]
     skipped: tuple[Skipped, ...]
 
 
@@ -30,8 +30,8 @@ def trials_of_folder(
 ) -> FolderTrials:
     """Return the trials of ``folder``, one folder per speaker, against ``names`` (None: those of its folders).
 
-    Folders are named in Unicode's normal form C, as at enrollment. An audio file that this machine cannot decode is
-    among the trials: it has no score, and counts as such.
+    Folders are named in Unicode's normal form C, as at enrollment. An audio file that this machine cannot decode stays
+    among the trials, which will have no score.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def trials_of_folder(
     --------
     >>> import pathlib, pipeline
     >>> found = pipeline.trials_of_folder(pathlib.Path("recordings"), ["anna", "lars"])
-    >>> found.trials[0].speaker, found.trials[0].target, found.strangers
+    >>> found.trials[0].speaker, found.trials[0].target, found.unknown_impostors
     ('anna', True, ('ivan',))
     """
     names = None if names is None else names_given("names", names, "a collection of names, as SpeakerModel.names is,")
@@ -68,20 +68,20 @@ def trials_of_folder(
         )
     files = [(name, one.path) for name, utterances in corpus.speakers.items() for one in utterances]
     unread = [(path, reason) for path, reason in corpus.left_out if path.is_file() and reason not in {NO_AUDIO, HIDDEN}]
-    # Elsewhere than in a speaker's folder nothing says whose they are.
+    # Only a speaker's folder says whose they are.
     of_folders = corpus.kind == "folders"
     unread = [entry for entry in unread if of_folders and len(entry[0].relative_to(folder).parts) > 1]
     files = sorted(
         files + [(unicodedata.normalize("NFC", path.relative_to(folder).parts[0]), path) for path, _ in unread]
     )
     claimed = sorted(corpus.speakers) if names is None else names
-    strangers = tuple(sorted({name for name, _ in files} - set(claimed)))
+    unknown = tuple(sorted({name for name, _ in files} - set(claimed)))
     if not {name for name, _ in files} & set(claimed):
         raise InputError(
             f"{folder}: no {'folder' if of_folders else 'file'} in it has the name of an enrolled speaker; it has"
-            f" {', '.join(strangers[:3])}, and enrolled are {', '.join(claimed[:3])}; folders must be named as at"
+            f" {', '.join(unknown[:3])}, and enrolled are {', '.join(claimed[:3])}; folders must be named as at"
             " enrollment"
         )
     trials = tuple(Trial(claim, str(path), claim == name) for name, path in files for claim in claimed)
     skipped = tuple(entry for entry in corpus.left_out if entry not in unread)
-    return FolderTrials(trials, strangers, skipped)
+    return FolderTrials(trials, unknown, skipped)

@@ -113,7 +113,7 @@ def _part(path: Path, table: TrialTable, kind: Kind, name: str) -> TrialTable:
     if name == "nist" and (table.llrs is None or np.isnan(table.llrs).any()):
         raise InputError(
             f"{path}: a NIST score file holds log-likelihood ratios, got scores of another unit; if they are such"
-            " ratios after all, say --llr"
+            " ratios after all, give --llr"
         )
     return scored
 

@@ -281,10 +281,7 @@ def _why_unknown(first: Sequence[bytes], content_name: str) -> str:
 
 
 def _are_numbers(words: Iterable[bytes]) -> bool:
-    """Return True where most words are numbers: then the layout is that of scores, and a line that is wrong is named.
-
-    Where all first words are numbers too, as of speakers 1, 2, 3, the last words decide, being looked at first.
-    """
+    """Return True if most words are numbers: one wrong line among scores is then named, not the whole format."""
     fit = [_is_number(word) for word in words]
     return 2 * sum(fit) > len(fit)
 

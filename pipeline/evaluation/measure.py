@@ -9,7 +9,6 @@ from pipeline.errors import check_seed, check_type
 from pipeline.evaluation import (
     SpeakerSpread,
     SystemScores,
-    distinct,
     identification_error,
     speaker_error_rates,
     speaker_spread,
@@ -38,7 +37,7 @@ from pipeline.metrics import (
     rates_at,
 )
 
-# Above these a bounded assessment leaves out what grows faster than sorting, or is slow for each speaker.
+# Above these a bounded ``measure`` leaves out what takes much longer than sorting.
 MOST_RESAMPLED = 1_000_000  # trials
 MOST_SPEAKERS = 20_000
 
@@ -53,12 +52,12 @@ class SystemMetrics:
     """Metrics of one system on one list; None where a list of a single class defines none.
 
     Error rates are those of the scores. ``costs`` (minimum and actual, by operating point), ``min_cllr`` and
-    ``affine_cllr``, in bits, are those of the log-likelihood ratios where the system is calibrated, so that actual
-    costs stand beside their own minimum, and else of the scores; actual costs and ``cllr`` are None without a
-    calibration. ``identification_error`` is a share. ``at_store_threshold`` are the error rates at
-    ``store_threshold``, the store's own threshold. ``generalised_eer`` and ``generalised_at_store_threshold`` count
-    ``unscored`` trials as rejected claims. ``false_reject_at`` and ``false_accept_at`` are the least of one error, a
-    share, at each of ``RATES`` of the other. ``by_metadata`` are the metrics by the values of each metadata column.
+    ``affine_cllr``, in bits, are those of the log-likelihood ratios if the system is calibrated, else of the scores;
+    actual costs and ``cllr`` are None without a calibration. ``identification_error`` is a share.
+    ``at_store_threshold`` are the error rates at ``store_threshold``. ``generalised_eer`` and
+    ``generalised_at_store_threshold`` count ``unscored`` trials as rejected claims. ``false_reject_at`` and
+    ``false_accept_at`` are the least rate of one error at each of ``RATES`` of the other. ``by_metadata`` are the
+    metrics by the values of each metadata column.
     """
 
     n_target: int
@@ -128,8 +127,8 @@ def measure(
     target, nontarget = scores.target, scores.nontarget
     both = target.size > 0 and nontarget.size > 0
     resampled = both and not (bounded and scores.scores.size > MOST_RESAMPLED)
-    several = min(distinct(scores.target_speakers), distinct(scores.nontarget_speakers)) > 1
-    by_speaker = {} if bounded and distinct(scores.speakers) > MOST_SPEAKERS else speaker_error_rates(scores)
+    several = min(len(scores.target_speakers.used), len(scores.nontarget_speakers.used)) > 1
+    by_speaker = {} if bounded and len(scores.speakers.used) > MOST_SPEAKERS else speaker_error_rates(scores)
     calibrated = scores.llrs is not None
     costed = cost_scores(scores)
     judged = costed.target, costed.nontarget
@@ -169,7 +168,7 @@ def left_out(scores: SystemScores) -> tuple[str, ...]:
     """Return, in words, the metrics that a bounded ``measure`` leaves out of a long list."""
     trials = f"95 % intervals and affine-calibrated Cllr: too slow for lists of more than {MOST_RESAMPLED:,} trials"
     speakers = f"error rates by speaker: too slow for more than {MOST_SPEAKERS:,} speakers"
-    long = {trials: scores.scores.size > MOST_RESAMPLED, speakers: distinct(scores.speakers) > MOST_SPEAKERS}
+    long = {trials: scores.scores.size > MOST_RESAMPLED, speakers: len(scores.speakers.used) > MOST_SPEAKERS}
     return tuple(words for words, left in long.items() if left)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import __version__
-from pipeline.evaluation import ScoredList, Trial, distinct
+from pipeline.evaluation import ScoredList, Trial
 from pipeline.evaluation.breakdowns import GroupMetrics, left_out_columns
 from pipeline.evaluation.columns import Metadata
 from pipeline.evaluation.curves import state_of
@@ -47,8 +47,8 @@ def about_scores(scores: Path, key: Path | None, scored: ScoredList) -> dict[str
         "trials": str(scores if key is None else key),
         "scores": str(scores),
         "formats": {"scores": scored.scores_format, "key": scored.key_format},
-        "speakers_claimed": distinct(first.speakers),
-        "files": distinct(first.paths),
+        "speakers_claimed": len(first.speakers.used),
+        "files": len(first.paths.used),
         "version": __version__,
         "joined": scored.joined,
         "left_out": [*left_out(first), *left_out_columns(first.metadata)],

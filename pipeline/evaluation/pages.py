@@ -1,7 +1,7 @@
 """HTML pages of results: one file each without outside resources, every text escaped by Jinja2.
 
-The templates stand in ``templates/``. The one script is that of ``charts/``, which the service's page shares; the page
-allows it by its hash, and no other. The same results give the same page, byte for byte.
+Templates are in ``templates/``. The only script, which the page allows by its hash, is that of ``charts/``, shared with
+the service's page. The same results give the same page, byte for byte.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pipeline.evaluation.assess import FailedFile
 from pipeline.evaluation.curves import Evaluation
 from pipeline.evaluation.details import Details
+from pipeline.evaluation.exports import COMPARED_COLUMNS
 from pipeline.metrics import MEAN_COSTS
 from pipeline.scoring.rules import RULES
 
@@ -62,7 +63,6 @@ def evaluation_page(
     details: Details | None = None,
     failed: Sequence[FailedFile] = (),
     command: str | None = None,
-    date: str | None = None,
 ) -> str:
     """Render report.html from the content of metrics.json; ``figures`` are SVG files by stem.
 
@@ -83,7 +83,6 @@ def evaluation_page(
         speaker_rows=[] if details is None else [entry for entry in details.errors if entry.count][:MOST_ROWS],
         failed=failed,
         command=command,
-        date=date,
     )
 
 
@@ -102,8 +101,14 @@ def _charts(curves: Evaluation | None) -> dict[str, str | None]:
 def comparison_page(compared: Mapping[str, Any], *, figures: Mapping[str, bytes]) -> str:
     """Render compare.html from the content of compare.json; ``figures`` are SVG files by stem."""
     curves = ", ".join(f"{entry['label']}: {entry['system']}" for entry in compared["evaluations"])
-    template = TEMPLATES.get_template("comparison.html")
-    return template.render(compared=compared, curves=curves, figures=_sources(figures), script_hash=None, charts_css="")
+    return TEMPLATES.get_template("comparison.html").render(
+        compared=compared,
+        columns=COMPARED_COLUMNS,
+        curves=curves,
+        figures=_sources(figures),
+        script_hash=None,
+        charts_css="",
+    )
 
 
 def _sources(figures: Mapping[str, bytes]) -> dict[str, tuple[str, bool]]:

@@ -37,7 +37,7 @@ def assess_pairs(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Assessment:
-    """Score pairs of recordings by the mean ratio of both directions, as ``compare_voices`` does.
+    """Score pairs of recordings by the mean log-likelihood ratio of both directions, as ``compare_voices`` does.
 
     Every recording is enrolled once beside the background, in memory alone, and those that it is paired with are
     verified: a list takes the time of an enrollment for each recording. A pair with a recording that cannot be decoded

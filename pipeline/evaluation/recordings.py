@@ -28,10 +28,10 @@ class Recordings:
 
     @classmethod
     def under(cls, root: Path | str | Recordings, channel: int | None, workers: Workers | None = None) -> Recordings:
-        """Return the recordings below ``root`` as ``workers`` name them; raises InputError for lists of bad lines,
-        and AudioError for a ``channel`` that is not a whole number from 1.
+        """Return the recordings below ``root``, under paths that ``workers`` can open.
 
-        Where ``root`` has a ``wav.scp``, names of its utterances stand for them.
+        Where ``root`` has a ``wav.scp``, trials name its utterances. Raises InputError for a bad line in Kaldi's lists,
+        and AudioError for a ``channel`` that is not a whole number from 1.
         """
         if isinstance(root, Recordings):
             return root if channel is None else replace(root, channel=channel)
@@ -46,9 +46,9 @@ class Recordings:
         return cls(path_for(home, workers), utterances, channel)
 
     def of(self, trials: Iterable[Trial]) -> Recordings:
-        """Return the recordings, and the channels that ``trials`` choose, under the names of their segments.
+        """Return these recordings with the channels that ``trials`` choose, named by the trials' segments.
 
-        Raises InputError for a segment that stands for two, and for a channel of what is one channel of a recording.
+        Raises InputError for a segment that names two channels, and for a channel of an utterance that has its own.
         """
         chosen: dict[str, tuple[str, int | None]] = {}
         utterances = dict(self.utterances)

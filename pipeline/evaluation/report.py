@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import InputError
-from pipeline.evaluation import SystemScores, distinct, read_list, read_scores, write_list
+from pipeline.evaluation import SystemScores, read_scores, write_list
 from pipeline.evaluation.assess import FailedFile
 from pipeline.evaluation.curves import curves_of, featured
 from pipeline.evaluation.details import Details, details_of
 from pipeline.evaluation.exports import SYSTEM_COLUMNS, tables
 from pipeline.evaluation.measure import MOST_RESAMPLED, cost_scores
 from pipeline.evaluation.pages import evaluation_page
-from pipeline.evaluation.scores import by_system, table_of
+from pipeline.evaluation.scores import table_of
 from pipeline.files import read_bounded
-from pipeline.metrics import (
-    DetBand,
-    det_band,
-)
+from pipeline.metrics import DetBand, det_band
 from pipeline.scoring.rules import RULES
 
 if TYPE_CHECKING:
@@ -51,14 +48,13 @@ def write_evaluation(
     *,
     failed: Sequence[FailedFile] = (),
     command: str | None = None,
-    date: str | None = None,
 ) -> tuple[Path, ...]:
     """Write metrics.json (``table``), scores.txt, the tables, the figures and report.html into ``out``.
 
     Return the paths written.
 
     A score file of more than ``MOST_RESAMPLED`` trials, or with names that scores.txt cannot hold, is kept as
-    scores.parquet. ``command`` and ``date`` are printed in the report.
+    scores.parquet. ``command`` is printed in the report.
     """
     metrics = write_text(out / METRICS, json.dumps(table, indent=1) + "\n")
     names = chain(scores, *(chain(system.speakers.names, system.paths.names) for system in scores.values()))
@@ -84,7 +80,6 @@ def write_evaluation(
         details=_details(described, table),
         failed=failed,
         command=command,
-        date=date,
     )
     return (kept, metrics, *exported, *drawn, write_text(out / REPORT, page))
 
@@ -137,7 +132,7 @@ def _det_band(scores: SystemScores) -> DetBand | None:
     from pipeline.evaluation.plots import det_grid
 
     targets, nontargets = scores.target_speakers, scores.nontarget_speakers
-    if min(distinct(targets), distinct(nontargets)) < 2:
+    if min(len(targets.used), len(nontargets.used)) < 2:
         return None
     return det_band(
         scores.target,
@@ -151,8 +146,7 @@ def _det_band(scores: SystemScores) -> DetBand | None:
 
 def read_results(folder: Path) -> dict[str, SystemScores]:
     """Read the scores of an evaluation folder by system; raises InputError."""
-    kept = kept_scores(folder)
-    return by_system(read_list(kept), kept) if kept.name == SCORES_TABLE else read_scores(kept)
+    return read_scores(kept_scores(folder))
 
 
 def kept_scores(folder: Path) -> Path:

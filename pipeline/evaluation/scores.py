@@ -64,12 +64,12 @@ class SystemScores:
 
 
 def read_scores(path: Path | str) -> dict[str, SystemScores]:
-    """Read a score file of this project, by system in order of first appearance.
+    """Read labelled scores by system in order of first appearance, from ``scores.txt`` or a list of another format.
 
-    Raises InputError as ``read_list``, for a file without labels or scores, and for a system that has the
-    log-likelihood ratios of some rows only.
+    Raises InputError as ``read_list``, for a file without labels or scores, and for a system with log-likelihood
+    ratios in only some of its rows.
     """
-    table = read_list(path, format_name="voiceclaim")
+    table = read_list(path)
     path = Path(path)
     if table.targets is None or table.scores is None:
         raise InputError(f"{path}: a score file must have scores and labels, got none; is it a trial list?")
@@ -77,9 +77,9 @@ def read_scores(path: Path | str) -> dict[str, SystemScores]:
 
 
 def by_system(table: TrialTable, path: Path) -> dict[str, SystemScores]:
-    """Split labelled scores by system; a list that names none is of one, named after its file ``path``.
+    """Return labelled scores by system; without a column of systems there is one, named after the file ``path``.
 
-    Raises InputError as ``checked_llrs``, and for a list without labels or scores.
+    Raises InputError as ``checked_llrs``, and for a table without labels or scores.
     """
     return {
         system: SystemScores(

@@ -1,8 +1,8 @@
 """Speech of the recordings that trials name, and which of these were enrolled themselves.
 
-A recording that machines were trained on gives errors that are too low. Such copies are found by the fingerprints that
-a store keeps: those of the first second after silence are compared in every recording, since all of them would
-cost a quarter of reading it; a recording that begins as an enrolled one does is decoded again, and compared throughout.
+Trials on recordings that machines were trained on give error rates that are too low. Copies are found by the
+fingerprints in a store, in two steps, since fingerprints of everything would add a quarter to the time of reading: the
+first second after silence of every recording; and if it matches, all of the recording, which is decoded again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _COMPARED_SECONDS = 1.0
 class RecordingSpeech:
     """The ``features`` of a recording.
 
-    ``channels_differ`` where they are of the mean of channels that hold different sounds, ``is_enrolled`` where the
-    recording is a copy of an enrolled one, or of a part.
+    ``channels_differ`` is True if they are of the mean of channels with different sounds, ``is_enrolled`` if the
+    recording is a copy of an enrolled one or of a part of it.
     """
 
     features: FeatureBlock

@@ -110,10 +110,10 @@ def bad_line(path: Path, number: int, text: bytes, rule: str, cause: str) -> Inp
 
 
 def fields_of(path: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the field of each column, of others ``METADATA`` and the name.
+    """Return the field that each column holds; ``METADATA`` and the name for a column that holds none.
 
-    A name from tables of recordings alone holds its field where no other column does: a speaker may stand beside the
-    model. Raises InputError for a missing or double field.
+    Names that only tables of recordings use count where no name of tables of trials holds their field: ``speaker_id``
+    is the model, but metadata beside ``model``. Raises InputError for a missing or double field.
     """
     plain = [name.strip() for name in names]
     of_trials = {_TRIAL_COLUMNS.get(name.lower()) for name in plain}

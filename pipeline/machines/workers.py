@@ -81,7 +81,7 @@ class DaskWorkers(AbstractContextManager["DaskWorkers"]):
             import distributed
         except ImportError as error:
             raise UnavailableError(
-                f"--backend dask needs the library distributed, which cannot be loaded ({error});"
+                f"a Dask cluster needs the library distributed, which cannot be loaded ({error});"
                 " install it in the checkout, with the extra `distributed`: pip install '.[distributed]'"
             ) from error
         self._dask: Any = distributed

@@ -157,7 +157,8 @@ def det_band(
     check_sampling(level, samples, seed)
     rates = as_row(false_accept, "false accept rates")
     if not ((rates >= 0.0) & (rates <= 1.0)).all():
-        raise MetricError("false accept rates must form one row of shares in [0, 1]; percent for shares?")
+        got = f"{rates.min():g} to {rates.max():g}"
+        raise MetricError(f"false accept rates must lie in [0, 1], got {got}; percent for shares?")
     targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
     draw = draws_of(targets.size, nontargets.size, target_speakers, nontarget_speakers)
     replicate = miss_rates_at(targets, nontargets, rates)

@@ -88,10 +88,10 @@ def _running_totals(counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return totals
 
 
-def as_scores(values: npt.ArrayLike, side: str, *, allow_empty: bool = False) -> FloatArray:
-    """Return the scores of one class as ``as_row`` does; raises a MetricError that names the class."""
+def as_scores(values: npt.ArrayLike, side: str) -> FloatArray:
+    """Return the scores of one class as ``as_row`` does; raises MetricError, naming the class, if there are none."""
     scores = as_row(values, f"{side} scores")
-    if not scores.size and not allow_empty:
+    if not scores.size:
         raise MetricError(
             f"no {side} scores: an error rate needs at least one trial of each class, got none;"
             f" likely cause: the list holds no {side} trials, or none of them could be scored"

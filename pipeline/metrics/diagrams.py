@@ -72,7 +72,8 @@ def bayes_error_rates(
     """
     odds = as_row(log_odds, "log odds")
     if not (np.abs(odds) <= _LARGEST_LOG_ODDS).all():
-        raise MetricError(f"log odds must form one row of numbers within {_LARGEST_LOG_ODDS:g} of zero")
+        got = f"{odds.min():g} to {odds.max():g}"
+        raise MetricError(f"log odds must lie within {_LARGEST_LOG_ODDS:g} of zero, got {got}")
     targets, nontargets = np.sort(as_scores(target_llrs, "target")), np.sort(as_scores(nontarget_llrs, "nontarget"))
     # prior / min(prior, 1 - prior) and (1 - prior) / min(prior, 1 - prior), without the priors' rounding.
     miss, accept = np.exp(np.maximum(odds, 0.0)), np.exp(np.maximum(-odds, 0.0))

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import MetricError, check_type
-from pipeline.metrics.curves import ErrorCurve, as_scores, check_curve, crossing, error_curve, threshold_for
+from pipeline.metrics.curves import ErrorCurve, as_row, as_scores, check_curve, crossing, error_curve, threshold_for
 
 # Points this close below a hull edge, as a rate, lie on it but for rounding.
 _COLLINEAR = 1e-12
@@ -143,8 +143,7 @@ def rates_at(target: npt.ArrayLike, nontarget: npt.ArrayLike, threshold: float) 
     check_type("threshold", threshold, Real, "a score")
     if math.isnan(threshold):
         raise MetricError("the threshold must be a number, got nan")
-    targets = as_scores(target, "target", allow_empty=True)
-    nontargets = as_scores(nontarget, "nontarget", allow_empty=True)
+    targets, nontargets = as_row(target, "target scores"), as_row(nontarget, "nontarget scores")
     return ErrorRates(
         false_accept=float(np.mean(nontargets >= threshold)) if nontargets.size else None,
         false_reject=float(np.mean(targets < threshold)) if targets.size else None,

@@ -70,9 +70,9 @@ class Unscored:
 
 
 def generalised_rates(rates: ErrorRates, unscored: Unscored, *, targets: int, nontargets: int) -> ErrorRates:
-    """Return the error rates over all trials, of those over the trials that were scored.
+    """Return the error rates over all trials, from those over the trials with a score.
 
-    A class that has unscored trials only has its rates all the same: all of its claims are turned away.
+    A class without any score has rates too: all of its claims count as rejected.
 
     Parameters
     ----------

@@ -1,7 +1,6 @@
 """The least error rate that independent trials can show: the rules of 3 and of 30 (ISO/IEC 19795-1, annex B).
 
-Trials of one speaker are not independent, so that both rules promise too much; ``bootstrap_interval`` resamples
-speakers.
+Trials of one speaker are not independent, so that both rules are optimistic; ``bootstrap_interval`` resamples speakers.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def rule_of_three(trials: int) -> float:
 
 
 def rule_of_thirty(trials: int) -> float:
-    """Return the least error rate, a share, that ``trials`` can show well: 30 errors, 1 at most.
+    """Return the least error rate, a share, that ``trials`` can measure reliably: 30 / trials, 1 at most.
 
     With 30 errors or more, the true rate is within 30 % of that measured, with 90 % confidence (Doddington 1998).
     Raises MetricError for no trials.

@@ -22,7 +22,7 @@ Flags = NDArray[np.bool_]
 
 
 class MarginPosterior(ABC):
-    """Base of the estimators: dataclasses of their settings, whose learned attributes end in _.
+    """Base of the estimators: dataclasses of settings, to which ``fit`` adds learned attributes that end in _.
 
     Examples
     --------
@@ -60,10 +60,13 @@ class MarginPosterior(ABC):
         check_settings(self)
         self._check_settings()
         f, flags, w = checked(margins, positive, weights)
+        counts = [int((w[side] > 0).sum()) for side in (flags, ~flags)]
+        if 0 in counts:
+            raise FitError(f"classes: trials of both classes needed, got {counts[0]} positive, {counts[1]} negative")
         self._fit(f[w > 0], flags[w > 0], w[w > 0])
         return self
 
-    if not TYPE_CHECKING:  # checkers of types know what is learned by its names
+    if not TYPE_CHECKING:  # else a type checker accepts any attribute
 
         def __getattr__(self, name: str) -> Any:
             message = f"{type(self).__name__} has no {name!r}"
@@ -187,32 +190,28 @@ def _as_array(values: ArrayLike, name: str) -> NDArray[Any]:
         raise FitError(f"{name}: an array expected, got {type(values).__name__}: {error}") from None
 
 
-def checked(
-    margins: ArrayLike, positive: ArrayLike, weights: ArrayLike | None = None, *, both: bool = True
-) -> tuple[Array, Flags, Array]:
+def checked(margins: ArrayLike, positive: ArrayLike, weights: ArrayLike | None = None) -> tuple[Array, Flags, Array]:
     """Return margins (n,), classes (n,) and weights (n,) as arrays.
 
-    Classes are True or 1 for positive, False, 0 or -1 for negative. Raises FitError unless lengths agree, numbers are
-    finite, no weight is negative, and, with ``both``, both classes have a weight above 0.
+    Classes are True or 1 for positive, False, 0 or -1 for negative. Raises FitError unless lengths agree and numbers
+    are finite, and as ``checked_weights``.
     """
     f, labels = as_numbers(margins), _as_array(positive, "classes")
-    w = np.ones(f.shape) if weights is None else as_numbers(weights, "weights")
-    if f.ndim != 1 or labels.shape != f.shape or w.shape != f.shape:
-        raise FitError(
-            "margins, classes and weights: one number a trial expected, got shapes"
-            f" {f.shape}, {labels.shape}, {w.shape}"
-        )
+    if f.ndim != 1 or labels.shape != f.shape:
+        raise FitError(f"margins and classes: one of each a trial expected, got shapes {f.shape} and {labels.shape}")
     if not np.isfinite(f).all():
         raise FitError(f"margins: finite numbers expected, got {f[~np.isfinite(f)][0]}")
-    if not np.isfinite(w).all() or (w < 0).any():
-        raise FitError("weights: finite numbers of at least 0 expected")
     unknown = labels[~np.isin(labels, (-1, 0, 1))]
     if unknown.size:
         raise FitError(f"classes: 1 or True, and 0, -1 or False expected, got {unknown[0]}")
-    flags = labels == 1
-    if both and not (w[flags].sum() > 0 and w[~flags].sum() > 0):
-        raise FitError(
-            "classes: trials of both classes needed, got"
-            f" {int((w[flags] > 0).sum())} positive and {int((w[~flags] > 0).sum())} negative ones"
-        )
-    return f, flags, w
+    return f, labels == 1, checked_weights(weights, f.size)
+
+
+def checked_weights(weights: ArrayLike | None, trials: int) -> Array:
+    """Return weights (trials,), by default 1; raises FitError unless they are finite and at least 0, one a trial."""
+    w = np.ones(trials) if weights is None else as_numbers(weights, "weights")
+    if w.shape != (trials,):
+        raise FitError(f"weights: one a trial expected, shape ({trials},), got shape {w.shape}")
+    if not ((w >= 0) & (w < np.inf)).all():
+        raise FitError(f"weights: finite numbers of at least 0 expected, got {w[~((w >= 0) & (w < np.inf))][0]}")
+    return w

@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pipeline.errors import FitError
-from pipeline.posteriors.base import Array, checked
+from pipeline.posteriors.base import Array, checked_weights
 
 
 class BinaryClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -66,7 +66,7 @@ def two_classes(y: ArrayLike, weights: ArrayLike | None = None) -> tuple[NDArray
     """
     check_classification_targets(y)
     classes, place = np.unique(np.asarray(y), return_inverse=True)
-    _, _, w = checked(np.zeros(len(place)), np.zeros(len(place)), weights, both=False)
+    w = checked_weights(weights, len(place))
     weighty = len(np.unique(place[w > 0]))
     if len(classes) != 2 or weighty != 2:
         raise FitError(

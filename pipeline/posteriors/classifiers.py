@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 
 from pipeline.errors import FitError
 from pipeline.machines.margins import Margins
-from pipeline.posteriors.base import Array, Flags, MarginPosterior, checked
+from pipeline.posteriors.base import Array, Flags, MarginPosterior, checked_weights
 from pipeline.posteriors.coupling import poao, poar, rpoao
 from pipeline.posteriors.estimators import make_posterior
 from pipeline.posteriors.heldout import (
@@ -40,7 +40,7 @@ Coupling = Literal["poao", "rpoao", "hastie_tibshirani", "pkpd", "wu_lin_weng"]
 
 CLASSICS = {"hastie_tibshirani": hastie_tibshirani, "pkpd": pkpd, "wu_lin_weng": wu_lin_weng}
 
-# The machines' own posteriors are applied before a rule reads the margins: log-odds pass it unchanged.
+# The rules are given log-odds in place of margins, which slope 1 leaves unchanged.
 LOG_ODDS = FixedSigmoid()
 
 # Pair posteriors held at once: 8 bytes each, and the rules make a few arrays of that size.
@@ -49,7 +49,7 @@ MAX_PAIRS = 2_000_000
 
 @dataclass(eq=False, repr=False)
 class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of both classifiers; subclasses define the machines and how their log-odds become posteriors."""
+    """Base of both classifiers; subclasses define the machines, and how to couple their log-odds."""
 
     estimator: Any = None
     _: KW_ONLY
@@ -185,18 +185,17 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the training rows, their classes as places in ``classes_``, which is set, and their weights."""
         values, labels = validate_data(self, X, y, **self._accepted())
         check_classification_targets(labels)
-        _, _, weights = checked(np.zeros(len(labels)), np.zeros(len(labels)), sample_weight, both=False)
+        weights = checked_weights(sample_weight, len(labels))
         without = [type(base).__name__ for base in self._bases() if not has_fit_parameter(base, "sample_weight")]
         if without and sample_weight is not None:
             raise FitError(f"sample_weight: {' and '.join(without)} takes none")
-        self.classes_, places = np.unique(labels[weights > 0], return_inverse=True)
+        kept = np.flatnonzero(weights > 0)
+        self.classes_, places = np.unique(labels[kept], return_inverse=True)
         if len(self.classes_) < 2:
             raise FitError(
                 f"classes: rows of two or more needed, got {len(self.classes_)} class with a sample_weight above zero"
             )
-        y_places = np.zeros(len(labels), dtype=np.intp)
-        y_places[weights > 0] = places
-        return (values, y_places, None) if without else joined(values, y_places, weights)
+        return (values, places, None) if without else joined(values[kept], places, weights[kept])
 
 
 class OneVsRestPosteriorClassifier(PosteriorClassifier):
@@ -253,8 +252,8 @@ class PairwisePosteriorClassifier(PosteriorClassifier):
     Learned: ``classes_`` (N,); ``pairs_``, the places (i, j) in it of each pair, i < j; ``estimators_`` and
     ``posteriors_`` in that order, positive for class i; ``one_class_estimators_`` and ``one_class_posteriors_``.
 
-    r_ij of rows of neither i nor j is extrapolated: the refinement and the classics are two remedies. Not where a class
-    has a handful of rows. N (N - 1) / 2 machines, each on the rows of two classes.
+    r_ij of rows of neither i nor j is extrapolated: the refinement and the classics are two remedies. Unsuitable for
+    classes of a handful of rows. Training costs N (N - 1) / 2 machines, each on the rows of two classes.
 
     Parameters
     ----------

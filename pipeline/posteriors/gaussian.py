@@ -26,8 +26,8 @@ class TiedGaussian(MarginPosterior):
     P in (0, 1), up to rounding; falls with f if m1 < m0. All margins equal: P is 0.5 ("zero") or the share of positives
     ("bayes") everywhere. Learned: ``slope_`` and ``offset_`` of the log-odds.
 
-    Assumes normal margins of one width and, with "zero", a machine whose threshold is right. Not for SVM margins as a
-    rule: they have kinks at -1 and 1 and unequal spreads, and ``NewtonSigmoid`` follows the odds better.
+    Assumes normal margins of one width and, with "zero", a machine whose threshold is right. Rarely suitable for SVM
+    margins, whose densities have kinks at -1 and 1 and unequal widths: ``NewtonSigmoid`` fits them better.
     """
 
     kind: ClassVar[str] = "tied_gaussian"
@@ -56,8 +56,8 @@ class TwoGaussian(MarginPosterior):
     Source: Platt 1999, eqs. 7 and 8; maximum likelihood estimates. ``floor`` as for ``TiedGaussian``. P is NOT monotone
     in f: the wider Gaussian wins far out on both sides. All margins equal: P is the share of positives everywhere.
 
-    Assumes normal margins. Not where order must survive, nor for margins far from the training ones, nor for SVM
-    margins, which are far from normal (Platt's figure 1): it is here for comparison.
+    Assumes normal margins. Unsuitable where order must be kept, for margins far from the training ones, and for SVM
+    margins, which are far from normal (Platt's figure 1). For comparison only.
     """
 
     kind: ClassVar[str] = "two_gaussian"
@@ -80,7 +80,7 @@ class TwoGaussian(MarginPosterior):
         a, b, c = self.scaled_
         with np.errstate(over="ignore"):
             z = as_numbers(margins) / self.unit_
-            # In this order infinities of opposite signs never meet.
+            # In this order no infinity is added to one of the opposite sign.
             return np.asarray((a * z + b) * z + c)
 
 

@@ -1,13 +1,13 @@
 """Margins to fit a posterior to, from training rows, held-out rows or cross-validation, and machines with posteriors.
 
-Training brings a support vector machine's margins of its own rows to exactly 1 and -1, or pushes them there: a
-posterior fitted to them is overconfident on new rows (Platt 1999, section 2.2).
+Training drives the margins of a support vector machine's own rows to 1 and -1 or beyond: a posterior fitted to them is
+overconfident on new rows (Platt 1999, section 2.2).
 
 - ``training``: margins of the training rows. Only for a linear machine with many more rows than columns and a small C.
 - ``holdout``: margins of a share of the rows, kept from the machine. Unbiased, but of fewer rows; the machine that the
   posterior is for is best trained again on all rows.
 - ``kfold``: margins of every row from a machine trained without its fold. Unbiased, with every row in use, for about
-  2.2 times the time in three folds; margins of slightly different machines are pooled. Platt's choice, and the default.
+  2.2 times the time with three folds; margins of slightly different machines are pooled. Platt's choice; the default.
 
 Rows that are near copies of each other (frames of a recording) must stay together: give their ``groups``.
 """
@@ -168,9 +168,8 @@ def train_machine(
 ) -> tuple[Any, AnyPosterior]:
     """Return a machine trained on rows X (n, d), and the posterior of its margins fitted to held-out ones.
 
-    ``settings`` are ``heldout_rows``'s method, folds, share and seed. A class with fewer rows than folds reduces the
-    number of folds; one with a single row leaves the training margins. Raises FitError as ``heldout_rows`` and the
-    posterior do.
+    ``settings`` are ``heldout_rows``'s method, folds, share and seed. For a class with fewer rows than folds there are
+    fewer folds, for one with a single row training margins. Raises FitError as ``heldout_rows`` and the posterior do.
     """
     y = positive.astype(int)
     machine = fitted(estimator, X, y, weights)

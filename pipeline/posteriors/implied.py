@@ -33,9 +33,10 @@ def isotonic_on(posterior: ArrayLike, positive: ArrayLike) -> Array:
     ``posterior`` is any score in [0, 1]; ``positive`` is 1 or True for positives, 0, -1 or False for the rest. Raises
     FitError for anything else.
     """
-    p, flags, _ = checked(posterior, positive, both=False)
+    p, flags, _ = checked(posterior, positive)
     if not p.size or p.min() < 0 or p.max() > 1:
-        raise FitError("isotonic regression: at least one posterior, all in [0, 1], expected")
+        got = f"{p.min():g} to {p.max():g}" if p.size else "none"
+        raise FitError(f"isotonic regression: at least one posterior, all in [0, 1], expected, got {got}")
     return np.asarray(IsotonicRegression().fit(p, flags.astype(np.float64)).predict(p))
 
 

@@ -49,8 +49,8 @@ class KernelLogistic(BinaryClassifier):
         (g x.z + c)^2 = (g^2 + 2 g c) sum_i x_i z_i + 2 g^2 sum_{i<j} x_i x_j z_i z_j + c^2,
 
     where x_i^2 = x_i and c^2 changes nothing beside a free bias. Otherwise it is solved in those of the kernel's matrix
-    K = V L V', the rows of V sqrt(L), with the same minimum: a few n x n matrices and time of n^3 an iteration, not for
-    more than some thousands of rows. Every training row then has a coefficient: not where machines must be small.
+    K = V L V', the rows of V sqrt(L), with the same minimum: a few n x n matrices and time of n^3 an iteration, for
+    some thousands of rows at most. Every training row then has a coefficient, so that machines are large.
 
     ``C`` > 0; ``gamma`` > 0, 1 / d if None; ``tol`` and ``max_iter`` are ``LogisticRegression``'s.
 

@@ -23,7 +23,7 @@ from pipeline.posteriors.heldout import Method, heldout_rows
 from pipeline.posteriors.nonparametric import CosineExpansion
 from pipeline.posteriors.settings import check_settings
 
-# Squared distances along the plane below this share of the rows' squared lengths are of rounding alone: none.
+# Squared distances along the plane below this share of the rows' squared lengths are rounding errors, taken as 0.
 ROUNDING = 1e-12
 
 
@@ -41,7 +41,7 @@ class LocalCosineSVC(AroundSVC):
 
     Learned: ``classes_``, the later positive; ``machine_``; ``bandwidth_``.
 
-    Not for many rows: judging m rows by n takes m n kernel values and m systems of ``terms`` + 1 equations.
+    Costly for many rows: posteriors of m rows take m n kernel values and m systems of ``terms`` + 1 equations.
 
     Parameters
     ----------

@@ -43,8 +43,8 @@ class ModeratedSVC(AroundSVC):
     and P(positive | f) = exp(-C l(1 - f)) / (exp(-C l(1 - f)) + exp(-C l(1 + f))). The bias is taken as it was found,
     the integral by a Gauss-Hermite rule.
 
-    Kernels as in ``KernelLogistic``. ``C`` > 0, ``eta`` > 0; ``gamma`` > 0, 1 / d if None. A multiple of the prior's
-    scale is not fitted (Kwok's second level of inference): the machine's own C and kernel are taken at their word.
+    Kernels as in ``KernelLogistic``. ``C`` > 0, ``eta`` > 0; ``gamma`` > 0, 1 / d if None. C and the kernel set the
+    scale of the prior, which is not fitted (Kwok's second level of inference).
 
     Learned: ``classes_``, the later positive; ``machine_``, the fitted ``SVC``; ``X_fit_`` (m, d) and ``curvature_``
     (m,), the rows with a curvature. A fit costs m^3, a row m^2: for some thousands of rows.

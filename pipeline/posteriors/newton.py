@@ -27,9 +27,9 @@ class NewtonSigmoid(LinearLogOdds):
     overflowed; ``objective_``, F in nats; ``gradient_``, the larger component of F's gradient in size, of scaled
     margins if so; ``converged_``.
 
-    Assumes log-odds linear in the margin, of either sign; otherwise isotonic regression or a histogram follow some
-    hundreds of trials more closely. Not for margins of the machine's own training trials (see ``heldout``). Margins
-    that differ by less than 1e-7 of their size count as equal, because of ``sigma``.
+    Assumes log-odds linear in the margin, of either sign; otherwise isotonic regression or a histogram fits some
+    hundreds of trials more closely. Unsuitable for margins of the machine's own training trials (see ``heldout``).
+    Margins that differ by less than 1e-7 of their size count as equal, because of ``sigma``.
 
     Parameters
     ----------

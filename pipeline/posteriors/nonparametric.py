@@ -26,7 +26,7 @@ class HistogramPosterior(MarginPosterior):
     margins beyond the outermost trials to the outermost bins. All margins equal: one bin, P is the share of positives.
     Learned: ``edges_`` (B - 1,), ``log_odds_`` (B,).
 
-    Assumes no shape, and needs several tens of trials a bin. A non-parametric yardstick, not a monotone map.
+    Assumes no shape, and needs several tens of trials a bin. Not monotone; for comparison with other kinds.
     """
 
     kind: ClassVar[str] = "histogram"
@@ -70,8 +70,8 @@ class IsotonicPosterior(MarginPosterior):
 
     Learned: ``knots_`` (m,), the margins, rising strictly, and ``values_`` (m,), P at each, never falling.
 
-    Assumes only a monotone P. Not for few trials (a hundred or so), which it overfits (Niculescu-Mizil and Caruana
-    2005). It merges margins into ties.
+    Assumes only a monotone P. Overfits few trials, a hundred or so (Niculescu-Mizil and Caruana 2005). Unequal
+    margins may get equal posteriors.
     """
 
     kind: ClassVar[str] = "isotonic"
@@ -111,7 +111,8 @@ class CosineExpansion(MarginPosterior):
 
     Learned: ``coefficients_`` (N + 1,), ``limits_`` (margins at t = 0 and pi), ``range_`` (lowest and highest P).
 
-    Assumes a smooth posterior, flat at both ends. Not where P must be monotone or one far margin stretches the range.
+    Assumes a smooth posterior, flat at both ends. Unsuitable where P must be monotone, or one outlier stretches the
+    range.
     """
 
     kind: ClassVar[str] = "cosine"

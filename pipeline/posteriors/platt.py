@@ -38,8 +38,8 @@ class PlattSigmoid(LinearLogOdds):
     error; ``gradient_``, the larger component of its gradient in size; ``overflows_``, exponentials too large for a
     double; ``log_zeros_``, logs of zero, each replaced by -200; ``converged_``, False after 100 iterations.
 
-    Assumes log-odds linear in the margin. Not for new work: where margins nearly separate the classes it can stop far
-    from the optimum; ``NewtonSigmoid`` does not.
+    Assumes log-odds linear in the margin. Where margins nearly separate the classes it can stop far from the optimum:
+    use ``NewtonSigmoid`` for new work.
     """
 
     kind: ClassVar[str] = "platt"

@@ -43,7 +43,7 @@ def ensemble_margins(ensemble: Ensemble, rows: Array) -> Array:
 
 
 def _margin(machine: Any, rows: Array) -> Array:
-    """Return margins (n,), of which only the sign matters, by the best method that ``machine`` has."""
+    """Return numbers (n,) with the signs of the margins, by the best method that ``machine`` has."""
     if hasattr(machine, "decision_function"):
         return np.asarray(machine.decision_function(rows), dtype=np.float64)
     if hasattr(machine, "predict_proba"):

@@ -28,7 +28,7 @@ def check_settings(estimator: Any) -> None:
     """
     try:
         hints = get_type_hints(type(estimator))
-    except NameError:  # of types that are there for checkers of types alone
+    except NameError:  # of types imported for type checking alone
         return
     for name in (field.name for field in fields(estimator)):
         hint, value = hints[name], getattr(estimator, name)

@@ -200,19 +200,6 @@ def test_enroll_takes_settings_by_name_and_only_the_speakers_asked_for(inside, c
     assert (stored.names, len(stored.speakers)) == (("anna", "lars"), 3)
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("--backend", "dask"), "needs --scheduler ADDRESS"),
-        (("--scheduler", "tcp://x:1"), "requires --backend dask"),
-        (("--backend", "slurm"), "--backend"),
-    ],
-)
-def test_a_backend_and_a_scheduler_that_do_not_fit_are_refused(refused, demo, tmp_path, words, reason):
-    assert reason in refused("enroll", demo / "enroll", "--store", "s", *words)
-    assert not list(tmp_path.iterdir())
-
-
 # Speakers
 
 

@@ -102,6 +102,12 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "system misspelt": ((*VERIFY, "--system", "fusd", "call.flac"), 2, "scoring system 'fusd' is unknown; it has "),
     "certain that nobody speaks": (("identify", "s.store", "--nobody", "1", "call.flac"), 2, "from 0 to below 1"),
     "key of no log": ((*VERIFY, "--log-key", "k", "call.flac"), 2, "--log-key requires --log"),
+    "key of no log, enrolling": ((*ENROLL, "--log-key", "k"), 2, "--log-key requires --log"),
+    "key of no log, fitting": (("calibrate", "s.store", "--reset", "--log-key", "k"), 2, "--log-key requires --log"),
+    "key of no log, removing": (
+        ("speakers", "remove", "s.store", "anna", "--log-key", "k"), 2, "--log-key requires --log"
+    ),
+    "key of no log, serving": (("serve", "s.store", "--log-key", "k"), 2, "--log-key requires --log"),
     "paths in no log": (("identify", "s.store", "--log-paths", "call.flac"), 2, "--log-paths requires --log"),
     "raw file": (("identify", "s.store", "--raw", "8000", "call.flac"), 2, "--raw is for a pipe: give - as AUDIO"),
     "raw microphone": ((*VERIFY, "--raw", "8000", "--mic"), 2, "--raw is for a pipe: give - as AUDIO"),

@@ -75,8 +75,7 @@ def test_options_that_do_not_go_together(refused):
     for words, message in [
         (("--scores", "s.txt", "store", "list.txt"), "STORE cannot be combined with --scores"),
         (("--scores", "s.txt", "--root", "x"), "--root cannot be combined with --scores"),
-        (("--scores", "s.txt", "--backend", "threads"), "--backend cannot be combined with --scores"),
-        (("store", "list.txt", "--scheduler", "tcp://x:1"), "requires --backend dask"),
+        (("--scores", "s.txt", "--scheduler", "tcp://x:1"), "--scheduler cannot be combined with --scores"),
         (("store",), "give STORE and TRIALS, or --scores FILE"),
         ((), "give STORE and TRIALS, or --scores FILE"),
         (("store", "list.txt", "--key", "k"), "--key requires --scores"),

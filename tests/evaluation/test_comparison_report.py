@@ -148,7 +148,7 @@ def test_a_comparison_is_written_as_numbers_page_and_figure(tmp_path):
     assert b"a: poao" in svg
     assert b"b: poao" in svg
     rows = outline.table("Paired differences")[1:]
-    assert [row[1] for row in rows] == ["EER %", "minDCF p05", "Cllr", "minimum Cllr"]
+    assert [row[1] for row in rows] == ["EER %", "minDCF", "Cllr", "min. Cllr"]
     eer = table["differences"][0]["eer_percent"]
     low, high = eer["ci95"]
     assert high < 0

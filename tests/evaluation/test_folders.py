@@ -29,7 +29,7 @@ def test_every_file_is_claimed_for_every_name_and_true_in_its_own_folder(tree):
     assert {trial.speaker for trial in found.trials} == {"anna", "ivan", "lars"}
     assert all(trial.target == (f"/{trial.speaker}/" in trial.path) for trial in found.trials)
     assert sum(trial.target for trial in found.trials) == 4
-    assert found.strangers == ("clara",)
+    assert found.unknown_impostors == ("clara",)
     assert [path.name for path, _ in found.skipped] == ["notes.txt"]
     assert {trial.speaker for trial in trials_of_folder(tree).trials} == {"anna", "clara", "ivan"}
 
@@ -127,7 +127,7 @@ def test_an_accent_of_two_characters_is_that_of_the_enrolled_name(tree):
     (tree / "zoe\u0308").mkdir()
     (tree / "zoe\u0308" / "memo.m4a").touch()
     found = trials_of_folder(tree, ["jos\u00e9", "zo\u00eb"])
-    assert found.strangers == ("anna", "clara")
+    assert found.unknown_impostors == ("anna", "clara")
     assert {trial.path for trial in found.trials if trial.target} == {
         *(str(tree / "jose\u0301" / f"{number}.flac") for number in range(2)), str(tree / "zoe\u0308" / "memo.m4a"),
     }  # fmt: skip

@@ -103,7 +103,7 @@ def test_pairs_of_utterances_of_a_kaldi_data_directory(opened, wav, tmp_path):
 
 def test_what_pairs_cannot_be_combined_with_is_said_and_so_is_the_option(inside, store, wav, tmp_path, pairs):
     (tmp_path / "t.txt").write_text("".join(f"{int(same)} {a} {b}\n" for same, a, b in pairs))
-    for words in (("--systems", "poao"), ("--not-enrolled", "x"), ("--backend", "threads")):
+    for words in (("--systems", "poao"), ("--not-enrolled", "x"), ("--scheduler", "tcp://x:1")):
         refused = inside("evaluate", store, "t.txt", "--pairs", "--out", "out", *words)
         assert (refused.code, f"{words[0]} cannot be combined with --pairs" in refused.err) == (2, True)
     folder = inside("evaluate", store, wav, "--pairs", "--out", "out")

@@ -268,7 +268,7 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch):
 def test_the_commands_run_on_a_cluster(cluster, tmp_path, corpus_of, demo, run_in):
     corpus_of("recordings", anna=6, ivan=6)
     settings = [f"--set={setting}" for setting in TINY]
-    dask = ("--backend", "dask", "--scheduler", cluster.scheduler_address)
+    dask = ("--scheduler", cluster.scheduler_address)
     lines = [line for line in (demo / "trials.txt").read_text().splitlines() if line.split()[0] in ("anna", "ivan")]
     (tmp_path / "trials.txt").write_text("\n".join(lines[::40]) + "\n")
     for store, words in (("here", ()), ("there", dask)):
@@ -283,7 +283,7 @@ def test_the_commands_run_on_a_cluster(cluster, tmp_path, corpus_of, demo, run_i
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
 def test_ctrl_c_ends_the_command_and_leaves_the_cluster_idle(cluster, tmp_path, demo, command):
-    words = ["enroll", demo / "enroll", "--store", "s", "--backend", "dask", "--scheduler", cluster.scheduler_address]
+    words = ["enroll", demo / "enroll", "--store", "s", "--scheduler", cluster.scheduler_address]
     process = subprocess.Popen([*command, *words], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 90
     with distributed.Client(cluster.scheduler_address, set_as_default=False) as client:
