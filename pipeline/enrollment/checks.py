@@ -169,13 +169,14 @@ def _duplicates(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Map
         for one, other in (pair, pair[::-1]):
             if recordings[one][0] < len(voices):
                 shared.setdefault((recordings[one][0], recordings[other][0]), set()).add(one)
-    cause = "Added before? enroll --new leaves these out"
+    again = "Added before? enroll --new leaves these out"
+    shared_by_calls = "Wrong folder, or tones, music or an announcement in both, to be cut off?"
     return [
         _finding(
             names[own], "duplicates", settings.duplicates,
             f"{len(places)} of {len(voices[own].recordings)} recordings are duplicates of recordings of"
             f" {'enrolled speaker' if other >= len(voices) else 'speaker'} {names[other]!r}, the first of them"
-            f" {recordings[min(places)][1].path}. {cause if names[own] == names[other] else 'Wrong folder?'}",
+            f" {recordings[min(places)][1].path}. {again if names[own] == names[other] else shared_by_calls}",
         )
         for (own, other), places in sorted(shared.items())
     ]  # fmt: skip
