@@ -377,6 +377,16 @@ def test_two_voices_in_a_folder_are_refused_without_a_trace_and_one_voice_under_
     assert_same(report.model, enroll(tmp_path / "without", again, quality=quality()).model)
 
 
+def test_who_cannot_be_judged_is_enrolled_with_a_warning_where_the_check_was_to_refuse(tmp_path, recordings, tiny):
+    speakers = {name: recordings[name][:4] for name in ("anna", "ivan")}
+    report = enroll(tmp_path / "s", speakers, tiny, quality=quality(matches="refuse", consistency="warn"))
+    assert [(one.speaker, one.check, one.refused) for one in report.findings] == [
+        (name, "matches", False) for name in speakers
+    ]
+    assert "'anna': not checked (matches): " in report.warnings[0].reason
+    assert enroll(tmp_path / "warn", speakers, tiny, quality=quality(matches="warn")).findings == ()
+
+
 # Held-out trials
 
 
