@@ -283,3 +283,10 @@ def test_a_wrong_value_is_told_in_plain_words(override, words):
     with pytest.raises(ConfigError) as caught:
         load_config(overrides=[override])
     assert str(caught.value) == f"settings: {words}"
+
+
+def test_a_wrong_override_is_not_put_down_to_the_file_alone(tmp_path):
+    path = written(tmp_path, "[machines]\nC = 1\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, ["machines.C=much"])
+    assert str(caught.value) == f"{path}, as overridden: machines.C: must be a number, got 'much'"

@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from numbers import Real
 from operator import itemgetter
 from pathlib import Path
 from typing import Literal
@@ -24,6 +25,7 @@ from pipeline.resources import background_folder
 
 Kind = Literal["folders", "kaldi", "names", "rttm", "table", "yoho"]
 _TABLES = {".csv", ".tsv"}
+_MOST_SHARED = 0.5  # seconds by which turns of a call may overlap, as their edges are rounded
 
 
 @dataclass(frozen=True)
@@ -154,13 +156,29 @@ def _checked(corpus: Corpus) -> Corpus:
             raise InputError(
                 f"{corpus.root}: {plain!r} is there twice, with its accents encoded in two ways; rename one of them"
             )
-        if len(set(its)) < len(its):
+        if (twice := _given_twice(its)) is not None:
+            where = "" if not twice.start else f", from {twice.start:g} s on,"
             raise InputError(
-                f"recordings of {plain!r}: {max(its, key=its.count).path} is given twice; give it once, or it would be"
-                " trained on and held out too, and the calibration be wrong"
+                f"recordings of {plain!r}: {twice.path}{where} is given twice; give it once, or it would be trained on"
+                " and held out too, and the calibration be wrong"
             )
         speakers[plain] = its
     return corpus if speakers == corpus.speakers else replace(corpus, speakers=speakers)
+
+
+def _given_twice(utterances: Sequence[Utterance]) -> Utterance | None:
+    """Return the first utterance that shares more than ``_MOST_SHARED`` seconds with one before; None without any."""
+    for one in utterances:
+        for name, value in (("start", one.start), ("end", one.end), ("channel", one.channel)):
+            check_type(f"{name} of a part of {one.path}", value, Real | None, "a number")
+    ends: dict[tuple[Path, int | None], float] = {}
+    for one in sorted(utterances, key=lambda one: one.start or 0.0):
+        start, end = one.start or 0.0, float("inf") if one.end is None else one.end
+        before = ends.get((one.path, one.channel), 0.0)
+        if min(before, end) - start > min(_MOST_SHARED, (end - start) / 2.0):
+            return one
+        ends[one.path, one.channel] = max(before, end)
+    return None
 
 
 def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corpus:

@@ -13,6 +13,8 @@ from pipeline.errors import AudioError
 NO_RECORDINGS = frozenset({"HTK", "MAT4", "MAT5", "RAW", "SDS"})
 # Read by libsndfile from the path alone; a file "._" in the current folder makes it take any other file for this.
 _SOUND_DESIGNER = "SD2"
+# Share of what is no UTF-8 that text of another encoding may have; of the bytes of mu-law and A-law it is about half.
+_MOST_UNREADABLE = 0.25
 
 
 class Source:
@@ -103,6 +105,11 @@ def _likely_cause(head: bytes) -> str:
     """Guess from the first bytes of a file why libsndfile refused it."""
     if head.startswith(b"NIST_1A") and b"shorten" in head:
         return "SPHERE with 'shorten' compression, which libsndfile does not read: expand it with sph2pipe"
-    if b"\0" not in head and all(c.isprintable() or c.isspace() for c in head.decode("utf-8", "ignore")):
+    text = head.decode("utf-8", "replace")
+    is_readable = all(c.isprintable() or c.isspace() for c in text)
+    if b"\0" not in head and is_readable and text.count("\ufffd") < _MOST_UNREADABLE * len(text):
         return "it holds text, not audio"
-    return "it is damaged, cut short, without a header, or not in an audio format that libsndfile reads"
+    return (
+        "it is damaged, cut short, or not in an audio format that libsndfile reads; samples without a header get one by"
+        " ffmpeg -f mulaw -ar 8000 -i FILE FILE.wav (alaw, s16le ...)"
+    )

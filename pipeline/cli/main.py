@@ -24,3 +24,7 @@ def main() -> None:
         cause = "too little memory (ulimit -v), or a damaged installation?"
         print(f"voiceclaim: a library cannot be loaded: {reason}; {cause}", file=sys.stderr)
         raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -52,11 +52,13 @@ def load_config(path: Path | str | None = None, overrides: Iterable[str] = ()) -
         raise ConfigError(f"overrides: texts section.key=value were expected, got {type(overrides).__name__}") from None
     path = find_config(path) if isinstance(path, str) else path
     table: dict[str, Any] = {} if path is None else _read_toml(path)
+    source = "settings" if path is None else str(path)
     for override in texts:
         if not isinstance(override, str):
             raise ConfigError(f"override: a text section.key=value was expected, got {type(override).__name__}")
         _apply(table, override)
-    return parse_config(table, source="settings" if path is None else str(path))
+        source = "settings" if path is None else f"{path}, as overridden"
+    return parse_config(table, source=source)
 
 
 def parse_config(table: Mapping[str, Any], *, source: str) -> Config:

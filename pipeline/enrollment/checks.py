@@ -6,10 +6,11 @@ kHz where most speakers' does not, and recordings shared with another speaker ar
 two use the held-out trials, in log-likelihood ratios of the default scoring system, calibrated on the trials of the
 other speakers: ``consistency`` compares a speaker's own held-out utterances, and ``matches`` those utterances claimed
 for anyone else with the speaker left out of the machines, to the typical value, the median of the other speakers' own.
-With fewer than ``MIN_OTHERS`` other speakers, or less than ``MIN_HELD_OUT`` seconds held out, both are skipped. Two
-voices in one folder are detected if one follows the other, since the last utterances are held out; if they alternate,
-the machines contain both. Where recordings are measured, samples far from full scale and copies within one folder are
-warned of, too; these are no reasons to refuse. Measured in ``benchmarks/ENROLLMENT_CHECKS.md``.
+With fewer than ``MIN_OTHERS`` other speakers, or less than ``MIN_HELD_OUT`` seconds held out, both are skipped, with
+a warning where they were to refuse. Two voices in one folder are detected if one follows the other, since the last
+utterances are held out; if they alternate, the machines contain both. Where recordings are measured, samples far from
+full scale and copies within one folder are warned of, too; these are no reasons to refuse. Measured in
+``benchmarks/ENROLLMENT_CHECKS.md``.
 """
 
 from __future__ import annotations
@@ -169,13 +170,14 @@ def _duplicates(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Map
         for one, other in (pair, pair[::-1]):
             if recordings[one][0] < len(voices):
                 shared.setdefault((recordings[one][0], recordings[other][0]), set()).add(one)
-    cause = "Added before? enroll --new leaves these out"
+    again = "Added before? enroll --new leaves these out"
+    shared_by_calls = "Wrong folder, or tones, music or an announcement in both, to be cut off?"
     return [
         _finding(
             names[own], "duplicates", settings.duplicates,
             f"{len(places)} of {len(voices[own].recordings)} recordings are duplicates of recordings of"
             f" {'enrolled speaker' if other >= len(voices) else 'speaker'} {names[other]!r}, the first of them"
-            f" {recordings[min(places)][1].path}. {cause if names[own] == names[other] else 'Wrong folder?'}",
+            f" {recordings[min(places)][1].path}. {again if names[own] == names[other] else shared_by_calls}",
         )
         for (own, other), places in sorted(shared.items())
     ]  # fmt: skip
@@ -198,6 +200,8 @@ def check_trials(
     strengths = strengths_of(judged, trials, system, settings.threshold, population=len(names))
     for voice in voices:
         strength = strengths.get(voice.id, Strength(None, None, 0))
+        if voice.id not in strengths:
+            findings += _not_judged(checks, voice.name, seconds.get(voice.id, 0.0))
         is_another = strength.other is not None and strength.other > checks.max_match
         if checks.matches != "off" and is_another:
             reason = (
@@ -215,6 +219,20 @@ def check_trials(
             )
             findings.append(_finding(voice.name, "consistency", checks.consistency, reason))
     return findings
+
+
+def _not_judged(checks: ChecksConfig, name: str, seconds: float) -> list[Finding]:
+    """Return a warning for each check that was to refuse people, and cannot judge this one."""
+    actions = {"consistency": checks.consistency, "matches": checks.matches}
+    reason = (
+        f"{seconds:.1f} s of their speech were held out; {MIN_HELD_OUT:g} s, and {MIN_OTHERS} other speakers, are"
+        " needed. Enroll more speech?"
+    )
+    return [
+        _finding(name, check, "warn", f"not checked ({check}): {reason}")
+        for check, action in actions.items()
+        if action == "refuse"
+    ]
 
 
 def _finding(speaker: str, check: str, action: Action, reason: str) -> Finding:

@@ -164,6 +164,16 @@ def by_channel(table: TrialTable) -> TrialTable:
     return replace(table, segments=NameColumn(named.names, named.codes[rows]), channels=channels, metadata=metadata)
 
 
+def check_whole(table: TrialTable, name: str) -> None:
+    """Raise InputError for the list ``name`` if it has a start and an end, by which recordings are not cut."""
+    if {"start", "end"} <= {column.lower() for column in table.metadata}:
+        raise InputError(
+            f"{name}: the columns start and end of a trial list cut no recording, and whole ones would be scored; cut"
+            " the files, or list utterances of a Kaldi data directory with segments; or rename the columns if they are"
+            " something else"
+        )
+
+
 def split_by_system(table: TrialTable, path: Path) -> dict[str, TrialTable]:
     """Return the rows of each system in order of first appearance; without systems, one named after ``path``."""
     if table.systems is None:

@@ -57,8 +57,8 @@ class Evaluation(BaseModel):
 
 
 def state_of(model: SpeakerModel) -> str:
-    """Return the identity and revision of a store."""
-    return f"{model.identity}@{model.revision}"
+    """Return the identity, revision and digest of a store; after a restored backup a revision number may come twice."""
+    return f"{model.identity}@{model.revision}@{model.digest}"
 
 
 def featured(names: Iterable[str], default: str) -> list[str]:

@@ -37,7 +37,7 @@ import numpy as np
 from pipeline.audio.lists import read_spk2utt
 from pipeline.errors import InputError, check_type
 from pipeline.evaluation import FORMATS
-from pipeline.evaluation.columns import NameColumn, TrialTable, pair_ids, rows_by_label, suffix_of
+from pipeline.evaluation.columns import NameColumn, TrialTable, check_whole, pair_ids, rows_by_label, suffix_of
 from pipeline.evaluation.text_lists import (
     COLUMNS,
     DECIMAL_COMMA,
@@ -131,7 +131,8 @@ def names_given(parameter: str, given: Iterable[str] | str, expected: str) -> li
 
 
 def trials_of(table: TrialTable, name: str) -> tuple[Trial, ...]:
-    """Return the trials of the list ``name``, in its order; raises InputError for a trial with two labels."""
+    """Return the trials of the list ``name``, in its order; raises InputError for a trial of two labels, or a part."""
+    check_whole(table, name)
     rows_by_label(table, pair_ids(table, table.models.codes, table.segments.codes), name)
     channels = [None] * len(table) if table.channels is None else table.channels.tolist()
     columns = {name: column for name, column in table.metadata.items() if column is not None}

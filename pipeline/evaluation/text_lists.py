@@ -29,7 +29,7 @@ MOST_IN_LINE = 2**20  # bytes
 SHOWN = 60  # characters of a bad line that a message quotes
 LABELS = {
     **{b"target": True, b"nontarget": False, b"tgt": True, b"imp": False},
-    **{b"true": True, b"false": False, b"True": True, b"False": False},
+    **{b"true": True, b"false": False, b"True": True, b"False": False, b"TRUE": True, b"FALSE": False},
 }
 VOXCELEB_LABELS = {b"1": True, b"0": False}
 TABLE_LABELS = {**LABELS, **VOXCELEB_LABELS, b"1.0": True, b"0.0": False}  # as pandas writes 1 and 0 beside a gap

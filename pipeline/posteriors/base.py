@@ -92,7 +92,7 @@ class MarginPosterior(ABC):
         Returns
         -------
         array of that shape
-            Never NaN for finite margins.
+            NaN for NaN, and never for finite margins.
 
         Raises
         ------

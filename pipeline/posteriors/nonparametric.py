@@ -56,8 +56,9 @@ class HistogramPosterior(MarginPosterior):
         return np.asarray(np.log(mass / mass.sum()))
 
     def log_odds(self, margins: ArrayLike) -> Array:
-        """Return the log-odds at ``margins``, any shape; finite."""
-        return np.asarray(self.log_odds_[np.searchsorted(self.edges_, as_numbers(margins), side="right")])
+        """Return the log-odds at ``margins``, any shape; finite, but NaN for NaN."""
+        f = as_numbers(margins)
+        return np.where(np.isnan(f), np.nan, self.log_odds_[np.searchsorted(self.edges_, f, side="right")])
 
 
 @dataclass(eq=False)
@@ -93,7 +94,7 @@ class IsotonicPosterior(MarginPosterior):
         if self.between == "linear":
             return np.asarray(np.interp(f, self.knots_, self.values_))
         halfway = self.knots_[:-1] / 2 + self.knots_[1:] / 2
-        return np.asarray(self.values_[np.searchsorted(halfway, f)])
+        return np.where(np.isnan(f), np.nan, self.values_[np.searchsorted(halfway, f)])
 
 
 @dataclass(eq=False)

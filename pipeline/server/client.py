@@ -28,7 +28,8 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.frames import CloseCode
 from websockets.sync.client import ClientConnection, connect
 
-from pipeline.errors import AudioError, ServiceError, StreamClosedError
+from pipeline.audio.streams import as_samples
+from pipeline.errors import AudioError, InputError, ServiceError, StreamClosedError
 from pipeline.scoring.decisions import Decision, Terms, Update
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.server.messages import IDENTIFICATION, TERMS, UPDATE, EnrolledSpeaker
@@ -83,10 +84,13 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
             self._http = httpx.Client(base_url=self._url, headers=headers, timeout=timeout)
 
     def enroll(self, name: str, files: Sequence[Audio], *, add: bool = False, channel: int | None = None) -> Enrollment:
-        """Enroll ``name``, or ``add`` to them, from audio files or their content. Raises ServiceError or AudioError.
+        """Enroll ``name``, or ``add`` to them, from audio files or their content.
 
-        ``channel``, from 1, is the one to read of each file; by default the mean of all.
+        ``channel``, from 1, is the one to read of each file; by default the mean of all. Raises ServiceError,
+        AudioError, and InputError where ``files`` are no list, or none.
         """
+        if isinstance(files, Audio) or not files:
+            raise InputError(f"files: a list of one recording or more was expected, got {files!r:.60}")
         with ExitStack() as opened:
             parts = [("files", _part(audio, number, opened)) for number, audio in enumerate(files, start=1)]
             path, method = f"/speakers/{quote(name, safe='')}", "PUT" if add else "POST"
@@ -203,15 +207,16 @@ class LiveStream(Generic[State, Outcome]):
         return self._final
 
     def push(self, samples: ArrayLike) -> State:
-        """Send mono ``samples`` (n,), full scale 1, as float32, and wait for the state after them.
+        """Send mono ``samples`` (n,) as float32, and wait for the state after them.
 
-        Raises ServiceError, StreamClosedError after the end.
+        They are floats of full scale 1, or integers as recorded. Raises AudioError for other samples, ServiceError, and
+        StreamClosedError after the end.
         """
         if self._final is not None:
             raise StreamClosedError("the stream has ended and takes no more audio")
-        whole = np.asarray(samples, dtype="<f4")
-        if whole.ndim != 1:
-            raise AudioError(f"samples must be of one channel, (n,), got shape {whole.shape}")
+        whole = as_samples(samples, "samples").astype("<f4")
+        if np.ndim(samples) != 1:
+            raise AudioError(f"samples must be of one channel, (n,), got shape {np.shape(samples)}")
         for start in range(0, max(1, len(whole)), _CHUNK_SAMPLES):
             self._sent += 1
             self._send(whole[start : start + _CHUNK_SAMPLES].tobytes())

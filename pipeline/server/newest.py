@@ -84,7 +84,7 @@ class NewestModel:
         except StoreMissingError:
             model = None
         known = self._model
-        if known is None or model is None or (known.identity, known.revision) != (model.identity, model.revision):
+        if known is None or model is None or known.digest != model.digest:
             keys = [] if model is None else [f"{model.identity}/{speaker.id}" for speaker in model.speakers]
             self._model, self._keys = model, frozenset(keys)
             self._verifier.cache_clear()

@@ -62,8 +62,9 @@ class SpeakerModel:
         Pair machines, where the settings ask for any.
     calibrations : Calibrations
         Fitted to the held-out trials among the shared arrays (``calibrated``).
-    where, identity, version, revision, sealed
-        The store that the model was read from.
+    where, identity, version, revision, digest, sealed
+        The store that the model was read from. Two states of it differ in ``digest``; their ``revision`` may be the
+        same where a backup was restored.
     unknown_share : float or None
         Share of impostors who are not enrolled, in place of the settings' own.
 
@@ -85,6 +86,7 @@ class SpeakerModel:
     identity: str = ""
     version: int = 0
     revision: int = 0
+    digest: str = ""
     sealed: bool = False
     unknown_share: float | None = None
 

@@ -67,6 +67,7 @@ def read_model(rows: Rows) -> SpeakerModel:
         identity=about["identity"],
         version=about["version"],
         revision=about["revision"],
+        digest=digest,
         sealed=rows.key is not None,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -432,3 +433,24 @@ def test_a_recording_that_is_given_twice_is_refused(tmp_path, demo):
             as_corpus(recordings)
     parts = [Utterance("anna", one, 0.0, 1.0), Utterance("anna", one, 1.0, 2.0), Utterance("anna", one, channel=1)]
     assert as_corpus({"anna": parts}).speakers["anna"] == tuple(parts)
+
+
+@given(st.floats(0.0, 50.0), st.floats(1.1, 20.0), st.floats(0.0, 1.0), st.booleans())
+def test_parts_that_overlap_are_given_twice_and_parts_that_touch_are_not(start, seconds, place, is_whole):
+    """Half a second may be shared: the edges of turns are rounded."""
+    first = Utterance("anna", Path("call.wav"), start, start + seconds)
+    inside = Utterance("anna", Path("call.wav"), start + place * (seconds - 1.0), None if is_whole else start + seconds)
+    with pytest.raises(InputError, match=r"call\.wav.* is given twice"):
+        as_corpus({"anna": [inside, first]})
+    later = Utterance("anna", Path("call.wav"), start + seconds - 0.45 * place)
+    of_others = [replace(first, path=Path("other.wav")), replace(first, channel=2)]
+    assert len(as_corpus({"anna": [later, first, *of_others]}).speakers["anna"]) == 4
+
+
+@pytest.mark.parametrize("bad", ["1", [1], True, 1j])
+@pytest.mark.parametrize("field", ["start", "end", "channel"])
+def test_a_bound_that_is_no_number_is_named(field, bad):
+    with pytest.raises(
+        InputError, match=rf"{field} of a part of call\.wav: a number was expected, got {type(bad).__name__}"
+    ):
+        as_corpus({"anna": [Utterance("anna", Path("call.wav"), **{field: bad})]})

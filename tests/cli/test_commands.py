@@ -94,6 +94,8 @@ def test_the_installed_command_starts_the_command_line(run):
     entries = importlib.metadata.entry_points(group="console_scripts", name="voiceclaim")
     assert {entry.value for entry in entries} == {"pipeline.cli.main:main"}
     assert run("--version").out == f"voiceclaim {pipeline.__version__}\n"
+    module = (sys.executable, "-m", "pipeline.cli.main", "--version")
+    assert subprocess.run(module, capture_output=True, check=True, text=True).stdout == run("--version").out
 
 
 def test_an_interruption_while_modules_load_is_as_quiet_as_later_on():

@@ -284,6 +284,18 @@ def test_a_recording_under_two_names_refuses_both_and_leaves_no_trace_in_the_oth
     assert_same(report.model, enroll(tmp_path / "without", rest, tiny).model)
 
 
+def test_an_announcement_before_two_calls_is_named_as_a_cause(tmp_path, recordings, tiny):
+    announcement = read_samples(recordings["hugo"][0])[0]
+    speakers = {name: recordings[name][:4] for name in ("ivan", "lars")}
+    for name in speakers:
+        call = np.concatenate([announcement, read_samples(recordings[name][4])[0]])
+        speakers[name] += (saved(tmp_path / name / "call.wav", call),)
+    report = enroll(tmp_path / "s", speakers, tiny, quality=quality(duplicates="warn"))
+    assert [finding.speaker for finding in report.findings] == ["ivan", "lars"]
+    cause = "call.wav. Wrong folder, or tones, music or an announcement in both, to be cut off?"
+    assert all("1 of 5 recordings" in one.reason and one.reason.endswith(cause) for one in report.findings)
+
+
 def test_a_check_can_warn_or_be_off(tmp_path, recordings, tiny):
     speakers = {"ivan": recordings["ivan"][:8], "zoe": recordings["ivan"][:6]}
     warned = enroll(tmp_path / "warn", speakers, tiny, quality=quality(duplicates="warn"))
@@ -363,6 +375,16 @@ def test_two_voices_in_a_folder_are_refused_without_a_trace_and_one_voice_under_
     assert report.model.names == (*names, "ivan", "ivan again")
     assert {"thresholds: machines", "again, thresholds: machines"} <= set(steps)
     assert_same(report.model, enroll(tmp_path / "without", again, quality=quality()).model)
+
+
+def test_who_cannot_be_judged_is_enrolled_with_a_warning_where_the_check_was_to_refuse(tmp_path, recordings, tiny):
+    speakers = {name: recordings[name][:4] for name in ("anna", "ivan")}
+    report = enroll(tmp_path / "s", speakers, tiny, quality=quality(matches="refuse", consistency="warn"))
+    assert [(one.speaker, one.check, one.refused) for one in report.findings] == [
+        (name, "matches", False) for name in speakers
+    ]
+    assert "'anna': not checked (matches): " in report.warnings[0].reason
+    assert enroll(tmp_path / "warn", speakers, tiny, quality=quality(matches="warn")).findings == ()
 
 
 # Held-out trials

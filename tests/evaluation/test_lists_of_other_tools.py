@@ -49,6 +49,7 @@ def test_voxceleb_is_read_as_kaldi_is(tmp_path, table):
         ("1 a.wav target\n", [("1", "a.wav", True)]),
         ("modelid\tsegmentid\ttargettype\n7\tx y\tnontarget\n", [("7", "x y", False)]),
         ('label,speaker,path\ntrue,"a,b",c\n', [("a,b", "c", True)]),
+        ("claim,path,label\nanna,a.wav,TRUE\nivan,a.wav,FALSE\n", [("anna", "a.wav", True), ("ivan", "a.wav", False)]),
         ("1 a b\n0 target target\n1 nontarget x target\n",
          [("a", "b", True), ("target", "target", False), ("nontarget", "x target", True)]),
         ("\ufeff# heading\r\n\r\n   \r\n1 anna a.wav\r\n  # 0 bob a.wav\r\n0 bob a.wav\r\n",

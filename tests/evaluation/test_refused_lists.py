@@ -251,3 +251,13 @@ def test_text_needs_no_pyarrow_and_parquet_names_the_remedy(monkeypatch, tmp_pat
         assert content(read, "scores") == content(SMALL, "scores")
     with pytest.raises(UnavailableError, match=r"needs the library pyarrow.*pip install '\.\[formats\]'"):
         write_list(tmp_path / "x.parquet", SMALL, format_name="parquet")
+
+
+def test_a_list_of_parts_is_not_scored_as_whole_recordings(tmp_path):
+    path = tmp_path / "calls.csv"
+    path.write_text("speaker,path,label,Start,end\nanna,call.wav,target,1.5,3.0\n")
+    with pytest.raises(InputError, match=r"calls\.csv: the columns start and end .* cut no recording"):
+        read_trials(path)
+    assert set(read_list(path).metadata) == {"Start", "end"}  # a key of scores may have them
+    path.write_text("speaker,path,label,start\nanna,call.wav,target,morning\n")
+    assert read_trials(path)[0].metadata == {"start": "morning"}

@@ -234,6 +234,14 @@ def test_log_odds_are_defined_for_margins_of_any_size(estimator, scale):
 
 
 @EVERY
+def test_a_margin_that_is_not_a_number_has_no_posterior(estimator):
+    fitted = estimator.fit(*drawn(200))
+    for answer in (fitted.log_odds, fitted.probability):
+        assert np.isnan(answer([0.5, np.nan, -0.5])).tolist() == [False, True, False]
+        assert np.isnan(answer(np.nan))
+
+
+@EVERY
 @pytest.mark.parametrize("value", [0.0, 3.0, -1e12])
 def test_equal_margins_say_nothing_beyond_the_shares_of_the_classes(estimator, value):
     p = estimator.fit(np.full(40, value), np.arange(40) < 10).probability([value, value + 1.0, 0.0])

@@ -21,7 +21,7 @@ from service import (
 )
 from websockets.sync.server import ServerConnection, serve
 
-from pipeline.errors import AudioError, ServiceError, StreamClosedError
+from pipeline.errors import AudioError, InputError, ServiceError, StreamClosedError
 from pipeline.scoring.decisions import Decision, State, Update
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.server.client import EnrolledSpeaker, VoiceclaimClient
@@ -48,6 +48,18 @@ def test_a_file_is_verified_as_the_library_does(client, store, heard):
         assert client.verify("dexter", heard(voice).read_bytes(), system="rpoao").terms.system == "rpoao"
         assert dataclasses.replace(result.terms, revision=1) == verifier.terms
     assert result.decision is Decision.REJECTED
+
+
+def test_integers_as_recorded_are_streamed_as_the_library_takes_them(client, store, heard):
+    samples, rate = samples_of(heard("ivan"))
+    recorded = np.round(samples * 2**15).astype(np.int16)
+    expected = Verifier(Store(store).load(), "ivan").stream(rate)
+    with client.stream("ivan", rate=rate) as stream:
+        assert_alike(stream.push(recorded), expected.push(recorded))
+        for other in (recorded.astype(np.int64), recorded.tobytes(), "call.wav", [[0.0], [0.0, 1.0]]):
+            with pytest.raises(AudioError, match=r"^samples: samples must be"):
+                stream.push(other)
+    assert_alike(stream.final.update, expected.close())
 
 
 @pytest.mark.parametrize("early", [None, SequentialTest(0.05, 0.05, "fixed")])
@@ -191,6 +203,9 @@ def test_errors_of_the_caller_are_raised_as_they_are(client, tmp_path):
             call("anna", tmp_path / "missing.wav")
     with pytest.raises(AudioError, match="one channel"), client.stream("anna", rate=8000) as stream:
         stream.push(np.zeros((10, 2)))
+    for files in ([], "call.wav", tmp_path, b"RIFF"):
+        with pytest.raises(InputError, match="files: a list of one recording or more was expected"):
+            client.enroll("anna", files)
     with pytest.raises(ConnectionError, match="mine"), client.stream("anna", rate=8000):
         raise ConnectionError("mine")
 

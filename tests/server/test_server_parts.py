@@ -28,6 +28,7 @@ from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import ConfigError, ServiceError, StreamClosedError, UnknownSpeakerError
 from pipeline.evaluation import read_list, write_list
+from pipeline.evaluation.curves import state_of
 from pipeline.metrics import equal_error_rate, error_curve
 from pipeline.scoring.decisions import Terms, Update
 from pipeline.server.callers import Caller, Shares
@@ -41,6 +42,7 @@ from pipeline.server.service import Service
 from pipeline.server.settings import Limits, Settings
 from pipeline.server.spool import Spool
 from pipeline.server.streams import verify_file
+from pipeline.store.backup import backup_store, restore_store
 from pipeline.store.store import Store
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/", min_size=16, max_size=64)
@@ -188,6 +190,21 @@ def test_the_newest_revision_is_seen_and_an_older_one_goes_on(copied, recordings
     with pytest.raises(UnknownSpeakerError):
         live.verifier("clara")
     assert verifier.verify_file(heard("anna")) == expected
+
+
+def test_a_state_of_the_same_number_after_a_restore_is_another(copied, tmp_path):
+    live = NewestModel(VerifierSettings(copied, most=2))
+    backup_store(copied, tmp_path / "backup.store")
+    remove_speaker(copied, "lars")
+    seen = live.current()
+    restore_store(tmp_path / "backup.store", copied)
+    remove_speaker(copied, "anna")
+    now = live.current()
+    assert (now.identity, now.revision) == (seen.identity, seen.revision)
+    assert (seen.names, now.names) == (("anna", "dexter", "ivan"), ("dexter", "ivan", "lars"))
+    assert state_of(now) != state_of(seen)
+    with pytest.raises(UnknownSpeakerError):
+        live.verifier("anna")
 
 
 def test_nothing_of_who_was_removed_is_kept(copied):
