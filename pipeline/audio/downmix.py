@@ -48,13 +48,20 @@ class Downmix:
     def __init__(self, where: str, channel: int | None = None) -> None:
         if channel is not None and (channel is True or not (isinstance(channel, int | np.integer) and channel >= 1)):
             raise AudioError(f"{where}: channels are numbered from 1, got channel {channel!r}; counted from 0?")
+        self.channels: int | None = None  # of the recording, once it is known
         self._where = where
         self._channel = channel
         self._power = self._mono_power = 0.0
         self._comparison: _Comparison | None = None
 
     def check_has(self, channels: int) -> None:
-        """Raise AudioError where a recording of so many ``channels`` lacks the one that was chosen."""
+        """Raise AudioError if so many ``channels`` lack the chosen one, or the recording had another number before."""
+        if channels != (self.channels or channels):
+            raise AudioError(
+                f"{self._where}: all samples of a recording must have the same number of channels, got {channels} after"
+                f" {self.channels}; another recording, or an array of (channels, n)?"
+            )
+        self.channels = channels
         if self._channel is not None and self._channel > channels:
             there = "1 channel" if channels == 1 else f"{channels} channels"
             raise AudioError(
@@ -67,8 +74,8 @@ class Downmix:
 
         Summed channel by channel, not by ``mean``: its order of summation, and so the last bit, may depend on n.
         """
+        self.check_has(frames.shape[1])
         if self._channel is not None:
-            self.check_has(frames.shape[1])
             return np.ascontiguousarray(frames[:, self._channel - 1])
         mono: Samples = frames[:, 0]
         if frames.shape[1] == 1:

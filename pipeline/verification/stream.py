@@ -132,8 +132,8 @@ class VerificationStream:
         Raises
         ------
         AudioError
-            For samples that are not finite or beyond 2**32, arrays of another shape or type, and a channel that they
-            lack.
+            For samples that are not finite or beyond 2**32, arrays of another shape or type, another number of channels
+            than before, and a channel that they lack.
         StreamClosedError
             After ``close``.
         """
