@@ -31,10 +31,10 @@ from pipeline.audio.channels import (
     room_response,
     telephone,
 )
-from pipeline.audio.corpus import Utterance
 from pipeline.audio.files import read_samples
 from pipeline.audio.resampling import resampled
 from pipeline.audio.streams import Samples
+from pipeline.audio.utterance import Utterance
 from pipeline.config import Config
 from pipeline.errors import AudioError
 

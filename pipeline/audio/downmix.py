@@ -39,6 +39,12 @@ class Mixed(Protocol):
         """Return whether it is the mean of channels that hold different sounds so far, or cancel each other."""
 
 
+def check_channel_number(channel: int | None, where: str) -> None:
+    """Raise AudioError for a ``channel`` that is neither None nor a whole number from 1."""
+    if channel is not None and (channel is True or not (isinstance(channel, int | np.integer) and channel >= 1)):
+        raise AudioError(f"{where}: channels are numbered from 1, got channel {channel!r}; counted from 0?")
+
+
 class Downmix:
     """One channel of the recording ``where``, block by block: ``channel``, from 1, or by default the mean of all.
 
@@ -46,8 +52,7 @@ class Downmix:
     """
 
     def __init__(self, where: str, channel: int | None = None) -> None:
-        if channel is not None and (channel is True or not (isinstance(channel, int | np.integer) and channel >= 1)):
-            raise AudioError(f"{where}: channels are numbered from 1, got channel {channel!r}; counted from 0?")
+        check_channel_number(channel, where)
         self.channels: int | None = None  # of the recording, once it is known
         self._where = where
         self._channel = channel

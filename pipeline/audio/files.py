@@ -19,11 +19,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pipeline.audio import ffmpeg
-from pipeline.audio.corpus import Utterance
 from pipeline.audio.downmix import Downmix
 from pipeline.audio.endings import fault_at_end
 from pipeline.audio.libsndfile import Source, head_of, open_sound
 from pipeline.audio.streams import DECODER_ERRORS, Samples, check_channels, check_rate, check_samples, reason
+from pipeline.audio.utterance import Utterance
 from pipeline.errors import AudioError
 from pipeline.files import open_regular
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from pipeline.audio.corpus import Utterance
+from pipeline.audio.utterance import Utterance
 from pipeline.config import NO_CHECKS
 from pipeline.enrollment.enroll import train
 from pipeline.enrollment.speech import audible, read_speech
