@@ -25,14 +25,13 @@ from pipeline.errors import (
     StoreError,
     StoreFormatError,
     StoreMissingError,
-    StoreSealError,
     check_callable,
     check_type,
 )
 from pipeline.machines.memory import keep_freed
 from pipeline.names import check_new_names, normal
 from pipeline.store.connection import file_at, inode_of
-from pipeline.store.keys import Key, checked_key, key_in_use
+from pipeline.store.keys import Key, key_in_use
 from pipeline.store.model import SpeakerModel
 from pipeline.store.reading import about_of, read_model
 from pipeline.store.rows import opened
@@ -294,16 +293,3 @@ class Store:
             for number in range(len(model)):
                 model.pairs.against(number)
         return model
-
-    def seal(self, key: bytes) -> SpeakerModel:
-        """Check every row and write all digests anew, sealed under ``key``, of 16 bytes or more, from now on.
-
-        Returns the model as stored. Raises StoreSealError for a key that is too short, and as ``check`` and
-        ``writing``.
-        """
-        key = checked_key(key, "key", StoreSealError)
-        self.check()
-        with self.writing() as transaction:
-            transaction.reseal(key)
-        self.key = key
-        return self.load()
