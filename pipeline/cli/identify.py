@@ -68,13 +68,14 @@ def identify(
     - `voiceclaim identify speakers.store --best 10 --json call.wav voicemail.m4a`
     """
     from pipeline.store.store import Store
+    from pipeline.verification.audit import open_log
     from pipeline.verification.audit_events import identification_recorder
     from pipeline.verification.identification import Identifier
 
     check_log_and_raw(log, log_key, log_paths, raw, audio)
     model = Store(store).load(unknown_impostors=unknown_impostors)
     identifier = Identifier(model, system=system, best=best, nobody=nobody, threshold=threshold)
-    record = identification_recorder(log, identifier, key_file=log_key, paths=log_paths, channel=channel)
+    record = identification_recorder(open_log(log, log_key), identifier, paths=log_paths, channel=channel)
     codes = []
     for name in audio:
         try:

@@ -252,14 +252,12 @@ class Service:
         self, claim: str, verifier: Verifier | None, outcome: Update | VoiceclaimError, channel: int | None
     ) -> None:
         model = self._newest.current() if verifier is None else verifier.model
-        if self.settings.log is not None and model is not None:
-            log, key = self.settings.log, self.settings.log_key
-            verification_recorder(log, model, claim, key_file=key, channel=channel)(verifier, None, outcome)
+        if model is not None:
+            verification_recorder(self.settings.audit_log, model, claim, channel=channel)(verifier, None, outcome)
 
     def log_identification(self, identifier: Identifier, found: Identification, channel: int | None) -> None:
         """Write who was found to the audit log, if there is one; raises AuditError."""
-        log, key = self.settings.log, self.settings.log_key
-        identification_recorder(log, identifier, key_file=key, channel=channel)(None, found)
+        identification_recorder(self.settings.audit_log, identifier, channel=channel)(None, found)
 
     async def start(self) -> None:
         """Start the processes that score; raises VoiceclaimError."""
