@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
-import soxr
 
 from pipeline.audio.channels import (
     at_unit_rms,
@@ -54,7 +53,6 @@ BAND_SNR_DB = (10.0, 30.0)
 LEAST_VERSIONS = 2
 
 _MOST_DB = 300.0
-_PART = 4096  # samples that are searched for sound at a time
 
 
 class Augmenter:
@@ -170,7 +168,7 @@ def speed_perturbation(samples: Samples, rate: int, factor: float) -> Samples:
     Returns about (n / factor,) at ``rate``.
     """
     check_mono(samples, "speed perturbation")
-    return np.asarray(soxr.resample(samples, rate * factor, rate, quality="HQ"), dtype=np.float64)
+    return resampled(samples, rate * factor, rate)
 
 
 def mix_at_snr(samples: Samples, noise: Samples, snr_db: float) -> Samples:
@@ -200,7 +198,7 @@ def babble(sources: Sequence[Samples], n: int, rng: np.random.Generator, voices:
     empty ones are passed over. A segment begins anywhere; where a recording ends it begins again. Raises AudioError
     for sources without sound.
     """
-    sounding = [source for source in sources if _sounds(source)]
+    sounding = [source for source in sources if source.any()]
     if not sounding:
         raise AudioError(f"babble: at least one source must hold sound, got {len(sources)} that hold none")
     total = np.zeros(n)
@@ -212,11 +210,6 @@ def babble(sources: Sequence[Samples], n: int, rng: np.random.Generator, voices:
         check_mono(segment, "babble: a source")  # not whole sources: minutes of them may be given for each second
         total += at_unit_rms(segment)
     return total
-
-
-def _sounds(source: Samples) -> bool:
-    """Return whether any sample is nonzero, reading as few as possible."""
-    return any(source[at : at + _PART].any() for at in range(0, len(source), _PART))
 
 
 def _segment(source: Samples, n: int, rng: np.random.Generator) -> Samples:

@@ -12,7 +12,7 @@ import re
 import zlib
 from typing import Any
 
-from pipeline.audio.libsndfile import Source
+from pipeline.audio.libsndfile import Source, frames_listed
 
 # libsndfile's remarks on a header that promises more bytes than follow: of samples, and of the whole file.
 _REDUCED = re.compile(r"^ *(?:data|SSND|Data Size|BODY) *: (\d+) \(should be (\d+)\)", re.MULTILINE)
@@ -20,7 +20,6 @@ _REDUCED_FILE = re.compile(r"^ *(?:riff|Riff size) *: (\d+) \(should be (\d+)\)"
 _FRAME_BYTES = re.compile(r"^ *Block Align *: (\d+)", re.MULTILINE)
 _SPHERE_COUNT = re.compile(rb"^sample_count -i (\d+)\s*$", re.MULTILINE)
 _UNKNOWN_BYTES = 2**31 - 2**16  # from here on, "until the end": 2**31 - 4096 by sox, 2**32 - 1 by ffmpeg
-_UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1
 _NO_SAMPLES = b"data" + bytes(4)  # of a WAV file: its chunk of samples has 0 bytes
 _MISCOUNTED = 256  # bytes by which programs miscount, adding the header to the samples
 _OGG, _OGG_HEADER = b"OggS", 27  # the beginning of a page, and bytes of its header
@@ -71,7 +70,7 @@ def _frames_promised(sound: Any, head: bytes) -> int | None:
     """
     total, remarks = int(sound.frames), sound.extra_info
     if sound.format == "FLAC":
-        return total if total < _UNKNOWN_FRAMES else None
+        return frames_listed(sound)
     if sound.format == "NIST":
         return _sphere_frames(head, total, int(sound.channels))
     lacks_samples, lacks_bytes = _REDUCED.search(remarks), _REDUCED_FILE.search(remarks)

@@ -11,6 +11,7 @@ from pipeline.errors import AudioError
 
 # Matrices, feature files and sample dumps, which libsndfile would play, and samples without a header.
 NO_RECORDINGS = frozenset({"HTK", "MAT4", "MAT5", "RAW", "SDS"})
+_UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 for "until the end"
 # Read by libsndfile from the path alone; a file "._" in the current folder makes it take any other file for this.
 _SOUND_DESIGNER = "SD2"
 
@@ -97,6 +98,11 @@ def open_sound(source: Source, head: bytes, name: str) -> soundfile.SoundFile:
             f"{name}: {sound.format} is not a format of recordings; if it is a recording, convert it to WAV"
         )
     return sound
+
+
+def frames_listed(sound: soundfile.SoundFile) -> int | None:
+    """Return how many frames an open file has by its header; None where the header does not say."""
+    return int(sound.frames) if sound.frames < _UNKNOWN_FRAMES else None
 
 
 def _likely_cause(head: bytes) -> str:

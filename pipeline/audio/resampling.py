@@ -60,7 +60,7 @@ class Resampler:
             raise StreamClosedError("resampler: it has been flushed and takes no more audio; make a new one")
 
 
-def resampled(samples: Samples, in_rate: int, out_rate: int) -> Samples:
+def resampled(samples: Samples, in_rate: float, out_rate: int) -> Samples:
     """Return whole ``samples`` (n,) at ``out_rate`` Hz."""
     if in_rate == out_rate:
         return samples
