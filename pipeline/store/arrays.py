@@ -76,11 +76,11 @@ class StoredPairs:
         return machines
 
 
-class Changed(Mapping[str, AnyArray]):
+class UpdatedArrays(Mapping[str, AnyArray]):
     """Arrays of a ``base`` with some ``new`` ones in their place and some ``removed``."""
 
     def __init__(self, new: dict[str, AnyArray], base: Arrays, removed: frozenset[str] = frozenset()) -> None:
-        if isinstance(base, Changed):  # one layer over what is stored
+        if isinstance(base, UpdatedArrays):  # one layer over what is stored
             new = {name: array for name, array in base.new.items() if name not in removed} | new
             removed |= base.removed
             base = base.base
@@ -104,7 +104,7 @@ class Changed(Mapping[str, AnyArray]):
         return sum(1 for _ in self)
 
 
-class Renumbered:
+class RenumberedPairs:
     """Pair machines of some speakers of a source, numbered by their places in ``numbers``."""
 
     def __init__(self, source: PairSource, numbers: Sequence[int]) -> None:

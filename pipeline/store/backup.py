@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pipeline.errors import StoreError, StoreMissingError
 from pipeline.files import beside, obstacle, sync_folder
-from pipeline.store.connection import busy, connected, typed
+from pipeline.store.connection import busy_error, connect, store_errors
 from pipeline.store.keys import Key
 from pipeline.store.model import SpeakerModel
-from pipeline.store.rows import opened
+from pipeline.store.rows import open_rows
 from pipeline.store.store import Store
 
 
@@ -109,13 +109,13 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
 def _refuse_busy(status: int, path: Path) -> None:
     """Raise StoreBusyError if SQLite would wait for another writer for ever."""
     if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        raise busy(path)
+        raise busy_error(path)
 
 
 def _copy(store: Store, path: Path) -> None:
     """Copy ``store`` as it stands into the file at ``path`` as one transaction, and wait until the disk has it."""
-    source = opened(store.path, store.key).taken()
-    with typed(path), closing(source), closing(connected(path, writable=True)) as target:
+    source = open_rows(store.path, store.key).take_connection()
+    with store_errors(path), closing(source), closing(connect(path, writable=True)) as target:
         target.execute("PRAGMA synchronous = FULL")
         target.execute("PRAGMA secure_delete = ON")
         source.backup(target, progress=lambda status, *_: _refuse_busy(status, path))

@@ -26,7 +26,7 @@ _PATIENCE = 5000  # milliseconds to wait for somebody who opens or closes the fi
 
 
 @contextmanager
-def typed(path: Path) -> Iterator[None]:
+def store_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into the store's own, with the file and the likely cause."""
     try:
         yield
@@ -35,7 +35,7 @@ def typed(path: Path) -> Iterator[None]:
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise busy(path) from None
+            raise busy_error(path) from None
         if code in _ENVIRONMENT:
             cause = _ENVIRONMENT[code]
             raise StoreError(f"{path}: the store cannot be read or written: {error}; {cause}") from None
@@ -43,7 +43,7 @@ def typed(path: Path) -> Iterator[None]:
         raise StoreFormatError(f"{path}: not a speaker store, or a damaged one ({str(error)[:200]}){order}") from None
 
 
-def busy(path: Path) -> StoreBusyError:
+def busy_error(path: Path) -> StoreBusyError:
     """Return the error for a store that another process writes to."""
     return StoreBusyError(f"{path}: another process is writing to this store; try again when it is done")
 
@@ -63,7 +63,7 @@ def status_of(path: Path) -> os.stat_result | None:
     return status
 
 
-def file_at(path: Path) -> tuple[tuple[int, int] | None, bool]:
+def find_or_make(path: Path) -> tuple[tuple[int, int] | None, bool]:
     """Return the inode of the file at ``path``, an empty one where there was none, and whether it was made."""
     if (inode := inode_of(path)) is not None:
         if not (os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)):  # SQLite would leave files
@@ -84,7 +84,7 @@ def inode_of(path: Path) -> tuple[int, int] | None:
     return None if status is None else (status.st_dev, status.st_ino)
 
 
-def connected(path: Path, *, writable: bool) -> sqlite3.Connection:
+def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     """Connect to the file; a read-only one that nobody writes to is opened as it is."""
     real, mode = path.resolve(), "rw"
     if not writable and not (os.access(real, os.W_OK) and os.access(real.parent, os.W_OK)):

@@ -22,7 +22,7 @@ import numpy as np
 from pipeline.errors import StoreBusyError, StoreError, StoreFormatError, StoreMissingError
 from pipeline.machines.pairs import PairMachine
 from pipeline.store.blobs import Entry, Row, decoded, encoded, entries_of, part_name
-from pipeline.store.connection import connected, status_of, typed
+from pipeline.store.connection import connect, status_of, store_errors
 from pipeline.store.keys import key_in_use
 from pipeline.store.layout import SHARED, SPEAKER, AnyArray, Lengths, check_array
 
@@ -97,18 +97,18 @@ class Rows:
         if self._process != os.getpid():  # SQLite's connections and locks do not pass a fork
             self._closing.detach()
             _INHERITED.append(self._connection)
-            self._use(opened(self._absolute, self.key).taken())
-        with self._lock, typed(self.path):
+            self._use(open_rows(self._absolute, self.key).take_connection())
+        with self._lock, store_errors(self.path):
             return self._connection.execute(sql, values).fetchall()
 
-    def taken(self) -> sqlite3.Connection:
+    def take_connection(self) -> sqlite3.Connection:
         """Return the connection, which this object no longer closes."""
         self._closing.detach()
         return self._connection
 
     @property
     def is_open(self) -> bool:
-        """Return False once the rows were closed, or their connection was ``taken``."""
+        """Return False once the rows were closed, or their connection was taken."""
         return self._closing.alive
 
     def roll_back(self) -> None:
@@ -243,7 +243,7 @@ class Rows:
         return StoreFormatError(f"{self.path}: the digest of {what} does not hold: {why}")
 
 
-def opened(path: Path, key: bytes | None, *, writable: bool = False) -> Rows:
+def open_rows(path: Path, key: bytes | None, *, writable: bool = False) -> Rows:
     """Open the store's file: a snapshot for reading, or the only writer. Raises a typed StoreError.
 
     A file that is empty is in exclusive use by its writer until it is closed, so that nobody reads it before it is in
@@ -254,8 +254,8 @@ def opened(path: Path, key: bytes | None, *, writable: bool = False) -> Rows:
         status_of(path.with_name(path.name + suffix))
     if status is None and not writable:
         raise StoreMissingError(path)
-    with typed(path):
-        rows = Rows(path, connected(path, writable=writable), key)
+    with store_errors(path):
+        rows = Rows(path, connect(path, writable=writable), key)
     try:
         for pragma in _PRAGMAS if writable else (*_PRAGMAS, "query_only = ON"):
             rows.run(f"PRAGMA {pragma}")
@@ -278,6 +278,6 @@ def opened(path: Path, key: bytes | None, *, writable: bool = False) -> Rows:
 
 def _reopened(path: Path, identity: str, sealed: bool) -> Rows:
     """Open a store in another process, by the key of that process."""
-    rows = opened(path, key_in_use() if sealed else None)
+    rows = open_rows(path, key_in_use() if sealed else None)
     rows.identity = identity
     return rows

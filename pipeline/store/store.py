@@ -30,11 +30,11 @@ from pipeline.errors import (
 )
 from pipeline.machines.memory import keep_freed
 from pipeline.names import check_new_names, normal
-from pipeline.store.connection import file_at, inode_of
+from pipeline.store.connection import find_or_make, inode_of
 from pipeline.store.keys import Key, key_in_use
 from pipeline.store.model import SpeakerModel
 from pipeline.store.reading import about_of, read_model
-from pipeline.store.rows import opened
+from pipeline.store.rows import open_rows
 from pipeline.store.writing import Transaction
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Store:
         if unknown_impostors is not None and not 0.0 <= unknown_impostors <= 1.0:
             raise InputError(f"unknown impostors: a share lies between 0 and 1, got {float(unknown_impostors):g}")
         keep_freed()  # for the claims on it
-        rows = opened(self.path, self.key)
+        rows = open_rows(self.path, self.key)
         try:
             model = read_model(rows)
         except BaseException:
@@ -177,7 +177,7 @@ class Store:
         The identity never changes, the revision rises by 1 with every commit. Raises as ``load``.
         """
         try:
-            rows = opened(self.path, self.key)
+            rows = open_rows(self.path, self.key)
         except StoreMissingError:
             return None
         try:
@@ -218,8 +218,8 @@ class Store:
         StoreFormatError, StoreSealError
             As ``load``.
         """
-        file, is_new = file_at(self.path)
-        rows = opened(self.path, self.key, writable=True)
+        file, is_new = find_or_make(self.path)
+        rows = open_rows(self.path, self.key, writable=True)
         try:
             if inode_of(self.path) != file:
                 raise StoreBusyError(f"{self.path}: another process was making this store; try again")
@@ -280,7 +280,7 @@ class Store:
         Raises StoreFormatError for the first row that is wrong, StoreMissingError, and StoreSealError for a seal that
         does not fit the key.
         """
-        rows = opened(self.path, self.key)
+        rows = open_rows(self.path, self.key)
         model = read_model(rows)
         for arrays in (*model.arrays, model.shared):
             for name in arrays:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import SpeakerExistsError, StoreError, StoreMissingError
 from pipeline.machines.pairs import PairMachine, Pairs, PairSource
-from pipeline.store.arrays import Arrays, Changed, Renumbered, StoredArrays, StoredPairs
+from pipeline.store.arrays import Arrays, RenumberedPairs, StoredArrays, StoredPairs, UpdatedArrays
 from pipeline.store.blobs import Entry
 from pipeline.store.model import SpeakerModel
 from pipeline.store.reading import ABOUT, FORMAT, VERSION, about_of, store_digest
@@ -132,7 +132,7 @@ def _new_pairs(rows: Rows, source: PairSource | None, ids: Mapping[int, int]) ->
             if later in ids and earlier in ids:
                 yield ids[later], ids[earlier], machine
         yield from _new_pairs(rows, source.known, ids)
-    elif isinstance(source, Renumbered):
+    elif isinstance(source, RenumberedPairs):
         yield from _new_pairs(
             rows, source.source, {number: ids[place] for place, number in enumerate(source.numbers) if place in ids}
         )
@@ -148,7 +148,7 @@ def _write_arrays(rows: Rows, owner: int | None, arrays: Arrays) -> None:
     before: Mapping[str, Entry] = {}
     if isinstance(arrays, StoredArrays) and arrays.rows is rows:
         return
-    if isinstance(arrays, Changed) and isinstance(arrays.base, StoredArrays) and arrays.base.rows is rows:
+    if isinstance(arrays, UpdatedArrays) and isinstance(arrays.base, StoredArrays) and arrays.base.rows is rows:
         before = arrays.base.entries
         for name in arrays.removed & before.keys():
             rows.delete_array(owner, name, before[name])
