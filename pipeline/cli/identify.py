@@ -27,7 +27,8 @@ from pipeline.cli.terminal import escape, print_error, print_json, print_line
 from pipeline.errors import AudioError
 
 if TYPE_CHECKING:
-    from pipeline.verification.identification import Identification, Identifier
+    from pipeline.verification.identification import Identification
+    from pipeline.verification.identifier import Identifier
 
 _EXITS = {"identified": DONE, "nobody": REJECTED, "not_enough_speech": NOT_ENOUGH_SPEECH}
 
@@ -70,7 +71,7 @@ def identify(
     from pipeline.store.store import Store
     from pipeline.verification.audit import open_log
     from pipeline.verification.audit_events import identification_recorder
-    from pipeline.verification.identification import Identifier
+    from pipeline.verification.identifier import Identifier
 
     check_log_and_raw(log, log_key, log_paths, raw, audio)
     model = Store(store).load(unknown_impostors=unknown_impostors)

@@ -42,7 +42,8 @@ from pipeline.verification.audit_events import (
     verification_recorder,
 )
 from pipeline.verification.duplicate_audio import DuplicateMemory
-from pipeline.verification.identification import Identification, Identifier
+from pipeline.verification.identification import Identification
+from pipeline.verification.identifier import Identifier
 from pipeline.verification.verifier import Verifier
 
 _FILES_NICE = 10  # who sends a file waits for the end of it, who speaks for every word

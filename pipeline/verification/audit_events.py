@@ -19,7 +19,8 @@ from pipeline.verification.audio_warnings import codes
 from pipeline.verification.audit import AuditLog
 from pipeline.verification.audit_chain import Value
 from pipeline.verification.duplicate_audio import DuplicateMemory
-from pipeline.verification.identification import Identification, Identifier
+from pipeline.verification.identification import Identification
+from pipeline.verification.identifier import Identifier
 from pipeline.verification.verifier import Verifier
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pipeline.scoring.decisions import Update
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.store.store import Store
 from pipeline.verification.audio_warnings import WARNINGS, codes
-from pipeline.verification.identification import Identifier
+from pipeline.verification.identifier import Identifier
 from pipeline.verification.policies import Sequential
 from pipeline.verification.verifier import Verifier
 from pipeline.verification.voice_comparison import compare_voices
