@@ -1,8 +1,8 @@
 """Sealing a store that is not sealed, changing its key, and checking a store from end to end.
 
-A seal shows every edit of a store by somebody without its key. It cannot show that the store as it stands is the
-newest: an older state, sealed under the same key, is sound in itself. Against that, note down the ``anchor`` of a check
-in another place; a later check against it finds a store that is older, or another one.
+A seal shows every edit of a store by somebody without its key. It cannot show that a store is the newest: an older
+state, sealed under the same key, is intact, too. Note down the ``anchor`` of a check elsewhere: a later check against
+it finds a store that is older, or another one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ANCHOR = re.compile(r"([0-9a-f]{32}):([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class StoreCheck:
-    """A store in which every row is sound; ``anchor``, its identity and revision, is what to note down."""
+    """A store in which every row is intact; ``anchor``, its identity and revision, is what to note down."""
 
     path: Path
     identity: str

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pipeline.verification.identification import Identification
 
 Stamp = tuple[int, ...]
-"""Attributes that differ from one state of a store's files to the next."""
+"""File attributes, of which some change with each commit."""
 
 
 def as_model(given: SpeakerModel | Store | Path | str) -> SpeakerModel:
@@ -162,7 +162,7 @@ class Store:
         check_type("unknown_impostors", unknown_impostors, Real | None, "a share from 0 to 1")
         if unknown_impostors is not None and not 0.0 <= unknown_impostors <= 1.0:
             raise InputError(f"unknown impostors: a share lies between 0 and 1, got {float(unknown_impostors):g}")
-        keep_freed()  # for the claims on it
+        keep_freed()  # claims on the model take and free much memory
         rows = open_rows(self.path, self.key)
         try:
             model = read_model(rows)
@@ -187,9 +187,9 @@ class Store:
             rows.close()
 
     def stamp(self) -> Stamp | None:
-        """Return numbers that change with the file or its log, without opening either; None where there is no store.
+        """Return numbers that change with the file or its log, neither of which is opened; None if there is no store.
 
-        It is cheaper than ``state``, and may change where the model does not.
+        It is cheaper than ``state``, and may change although the model does not.
         """
         stamp: list[int] = []
         for path in (self.path, Path(f"{self.path}-wal")):
@@ -202,9 +202,9 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """Hold the only writer of the store, which is made if it is not there.
+        """Be the only writer of the store, which is made if it is not there.
 
-        Whatever is raised before ``Transaction.save``, the store is as it was.
+        An exception before ``Transaction.save`` leaves the store as it was.
 
         Yields
         ------
@@ -289,7 +289,7 @@ class Store:
         if problems != [("ok",)] or rows.run("PRAGMA foreign_key_check"):
             raise StoreFormatError(f"{self.path}: the file is damaged ({str(problems)[:200]})")
         if model.pairs is not None and len(model):
-            _ = model.cohort_table  # names others, each once
+            _ = model.cohort_table  # checked as it is read
             for number in range(len(model)):
                 model.pairs.against(number)
         return model

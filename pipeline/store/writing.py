@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """The only writer of a store while it lasts: ``model`` is what stands there, None before the first speaker."""
+    """The only writer of a store while it lasts; ``model`` is the stored one, None before the first speaker."""
 
     def __init__(self, store: Store, rows: Rows, model: SpeakerModel | None) -> None:
         self.model = model
@@ -113,8 +113,8 @@ class Transaction:
     def _rewrite(self) -> None:
         """Rewrite the whole file, so that no byte of a removed speaker is left in it.
 
-        ``secure_delete`` is not enough: it overwrites a row that is deleted, and not the copies of it that SQLite left
-        in the gaps of pages when it divided or joined them (``tests/store/test_removal.py`` has such removals).
+        ``secure_delete`` overwrites deleted rows, but not copies of them that SQLite left in the gaps of pages when it
+        divided or joined these (``tests/store/test_removal.py`` has such removals).
         """
         try:
             self._rows.run("PRAGMA busy_timeout = 60000")
@@ -126,7 +126,7 @@ class Transaction:
 
 
 def _new_pairs(rows: Rows, source: PairSource | None, ids: Mapping[int, int]) -> Iterator[tuple[int, int, PairMachine]]:
-    """Yield the machines of ``source`` that ``rows`` do not hold yet, by the speakers' ``ids``."""
+    """Yield the machines of ``source`` that ``rows`` lack, with the speakers' ids (``ids`` by number)."""
     if isinstance(source, Pairs):
         for (later, earlier), machine in source.trained.items():
             if later in ids and earlier in ids:
@@ -144,7 +144,7 @@ def _new_pairs(rows: Rows, source: PairSource | None, ids: Mapping[int, int]) ->
 
 
 def _write_arrays(rows: Rows, owner: int | None, arrays: Arrays) -> None:
-    """Write the arrays that are not read from the store itself; delete those that are not among ``arrays``."""
+    """Write those of ``arrays`` that are new; delete stored ones that are not among ``arrays``."""
     before: Mapping[str, Entry] = {}
     if isinstance(arrays, StoredArrays) and arrays.rows is rows:
         return
