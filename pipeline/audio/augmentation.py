@@ -40,7 +40,7 @@ from pipeline.errors import AudioError
 # Speech of each speaker kept in memory for the others' babble, and of all speakers together, in seconds.
 SOURCE_SECONDS = 20.0
 ALL_SOURCE_SECONDS = 1800.0
-# With fewer other speakers than this, white noise takes the place of babble.
+# With fewer other speakers, white noise takes the place of babble.
 LEAST_VOICES = 2
 # Rooms: reverberation time in seconds, from a bedroom to a lecture hall, and direct-to-reverberant ratio in dB, from
 # across the room to an arm's length.
@@ -157,8 +157,8 @@ def has_version(number: int, count: int, *, which: int, kinds: int, share: float
     spread evenly, and each kind starts elsewhere: no utterance has two versions more than another.
     """
     wanted = max(LEAST_VERSIONS, round(share * count))
-    # As number goes up, number * wanted / count passes a whole number wanted times. The kinds are shifted against each
-    # other by equal parts of the way between two such times.
+    # As number goes up, number * wanted / count passes a whole number so many times. Kinds are shifted against each
+    # other by equal parts of the distance between two of them.
     return (number * wanted + which * count // kinds) % count < wanted
 
 

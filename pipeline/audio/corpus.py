@@ -1,7 +1,7 @@
-"""Folders and tables on disk to utterance records: speaker folders, Kaldi data directories, RTTM files, the YOHO tree.
+"""Folders and lists on disk to utterances by speaker: speaker folders, Kaldi data directories, RTTM files, tables.
 
-No audio is decoded here. Speaker names are data: any text, never part of a path that this package makes. The same tree
-gives the same corpus, in the same order.
+No audio is decoded here. Speaker names are any text, and never part of a path that this package makes. The same files
+give the same corpus, in the same order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Several channels of a recording to one, their mean or one of them; and whether the channels hold different sounds.
 
-Two channels may be two people, as of a telephone call, or one sound and its inverse, which cancel: then the mean is a
-poor choice. Of channels x and y over all blocks b of N frames, the largest cross-correlation at a short lag l says so:
+Two channels may be two people, as of a telephone call, or one sound and its inverse, which cancel: then their mean is
+no good. The largest cross-correlation of channels x and y over all blocks b of N frames, at a short lag l, tells:
 
     r(l) = sum_b sum_n x_b[n] y_b[n + l] / sqrt(sum_b sum_n x_b[n]^2  sum_b sum_n y_b[n]^2),   |l| <= L
 
@@ -25,14 +25,14 @@ Samples = NDArray[np.float64]
 _CANCELLED = 1e-3
 _BLOCK = 4096  # N, frames
 _MOST_LAG = 512  # L: 64 ms at 8 kHz, 11 ms or 3.6 m of air at 48 kHz
-_MOST_COMPARED = 8  # of the channels, the first ones: memory and time are of the square of their number
+_MOST_COMPARED = 8  # the first channels: memory and time grow with the square of their number
 # Two voices of the demo have at most 0.18 in size, over all pairs of its trials; a copy 64 ms late has at least 0.7.
 _ONE_SOUND = 0.3
 _QUIET = 0.01  # power over that of the loudest channel, 20 dB below it: echoes and hiss, which change a mean little
 
 
 class Mixed(Protocol):
-    """A source of one channel of a recording, which reports how its channels compare."""
+    """What made one channel of a recording, and tells how the recording's channels compare."""
 
     @property
     def channels_differ(self) -> bool:

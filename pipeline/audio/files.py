@@ -1,10 +1,9 @@
 """Audio files to mono float64 samples in bounded blocks.
 
 Conventions. Samples are float64, full scale is [-1, 1], several channels become one by a ``Downmix``.
-Nothing is clipped: a float file may go beyond 1. The format is detected from the content, whatever the suffix, and a
-header is trusted only as far as the file goes. What libsndfile does not read, ffmpeg may (``pipeline.audio.ffmpeg``).
-The output of one file is bounded, whatever its header and its compression promise. Every failure is an ``AudioError``
-that names the file, the rule, the value and the likely cause.
+Nothing is clipped: a float file may go beyond 1. The format is detected from the content, not the suffix. What
+libsndfile does not read, ffmpeg may (``pipeline.audio.ffmpeg``). The samples of one file are bounded, whatever its
+header says and however it is compressed. Every failure is an ``AudioError``.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ BLOCK_FRAMES = 32_768
 MAX_SECONDS = 12 * 3600  # of audio decoded from one file
 _MOST_DECODED = 2**32  # samples of one file over all its channels: twelve hours of stereo at 48 kHz
 _MOST_WHOLE = 2**27  # samples of an utterance held in memory, 1 GiB: two hours at 16 kHz
-# Frames that a byte may hold, beyond the first ones. Speech needs a hundredth of it, and silence of an Opus
-# stream that sends next to nothing just fits; a FLAC of nothing at all may hold ten times as much.
+# Frames that a byte may hold, beyond the first ones. Speech has a hundredth of it, and an Opus stream of silence just
+# fits; digital silence in FLAC may have ten times as many.
 _FRAMES_A_BYTE = 512
 _FRAMES_FOR_NOTHING = 2**22
 _MOST_VALUES = 2**20  # of one block over all its channels (8 MiB), whatever a header or a caller asks for
@@ -50,10 +49,9 @@ def open_audio(
 ) -> AudioReader:
     """Open an audio file, or a seekable binary file object, for reading in blocks.
 
-    ``start`` and ``end`` are seconds and choose a segment: frames round(start * rate) up to, not including,
-    round(end * rate). An ``end`` up to half a second after the audio stands for its end; a later
-    one is an error, and so is a ``start`` there.
-    ``mix`` makes one channel of several, by default their mean.
+    ``start`` and ``end``, in seconds, choose a segment: frames round(start * rate) up to, not including,
+    round(end * rate). An ``end`` up to half a second after the audio stands for the end of it; a later one is an error,
+    and so is a ``start`` after the audio. ``mix`` makes one channel of several, by default their mean.
 
     Raises ``AudioError`` for a path that is missing or not a regular file, for content that libsndfile cannot
     decode, for a rate or a number of channels out of range, a channel that is not there, and a segment without extent.
@@ -73,7 +71,7 @@ def open_audio(
 
 
 def open_utterance(utterance: Utterance, mix: Downmix | None = None) -> AudioReader:
-    """Open one utterance as ``open_audio``; ``mix`` takes the place of a downmix of its own, of the same channel."""
+    """Open one utterance as ``open_audio``; ``mix``, if given, must take the utterance's channel."""
     mix = Downmix(str(utterance.path), utterance.channel) if mix is None else mix
     return open_audio(utterance.path, start=utterance.start, end=utterance.end, mix=mix)
 
@@ -134,7 +132,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
 
     @property
     def frames(self) -> int | None:
-        """Return the number of samples that ``blocks`` yields if the header is right; None if it gives none."""
+        """Return the number of samples that ``blocks`` yields, by the header; None if it does not say."""
         if self._total is None:
             return None
         stop = self._total if self._stop is None else min(self._stop, self._total)
@@ -195,7 +193,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         return round(first * self.rate), None if last * self.rate == np.inf else round(last * self.rate)
 
     def _most_frames(self) -> int:
-        """Return how many frames may be decoded; raises AudioError where the header already says more."""
+        """Return how many frames may be decoded; raises AudioError if the header says more."""
         most = min(MAX_SECONDS * self.rate, _MOST_DECODED // self.channels)
         if self.frames is not None and most < self.frames <= self._size:
             raise self._too_long(most)
@@ -243,7 +241,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
             raise AudioError(f"{self.name}: {fault}")
 
     def _refuse_if_far_past_the_end(self) -> None:
-        """Raise AudioError at the end of the audio for a segment that was to go on."""
+        """Raise AudioError if the segment should end later than the audio does."""
         if self._stop is not None and self._stop - self._position > _MOST_OVERSHOOT * self.rate:
             raise AudioError(
                 f"{self.name}: a segment must end at most {_MOST_OVERSHOOT:g} s after the audio, got an end at"
@@ -252,7 +250,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
             )
 
     def _skip(self) -> None:
-        """Move to the start of the segment, by decoding where a seek would not land on the same samples."""
+        """Move to the start of the segment; where a seek might miss it, by decoding up to it."""
         if self._total is not None and self._start < self._total and self._sound.subtype in _EXACT_SEEK:
             try:
                 self._position = self._sound.seek(self._start)

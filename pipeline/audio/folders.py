@@ -34,7 +34,7 @@ _ALIASES = {
 }
 
 HIDDEN, NO_AUDIO = "hidden", "not the name of an audio file"
-# Following such a link would never end, or mix two speakers.
+# Such a link would never end, or mix two speakers.
 ELSEWHERE = "a link to a folder that is read elsewhere"
 
 
@@ -161,7 +161,7 @@ def read_names(root: Path, pattern: str) -> tuple[list[Utterance], list[Skipped]
 def yoho_enroll(root: Path) -> Path | None:
     """Return the ENROLL folder of a YOHO tree, None in other trees.
 
-    A speaker may be called Enroll: the name alone decides only while no third folder holds audio.
+    A speaker may be called Enroll, too: where a third folder holds audio, the name does not count.
     """
     folders = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and not entry.name.startswith(".")]
     enroll = next((folder for folder in folders if folder.name.lower() == "enroll"), None)

@@ -1,4 +1,4 @@
-"""Audio files behind libsndfile: opened from binary files, with the likely cause where that fails."""
+"""Binary files opened by libsndfile, or an error with the likely cause."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SOUND_DESIGNER = "SD2"
 
 
 class Source:
-    """A binary file behind libsndfile's callbacks.
+    """A binary file that libsndfile reads by callbacks.
 
-    An exception inside a callback is kept for ``reraise``: one that left it, an interrupt included, would be printed,
-    dropped and taken for the end of the file.
+    An exception in a callback, an interrupt included, is kept for ``reraise``: libsndfile would print it, and go on as
+    at the end of the file.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -28,7 +28,7 @@ class Source:
         self._error: BaseException | None = None
 
     def reraise(self, name: str) -> None:
-        """Raise the exception of a callback: as ``AudioError``, but an interrupt as itself."""
+        """Raise the exception of a callback as AudioError, or an interrupt as it is."""
         error, self._error = self._error, None
         if isinstance(error, Exception):
             raise AudioError(

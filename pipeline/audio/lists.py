@@ -23,7 +23,7 @@ from pipeline.files import read_bounded
 _MOST_BYTES = 2**28  # of one list
 SHOWN = 60  # characters of a bad line that a message quotes
 _BLANKS = " \t\r"  # Kaldi's separators; other white space may be part of a name
-# Options of the programs in pipes of a wav.scp with which they do no more than decode the file that follows.
+# Programs in pipes of a wav.scp, and the options with which they only decode the file that follows.
 _DECODERS = {
     "cat": re.compile(""),
     "flac": re.compile(r"(?=.* (?:-[cs]*d|--decode))(?: (?:-[cds]+|--decode|--stdout|--silent|--totally-silent))+"),

@@ -51,7 +51,7 @@ def read_marked(root: Path, marked: list[Path]) -> tuple[list[Utterance], list[S
 def _channel_number(source: Path, file: str, channel: str) -> int:
     """Return the channel of a turn in a recording whose turns name several; raises InputError unless it is a number.
 
-    Where all turns are in one channel, as many programs write for audio that was mixed, it says nothing.
+    Many programs write the same channel for all turns of audio that was mixed: that one is ignored.
     """
     if not (channel.isascii() and channel.isdecimal() and int(channel) > 0):
         raise InputError(

@@ -99,10 +99,7 @@ def duplicate_memory(log: Path | None) -> DuplicateMemory | None:
 
 
 def of_decision(verifier: Verifier, update: Update) -> Fields:
-    """Return a decision and its terms; a sequential test by its error rates, the store's revision by ``of_store``.
-
-    Warnings are named by their codes.
-    """
+    """Return a decision, its terms, the error rates of a sequential test, and the codes of warnings."""
     table = as_json(verifier.terms, update)
     del table["sequential_bounds"], table["revision"]
     test = verifier.decider.test
@@ -126,10 +123,7 @@ def of_store(model: SpeakerModel) -> Fields:
 
 
 def record_enrollment(audit: AuditLog, report: EnrollmentReport) -> None:
-    """Append a line for each speaker enrolled or refused, with the names of the checks.
-
-    The reasons are left out, since they may name files.
-    """
+    """Append a line for each speaker enrolled or refused, with the checks that failed; the reasons may name files."""
     for speaker in report.enrolled:
         audit.append(
             ENROLL,

@@ -1,7 +1,7 @@
 """Identification in an open set: which enrolled speaker is speaking, if any.
 
-Each claim's calibrated log-likelihood ratio sets that speaker against all others, enrolled and not. With the prior of
-nobody enrolled and equal priors of the enrolled, Bayes' rule makes probabilities of them that sum to 1.
+Each speaker's calibrated log-likelihood ratio compares them with all others, enrolled and not. With the prior of nobody
+enrolled, and equal priors of the speakers, Bayes' rule turns these ratios into probabilities that sum to 1.
 """
 
 from __future__ import annotations

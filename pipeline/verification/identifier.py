@@ -35,7 +35,7 @@ class Identifier:
     system : str, optional
         Scoring system; the settings' own by default.
     best : int
-        Candidates to report.
+        Number of candidates to report.
     nobody : float, optional
         Prior probability that nobody enrolled speaks, from 0 to below 1; by default the share of unknown impostors.
     threshold : float, optional
