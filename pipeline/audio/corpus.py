@@ -220,8 +220,7 @@ def background_voices() -> Corpus:
     36
     """
     root = background_folder()
-    speakers = {f"synthetic {path.stem}": path for path in sorted(root.glob("*.opus"))}
-    return Corpus(root, "folders", {name: (Utterance(name, path),) for name, path in speakers.items()})
+    return _by_speaker(root, "folders", [Utterance(f"synthetic {path.stem}", path) for path in root.glob("*.opus")])
 
 
 def _by_speaker(root: Path, kind: Kind, utterances: Iterable[Utterance], skipped: Iterable[Skipped] = ()) -> Corpus:

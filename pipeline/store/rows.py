@@ -221,10 +221,10 @@ class Rows:
         title = f"pair {self.identity} {later} {earlier} {bias!r}"
         return digest_of(self.key, title.encode(), own, rival)
 
-    def reseal(self, listing: LISTING, key: bytes) -> None:
+    def reseal(self, key: bytes) -> None:
         """Compare every array and pair machine with its digest, and make all digests anew under ``key``."""
         old = self.key
-        for owner, entries in listing.items():
+        for owner, entries in self.listing().items():
             for name, entry in entries.items():
                 self.key = old
                 array = self.read_array(owner, name, entry, {})

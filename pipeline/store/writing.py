@@ -65,7 +65,7 @@ class Transaction:
     def reseal(self, key: bytes) -> None:
         """Write every digest anew under ``key``, and commit."""
         rows, revision = self._rows, self.existing.revision + 1
-        rows.reseal(rows.listing(), key)
+        rows.reseal(key)
         about, _ = about_of(rows)
         self._commit(about | {"version": VERSION, "revision": revision})
 

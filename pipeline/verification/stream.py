@@ -1,4 +1,4 @@
-"""A claim verified while the audio comes in: samples to frames to running scores to a decision."""
+"""A claim verified while the audio comes in: samples to features to running scores to a decision."""
 
 from __future__ import annotations
 
