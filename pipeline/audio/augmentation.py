@@ -130,7 +130,7 @@ class Augmenter:
             return coloured_noise(length, self._rate, random)
         others = [span for name, span in self._sources.items() if name != speaker and span.start < span.stop]
         if kind == "noise" or len(others) < LEAST_VOICES:
-            return white_noise(length, random)
+            return random.standard_normal(length)  # white noise
         drawn = random.permutation(len(others))[: self.settings.voices]
         return babble([self._speech[others[n]] for n in drawn], length, random, voices=self.settings.voices)
 
@@ -157,8 +157,8 @@ def has_version(number: int, count: int, *, which: int, kinds: int, share: float
     spread evenly, and each kind starts elsewhere: no utterance has two versions more than another.
     """
     wanted = max(LEAST_VERSIONS, round(share * count))
-    # As number goes up, number * wanted / count passes a whole number so many times. Kinds are shifted against each
-    # other by equal parts of the distance between two of them.
+    # As number goes up to count, number * wanted / count passes ``wanted`` whole numbers. Kinds are shifted against
+    # each other by equal parts of the way from one to the next.
     return (number * wanted + which * count // kinds) % count < wanted
 
 
@@ -184,11 +184,6 @@ def mix_at_snr(samples: Samples, noise: Samples, snr_db: float) -> Samples:
         raise AudioError(f"mix: the signal-to-noise ratio must lie within +-{_MOST_DB:g} dB, got {snr_db}")
     added = at_unit_rms(np.resize(noise, len(samples)))
     return samples + added * (rms(samples) * float(10.0 ** (-snr_db / 20.0)))
-
-
-def white_noise(n: int, rng: np.random.Generator) -> Samples:
-    """Return Gaussian noise (n,) of unit variance, flat in frequency."""
-    return rng.standard_normal(n)
 
 
 def babble(sources: Sequence[Samples], n: int, rng: np.random.Generator, voices: int = 6) -> Samples:

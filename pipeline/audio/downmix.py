@@ -1,7 +1,7 @@
 """Several channels of a recording to one, their mean or one of them; and whether the channels hold different sounds.
 
 Two channels may be two people, as of a telephone call, or one sound and its inverse, which cancel: then their mean is
-no good. The largest cross-correlation of channels x and y over all blocks b of N frames, at a short lag l, tells:
+of no use. The largest cross-correlation of channels x and y over all blocks b of N frames, at a short lag l, tells:
 
     r(l) = sum_b sum_n x_b[n] y_b[n + l] / sqrt(sum_b sum_n x_b[n]^2  sum_b sum_n y_b[n]^2),   |l| <= L
 
@@ -32,7 +32,7 @@ _QUIET = 0.01  # power over that of the loudest channel, 20 dB below it: echoes 
 
 
 class Mixed(Protocol):
-    """What made one channel of a recording, and tells how the recording's channels compare."""
+    """Source of one channel of a recording, which tells how the recording's channels compare."""
 
     @property
     def channels_differ(self) -> bool:

@@ -77,7 +77,7 @@ class NormalisedAnalysisConfig(AnalysisConfig):
 
 
 class FeatureSettings(AnalysisConfig):
-    """Front end: the analysis of frames for machines over frames, and one for each kind of machines over utterances.
+    """Front end: the analysis of frames for machines over frames, and those for machines over whole utterances.
 
     With ``narrow_band``, a new store whose recordings end at 4 kHz has features at 8 kHz, whatever ``rate`` says.
     ``pitch`` adds the fundamental frequency (``pipeline.features.pitch``), ``log_mel`` the log mel bands that machines

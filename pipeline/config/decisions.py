@@ -33,9 +33,9 @@ class ThresholdConfig(Section):
     ``holdout`` is the share of each speaker's speech that is held out while the hold-out pass trains on the rest, and
     ``trial_seconds`` the length of speech in a held-out trial. Scores that are log-likelihood ratios are decided at the
     least expected cost, by the ``prior`` of a target trial and the costs of the two errors. These ratios depend on two
-    assumptions. ``unknown_impostors`` is the share of impostors who are not enrolled. An unfamiliar condition (a
-    channel, a room or noise unlike those of the enrollment speech and of its augmented versions) is so many times
-    likelier with an impostor than with a claimant: ``unfamiliar_impostors``.
+    assumptions. ``unknown_impostors`` is the share of impostors who are not enrolled. ``unfamiliar_impostors`` is how
+    many times likelier an impostor is than a claimant to come by an unfamiliar condition: a channel, a room or noise
+    unlike those of the enrollment speech and of its augmented versions.
     """
 
     holdout: Annotated[float, Field(gt=0, le=0.5)] = 0.2

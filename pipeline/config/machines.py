@@ -27,8 +27,9 @@ class MachineConfig(Section):
     single precision: segments are left out until it fits. A one-vs-rest machine whose Gram matrix would not fit, or
     would be larger than a quarter of a GiB, is trained without one, slowly.
     Without "one_vs_rest" among the ``kinds``, evaluation trains these machines if a system that reads them is named.
-    ``cohort`` is the number R of most similar speakers against whom each speaker has pair machines, or "all". Enrolling
-    a speaker and judging a claim then cost O(R), and a claim is judged among R + 1 speakers.
+    ``cohort`` is the number R of most similar speakers against whom each speaker has pair machines, or "all". With R,
+    enrolling a speaker and judging a claim cost O(R), and a claim is judged among the speaker and those R: among
+    everybody, while no more are enrolled.
     """
 
     kinds: Annotated[tuple[MachineKind, ...], AfterValidator(distinct)] = (

@@ -47,7 +47,7 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    if not TYPE_CHECKING:  # type checkers take the settings as parameters from pydantic's own methods
+    if not TYPE_CHECKING:  # type checkers know the names of the settings from pydantic's own methods
 
         def __init__(self, /, **settings: Any) -> None:
             with explaining(type(self), type(self).__name__):

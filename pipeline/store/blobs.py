@@ -17,7 +17,7 @@ from pipeline.errors import StoreError
 from pipeline.store.layout import AnyArray
 
 DTYPES = ("<f2", "<f4", "<f8", "<u4", "<u8", "<i8", "|b1")
-# A part has the smallest power of two, at least LEAST_PART, that divides an array into at most MOST_PARTS.
+# A part is as long as the smallest power of two, from LEAST_PART on, that divides an array into at most MOST_PARTS.
 LEAST_PART, MOST_PARTS = 2**13, 16
 _MARK = "+"  # between the name of an array and the number of a part after the first
 Row = tuple[str, str, bytes]

@@ -15,7 +15,7 @@ _MAX_FILE = 2**16
 
 
 class NoKey(Enum):
-    """In place of a key: the store must not be sealed, and the environment variable is ignored."""
+    """Marker in place of a key: the store must not be sealed, and the environment variable is ignored."""
 
     UNSEALED = "unsealed"
 

@@ -29,7 +29,7 @@ HALF_EXPONENT = np.uint16(0x7C00)
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What an array must be: ``kind`` is numpy's letter, ``shape`` names lengths ("" for any), ``positive`` above 0."""
+    """Rules for an array: ``kind`` is numpy's letter, ``shape`` names lengths ("" for any), ``positive`` is above 0."""
 
     kind: str
     shape: tuple[str, ...]

@@ -31,7 +31,7 @@ _TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class AttemptLimits:
-    """How often a caller may fail before having to wait.
+    """Limits of failed attempts, beyond which a caller has to wait.
 
     After ``failures`` in a row for one claim, each further attempt has to wait: 30 seconds at first, and twice as long
     after each further failure, up to ``lockout_seconds``. An acceptance ends the row. Over all claims, a caller may

@@ -123,7 +123,7 @@ def of_store(model: SpeakerModel) -> Fields:
 
 
 def record_enrollment(audit: AuditLog, report: EnrollmentReport) -> None:
-    """Append a line for each speaker enrolled or refused, with the checks that failed; the reasons may name files."""
+    """Append a line for each speaker enrolled or refused, with failed checks but not the reasons, which name files."""
     for speaker in report.enrolled:
         audit.append(
             ENROLL,

@@ -25,7 +25,7 @@ from pipeline.verification.verifier import Verifier
 
 @dataclass(frozen=True, slots=True)
 class VoiceComparison:
-    """Whether two recordings are of the ``same`` voice, by the mean log-likelihood ratio ``llr`` (nats) of two claims.
+    """Comparison of two recordings: of the ``same`` voice or not, by the mean ``llr`` (nats) of two claims.
 
     Each recording is enrolled once and the other verified: ``first_enrolled`` and ``second_enrolled`` are the ratios.
     ``probability`` is that of one voice at the ``prior`` of the background's settings, whose costs decide, too.
