@@ -25,7 +25,7 @@ import soundfile
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from pipeline.audio.augmentation import mix_at_snr, white_noise
+from pipeline.audio.augmentation import mix_at_snr
 from pipeline.audio.channels import telephone
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.audio.files import read_samples
@@ -65,7 +65,7 @@ COPIES: dict[str, Callable[[Array, int, np.random.Generator], Array]] = {
     "Ogg Vorbis": lambda x, r, _g: coded(x, r, format="OGG", subtype="VORBIS"),
     "mu-law": lambda x, r, _g: coded(x, r, format="WAV", subtype="ULAW"),
     "telephone": lambda x, r, _g: telephone(x, r),
-    "white noise, 20 dB": lambda x, _r, g: mix_at_snr(x, white_noise(len(x), g), 20.0),
+    "white noise, 20 dB": lambda x, _r, g: mix_at_snr(x, g.standard_normal(len(x)), 20.0),
 }
 
 
@@ -123,7 +123,7 @@ def _louder(utterance: Utterance, gain: float, config: Config) -> Recording:
 def _noisy(utterance: Utterance, snr: float, config: Config, random: np.random.Generator) -> float:
     """Return the SNR estimate of a recording with white noise ``snr`` dB below its mean power, pauses included."""
     samples, rate = read_samples(utterance)
-    noisy = mix_at_snr(samples, white_noise(len(samples), random), snr)
+    noisy = mix_at_snr(samples, random.standard_normal(len(samples)), snr)
     estimate = measured(noisy, rate, utterance.path, config).snr_db
     return -np.inf if estimate is None else estimate
 

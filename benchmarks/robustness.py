@@ -44,7 +44,7 @@ import soundfile
 
 import pipeline
 from benchmarks.tables import decimals, markdown_table
-from pipeline.audio.augmentation import babble, mix_at_snr, white_noise
+from pipeline.audio.augmentation import babble, mix_at_snr
 from pipeline.audio.channels import mu_law, reverberate, telephone
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.files import open_audio
@@ -89,7 +89,7 @@ class Condition:
 
 def add_white_noise(samples: Samples, scene: Scene, *, snr_db: float) -> Samples:
     """White noise at a ratio."""
-    return mix_at_snr(samples, white_noise(len(samples), scene.rng), snr_db)
+    return mix_at_snr(samples, scene.rng.standard_normal(len(samples)), snr_db)
 
 
 def add_babble(samples: Samples, scene: Scene, *, snr_db: float) -> Samples:

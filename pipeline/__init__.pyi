@@ -18,7 +18,8 @@ from .scoring.sequential import SequentialTest
 from .store.model import SpeakerModel
 from .store.sealing import check_store, seal_store
 from .store.store import Store
-from .verification.identification import Candidate, Identification, IdentificationDecision, Identifier
+from .verification.identification import Candidate, Identification, IdentificationDecision
+from .verification.identifier import Identifier
 from .verification.policies import BayesCost, DefaultThreshold, FalseAcceptRate, Sequential, Threshold
 from .verification.stream import VerificationStream
 from .verification.verifier import Verifier

@@ -16,7 +16,7 @@ from hostile import SOON, soon
 
 from pipeline.audio.corpus import Utterance, read_corpus
 from pipeline.audio.files import open_audio, read_samples
-from pipeline.audio.lists import read_rttm
+from pipeline.audio.rttm import read_rttm
 from pipeline.errors import AudioError, AuditError, InputError, StoreError
 from pipeline.evaluation import read_scores, read_trials
 from pipeline.evaluation.report import read_metrics

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
-import soxr
 
 from pipeline.audio.channels import (
     at_unit_rms,
@@ -31,17 +30,17 @@ from pipeline.audio.channels import (
     room_response,
     telephone,
 )
-from pipeline.audio.corpus import Utterance
 from pipeline.audio.files import read_samples
 from pipeline.audio.resampling import resampled
 from pipeline.audio.streams import Samples
+from pipeline.audio.utterance import Utterance
 from pipeline.config import Config
 from pipeline.errors import AudioError
 
 # Speech of each speaker kept in memory for the others' babble, and of all speakers together, in seconds.
 SOURCE_SECONDS = 20.0
 ALL_SOURCE_SECONDS = 1800.0
-# With fewer other speakers than this, white noise takes the place of babble.
+# With fewer other speakers, white noise takes the place of babble.
 LEAST_VOICES = 2
 # Rooms: reverberation time in seconds, from a bedroom to a lecture hall, and direct-to-reverberant ratio in dB, from
 # across the room to an arm's length.
@@ -54,7 +53,6 @@ BAND_SNR_DB = (10.0, 30.0)
 LEAST_VERSIONS = 2
 
 _MOST_DB = 300.0
-_PART = 4096  # samples that are searched for sound at a time
 
 
 class Augmenter:
@@ -132,7 +130,7 @@ class Augmenter:
             return coloured_noise(length, self._rate, random)
         others = [span for name, span in self._sources.items() if name != speaker and span.start < span.stop]
         if kind == "noise" or len(others) < LEAST_VOICES:
-            return white_noise(length, random)
+            return random.standard_normal(length)  # white noise
         drawn = random.permutation(len(others))[: self.settings.voices]
         return babble([self._speech[others[n]] for n in drawn], length, random, voices=self.settings.voices)
 
@@ -159,8 +157,8 @@ def has_version(number: int, count: int, *, which: int, kinds: int, share: float
     spread evenly, and each kind starts elsewhere: no utterance has two versions more than another.
     """
     wanted = max(LEAST_VERSIONS, round(share * count))
-    # As number goes up, number * wanted / count passes a whole number wanted times. The kinds are shifted against each
-    # other by equal parts of the way between two such times.
+    # As number goes up to count, number * wanted / count passes ``wanted`` whole numbers. Kinds are shifted against
+    # each other by equal parts of the way from one to the next.
     return (number * wanted + which * count // kinds) % count < wanted
 
 
@@ -170,7 +168,7 @@ def speed_perturbation(samples: Samples, rate: int, factor: float) -> Samples:
     Returns about (n / factor,) at ``rate``.
     """
     check_mono(samples, "speed perturbation")
-    return np.asarray(soxr.resample(samples, rate * factor, rate, quality="HQ"), dtype=np.float64)
+    return resampled(samples, rate * factor, rate)
 
 
 def mix_at_snr(samples: Samples, noise: Samples, snr_db: float) -> Samples:
@@ -188,11 +186,6 @@ def mix_at_snr(samples: Samples, noise: Samples, snr_db: float) -> Samples:
     return samples + added * (rms(samples) * float(10.0 ** (-snr_db / 20.0)))
 
 
-def white_noise(n: int, rng: np.random.Generator) -> Samples:
-    """Return Gaussian noise (n,) of unit variance, flat in frequency."""
-    return rng.standard_normal(n)
-
-
 def babble(sources: Sequence[Samples], n: int, rng: np.random.Generator, voices: int = 6) -> Samples:
     """Sum ``voices`` segments of ``sources`` to (n,), each segment at an rms of 1.
 
@@ -200,7 +193,7 @@ def babble(sources: Sequence[Samples], n: int, rng: np.random.Generator, voices:
     empty ones are passed over. A segment begins anywhere; where a recording ends it begins again. Raises AudioError
     for sources without sound.
     """
-    sounding = [source for source in sources if _sounds(source)]
+    sounding = [source for source in sources if source.any()]
     if not sounding:
         raise AudioError(f"babble: at least one source must hold sound, got {len(sources)} that hold none")
     total = np.zeros(n)
@@ -212,11 +205,6 @@ def babble(sources: Sequence[Samples], n: int, rng: np.random.Generator, voices:
         check_mono(segment, "babble: a source")  # not whole sources: minutes of them may be given for each second
         total += at_unit_rms(segment)
     return total
-
-
-def _sounds(source: Samples) -> bool:
-    """Return whether any sample is nonzero, reading as few as possible."""
-    return any(source[at : at + _PART].any() for at in range(0, len(source), _PART))
 
 
 def _segment(source: Samples, n: int, rng: np.random.Generator) -> Samples:

@@ -1,6 +1,6 @@
 """Channels: telephone lines, codecs, equalisers, bands and rooms, and coloured noise.
 
-What is called random is drawn anew at every call: augmentation shows its machines many channels, not one many times.
+Random channels are drawn anew at every call, so that machines are trained on many of them.
 
 Conventions. Samples are mono float64 (n,), finite, full scale [-1, 1]. Output is as long as the input and aligned with
 it: no filter delays. Nothing is clipped but by the mu-law coder, as on a real line. Filters by FFT have zero phase, and

@@ -1,7 +1,7 @@
-"""Folders and tables on disk to utterance records: speaker folders, Kaldi data directories, RTTM files, the YOHO tree.
+"""Folders and lists on disk to utterances by speaker: speaker folders, Kaldi data directories, RTTM files, tables.
 
-No audio is decoded here. Speaker names are data: any text, never part of a path that this package makes. The same tree
-gives the same corpus, in the same order.
+No audio is decoded here. Speaker names are any text, and never part of a path that this package makes. The same files
+give the same corpus, in the same order.
 """
 
 from __future__ import annotations
@@ -12,40 +12,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from numbers import Real
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
-from pipeline.audio.downmix import Downmix
-from pipeline.audio.folders import ELSEWHERE, HIDDEN, Skipped, audio_files, read_names, reason_to_skip, yoho_enroll
-from pipeline.audio.lists import Segment, read_kaldi, read_recordings_table
-from pipeline.audio.rttm import rttm_segments
+from pipeline.audio.downmix import check_channel_number
+from pipeline.audio.folders import HIDDEN, Skipped, read_folders, read_names, yoho_enroll
+from pipeline.audio.lists import read_kaldi, read_recordings_table
+from pipeline.audio.rttm import read_marked
+from pipeline.audio.utterance import Utterance
 from pipeline.errors import InputError, check_type
 from pipeline.resources import background_folder
 
+__all__ = ["Corpus", "Recordings", "Utterance", "as_corpus", "background_voices", "read_corpus"]
 Kind = Literal["folders", "kaldi", "names", "rttm", "table", "yoho"]
 _TABLES = {".csv", ".tsv"}
 _MOST_SHARED = 0.5  # seconds by which turns of a call may overlap, as their edges are rounded
-
-
-@dataclass(frozen=True)
-class Utterance:
-    """One recording of one speaker, or its part from ``start`` to ``end`` in seconds (None: its own ends).
-
-    ``channel`` is the one to read, from 1; None is the mean of all. Two channels of one file are two utterances.
-
-    Examples
-    --------
-    >>> import pathlib, pipeline
-    >>> pipeline.Utterance("anna", pathlib.Path("call.wav"), end=1.5).start is None
-    True
-    """
-
-    speaker: str
-    path: Path
-    start: float | None = None
-    end: float | None = None
-    channel: int | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +90,7 @@ class Corpus:
         """
         if channel is None:
             return self
-        Downmix("recordings", channel)
+        check_channel_number(channel, "recordings")
         speakers = {
             name: tuple(replace(one, channel=channel) if one.channel is None else one for one in its)
             for name, its in self.speakers.items()
@@ -218,7 +200,7 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
     root = Path(root)
     try:
         if root.suffix.lower() in _TABLES and root.is_file() and speaker_pattern is None:
-            return Corpus(root.parent, "table", _by_speaker(read_recordings_table(root)))
+            return _by_speaker(root.parent, "table", read_recordings_table(root))
         if not root.is_dir():
             kind, cause = "a file" if root.exists() else "nothing", "a mistyped or moved path"
             if root.is_file() and (root.parent / "wav.scp").is_file():
@@ -227,15 +209,14 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
                 f"{root}: a corpus must be a folder, got {kind}; {cause}, or a table that is not called .csv or .tsv?"
             )
         if speaker_pattern is not None:
-            segments, skipped = read_names(root, speaker_pattern)
-            return Corpus(root, "names", _by_speaker(segments), tuple(sorted(skipped)))
+            return _by_speaker(root, "names", *read_names(root, speaker_pattern))
         if (root / "wav.scp").exists():
-            return Corpus(root, "kaldi", _by_speaker(read_kaldi(root)))
+            return _by_speaker(root, "kaldi", read_kaldi(root))
         if marked := sorted(path for path in root.glob("*.rttm") if path.is_file()):
-            segments, skipped = rttm_segments(root, marked)
-            return Corpus(root, "rttm", _by_speaker(segments), tuple(sorted(skipped)))
-        enroll = yoho_enroll(root)
-        return _read_folders(root, "folders") if enroll is None else _read_folders(enroll, "yoho")
+            return _by_speaker(root, "rttm", *read_marked(root, marked))
+        if (enroll := yoho_enroll(root)) is not None:
+            return _by_speaker(enroll, "yoho", *read_folders(enroll))
+        return _by_speaker(root, "folders", *read_folders(root))
     except (OSError, ValueError) as error:
         raise InputError(f"{root}: the corpus cannot be read ({error})") from error
 
@@ -257,63 +238,13 @@ def background_voices() -> Corpus:
     36
     """
     root = background_folder()
-    speakers = {f"synthetic {path.stem}": path for path in sorted(root.glob("*.opus"))}
-    return Corpus(root, "folders", {name: (Utterance(name, path),) for name, path in speakers.items()})
+    return _by_speaker(root, "folders", [Utterance(f"synthetic {path.stem}", path) for path in root.glob("*.opus")])
 
 
-def _read_folders(root: Path, kind: Kind) -> Corpus:
-    speakers: dict[str, tuple[Utterance, ...]] = {}
-    skipped: list[Skipped] = []
-    loose: list[Path] = []
-    home = Path(os.path.realpath(root))
-    for entry in sorted(root.iterdir()):
-        if entry.name.startswith("."):
-            skipped.append((entry, HIDDEN))
-        elif entry.is_symlink() and entry.is_dir() and home.is_relative_to(os.path.realpath(entry)):
-            skipped.append((entry, ELSEWHERE))
-        elif entry.is_dir():
-            files = sorted(audio_files(entry, root, skipped), key=str)
-            if files:
-                speakers[_speaker_name(entry)] = tuple(Utterance(entry.name, path) for path in files)
-            elif all(path != entry for path, _ in skipped):  # it could be read
-                skipped.append((entry, "a folder without audio files"))
-        elif (reason := reason_to_skip(entry)) is not None:
-            skipped.append((entry, reason))
-        else:
-            loose.append(entry)
-    if not speakers:
-        raise InputError(_no_speakers(root, loose, skipped))
-    skipped += [(path, "an audio file outside the speaker folders") for path in loose]
-    return Corpus(root, kind, speakers, tuple(sorted(skipped)))
+def _by_speaker(root: Path, kind: Kind, utterances: Iterable[Utterance], skipped: Iterable[Skipped] = ()) -> Corpus:
+    owned = groupby(sorted(utterances, key=_place), key=attrgetter("speaker"))
+    return Corpus(root, kind, {speaker: tuple(its) for speaker, its in owned}, tuple(sorted(skipped)))
 
 
-def _no_speakers(root: Path, loose: list[Path], skipped: list[Skipped]) -> str:
-    rule = "a corpus must hold one folder per speaker with audio files in it"
-    if loose:
-        return (
-            f"{root}: {rule}, got {len(loose)} audio files and no such folder; is this the folder of one"
-            " speaker? Give the folder above it. Or are speakers in the names of the files? Give --speaker-pattern"
-            " (speaker_pattern=)"
-        )
-    reasons = "; ".join(f"{path.name}: {reason}" for path, reason in sorted(skipped)[:3])
-    return f"{root}: {rule}, got none" + (f" (skipped {len(skipped)} entries: {reasons})" if skipped else "")
-
-
-def _speaker_name(folder: Path) -> str:
-    try:
-        folder.name.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{folder.parent}: a speaker folder's name must be valid text, got {folder.name!r};"
-            " a name in another encoding than the file system's?"
-        ) from error
-    return folder.name
-
-
-def _by_speaker(segments: list[Segment]) -> dict[str, tuple[Utterance, ...]]:
-    def place(segment: Segment) -> tuple[str, str, float, float, int]:
-        speaker, path, start, end, channel = segment
-        return speaker, str(path), start or 0.0, end or float("inf"), channel or 0
-
-    owned = groupby(sorted(segments, key=place), key=itemgetter(0))
-    return {speaker: tuple(Utterance(*segment) for segment in its) for speaker, its in owned}
+def _place(one: Utterance) -> tuple[str, str, float, float, int]:
+    return one.speaker, str(one.path), one.start or 0.0, one.end or float("inf"), one.channel or 0

@@ -1,7 +1,7 @@
 """Several channels of a recording to one, their mean or one of them; and whether the channels hold different sounds.
 
-Two channels may be two people, as of a telephone call, or one sound and its inverse, which cancel: then the mean is a
-poor choice. Of channels x and y over all blocks b of N frames, the largest cross-correlation at a short lag l says so:
+Two channels may be two people, as of a telephone call, or one sound and its inverse, which cancel: then their mean is
+of no use. The largest cross-correlation of channels x and y over all blocks b of N frames, at a short lag l, tells:
 
     r(l) = sum_b sum_n x_b[n] y_b[n + l] / sqrt(sum_b sum_n x_b[n]^2  sum_b sum_n y_b[n]^2),   |l| <= L
 
@@ -25,18 +25,24 @@ Samples = NDArray[np.float64]
 _CANCELLED = 1e-3
 _BLOCK = 4096  # N, frames
 _MOST_LAG = 512  # L: 64 ms at 8 kHz, 11 ms or 3.6 m of air at 48 kHz
-_MOST_COMPARED = 8  # of the channels, the first ones: memory and time are of the square of their number
+_MOST_COMPARED = 8  # the first channels: memory and time grow with the square of their number
 # Two voices of the demo have at most 0.18 in size, over all pairs of its trials; a copy 64 ms late has at least 0.7.
 _ONE_SOUND = 0.3
 _QUIET = 0.01  # power over that of the loudest channel, 20 dB below it: echoes and hiss, which change a mean little
 
 
 class Mixed(Protocol):
-    """A source of one channel of a recording, which reports how its channels compare."""
+    """Source of one channel of a recording, which tells how the recording's channels compare."""
 
     @property
     def channels_differ(self) -> bool:
         """Return whether it is the mean of channels that hold different sounds so far, or cancel each other."""
+
+
+def check_channel_number(channel: int | None, where: str) -> None:
+    """Raise AudioError for a ``channel`` that is neither None nor a whole number from 1."""
+    if channel is not None and (channel is True or not (isinstance(channel, int | np.integer) and channel >= 1)):
+        raise AudioError(f"{where}: channels are numbered from 1, got channel {channel!r}; counted from 0?")
 
 
 class Downmix:
@@ -46,15 +52,21 @@ class Downmix:
     """
 
     def __init__(self, where: str, channel: int | None = None) -> None:
-        if channel is not None and (channel is True or not (isinstance(channel, int | np.integer) and channel >= 1)):
-            raise AudioError(f"{where}: channels are numbered from 1, got channel {channel!r}; counted from 0?")
+        check_channel_number(channel, where)
+        self.channels: int | None = None  # of the recording, once it is known
         self._where = where
         self._channel = channel
         self._power = self._mono_power = 0.0
         self._comparison: _Comparison | None = None
 
     def check_has(self, channels: int) -> None:
-        """Raise AudioError where a recording of so many ``channels`` lacks the one that was chosen."""
+        """Raise AudioError if so many ``channels`` lack the chosen one, or the recording had another number before."""
+        if channels != (self.channels or channels):
+            raise AudioError(
+                f"{self._where}: all samples of a recording must have the same number of channels, got {channels} after"
+                f" {self.channels}; another recording, or an array of (channels, n)?"
+            )
+        self.channels = channels
         if self._channel is not None and self._channel > channels:
             there = "1 channel" if channels == 1 else f"{channels} channels"
             raise AudioError(
@@ -67,8 +79,8 @@ class Downmix:
 
         Summed channel by channel, not by ``mean``: its order of summation, and so the last bit, may depend on n.
         """
+        self.check_has(frames.shape[1])
         if self._channel is not None:
-            self.check_has(frames.shape[1])
             return np.ascontiguousarray(frames[:, self._channel - 1])
         mono: Samples = frames[:, 0]
         if frames.shape[1] == 1:

@@ -1,9 +1,9 @@
 """Truncated files: the length in a header compared with the samples that follow it.
 
-A FLAC file cut between two frames just ends. Of others, libsndfile reduces the size to what there is, and says so, or
-says nothing. A size that only a recorder into a pipe writes, which cannot know it, promises nothing. The first frame of
-an MP3 file may count the others, as Xing's encoder did first. A recorder that is interrupted leaves a WAV file that
-says 0 bytes. The pages of an Ogg file are checked one by one, since decoders leave out what is damaged.
+A FLAC file that is cut between two frames decodes without an error. Of other formats, libsndfile reduces the length to
+the samples that are there, with or without a remark. Programs that write into a pipe cannot know the length, and put a
+very large one into the header: it is ignored. The first frame of an MP3 file may hold the number of frames (Xing). An
+interrupted recorder leaves a WAV header of 0 bytes. Decoders skip damaged pages of an Ogg file: each page is checked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import zlib
 from typing import Any
 
-from pipeline.audio.libsndfile import Source
+from pipeline.audio.libsndfile import Source, frames_listed
 
 # libsndfile's remarks on a header that promises more bytes than follow: of samples, and of the whole file.
 _REDUCED = re.compile(r"^ *(?:data|SSND|Data Size|BODY) *: (\d+) \(should be (\d+)\)", re.MULTILINE)
@@ -20,13 +20,12 @@ _REDUCED_FILE = re.compile(r"^ *(?:riff|Riff size) *: (\d+) \(should be (\d+)\)"
 _FRAME_BYTES = re.compile(r"^ *Block Align *: (\d+)", re.MULTILINE)
 _SPHERE_COUNT = re.compile(rb"^sample_count -i (\d+)\s*$", re.MULTILINE)
 _UNKNOWN_BYTES = 2**31 - 2**16  # from here on, "until the end": 2**31 - 4096 by sox, 2**32 - 1 by ffmpeg
-_UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1
 _NO_SAMPLES = b"data" + bytes(4)  # of a WAV file: its chunk of samples has 0 bytes
-_MISCOUNTED = 256  # bytes by which programs miscount, adding the header to the samples
+_MISCOUNTED = 256  # bytes: some programs count the header among the samples
 _OGG, _OGG_HEADER = b"OggS", 27  # the beginning of a page, and bytes of its header
 _OGG_STREAM, _OGG_CHECKSUM = slice(14, 18), slice(22, 26)  # in a page's header
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))  # the bits of each byte
-# What the first frame of an MP3 file says: flags, the count of frames, and of bytes.
+# In the first frame of an MP3 file: flags, the number of frames, and of bytes.
 _MP3_COUNTS = re.compile(rb"\xff[\xe0-\xff].{7,40}?(?:Xing|Info)...([\x03\x07\x0b\x0f])(.{4})(.{4})", re.DOTALL)
 _MP3_MISCOUNTED = 2 * 1152  # samples: the first frame, which has no sound, may be counted too
 _MP3_UNCOUNTED = 2048  # bytes: some encoders count without the first frame, at most 1441, and tags follow the last
@@ -65,13 +64,13 @@ def fault_at_end(sound: Any, source: Source, head: bytes, position: int) -> str 
 
 
 def _frames_promised(sound: Any, head: bytes) -> int | None:
-    """Return the number of frames in a file's header; None unless it exceeds the frames in the file.
+    """Return the number of frames by a file's header; None unless more than the file has.
 
-    ``sound`` is the file as libsndfile reads it, which knows where it ends, and ``head`` its first bytes.
+    ``sound`` is the file as libsndfile reads it, which reduces the number, and ``head`` its first bytes.
     """
     total, remarks = int(sound.frames), sound.extra_info
     if sound.format == "FLAC":
-        return total if total < _UNKNOWN_FRAMES else None
+        return frames_listed(sound)
     if sound.format == "NIST":
         return _sphere_frames(head, total, int(sound.channels))
     lacks_samples, lacks_bytes = _REDUCED.search(remarks), _REDUCED_FILE.search(remarks)
@@ -87,7 +86,7 @@ def _frames_promised(sound: Any, head: bytes) -> int | None:
 
 
 def _unlisted_bytes(source: Source, head: bytes) -> int:
-    """Return how many bytes follow an empty chunk of samples in ``head`` of a WAV file; 0 where they are a chunk."""
+    """Return how many bytes follow a data chunk of 0 bytes in ``head`` of a WAV file; 0 if they are another chunk."""
     start = head.find(_NO_SAMPLES) + len(_NO_SAMPLES)
     if not head.startswith(b"RIFF") or start < len(_NO_SAMPLES):
         return 0
@@ -129,7 +128,7 @@ def _mp3_counts(source: Source, total: int) -> tuple[int | None, str | None]:
 def _ogg_pages(source: Source) -> tuple[str | None, str | None]:
     """Return where the pages of an Ogg file are broken, and "Ogg" where the last is of another stream than the first.
 
-    What follows the last page is no page, and no damage.
+    Other bytes after the last page are no damage.
     """
     streams: list[bytes] = []
     place = 0

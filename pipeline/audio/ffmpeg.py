@@ -1,8 +1,8 @@
 """Formats that libsndfile does not read, decoded by ffmpeg where it is on PATH: a process that writes WAV into a pipe.
 
-The container is recognised from the first bytes of the file, and ffmpeg is told which it is: it neither guesses nor
-follows playlists. Only files by their paths are given to it, and no uploads: those are checked without their paths,
-where what begins like such a container is refused, whatever else it may be.
+The container is recognised by the first bytes of the file, and named to ffmpeg, which then neither guesses nor follows
+playlists. ffmpeg reads only files that a user names by a path. Files without one, such as uploads, are refused if they
+begin like such a container.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def is_available() -> bool:
 
 
 def advice(path: Path | str) -> str:
-    """Return what to do with the file at ``path`` where ffmpeg is missing: the line that converts it."""
+    """Return what to do with the file at ``path`` where ffmpeg is missing."""
     wanted = str(Path(path).with_suffix(".wav"))
     return (
         "this format is decoded by ffmpeg, which is not on PATH: install it (apt install ffmpeg, brew install ffmpeg),"
@@ -65,7 +65,7 @@ def advice(path: Path | str) -> str:
 
 
 class Decoder:
-    """ffmpeg at work on the first audio track of the file at ``path``, whose ``sound`` is read from a pipe.
+    """An ffmpeg process that decodes the first audio track of the file at ``path``; its ``sound`` comes by a pipe.
 
     Raises AudioError where there is no ffmpeg, or nothing that it can decode.
     """
@@ -119,7 +119,7 @@ class Decoder:
         self._log.close()
 
     def _ended(self) -> list[str]:
-        """Wait for the end; return what ffmpeg wrote if it failed, or a file ended early, else nothing."""
+        """Wait for the end; return the errors that ffmpeg wrote, if it failed or the file ended early."""
         try:
             self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:

@@ -1,16 +1,14 @@
 """Audio files to mono float64 samples in bounded blocks.
 
 Conventions. Samples are float64, full scale is [-1, 1], several channels become one by a ``Downmix``.
-Nothing is clipped: a float file may go beyond 1. The format is detected from the content, whatever the suffix, and a
-header is trusted only as far as the file goes. What libsndfile does not read, ffmpeg may (``pipeline.audio.ffmpeg``).
-The output of one file is bounded, whatever its header and its compression promise. Every failure is an ``AudioError``
-that names the file, the rule, the value and the likely cause.
+Nothing is clipped: a float file may go beyond 1. The format is detected from the content, not the suffix. What
+libsndfile does not read, ffmpeg may (``pipeline.audio.ffmpeg``). The samples of one file are bounded, whatever its
+header says and however it is compressed. Every failure is an ``AudioError``.
 """
 
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,26 +17,24 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pipeline.audio import ffmpeg
-from pipeline.audio.corpus import Utterance
 from pipeline.audio.downmix import Downmix
 from pipeline.audio.endings import fault_at_end
-from pipeline.audio.libsndfile import Source, head_of, open_sound
+from pipeline.audio.libsndfile import Source, frames_listed, head_of, open_sound
+from pipeline.audio.paths import open_path
 from pipeline.audio.streams import DECODER_ERRORS, Samples, check_channels, check_rate, check_samples, reason
+from pipeline.audio.utterance import Utterance
 from pipeline.errors import AudioError
-from pipeline.files import open_regular
 
 BLOCK_FRAMES = 32_768
-NO_SUCH_FILE = "no such file"
 MAX_SECONDS = 12 * 3600  # of audio decoded from one file
 _MOST_DECODED = 2**32  # samples of one file over all its channels: twelve hours of stereo at 48 kHz
 _MOST_WHOLE = 2**27  # samples of an utterance held in memory, 1 GiB: two hours at 16 kHz
-# Frames that a byte may hold, beyond the first ones. Speech needs a hundredth of it, and silence of an Opus
-# stream that sends next to nothing just fits; a FLAC of nothing at all may hold ten times as much.
+# Frames that a byte may hold, beyond the first ones. Speech has a hundredth of it, and an Opus stream of silence just
+# fits; digital silence in FLAC may have ten times as many.
 _FRAMES_A_BYTE = 512
 _FRAMES_FOR_NOTHING = 2**22
 _MOST_VALUES = 2**20  # of one block over all its channels (8 MiB), whatever a header or a caller asks for
 _MOST_OVERSHOOT = 0.5  # seconds of a segment after the audio; as in Kaldi's extract-segments
-_UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 for "until the end"
 
 # Codings in which a seek to a frame gives the very samples that decoding up to it would have given.
 _EXACT_SEEK = {"PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"}
@@ -53,16 +49,15 @@ def open_audio(
 ) -> AudioReader:
     """Open an audio file, or a seekable binary file object, for reading in blocks.
 
-    ``start`` and ``end`` are seconds and choose a segment: frames round(start * rate) up to, not including,
-    round(end * rate). An ``end`` up to half a second after the audio stands for its end; a later
-    one is an error, and so is a ``start`` there.
-    ``mix`` makes one channel of several, by default their mean.
+    ``start`` and ``end``, in seconds, choose a segment: frames round(start * rate) up to, not including,
+    round(end * rate). An ``end`` up to half a second after the audio stands for the end of it; a later one is an error,
+    and so is a ``start`` after the audio. ``mix`` makes one channel of several, by default their mean.
 
     Raises ``AudioError`` for a path that is missing or not a regular file, for content that libsndfile cannot
     decode, for a rate or a number of channels out of range, a channel that is not there, and a segment without extent.
     """
     if isinstance(source, str | Path):
-        return AudioReader(_open_path(Path(source)), str(source), start=start, end=end, owned=True, mix=mix)
+        return AudioReader(open_path(Path(source)), str(source), start=start, end=end, owned=True, mix=mix)
     if not hasattr(source, "seek"):
         raise AudioError(
             f"audio: a path or a binary file was expected, got {type(source).__name__}; an array of samples is verified"
@@ -76,7 +71,7 @@ def open_audio(
 
 
 def open_utterance(utterance: Utterance, mix: Downmix | None = None) -> AudioReader:
-    """Open one utterance as ``open_audio``; ``mix`` takes the place of a downmix of its own, of the same channel."""
+    """Open one utterance as ``open_audio``; ``mix``, if given, must take the utterance's channel."""
     mix = Downmix(str(utterance.path), utterance.channel) if mix is None else mix
     return open_audio(utterance.path, start=utterance.start, end=utterance.end, mix=mix)
 
@@ -110,7 +105,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         start: float | None,
         end: float | None,
         owned: bool,
-        mix: Downmix | None = None,
+        mix: Downmix | None,
     ) -> None:
         self.name = name
         self._file = file if owned else None
@@ -119,17 +114,8 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         self._decoder: ffmpeg.Decoder | None = None
         try:
             self._size = self._source.seek(0, 2)
-            self._head = head = head_of(self._source, name)
-            if (kind := ffmpeg.container(head)) is None:
-                self._sound = open_sound(self._source, head, name)
-            elif owned:
-                self._decoder = ffmpeg.Decoder(name, kind)
-                self._sound = self._decoder.sound
-            else:  # libsndfile might play it, as something else than its path gives
-                raise AudioError(
-                    f"{name}: it looks like AAC, M4A, WebM or the like, which is not decoded here: convert it to WAV or"
-                    " FLAC (ffmpeg -i FILE FILE.wav)"
-                )
+            self._head = head_of(self._source, name)
+            self._sound = self._opened()
             self.rate = int(self._sound.samplerate)
             self.channels = int(self._sound.channels)
             check_rate(self.rate, name)
@@ -137,8 +123,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
             self._mix = Downmix(name) if mix is None else mix
             self._mix.check_has(self.channels)
             self._start, self._stop = self._segment(start, end)
-            total = int(self._sound.frames)
-            self._total = total if total < _UNKNOWN_FRAMES and self._decoder is None else None
+            self._total = frames_listed(self._sound) if self._decoder is None else None
             self._most = self._most_frames()
         except BaseException:
             self.close()
@@ -147,7 +132,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
 
     @property
     def frames(self) -> int | None:
-        """Return the number of samples that ``blocks`` yields if the header is right; None if it gives none."""
+        """Return the number of samples that ``blocks`` yields, by the header; None if it does not say."""
         if self._total is None:
             return None
         stop = self._total if self._stop is None else min(self._stop, self._total)
@@ -187,6 +172,18 @@ class AudioReader(AbstractContextManager["AudioReader"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _opened(self) -> Any:
+        """Return the file as libsndfile reads it, by way of ffmpeg where need be."""
+        if (kind := ffmpeg.container(self._head)) is None:
+            return open_sound(self._source, self._head, self.name)
+        if self._file is None:  # libsndfile might play it, as something else than its path gives
+            raise AudioError(
+                f"{self.name}: it looks like AAC, M4A, WebM or the like, which is not decoded here: convert it to WAV"
+                " or FLAC (ffmpeg -i FILE FILE.wav)"
+            )
+        self._decoder = ffmpeg.Decoder(self.name, kind)
+        return self._decoder.sound
+
     def _segment(self, start: float | None, end: float | None) -> tuple[int, int | None]:
         first = 0.0 if start is None else start
         last = np.inf if end is None else end
@@ -196,7 +193,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         return round(first * self.rate), None if last * self.rate == np.inf else round(last * self.rate)
 
     def _most_frames(self) -> int:
-        """Return how many frames may be decoded; raises AudioError where the header already says more."""
+        """Return how many frames may be decoded; raises AudioError if the header says more."""
         most = min(MAX_SECONDS * self.rate, _MOST_DECODED // self.channels)
         if self.frames is not None and most < self.frames <= self._size:
             raise self._too_long(most)
@@ -244,7 +241,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
             raise AudioError(f"{self.name}: {fault}")
 
     def _refuse_if_far_past_the_end(self) -> None:
-        """Raise AudioError at the end of the audio for a segment that was to go on."""
+        """Raise AudioError if the segment should end later than the audio does."""
         if self._stop is not None and self._stop - self._position > _MOST_OVERSHOOT * self.rate:
             raise AudioError(
                 f"{self.name}: a segment must end at most {_MOST_OVERSHOOT:g} s after the audio, got an end at"
@@ -253,7 +250,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
             )
 
     def _skip(self) -> None:
-        """Move to the start of the segment, by decoding where a seek would not land on the same samples."""
+        """Move to the start of the segment; where a seek might miss it, by decoding up to it."""
         if self._total is not None and self._start < self._total and self._sound.subtype in _EXACT_SEEK:
             try:
                 self._position = self._sound.seek(self._start)
@@ -267,41 +264,3 @@ class AudioReader(AbstractContextManager["AudioReader"]):
                     f" {self._start / self.rate:.3f} s of {self._position / self.rate:.3f} s;"
                     " times of another recording, or a file cut short?"
                 )
-
-
-def _open_path(path: Path) -> BinaryIO:
-    """Open ``path`` without waiting; raises AudioError for anything but a regular file."""
-    try:
-        return open_regular(path)
-    except FileNotFoundError:
-        raise AudioError(f"{path}: {NO_SUCH_FILE}; {_why_missing(path)}") from None
-    except NotADirectoryError:
-        raise AudioError(f"{path}: a part of its path is a file; was one given for a folder?") from None
-    except IsADirectoryError:
-        raise AudioError(f"{path}: an audio file was expected, got a folder; name one file in it") from None
-    except PermissionError:
-        raise AudioError(f"{path}: this user may not read it; change its permissions, or those of its folder") from None
-    except OSError as error:
-        raise AudioError(
-            f"{path}: {error.strerror or error}; what comes through a pipe or a device is read as a stream"
-        ) from error
-
-
-def _why_missing(path: Path) -> str:
-    """Return the likely reason why there is no file at ``path``."""
-    if path == Path("-"):
-        return "a pipe is read by verify, identify and record alone"
-    if _is_address(path):
-        return "nothing is fetched from an address, download it first"
-    if path.parts[:1] == ("~",):
-        return "only a shell knows ~ as the home folder: in Python, Path(path).expanduser()"
-    if os.sep == "/" and "\\" in path.name:
-        return "folders are separated by / here, not by \\ as in Windows"
-    if any(sign in path.name for sign in "*?"):
-        return "a pattern stands for files in a shell alone, where one matches; in Python, pathlib.Path().glob"
-    return "a mistyped or moved path?"
-
-
-def _is_address(path: Path) -> bool:
-    """Return True for a URL that was turned into a path, such as https:/host/call.wav."""
-    return len(path.parts) > 2 and len(path.parts[0]) > 2 and path.parts[0].endswith(":")

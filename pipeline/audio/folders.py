@@ -1,4 +1,4 @@
-"""Audio files in folders: which files are audio by their names, why others are skipped, and speakers in the names.
+"""Audio files in folders: which files are audio by their names, why others are skipped, and whose they are.
 
 No audio is decoded here.
 """
@@ -15,7 +15,7 @@ import soundfile
 
 from pipeline.audio import ffmpeg
 from pipeline.audio.libsndfile import NO_RECORDINGS
-from pipeline.audio.lists import Segment
+from pipeline.audio.utterance import Utterance
 from pipeline.errors import InputError
 
 Skipped = tuple[Path, str]
@@ -34,7 +34,7 @@ _ALIASES = {
 }
 
 HIDDEN, NO_AUDIO = "hidden", "not the name of an audio file"
-# Following such a link would never end, or mix two speakers.
+# Such a link would never end, or mix two speakers.
 ELSEWHERE = "a link to a folder that is read elsewhere"
 
 
@@ -82,7 +82,56 @@ def reason_to_skip(entry: Path) -> str | None:
     return None if suffix in audio_suffixes() else NO_AUDIO
 
 
-def read_names(root: Path, pattern: str) -> tuple[list[Segment], list[Skipped]]:
+def read_folders(root: Path) -> tuple[list[Utterance], list[Skipped]]:
+    """Return the audio files of the speaker folders in ``root``, and all other files; raises InputError without any."""
+    utterances: list[Utterance] = []
+    skipped: list[Skipped] = []
+    loose: list[Path] = []
+    home = Path(os.path.realpath(root))
+    for entry in sorted(root.iterdir()):
+        if entry.name.startswith("."):
+            skipped.append((entry, HIDDEN))
+        elif entry.is_symlink() and entry.is_dir() and home.is_relative_to(os.path.realpath(entry)):
+            skipped.append((entry, ELSEWHERE))
+        elif entry.is_dir():
+            if files := list(audio_files(entry, root, skipped)):
+                speaker = _speaker_name(entry)
+                utterances += [Utterance(speaker, path) for path in files]
+            elif all(path != entry for path, _ in skipped):  # it could be read
+                skipped.append((entry, "a folder without audio files"))
+        elif (reason := reason_to_skip(entry)) is not None:
+            skipped.append((entry, reason))
+        else:
+            loose.append(entry)
+    if not utterances:
+        raise InputError(_no_speakers(root, loose, skipped))
+    return utterances, skipped + [(path, "an audio file outside the speaker folders") for path in loose]
+
+
+def _no_speakers(root: Path, loose: list[Path], skipped: list[Skipped]) -> str:
+    rule = "a corpus must hold one folder per speaker with audio files in it"
+    if loose:
+        return (
+            f"{root}: {rule}, got {len(loose)} audio files and no such folder; is this the folder of one"
+            " speaker? Give the folder above it. Or are speakers in the names of the files? Give --speaker-pattern"
+            " (speaker_pattern=)"
+        )
+    reasons = "; ".join(f"{path.name}: {reason}" for path, reason in sorted(skipped)[:3])
+    return f"{root}: {rule}, got none" + (f" (skipped {len(skipped)} entries: {reasons})" if skipped else "")
+
+
+def _speaker_name(folder: Path) -> str:
+    try:
+        folder.name.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{folder.parent}: a speaker folder's name must be valid text, got {folder.name!r};"
+            " a name in another encoding than the file system's?"
+        ) from error
+    return folder.name
+
+
+def read_names(root: Path, pattern: str) -> tuple[list[Utterance], list[Skipped]]:
     """Return the files under ``root`` whose speakers ``pattern`` finds in their names, and the others.
 
     A pattern with a slash is matched to their paths from ``root`` on, with slashes between the folders.
@@ -97,22 +146,22 @@ def read_names(root: Path, pattern: str) -> tuple[list[Segment], list[Skipped]]:
         raise InputError(f"speaker pattern: a group in brackets must be the speaker, as in ([^_-]+), got {pattern!r}")
     group = names.groupindex.get("speaker", 1)
     skipped: list[Skipped] = []
-    segments: list[Segment] = []
+    utterances: list[Utterance] = []
     for path in audio_files(root, root, skipped):
         found = names.match(path.relative_to(root).as_posix() if "/" in pattern else path.name)
         if speaker := found and found[group]:
-            segments.append((speaker, path, None, None, None))
+            utterances.append(Utterance(speaker, path))
         else:
             skipped.append((path, "an audio file whose name the speaker pattern does not match"))
-    if not segments:
+    if not utterances:
         raise InputError(f"{root}: the name of an audio file must match the speaker pattern {pattern!r}, got none")
-    return segments, skipped
+    return utterances, skipped
 
 
 def yoho_enroll(root: Path) -> Path | None:
     """Return the ENROLL folder of a YOHO tree, None in other trees.
 
-    A speaker may be called Enroll: the name alone decides only while no third folder holds audio.
+    A speaker may be called Enroll, too: where a third folder holds audio, the name does not count.
     """
     folders = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and not entry.name.startswith(".")]
     enroll = next((folder for folder in folders if folder.name.lower() == "enroll"), None)

@@ -16,15 +16,15 @@ _MOST_SIZE, _LEAST_SIZE = 16.0, 2.0**-16
 # Samples within this share of the largest are at the top, and this many of them in a row are clipped.
 _AT_THE_TOP = 1e-4
 _RUN = 3
-# Full scale is 1. Audio below it has a few steps of 16 bits, and speech rounded to them stands in runs at the largest.
+# Full scale is 1. Quieter audio has few steps of 16 bits, and speech that is rounded to them has runs at the largest.
 _FEW_STEPS = 12 / 2**15
 
 
 class Clipping:
-    """Clipping meter: ``clipped`` of all ``samples`` stand in runs of at least three at the ``largest`` size so far.
+    """Clipping meter: ``clipped`` of all ``samples`` are in runs of at least three at the ``largest`` size so far.
 
-    Runs are of one sign. The largest value may be below full scale: audio may have been turned down after it was
-    clipped, but not to a few steps of 16 bits. A codec smooths such runs away, and clipping before it is not detected.
+    Runs are of one sign. The largest size may be below full scale, as audio may have been turned down after it was
+    clipped, but not below a few steps of 16 bits. Clipping before a codec, which smooths such runs, is not detected.
     """
 
     def __init__(self) -> None:

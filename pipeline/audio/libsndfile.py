@@ -1,4 +1,4 @@
-"""Audio files behind libsndfile: opened from binary files, with the likely cause where that fails."""
+"""Binary files opened by libsndfile, or an error with the likely cause."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pipeline.errors import AudioError
 
 # Matrices, feature files and sample dumps, which libsndfile would play, and samples without a header.
 NO_RECORDINGS = frozenset({"HTK", "MAT4", "MAT5", "RAW", "SDS"})
+_UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 for "until the end"
 # Read by libsndfile from the path alone; a file "._" in the current folder makes it take any other file for this.
 _SOUND_DESIGNER = "SD2"
 # Share of what is no UTF-8 that text of another encoding may have; of the bytes of mu-law and A-law it is about half.
@@ -18,10 +19,10 @@ _MOST_UNREADABLE = 0.25
 
 
 class Source:
-    """A binary file behind libsndfile's callbacks.
+    """A binary file that libsndfile reads by callbacks.
 
-    An exception inside a callback is kept for ``reraise``: one that left it, an interrupt included, would be printed,
-    dropped and taken for the end of the file.
+    An exception in a callback, an interrupt included, is kept for ``reraise``: libsndfile would print it, and go on as
+    at the end of the file.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -29,7 +30,7 @@ class Source:
         self._error: BaseException | None = None
 
     def reraise(self, name: str) -> None:
-        """Raise the exception of a callback: as ``AudioError``, but an interrupt as itself."""
+        """Raise the exception of a callback as AudioError, or an interrupt as it is."""
         error, self._error = self._error, None
         if isinstance(error, Exception):
             raise AudioError(
@@ -99,6 +100,11 @@ def open_sound(source: Source, head: bytes, name: str) -> soundfile.SoundFile:
             f"{name}: {sound.format} is not a format of recordings; if it is a recording, convert it to WAV"
         )
     return sound
+
+
+def frames_listed(sound: soundfile.SoundFile) -> int | None:
+    """Return how many frames an open file has by its header; None where the header does not say."""
+    return int(sound.frames) if sound.frames < _UNKNOWN_FRAMES else None
 
 
 def _likely_cause(head: bytes) -> str:

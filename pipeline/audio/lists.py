@@ -1,11 +1,7 @@
-"""Recordings and speakers in lists: Kaldi's data directories, RTTM files, and tables.
+"""Recordings and speakers in lists: Kaldi's data directories, and tables.
 
 Kaldi's ``wav.scp`` has a recording a line, ``utt2spk`` an utterance and its speaker (``spk2utt`` a speaker and the
-utterances), ``segments`` an utterance, its recording, start, end and maybe channel, from 0. A Rich Transcription Time
-Marked (RTTM) file has a speaker turn a line (NIST, The 2009 (RT-09) Rich Transcription Meeting Recognition Evaluation
-Plan, appendix A):
-
-    SPEAKER file channel start duration <NA> <NA> speaker <NA> <NA>
+utterances), ``segments`` an utterance, its recording, start, end and maybe channel, from 0.
 
 Fields are separated by blanks; times are in seconds. Every failure is a ``InputError`` that names the file and line.
 """
@@ -16,22 +12,18 @@ import csv
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
+from pipeline.audio.utterance import Utterance
 from pipeline.errors import InputError
 from pipeline.files import read_bounded
 
-Part = tuple[Path, float | None, float | None, int | None]
-"""Recording, start and end in seconds (None: its own ends), and channel from 1 (None: the mean of all)."""
-Segment = tuple[str, Path, float | None, float | None, int | None]
-"""Speaker, and a ``Part`` of a recording."""
-
 _MOST_BYTES = 2**28  # of one list
-_SHOWN = 60  # characters of a bad line that a message quotes
+SHOWN = 60  # characters of a bad line that a message quotes
 _BLANKS = " \t\r"  # Kaldi's separators; other white space may be part of a name
-_RTTM_FIELDS = 8  # at least, up to the speaker
-# Options of the programs in pipes of a wav.scp with which they do no more than decode the file that follows.
+# Programs in pipes of a wav.scp, and the options with which they only decode the file that follows.
 _DECODERS = {
     "cat": re.compile(""),
     "flac": re.compile(r"(?=.* (?:-[cs]*d|--decode))(?: (?:-[cds]+|--decode|--stdout|--silent|--totally-silent))+"),
@@ -53,7 +45,7 @@ CHANNELS = {"a": 1, "b": 2, "A": 1, "B": 2, **{str(number): number for number in
 """Channel, from 1, by what a column ``side`` or ``channel`` calls it."""
 
 
-def read_kaldi(root: Path) -> list[Segment]:
+def read_kaldi(root: Path) -> list[Utterance]:
     """Return the utterances of the Kaldi data directory ``root``, in the order of its list; raises InputError."""
     listing, parts = _parts(root)
     by_speaker = (root / "spk2utt").exists() and not (root / "utt2spk").exists()
@@ -62,41 +54,37 @@ def read_kaldi(root: Path) -> list[Segment]:
         way = "; of a test set, give the trial list: its trials" if (root / "trials").is_file() else ""
         raise InputError(f"{root}: a Kaldi data directory must hold wav.scp and utt2spk, got no utt2spk{way}")
     owners = _owners(owned) if by_speaker else _speakers(owned)
-    utterances: list[Segment] = []
-    for utterance, (line, part) in parts.items():
-        if utterance not in owners:
-            _refuse(listing, line, f"every utterance must be in {owned.name}, {utterance!r} is not")
-        utterances.append((owners.pop(utterance)[1], *part))
-    for utterance, (line, _) in owners.items():
-        _refuse(owned, line, f"every utterance must be in {listing.name}, {utterance!r} is not")
+    utterances: list[Utterance] = []
+    for name, (line, part) in parts.items():
+        if name not in owners:
+            refuse(listing, line, f"every utterance must be in {owned.name}, {name!r} is not")
+        utterances.append(replace(part, speaker=owners.pop(name)[1]))
+    for name, (line, _) in owners.items():
+        refuse(owned, line, f"every utterance must be in {listing.name}, {name!r} is not")
     if not utterances:
         raise InputError(f"{listing}: it must list at least one utterance, got none")
     return utterances
 
 
-def read_kaldi_parts(root: Path) -> dict[str, Part]:
-    """Return what each utterance of the Kaldi data directory ``root`` is a part of, by name; raises InputError.
-
-    ``wav.scp`` is read, and ``segments`` where it is there; speakers are not.
-    """
-    return {utterance: part for utterance, (_, part) in _parts(root)[1].items()}
+def read_kaldi_utterances(root: Path) -> dict[str, Utterance]:
+    """Return the utterances of the Kaldi data directory ``root`` by name, without speakers; raises InputError."""
+    return {name: part for name, (_, part) in _parts(root)[1].items()}
 
 
-def _parts(root: Path) -> tuple[Path, dict[str, tuple[int, Part]]]:
-    """Return the list of a data directory's utterances, and the line and the part of each."""
+def _parts(root: Path) -> tuple[Path, dict[str, tuple[int, Utterance]]]:
+    """Return the list of a data directory's utterances, and the line of each and what it is, without its speaker."""
     recordings = {key: _recording(root, line, rest) for key, line, rest in _keyed(root / "wav.scp")}
     segmented = (root / "segments").exists()
     listing = root / ("segments" if segmented else "wav.scp")
-    parts: dict[str, tuple[int, Part]] = {}
-    for utterance, line, rest in _keyed(listing):
-        where = _segment(listing, line, rest) if segmented else (utterance, None, None, None)
-        recording, start, end, side = where
+    parts: dict[str, tuple[int, Utterance]] = {}
+    for name, line, rest in _keyed(listing):
+        recording, start, end, side = _segment(listing, line, rest) if segmented else (name, None, None, None)
         if recording not in recordings:
-            _refuse(listing, line, f"every recording must be in wav.scp, {recording!r} is not")
+            refuse(listing, line, f"every recording must be in wav.scp, {recording!r} is not")
         path, channel = recordings[recording]
         if channel is not None and side not in {None, 1}:
-            _refuse(listing, line, f"the pipe of {recording!r} in wav.scp gives one channel, 0, got {rest!r}")
-        parts[utterance] = line, (path, start, end, channel or side)
+            refuse(listing, line, f"the pipe of {recording!r} in wav.scp gives one channel, 0, got {rest!r}")
+        parts[name] = line, Utterance("", path, start, end, channel or side)
     return listing, parts
 
 
@@ -112,88 +100,61 @@ def read_spk2utt(path: Path) -> dict[str, str]:
     return owners
 
 
-def read_rttm(path: Path) -> list[tuple[str, str, str, float, float]]:
-    """Return file name, channel, speaker, start and end of each turn in an RTTM file; raises InputError.
-
-    Lines of other types than SPEAKER are ignored.
-    """
-    turns = []
-    for number, line in _lines(path):
-        words = line.split()
-        if words and words[0] == b"SPEAKER":
-            turns.append(_turn(path, number, line, words))
-    if not turns:
-        raise InputError(f"{path}: an RTTM file needs at least one SPEAKER line, got none; is it an RTTM file?")
-    return turns
-
-
-def read_recordings_table(path: Path) -> list[Segment]:
+def read_recordings_table(path: Path) -> list[Utterance]:
     """Return the utterances of a table under a header, CSV or tab-separated; raises InputError, naming file and line.
 
     Columns are found by name (``RECORDING_COLUMNS``), others are ignored; ``start`` and ``end``, in seconds, may be
     empty or missing, and so may ``channel``, which is ignored where any cell is no channel. Files are looked for from
     the folder of the table and from ``clips`` in it, as Common Voice has them.
     """
-    rows = ((number, _text(path, number, raw).rstrip("\r")) for number, raw in _lines(path) if raw.strip())
+    rows = ((number, text_of(path, number, raw).rstrip("\r")) for number, raw in lines_of(path) if raw.strip())
     line, header = next(rows, (1, ""))
     if header.count(";") > header.count(",") + header.count("\t"):
-        _refuse(path, line, f"commas or tabs between the columns were expected, got semicolons: {header[:_SHOWN]!r}")
+        refuse(path, line, f"commas or tabs between the columns were expected, got semicolons: {header[:SHOWN]!r}")
     split = _split_csv if "\t" not in header else lambda _path, _line, text: text.split("\t")
     fields = [RECORDING_COLUMNS.get(name.strip().lower(), "") for name in split(path, line, header)]
     if [fields.count(one) for one in ("path", "speaker", "start")] != [1, 1, fields.count("end")]:
-        _refuse(
+        refuse(
             path,
             line,
             "a header with one column path (or file, audio, wav) and one speaker (or speaker_id, label, client_id) was"
-            f" expected, and start and end, in seconds, both or neither, got {header[:_SHOWN]!r}",
+            f" expected, and start and end, in seconds, both or neither, got {header[:SHOWN]!r}",
         )
     folders = path.parent, path.parent / "clips"
-    utterances: list[Segment] = []
+    utterances: list[Utterance] = []
     channels: list[str] = []
     for line, text in rows:
         cells = split(path, line, text)
         if len(cells) != len(fields):
-            _refuse(path, line, f"{len(fields)} fields were expected, as in the header, got {len(cells)}")
+            refuse(path, line, f"{len(fields)} fields were expected, as in the header, got {len(cells)}")
         row = {field: cell.strip() for field, cell in zip(fields, cells, strict=True)}
         if not row["speaker"] or not row["path"]:
-            _refuse(path, line, f"a path and a speaker were expected, got {text[:_SHOWN]!r}")
-        rule = f"a start and an end in seconds were expected, got {text[:_SHOWN]!r}"
+            refuse(path, line, f"a path and a speaker were expected, got {text[:SHOWN]!r}")
+        rule = f"a start and an end in seconds were expected, got {text[:SHOWN]!r}"
         ends = _ends(path, line, row.get("start") or "0", row.get("end") or "-1", rule)
-        utterances.append((row["speaker"], _found(path, line, row["path"], folders), *ends, None))
+        utterances.append(Utterance(row["speaker"], _found(path, line, row["path"], folders), *ends))
         channels.append(row.get("channel", ""))
     if not utterances:
         raise InputError(f"{path}: it must list at least one recording below its header, got none")
     if not {"", *CHANNELS}.issuperset(channels):
         return utterances
-    return [(*one[:-1], CHANNELS.get(channel)) for one, channel in zip(utterances, channels, strict=True)]
+    return [replace(one, channel=CHANNELS.get(channel)) for one, channel in zip(utterances, channels, strict=True)]
 
 
 def _split_csv(path: Path, line: int, text: str) -> list[str]:
     try:
         return next(csv.reader([text], strict=True), [])
     except csv.Error as error:
-        _refuse(path, line, f"a row of CSV was expected ({error}); a quote that is missing?")
+        refuse(path, line, f"a row of CSV was expected ({error}); a quote that is missing?")
 
 
-def _turn(path: Path, number: int, line: bytes, words: list[bytes]) -> tuple[str, str, str, float, float]:
-    shown = line.decode("utf-8", errors="backslashreplace")[:_SHOWN]
-    if len(words) < _RTTM_FIELDS:
-        _refuse(path, number, f"'SPEAKER file channel start duration <NA> <NA> speaker' was expected, got {shown!r}")
-    file, channel, speaker = (_text(path, number, words[k]) for k in (1, 2, 7))
-    try:
-        start, duration = float(words[3]), float(words[4])
-    except ValueError:
-        start = duration = -1.0
-    if not (0.0 <= start < float("inf") and 0.0 < duration < float("inf")):
-        _refuse(path, number, f"a start of 0 or more and a duration above 0 were expected, in seconds, got {shown!r}")
-    return file, channel, speaker, start, start + duration
-
-
-def _refuse(path: Path, line: int, problem: str) -> NoReturn:
+def refuse(path: Path, line: int, problem: str) -> NoReturn:
+    """Raise InputError for a line of the file at ``path``."""
     raise InputError(f"{path}, line {line}: {problem}")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their numbers from 1; raises InputError for one that cannot be read."""
     try:
         content = read_bounded(path, _MOST_BYTES)
     except OSError as error:
@@ -201,25 +162,26 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     yield from enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1)
 
 
-def _text(path: Path, line: int, raw: bytes) -> str:
+def text_of(path: Path, line: int, raw: bytes) -> str:
+    """Return the text of ``raw``, a part of a line; raises InputError unless it is UTF-8."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        _refuse(path, line, f"UTF-8 text was expected ({error}); saved in another encoding?")
+        refuse(path, line, f"UTF-8 text was expected ({error}); saved in another encoding?")
 
 
 def _keyed(path: Path) -> Iterator[tuple[str, int, str]]:
     """Yield the key, line number and rest of every line; blank lines are skipped."""
     seen: dict[str, int] = {}
-    for line, raw in _lines(path):
-        text = _text(path, line, raw).strip(_BLANKS)
+    for line, raw in lines_of(path):
+        text = text_of(path, line, raw).strip(_BLANKS)
         if not text:
             continue
         key, _, rest = text.replace("\t", " ").partition(" ")
         if not rest:
-            _refuse(path, line, f"a key and a value were expected, got {text!r}")
+            refuse(path, line, f"a key and a value were expected, got {text!r}")
         if key in seen:
-            _refuse(path, line, f"{key!r} may be given once, it is on line {seen[key]} too")
+            refuse(path, line, f"{key!r} may be given once, it is on line {seen[key]} too")
         seen[key] = line
         yield key, line, text[len(key) :].strip(_BLANKS)
 
@@ -236,8 +198,8 @@ def _recording(root: Path, line: int, text: str) -> tuple[Path, int | None]:
     known = _DECODERS.get(PurePosixPath(words[0]).name if words else "")
     options = None if known is None else known.fullmatch("".join(f" {word}" for word in words[1:-1]))
     if options is None or len(words) < 2:
-        pipes = sum(raw.rstrip().endswith(b"|") for _, raw in _lines(scp))
-        _refuse(
+        pipes = sum(raw.rstrip().endswith(b"|") for _, raw in lines_of(scp))
+        refuse(
             scp,
             line,
             "a file path was expected, or a pipe in which sph2pipe, flac -d or cat decodes one file and does no more;"
@@ -259,7 +221,7 @@ def _found(path: Path, line: int, text: str, folders: tuple[Path, ...]) -> Path:
     places = " and from ".join("the current folder" if folder == Path() else str(folder) for folder in folders)
     cause = "; offsets into archives are not read, list files" if re.search(":[0-9]+$", text) else ""
     cause = "; folders are separated by / here, not by \\ as in Windows" if "\\" in text else cause
-    _refuse(path, line, f"no such file: {text!r}, looked for from {places}{cause}")
+    refuse(path, line, f"no such file: {text!r}, looked for from {places}{cause}")
 
 
 def _speakers(path: Path) -> dict[str, tuple[int, str]]:
@@ -267,7 +229,7 @@ def _speakers(path: Path) -> dict[str, tuple[int, str]]:
     owners = {}
     for utterance, line, speaker in _keyed(path):
         if " " in speaker or "\t" in speaker:
-            _refuse(path, line, f"'utterance speaker' was expected, got more words: {speaker!r}")
+            refuse(path, line, f"'utterance speaker' was expected, got more words: {speaker!r}")
         owners[utterance] = line, speaker
     return owners
 
@@ -278,7 +240,7 @@ def _owners(path: Path) -> dict[str, tuple[int, str]]:
     for speaker, line, rest in _keyed(path):
         for utterance in filter(None, rest.replace("\t", " ").split(" ")):
             if utterance in owners:
-                _refuse(path, line, f"{utterance!r} may be given once, it is on line {owners[utterance][0]} too")
+                refuse(path, line, f"{utterance!r} may be given once, it is on line {owners[utterance][0]} too")
             owners[utterance] = line, speaker
     return owners
 
@@ -288,7 +250,7 @@ def _segment(path: Path, line: int, text: str) -> tuple[str, float, float | None
     rule = f"'utterance recording start end' was expected, and maybe a channel (0, 1 ...), got {text!r}"
     words = text.split()
     if len(words) not in {3, 4} or not re.fullmatch("[0-9]{1,3}", words[-1] if len(words) == 4 else "0"):
-        _refuse(path, line, rule)
+        refuse(path, line, rule)
     channel = int(words[3]) + 1 if len(words) == 4 else None
     return words[0], *_ends(path, line, words[1], words[2], rule), channel
 
@@ -298,9 +260,9 @@ def _ends(path: Path, line: int, first: str, last: str, rule: str) -> tuple[floa
     try:
         start, end = float(first), float(last)
     except ValueError:
-        _refuse(path, line, rule)
+        refuse(path, line, rule)
     if end == -1.0 and 0.0 <= start < float("inf"):
         return start, None
     if not 0.0 <= start < end < float("inf"):
-        _refuse(path, line, f"0 <= start < end must hold (in seconds), got {first} to {last}")
+        refuse(path, line, f"0 <= start < end must hold (in seconds), got {first} to {last}")
     return start, end

@@ -60,7 +60,7 @@ class Resampler:
             raise StreamClosedError("resampler: it has been flushed and takes no more audio; make a new one")
 
 
-def resampled(samples: Samples, in_rate: int, out_rate: int) -> Samples:
+def resampled(samples: Samples, in_rate: float, out_rate: int) -> Samples:
     """Return whole ``samples`` (n,) at ``out_rate`` Hz."""
     if in_rate == out_rate:
         return samples
@@ -75,8 +75,8 @@ def _soxr_stream(in_rate: int, out_rate: int) -> Any:
 def _longest_wait_ms(in_rate: int, out_rate: int) -> float:
     """Measure the wait with silence, a millisecond at a time.
 
-    The number of samples out depends on the number in and on nothing else, so silence will do. Two seconds
-    or 2**16 samples hold enough of the filter's blocks to meet their worst position to within a sample.
+    The number of samples out depends only on the number in. Two seconds or 2**16 samples hold enough of the filter's
+    blocks to find the longest wait to within a sample.
     """
     stream = _soxr_stream(in_rate, out_rate)
     chunk = np.zeros(max(1, in_rate // 1000))

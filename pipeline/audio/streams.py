@@ -115,7 +115,11 @@ def as_samples(given: ArrayLike, where: str, mix: Downmix | None = None) -> Samp
         )
     if samples.ndim == 1 or samples.size == 0:
         return samples.ravel()
-    if samples.ndim != 2 or samples.shape[1] > min(MAX_CHANNELS, samples.shape[0]):
+    # Several frames of still more channels begin no recording; one frame may, and any number may follow.
+    if samples.ndim != 2 or not (
+        samples.shape[1] <= MAX_CHANNELS
+        and (mix.channels is not None or samples.shape[0] == 1 or samples.shape[0] >= samples.shape[1])
+    ):
         raise AudioError(
             f"{where}: samples must have the shape (n,) or (n, channels), got {samples.shape}; transpose an array of"
             " (channels, n)"

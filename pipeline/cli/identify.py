@@ -27,7 +27,8 @@ from pipeline.cli.terminal import escape, print_error, print_json, print_line
 from pipeline.errors import AudioError
 
 if TYPE_CHECKING:
-    from pipeline.verification.identification import Identification, Identifier
+    from pipeline.verification.identification import Identification
+    from pipeline.verification.identifier import Identifier
 
 _EXITS = {"identified": DONE, "nobody": REJECTED, "not_enough_speech": NOT_ENOUGH_SPEECH}
 
@@ -68,13 +69,14 @@ def identify(
     - `voiceclaim identify speakers.store --best 10 --json call.wav voicemail.m4a`
     """
     from pipeline.store.store import Store
+    from pipeline.verification.audit import open_log
     from pipeline.verification.audit_events import identification_recorder
-    from pipeline.verification.identification import Identifier
+    from pipeline.verification.identifier import Identifier
 
     check_log_and_raw(log, log_key, log_paths, raw, audio)
     model = Store(store).load(unknown_impostors=unknown_impostors)
     identifier = Identifier(model, system=system, best=best, nobody=nobody, threshold=threshold)
-    record = identification_recorder(log, identifier, key_file=log_key, paths=log_paths, channel=channel)
+    record = identification_recorder(open_log(log, log_key), identifier, paths=log_paths, channel=channel)
     codes = []
     for name in audio:
         try:

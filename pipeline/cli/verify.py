@@ -106,6 +106,7 @@ def verify(
     """
     from pipeline.audio.downmix import Downmix
     from pipeline.store.store import Store
+    from pipeline.verification.audit import open_log
     from pipeline.verification.audit_events import duplicate_memory, verification_recorder
     from pipeline.verification.policies import policy_of
     from pipeline.verification.verifier import Verifier
@@ -120,7 +121,7 @@ def verify(
     (name,) = claim
     rule = _sequential_test(sequential, at_end)
     model = Store(store).load(unknown_impostors=unknown_impostors)
-    record = verification_recorder(log, model, name, key_file=log_key, paths=log_paths, channel=channel)
+    record = verification_recorder(open_log(log, log_key), model, name, paths=log_paths, channel=channel)
     try:
         point = point_of(model.config, prior, cost_miss, cost_false_accept)
         policy = policy_of(threshold=threshold, false_accept=far, point=point, sequential=rule)

@@ -35,8 +35,7 @@ class VadConfig(Section):
         return self
 
 
-# Hz, of features where speech is narrow-band: what telephone lines are sampled at.
-NARROW_RATE = 8000
+NARROW_RATE = 8000  # Hz, of telephone lines
 # What encoders are trained on: Hz, and the milliseconds from frame to frame and of a frame.
 LOG_MEL_RATE, LOG_MEL_STEP_MS, LOG_MEL_FRAME_MS = 16000, 10.0, 25.0
 
@@ -46,8 +45,8 @@ Kind = Literal["lpc", "lpcc", "plp", "mfcc", "root_mfcc"]
 class AnalysisConfig(Section):
     """Analysis of a frame. ``order`` is the LPC order and the number of static features of every kind.
 
-    ``bands`` are those of perceptual linear prediction (kind "plp"), ``compression`` the power that it and root cepstra
-    (kind "root_mfcc") raise powers in bands to; ``delta_scale`` is the weight of the deltas.
+    Perceptual linear prediction (kind "plp") has so many ``bands``. It and root cepstra (kind "root_mfcc") raise the
+    power of each band to ``compression``. ``delta_scale`` is the weight of the deltas.
     """
 
     kind: Kind = "plp"
@@ -80,10 +79,9 @@ class NormalisedAnalysisConfig(AnalysisConfig):
 class FeatureSettings(AnalysisConfig):
     """Front end: the analysis of frames for machines over frames, and those for machines over whole utterances.
 
-    Supervector machines and GMMs have an analysis each. A frame is analysed once where they are the same. With
-    ``narrow_band``, a new store whose recordings end at 4 kHz has features at 8 kHz, whatever ``rate`` says. With
-    ``pitch`` there is the fundamental frequency too (``pipeline.features.pitch``), with ``log_mel`` there are log mel
-    bands, which machines over embeddings read (``pipeline.features.filterbank``).
+    With ``narrow_band``, a new store whose recordings end at 4 kHz has features at 8 kHz, whatever ``rate`` says.
+    ``pitch`` adds the fundamental frequency (``pipeline.features.pitch``), ``log_mel`` the log mel bands that machines
+    over embeddings read (``pipeline.features.filterbank``).
     """
 
     kind: Kind = "lpcc"
@@ -149,7 +147,7 @@ class FeatureSettings(AnalysisConfig):
     def narrowed(self) -> Self:
         """Return the same front end at 8 kHz if ``narrow_band`` allows it and no encoder needs the present rate."""
         is_wide = self.narrow_band and self.rate > NARROW_RATE and not self.log_mel
-        # Unchecked: the check of a front end asks for it.
+        # Not checked, since the check of a front end calls this.
         return BaseModel.model_copy(self, update={"rate": NARROW_RATE}) if is_wide else self
 
     @property
@@ -169,11 +167,11 @@ class FeatureSettings(AnalysisConfig):
 
 
 class AugmentationConfig(Section):
-    """Data augmentation: versions of the enrollment audio that the normalised machines are trained on beside it.
+    """Data augmentation: versions of the enrollment audio on which the normalised machines are trained, too.
 
     ``kinds``: a telephone line, babble of ``voices`` other voices, white noise, a reverberant room, a random codec, a
-    random band with noise, noise of a random colour. Signal-to-noise ratios, but for those of bands, are drawn between
-    ``min_snr_db`` and ``max_snr_db``. Each kind is made of the ``share`` of a speaker's utterances, two at the least.
+    random band with noise, noise of a random colour. Signal-to-noise ratios, except in bands, are drawn between
+    ``min_snr_db`` and ``max_snr_db``. Each kind is made of a ``share`` of a speaker's utterances, two at the least.
     """
 
     kinds: Annotated[tuple[Augmentation, ...], AfterValidator(distinct)] = get_args(Augmentation)

@@ -18,7 +18,7 @@ class PosteriorConfig(Section):
 class ScoringConfig(Section):
     """Scoring of a claim: the default ``system``, and the least speech that may be scored.
 
-    Of the frames of speech, machines over frames score every third by default (``frame_subsampling``).
+    Machines over frames score every n-th frame of speech, n being ``frame_subsampling``.
     """
 
     system: System = "fused"
@@ -30,12 +30,12 @@ class ScoringConfig(Section):
 class ThresholdConfig(Section):
     """The default threshold, from utterances held out at enrollment.
 
-    ``holdout`` is the share of each speaker's speech held out while the hold-out pass trains on the rest;
-    ``trial_seconds`` the speech joined into one held-out trial. Scores that are log-likelihood ratios are decided at
-    the least expected cost, by the ``prior`` of a target trial and the costs of the two errors.
-    These ratios depend on two assumptions: ``unknown_impostors`` is the share of impostors who are not enrolled, and
-    ``unfamiliar_impostors`` how many times as likely as a claimant an impostor is to come by an unfamiliar condition: a
-    channel, a room or noise unlike those of the enrollment speech and of its augmented versions.
+    ``holdout`` is the share of each speaker's speech that is held out while the hold-out pass trains on the rest, and
+    ``trial_seconds`` the length of speech in a held-out trial. Scores that are log-likelihood ratios are decided at the
+    least expected cost, by the ``prior`` of a target trial and the costs of the two errors. These ratios depend on two
+    assumptions. ``unknown_impostors`` is the share of impostors who are not enrolled. ``unfamiliar_impostors`` is how
+    many times likelier an impostor is than a claimant to come by an unfamiliar condition: a channel, a room or noise
+    unlike those of the enrollment speech and of its augmented versions.
     """
 
     holdout: Annotated[float, Field(gt=0, le=0.5)] = 0.2

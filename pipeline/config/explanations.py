@@ -1,4 +1,4 @@
-"""Explanations of settings that are wrong, in plain words: each by its key, with the rule and the value got."""
+"""Explanations of wrong settings in plain words: the key, the rule and the value got."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PLAIN = {
 
 @contextmanager
 def explaining(section: type[BaseModel], source: str) -> Iterator[None]:
-    """Raise ConfigError where settings of ``section`` are wrong; ``source`` is where they are from."""
+    """Turn pydantic's error about settings of ``section`` into a ConfigError that begins with their ``source``."""
     try:
         yield
     except ValidationError as error:
@@ -36,7 +36,7 @@ def explaining(section: type[BaseModel], source: str) -> Iterator[None]:
 
 
 def _explained(section: type[BaseModel], source: str, error: ValidationError) -> str:
-    """Return a line for each wrong setting; if two kinds of value are allowed, the line has both."""
+    """Return a line for each wrong setting, with every kind of value that is allowed."""
     wrong: dict[str, list[Any]] = {}
     for detail in error.errors():
         key = ".".join(str(part) for part in detail["loc"] if not str(part).startswith(("literal", "constrained")))

@@ -1,4 +1,4 @@
-"""Settings read from TOML, with overrides; whatever is wrong with them is a ConfigError that names the key."""
+"""Settings read from TOML, with overrides; a mistake is a ConfigError that names the key."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML; raises ValueError, within a bounded time for any text."""
-    if max(map(len, text.splitlines()), default=0) > _MOST_COLUMNS:  # keys of many parts take the square of their time
+    # The time for a dotted key grows with the square of its length.
+    if max(map(len, text.splitlines()), default=0) > _MOST_COLUMNS:
         raise ValueError(f"a line has more than {_MOST_COLUMNS} characters")
     try:
         return tomllib.loads(text)

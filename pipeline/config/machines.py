@@ -22,14 +22,14 @@ class MachineConfig(Section):
     """Kinds of machines. ``C`` is the soft-margin cost of the two-class kinds, ``nu`` the one-class kind's.
 
     ``one_class_scale`` is the sum of the one-class coefficients: "schoelkopf" 1, "libsvm" nu times the number of
-    centroids, or a number; by "ratio" it is 1 / rho, so that margins are (f - rho) / rho. ``gram_gib`` limits each
-    matrix of products that training holds whole: the supervector machines' over all segments of speech, in single
-    precision, which are thinned out until it fits. A one-vs-rest machine whose own matrix would be larger, a quarter of
-    a GiB at most, is trained slowly without.
-    Without "one_vs_rest" among the ``kinds``, evaluation trains these machines where a system that reads them is named.
-    ``cohort`` is how many of the most similar speakers each speaker has pair machines against, or "all": with a number
-    R, the machines of a speaker and those of a claim cost O(R), and a claim is judged among the speaker and those R:
-    everybody, as long as no more than R + 1 are enrolled.
+    centroids, or a number; by "ratio" it is 1 / rho, so that margins are (f - rho) / rho.
+    ``gram_gib`` limits the memory of a Gram matrix. That of the supervector machines is over all segments of speech, in
+    single precision: segments are left out until it fits. A one-vs-rest machine whose Gram matrix would not fit, or
+    would be larger than a quarter of a GiB, is trained without one, slowly.
+    Without "one_vs_rest" among the ``kinds``, evaluation trains these machines if a system that reads them is named.
+    ``cohort`` is the number R of most similar speakers against whom each speaker has pair machines, or "all". With R,
+    enrolling a speaker and judging a claim cost O(R), and a claim is judged among the speaker and those R: among
+    everybody, while no more are enrolled.
     """
 
     kinds: Annotated[tuple[MachineKind, ...], AfterValidator(distinct)] = (
@@ -55,7 +55,7 @@ class MachineConfig(Section):
         return self
 
     def judged_among(self, speakers: int) -> int:
-        """Return the number of ``speakers`` among whom pair machines judge a claim, the claimed one included."""
+        """Return among how many of so many ``speakers`` pair machines judge a claim, the claimed one included."""
         return speakers if self.cohort == "all" else min(speakers, self.cohort + 1)
 
 
@@ -126,12 +126,11 @@ class SupervectorConfig(UtteranceMachineConfig):
 class NormalisedConfig(UtteranceMachineConfig):
     """Machines over utterances less their mean, trained on augmented versions beside the recordings.
 
-    The mean of an utterance begins with ``mean_prior`` frames of zero. The UBM of the supervector machines has so many
-    ``components``.
+    The mean of an utterance includes ``mean_prior`` frames of zeros before it. The UBM of the supervector machines has
+    so many ``components``.
     """
 
     components: Annotated[int, Field(ge=1, le=4096)] = 512
-
     ridge: Positive = 1.0
     segment_seconds: Positive = 1.0
     max_segments: Annotated[int, Field(ge=2, le=10000)] = 128
@@ -140,7 +139,7 @@ class NormalisedConfig(UtteranceMachineConfig):
 
 
 class PitchConfig(Section):
-    """Histograms of the fundamental frequency (``pipeline.machines.pitch``): of so many ``bins``.
+    """Histograms of the fundamental frequency (``pipeline.machines.pitch``), of so many ``bins``.
 
     ``relevance`` is the relevance factor in voiced frames. A frame has half its weight at ``half_db`` below the loudest
     so far.

@@ -47,13 +47,13 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    if not TYPE_CHECKING:  # checkers of types know the settings by their names, and these methods by pydantic's
+    if not TYPE_CHECKING:  # type checkers know the names of the settings from pydantic's own methods
 
         def __init__(self, /, **settings: Any) -> None:
             with explaining(type(self), type(self).__name__):
                 super().__init__(**settings)
 
-        # Of a section within another, pydantic then collects the mistakes itself, with their whole names.
+        # By this, pydantic itself collects the mistakes in a section within another, with their whole names.
         __init__.__pydantic_base_init__ = True
 
         @classmethod

@@ -22,7 +22,7 @@ from pipeline.enrollment.new_speakers import Earlier, NewSpeaker
 from pipeline.enrollment.removal import in_cohorts_without
 from pipeline.errors import EnrollmentRefusedError, InputError
 from pipeline.scoring.trials import TRIAL_KINDS
-from pipeline.store.arrays import Changed
+from pipeline.store.arrays import UpdatedArrays
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
 from pipeline.store.speakers import Role
@@ -73,4 +73,4 @@ def taken_out(model: SpeakerModel, names: Container[str], role: Role, *, jobs: i
     for kind in TRIAL_KINDS:
         kept = model.trials(kind=kind)
         trials |= {} if kept is None else kept.renumbered(ids).as_arrays(kind=kind)
-    return TakenOut(replace(rest, shared=Changed(trials, rest.shared)), earlier)
+    return TakenOut(replace(rest, shared=UpdatedArrays(trials, rest.shared)), earlier)

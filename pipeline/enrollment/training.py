@@ -31,8 +31,8 @@ from pipeline.machines.training import machine_count, train_population
 from pipeline.machines.workers import Workers, jobs_of, run_parallel
 from pipeline.scoring.conditions import condition_sums, condition_vector
 from pipeline.store.arrays import Arrays
-from pipeline.store.layout import AnyArray
-from pipeline.store.model import CONDITIONS, SpeakerModel
+from pipeline.store.layout import CONDITIONS, AnyArray
+from pipeline.store.model import SpeakerModel
 from pipeline.store.speakers import Role, Speaker
 
 Array = NDArray[np.float64]

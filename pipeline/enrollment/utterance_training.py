@@ -40,8 +40,9 @@ from pipeline.machines.ubm import (
     train_ubm,
 )
 from pipeline.machines.workers import run_parallel
+from pipeline.store.layout import PSEUDO
 from pipeline.store.machines import UBM_ARRAYS
-from pipeline.store.model import PSEUDO, SpeakerModel
+from pipeline.store.model import SpeakerModel
 
 Array = NDArray[np.float64]
 Backgrounds = Mapping[Background, BackgroundModel]

@@ -25,7 +25,7 @@ from pipeline.machines.workers import LocalThreads
 from pipeline.metrics import ErrorRates, equal_error_rate, log_likelihood_ratio_cost, rates_at
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import NOBODY, OWN, HeldOutTrials
-from pipeline.store.arrays import Changed
+from pipeline.store.arrays import UpdatedArrays
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 
@@ -193,7 +193,7 @@ def _with_own(model: SpeakerModel, own: HeldOutTrials | None) -> SpeakerModel:
     """Return ``model`` with these own trials in place of those it has, and calibrated to them."""
     gone = frozenset(name for name in model.shared if name.startswith(OWN))
     arrays = {} if own is None else own.as_arrays(kind=OWN)
-    return replace(model, shared=Changed(arrays, model.shared, gone)).calibrated()
+    return replace(model, shared=UpdatedArrays(arrays, model.shared, gone)).calibrated()
 
 
 def _labelled(trials: Sequence[Trial]) -> Labels:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.audio.corpus import Utterance
-from pipeline.audio.downmix import Downmix
-from pipeline.audio.lists import read_kaldi_parts
+from pipeline.audio.downmix import check_channel_number
+from pipeline.audio.lists import read_kaldi_utterances
 from pipeline.errors import InputError, check_type
 from pipeline.evaluation.lists import Trial
 from pipeline.machines.workers import LocalThreads, Workers, path_for
@@ -36,13 +36,10 @@ class Recordings:
         if isinstance(root, Recordings):
             return root if channel is None else replace(root, channel=channel)
         check_type("root", root, os.PathLike | str, "the path of a folder")
-        Downmix("recordings", channel)
+        check_channel_number(channel, "recordings")
         home, workers = Path(root), LocalThreads(1) if workers is None else workers
-        parts = read_kaldi_parts(home) if (home / "wav.scp").is_file() else {}
-        utterances = {
-            name: Utterance("", path_for(path, workers), start, end, its_channel)
-            for name, (path, start, end, its_channel) in parts.items()
-        }
+        listed = read_kaldi_utterances(home) if (home / "wav.scp").is_file() else {}
+        utterances = {name: replace(one, path=path_for(one.path, workers)) for name, one in listed.items()}
         return cls(path_for(home, workers), utterances, channel)
 
     def of(self, trials: Iterable[Trial]) -> Recordings:

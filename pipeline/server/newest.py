@@ -14,7 +14,7 @@ from pipeline.scoring.sequential import SequentialTest
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Stamp, Store
 from pipeline.verification.audit_events import duplicate_memory
-from pipeline.verification.identification import Identifier
+from pipeline.verification.identifier import Identifier
 from pipeline.verification.policies import DefaultThreshold, Policy, Sequential
 from pipeline.verification.verifier import Verifier
 

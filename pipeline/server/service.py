@@ -42,7 +42,8 @@ from pipeline.verification.audit_events import (
     verification_recorder,
 )
 from pipeline.verification.duplicate_audio import DuplicateMemory
-from pipeline.verification.identification import Identification, Identifier
+from pipeline.verification.identification import Identification
+from pipeline.verification.identifier import Identifier
 from pipeline.verification.verifier import Verifier
 
 _FILES_NICE = 10  # who sends a file waits for the end of it, who speaks for every word
@@ -252,14 +253,12 @@ class Service:
         self, claim: str, verifier: Verifier | None, outcome: Update | VoiceclaimError, channel: int | None
     ) -> None:
         model = self._newest.current() if verifier is None else verifier.model
-        if self.settings.log is not None and model is not None:
-            log, key = self.settings.log, self.settings.log_key
-            verification_recorder(log, model, claim, key_file=key, channel=channel)(verifier, None, outcome)
+        if model is not None:
+            verification_recorder(self.settings.audit_log, model, claim, channel=channel)(verifier, None, outcome)
 
     def log_identification(self, identifier: Identifier, found: Identification, channel: int | None) -> None:
         """Write who was found to the audit log, if there is one; raises AuditError."""
-        log, key = self.settings.log, self.settings.log_key
-        identification_recorder(log, identifier, key_file=key, channel=channel)(None, found)
+        identification_recorder(self.settings.audit_log, identifier, channel=channel)(None, found)
 
     async def start(self) -> None:
         """Start the processes that score; raises VoiceclaimError."""

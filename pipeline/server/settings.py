@@ -10,7 +10,7 @@ from pipeline.config import Config
 from pipeline.server.decoding import AudioBounds
 from pipeline.server.security import Tokens
 from pipeline.verification.attempts import AttemptLimits
-from pipeline.verification.audit import AuditLog, read_key
+from pipeline.verification.audit import AuditLog, open_log
 from pipeline.verification.policies import Policy
 
 MIB = 2**20
@@ -95,4 +95,4 @@ class Settings:
     @property
     def audit_log(self) -> AuditLog | None:
         """Return the audit log with its key, if there is one; raises AuditError for a key that cannot be read."""
-        return None if self.log is None else AuditLog(self.log, key=read_key(self.log_key))
+        return open_log(self.log, self.log_key)

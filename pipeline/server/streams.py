@@ -28,7 +28,8 @@ from pipeline.server.scoring import AudioClaim, MixedElsewhere
 from pipeline.server.security import RULES
 from pipeline.server.service import Attempt, Service
 from pipeline.server.utterances import UtteranceFiles
-from pipeline.verification.identification import Identification, IdentificationStream, Identifier
+from pipeline.verification.identification import Identification
+from pipeline.verification.identifier import IdentificationStream, Identifier
 from pipeline.verification.verifier import Verifier
 
 _HEARTBEAT_SECONDS = 1.0

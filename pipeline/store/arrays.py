@@ -1,4 +1,4 @@
-"""Arrays and pair machines of a speaker model that are stored elsewhere: read when they are asked for, or changed."""
+"""Arrays and pair machines of a speaker model: read from a store when they are asked for, replaced, or renumbered."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ Arrays = Mapping[str, AnyArray]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredArrays(Mapping[str, AnyArray]):
-    """Arrays of one owner, each read from the store when it is asked for.
-
-    ``lengths`` gives what their shapes must agree with.
-    """
+    """Arrays of one owner, each read from the store when it is asked for; shapes must agree with the lengths."""
 
     rows: Rows
     _owner: int | None
@@ -43,9 +40,9 @@ class StoredArrays(Mapping[str, AnyArray]):
 
 
 class StoredPairs:
-    """Pair machines of speakers, given as (id, centroids) in order, read from the store when a claim asks for them.
+    """Pair machines, read from the store when a claim needs them, of speakers given in order as (id, centroids).
 
-    Where claims are not judged among everybody, ``shared`` holds the cohorts.
+    If there are cohorts, ``shared`` holds them; None stands for pair machines of every two speakers.
     """
 
     def __init__(self, rows: Rows, speakers: Sequence[tuple[int, int]], shared: Mapping[str, AnyArray] | None) -> None:
@@ -60,7 +57,7 @@ class StoredPairs:
 
     def against(self, speaker: int) -> Mapping[int, PairMachine]:
         """See PairSource; raises StoreFormatError for a machine that is missing or has a wrong size."""
-        if speaker >= len(self._speakers):  # of a model with more speakers than are stored
+        if speaker >= len(self._speakers):  # not stored yet
             return {}
         identity, size = self._speakers[speaker]
         stored = self.rows.pairs_of(identity)
@@ -76,11 +73,11 @@ class StoredPairs:
         return machines
 
 
-class Changed(Mapping[str, AnyArray]):
+class UpdatedArrays(Mapping[str, AnyArray]):
     """Arrays of a ``base`` with some ``new`` ones in their place and some ``removed``."""
 
     def __init__(self, new: dict[str, AnyArray], base: Arrays, removed: frozenset[str] = frozenset()) -> None:
-        if isinstance(base, Changed):  # one layer over what is stored
+        if isinstance(base, UpdatedArrays):  # one layer over what is stored
             new = {name: array for name, array in base.new.items() if name not in removed} | new
             removed |= base.removed
             base = base.base
@@ -104,7 +101,7 @@ class Changed(Mapping[str, AnyArray]):
         return sum(1 for _ in self)
 
 
-class Renumbered:
+class RenumberedPairs:
     """Pair machines of some speakers of a source, numbered by their places in ``numbers``."""
 
     def __init__(self, source: PairSource, numbers: Sequence[int]) -> None:

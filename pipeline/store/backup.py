@@ -1,4 +1,4 @@
-"""Backups of a store that is in use, and their restoration, by SQLite's online backup: never a mixture of states."""
+"""Backups of a store that may be in use, and their restoration, by SQLite's online backup."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pipeline.errors import StoreError, StoreMissingError
 from pipeline.files import beside, obstacle, sync_folder
-from pipeline.store.connection import busy, connected, typed
+from pipeline.store.connection import busy_error, connect, store_errors
 from pipeline.store.keys import Key
 from pipeline.store.model import SpeakerModel
-from pipeline.store.rows import opened
+from pipeline.store.rows import open_rows
 from pipeline.store.store import Store
 
 
@@ -107,15 +107,15 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
 
 
 def _refuse_busy(status: int, path: Path) -> None:
-    """Raise StoreBusyError if SQLite would wait for another writer for ever."""
+    """Raise StoreBusyError where SQLite would wait without end for another writer."""
     if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        raise busy(path)
+        raise busy_error(path)
 
 
 def _copy(store: Store, path: Path) -> None:
-    """Copy ``store`` as it stands into the file at ``path`` as one transaction, and wait until the disk has it."""
-    source = opened(store.path, store.key).taken()
-    with typed(path), closing(source), closing(connected(path, writable=True)) as target:
+    """Copy the present ``store`` into the file at ``path`` in one transaction, and wait until it is on the disk."""
+    source = open_rows(store.path, store.key).take_connection()
+    with store_errors(path), closing(source), closing(connect(path, writable=True)) as target:
         target.execute("PRAGMA synchronous = FULL")
         target.execute("PRAGMA secure_delete = ON")
         source.backup(target, progress=lambda status, *_: _refuse_busy(status, path))

@@ -1,7 +1,7 @@
 """Arrays as blobs of a store: their kinds of numbers and shapes, and the parts of long ones.
 
-A long array of the population, of one dimension, is a row a part, so that one which grows at its end is written anew
-there alone.
+A long one-dimensional array of the population is stored in parts, one row each: if it grows, only the rows at its end
+are written anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pipeline.errors import StoreError
 from pipeline.store.layout import AnyArray
 
 DTYPES = ("<f2", "<f4", "<f8", "<u4", "<u8", "<i8", "|b1")
-# The length of a part is a power of two: the least, from LEAST_PART on, by which an array has no more than MOST_PARTS.
+# A part is as long as the smallest power of two, from LEAST_PART on, that divides an array into at most MOST_PARTS.
 LEAST_PART, MOST_PARTS = 2**13, 16
 _MARK = "+"  # between the name of an array and the number of a part after the first
 Row = tuple[str, str, bytes]
@@ -68,7 +68,7 @@ def shape_of(text: str) -> tuple[int, ...]:
 
 
 def encoded(array: AnyArray, *, in_parts: bool) -> tuple[str, Iterator[tuple[str, bytes]]]:
-    """Return the data type of ``array``, and the shape and the numbers of each part, one if not ``in_parts``.
+    """Return the data type of ``array``, and the shape and the bytes of each part; of the whole if not ``in_parts``.
 
     Raises StoreError.
     """

@@ -1,4 +1,4 @@
-"""Connections to a store's SQLite file: what can be there, how it is opened, and SQLite's errors as the store's own."""
+"""Connections to a store's SQLite file: checks of the path, and SQLite's errors turned into the store's own."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _ENVIRONMENT = {
     sqlite3.SQLITE_PERM: _NOT_OURS,
     sqlite3.SQLITE_READONLY: _NOT_OURS,
 }
-_PATIENCE = 5000  # milliseconds to wait for somebody who opens or closes the file at this moment
+_PATIENCE = 5000  # milliseconds to wait while another process opens or closes the file
 
 
 @contextmanager
-def typed(path: Path) -> Iterator[None]:
+def store_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into the store's own, with the file and the likely cause."""
     try:
         yield
@@ -35,7 +35,7 @@ def typed(path: Path) -> Iterator[None]:
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise busy(path) from None
+            raise busy_error(path) from None
         if code in _ENVIRONMENT:
             cause = _ENVIRONMENT[code]
             raise StoreError(f"{path}: the store cannot be read or written: {error}; {cause}") from None
@@ -43,13 +43,13 @@ def typed(path: Path) -> Iterator[None]:
         raise StoreFormatError(f"{path}: not a speaker store, or a damaged one ({str(error)[:200]}){order}") from None
 
 
-def busy(path: Path) -> StoreBusyError:
+def busy_error(path: Path) -> StoreBusyError:
     """Return the error for a store that another process writes to."""
     return StoreBusyError(f"{path}: another process is writing to this store; try again when it is done")
 
 
 def status_of(path: Path) -> os.stat_result | None:
-    """Return the status of the regular file at ``path``, None for nothing there; raises StoreError for other things."""
+    """Return the status of the regular file at ``path``, None for nothing; raises StoreError for other things."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -63,8 +63,8 @@ def status_of(path: Path) -> os.stat_result | None:
     return status
 
 
-def file_at(path: Path) -> tuple[tuple[int, int] | None, bool]:
-    """Return the inode of the file at ``path``, an empty one where there was none, and whether it was made."""
+def find_or_make(path: Path) -> tuple[tuple[int, int] | None, bool]:
+    """Return the device and inode of the file at ``path``, and whether it was made, empty, by this call."""
     if (inode := inode_of(path)) is not None:
         if not (os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)):  # SQLite would leave files
             raise StoreError(f"{path}: the store or its folder is read-only, for this user or on this disk")
@@ -79,13 +79,13 @@ def file_at(path: Path) -> tuple[tuple[int, int] | None, bool]:
 
 
 def inode_of(path: Path) -> tuple[int, int] | None:
-    """Return what tells the regular file at ``path`` from all others; None for nothing there, raises StoreError."""
+    """Return the device and inode of the regular file at ``path``; None if there is nothing. Raises StoreError."""
     status = status_of(path)
     return None if status is None else (status.st_dev, status.st_ino)
 
 
-def connected(path: Path, *, writable: bool) -> sqlite3.Connection:
-    """Connect to the file; a read-only one that nobody writes to is opened as it is."""
+def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
+    """Connect to the file; one that this user cannot write to, and nobody is writing to, is read as it stands."""
     real, mode = path.resolve(), "rw"
     if not writable and not (os.access(real, os.W_OK) and os.access(real.parent, os.W_OK)):
         mode = "ro" if real.with_name(f"{real.name}-wal").exists() else "ro&immutable=1"

@@ -15,7 +15,7 @@ _MAX_FILE = 2**16
 
 
 class NoKey(Enum):
-    """Stands for a key if a store must not be sealed, whatever the environment variable holds."""
+    """Marker in place of a key: the store must not be sealed, and the environment variable is ignored."""
 
     UNSEALED = "unsealed"
 
@@ -41,7 +41,7 @@ def read_store_key(path: Path | None = None) -> bytes | None:
 def read_key(path: Path | None, *, variable: str, error: type[VoiceclaimError]) -> bytes | None:
     """Return the key in the file ``path``, else in the environment ``variable``; None without either.
 
-    Line ends around it do not count. Raises ``error`` for a file that cannot be read, or a key under 16 bytes.
+    Line ends around it are stripped. Raises ``error`` for a file that cannot be read, or a key under 16 bytes.
     """
     if path is None and variable not in os.environ:
         return None
@@ -54,7 +54,7 @@ def read_key(path: Path | None, *, variable: str, error: type[VoiceclaimError]) 
 
 
 def checked_key(key: bytes, where: str, error: type[VoiceclaimError]) -> bytes:
-    """Return ``key`` if it is bytes, and long enough; the ``error`` raised otherwise names ``where`` it came from."""
+    """Return ``key`` if it is bytes and long enough; raises ``error``, which names ``where`` the key is from."""
     if not isinstance(key, bytes):
         raise error(f"{where}: a key of bytes was expected, got {type(key).__name__}; text.encode() makes bytes")
     if len(key) < MIN_KEY:

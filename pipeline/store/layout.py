@@ -1,7 +1,7 @@
 """Arrays of a speaker model: names, kinds of numbers and shapes, checked before anything is computed with them.
 
-A digest shows that an array is the one that was written, not that it can be computed with: who can write the one can
-write the other.
+A digest shows that an array is the one that was written, and not that it fits: whoever can write to the file can write
+both.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ HALF_EXPONENT = np.uint16(0x7C00)
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One array: ``kind`` is numpy's letter, ``shape`` names lengths ("" for any).
-
-    ``positive`` arrays hold no zero.
-    """
+    """Rules for an array: ``kind`` is numpy's letter, ``shape`` names lengths ("" for any), ``positive`` is above 0."""
 
     kind: str
     shape: tuple[str, ...]
     positive: bool = False
 
 
-# k centroids of a speaker and M of all N speakers; features of a frame for machines over "frames", "supervector"
-# machines, "gmm"s and "normalised" ones, C those of the second and its statics once more; K components of a UBM and D
-# the length of the supervectors of a kind, B bins of a histogram; S segments that machines were solved from, I pairs of
-# these; T held-out trials.
+PSEUDO = "pseudo."  # begins the name of a pseudo-speaker's supervectors
+CONDITIONS = ("condition.recorded", "condition.changed")
+
+# Lengths in shapes: k centroids of one speaker, M of all N speakers, W others in a cohort; the dimensions of the
+# feature vectors of an analysis by its name ("frames", "supervector", "gmm", "normalised"), and C, those of
+# "supervector" with its static features once more. Of a kind of machine: K components of its UBM, D the length of its
+# supervectors, B bins of its histograms, S segments that it was solved from and I pairs of these. T held-out trials.
 # A name that ends in "*" stands for every name with that beginning.
 SPEAKER: dict[str, Expected] = {
     "centroids": Expected("f", ("k", "frames")),
@@ -50,8 +50,8 @@ SPEAKER: dict[str, Expected] = {
     "one_class_bias": Expected("f", ("1",)),
     "one_vs_rest": Expected("f", ("M",)),
     "one_vs_rest_bias": Expected("f", ("1",)),
-    "pseudo.*": Expected("f", ("", "supervector.D")),
-    "condition.*": Expected("f", ("", "C")),
+    f"{PSEUDO}*": Expected("f", ("", "supervector.D")),
+    **dict.fromkeys(CONDITIONS, Expected("f", ("", "C"))),
     "fingerprints": Expected("u", ("",)),
     "high_band": Expected("f", ("1",)),
 }
@@ -97,11 +97,11 @@ for _background in (one for one in BACKGROUNDS if one.is_trained):
         f"{_p}.weights": Expected("f", (f"{_p}.K",), positive=True),
     }
 
-TRIALS = tuple(f"trials.{column}" for column in COLUMNS)
+TRIAL_ARRAYS = tuple(f"trials.{column}" for column in COLUMNS)
 
 
-def required(config: Config, speakers: int) -> tuple[set[str], set[str]]:
-    """Return the names of the arrays that each of so many ``speakers`` must have, and the population."""
+def required_arrays(config: Config, speakers: int) -> tuple[set[str], set[str]]:
+    """Return the names of the arrays that each speaker must have, and the population, if so many are enrolled."""
     kinds = config.machines.kinds
     own = {"centroids", "one_class", "one_class_bias"} | ({"fingerprints"} if config.duplicate_audio.keep else set())
     shared = set[str]()

@@ -19,7 +19,8 @@ from pipeline.machines.supervectors import SupervectorMachines
 from pipeline.machines.training import one_vs_rest
 from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.scoring.conditions import ConditionClassifier, train_conditions
-from pipeline.store.arrays import Renumbered
+from pipeline.store.arrays import RenumberedPairs
+from pipeline.store.layout import CONDITIONS
 
 if TYPE_CHECKING:
     from pipeline.store.model import SpeakerModel
@@ -29,8 +30,8 @@ UBM_ARRAYS = ("centre", "scale", "means", "variances", "weights")
 ALL_CORES = -1
 
 
-def read_machines(model: SpeakerModel, kinds: frozenset[str], numbers: Sequence[int] | None = None) -> Population:
-    """Return the machines of ``kinds`` and the one-class machines, of ``numbers`` (default: everybody)."""
+def read_machines(model: SpeakerModel, kinds: frozenset[str], numbers: Sequence[int] | None) -> Population:
+    """Return the machines of ``kinds`` and the one-class machines, of the speakers ``numbers`` (None: everybody)."""
     everybody = numbers is None
     chosen = range(len(model.speakers)) if numbers is None else numbers
     arrays = [model.arrays[number] for number in chosen]
@@ -40,7 +41,7 @@ def read_machines(model: SpeakerModel, kinds: frozenset[str], numbers: Sequence[
     pairs = model.pairs if "one_vs_one" in kinds else None
     return Population(
         pool,
-        pairs=pairs if pairs is None or everybody else Renumbered(pairs, chosen),
+        pairs=pairs if pairs is None or everybody else RenumberedPairs(pairs, chosen),
         one_class_coef=np.concatenate([np.empty(0), *(own["one_class"] for own in arrays)]),
         one_class_bias=np.concatenate([np.empty(0), *(own["one_class_bias"] for own in arrays)]),
         one_vs_rest_coef=rest_coef,
@@ -52,7 +53,7 @@ def read_machines(model: SpeakerModel, kinds: frozenset[str], numbers: Sequence[
 
 
 def _one_vs_rest(model: SpeakerModel, pool: Pool) -> tuple[Array, Array]:
-    """Return coefficients (M, N) and biases (N,) of everybody's one-vs-rest machines, trained now if need be."""
+    """Return coefficients (M, N) and biases (N,) of the one-vs-rest machines, trained here if enrollment did not."""
     if "one_vs_rest" not in model.config.machines.kinds:
         return one_vs_rest(pool, model.config.machines, jobs=ALL_CORES)
     coef = np.stack([own["one_vs_rest"] for own in model.arrays], axis=1)
@@ -86,9 +87,9 @@ def read_ubm(model: SpeakerModel, background: Background) -> UniversalBackground
     )
 
 
-def read_conditions(model: SpeakerModel, recorded: str, changed: str) -> ConditionClassifier | None:
-    """Return the classifier of conditions by the arrays of everybody that are so named; None without augmented ones."""
-    return train_conditions(*([own[name] for own in model.arrays if name in own] for name in (recorded, changed)))
+def read_conditions(model: SpeakerModel) -> ConditionClassifier | None:
+    """Return the classifier of conditions, trained on everybody's speech; None without augmented versions."""
+    return train_conditions(*([own[name] for own in model.arrays if name in own] for name in CONDITIONS))
 
 
 def read_utterance_machines(model: SpeakerModel, kind: UtteranceKind) -> UtteranceMachines:

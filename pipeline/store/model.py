@@ -31,16 +31,14 @@ from pipeline.scoring.claims import ScoringSettings, is_judged_in_cohort, with_p
 from pipeline.scoring.conditions import ConditionClassifier
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import OWN, RECORDED, TRIAL_KINDS, HeldOutTrials
-from pipeline.store.arrays import Arrays, Changed, Renumbered
-from pipeline.store.layout import AnyArray
+from pipeline.store.arrays import Arrays, RenumberedPairs, UpdatedArrays
+from pipeline.store.layout import PSEUDO, AnyArray
 from pipeline.store.machines import read_cohorts, read_conditions, read_machines, read_ubm, read_utterance_machines
 from pipeline.store.speakers import Role, Speaker, number_of
 from pipeline.store.thresholds import fitted, threshold_of
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
-PSEUDO = "pseudo."
-CONDITIONS = ("condition.recorded", "condition.changed")
 _COHORTS = frozenset({"cohort.nearest", "cohort.similarity"})  # they number the speakers
 
 
@@ -59,7 +57,7 @@ class SpeakerModel:
     shared : mapping
         Arrays of the population by name (``store.layout.SHARED``).
     pairs : PairSource or None
-        Pair machines, where the settings ask for any.
+        Pair machines; None where the settings ask for none.
     calibrations : Calibrations
         Fitted to the held-out trials among the shared arrays (``calibrated``).
     where, identity, version, revision, digest, sealed
@@ -113,7 +111,7 @@ class SpeakerModel:
         return tuple(speaker.name for speaker in self.speakers if speaker.role == "speaker")
 
     def position(self, name: str) -> int:
-        """Return the place in ``speakers``, from 0, of a claimed name; raises UnknownSpeakerError with near ones."""
+        """Return the index in ``speakers`` of a name that can be claimed; raises UnknownSpeakerError."""
         return number_of(name, self.speakers, ("speaker",))
 
     def speaker(self, name: str) -> Speaker:
@@ -129,14 +127,14 @@ class SpeakerModel:
 
     @property
     def evaluated_systems(self) -> tuple[str, ...]:
-        """Return ``systems`` and those of one-vs-rest machines, which an evaluation trains where enrollment did not."""
+        """Return ``systems``, and those of one-vs-rest machines, which evaluation trains if enrollment did not."""
         kinds, every_pair = set(self.config.machines.kinds), self.has_every_pair
         more = {"one_vs_rest"} if "one_vs_one" in kinds and every_pair else set()
         return systems_of(kinds | more, every_pair=every_pair)
 
     @property
     def has_every_pair(self) -> bool:
-        """Return True if every two speakers have a pair machine, because every cohort includes everybody."""
+        """Return True if every two speakers have a pair machine: every cohort includes everybody."""
         return self.config.machines.judged_among(len(self)) == len(self)
 
     def check_system(self, system: str | None, available: Sequence[str] | None = None) -> str:
@@ -196,11 +194,11 @@ class SpeakerModel:
     def machines(self, kinds: Iterable[str], numbers: Sequence[int] | None = None) -> Population:
         """Return the machines of ``kinds`` and the one-class machines, of ``numbers`` (default: everybody).
 
-        Supervector machines and GMMs are always everybody's, one-vs-rest machines only come with everybody; they are
-        trained here where enrollment did not. Machines of everybody are read once.
+        Supervector machines and GMMs are always those of everybody. One-vs-rest machines are returned for everybody
+        only, and are trained here if enrollment did not. Machines of everybody are read once.
         """
         asked = frozenset(kinds)
-        return self._once(read_machines, asked) if numbers is None else read_machines(self, asked, numbers)
+        return self._once(read_machines, asked, None) if numbers is None else read_machines(self, asked, numbers)
 
     @property
     def cohort_table(self) -> CohortTable | None:
@@ -257,7 +255,8 @@ class SpeakerModel:
     def fitted_to(self) -> str:
         """Return the kind of trials that calibrations and thresholds are fitted to.
 
-        That is ``OWN`` where they have both classes, of which removals may leave one, or else ``RECORDED``.
+        That is ``OWN`` if the user's trials have both classes (the removal of a speaker may leave one), else
+        ``RECORDED``.
         """
         own = self.trials([], kind=OWN)
         return OWN if own is not None and own.has_both_classes else RECORDED
@@ -265,27 +264,27 @@ class SpeakerModel:
     def threshold(self, system: str, *, false_accept: float | None = None) -> float:
         """Return the lowest score that is accepted, on the scale of ``system``, by the trials ``fitted_to``.
 
-        With ``false_accept``, a share from 0 to 1, no larger share of nontarget trials is accepted. Without, it is that
-        of the least expected cost by the settings where scores are log-likelihood ratios, else that of the equal error
+        With ``false_accept``, a share from 0 to 1, at most that share of the nontarget trials is accepted. Without it,
+        log-likelihood ratios are decided at the least expected cost by the settings, other scores at the equal error
         rate. Raises MetricError for too few trials and a share out of range, InputError for an unknown system.
         """
         return threshold_of(self, system, false_accept)
 
     def calibrated(self, *, jobs: int = 1) -> SpeakerModel:
-        """Return the same model with calibrations of its default system, so that claims need not wait for them."""
+        """Return the model with its default system calibrated, so that no claim waits for it."""
         system = self.config.scoring.system
         fits = run_parallel(lambda every: fitted(self, system, at_every_length=every), [(False,), (True,)], jobs=jobs)
         whole, sequential = [{} if fit is None else {str(system): fit} for fit in fits]
         return replace(self, calibrations=Calibrations(whole, sequential))
 
     def condition(self) -> ConditionClassifier | None:
-        """Return the classifier of conditions by everybody's speech; None without augmented versions. Made once."""
-        return self._once(read_conditions, *CONDITIONS)
+        """Return the classifier of conditions, trained once on everybody's speech; None without augmented versions."""
+        return self._once(read_conditions)
 
     def calibration(self, system: str) -> SystemCalibration | None:
         """Return the map from scores of ``system`` to log-likelihood ratios; None where trials were too few.
 
-        That of the default system is stored, others are fitted here, once. Raises InputError for an unknown system.
+        The default system's is stored, those of others are fitted here, once. Raises InputError for an unknown system.
         """
         stored = self.calibrations.whole.get(system)
         fit = self._once(fitted, system) if stored is None else stored
@@ -305,7 +304,7 @@ class SpeakerModel:
         return fit.at(self.unknown, self.config.threshold.unfamiliar_impostors)
 
     def scores_are_ratios(self, system: str) -> bool:
-        """Return True where scores of ``system`` are log-likelihood ratios: those of sums of others."""
+        """Return True if scores of ``system`` are log-likelihood ratios, as those of weighted sums are."""
         return bool(RULES[system].parts) and len(self.speakers) > 1
 
     def llrs(self, system: str, scores: Array, frames: int) -> Array | None:
@@ -316,7 +315,7 @@ class SpeakerModel:
         return None if calibration is None else calibration.llr({system: scores}, frames)
 
     def scoring_settings(self, systems: Iterable[str]) -> ScoringSettings:
-        """Return what a ``ClaimScorer`` of ``systems`` needs; raises MetricError for a sum without weights."""
+        """Return the settings of a ``ClaimScorer`` of ``systems``; raises MetricError for a sum without weights."""
         fusions = {}
         for name in systems:
             if self.scores_are_ratios(name):
@@ -337,21 +336,21 @@ class SpeakerModel:
     def changed(
         self, speakers: Sequence[Arrays], shared: Arrays, *, removed: Iterable[str] = (), **fields: Any
     ) -> SpeakerModel:
-        """Return the model with these arrays in place of some of each speaker's and of the population's.
+        """Return the model with some arrays of speakers and of the population replaced, added or removed.
 
-        Those of ``speakers`` are the last ones', where they are fewer. Arrays that are ``removed`` by name go from
-        everybody and from the population; ``fields`` replace those of the model.
+        Where ``speakers`` are fewer than those of the model, they are the last ones. Arrays named in ``removed`` are
+        taken from every speaker and from the population; ``fields`` replace those of the model.
         """
         gone, all_new = frozenset(removed), [*[{}] * (len(self) - len(speakers)), *speakers]
-        arrays = tuple(Changed(dict(new), old, gone) for new, old in zip(all_new, self.arrays, strict=True))
-        return replace(self, arrays=arrays, shared=Changed(dict(shared), self.shared, gone), **fields)
+        arrays = tuple(UpdatedArrays(dict(new), old, gone) for new, old in zip(all_new, self.arrays, strict=True))
+        return replace(self, arrays=arrays, shared=UpdatedArrays(dict(shared), self.shared, gone), **fields)
 
     def view_without(self, *names: str) -> SpeakerModel:
-        """Return the same machines without those of ``names``: a view, in which nothing is trained again.
+        """Return a model without the speakers ``names``, in which nothing is trained again.
 
-        One-vs-rest and supervector machines and calibrations keep what these contributed to them, and there are no
-        cohorts: where pair machines are against cohorts alone, no claim can be judged by these.
-        ``enrollment.removal.retrained_without`` gives a model without it. Raises UnknownSpeakerError.
+        One-vs-rest machines, supervector machines and calibrations are still those trained on these speakers, too
+        (``enrollment.removal.retrained_without`` trains them anew). It has no cohorts: if pair machines were trained
+        against cohorts only, no claim can be judged by them. Raises UnknownSpeakerError.
         """
         gone = {self.speaker(name).id for name in names}
         kept = [number for number, speaker in enumerate(self.speakers) if speaker.id not in gone]
@@ -363,7 +362,7 @@ class SpeakerModel:
             self,
             speakers=tuple(self.speakers[number] for number in kept),
             arrays=tuple(self.arrays[number] for number in kept),
-            shared=Changed(trials, self.shared, _COHORTS),
-            pairs=None if self.pairs is None else Renumbered(self.pairs, kept),
+            shared=UpdatedArrays(trials, self.shared, _COHORTS),
+            pairs=None if self.pairs is None else RenumberedPairs(self.pairs, kept),
             calibrations=self.calibrations if len(kept) > 1 else Calibrations(),
         )

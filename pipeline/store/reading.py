@@ -15,8 +15,8 @@ from pipeline.scoring.calibrations import Calibrations
 from pipeline.scoring.trials import TRIAL_KINDS
 from pipeline.store.arrays import Arrays, StoredArrays, StoredPairs
 from pipeline.store.blobs import part_name
-from pipeline.store.layout import TRIALS, required
-from pipeline.store.model import CONDITIONS, SpeakerModel
+from pipeline.store.layout import CONDITIONS, TRIAL_ARRAYS, required_arrays
+from pipeline.store.model import SpeakerModel
 from pipeline.store.rows import LISTING, Rows, digest_of
 from pipeline.store.speakers import Role, Speaker
 
@@ -82,7 +82,7 @@ def about_of(rows: Rows) -> tuple[dict[str, Any], str]:
 
 
 def _settings(rows: Rows, about: Mapping[str, Any]) -> tuple[Config, Calibrations]:
-    """Return what the store's row about itself holds as JSON; raises StoreFormatError."""
+    """Return the settings and the calibrations in the store's row about itself; raises StoreFormatError."""
     try:
         config = parse_config(json.loads(about["config"]), source=f"{rows.path}: config")
         return config, Calibrations.from_json(json.loads(about["calibrations"]))
@@ -91,7 +91,7 @@ def _settings(rows: Rows, about: Mapping[str, Any]) -> tuple[Config, Calibration
 
 
 def _speakers(rows: Rows) -> tuple[Speaker, ...]:
-    """Return the speakers in order; raises StoreFormatError for values that cannot be."""
+    """Return the speakers in order; raises StoreFormatError for impossible values."""
     records = rows.run(_SELECT_SPEAKERS)
     for place, record in enumerate(records):
         number, _, role, seconds, *counts = record[1:]
@@ -109,12 +109,12 @@ def _speakers(rows: Rows) -> tuple[Speaker, ...]:
 
 def _check_names(rows: Rows, config: Config, arrays: Sequence[Container[str]], shared: Arrays) -> None:
     """Raise StoreFormatError unless every array that the settings ask for is listed."""
-    own, everybody = required(config, len(arrays))
+    own, everybody = required_arrays(config, len(arrays))
     missing = {name for listed in arrays for name in own if name not in listed}
     missing |= {name for name in everybody if name not in shared}
     for kind in TRIAL_KINDS:
         if f"{kind}trials.claims" in shared:
-            missing |= {kind + name for name in TRIALS if kind + name not in shared}
+            missing |= {kind + name for name in TRIAL_ARRAYS if kind + name not in shared}
     if missing:
         raise StoreFormatError(f"{rows.path}: array {min(missing)!r} is missing; damaged, or changed by hand")
 
@@ -164,7 +164,7 @@ def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], config
 def store_digest(rows: Rows, about: Mapping[str, Any], listing: LISTING) -> str:
     """Return the digest over settings, speakers and the digests of all arrays, as text that says of which kind.
 
-    The number of pair machines is in it, too: with cohorts, nobody may need one that was taken out.
+    It covers the number of pair machines, too: with cohorts, one that was taken out might be missed by nobody.
     """
     arrays = sorted(
         [str(owner), part_name(name, number), entry.dtype, shape, digest.hex()]
@@ -183,7 +183,7 @@ def _check_digest(rows: Rows, about: Mapping[str, Any], listing: LISTING, given:
     if rows.key is not None and not is_sealed:
         raise StoreSealError(
             f"{rows.path}: a key was given, and the store is not sealed: its seal was taken off, or it never had one"
-            " (`voiceclaim seal` puts one on a store that you trust)"
+            " (`voiceclaim seal` seals a store that you trust)"
         )
     if rows.key is None and is_sealed:
         raise StoreSealError(f"{rows.path}: the store is sealed; give its key, in the variable VOICECLAIM_STORE_KEY")

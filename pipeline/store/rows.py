@@ -22,7 +22,7 @@ import numpy as np
 from pipeline.errors import StoreBusyError, StoreError, StoreFormatError, StoreMissingError
 from pipeline.machines.pairs import PairMachine
 from pipeline.store.blobs import Entry, Row, decoded, encoded, entries_of, part_name
-from pipeline.store.connection import connected, status_of, typed
+from pipeline.store.connection import connect, status_of, store_errors
 from pipeline.store.keys import key_in_use
 from pipeline.store.layout import SHARED, SPEAKER, AnyArray, Lengths, check_array
 
@@ -53,7 +53,7 @@ _PRAGMAS = (
 LISTING = dict[int | None, dict[str, Entry]]
 """Entries of all arrays, by owner and name; arrays of the whole population have the owner None."""
 
-_INHERITED: list[sqlite3.Connection] = []  # of the process that this one was forked from: never used or closed
+_INHERITED: list[sqlite3.Connection] = []  # connections of the parent process, kept from being closed after a fork
 _PAIR_ROW = tuple[int, int, float, bytes, bytes, bytes]
 _UPDATE_ARRAY = "UPDATE array SET dtype = ?, shape = ?, digest = ?, data = ? WHERE owner IS ? AND name = ?"
 _SELECT_PAIR = "SELECT later, earlier, bias, own, rival, digest FROM pair WHERE"
@@ -89,7 +89,7 @@ class Rows:
         self._closing = weakref.finalize(self, connection.close)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # What is read there is compared with the digests of what was read here.
+        # Another process opens the file anew; what it reads is compared with the digests that were read here.
         return _reopened, (self._absolute, self.identity, self.key is not None)
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -97,18 +97,18 @@ class Rows:
         if self._process != os.getpid():  # SQLite's connections and locks do not pass a fork
             self._closing.detach()
             _INHERITED.append(self._connection)
-            self._use(opened(self._absolute, self.key).taken())
-        with self._lock, typed(self.path):
+            self._use(open_rows(self._absolute, self.key).take_connection())
+        with self._lock, store_errors(self.path):
             return self._connection.execute(sql, values).fetchall()
 
-    def taken(self) -> sqlite3.Connection:
+    def take_connection(self) -> sqlite3.Connection:
         """Return the connection, which this object no longer closes."""
         self._closing.detach()
         return self._connection
 
     @property
     def is_open(self) -> bool:
-        """Return False once the rows were closed, or their connection was ``taken``."""
+        """Return False once the rows were closed, or their connection was taken."""
         return self._closing.alive
 
     def roll_back(self) -> None:
@@ -122,7 +122,7 @@ class Rows:
             self._closing()
 
     def check_schema(self) -> bool:
-        """Return True if there are a store's tables, False if there are none; raises StoreFormatError for others."""
+        """Return True if the file has a store's tables, False if it has none; raises StoreFormatError for others."""
         schema = [sql for (sql,) in self.run("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")]
         if schema and schema != list(SCHEMA):
             raise StoreFormatError(f"{self.path}: not a speaker store: it has other tables")
@@ -146,7 +146,7 @@ class Rows:
             raise damage from None
 
     def read_array(self, owner: int | None, name: str, entry: Entry, lengths: Lengths) -> AnyArray:
-        """Return one array, checked against its ``entry`` in the listing and against the lengths that must fit."""
+        """Return one array, checked against its ``entry`` in the listing and against ``lengths``."""
         parts = [
             self._read_part(owner, part_name(name, number), entry.dtype, *part)
             for number, part in enumerate(entry.parts)
@@ -168,7 +168,7 @@ class Rows:
         return data
 
     def write_array(self, owner: int | None, name: str, array: AnyArray, before: Entry | None = None) -> None:
-        """Write one array in place of that of ``before``; parts that have not changed stay."""
+        """Write one array in place of the one listed as ``before``; parts that have not changed are left alone."""
         dtype, parts = encoded(array, in_parts=owner is None)
         there, number = () if before is None else before.parts, 0
         for number, (shape, data) in enumerate(parts):
@@ -195,7 +195,7 @@ class Rows:
     # Pair machines
 
     def pairs_of(self, speaker: int) -> dict[int, PairMachine]:
-        """Return the pair machines of the speaker with this id by the other's id, from the speaker's side."""
+        """Return the pair machines of a speaker by the other one's id; positive margins are for the speaker."""
         later = self.run(f"{_SELECT_PAIR} later = ?", (speaker,))
         earlier = self.run(f"{_SELECT_PAIR} earlier = ?", (speaker,))
         return {row[1]: self._pair(row) for row in later} | {row[0]: self._pair(row).flipped() for row in earlier}
@@ -221,10 +221,10 @@ class Rows:
         title = f"pair {self.identity} {later} {earlier} {bias!r}"
         return digest_of(self.key, title.encode(), own, rival)
 
-    def reseal(self, listing: LISTING, key: bytes) -> None:
+    def reseal(self, key: bytes) -> None:
         """Compare every array and pair machine with its digest, and make all digests anew under ``key``."""
         old = self.key
-        for owner, entries in listing.items():
+        for owner, entries in self.listing().items():
             for name, entry in entries.items():
                 self.key = old
                 array = self.read_array(owner, name, entry, {})
@@ -243,19 +243,18 @@ class Rows:
         return StoreFormatError(f"{self.path}: the digest of {what} does not hold: {why}")
 
 
-def opened(path: Path, key: bytes | None, *, writable: bool = False) -> Rows:
+def open_rows(path: Path, key: bytes | None, *, writable: bool = False) -> Rows:
     """Open the store's file: a snapshot for reading, or the only writer. Raises a typed StoreError.
 
-    A file that is empty is in exclusive use by its writer until it is closed, so that nobody reads it before it is in
-    WAL mode.
+    The writer of an empty file locks it until it is closed: nobody may read it before it is in WAL mode.
     """
     status = status_of(path)
     for suffix in ("-wal", "-journal", "-shm"):  # SQLite would wait for the other end of a pipe
         status_of(path.with_name(path.name + suffix))
     if status is None and not writable:
         raise StoreMissingError(path)
-    with typed(path):
-        rows = Rows(path, connected(path, writable=writable), key)
+    with store_errors(path):
+        rows = Rows(path, connect(path, writable=writable), key)
     try:
         for pragma in _PRAGMAS if writable else (*_PRAGMAS, "query_only = ON"):
             rows.run(f"PRAGMA {pragma}")
@@ -278,6 +277,6 @@ def opened(path: Path, key: bytes | None, *, writable: bool = False) -> Rows:
 
 def _reopened(path: Path, identity: str, sealed: bool) -> Rows:
     """Open a store in another process, by the key of that process."""
-    rows = opened(path, key_in_use() if sealed else None)
+    rows = open_rows(path, key_in_use() if sealed else None)
     rows.identity = identity
     return rows

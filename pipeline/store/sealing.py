@@ -1,8 +1,8 @@
 """Sealing a store that is not sealed, changing its key, and checking a store from end to end.
 
-A seal shows every edit of a store by somebody without its key. It cannot show that the store as it stands is the
-newest: an older state, sealed under the same key, is sound in itself. Against that, note down the ``anchor`` of a check
-in another place; a later check against it finds a store that is older, or another one.
+A seal shows every edit of a store by somebody without its key. It cannot show that a store is the newest: an older
+state, sealed under the same key, is intact, too. Note down the ``anchor`` of a check elsewhere: a later check against
+it finds a store that is older, or another one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import StoreError, StoreSealError, check_type
-from pipeline.store.keys import Key, NoKey
+from pipeline.store.keys import Key, NoKey, checked_key
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 
@@ -21,7 +21,7 @@ _ANCHOR = re.compile(r"([0-9a-f]{32}):([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class StoreCheck:
-    """A store in which every row is sound; ``anchor``, its identity and revision, is what to note down."""
+    """A store in which every row is intact; ``anchor``, its identity and revision, is what to note down."""
 
     path: Path
     identity: str
@@ -61,14 +61,17 @@ def seal_store(path: Path | str, key: bytes, *, old_key: bytes | None = None) ->
     >>> pipeline.seal_store(copy, b"sixteen bytes or more").sealed
     True
     """
+    key = checked_key(key, "key", StoreSealError)
     store = Store(path, key=NoKey.UNSEALED if old_key is None else old_key)
     try:
-        store.load()
+        store.check()
     except StoreSealError:
         if old_key is not None:
             raise
         raise StoreSealError(f"{path}: the store is sealed already; to change its key, give the old one, too") from None
-    return _about(Path(path), store.seal(key))
+    with store.writing() as transaction:
+        transaction.reseal(key)
+    return _check_of(store.path, Store(path, key=key).load())
 
 
 def check_store(path: Path | str, *, key: Key = None, anchor: str | None = None) -> StoreCheck:
@@ -98,7 +101,7 @@ def check_store(path: Path | str, *, key: Key = None, anchor: str | None = None)
     """
     check_type("anchor", anchor, str | None, "the anchor of an earlier check")
     store = Store(path, key=key)
-    check = _about(store.path, store.check())
+    check = _check_of(store.path, store.check())
     if anchor is None:
         return check
     noted = _ANCHOR.fullmatch(anchor)
@@ -114,5 +117,5 @@ def check_store(path: Path | str, *, key: Key = None, anchor: str | None = None)
     return check
 
 
-def _about(path: Path, model: SpeakerModel) -> StoreCheck:
+def _check_of(path: Path, model: SpeakerModel) -> StoreCheck:
     return StoreCheck(path, model.identity, model.revision, len(model.speakers), model.sealed)

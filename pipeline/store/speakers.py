@@ -11,16 +11,16 @@ from typing import Literal
 from pipeline.errors import UnknownSpeakerError, check_type
 
 Role = Literal["speaker", "background"]
-# Letters of a name times those of all others up to which the nearest are looked for: about 0.1 s.
+# The nearest names are searched if the letters of a name times those of all others are no more: about 0.1 s.
 _NEAR_LETTERS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """One enrolled speaker; ``background`` speakers are in cohorts only and cannot be claimed.
+    """One enrolled speaker; one with the role "background" cannot be claimed, only compared with.
 
-    ``seconds`` of speech in ``frames`` feature vectors of ``utterances`` recordings made ``centroids`` centroids. The
-    ``id`` is random and says nothing of the name.
+    ``seconds`` of speech in ``utterances`` recordings have ``frames`` feature vectors, which ``centroids`` centroids
+    stand for. The ``id`` is random and says nothing of the name.
     """
 
     id: int
@@ -33,7 +33,7 @@ class Speaker:
 
 
 def number_of(name: str, speakers: Sequence[Speaker], roles: Sequence[Role]) -> int:
-    """Return the place of ``name`` among ``speakers``, of those in ``roles``.
+    """Return the index in ``speakers`` of ``name``, which one in ``roles`` must have.
 
     Raises UnknownSpeakerError with the nearest of their names.
     """

@@ -25,17 +25,16 @@ from pipeline.errors import (
     StoreError,
     StoreFormatError,
     StoreMissingError,
-    StoreSealError,
     check_callable,
     check_type,
 )
 from pipeline.machines.memory import keep_freed
 from pipeline.names import check_new_names, normal
-from pipeline.store.connection import file_at, inode_of
-from pipeline.store.keys import Key, checked_key, key_in_use
+from pipeline.store.connection import find_or_make, inode_of
+from pipeline.store.keys import Key, key_in_use
 from pipeline.store.model import SpeakerModel
 from pipeline.store.reading import about_of, read_model
-from pipeline.store.rows import opened
+from pipeline.store.rows import open_rows
 from pipeline.store.writing import Transaction
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from pipeline.verification.identification import Identification
 
 Stamp = tuple[int, ...]
-"""Attributes that differ from one state of a store's files to the next."""
+"""File attributes, of which some change with each commit."""
 
 
 def as_model(given: SpeakerModel | Store | Path | str) -> SpeakerModel:
@@ -163,8 +162,8 @@ class Store:
         check_type("unknown_impostors", unknown_impostors, Real | None, "a share from 0 to 1")
         if unknown_impostors is not None and not 0.0 <= unknown_impostors <= 1.0:
             raise InputError(f"unknown impostors: a share lies between 0 and 1, got {float(unknown_impostors):g}")
-        keep_freed()  # for the claims on it
-        rows = opened(self.path, self.key)
+        keep_freed()  # claims on the model take and free much memory
+        rows = open_rows(self.path, self.key)
         try:
             model = read_model(rows)
         except BaseException:
@@ -178,7 +177,7 @@ class Store:
         The identity never changes, the revision rises by 1 with every commit. Raises as ``load``.
         """
         try:
-            rows = opened(self.path, self.key)
+            rows = open_rows(self.path, self.key)
         except StoreMissingError:
             return None
         try:
@@ -188,9 +187,9 @@ class Store:
             rows.close()
 
     def stamp(self) -> Stamp | None:
-        """Return numbers that change with the file or its log, without opening either; None where there is no store.
+        """Return numbers that change with the file or its log, neither of which is opened; None if there is no store.
 
-        It is cheaper than ``state``, and may change where the model does not.
+        It is cheaper than ``state``, and may change although the model does not.
         """
         stamp: list[int] = []
         for path in (self.path, Path(f"{self.path}-wal")):
@@ -203,9 +202,9 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """Hold the only writer of the store, which is made if it is not there.
+        """Be the only writer of the store, which is made if it is not there.
 
-        Whatever is raised before ``Transaction.save``, the store is as it was.
+        An exception before ``Transaction.save`` leaves the store as it was.
 
         Yields
         ------
@@ -219,8 +218,8 @@ class Store:
         StoreFormatError, StoreSealError
             As ``load``.
         """
-        file, is_new = file_at(self.path)
-        rows = opened(self.path, self.key, writable=True)
+        file, is_new = find_or_make(self.path)
+        rows = open_rows(self.path, self.key, writable=True)
         try:
             if inode_of(self.path) != file:
                 raise StoreBusyError(f"{self.path}: another process was making this store; try again")
@@ -281,7 +280,7 @@ class Store:
         Raises StoreFormatError for the first row that is wrong, StoreMissingError, and StoreSealError for a seal that
         does not fit the key.
         """
-        rows = opened(self.path, self.key)
+        rows = open_rows(self.path, self.key)
         model = read_model(rows)
         for arrays in (*model.arrays, model.shared):
             for name in arrays:
@@ -290,20 +289,7 @@ class Store:
         if problems != [("ok",)] or rows.run("PRAGMA foreign_key_check"):
             raise StoreFormatError(f"{self.path}: the file is damaged ({str(problems)[:200]})")
         if model.pairs is not None and len(model):
-            _ = model.cohort_table  # names others, each once
+            _ = model.cohort_table  # checked as it is read
             for number in range(len(model)):
                 model.pairs.against(number)
         return model
-
-    def seal(self, key: bytes) -> SpeakerModel:
-        """Check every row and write all digests anew, sealed under ``key``, of 16 bytes or more, from now on.
-
-        Returns the model as stored. Raises StoreSealError for a key that is too short, and as ``check`` and
-        ``writing``.
-        """
-        key = checked_key(key, "key", StoreSealError)
-        self.check()
-        with self.writing() as transaction:
-            transaction.reseal(key)
-        self.key = key
-        return self.load()

@@ -39,7 +39,7 @@ def threshold_of(model: SpeakerModel, system: str, false_accept: float | None) -
 def fitted(model: SpeakerModel, system: str, *, at_every_length: bool = False) -> SystemCalibration | None:
     """Fit the calibration of ``system`` to the trials ``fitted_to``; None where these are too few.
 
-    The user's own are of the condition in use, and leave none to tell from it.
+    The user's own trials are in the condition of use: no changed condition is told from it.
     """
     kind, has_own = model.fitted_to, model.fitted_to == OWN
     read = [system, *RULES[system].parts, *SIDE_INFORMATION]
@@ -56,7 +56,7 @@ def fitted(model: SpeakerModel, system: str, *, at_every_length: bool = False) -
 
 
 def judged_trials(model: SpeakerModel, trials: HeldOutTrials, system: str) -> tuple[HeldOutTrials, int]:
-    """Return ``trials`` and today's number of speakers as ``system`` counts them: of cohorts, where it has any."""
+    """Return ``trials`` and the number of speakers, both within cohorts if ``system`` judges claims in cohorts."""
     cohort = model.config.machines.cohort
     if cohort != "all" and is_judged_in_cohort(system):
         trials = trials.in_cohorts(cohort + 1)

@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def when_free(write: Callable[[], T], seconds: float, *, on_wait: Callable[[], None] = lambda: None) -> T:
-    """Call ``write``; where another process writes to the store, call it again and again for ``seconds`` more.
+    """Call ``write``, again for up to ``seconds`` while another process writes to the store; then raise StoreBusyError.
 
-    ``on_wait`` is called once, before the first wait. Raises StoreBusyError at the end.
+    ``on_wait`` is called once, before the first wait.
     """
     until: float | None = None
     while True:

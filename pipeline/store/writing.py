@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import SpeakerExistsError, StoreError, StoreMissingError
 from pipeline.machines.pairs import PairMachine, Pairs, PairSource
-from pipeline.store.arrays import Arrays, Changed, Renumbered, StoredArrays, StoredPairs
+from pipeline.store.arrays import Arrays, RenumberedPairs, StoredArrays, StoredPairs, UpdatedArrays
 from pipeline.store.blobs import Entry
 from pipeline.store.model import SpeakerModel
 from pipeline.store.reading import ABOUT, FORMAT, VERSION, about_of, store_digest
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """The only writer of a store while it lasts: ``model`` is what stands there, None before the first speaker."""
+    """The only writer of a store while it lasts; ``model`` is the stored one, None before the first speaker."""
 
     def __init__(self, store: Store, rows: Rows, model: SpeakerModel | None) -> None:
         self.model = model
@@ -65,7 +65,7 @@ class Transaction:
     def reseal(self, key: bytes) -> None:
         """Write every digest anew under ``key``, and commit."""
         rows, revision = self._rows, self.existing.revision + 1
-        rows.reseal(rows.listing(), key)
+        rows.reseal(key)
         about, _ = about_of(rows)
         self._commit(about | {"version": VERSION, "revision": revision})
 
@@ -113,8 +113,8 @@ class Transaction:
     def _rewrite(self) -> None:
         """Rewrite the whole file, so that no byte of a removed speaker is left in it.
 
-        ``secure_delete`` is not enough: it overwrites a row that is deleted, and not the copies of it that SQLite left
-        in the gaps of pages when it divided or joined them (``tests/store/test_removal.py`` has such removals).
+        ``secure_delete`` overwrites deleted rows, but not copies of them that SQLite left in the gaps of pages when it
+        divided or joined these (``tests/store/test_removal.py`` has such removals).
         """
         try:
             self._rows.run("PRAGMA busy_timeout = 60000")
@@ -126,13 +126,13 @@ class Transaction:
 
 
 def _new_pairs(rows: Rows, source: PairSource | None, ids: Mapping[int, int]) -> Iterator[tuple[int, int, PairMachine]]:
-    """Yield the machines of ``source`` that ``rows`` do not hold yet, by the speakers' ``ids``."""
+    """Yield the machines of ``source`` that ``rows`` lack, with the speakers' ids (``ids`` by number)."""
     if isinstance(source, Pairs):
         for (later, earlier), machine in source.trained.items():
             if later in ids and earlier in ids:
                 yield ids[later], ids[earlier], machine
         yield from _new_pairs(rows, source.known, ids)
-    elif isinstance(source, Renumbered):
+    elif isinstance(source, RenumberedPairs):
         yield from _new_pairs(
             rows, source.source, {number: ids[place] for place, number in enumerate(source.numbers) if place in ids}
         )
@@ -144,11 +144,11 @@ def _new_pairs(rows: Rows, source: PairSource | None, ids: Mapping[int, int]) ->
 
 
 def _write_arrays(rows: Rows, owner: int | None, arrays: Arrays) -> None:
-    """Write the arrays that are not read from the store itself; delete those that are not among ``arrays``."""
+    """Write those of ``arrays`` that are new; delete stored ones that are not among ``arrays``."""
     before: Mapping[str, Entry] = {}
     if isinstance(arrays, StoredArrays) and arrays.rows is rows:
         return
-    if isinstance(arrays, Changed) and isinstance(arrays.base, StoredArrays) and arrays.base.rows is rows:
+    if isinstance(arrays, UpdatedArrays) and isinstance(arrays.base, StoredArrays) and arrays.base.rows is rows:
         before = arrays.base.entries
         for name in arrays.removed & before.keys():
             rows.delete_array(owner, name, before[name])

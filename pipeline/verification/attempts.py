@@ -1,7 +1,7 @@
-"""Failed claims, in an SQLite file: whoever fails too often for one claim, or for many, has to wait.
+"""Failed claims, in an SQLite file: a caller who fails too often for one claim, or for many, has to wait.
 
-An attempt counts as failed from its beginning until it is accepted, so that many at once do not help, nor breaking off.
-One with too little speech to be scored does not count. The file has random numbers of speakers and hashes of tokens.
+An attempt counts as failed until it is accepted: neither many at once nor breaking off gives a caller more of them. One
+with too little speech to be scored does not count. The file has random numbers of speakers and hashes of tokens.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class AttemptLimits:
-    """When failed attempts make their caller wait.
+    """Limits of failed attempts, beyond which a caller has to wait.
 
-    After ``failures`` in a row for one claim by one caller, each next one waits: 30 seconds, and twice as long after
-    each further failure, up to ``lockout_seconds``. An acceptance ends the row. A caller may also fail
-    ``caller_failures`` times an hour, over all claims, and an acceptance does not change that.
+    After ``failures`` in a row for one claim, each further attempt has to wait: 30 seconds at first, and twice as long
+    after each further failure, up to ``lockout_seconds``. An acceptance ends the row. Over all claims, a caller may
+    fail ``caller_failures`` times an hour, whatever is accepted.
     """
 
     failures: int = 5
@@ -62,7 +62,7 @@ class Attempts:
         return cls(store.with_name(f"{store.name}{SUFFIX}"), limits)
 
     def begin(self, caller: str, speaker: str) -> None:
-        """Count one more attempt of ``caller`` to be ``speaker``; raises TooManyAttemptsError if they must wait."""
+        """Count an attempt of ``caller`` to be ``speaker`` as failed; raises TooManyAttemptsError if they must wait."""
         with self._opened() as database:
             now = time.time()
             failures, last = _row(database, caller, speaker)
@@ -75,7 +75,7 @@ class Attempts:
             self._count(database, caller, time.time(), 0.0)
 
     def end(self, caller: str, speaker: str, outcome: Outcome) -> float:
-        """Note how an attempt ended, and return the seconds that the caller now has to wait."""
+        """Record the outcome of an attempt, and return the seconds until the caller's next one."""
         with self._opened() as database:
             now = time.time()
             failures, _ = _row(database, caller, speaker)
@@ -108,7 +108,7 @@ class Attempts:
     def _opened(self) -> Iterator[sqlite3.Connection]:
         """Open the file for one transaction of the only writer."""
         with transaction(self.path, (_TABLE,), "failed attempts cannot be counted") as database:
-            # Failures of a time to come were counted before the clock was set back: they are as of now.
+            # Where the clock was set back, failures are in the future: they count as of now.
             database.execute("UPDATE failed SET last = :now WHERE last > :now", {"now": time.time()})
             database.commit()  # also where the attempt is refused
             database.execute("BEGIN IMMEDIATE")

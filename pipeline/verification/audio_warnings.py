@@ -1,4 +1,4 @@
-"""Warnings about the audio of a claim: what may explain a poor score or a doubtful decision. They change neither."""
+"""Warnings about the audio of a claim, which may explain a poor score or a wrong decision; they change neither."""
 
 from __future__ import annotations
 
@@ -29,20 +29,17 @@ WARNINGS = {
 }
 """Every code, and its sentence; a warning reads "code: sentence"."""
 
-# Level above 4.3 kHz from which an enrollment is wide-band beyond doubt.
-WIDE_DB = -50.0
-# Log-odds of a changed condition: nine to one.
-CHANGED_LOG_ODDS = log(9.0)
-# Times the least speech that is scored.
-LITTLE_SPEECH = 2.0
+WIDE_DB = -50.0  # level above 4.3 kHz from which an enrollment is wide-band beyond doubt
+CHANGED_LOG_ODDS = log(9.0)  # of a changed condition
+LITTLE_SPEECH = 2.0  # times the least speech that is scored
 
-_BLOCK_SECONDS = 0.25  # of audio whose clipping is measured at a time, however it is cut
+_BLOCK_SECONDS = 0.25  # clipping is measured in blocks of this length, however the audio is cut
 
 
 class AudioMeter:
     """Measures audio at ``rate`` Hz that is scored on ``model``, in constant memory.
 
-    The front end measures speech with ``speech``; ``mix`` made one channel of the recording's.
+    The front end measures speech with ``speech``; ``mix`` is the downmix of the recording.
     """
 
     def __init__(self, model: SpeakerModel, rate: int, mix: Mixed) -> None:
@@ -59,9 +56,9 @@ class AudioMeter:
             self._clipping.push(block)
 
     def warnings(self, scores: RunningScores, claim: str | None, *, sequential: bool = False) -> tuple[str, ...]:
-        """Return the warnings about the audio so far, beside the enrollment of ``claim``.
+        """Return the warnings about the audio so far, compared with the enrollment of ``claim``.
 
-        A ``sequential`` test decides when speech suffices.
+        Of little speech there is none under a ``sequential`` test, which decides itself how much suffices.
         """
         enrolled = None if claim is None else self._model.high_band(claim)
         checks, snr, high = self._config.checks, self.speech.snr_db, self.speech.high_db

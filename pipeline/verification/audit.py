@@ -54,6 +54,11 @@ def read_key(path: Path | None = None) -> bytes | None:
     return keys.read_key(path, variable=KEY_VARIABLE, error=AuditError)
 
 
+def open_log(path: Path | None, key_file: Path | None) -> AuditLog | None:
+    """Return the audit log at ``path`` with the key of ``read_key``; None without a path. Raises AuditError."""
+    return None if path is None else AuditLog(path, key=read_key(key_file))
+
+
 class AuditLog:
     """An audit log: lines of JSON, each with a hash of itself and the line before (``verification.audit_chain``).
 

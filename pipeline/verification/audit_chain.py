@@ -5,8 +5,8 @@
 A line's hash is the SHA-256 of its bytes up to the hash itself, or HMAC-SHA-256 with a key. A line that is changed,
 removed, inserted or moved breaks the chain, and ``check_log`` names it. Two attacks leave a valid chain: removing
 lines at the end, and, without a key, rewriting the whole log. Against both, store the last hash elsewhere from time to
-time and give it as the ``anchor``; against the second, use a key. A process that appends with a key can read that key,
-so that the key protects against everybody else.
+time and give it as the ``anchor``; against the second, use a key. The key must be readable by the process that
+appends: it protects against everybody else.
 """
 
 from __future__ import annotations

@@ -16,10 +16,11 @@ from pipeline.errors import EnrollmentRefusedError, VoiceclaimError
 from pipeline.scoring.decisions import Update, as_json
 from pipeline.store.model import SpeakerModel
 from pipeline.verification.audio_warnings import codes
-from pipeline.verification.audit import AuditLog, read_key
+from pipeline.verification.audit import AuditLog
 from pipeline.verification.audit_chain import Value
 from pipeline.verification.duplicate_audio import DuplicateMemory
-from pipeline.verification.identification import Identification, Identifier
+from pipeline.verification.identification import Identification
+from pipeline.verification.identifier import Identifier
 from pipeline.verification.verifier import Verifier
 
 if TYPE_CHECKING:
@@ -36,60 +37,46 @@ IdentificationRecorder = Callable[[str | None, Identification | VoiceclaimError]
 
 
 def verification_recorder(
-    log: Path | None,
-    store: SpeakerModel,
-    claim: str,
-    *,
-    key_file: Path | None = None,
-    paths: bool = False,
-    channel: int | None = None,
+    log: AuditLog | None, model: SpeakerModel, claim: str, *, paths: bool = False, channel: int | None = None
 ) -> Recorder:
-    """Return a function that appends each outcome of ``claim`` to the log at ``log`` (None: it does nothing).
+    """Return a function that appends each outcome of ``claim`` to ``log``; without a log it does nothing.
 
-    The key is ``read_key``'s. With ``paths`` the entries name the audio files, and with a ``channel`` the one that is
-    read. Raises AuditError, as does the recorder.
+    With ``paths`` the entries name the audio files, and with a ``channel`` the one that is read. The recorder raises
+    AuditError.
     """
-    if log is None:
-        return lambda _verifier, _file, _outcome: None
-    audit = AuditLog(log, key=read_key(key_file))
 
     def record(verifier: Verifier | None, file: str | None, outcome: Update | VoiceclaimError) -> None:
-        fields: Fields = {"claim": claim, **_of_channel(channel), **of_store(store)}
-        if isinstance(outcome, Update) and verifier is not None:
-            fields |= of_decision(verifier, outcome)
-        else:
-            fields |= {"decision": None, "error": type(outcome).__name__}
-        audit.append(VERIFY, {**fields, "file": file} if paths else fields)
+        if log is not None:
+            fields: Fields = {"claim": claim, **_of_channel(channel), **of_store(model)}
+            if isinstance(outcome, Update) and verifier is not None:
+                fields |= of_decision(verifier, outcome)
+            else:
+                fields |= _of_error(outcome)
+            log.append(VERIFY, {**fields, **({"file": file} if paths else {})})
 
     return record
 
 
 def identification_recorder(
-    log: Path | None,
-    identifier: Identifier,
-    *,
-    key_file: Path | None = None,
-    paths: bool = False,
-    channel: int | None = None,
+    log: AuditLog | None, identifier: Identifier, *, paths: bool = False, channel: int | None = None
 ) -> IdentificationRecorder:
     """Return a function that appends who was found, and the evidence, as ``verification_recorder``."""
-    if log is None:
-        return lambda _file, _outcome: None
-    audit, model = AuditLog(log, key=read_key(key_file)), identifier.model
 
     def record(file: str | None, outcome: Identification | VoiceclaimError) -> None:
-        fields: Fields = {"system": identifier.system, **_of_channel(channel), **of_store(model)}
-        if isinstance(outcome, Identification):
-            fields |= _of_identification(outcome)
-        else:
-            fields |= {"decision": None, "error": type(outcome).__name__}
-        audit.append(IDENTIFY, {**fields, "file": file} if paths else fields)
+        if log is not None:
+            fields: Fields = {"system": identifier.system, **_of_channel(channel), **of_store(identifier.model)}
+            found = _of_identification(outcome) if isinstance(outcome, Identification) else _of_error(outcome)
+            log.append(IDENTIFY, {**fields, **found, **({"file": file} if paths else {})})
 
     return record
 
 
 def _of_channel(channel: int | None) -> Fields:
     return {} if channel is None else {"channel": channel}
+
+
+def _of_error(error: object) -> Fields:
+    return {"decision": None, "error": type(error).__name__}
 
 
 def _of_identification(found: Identification) -> Fields:
@@ -112,10 +99,7 @@ def duplicate_memory(log: Path | None) -> DuplicateMemory | None:
 
 
 def of_decision(verifier: Verifier, update: Update) -> Fields:
-    """Return a decision and its terms; a sequential test by its error rates, the store's revision by ``of_store``.
-
-    Warnings are named by their codes.
-    """
+    """Return a decision, its terms, the error rates of a sequential test, and the codes of warnings."""
     table = as_json(verifier.terms, update)
     del table["sequential_bounds"], table["revision"]
     test = verifier.decider.test
@@ -139,10 +123,7 @@ def of_store(model: SpeakerModel) -> Fields:
 
 
 def record_enrollment(audit: AuditLog, report: EnrollmentReport) -> None:
-    """Append a line for each speaker enrolled or refused, with the names of the checks.
-
-    The reasons are left out, since they may name files.
-    """
+    """Append a line for each speaker enrolled or refused, with failed checks but not the reasons, which name files."""
     for speaker in report.enrolled:
         audit.append(
             ENROLL,

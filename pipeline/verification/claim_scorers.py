@@ -13,10 +13,10 @@ from pipeline.store.model import SpeakerModel
 
 
 def claim_scorers(model: SpeakerModel, systems: Sequence[str]) -> Callable[..., ClaimScorer]:
-    """Return a function from claims, speaker numbers, to their scorer; what all claims share is read once.
+    """Return a function that makes the scorer of claims, given as speaker numbers; what all claims share is read once.
 
-    The scorer is that of ``systems``, or of those in a second argument: some, and parts that they sum. Raises what
-    ``SpeakerModel.scoring_settings`` and ``SpeakerModel.population`` raise.
+    Its second argument names the systems to score: ``systems`` by default, and some of them, or parts of these,
+    otherwise. Raises as ``SpeakerModel.scoring_settings`` and ``SpeakerModel.population``.
     """
     systems, everybody = tuple(systems), None
     settings = model.scoring_settings(systems)
@@ -28,7 +28,7 @@ def claim_scorers(model: SpeakerModel, systems: Sequence[str]) -> Callable[..., 
         table = model.cohort_table
         if everybody is not None or table is None:
             return ClaimScorer(everybody or model.population(systems), claims, asked, settings)
-        # The speakers of the claims' cohorts alone: no other speaker's machines are read.
+        # Only machines of speakers in the cohorts are read.
         cohorts = Cohorts.of(claims, table.nearest[np.array(claims, dtype=np.int64)])
         part = model.population(asked, cohorts.speakers.tolist())
         numbers = np.searchsorted(cohorts.speakers, list(claims))

@@ -1,8 +1,8 @@
 """Fingerprints of accepted audio, in an SQLite file beside the audit log, to detect duplicates of it later.
 
 The log itself holds no biometric data and can be shared; this file is private (mode 0600), and data erased from it is
-overwritten. It has no hash chain: anyone who can write to it can remove fingerprints. They belong to the random number
-of a speaker, not to a name. Of each speaker the newest recordings are kept, up to ten minutes and a year.
+overwritten. It has no hash chain: anyone who can write to it can remove fingerprints. Speakers are identified by their
+random numbers, not by name. The newest recordings of each are kept: up to ten minutes, for a year.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEPT_DAYS = 365
 MOST_OF_ONE = round(60 / STEP_SECONDS)
 _MAX_OF_SPEAKER = round(600 / STEP_SECONDS)
 _SCHEMA = (
-    "DROP TABLE IF EXISTS accepted",  # an earlier version's, by names
+    "DROP TABLE IF EXISTS accepted",  # of an earlier version, by names
     "CREATE TABLE IF NOT EXISTS recording (number INTEGER PRIMARY KEY, store TEXT NOT NULL, speaker INTEGER NOT NULL,"
     " time TEXT NOT NULL, prints BLOB NOT NULL CHECK (typeof(prints) = 'blob' AND length(prints) % 4 = 0))",
     "CREATE INDEX IF NOT EXISTS recording_speaker ON recording (store, speaker, number, length(prints))",
@@ -76,11 +76,11 @@ class DuplicateMemory:
         speaker, now = _speaker(model, claim), datetime.now(UTC)
         entry = (*speaker, _text_of(now), prints[:MOST_OF_ONE].astype("<u4").tobytes())
         with self._opened(create=True) as database:
-            # A removal changes the store first, then this file: one of the two sees the other.
+            # A removal changes the store, then this file: whichever comes second finds what the other one did.
             if not self._is_enrolled(model, claim):
                 return
             database.execute("INSERT INTO recording (store, speaker, time, prints) VALUES (?, ?, ?, ?)", entry)
-            # Recordings of a time to come were kept before the clock was set back.
+            # Where the clock was set back, recordings are in the future.
             database.execute("UPDATE recording SET time = :now WHERE time > :now", {"now": _text_of(now)})
             database.execute("DELETE FROM recording WHERE time < ?", (_text_of(now - timedelta(days=KEPT_DAYS)),))
             database.execute(

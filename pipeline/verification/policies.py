@@ -22,10 +22,10 @@ Source = Literal["eer", "far", "given", "cost"]
 class Decider:
     """Decides one system's scores on one model.
 
-    By ``threshold`` of the score, or by ``llr_threshold`` of the log-likelihood ratio: the other of the two is None.
-    With a sequential ``test``, a stream is decided as soon as its ``calibration`` gives evidence enough, and by the
-    threshold only where the stream ends before that and the test says so. ``prior`` is that of a target trial where
-    the decision rests on one.
+    It compares the score with ``threshold``, or the log-likelihood ratio with ``llr_threshold``; the other one is None.
+    With a sequential ``test``, a stream is decided as soon as the ratios of its ``calibration`` suffice; the threshold
+    decides only if the stream ends before that, and the test says so. ``prior`` is that of a target trial, None if the
+    decision rests on none.
     """
 
     source: Source
@@ -222,7 +222,7 @@ class Sequential:
 
 
 Policy = DefaultThreshold | FalseAcceptRate | Threshold | BayesCost | Sequential
-"""A way to decide; ``decider`` makes it ready for a model and a system, and raises MetricError where it cannot be."""
+"""A way to decide; ``decider`` prepares it for a model and a system, or raises MetricError."""
 
 
 def policy_of(

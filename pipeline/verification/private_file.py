@@ -1,4 +1,4 @@
-"""Private SQLite files, which hold what the audit log must not: opened for one transaction at a time."""
+"""Private SQLite files, for what the audit log must not hold; opened for one transaction at a time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _WAIT_SECONDS = 30.0
 def transaction(path: Path, schema: Sequence[str], failed: str, *, create: bool = True) -> Iterator[sqlite3.Connection]:
     """Open the file at ``path``, with the tables of ``schema``, for one transaction; the end of the block commits it.
 
-    With ``create`` a missing file is made, readable by this user only, and nobody else writes meanwhile; without it a
-    missing file is an empty database. Erased data is overwritten. Raises AuditError, which says what ``failed``.
+    With ``create``, a missing file is made, readable by this user only, and other writers wait; without it, a missing
+    file is an empty database. Erased data is overwritten. Raises AuditError, which says what ``failed``.
     """
     try:
         if create:

@@ -1,4 +1,4 @@
-"""A claim verified while the audio comes in: samples to frames to running scores to a decision."""
+"""A claim verified while the audio comes in: samples to features to running scores to a decision."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class VerificationStream:
     def delay_ms(self) -> float:
         """Return the longest time from a sound to a score that includes it, in ms, for pushes within ``update_ms``.
 
-        This holds for the first five seconds of speech; later, up to 4 % of the speech so far, at most two seconds,
-        may wait.
+        This holds for the first five seconds of speech. Later, audio as long as 4 % of the speech so far, but at most
+        two seconds, may wait.
         """
         return self.front_end.delay_ms + self.verifier.update_ms
 
@@ -122,8 +122,8 @@ class VerificationStream:
         samples : array, shape (n,) or (n, channels)
             Floats of full scale 1, or integers of 8, 16 or 32 bits as they were recorded. Integers converted to
             floats must be divided by their full scale: undivided ones score differently, with the warning ``scale``. Of
-            several channels, the mean or the chosen one is scored, once there are ``Verifier.update_ms`` of audio.
-            After five seconds of speech this length grows with the speech: 4 % more hardly changes a score.
+            several channels, the mean or the chosen one is scored, once there are ``Verifier.update_ms`` of audio, or,
+            after five seconds of speech, 4 % of the speech so far: less would hardly change the score.
 
         Returns
         -------
@@ -132,8 +132,8 @@ class VerificationStream:
         Raises
         ------
         AudioError
-            For samples that are not finite or beyond 2**32, arrays of another shape or type, and a channel that they
-            lack.
+            For samples that are not finite or beyond 2**32, arrays of another shape or type, another number of channels
+            than before, and a channel that they lack.
         StreamClosedError
             After ``close``.
         """
@@ -144,9 +144,9 @@ class VerificationStream:
         return replace(self._last, audio_seconds=self._audio.seconds)
 
     def feed(self, samples: ArrayLike) -> None:
-        """Take more audio without a decision yet: it is scored when there is more, or at the end.
+        """Take more audio without a decision: it is scored later, with more audio or at the end.
 
-        ``samples`` and what is raised are those of ``push``, which costs more: it scores, and makes an ``Update``.
+        It is cheaper than ``push``, whose ``samples`` and errors it has.
         """
         if self._last.state is State.CLOSED:
             raise StreamClosedError(f"claim {self.verifier.claim!r}: the stream is closed and takes no more audio")
@@ -225,10 +225,7 @@ class VerificationStream:
         )
 
     def _warnings(self, *, closed: bool) -> tuple[str, ...]:
-        """Return the warnings about the audio so far, or up to where a sequential test settled the claim.
-
-        A stream that goes on has them once a second.
-        """
+        """Return the warnings about the audio, once a second, and at the end or where a sequential test settles."""
         ends = closed or self._accepted is not None
         if not (ends and self._last.settled) and (ends or self._audio.seconds >= self._next_warnings):
             self._next_warnings = self._audio.seconds + WARN_SECONDS

@@ -1,4 +1,4 @@
-"""Audio on its way to scores: mixed down, checked, measured, and collected until there is enough to analyse."""
+"""Audio of a stream: mixed down, checked, measured, and collected until there is enough to analyse."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pipeline.verification.audio_warnings import AudioMeter
 Array = NDArray[np.float64]
 
 # A score is a mean over all speech so far. After the first seconds, the audio that is analysed together grows in
-# proportion to the speech, up to the most: what a score lacks stays the same share of the speech.
+# proportion to the speech, up to MOST_SECONDS: the audio that a score lacks is always the same share.
 STEADY_SECONDS, MOST_SECONDS = 5.0, 2.0
 
 
 class StreamedAudio:
     """The audio of one stream that is scored on ``model``, in chunks of any length.
 
-    ``rate`` in Hz is the model's own by default, ``where`` begins every error, and audio is analysed once there are
-    ``update_ms`` of it, or more in a long stream, unless it is to be ``steady``. Of several channels the mean is taken
-    or one ``channel``, from 1; ``mix`` made one channel of the recording's before.
+    ``rate`` in Hz is None for the model's own; ``where`` begins every error. Audio is analysed when there are
+    ``update_ms`` of it, or more in a long stream unless it is ``steady``. Of several channels the mean is taken, or one
+    ``channel``, from 1; ``mix`` is the downmix that was applied before, if any.
     """
 
     def __init__(
@@ -83,5 +83,5 @@ class StreamedAudio:
     def end(self) -> FeatureBlock:
         """Return the last features; raises AudioError for channels that cancel each other."""
         self._mix.check()
-        # Together: what a few frames take by themselves is a twentieth of a claim's time.
+        # Joined: to score a few frames by themselves takes a twentieth of a claim's time.
         return joined([self.features(), self.front_end.flush()])

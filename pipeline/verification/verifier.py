@@ -31,8 +31,7 @@ from pipeline.verification.policies import DefaultThreshold, Policy
 if TYPE_CHECKING:
     from pipeline.verification.stream import VerificationStream
 
-# Audio between two scores of a stream: five updates a second are as many as anybody can follow.
-UPDATE_MS = 200.0
+UPDATE_MS = 200.0  # of audio between two scores of a stream: nobody can follow more than five a second
 MOST_UPDATE_MS = 3_600_000.0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from pipeline.audio.corpus import Utterance
+from pipeline.audio.utterance import Utterance
 from pipeline.config import NO_CHECKS
 from pipeline.enrollment.enroll import train
 from pipeline.enrollment.speech import audible, read_speech
@@ -25,11 +25,11 @@ from pipeline.verification.verifier import Verifier
 
 @dataclass(frozen=True, slots=True)
 class VoiceComparison:
-    """The finding whether two recordings are of the ``same`` voice, by the mean ``llr`` (nats) of both directions.
+    """Comparison of two recordings: of the ``same`` voice or not, by the mean ``llr`` (nats) of two claims.
 
-    ``first_enrolled`` and ``second_enrolled`` are the ratios with either recording enrolled and the other verified.
-    ``probability`` is that of one voice at the ``prior`` of the background's settings, which decides with their costs.
-    ``mixed`` are the recordings that were compared by the mean of channels that differ.
+    Each recording is enrolled once and the other verified: ``first_enrolled`` and ``second_enrolled`` are the ratios.
+    ``probability`` is that of one voice at the ``prior`` of the background's settings, whose costs decide, too.
+    ``mixed`` are recordings whose channels differ, and which were compared by their mean.
 
     Examples
     --------
@@ -61,13 +61,13 @@ def compare_voices(
 ) -> VoiceComparison:
     """Compare the voices of two recordings against the speakers of a background model.
 
-    Each recording is enrolled in turn, in memory alone, and the other verified. The speakers of the background stand
-    for everybody else: recordings like the two, of many people, give better ratios.
+    Each recording is enrolled in turn, in memory only, and the other verified. The speakers of the background stand for
+    everybody else: they should be many, in recordings like the two.
 
     Parameters
     ----------
     background : SpeakerModel, Store or path
-        Speakers to compare with, of whom neither recording should be.
+        Speakers to compare with, none of whom should be in either recording.
     first, second : path
         Audio files.
     channel : int, optional
@@ -107,7 +107,7 @@ def compare_voices(
 
 
 def enrolled_beside(background: SpeakerModel, recording: Utterance, workers: Workers) -> tuple[SpeakerModel, str]:
-    """Return the speakers of ``background`` and beside them the one of ``recording``, in memory alone; and their name.
+    """Enroll the speaker of ``recording`` beside ``background``, in memory only; return the model and their name.
 
     Raises AudioError, NotEnoughSpeechError or MetricError.
     """
@@ -132,7 +132,7 @@ def enrolled_beside(background: SpeakerModel, recording: Utterance, workers: Wor
 def _verified(
     background: SpeakerModel, enrolled: Path, verified: Path, channel: int | None, jobs: int
 ) -> tuple[float, tuple[str, ...]]:
-    """Return the log-likelihood ratio of the file ``verified`` for the speaker of ``enrolled``, and warnings of it."""
+    """Return the log-likelihood ratio of the file ``verified`` for the speaker of ``enrolled``, and its warnings."""
     model, name = enrolled_beside(background, Utterance("", enrolled, channel=channel), LocalThreads(jobs))
     update = Verifier(model, name).verify_file(verified, channel=channel)
     if update.llr is None:

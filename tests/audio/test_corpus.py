@@ -18,7 +18,7 @@ from permissions import as_another_user, open_folder
 from pipeline.audio.corpus import Utterance, as_corpus, background_voices, read_corpus
 from pipeline.audio.files import read_samples
 from pipeline.audio.folders import audio_suffixes
-from pipeline.audio.lists import read_rttm
+from pipeline.audio.rttm import read_rttm
 from pipeline.errors import AudioError, InputError
 from pipeline.resources import demo_folder
 

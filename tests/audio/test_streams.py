@@ -16,6 +16,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.audio.downmix import Downmix
 from pipeline.audio.streams import PcmDecoder, PcmFormat, as_samples, check_rate, stream_pipe
 from pipeline.errors import AudioError
 
@@ -274,10 +275,27 @@ def test_samples_of_any_usual_type_are_the_same_sound(kind):
     assert as_samples([], "x").shape == as_samples(np.empty((0, 2)), "x").shape == (0,)
 
 
+@settings(deadline=None)
+@given(channels=st.integers(1, 8), cuts=st.lists(st.integers(0, 40), max_size=6))
+def test_an_array_has_a_row_a_frame_however_few_follow_the_first(channels, cuts):
+    frames, mix = np.random.default_rng(channels).standard_normal((40, channels)), Downmix("x")
+    parts = [as_samples(part, "x", mix) for part in np.split(frames, [1, *sorted(max(1, cut) for cut in cuts)])]
+    np.testing.assert_allclose(np.concatenate(parts), frames.mean(axis=1))
+
+
+@pytest.mark.parametrize("after", [(9,), (9, 1), (9, 3), (1, 3), (2, 40)])
+def test_the_number_of_channels_stays_that_of_the_first_frame(after):
+    mix = Downmix("claim")
+    assert as_samples([[0.25, 0.75]], "claim", mix).tolist() == [0.5]
+    with pytest.raises(AudioError, match=r"claim: .* the same number of channels, got [0-9]+ after 2"):
+        as_samples(np.zeros(after), "claim", mix)
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
         ([1, 2, 3], "int64"),
+        (np.zeros((2, 40)), "transpose"),
         (np.zeros(3, bool), "bool"),
         (np.zeros(3, complex), "complex128"),
         (["a"], "<U1"),

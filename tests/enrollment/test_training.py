@@ -51,7 +51,8 @@ from pipeline.machines.supervectors import segments_of, unit
 from pipeline.machines.ubm import loudness, running_mean, train_ubm
 from pipeline.machines.workers import LocalThreads
 from pipeline.scoring.trials import HELD_OUT, RECORDED
-from pipeline.store.model import CONDITIONS, SpeakerModel
+from pipeline.store.layout import CONDITIONS
+from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
 from pipeline.verification.policies import Threshold
 from pipeline.verification.verifier import Verifier

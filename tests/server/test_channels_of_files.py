@@ -11,7 +11,7 @@ import soundfile
 
 from pipeline.errors import ServiceError
 from pipeline.verification.audio_warnings import WARNINGS
-from pipeline.verification.identification import Identifier
+from pipeline.verification.identifier import Identifier
 from pipeline.verification.verifier import Verifier
 
 pytestmark = pytest.mark.server

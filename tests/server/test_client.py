@@ -26,7 +26,7 @@ from pipeline.scoring.decisions import Decision, State, Update
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.server.client import EnrolledSpeaker, VoiceclaimClient
 from pipeline.store.store import Store
-from pipeline.verification.identification import Identifier
+from pipeline.verification.identifier import Identifier
 from pipeline.verification.policies import Sequential
 from pipeline.verification.verifier import Verifier
 

@@ -13,6 +13,7 @@ import pytest
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import StoreBusyError, StoreError, StoreFormatError, StoreSealError
 from pipeline.store.backup import backup_store, restore_store
+from pipeline.store.sealing import seal_store
 from pipeline.store.store import Store
 from pipeline.verification.verifier import Verifier
 
@@ -63,7 +64,7 @@ def test_nothing_is_restored_over_a_writer_or_from_a_damaged_copy(copied, tmp_pa
 
 
 def test_a_sealed_store_is_copied_with_its_key_alone(copied, tmp_path):
-    Store(copied).seal(b"k" * 32)
+    seal_store(copied, b"k" * 32)
     with pytest.raises(StoreSealError):
         backup_store(copied, tmp_path / "a")
     assert backup_store(copied, tmp_path / "a", key=b"k" * 32).sealed

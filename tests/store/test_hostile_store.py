@@ -22,7 +22,7 @@ from populations import NAMES, add, assert_same, cohorts_of, model_of, numbers_o
 from pipeline.config import load_config
 from pipeline.errors import ConfigError, MetricError, StoreError, StoreFormatError
 from pipeline.machines.branches import SUPERVECTOR
-from pipeline.store.layout import TRIALS
+from pipeline.store.layout import TRIAL_ARRAYS
 from pipeline.store.store import Store
 from pipeline.verification.policies import Threshold
 from pipeline.verification.verifier import Verifier
@@ -112,7 +112,7 @@ def test_a_store_whose_arrays_do_not_fit_each_other_is_refused_though_digests_ho
         assert str(path) in str(error)
     optional = (
         name.endswith("segments")
-        or name in {*TRIALS, "fingerprints"}
+        or name in {*TRIAL_ARRAYS, "fingerprints"}
         or "trials.prefix" in name
         or (".inner" in name and how == "left out")
         or "trials.score" in name

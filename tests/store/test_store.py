@@ -34,7 +34,7 @@ from populations import (
 
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import SpeakerExistsError, StoreBusyError, StoreError, StoreFormatError, StoreMissingError
-from pipeline.store.rows import opened
+from pipeline.store.rows import open_rows
 from pipeline.store.store import Store
 from pipeline.verification.policies import Threshold
 from pipeline.verification.verifier import Verifier
@@ -241,13 +241,13 @@ def test_a_first_enrollment_that_fails_deletes_no_store_that_another_one_made(tm
 
     def meanwhile(before, after) -> None:
         def opening(*given, **named):
-            monkeypatch.setattr(module, "opened", opened)
+            monkeypatch.setattr(module, "open_rows", open_rows)
             before()
-            rows = opened(*given, **named)
+            rows = open_rows(*given, **named)
             after()
             return rows
 
-        monkeypatch.setattr(module, "opened", opening)
+        monkeypatch.setattr(module, "open_rows", opening)
 
     meanwhile(lambda: add(path, NAMES[:2]), lambda: None)
     with pytest.raises(ZeroDivisionError), Store(path).writing():

@@ -117,7 +117,7 @@ def test_a_verification_is_logged_without_biometric_data(opened, heard, tmp_path
     log, recording = tmp_path / "log", heard("anna")
     verifier = Verifier(opened, "anna")
     update = verifier.verify_file(recording)
-    verification_recorder(log, opened, "anna")(verifier, str(recording), update)
+    verification_recorder(AuditLog(log), opened, "anna")(verifier, str(recording), update)
     line = tables_in(log)[-1]
     assert set(line) == ABOUT_LINE | ABOUT_STORE | {
         "claim", "decision", "system", "score", "threshold", "llr", "llr_threshold", "probability", "prior",
@@ -129,7 +129,7 @@ def test_a_verification_is_logged_without_biometric_data(opened, heard, tmp_path
     assert (line["score"], line["llr"], line["threshold"]) == (update.score, update.llr, verifier.decider.threshold)
     assert (line["store_version"], line["store_revision"]) == (VERSION, 1)
     assert recording.name not in log.read_text()
-    verification_recorder(log, opened, "anna", paths=True)(verifier, str(recording), update)
+    verification_recorder(AuditLog(log), opened, "anna", paths=True)(verifier, str(recording), update)
     assert tables_in(log)[-1]["file"] == str(recording)
     verification_recorder(None, opened, "anna")(verifier, None, update)  # without a log nothing happens
     assert check_log(log).lines == 3

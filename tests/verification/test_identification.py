@@ -13,7 +13,8 @@ import pipeline
 from pipeline.enrollment.enroll import enroll
 from pipeline.errors import AudioError, InputError, MetricError, StreamClosedError, VoiceclaimError
 from pipeline.store.store import Store
-from pipeline.verification.identification import IdentificationDecision, Identifier
+from pipeline.verification.identification import IdentificationDecision
+from pipeline.verification.identifier import Identifier
 from pipeline.verification.verifier import Verifier
 
 RATIOS = st.lists(st.floats(-60, 60), min_size=4, max_size=4).map(np.array)

@@ -32,7 +32,7 @@ from pipeline.metrics import OperatingPoint
 from pipeline.scoring.decisions import Decision, State, Update, as_json
 from pipeline.scoring.rules import RULES
 from pipeline.scoring.sequential import SequentialTest
-from pipeline.verification.identification import Identifier
+from pipeline.verification.identifier import Identifier
 from pipeline.verification.policies import BayesCost, Sequential, Threshold
 from pipeline.verification.stream import VerificationStream
 from pipeline.verification.verifier import Verifier

@@ -1,9 +1,9 @@
 // The OpenAPI description as a page.
 
-import { element } from "./charts/dom.js";
+import { byId, element } from "./charts/dom.js";
 
 const schema = await (await fetch("/openapi.json")).json();
-const place = document.getElementById("operations");
+const place = byId("operations");
 
 const plain = (text) => text.replaceAll("`", "");
 

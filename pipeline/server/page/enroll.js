@@ -2,7 +2,7 @@
 
 import { ask, openStream } from "./api.js";
 import { byId, seconds } from "./charts/dom.js";
-import { PROBLEMS, clearLevel, explain, openMicrophone, showLevel } from "./microphone.js";
+import { explain, openMicrophone } from "./microphone.js";
 import { prompt } from "./prompts.js";
 
 const PHRASE_SECONDS = 2.0; // of speech, then the next numbers are shown
@@ -15,7 +15,6 @@ export function enrollView() {
   const files = byId("enroll-files");
   let tell = () => {};
   let session = null;
-  let warned = false;
 
   function say(text, good = false) {
     status.textContent = text;
@@ -81,12 +80,9 @@ export function enrollView() {
     say("Opening the microphone …");
     try {
       mine.microphone = await openMicrophone({
+        meter: byId("enroll-meter"),
+        tell,
         onChunk: (pcm) => { if (mine.ready && !mine.ended) mine.stream.audio(pcm); },
-        onLevel: (level) => {
-          showLevel(byId("enroll-meter"), level);
-          if (level.problem || warned) tell(PROBLEMS[level.problem] ?? "", "wait");
-          warned = Boolean(level.problem);
-        },
         onLost: () => {
           tell("The microphone was disconnected: nobody was enrolled.");
           mine.stream?.close();
@@ -156,7 +152,6 @@ export function enrollView() {
     mine.stream.ready.then((terms) => {
       if (session !== mine) return;
       mine.ready = true;
-      clearLevel(byId("enroll-meter"));
       busy(true);
       say("");
       progress({ speech_seconds: 0, aim_seconds: terms.aim_seconds });

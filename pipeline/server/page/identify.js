@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { byId, element, percent } from "./charts/dom.js";
-import { PROBLEMS, clearLevel, explain, openMicrophone, sentence, showLevel, wavOf } from "./microphone.js";
+import { explain, openMicrophone, sentence, wavOf } from "./microphone.js";
 
 const MOST_SECONDS = 30;
 
@@ -69,19 +69,16 @@ export function identifyView() {
     const mine = { microphone: null, chunks: [] };
     session = mine;
     tell("");
-    clearLevel(meter);
     busy(true);
     byId("identify-result").hidden = true;
     status.textContent = "Say a few words, then stop.";
     try {
       mine.microphone = await openMicrophone({
+        meter,
+        tell,
         onChunk: (pcm) => {
           mine.chunks.push(pcm);
           if (mine.chunks.length >= 10 * MOST_SECONDS) stop.click();
-        },
-        onLevel: (level) => {
-          showLevel(meter, level);
-          if (level.problem) tell(PROBLEMS[level.problem], "wait");
         },
         onLost: () => stop.click(),
       });

@@ -1,6 +1,7 @@
 // The views of the page, selected by the URL fragment, and the notice at the top.
 
 import { Problem, token } from "./api.js";
+import { byId } from "./charts/dom.js";
 import { enrollView } from "./enroll.js";
 import { evaluationView } from "./evaluation.js";
 import { identifyView } from "./identify.js";
@@ -8,7 +9,7 @@ import { speakersView } from "./speakers.js";
 import { verifyView } from "./verify.js";
 
 const views = { verify: verifyView(), identify: identifyView(), enroll: enrollView(), speakers: speakersView(), evaluation: evaluationView() };
-const notice = document.getElementById("notice");
+const notice = byId("notice");
 let current = null;
 
 function tell(text, kind = "bad") {
@@ -23,9 +24,9 @@ async function refresh() {
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     const needsToken = error.status === 401 || error.status === 403;
-    document.getElementById("token-form").hidden = !needsToken;
+    byId("token-form").hidden = !needsToken;
     if (error.status !== 401 || token.get()) tell(error.message);
-    if (needsToken) document.getElementById("token").focus();
+    if (needsToken) byId("token").focus();
   }
 }
 
@@ -36,23 +37,23 @@ async function go(focus) {
   current = next;
   tell("");
   for (const name of Object.keys(views)) {
-    document.getElementById(name).hidden = name !== current;
+    byId(name).hidden = name !== current;
     const link = document.querySelector(`nav a[href="#${name}"]`);
     if (name === current) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  const title = document.getElementById(`${current}-title`);
+  const title = byId(`${current}-title`);
   document.title = `${title.textContent} · Voiceclaim`;
   if (focus) title.focus();
   await refresh();
 }
 
-document.getElementById("token-form").addEventListener("submit", async (event) => {
+byId("token-form").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const field = document.getElementById("token");
+  const field = byId("token");
   token.set(field.value.trim());
   field.value = "";
-  document.getElementById("token-form").hidden = true;
+  byId("token-form").hidden = true;
   tell("");
   await refresh();
 });

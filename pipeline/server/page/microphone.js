@@ -21,8 +21,8 @@ export function explain(error) {
   return REFUSALS[error.name] ?? `The microphone cannot be opened: ${error.message || error.name}`;
 }
 
-/** Opens the microphone. `onChunk` gets 16-bit samples, `onLevel` a peak and a problem: "", "silent", "clipped". */
-export async function openMicrophone({ onChunk, onLevel, onLost }) {
+/** Opens the microphone. `onChunk` gets 16-bit samples; the level is shown on `meter`, and its problems by `tell`. */
+export async function openMicrophone({ meter, tell, onChunk, onLost }) {
   // Processing for calls removes features that distinguish voices.
   const media = await navigator.mediaDevices.getUserMedia({
     audio: { channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: false },
@@ -38,8 +38,13 @@ export async function openMicrophone({ onChunk, onLevel, onLost }) {
   }
   const recorder = new AudioWorkletNode(context, "recorder", { numberOfOutputs: 1 });
   const judge = levelJudge();
+  let told = "";
+  meter.querySelector(".wave").replaceChildren();
   recorder.port.onmessage = ({ data }) => {
-    onLevel({ peak: data.peak, problem: judge(data) });
+    const problem = judge(data);
+    showLevel(meter, data.peak, problem);
+    if (problem || told) tell(PROBLEMS[problem] ?? "", "wait");
+    told = problem;
     onChunk(data.pcm);
   };
   const mute = new GainNode(context, { gain: 0 });
@@ -74,27 +79,24 @@ function levelJudge() {
 // A warning reads "code: sentence".
 export const sentence = (warning) => warning.slice(warning.indexOf(":") + 2);
 
-export const PROBLEMS = {
+const PROBLEMS = {
   silent: "The microphone is silent: is it muted, or the wrong one selected?",
   clipped: "Too loud: the audio clips. Move away from the microphone, or reduce its gain.",
 };
 
 const SHOWN = 100; // chunks of the waveform: ten seconds
 
-/** Draws a peak on a meter element, whose left end is -60 dB, and after the earlier ones as a waveform. */
-export function showLevel(meter, { peak, problem }) {
+/** Draws a peak on a meter element, whose left end is -60 dB, and at the end of its waveform. */
+function showLevel(meter, peak, problem) {
   const share = Math.max(0, Math.min(1, 1 + Math.log10(Math.max(peak, 1e-6)) / 3));
   meter.querySelector(".bar").style.transform = `scaleX(${share.toFixed(3)})`;
   meter.classList.toggle("clipped", problem === "clipped");
   const wave = meter.querySelector(".wave");
-  const bars = shape("rect", { x: 100, width: 0.7, y: (50 - 48 * Math.min(1, peak)).toFixed(1), height: Math.max(1, 96 * Math.min(1, peak)).toFixed(1) });
+  const last = shape("rect", { x: 100, width: 0.7, y: (50 - 48 * Math.min(1, peak)).toFixed(1), height: Math.max(1, 96 * Math.min(1, peak)).toFixed(1) });
   for (const bar of wave.children) bar.setAttribute("x", Number(bar.getAttribute("x")) - 1);
-  wave.append(bars);
+  wave.append(last);
   if (wave.children.length > SHOWN) wave.firstChild.remove();
 }
-
-/** Empties the waveform of a meter. */
-export const clearLevel = (meter) => meter.querySelector(".wave").replaceChildren();
 
 /** Joins chunks of 16-bit samples into a WAV file. */
 export function wavOf(chunks, rate) {

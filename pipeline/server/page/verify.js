@@ -3,7 +3,7 @@
 import { ask, openStream } from "./api.js";
 import { chart, ticks } from "./charts/chart.js";
 import { byId, element } from "./charts/dom.js";
-import { PROBLEMS, clearLevel, explain, openMicrophone, sentence, showLevel } from "./microphone.js";
+import { explain, openMicrophone, sentence } from "./microphone.js";
 import { prompt } from "./prompts.js";
 
 const WORDS = {
@@ -43,7 +43,6 @@ export function verifyView() {
   let tell = () => {};
   let session = null;
   let points = [];
-  let warned = false;
   let drawn = { probability: true };
 
   function busy(on) {
@@ -109,6 +108,11 @@ export function verifyView() {
     return `${probability}score ${message.score.toFixed(3)}, ${speech}`;
   }
 
+  function judge(message, terms, words) {
+    if (message.duplicate_suspected) tell("The audio matches a known recording.", "wait");
+    verdict(message.decision, words, numbers(message, terms), message.warnings.map(sentence), reasonsOf(message, terms));
+  }
+
   function hear(message, terms) {
     drawn = { probability: message.score === null || message.probability !== null };
     points.push(terms.sequential_bounds ? early(message, terms) : {
@@ -117,13 +121,11 @@ export function verifyView() {
       limit: (drawn.probability ? message.threshold_probability : terms.threshold) ?? NaN,
     });
     draw();
-    if (message.duplicate_suspected) tell("The audio matches a known recording.", "wait");
     const final = message.type === "final";
     byId("claim-progress").value = Math.min(1, message.speech_seconds / ASKED_SECONDS);
     if (!final && !stop.disabled && (message.settled || message.speech_seconds >= ASKED_SECONDS)) stopSpeaking();
     const words = (final ? WORDS : SO_FAR)[message.decision](terms.claim);
-    const warnings = message.warnings.map(sentence);
-    verdict(message.decision, words, numbers(message, terms), warnings, reasonsOf(message, terms));
+    judge(message, terms, words);
     byId("live-words").textContent = final
       ? `${numbers(message, terms)}; ${message.decision.replaceAll("_", " ")}.`
       : "The dashed line is the threshold.";
@@ -141,18 +143,14 @@ export function verifyView() {
     session = mine;
     points = [];
     tell("");
-    clearLevel(meter);
     busy(true);
     draw();
     verdict("none", "Opening the microphone …");
     try {
       mine.microphone = await openMicrophone({
+        meter,
+        tell,
         onChunk: (pcm) => (mine.terms ? mine.stream.audio(pcm) : mine.waiting.push(pcm)),
-        onLevel: (level) => {
-          showLevel(meter, level);
-          if (level.problem || warned) tell(PROBLEMS[level.problem] ?? "", "wait");
-          warned = Boolean(level.problem);
-        },
         onLost: () => {
           tell("The microphone was disconnected.");
           mine.stream?.say("end");
@@ -205,9 +203,7 @@ export function verifyView() {
     start.disabled = true;
     try {
       const outcome = await ask("/verify", { method: "POST", body: form });
-      if (outcome.duplicate_suspected) tell("The audio matches a known recording.", "wait");
-      const warnings = outcome.warnings.map(sentence);
-      verdict(outcome.decision, WORDS[outcome.decision](claim), numbers(outcome, outcome), warnings, reasonsOf(outcome, outcome));
+      judge(outcome, outcome, WORDS[outcome.decision](claim));
     } catch (error) {
       verdict("none", "No decision.");
       tell(error.message);
