@@ -23,8 +23,8 @@ from pipeline.features.fingerprints import (
     SCALES,
     WINDOW,
     Array,
+    FingerprintStream,
     Prints,
-    ScaledFingerprintStream,
     joined,
     most_differing,
 )
@@ -77,7 +77,7 @@ class DuplicateDetector:
         self._different = np.empty(len(self._known), np.uint32)
         self._bits = np.empty(len(self._known), np.uint8)
         self._changed = ChangedCopies(self._known)
-        self._stream = ScaledFingerprintStream(rate)
+        self._stream = FingerprintStream(rate, SCALES)
         # Samples are collected until there are 0.4 s: a check costs a hundred numpy calls however few they are.
         self._waiting: list[Array] = []
         self._samples, self._enough = 0, round(CHECK_SECONDS * rate)

@@ -53,20 +53,21 @@ class FeatureBlock:
 
     def part(self, rows: slice) -> FeatureBlock:
         """Return some of the speech frames."""
-        vectors, others = self.vectors[rows], {name: other[rows] for name, other in self.others.items()}
-        return FeatureBlock(vectors, len(vectors), self.below_peak[rows], others)
+        part = self._with_each(lambda array: array[rows])
+        return replace(part, frames=len(part.vectors))
 
     def copied(self) -> FeatureBlock:
         """Return a copy of the block that does not keep a larger one in memory."""
-        others = {name: other.copy() for name, other in self.others.items()}
-        return replace(self, vectors=self.vectors.copy(), below_peak=self.below_peak.copy(), others=others)
+        return self._with_each(np.ndarray.copy)
 
     def at_single_precision(self) -> FeatureBlock:
         """Return the block in half the memory, for training on many."""
-        single = {name: other.astype(np.float32) for name, other in self.others.items()}
-        return replace(
-            self, vectors=self.vectors.astype(np.float32), below_peak=self.below_peak.astype(np.float32), others=single
-        )
+        return self._with_each(lambda array: array.astype(np.float32))
+
+    def _with_each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> FeatureBlock:
+        """Return the block with ``change`` made to each of its arrays."""
+        others = {name: change(other) for name, other in self.others.items()}
+        return FeatureBlock(change(self.vectors), self.frames, change(self.below_peak), others)
 
 
 def joined(blocks: Sequence[FeatureBlock]) -> FeatureBlock:

@@ -150,14 +150,14 @@ def fit_threshold(
 ) -> float:
     """Return the threshold of ``system`` for ``population`` speakers from held-out ``trials``.
 
-    At the equal error rate over the impostors that are ``expected``, or for a false-accept rate, in which unknown
-    impostors count by their share. Where a score counts frames, zero is never enough. A system that sums others
-    needs its ``calibration``. Raises MetricError where the trials cannot say, as those of one speaker alone.
+    It is that of the equal error rate over the impostors that are ``expected``, or of the rate ``false_accept``, in
+    which unknown impostors count by their share. Where a score is a share of frames, zero is never accepted. A system
+    that sums others needs its ``calibration``. Raises MetricError where trials are too few, as those of one speaker.
     """
-    rule = RULES.get(system)
-    key = system if rule is None or population > 1 else rule.alone_key
-    needed = {key} if rule is None or population == 1 else set(trials.parts_of(system))
-    if rule is None or not needed <= trials.scores.keys():
+    rule = RULES[system]
+    key = system if population > 1 else rule.alone_key
+    needed = {key} if population == 1 else set(trials.parts_of(system))
+    if not needed <= trials.scores.keys():
         raise MetricError(
             f"threshold: the store holds no held-out scores of system {system!r}; give the threshold itself"
         )
