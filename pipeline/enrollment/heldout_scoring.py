@@ -18,7 +18,7 @@ from pipeline.machines.margins import Population
 from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.supervectors import SupervectorMachines, supervector
 from pipeline.posteriors.sigmoid import FixedSigmoid
-from pipeline.scoring.claims import ClaimScorer, ScoringSettings, Settled
+from pipeline.scoring.claims import ClaimScorer, ScoringSettings, UtteranceStatistics
 from pipeline.scoring.conditions import SIDE_INFORMATION, ConditionClassifier
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import HeldOutTrials
@@ -114,7 +114,7 @@ class HeldOutScoring:
         """Return the trials of each utterance: every claim, then nontarget ones again as if by unknown impostors."""
         return score_together([(self, [(speaker, utterances)])])[0][0]
 
-    def _begun(self, speech: Sequence[OfSpeaker]) -> list[tuple[Claims, list[Settled]]]:
+    def _begun(self, speech: Sequence[OfSpeaker]) -> list[tuple[Claims, list[UtteranceStatistics]]]:
         """Return the claims on each speaker's utterances, and the statistics of all their prefixes."""
         claims = [self._claims(speaker) for speaker, _ in speech]
         return [
@@ -127,7 +127,7 @@ class HeldOutScoring:
         claims: Claims,
         speaker: int,
         utterances: Sequence[FeatureBlock],
-        heard: list[Settled],
+        heard: list[UtteranceStatistics],
         margins: list[list[Margins]],
     ) -> list[HeldOutTrials]:
         """Return the trials of one speaker's utterances, by ``margins`` with the speaker there and absent."""
@@ -144,8 +144,8 @@ class HeldOutScoring:
             parts = []
             for absent, its_margins in zip((None, speaker), margins, strict=False):
                 scored = {
-                    length: claims.among.finish(settled, margins=its, absent=absent)
-                    for length, settled, its in zip(lengths, heard[own], its_margins[own], strict=True)
+                    length: claims.among.finish(statistics, margins=its, absent=absent)
+                    for length, statistics, its in zip(lengths, heard[own], its_margins[own], strict=True)
                 }
                 parts.append(self._trials(claims, speaker, scored, fallback, absent))
             trials.append(HeldOutTrials.joined(parts))
@@ -170,16 +170,18 @@ class HeldOutScoring:
         whole = len(utterance.vectors)
         return sorted({min(frames, whole) for frames in (*self._prefix_frames, whole)})
 
-    def _prefixes(self, claims: Claims, utterance: FeatureBlock) -> list[Settled]:
+    def _prefixes(self, claims: Claims, utterance: FeatureBlock) -> list[UtteranceStatistics]:
         """Return the utterance's statistics at each of its ``_lengths``."""
         among, so_far, at = claims.among.start(), [], 0
         for end in self._lengths(utterance):
             among.push(utterance.part(slice(at, end)))
-            so_far.append(among.settled())
+            so_far.append(among.utterance_statistics())
             at = end
         return so_far
 
-    def _margins(self, speakers: Sequence[int], heard: Sequence[list[Settled]]) -> list[list[list[Margins]]]:
+    def _margins(
+        self, speakers: Sequence[int], heard: Sequence[list[UtteranceStatistics]]
+    ) -> list[list[list[Margins]]]:
         """Return each speaker's margins of all that was ``heard``: with the speaker there and, among enough, absent.
 
         Only machines that a solver made have others without the speaker.

@@ -168,7 +168,7 @@ class Trainer:
         pitches = PitchCounts(self.settings.pitch)
         counts = pitches.none
         for block in voice.utterances:
-            counts = pitches.running(block.of("pitch"), block.below_peak, counts)
+            counts = pitches.running_sums(block.of("pitch"), block.below_peak, counts)
         return {PITCH.array: voice.averaged(PITCH.array, pitches.shares(counts))}
 
     def _conditions(self, voice: NewSpeaker) -> Arrays:

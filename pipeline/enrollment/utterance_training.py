@@ -263,7 +263,7 @@ class UtteranceTrainer:
     def _statistics(self, ubms: Backgrounds, kind: UtteranceKind, versions: Sequence[Weighed]) -> Array:
         """Return the statistics (K, 1 + d) of all ``versions`` of a speaker's speech under the UBM of GMMs."""
         ubm = _mixture(ubms, kind)
-        parts = [ubm.sums(*part) for version in versions for part in version[kind.backgrounds[0]]]
+        parts = [ubm.statistics(*part) for version in versions for part in version[kind.backgrounds[0]]]
         return np.asarray(np.sum([np.zeros((len(ubm.means), 1 + ubm.means.shape[1])), *parts], axis=0))
 
     def _supervectors(self, ubms: Backgrounds, kind: UtteranceKind, utterances: Weighed, most: int) -> Half:
@@ -274,7 +274,7 @@ class UtteranceTrainer:
             ubm, segments = ubms[background], segments_of(utterances[background], size, most)
             vectors = np.empty((len(segments), ubm.dimension), dtype=np.float32)
             for row, segment in zip(vectors, segments, strict=True):
-                row[:] = ubm.vector(ubm.sums(*segment))
+                row[:] = ubm.vector(ubm.statistics(*segment))
             parts.append(at_half_precision(vectors))
         return np.concatenate(parts, axis=1)
 

@@ -42,7 +42,7 @@ class PitchCounts:
         """Return the counts (B,) of no frames."""
         return np.zeros(self.settings.bins)
 
-    def running(self, frames: Array, below_peak: Array, before: Array | None = None) -> Array:
+    def running_sums(self, frames: Array, below_peak: Array, before: Array | None = None) -> Array:
         """Return the counts (B,) after ``frames`` (T, 2), ``below_peak`` dB (T,) under the loudest.
 
         ``frames`` are those of ``features.pitch.fundamental_frequency``; ``before`` are the counts so far.
@@ -54,9 +54,9 @@ class PitchCounts:
         counts = np.bincount(np.clip(place, 0, bins - 1), weights=weights, minlength=bins)
         return np.asarray(counts if before is None else counts + before, dtype=np.float64)
 
-    def settled(self, running: Array) -> Array:
-        """Return the counts (B,) of an utterance: its ``running`` ones."""
-        return running
+    def utterance_statistics(self, counts: Array) -> Array:
+        """Return the ``counts`` (B,) of an utterance, which need no correction."""
+        return counts
 
     def shares(self, counts: Array) -> Shares:
         """Return the histogram (B,) of a speaker, as stored, by the ``counts`` (B,) of all speech.

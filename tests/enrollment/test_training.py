@@ -155,7 +155,7 @@ def test_the_stored_segments_are_those_of_the_recordings(store, recordings, voic
             weighed = [(one.of("supervector"), loudness(one.below_peak, settings.half_db)) for one in part]
             most = round(share * settings.max_segments)
             parts = segments_of(weighed, round(settings.segment_seconds / 0.01), most)
-            expected += [ubm.vector(ubm.sums(*ubm.weighed(*part))) for part in parts]
+            expected += [ubm.vector(ubm.statistics(*ubm.weighed(*part))) for part in parts]
         # Half precision: 11 bits, of roots of sums in single precision, which versions of numpy round differently.
         offsets, theirs = (np.copysign(rows * rows, rows) for rows in (segments.astype(float), np.stack(expected)))
         np.testing.assert_allclose(offsets, theirs, rtol=2**-10, atol=1e-5)
@@ -189,8 +189,10 @@ def test_normalised_machines_and_gmms_are_made_of_joined_utterances_less_their_m
                     rows, weights = block.of(background.analysis), loudness(block.below_peak, ubm.half_db)
                     mean = running_mean(rows, prior)
                     weighed.append(ubm.weighed(rows - mean[-1], weights, like=rows - mean))
-                    statistics[background, number] = statistics.get((background, number), 0.0) + ubm.sums(*weighed[-1])
-                vectors += [ubm.vector(ubm.sums(*one)) for one in segments_of(weighed, size, round(share * most))]
+                    statistics[background, number] = statistics.get((background, number), 0.0) + ubm.statistics(
+                        *weighed[-1]
+                    )
+                vectors += [ubm.vector(ubm.statistics(*one)) for one in segments_of(weighed, size, round(share * most))]
             if background in NORMALISED_SUPERVECTOR.backgrounds:
                 segments[number].append(np.stack(vectors))
     for number, own in enumerate(model.arrays):
@@ -202,7 +204,7 @@ def test_normalised_machines_and_gmms_are_made_of_joined_utterances_less_their_m
             expected = map_mean_offsets(statistics[kind.backgrounds[0], number], groups, **how)
             np.testing.assert_allclose(own[kind.array], expected, rtol=0, atol=1e-4)
         whole, pitches = joined(read[number]), PitchCounts(tiny.pitch)
-        shares = pitches.shares(pitches.running(whole.of("pitch"), whole.below_peak))
+        shares = pitches.shares(pitches.running_sums(whole.of("pitch"), whole.below_peak))
         np.testing.assert_allclose(own[PITCH.array], shares, rtol=1e-6)
 
 
