@@ -72,84 +72,84 @@ def needs_recordings(settings: ChecksConfig) -> bool:
     return not set(measured) <= {"off"}
 
 
-def check_recordings(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:
+def check_recordings(settings: ChecksConfig, newcomers: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:
     """Check the recordings, also against the fingerprints that the ``known`` model keeps of its own."""
     findings: list[Finding] = []
-    for voice in voices:
-        share, snr = clipped_share(voice.recordings), median_snr(voice.recordings)
+    for newcomer in newcomers:
+        share, snr = clipped_share(newcomer.recordings), median_snr(newcomer.recordings)
         if settings.clipping != "off" and share > settings.max_clipped:
             reason = (
                 f"{share:.2%} of the samples are clipped (at most {settings.max_clipped:.2%} expected)."
                 " Was the recording level too high?"
             )
-            findings.append(_finding(voice.name, "clipping", settings.clipping, reason))
+            findings.append(_finding(newcomer.name, "clipping", settings.clipping, reason))
         if settings.noise != "off" and snr is not None and snr < settings.min_snr_db:
             reason = (
                 f"the signal-to-noise ratio is {snr:.1f} dB (at least {settings.min_snr_db:g} expected)."
                 " Use another microphone or a quieter room?"
             )
-            findings.append(_finding(voice.name, "noise", settings.noise, reason))
-    findings += _off_scale(voices)
+            findings.append(_finding(newcomer.name, "noise", settings.noise, reason))
+    findings += _off_scale(newcomers)
     if settings.channels != "off":
-        findings += _mixed(settings, voices)
+        findings += _mixed(settings, newcomers)
     if settings.narrow_band != "off":
-        findings += _narrow_band(settings, voices, known)
+        findings += _narrow_band(settings, newcomers, known)
     if settings.duplicates == "off":
         return findings
-    findings += _copies(voices)
-    named = zip(known.speakers, known.arrays, strict=True)
-    stored = {speaker.name: arrays for speaker, arrays in named}
-    stored |= {voice.name: voice.earlier.arrays for voice in voices if voice.earlier}  # the same recordings once more
+    findings += _copies(newcomers)
+    stored = {speaker.name: arrays for speaker, arrays in zip(known.speakers, known.arrays, strict=True)}
+    # Recordings that are added may be there already.
+    stored |= {newcomer.name: newcomer.earlier.arrays for newcomer in newcomers if newcomer.earlier}
     prints = {name: arrays["fingerprints"] for name, arrays in stored.items() if "fingerprints" in arrays}
-    return findings + _duplicates(settings, voices, prints)
+    return findings + _duplicates(settings, newcomers, prints)
 
 
-def _off_scale(voices: Sequence[NewSpeaker]) -> list[Finding]:
+def _off_scale(newcomers: Sequence[NewSpeaker]) -> list[Finding]:
     """Return a warning for each new speaker of whom samples are far from full scale."""
     findings = []
-    for voice in voices:
-        if wrong := [one for one in voice.recordings if one.is_off_scale]:
+    for newcomer in newcomers:
+        if wrong := [one for one in newcomer.recordings if one.is_off_scale]:
             reason = (
-                f"{len(wrong)} of {len(voice.recordings)} recordings, the first of them {wrong[0].path}: {OFF_SCALE}"
+                f"{len(wrong)} of {len(newcomer.recordings)} recordings, the first of them {wrong[0].path}: {OFF_SCALE}"
             )
-            findings.append(_finding(voice.name, "scale", "warn", reason))
+            findings.append(_finding(newcomer.name, "scale", "warn", reason))
     return findings
 
 
-def _copies(voices: Sequence[NewSpeaker]) -> list[Finding]:
+def _copies(newcomers: Sequence[NewSpeaker]) -> list[Finding]:
     """Return a warning for each new speaker of whom one recording is there twice."""
     findings = []
-    for voice in voices:
-        if pairs := copies(voice.recordings):
-            first, second = (voice.recordings[number].path for number in pairs[0])
+    for newcomer in newcomers:
+        if pairs := copies(newcomer.recordings):
+            first, second = (newcomer.recordings[number].path for number in pairs[0])
             reason = (
-                f"{len({second for _, second in pairs})} of {len(voice.recordings)} recordings are copies of others of"
-                f" theirs, the first of them {second}, of {first}. Keep one of each: what is trained on and held out,"
-                " too, makes the expected errors too low"
+                f"{len({second for _, second in pairs})} of {len(newcomer.recordings)} recordings are copies of others"
+                f" of theirs, the first of them {second}, of {first}. Keep one of each: what is trained on and held"
+                " out, too, makes the expected errors too low"
             )
-            findings.append(_finding(voice.name, "duplicates", "warn", reason))
+            findings.append(_finding(newcomer.name, "duplicates", "warn", reason))
     return findings
 
 
-def _mixed(settings: ChecksConfig, voices: Sequence[NewSpeaker]) -> list[Finding]:
+def _mixed(settings: ChecksConfig, newcomers: Sequence[NewSpeaker]) -> list[Finding]:
     """Return a finding for each new speaker of whom channels that differ were mixed."""
     findings = []
-    for voice in voices:
-        if mixed := [one for one in voice.recordings if one.channels_differ]:
+    for newcomer in newcomers:
+        if mixed := [one for one in newcomer.recordings if one.channels_differ]:
             reason = (
-                f"{len(mixed)} of {len(voice.recordings)} recordings are the mean of channels that differ, the first of"
-                f" them {mixed[0].path}. Two people, or one channel inverted? Enroll one channel: --channel N"
+                f"{len(mixed)} of {len(newcomer.recordings)} recordings are the mean of channels that differ, the first"
+                f" of them {mixed[0].path}. Two people, or one channel inverted? Enroll one channel: --channel N"
                 " (channel=N)"
             )
-            findings.append(_finding(voice.name, "channels", settings.channels, reason))
+            findings.append(_finding(newcomer.name, "channels", settings.channels, reason))
     return findings
 
 
-def _narrow_band(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:
+def _narrow_band(settings: ChecksConfig, newcomers: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:
     """Return a finding for each new speaker whose recordings end at 4 kHz where those of most speakers do not."""
-    narrow = [voice.name for voice in voices if is_narrow_band([voice.high_db])]
+    narrow = [newcomer.name for newcomer in newcomers if is_narrow_band([newcomer.high_db])]
     others = (float(own["high_band"][0]) for own in known.arrays if "high_band" in own)
-    if not narrow or is_narrow_band([*(voice.high_db for voice in voices), *others]):
+    if not narrow or is_narrow_band([*(newcomer.high_db for newcomer in newcomers), *others]):
         return []
     reason = (
         "the recordings end at about 4 kHz, as on a telephone, and those of most speakers do not. Record them by the"
@@ -158,23 +158,23 @@ def _narrow_band(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Sp
     return [_finding(name, "narrow_band", settings.narrow_band, reason) for name in narrow]
 
 
-def _duplicates(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Mapping[str, Prints]) -> list[Finding]:
+def _duplicates(settings: ChecksConfig, newcomers: Sequence[NewSpeaker], known: Mapping[str, Prints]) -> list[Finding]:
     """Return a finding for each pair of a new and any other speaker who share a recording."""
-    names = [*(voice.name for voice in voices), *known]
-    recordings = [(number, recording) for number, voice in enumerate(voices) for recording in voice.recordings]
+    names = [*(newcomer.name for newcomer in newcomers), *known]
+    recordings = [(number, recording) for number, newcomer in enumerate(newcomers) for recording in newcomer.recordings]
     # Enrolled speakers come last, so that a pair begins with a new one, whose loud frames are known.
-    recordings += [(number, kept_of(prints)) for number, prints in enumerate(known.values(), start=len(voices))]
+    recordings += [(number, kept_of(prints)) for number, prints in enumerate(known.values(), start=len(newcomers))]
     shared: dict[tuple[int, int], set[int]] = {}
     for pair in duplicates(recordings):
         for one, other in (pair, pair[::-1]):
-            if recordings[one][0] < len(voices):
+            if recordings[one][0] < len(newcomers):
                 shared.setdefault((recordings[one][0], recordings[other][0]), set()).add(one)
     cause = "Added before? enroll --new leaves these out"
     return [
         _finding(
             names[own], "duplicates", settings.duplicates,
-            f"{len(places)} of {len(voices[own].recordings)} recordings are duplicates of recordings of"
-            f" {'enrolled speaker' if other >= len(voices) else 'speaker'} {names[other]!r}, the first of them"
+            f"{len(places)} of {len(newcomers[own].recordings)} recordings are duplicates of recordings of"
+            f" {'enrolled speaker' if other >= len(newcomers) else 'speaker'} {names[other]!r}, the first of them"
             f" {recordings[min(places)][1].path}. {cause if names[own] == names[other] else 'Wrong folder?'}",
         )
         for (own, other), places in sorted(shared.items())
@@ -183,7 +183,7 @@ def _duplicates(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Map
 
 def check_trials(
     checks: ChecksConfig,
-    voices: Sequence[NewSpeaker],
+    newcomers: Sequence[NewSpeaker],
     trials: HeldOutTrials,
     names: Mapping[int, str],
     settings: Config,
@@ -193,18 +193,18 @@ def check_trials(
     if checks.consistency == checks.matches == "off":
         return findings
     seconds = held_out_seconds(trials, settings.features.step_seconds)
-    judged = [voice.id for voice in voices if seconds.get(voice.id, 0.0) >= MIN_HELD_OUT]
+    judged = [newcomer.id for newcomer in newcomers if seconds.get(newcomer.id, 0.0) >= MIN_HELD_OUT]
     system = settings.scoring.system
     strengths = strengths_of(judged, trials, system, settings.threshold, population=len(names))
-    for voice in voices:
-        strength = strengths.get(voice.id, Strength(None, None, 0))
+    for newcomer in newcomers:
+        strength = strengths.get(newcomer.id, Strength(None, None, 0))
         is_another = strength.other is not None and strength.other > checks.max_match
         if checks.matches != "off" and is_another:
             reason = (
                 f"their held-out recordings match speaker {names[strength.claim]!r} ({strength.other:.2f} of a"
                 f" typical match with oneself; at most {checks.max_match:g} expected). One voice under two names?"
             )
-            findings.append(_finding(voice.name, "matches", checks.matches, reason))
+            findings.append(_finding(newcomer.name, "matches", checks.matches, reason))
         is_weak = strength.own is not None and strength.own < checks.min_consistency
         # A voice enrolled twice scores low for both names: that is the finding above.
         if checks.consistency != "off" and is_weak and not is_another:
@@ -213,7 +213,7 @@ def check_trials(
                 f" {checks.min_consistency:g} expected). They will often be rejected. Second voice in the"
                 " folder, or bad recordings?"
             )
-            findings.append(_finding(voice.name, "consistency", checks.consistency, reason))
+            findings.append(_finding(newcomer.name, "consistency", checks.consistency, reason))
     return findings
 
 

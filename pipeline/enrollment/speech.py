@@ -53,7 +53,7 @@ def read_speech(
     augmenter = _augmenter(speakers, settings, population)
     versions, pseudo_speakers = (1, 0) if augmenter is None else (1 + len(augmenter.kinds), len(augmenter.speeds))
     most = max(1, ENOUGH_CHANGED // population)
-    voices = {
+    newcomers = {
         name: NewSpeaker(
             name,
             Speech([[] for _ in range(versions)], [[] for _ in range(pseudo_speakers)]),
@@ -62,7 +62,7 @@ def read_speech(
         for place, name in enumerate(speakers, start=enrolled)
     }
     tasks = [
-        (name, number, voices[name].scored, replace(utterance, path=path_for(utterance.path, workers)))
+        (name, number, newcomers[name].scored, replace(utterance, path=path_for(utterance.path, workers)))
         for name in speakers
         for number, utterance in enumerate(speakers[name])
     ]
@@ -72,14 +72,14 @@ def read_speech(
     for (owner, *_, utterance), result in zip(tasks, results, strict=True):
         progress("reading", 1, len(tasks))
         if isinstance(result, AudioError):
-            voices[owner].skipped.append((utterance.path, str(result).removeprefix(f"{utterance.path}: ")))
+            newcomers[owner].skipped.append((utterance.path, str(result).removeprefix(f"{utterance.path}: ")))
             continue
         speech, recording = result
         if not len(speech.versions[0][0].vectors):
-            voices[owner].skipped.append((utterance.path, "no speech was found in it"))
+            newcomers[owner].skipped.append((utterance.path, "no speech was found in it"))
             continue
-        voices[owner].add(speech, recording)
-    return list(voices.values()), [one for voice in voices.values() for one in voice.skipped]
+        newcomers[owner].add(speech, recording)
+    return list(newcomers.values()), [one for newcomer in newcomers.values() for one in newcomer.skipped]
 
 
 def _read(
@@ -195,23 +195,23 @@ def by_turns(versions: Sequence[Item], most: int, number: int) -> list[Item]:
     return [*versions, *versions][first : first + min(most, len(versions))]
 
 
-def audible(voices: list[NewSpeaker], settings: Config) -> tuple[list[NewSpeaker], list[tuple[str, str]]]:
+def audible(newcomers: list[NewSpeaker], settings: Config) -> tuple[list[NewSpeaker], list[tuple[str, str]]]:
     """Separate speakers with enough speech from those without; raises NotEnoughSpeechError if nobody has enough.
 
     Reasons name the first file of a speaker that could not be used, and the error the first of all.
     """
     step, needed = settings.features.step_seconds, settings.codebook.min_seconds
-    short = [voice for voice in voices if not voice.frames or voice.counts[0] * step < needed]
+    short = [newcomer for newcomer in newcomers if not newcomer.frames or newcomer.counts[0] * step < needed]
 
-    def error_of(voice: NewSpeaker, more: list[str]) -> NotEnoughSpeechError:
-        where = f"speaker {voice.name!r}"
-        return NotEnoughSpeechError(where, seconds=voice.frames * step, needed=needed, more="; ".join(more))
+    def error_of(newcomer: NewSpeaker, more: list[str]) -> NotEnoughSpeechError:
+        where = f"speaker {newcomer.name!r}"
+        return NotEnoughSpeechError(where, seconds=newcomer.frames * step, needed=needed, more="; ".join(more))
 
-    if voices and len(short) == len(voices):
-        others = [f"so for {len(voices) - 1} more speakers"] if len(voices) > 1 else []
-        raise error_of(voices[0], others + _unused([one for voice in voices for one in voice.skipped]))
-    refused = {voice.name: str(error_of(voice, _unused(voice.skipped))) for voice in short}
-    return [voice for voice in voices if voice.name not in refused], list(refused.items())
+    if newcomers and len(short) == len(newcomers):
+        others = [f"so for {len(newcomers) - 1} more speakers"] if len(newcomers) > 1 else []
+        raise error_of(newcomers[0], others + _unused([one for newcomer in newcomers for one in newcomer.skipped]))
+    refused = {newcomer.name: str(error_of(newcomer, _unused(newcomer.skipped))) for newcomer in short}
+    return [newcomer for newcomer in newcomers if newcomer.name not in refused], list(refused.items())
 
 
 def _unused(skipped: Sequence[tuple[Path, str]]) -> list[str]:
