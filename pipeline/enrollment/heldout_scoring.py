@@ -98,7 +98,7 @@ class HeldOutScoring:
         _ = [solver.without_held_out for solver in training.values()]
 
     def none(self) -> HeldOutTrials:
-        """Return no trials, with the systems that ``score`` gives."""
+        """Return no trials, with the scores that ``score_together`` gives."""
         names = [*self.systems, *self._more, *self._alone_keys]
         return HeldOutTrials(
             claims=np.empty(0, dtype=np.uint64),
@@ -111,7 +111,7 @@ class HeldOutScoring:
         )
 
     def score(self, speaker: int, utterances: Sequence[FeatureBlock]) -> list[HeldOutTrials]:
-        """Return the trials of each utterance: every claim, then nontarget ones again as if by unknown impostors."""
+        """Return the trials of each utterance of one speaker, as ``score_together`` does."""
         return score_together([(self, [(speaker, utterances)])])[0][0]
 
     def _begun(self, speech: Sequence[OfSpeaker]) -> list[tuple[Claims, list[UtteranceStatistics]]]:
@@ -232,9 +232,10 @@ class HeldOutScoring:
 
 
 def score_together(parts: Sequence[tuple[HeldOutScoring, Sequence[OfSpeaker]]]) -> list[list[list[HeldOutTrials]]]:
-    """Return the ``score`` of each scoring for each speaker's utterances, in less time than one by one.
+    """Return, for each scoring, each speaker and each utterance, its trials.
 
-    All are of one population: inner products with its training rows are made for all utterances at once.
+    These are every claim, then the nontarget ones again as if by unknown impostors. All scorings must be of one
+    population: inner products with its training rows are computed for all utterances at once.
     """
     begun = [scoring._begun(speech) for scoring, speech in parts]
     speakers = [speaker for _, speech in parts for speaker, _ in speech]

@@ -68,9 +68,7 @@ class Solution:
 
     def margins(self, vectors: Sequence[AnyFloat], coef: Vectors | None = None) -> Array:
         """Return the margins (n, N) of segments ``vectors`` (n, D), by these machines or others' ``coef`` (N, D)."""
-        if coef is not None or "coef" in self.__dict__ or len(vectors) >= self.dual.shape[1]:
-            return np.asarray(self._units(vectors) @ (self.coef if coef is None else coef).T, dtype=np.float64)
-        return np.asarray(self.kernel(vectors) @ self.dual)
+        return np.asarray(self._units(vectors) @ (self.coef if coef is None else coef).T, dtype=np.float64)
 
     def kernel(self, vectors: Sequence[AnyFloat]) -> Array:
         """Return the inner products (n, S) of segments ``vectors`` (n, D) and the training rows, all of length 1."""
