@@ -1,9 +1,9 @@
 """Histograms of the fundamental frequency: how much of a speaker's voiced speech lies at each pitch.
 
 An utterance is scored by the mean log-likelihood of its voiced frames under a speaker's histogram. The histogram is
-that of the speaker's own speech, drawn to an even one while there is little of it: maximum a posteriori under a
-Dirichlet prior, as the weights of an adapted GMM (Reynolds, Quatieri and Dunn 2000, eq. 11). Frames count by their
-voicing, and as much less as they are quieter than the loudest before them.
+that of the speaker's own speech, drawn to a uniform one while there is little of it: maximum a posteriori under a
+Dirichlet prior, as the weights of an adapted GMM (Reynolds, Quatieri and Dunn 2000, eq. 11). Frames are weighted by
+their voicing and by their level below the loudest before them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipeline.machines.ubm import loudness
 Array = NDArray[np.float64]
 Shares = NDArray[np.float32]
 
-# A speaker's counts are smeared over neighbouring bins by a Gaussian of one bin.
+# A speaker's counts are smoothed over neighbouring bins by a Gaussian with a standard deviation of one bin.
 SMEARED = np.exp(-0.5 * np.arange(-3, 4) ** 2)
 # Added to the voiced frames that the mean is over, so that the score of a few frames stays near 0.
 PRIOR_FRAMES = 15.0

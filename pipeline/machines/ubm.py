@@ -23,17 +23,18 @@ Array = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
 F = TypeVar("F", bound=np.floating[Any])
 
-# Frames that the mixture is fitted to, drawn at random; rounds of expectation-maximisation after k-means.
+# Frames that the mixture is fitted to, drawn at random; rounds of expectation-maximisation after k-means, and frames at
+# a time in these.
 MIXTURE_FRAMES = 60_000
 MIXTURE_ROUNDS = 6
 EM_FRAMES = 1024
-# No component narrower than this share of a feature's variance, nor given fewer frames than this on average: a
-# mixture that fits its first speakers too closely fails them once there are others.
+# Least variance of a component as a share of the feature's, and least frames for each component on average: a mixture
+# that fits its first speakers too closely does not fit later ones.
 VARIANCE_FLOOR = 0.02
 FRAMES_A_COMPONENT = 150
 
-# Logarithms of posteriors below the largest of a frame are no lower: subnormal numbers take a processor a hundred times
-# as long, and there are more of them with every round of training.
+# Least logarithm of a posterior relative to the largest of its frame: below it there would be subnormal numbers, which
+# take a processor a hundred times as long.
 LEAST_LOG_POSTERIOR = -60.0
 
 # dB below the half point in which a frame's weight falls by a factor of e.
