@@ -14,7 +14,7 @@ warned of, too; these are no reasons to refuse. Measured in ``benchmarks/ENROLLM
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -74,29 +74,16 @@ def needs_recordings(settings: ChecksConfig) -> bool:
 
 def check_recordings(settings: ChecksConfig, newcomers: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:
     """Check the recordings, also against the fingerprints that the ``known`` model keeps of its own."""
-    findings: list[Finding] = []
-    for newcomer in newcomers:
-        share, snr = clipped_share(newcomer.recordings), median_snr(newcomer.recordings)
-        if settings.clipping != "off" and share > settings.max_clipped:
-            reason = (
-                f"{share:.2%} of the samples are clipped (at most {settings.max_clipped:.2%} expected)."
-                " Was the recording level too high?"
-            )
-            findings.append(_finding(newcomer.name, "clipping", settings.clipping, reason))
-        if settings.noise != "off" and snr is not None and snr < settings.min_snr_db:
-            reason = (
-                f"the signal-to-noise ratio is {snr:.1f} dB (at least {settings.min_snr_db:g} expected)."
-                " Use another microphone or a quieter room?"
-            )
-            findings.append(_finding(newcomer.name, "noise", settings.noise, reason))
-    findings += _off_scale(newcomers)
-    if settings.channels != "off":
-        findings += _mixed(settings, newcomers)
+    findings = [
+        _finding(newcomer.name, check, action, reason)
+        for newcomer in newcomers
+        for check, action, reason in _failed(settings, newcomer)
+        if action != "off"
+    ]
     if settings.narrow_band != "off":
         findings += _narrow_band(settings, newcomers, known)
     if settings.duplicates == "off":
         return findings
-    findings += _copies(newcomers)
     stored = {speaker.name: arrays for speaker, arrays in zip(known.speakers, known.arrays, strict=True)}
     # Recordings that are added may be there already.
     stored |= {newcomer.name: newcomer.earlier.arrays for newcomer in newcomers if newcomer.earlier}
@@ -104,45 +91,34 @@ def check_recordings(settings: ChecksConfig, newcomers: Sequence[NewSpeaker], kn
     return findings + _duplicates(settings, newcomers, prints)
 
 
-def _off_scale(newcomers: Sequence[NewSpeaker]) -> list[Finding]:
-    """Return a warning for each new speaker of whom samples are far from full scale."""
-    findings = []
-    for newcomer in newcomers:
-        if wrong := [one for one in newcomer.recordings if one.is_off_scale]:
-            reason = (
-                f"{len(wrong)} of {len(newcomer.recordings)} recordings, the first of them {wrong[0].path}: {OFF_SCALE}"
-            )
-            findings.append(_finding(newcomer.name, "scale", "warn", reason))
-    return findings
-
-
-def _copies(newcomers: Sequence[NewSpeaker]) -> list[Finding]:
-    """Return a warning for each new speaker of whom one recording is there twice."""
-    findings = []
-    for newcomer in newcomers:
-        if pairs := copies(newcomer.recordings):
-            first, second = (newcomer.recordings[number].path for number in pairs[0])
-            reason = (
-                f"{len({second for _, second in pairs})} of {len(newcomer.recordings)} recordings are copies of others"
-                f" of theirs, the first of them {second}, of {first}. Keep one of each: what is trained on and held"
-                " out, too, makes the expected errors too low"
-            )
-            findings.append(_finding(newcomer.name, "duplicates", "warn", reason))
-    return findings
-
-
-def _mixed(settings: ChecksConfig, newcomers: Sequence[NewSpeaker]) -> list[Finding]:
-    """Return a finding for each new speaker of whom channels that differ were mixed."""
-    findings = []
-    for newcomer in newcomers:
-        if mixed := [one for one in newcomer.recordings if one.channels_differ]:
-            reason = (
-                f"{len(mixed)} of {len(newcomer.recordings)} recordings are the mean of channels that differ, the first"
-                f" of them {mixed[0].path}. Two people, or one channel inverted? Enroll one channel: --channel N"
-                " (channel=N)"
-            )
-            findings.append(_finding(newcomer.name, "channels", settings.channels, reason))
-    return findings
+def _failed(settings: ChecksConfig, newcomer: NewSpeaker) -> Iterator[tuple[str, Action, str]]:
+    """Yield the checks that a new speaker's recordings fail by themselves, what is done about it, and the reason."""
+    recordings = newcomer.recordings
+    of = f"of {len(recordings)} recordings"
+    share, snr = clipped_share(recordings), median_snr(recordings)
+    if share > settings.max_clipped:
+        limit = f"at most {settings.max_clipped:.2%} expected"
+        reason = f"{share:.2%} of the samples are clipped ({limit}). Was the recording level too high?"
+        yield "clipping", settings.clipping, reason
+    if snr is not None and snr < settings.min_snr_db:
+        limit = f"at least {settings.min_snr_db:g} expected"
+        reason = f"the signal-to-noise ratio is {snr:.1f} dB ({limit}). Use another microphone or a quieter room?"
+        yield "noise", settings.noise, reason
+    if wrong := [one for one in recordings if one.is_off_scale]:
+        yield "scale", "warn", f"{len(wrong)} {of}, the first of them {wrong[0].path}: {OFF_SCALE}"
+    if mixed := [one for one in recordings if one.channels_differ]:
+        reason = (
+            f"{len(mixed)} {of} are the mean of channels that differ, the first of them {mixed[0].path}."
+            " Two people, or one channel inverted? Enroll one channel: --channel N (channel=N)"
+        )
+        yield "channels", settings.channels, reason
+    if settings.duplicates != "off" and (pairs := copies(recordings)):
+        first, second = (recordings[number].path for number in pairs[0])
+        reason = (
+            f"{len({second for _, second in pairs})} {of} are copies of others of theirs, the first of them {second},"
+            f" of {first}. Keep one of each: what is trained on and held out, too, makes the expected errors too low"
+        )
+        yield "duplicates", "warn", reason
 
 
 def _narrow_band(settings: ChecksConfig, newcomers: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:

@@ -63,11 +63,9 @@ def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
     enrolled = ~own & ~trials.unknown
     if not own.any() or not enrolled.any():
         return None
-    often = {
-        int(one)
-        for one in np.unique(trials.claims[own])
-        if np.count_nonzero(~accepted[(its := own & (trials.claims == one))]) >= max(LEAST_REJECTED, OFTEN * its.sum())
-    }
+    ids, places = np.unique(trials.claims[own], return_inverse=True)
+    rejected, count = np.bincount(places, ~accepted[own]), np.bincount(places)
+    often = set(ids[rejected >= np.maximum(LEAST_REJECTED, OFTEN * count)].tolist())
     return ExpectedErrors(
         system=system,
         threshold=threshold,

@@ -81,18 +81,19 @@ class HeldOutScoring:
         default = settings.scoring.system
         parts = RULES[default].parts_among(self.systems) or (default,)
         self._prefixed = (*(name for name in parts if name in self.systems), *self._more)
-        step, longest = settings.features.step_seconds, settings.threshold.trial_seconds
-        self._prefix_frames = tuple(
-            sorted({max(1, round(seconds / step)) for seconds in PREFIX_SECONDS if seconds < longest})
-        )
+        shorter = [seconds for seconds in PREFIX_SECONDS if seconds < settings.threshold.trial_seconds]
+        self._prefix_frames = sorted({max(1, round(one / settings.features.step_seconds)) for one in shorter})
         self._most_others = len(claims) if most_others is None else most_others
         self._numbers, self._seed = np.array(claims, dtype=np.int64), settings.seed
         self._ids = np.array(ids, dtype=np.uint64)
         self._population = population
         self._training = training
-        posterior = FixedSigmoid(settings.posterior.slope)
-        dtype, step = settings.scoring.dtype, settings.scoring.frame_subsampling
-        self._settings = ScoringSettings(posterior, dtype, condition=condition, frame_subsampling=step)
+        self._settings = ScoringSettings(
+            FixedSigmoid(settings.posterior.slope),
+            settings.scoring.dtype,
+            condition=condition,
+            frame_subsampling=settings.scoring.frame_subsampling,
+        )
         self._latest: tuple[int | None, Claims] | None = None
         # Solved here, not on one of the threads that score.
         _ = [solver.without_held_out for solver in training.values()]

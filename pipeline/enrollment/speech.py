@@ -108,8 +108,7 @@ def _augmenter(speakers: Mapping[str, Sequence[Utterance]], settings: Config, po
     """Return the augmenter for the utterance machines of ``population`` speakers, None where no machine needs one."""
     machines = settings.machines.kinds
     kinds = settings.augmentation.kinds if reads_augmented(machines) else ()
-    is_raw = any(kind.branch is RAW for kind in utterance_kinds_of(machines))
-    has_pseudo = is_raw and settings.supervector.has_pseudo_speakers(population)
+    has_pseudo = any(kind.branch.has_pseudo_speakers(settings, population) for kind in utterance_kinds_of(machines))
     speeds = settings.supervector.speeds if has_pseudo else ()
     return Augmenter(settings, speakers, kinds=kinds, speeds=speeds) if kinds or speeds else None
 

@@ -188,18 +188,17 @@ class Trainer:
             size = len(pool.codebook(number))
             frames, utterances = newcomer.counts
             speakers.append(Speaker(newcomer.id, newcomer.name, self.role, frames * step, frames, utterances, size))
-            arrays.append(
-                {
-                    "centroids": pool.codebook(number),
-                    "one_class": population.one_class_coef[pool.rows(number)],
-                    "one_class_bias": population.one_class_bias[number : number + 1],
-                }
-            )
+            own = {
+                "centroids": pool.codebook(number),
+                "one_class": population.one_class_coef[pool.rows(number)],
+                "one_class_bias": population.one_class_bias[number : number + 1],
+            }
             if self.settings.duplicate_audio.keep:
                 prints = all_prints(one.prints for one in newcomer.recordings)
-                arrays[-1] = {**arrays[-1], "fingerprints": newcomer.after_earlier("fingerprints", prints)}
+                own["fingerprints"] = newcomer.after_earlier("fingerprints", prints)
             if (level := newcomer.high_db) is not None:
-                arrays[-1] = {**arrays[-1], "high_band": np.array([level])}
+                own["high_band"] = np.array([level])
+            arrays.append(own)
         shared: dict[str, NDArray[np.generic]] = {}
         if population.cohort_table is not None:
             shared["cohort.nearest"] = population.cohort_table.nearest.astype(np.uint32)

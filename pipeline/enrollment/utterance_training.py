@@ -119,7 +119,7 @@ class UtteranceTrainer:
         """Return what was ``made`` of new speakers, with everybody's supervector machines solved; reads no speech."""
         for kind in (kind for kind in self.kinds if kind.machine == "supervector"):
             # The segments as stored: enrolling together or one by one gives the same.
-            has_pseudo = self._has_pseudo_speakers(len(known) + len(made.segments))
+            has_pseudo = self.branch.has_pseudo_speakers(self.settings, len(known) + len(made.segments))
             everybody = [*stored_segments(known, kind, has_pseudo=has_pseudo), *made.segments]
             solver, inner = solve(everybody, self.settings, kind, known=known, jobs=self.jobs)
             made = replace(made, solver=solver, inner=inner)
@@ -185,22 +185,19 @@ class UtteranceTrainer:
             mean_prior=prior,
         )
 
-    def _has_pseudo_speakers(self, speakers: int) -> bool:
-        return self.branch is RAW and self.settings.supervector.has_pseudo_speakers(speakers)
-
     def _most_segments(self, population: int) -> int:
         """Return the most segments of each speaker: as many as there is room for once all of a ``population`` are in.
 
         With fewer, each segment is longer, which tells more of a voice than short segments of which some are left out.
         """
-        pseudo = len(self.settings.supervector.speeds) * self._has_pseudo_speakers(population)
+        pseudo = len(self.settings.supervector.speeds) * self.branch.has_pseudo_speakers(self.settings, population)
         room = most_rows(self.settings) / (population * (1.0 + pseudo / PSEUDO_SHARE))
         return min(self.branch.settings(self.settings).max_segments, max(1, int(room)))
 
     def _own(self, speech: Speech, population: int) -> Speech:
         """Return the part of ``speech`` that the branch is trained on."""
         versions = speech.versions[:1] if self.branch is RAW else speech.versions
-        return Speech(versions, speech.pseudo_speakers * self._has_pseudo_speakers(population))
+        return Speech(versions, speech.pseudo_speakers * self.branch.has_pseudo_speakers(self.settings, population))
 
     def _joined(self, utterances: Utterances) -> list[FeatureBlock]:
         """Return utterances with speech, joined to the length of a trial where they are normalised."""

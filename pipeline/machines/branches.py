@@ -34,6 +34,10 @@ class Branch:
         """Return how many frames of zero the mean of an utterance begins with: infinity where none is subtracted."""
         return config.normalised.mean_prior if self is NORMALISED else math.inf
 
+    def has_pseudo_speakers(self, config: Config, speakers: int) -> bool:
+        """Check whether machines of so many ``speakers`` are trained on pseudo-speakers too."""
+        return self is RAW and config.supervector.has_pseudo_speakers(speakers)
+
 
 RAW = Branch("")
 NORMALISED = Branch("normalised.")

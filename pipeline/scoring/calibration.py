@@ -74,7 +74,7 @@ class LogisticCalibration:
 
 
 Origin = Literal["enrolled", "unknown", "all"]
-"""Impostors that a fit is against: enrolled speakers, unknown ones, or all where the trials do not part them."""
+"""Impostors that a fit is against: enrolled speakers or unknown ones; "all" for that of a condition, which has none."""
 Fits = tuple[tuple[Origin, LogisticCalibration], ...]
 """Calibrations of one system or sum, each against the impostors of one origin."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -214,16 +214,11 @@ def _fits(trials: HeldOutTrials, systems: Sequence[str], penalties: tuple[float,
         ("enrolled", ~own & ~trials.unknown),
         ("unknown", trials.unknown),
     )
-    fits: list[tuple[Origin, LogisticCalibration]] = [
-        (origin, _fit(trials.where(own | impostors), systems, penalty, about.get(origin)))
-        for (origin, impostors), penalty in zip(origins, penalties, strict=True)
-        if impostors.any()
-    ]
-    return tuple(fits) or (("all", _fit(trials, systems, penalties[0])),)
-
-
-def _fit(
-    trials: HeldOutTrials, systems: Sequence[str], penalty: float, expected: Mapping[str, float] | None = None
-) -> LogisticCalibration:
-    own, frames = trials.is_target, trials.frames.astype(np.float64)
-    return fit_calibration(systems, trials.scores, frames, own, prior=FIT_PRIOR, penalty=penalty, expected=expected)
+    fits: list[tuple[Origin, LogisticCalibration]] = []
+    for (origin, impostors), penalty in zip(origins, penalties, strict=True):
+        if impostors.any() or own.all():  # of target trials alone: an error
+            some = trials.where(own | impostors)
+            data, weights = (some.scores, some.frames.astype(np.float64), some.is_target), about.get(origin)
+            fit = fit_calibration(systems, *data, prior=FIT_PRIOR, penalty=penalty, expected=weights)
+            fits.append((origin, fit))
+    return tuple(fits)
