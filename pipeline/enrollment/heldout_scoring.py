@@ -32,7 +32,7 @@ Margins = dict[str, Array]
 # With fewer speakers, leaving one out leaves nobody to compare a claim with.
 MIN_FOR_UNKNOWN = 3
 
-# Where others are drawn, so many speakers in a row have the same draw, and are all in it.
+# Where others are drawn, so many consecutive speakers share a draw, which they are all in.
 SPEAKERS_A_DRAW = 16
 
 # Of each trial these prefixes are scored too, under the default system: what a stream knows before it is over.

@@ -26,13 +26,13 @@ from pipeline.machines.workers import run_parallel
 from pipeline.scoring.trials import HeldOutTrials
 from pipeline.store.model import SpeakerModel
 
-# Claims on more speakers than so many others are drawn from, for each held-out utterance.
+# Most other speakers that a held-out utterance is claimed for: of more, so many are drawn.
 MOST_OTHERS = 60
-# Up to FEW speakers, each has more trials than there are machines, and machines are made without the speaker: for so
-# many speakers at once.
+# Up to FEW speakers, each has more trials than there are machines, so that machines are made without the speaker
+# (``SupervectorTraining.held_out_margins``): for TOGETHER_OF_FEW speakers at once.
 FEW, TOGETHER_OF_FEW = 64, 4
-# Whole utterances are held out if they are no less than such a share of what is wanted, and no more than such a share
-# of all speech.
+# Whole utterances are held out if they make up at least the first share of the speech that is wanted, and at most the
+# second of all speech.
 LEAST_WHOLE, MOST_WHOLE = 0.25, 0.75
 
 
@@ -156,7 +156,7 @@ def _accepted(newcomers: Sequence[NewSpeaker], findings: Sequence[Finding]) -> l
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A hold-out split: the utterances after number ``first``, and all of that one but a leading ``share``."""
+    """A hold-out split: utterances after number ``first`` are held out, and all of that one but a leading ``share``."""
 
     first: int
     share: float

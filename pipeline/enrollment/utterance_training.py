@@ -118,7 +118,7 @@ class UtteranceTrainer:
     def solved(self, known: SpeakerModel, made: BranchTraining) -> BranchTraining:
         """Return what was ``made`` of new speakers, with everybody's supervector machines solved; reads no speech."""
         for kind in (kind for kind in self.kinds if kind.machine == "supervector"):
-            # The segments as stored: enrolling together or one by one gives the same.
+            # Segments at the stored precision, so that enrolling together or one by one does not differ in these.
             has_pseudo = self.branch.has_pseudo_speakers(self.settings, len(known) + len(made.segments))
             everybody = [*stored_segments(known, kind, has_pseudo=has_pseudo), *made.segments]
             solver, inner = solve(everybody, self.settings, kind, known=known, jobs=self.jobs)

@@ -30,14 +30,14 @@ Array = NDArray[np.float64]
 
 SMALLEST_SHARE = float(np.nextafter(0.0, 1.0))
 
-# Prior of a target trial in fits: where ratios must be right, above all, is where false accepts are rare.
+# Prior of a target trial in fits: ratios must be right above all where false accepts are rare.
 FIT_PRIOR = 0.05
 
-# Background models were trained on the unknown impostors of held-out trials. Scores of people on whom they were not
-# trained spread more widely: about 1 + 6 / (10 + N) times so, with N speakers enrolled.
+# The unknown impostors of held-out trials are among those that background models were trained on. Scores of other
+# people have a wider spread: about 1 + 6 / (10 + N) times as wide, with N speakers enrolled.
 SPREAD, SPREAD_SPEAKERS = 6.0, 10.0
 
-# Share of the weights of changed conditions that those of speech as recorded are drawn to.
+# Weights for speech as recorded are drawn to this share of those for changed conditions.
 CHANGED_SHARE = 0.5
 
 # Probability that an utterance is of a changed condition, before its audio says more.
@@ -122,9 +122,8 @@ def calibration_of(trials: HeldOutTrials, system: str, *, times: int = 1, expect
 def condition_calibration(recorded: HeldOutTrials, changed: HeldOutTrials, *, times: int = 1) -> LogisticCalibration:
     """Fit the log-odds of a ``changed`` condition to utterances as ``recorded``, and to those.
 
-    The classifier is too sure of itself: of each speaker's voice and words it has seen no other recording. Every
-    utterance is among the trials ``times`` times. How long they are says nothing: augmented ones are fewer, and so
-    shorter.
+    The classifier's own log-odds are overconfident. Every utterance is among the trials ``times`` times. The amount of
+    speech is left out: only some utterances have augmented versions, so that trials joined from these are shorter.
     """
     target = [trials.where(trials.is_target) for trials in (recorded, changed)]  # each utterance once
     scores = {CONDITION: np.concatenate([trials.scores[CONDITION] for trials in target])}
