@@ -96,8 +96,8 @@ class SupervectorTraining:
     """Regularised least squares over the segments of N speakers, with V - N pseudo-speakers as further rivals.
 
     The ridge r_s is ``ridge`` times the number of segments of the speaker or pseudo-speaker, over the mean of these
-    numbers: much speech counts no more than little. Targets are 1 for a speaker's own segments, -1 / (V - 1) for
-    others.
+    numbers, so that one with much speech counts no more than one with little. Targets are 1 for a speaker's own
+    segments and -1 / (V - 1) for others.
 
     Parameters
     ----------

@@ -111,15 +111,15 @@ class SystemCalibration:
 
         LLR = P LLR_recorded + (1 - P) (LLR_changed - U log unfamiliar_impostors) - excess.
 
-    LLR_recorded and LLR_changed are those of utterances as recorded, and of a ``changed`` condition (``scoring.
-    conditions``), without which LLR_recorded stands alone. ``ratio`` maps the score to either; for a system that sums
-    others, ``weights`` make the sum first, since fusion and calibration need different trials and penalties.
-    ``unknown_share`` of all nontarget trials are by unknown impostors. From both, the claimant's ``shifts``, by id, are
-    subtracted (``scoring.typical``).
+    LLR_recorded is the ratio for utterances as recorded; ``ratio`` maps the score to it. For a system that sums others,
+    ``weights`` make the sum first, since fusion and calibration need different trials and penalties. LLR_changed is the
+    ratio by ``changed``, for a changed condition (``scoring.conditions``), without which LLR_recorded stands alone. Each
+    is less the claimant's ``shifts``, by id (``scoring.typical``). ``unknown_share`` of all nontarget trials are by
+    unknown impostors.
 
     P is the probability that the condition is as recorded: ``condition`` maps the classifier's log-odds of a changed
-    one to calibrated log-odds. U, from 0 to 1, says how unfamiliar the condition is; an impostor is
-    ``unfamiliar_impostors`` times as likely as a claimant to come by an unfamiliar one. ``excess`` is that of the
+    one to calibrated log-odds. U is how unfamiliar the condition is, from 0 to 1; an impostor is
+    ``unfamiliar_impostors`` times as likely as a claimant to come by an unfamiliar one. The excess is that of the
     distance from enrollment speech over its ``limit``.
     """
 
