@@ -113,7 +113,7 @@ class SystemCalibration:
 
     LLR_recorded is the ratio for utterances as recorded; ``ratio`` maps the score to it. For a system that sums others,
     ``weights`` make the sum first, since fusion and calibration need different trials and penalties. LLR_changed is the
-    ratio by ``changed``, for a changed condition (``scoring.conditions``), without which LLR_recorded stands alone. Each
+    ratio by ``changed``, for a changed condition (``scoring.conditions``); without it, LLR_recorded stands alone. Each
     is less the claimant's ``shifts``, by id (``scoring.typical``). ``unknown_share`` of all nontarget trials are by
     unknown impostors.
 
