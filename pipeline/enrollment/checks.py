@@ -1,15 +1,20 @@
 """Enrollment checks: problems with new speakers' recordings, found before anything is written.
 
-Seven checks, each off, a warning or a refusal by the settings (``ChecksConfig``); too little speech is always refused
-(``pipeline.enrollment.speech.audible``). Clipping, noise, channels that differ and were mixed, a band that ends at 4
-kHz where most speakers' does not, and recordings shared with another speaker are measured on the recordings. The other
-two use the held-out trials, in log-likelihood ratios of the default scoring system, calibrated on the trials of the
-other speakers: ``consistency`` compares a speaker's own held-out utterances, and ``matches`` those utterances claimed
-for anyone else with the speaker left out of the machines, to the typical value, the median of the other speakers' own.
-With fewer than ``MIN_OTHERS`` other speakers, or less than ``MIN_HELD_OUT`` seconds held out, both are skipped. Two
-voices in one folder are detected if one follows the other, since the last utterances are held out; if they alternate,
-the machines contain both. Where recordings are measured, samples far from full scale and copies within one folder are
-warned of, too; these are no reasons to refuse. Measured in ``benchmarks/ENROLLMENT_CHECKS.md``.
+Seven checks, each of which is off, warns or refuses by the settings (``ChecksConfig``). Five measure the recordings:
+clipping, noise, channels that differ and were mixed, a band that ends at 4 kHz where most speakers' does not, and
+recordings shared with another speaker. Two use held-out trials, by log-likelihood ratios of the default scoring system,
+calibrated on the trials of the other speakers and divided by the median of the other speakers' own:
+
+- ``consistency``: those of a speaker's own held-out utterances.
+- ``matches``: those of these utterances claimed for anyone else, with the speaker left out of the machines.
+
+Both are skipped with fewer than ``MIN_OTHERS`` other speakers, or less than ``MIN_HELD_OUT`` seconds held out. Two
+voices in one folder are found if one follows the other, since the last utterances are held out; if they alternate, the
+machines contain both.
+
+Too little speech is always refused (``pipeline.enrollment.speech.audible``). Where recordings are measured, samples far
+from full scale and copies within one folder give warnings, and are no reason to refuse. How often the checks are right
+is in ``benchmarks/ENROLLMENT_CHECKS.md``.
 """
 
 from __future__ import annotations
